@@ -27,6 +27,7 @@ from comparison import (
     Settings,
     contenders,
     find_data,
+    half_of,
     key_of,
     run_comparison,
 )
@@ -120,8 +121,10 @@ def run(arguments: argparse.Namespace) -> list[Outcome]:
 
 def draw(outcomes: list[Outcome], folder: Path) -> None:
     """Draw the pictures of the documentation."""
+    # Ranks on the sets that took no part in choosing settings, as the README has them.
+    judging = [each for each in outcomes if half_of(each.data) == "judging"]
     try:
-        draw_ranks(outcomes, folder / "ranks.png")
+        draw_ranks(judging, folder / "ranks.png")
     except ValueError as error:
         print(f"no picture of ranks: {error}")
     draw_errors(outcomes, folder / "comparison.png")

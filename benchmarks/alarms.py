@@ -28,7 +28,7 @@ from sklearn.exceptions import ConvergenceWarning
 from skmix import SharedKernelMixture
 from skmix.engine.model import FloatArray
 from skmix.groups import Study, judging
-from skmix.io import replacing
+from skmix.io.writing import replacing
 
 # Level of the tests.
 LEVEL = 0.05

@@ -31,7 +31,7 @@ from sklearn.exceptions import ConvergenceWarning
 from skmix import SharedKernelMixture
 from skmix.engine.model import FloatArray, IntArray
 from skmix.groups import Study
-from skmix.io import replacing
+from skmix.io.writing import replacing
 
 # Mean proportions of the kernels.
 SHARES = np.array([0.5, 0.3, 0.15, 0.04, 0.01])

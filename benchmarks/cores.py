@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 import skmix
-from skmix.io import replacing
+from skmix.io.writing import replacing
 
 # Covariances, M, K and N; fewer rows if a pass over a million would take seconds.
 CASES = [

@@ -27,7 +27,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skmix import SharedKernelClassifier
-from skmix.io import replacing
+from skmix.io.writing import replacing
 
 MODELS = ("LDA", "QDA", "default")
 # Largest excess error over the better of both analyses.

@@ -34,7 +34,7 @@ from sklearn.mixture import GaussianMixture
 
 from skmix import SharedKernelMixtureCV
 from skmix.engine.model import FloatArray
-from skmix.io import replacing
+from skmix.io.writing import replacing
 
 HELD_OUT, MOST_ROWS = 0.25, 2000
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")

@@ -24,7 +24,7 @@ from sklearn.model_selection import StratifiedShuffleSplit
 
 from skmix import SharedKernelClassifier
 from skmix.engine.structures.low_rank import automatic_factors
-from skmix.io import replacing
+from skmix.io.writing import replacing
 
 NAMES = ("wine", "breast_cancer", "digits", "seven_segment")
 ROWS_PER_NUMBER = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 12.0)

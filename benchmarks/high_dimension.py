@@ -28,7 +28,7 @@ from sklearn.decomposition import FactorAnalysis
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
-from skmix.io import replacing
+from skmix.io.writing import replacing
 
 MEGABYTE = 2.0**20
 N_CLUSTERS, N_HIDDEN = 20, 8

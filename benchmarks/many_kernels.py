@@ -25,7 +25,7 @@ from sklearn.exceptions import ConvergenceWarning
 import skmix
 from skmix.engine.em import Run
 from skmix.engine.sources import base
-from skmix.io import replacing
+from skmix.io.writing import replacing
 from skmix.paper.harness import processor
 
 N_FEATURES = 16

@@ -23,7 +23,7 @@ from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
-from skmix.io import replacing
+from skmix.io.writing import replacing
 
 STRUCTURES = ("full", "tied", "diag", "spherical", "low_rank")
 N_KERNELS, N_PATTERNS = 10, 400

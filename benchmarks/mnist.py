@@ -48,7 +48,7 @@ import skmix
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.datasets import SplitImages, load_mnist
 from skmix.features import Deskew
-from skmix.io import replacing
+from skmix.io.writing import replacing
 
 N_CLASSES = 10
 N_VALIDATION = 10_000

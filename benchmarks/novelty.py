@@ -25,7 +25,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV
-from skmix.io import replacing
+from skmix.io.writing import replacing
 
 NOMINAL = (0.01, 0.05, 0.1)
 TOLERATED = 1.5

@@ -35,7 +35,7 @@ from sklearn.exceptions import ConvergenceWarning
 from speed import SPREADS, best_of, clusters
 from threadpoolctl import threadpool_limits
 
-from skmix.io import replacing
+from skmix.io.writing import replacing
 from skmix.paper.harness import processor
 
 # N, M and K, full covariances; the first is small.

@@ -26,7 +26,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 
 from skmix import SharedKernelClassifier
-from skmix.io import replacing
+from skmix.io.writing import replacing
 from skmix.paper import digit_features, make_seven_segment_digits
 from skmix.paper.harness import processor
 

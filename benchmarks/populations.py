@@ -30,7 +30,7 @@ from scipy.spatial.distance import pdist
 from skmix import SharedKernelMixture, SharedKernelMixtureCV
 from skmix.engine.model import FloatArray, IntArray
 from skmix.groups import merge_kernels
-from skmix.io import replacing
+from skmix.io.writing import replacing
 
 SHARES = (0.5, 0.3, 0.2)
 MOST_KERNELS = 15

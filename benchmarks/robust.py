@@ -27,7 +27,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.engine.model import FloatArray, IntArray
-from skmix.io import replacing
+from skmix.io.writing import replacing
 
 KERNELS: dict[str, dict[str, Any]] = {
     "gaussian": {},

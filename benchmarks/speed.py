@@ -38,7 +38,7 @@ from skmix.engine.model import Options
 from skmix.engine.sources import open_source
 from skmix.engine.sources.summary import measure
 from skmix.engine.structures import structure_of
-from skmix.io import replacing
+from skmix.io.writing import replacing
 from skmix.paper.harness import processor
 
 # Covariances, N, M, K and the target ratio to scikit-learn, on one thread each.

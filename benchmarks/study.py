@@ -18,22 +18,11 @@ import joblib
 from rich.console import Console
 from rich.table import Table
 
-from skmix.paper import (
-    MAIN_KERNELS,
-    MAIN_RUNS,
-    METHODS,
-    VARIANTS,
-    Cell,
-    Method,
-    Settings,
-    StudyData,
-    make_data,
-    make_study,
-    run_batch,
-    run_study,
-    study_cells,
-)
+from skmix.paper import Settings, make_data, make_study, run_study, study_cells
 from skmix.paper.harness import Store
+from skmix.paper.methods import run_batch
+from skmix.paper.records import StudyData
+from skmix.paper.variants import MAIN_KERNELS, MAIN_RUNS, METHODS, VARIANTS, Cell, Method
 
 
 def one_process(data: StudyData, settings: Settings, n_runs: int) -> list[dict[str, Any]]:

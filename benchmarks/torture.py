@@ -46,7 +46,7 @@ from skmix import (
 from skmix._errors import ArgumentError
 from skmix.engine.model import FloatArray
 from skmix.engine.structures import COVARIANCE_TYPES
-from skmix.io import replacing
+from skmix.io.writing import replacing
 
 # Most seconds of CPU time of a fit.
 ALLOWED = 10.0

@@ -19,8 +19,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from skmix.paper import LABELS
 from skmix.paper.harness import bold_best, plain_table
+from skmix.paper.variants import LABELS
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -171,12 +171,14 @@ def novelty(results: Any) -> None:
 
 
 def populations(results: Any) -> None:
-    """Merging puts pieces of a population together."""
-    run = results["merging"][0]["runs"][0]
-    assert run["bic"] > 0.2
-    assert run["entropy"] <= 0.07
-    case = results["numbers"][0]
-    assert case["runs"][0]["stability"] == case["kernels"] == 3
+    """Merging puts pieces of a population together: tens of per cent become at most seven."""
+    for case in results["merging"]:
+        assert np.mean([run["bic"] for run in case["runs"]]) > 0.2
+        assert max(run["entropy"] for run in case["runs"]) <= 0.07
+    for case in results["numbers"]:
+        # At least nine of ten numbers are right.
+        chosen = [run["stability"] for run in case["runs"]]
+        assert case["kernels"] is None or chosen.count(case["kernels"]) >= 0.9 * len(chosen)
 
 
 def composition(results: Any) -> None:
@@ -193,12 +195,22 @@ def alarms(results: Any) -> None:
 
 
 def robust(results: Any) -> None:
-    run = results["outliers"][0]["runs"][0]
-    assert run["gaussian"]["outliers"]["means"] > 10 * run["gaussian"]["clean"]["means"]
-    clean, outliers = run["background"]["clean"], run["background"]["outliers"]
-    assert outliers["accuracy"] > clean["accuracy"] - 0.01
-    assert all(outliers[error] < 1.05 * clean[error] for error in ("means", "weights", "shapes"))
-    assert run["t"]["outliers"]["means"] < 1.2 * run["t"]["clean"]["means"]
+    """Outliers cost a background 1 % of accuracy and 5 % of any error at most; Gaussian kernels ten times."""
+    for case in results["outliers"]:
+        for name in case["runs"][0]:
+            clean, far = (
+                {key: np.mean([run[name][kind][key] for run in case["runs"]]) for key in own}
+                for kind, own in case["runs"][0][name].items()
+            )
+            if name == "gaussian":
+                assert far["means"] > 10.0 * clean["means"]
+            elif name == "t" and len(case["runs"]) == 1:
+                # A single small run varies more.
+                assert far["means"] < 1.2 * clean["means"]
+            elif "background" in name or case["start"] == "near":
+                assert far["accuracy"] > clean["accuracy"] - 0.01
+                errors = ("means", "weights", "shapes") if "background" in name else ("means",)
+                assert all(far[key] < 1.05 * clean[key] for key in errors)
 
 
 SHOWN = {
@@ -229,7 +241,7 @@ def test_a_benchmark_runs_and_shows_it(name: str, tmp_path: Path, benchmark: Scr
         SHOWN[name](results)
 
 
-@pytest.mark.parametrize("show", [speed, many_kernels, groups, shifts])
+@pytest.mark.parametrize("show", [speed, many_kernels, groups, shifts, populations, robust])
 def test_the_results_that_are_kept_show_it(show: Callable[[Any], None]) -> None:
     show(json.loads((RESULTS / f"{show.__name__}.json").read_text()))
 
@@ -238,6 +250,8 @@ def test_what_the_pages_promise_was_measured() -> None:
     gaps, files = (json.loads((RESULTS / f"{name}.json").read_text()) for name in ("missing", "samples"))
     assert all(row["pass_ratio"] <= {"none": 1, "few": 5, "many": 20}[row["gaps"]] for row in gaps)
     assert all(row["peak_mb"] < 1000 for row in files["files"])
+    seconds = json.loads((RESULTS / "robust.json").read_text())["seconds_of_a_pass"]
+    assert max(seconds.values()) < 1.5 * seconds["gaussian"]
     # What the default start of mixtures rests on.
     assert all(row["mean"] < 0.02 for row in files["starts"])
 

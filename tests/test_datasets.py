@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import sklearn.datasets
-from documented import assert_defaults
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skmix import datasets
 from skmix.datasets import load_mnist, make_shared_kernel_data
 
 MEANS = [[0.0, 0.0], [40.0, 0.0], [0.0, 40.0]]
@@ -97,10 +95,6 @@ def test_what_does_not_fit_is_refused_with_the_numbers(changed: dict[str, Any], 
 def test_counts_that_are_no_integers_are_refused(counts: Any) -> None:
     with pytest.raises(TypeError, match=r"n_per_class\[[01]\] must be an integer"):
         make_shared_kernel_data(**VALID | {"n_per_class": counts})
-
-
-def test_defaults_are_as_documented() -> None:
-    assert_defaults(datasets, 2)
 
 
 # ---------------------------------------------------------------- MNIST

@@ -1,15 +1,58 @@
-"""The documentation's code runs: every python block of a page, in order, in one namespace.
-
-What a block prints is shown below it, in a block of text.
-"""
+"""The code of the pages and the README runs and prints what they show, and their numbers were measured."""
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
-from shown import compare
+from comparison import half_of
+from typer.testing import CliRunner
+
+from skmix.cli import app
+from skmix.paper.harness import read_lines
+
+NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:e[+-]?\d+)?")
+WHOLE = re.compile(r"-?\d+")
+FEWEST = 20
+"""Whole numbers below are labels, shapes and small counts, which are the same on all machines."""
+
+
+def compare(printed: str, shown: str) -> None:
+    """Compare words and small whole numbers exactly, other numbers nearly, spaces not at all.
+
+    A line of three dots stands for any lines.
+    """
+    lines = printed.splitlines(keepends=True)
+    head, *tail = re.split(r"^\.\.\.\n", shown, maxsplit=1, flags=re.MULTILINE)
+    if tail:
+        lines = [*lines[: head.count("\n")], *lines[len(lines) - tail[0].count("\n") :]]
+    found, expected = "".join(lines), head + "".join(tail)
+    assert words(found) == words(expected), f"this was printed:\n{printed}"
+    for now, then in zip(NUMBER.findall(found), NUMBER.finditer(expected), strict=True):
+        percentage = re.match(r"\s*%", expected[then.end() :]) is not None
+        assert float(now) == near(then[0], percentage), f"{now}, not {then[0]}; this was printed:\n{printed}"
+
+
+def near(number: str, percentage: bool) -> Any:
+    """Return what a number may be on other machines, which round otherwise."""
+    value = float(number)
+    whole = WHOLE.fullmatch(number) is not None
+    if whole and abs(value) < FEWEST and not percentage:
+        return value
+    return pytest.approx(value, rel=0.05, abs=2 if whole else 0.02)
+
+
+def words(text: str) -> str:
+    """Return a text without spaces, its numbers replaced."""
+    return re.sub(r"\s", "", NUMBER.sub("#", text))
+
+
+# ---------------------------------------------------------------- pages
 
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
@@ -65,3 +108,109 @@ def test_a_page_of_the_guide_shows_a_picture_and_what_its_code_prints(page: Path
     blocks = BLOCK.findall(text)
     assert blocks, f"{page.name} has no python block"
     assert [code for code, shown in blocks if not shown.strip()] == []
+
+
+# ---------------------------------------------------------------- the README
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+# As it is read: links without their targets, lines joined.
+PROSE = re.sub(r"\s+", " ", re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", README))
+
+
+def block(language: str, text: str = README) -> str:
+    """Return the first block of a language."""
+    found = re.search(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert found, f"there is no {language} block"
+    return found[1]
+
+
+def test_the_code_runs_and_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(block("python"), "README.md", "exec"), {})
+    compare(capsys.readouterr().out, block("text"))
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/command-line.md"])
+def test_the_commands_run_and_print_what_is_shown(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    steps = re.findall(r"^\$ skmix (.*)\n((?:(?!\$ ).*\n)*)", block("console", text), re.MULTILINE)
+    assert {arguments.split()[0] for arguments, _ in steps} >= {"digits", "fit", "predict"}
+    for arguments, shown in steps:
+        result = CliRunner().invoke(app, shlex.split(arguments))
+        assert result.exit_code == 0, result.output
+        compare(result.output, shown)
+    assert len(Path("predictions.csv").read_text().splitlines()) == 1001
+
+
+def test_it_is_short_and_its_links_and_pictures_exist() -> None:
+    assert 3_000 < len(README.encode()) < 6_000
+    links = re.findall(r"\]\(([^)#]+)\)", README)
+    local = [link for link in links if not link.startswith("http")]
+    assert "docs/images/illustration.png" in local
+    assert [link for link in local if not (ROOT / link).is_file()] == []
+
+
+def read(name: str) -> Any:
+    """Return what a benchmark has written."""
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+
+
+def test_speed_memory_and_coverage_are_those_of_the_results() -> None:
+    speed = read("speed.json")
+    ratios = [row["ratio_1"] for rows in speed["fits"].values() for row in rows]
+    said = f"{min(ratios):.0f} to {max(ratios):.0f} times as long"
+    assert said in PROSE
+    assert said in (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    memory = speed["memory_mb"]
+    assert f"{memory['mixture']:.0f} MB beyond the data instead of {memory['sklearn']:.0f}." in PROSE
+    small = [row["ratios"] for row in read("peers.json")["cases"] if row["rows"] == 1000]
+    slower = {name: 1 / min(ratios[name]["one"] for ratios in small) for name in small[0]}
+    assert f"scikit-learn's (up to {slower['scikit-learn']:.1f} times)" in PROSE
+    assert f"mlpack's ({slower['mlpack']:.1f}) and gmmx's ({slower['gmmx']:.0f})" in PROSE
+    coverage = [
+        100 * case["coverage"] for case in read("composition.json")["coverage"] if not case["settings"]
+    ]
+    assert f"{min(coverage):.0f} to {max(coverage):.0f} % of cases" in PROSE
+
+
+def test_ranks_and_errors_are_those_of_the_results() -> None:
+    outcomes = pd.DataFrame(read_lines(RESULTS / "accuracy.jsonl"))
+    judging = outcomes[outcomes["data"].map(half_of) == "judging"]
+    for measure, said in (
+        ("error", "{:.1f} by error (the next {:.1f})"),
+        ("log_loss", "{:.1f} by log-loss (the next {:.1f})"),
+    ):
+        means = judging.pivot_table(index="data", columns="classifier", values=measure)
+        assert means.shape == (11, 11)
+        ranks = means.rank(axis=1).mean()
+        own = ranks.pop("shared kernels")
+        assert own < ranks.min()
+        assert said.format(own, ranks.min()) in PROSE
+    errors = 100 * outcomes[outcomes["data"] == "segment"].groupby("classifier")["error"].mean()
+    assert f"({errors['shared kernels']:.1f} % errors, boosting {errors['gradient boosting']:.1f} %)" in PROSE
+
+
+@pytest.mark.parametrize("name", ["README.md", "paper/paper.md"])
+def test_the_gain_from_sharing_is_that_of_the_results(name: str) -> None:
+    text = " ".join((ROOT / name).read_text(encoding="utf-8").split())
+    outcomes = pd.DataFrame(read_lines(RESULTS / "sharing.jsonl"))
+    outcomes["rows"] = outcomes["n_train"] // outcomes["n_classes"]
+    errors = 100 * outcomes.pivot_table(index=["data", "rows"], columns="classifier", values="error")
+    parts = (errors["own kernels by parts"] - errors["shared kernels by parts"])["parts-100"]
+    gains = parts[parts.index >= 5]
+    by_parts = (
+        f"{gains.min():.0f} to {gains.max():.0f} points of error where a hundred classes are combinations"
+    )
+    assert by_parts in text
+    assert "learnt by parts, from five rows of each class on" in text
+    whole = errors["own kernels"] - errors["shared kernels"]
+    pool = f"{whole['pool-100'].max():.1f}"
+    said = f"one pool for a hundred classes up to {pool}", f"up to {pool} points with one pool"
+    assert any(each in text for each in said)
+    assert f"on letters it costs up to {-whole['letter'].min():.1f} points" in text
+    apart = f"for classes that lie apart up to {-whole['apart-100'].min():.1f}"
+    assert name != "README.md" or apart in text

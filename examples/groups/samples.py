@@ -63,7 +63,8 @@ print(difference.drop(columns="p_value").round(3).to_string(index=False))
 figure, (left, middle, right) = plt.subplots(
     1, 3, figsize=(13, 4.2), layout="constrained"
 )
-cells = study.model.sample(2000)[0]
+# Drawn cells are in the units of the files, kernels on the scale of the model.
+cells = Arcsinh(cofactor=5.0).transform(study.model.sample(2000)[0])
 left.plot(cells[:, 2], cells[:, 1], ".", color="0.75", ms=3)
 draw_kernels(
     study.model,

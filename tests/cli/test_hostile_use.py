@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ('a,kind\n"1,000",u\n2,v\n', "column 'a' holds numbers and text, such as '1,000' on line 2"),
         (
             "a b kind\n1 2 u\n",
-            "there is no column 'kind'; there is only 'a b kind'. Columns must be separated by",
+            "has no column 'kind'; there is only 'a b kind'. Columns must be separated by",
         ),
         ("a,b,kind\n1,,u\n2,,v\n3,,u\n", "column 'b' has no value in any row. Leave it out with --drop 'b'."),
     ],

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from skmix import SharedKernelClassifier, SharedKernelMixture, load, open_rows
+from skmix import SharedKernelClassifier, load, open_rows
 
 N = 24
 # Three groups of rows that are far apart, so that labels are predicted as they were given.
@@ -128,14 +128,6 @@ def test_whole_numbers_of_columns_are_integers_in_blocks_too(tmp_path: Path) -> 
         assert classifier.fit(rows, labels).classes_.dtype == np.int64
         assert classifier.classes_.tolist() == [1, 2, 3]
     assert classifier.fit(X, frame["kind"]).classes_.dtype == np.int64
-
-
-def test_groups_that_are_numbers_are_numbers(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"u": X[:, 0], "v": X[:, 1], "sample": np.array([7, 10, 2])[CODES]})
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    run("compose", tmp_path / "t.csv", "--sample", "sample", "--kernels", 3, "-o", tmp_path / "m")
-    here = SharedKernelMixture(3, random_state=0).fit(tmp_path / "t.csv", "sample")
-    assert load(tmp_path / "m").model.classes_.tolist() == here.classes_.tolist() == [2, 7, 10]
 
 
 def test_minus_one_is_what_it_is_in_an_array(tmp_path: Path) -> None:

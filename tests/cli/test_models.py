@@ -206,7 +206,7 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
-        ("fit iris.csv -t kind", 1, "there is no column 'kind'; there are sepal, sepal width"),
+        ("fit iris.csv -t kind", 1, "iris.csv has no column 'kind'; there are sepal, sepal width"),
         ("fit iris.csv -t width --drop species", 1, "column 'width' has the label 0.1, which is not a whole"),
         ("fit iris.csv -t species --categorical size", 1, "has no column 'size'"),
         ("fit iris.csv -t species --weight width --drop width", 1, "cannot be both used and left out"),
@@ -237,7 +237,7 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
             (f"fit none.csv {option}", 2, f"{option.split()[0]} needs classes: name their column")
             for option in ("--folds 2", "--html p")
         ),
-        ("predict iris.skmix other.csv", 1, "there is no column 'sepal' (and 3 more)"),
+        ("predict iris.skmix other.csv", 1, "other.csv has no column 'sepal', 'sepal width'"),
         ("predict iris.csv iris.csv", 1, "is not a skmix model"),
         ("predict - iris.csv", 2, "a model must be a file"),
         ("predict iris.skmix iris.csv -o out.xls", 2, "must end in .csv"),

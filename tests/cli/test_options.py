@@ -292,10 +292,10 @@ def test_tables_written_in_another_way_are_the_same(tmp_path: Path, how: str) ->
 def test_hints_for_columns_that_cannot_be_used(folder: Path, tmp_path: Path) -> None:
     texts = [f"text {place}" for place in range(42)]
     FRAME[["a", "b", "kind"]].assign(words=texts).to_csv(tmp_path / "t.csv", index=False)
-    leave, use = "Leave it out with --drop 'words'", ", or use --target 'words' if it holds labels."
+    leave, use = "Otherwise, leave it out with --drop words.", " If it holds labels, use --target 'words'."
     fit = ("fit", tmp_path / "t.csv", "--kernels", 1, "-o", tmp_path / "m")
     assert said(run(*fit, code=1)).endswith(f"{leave}{use}")
-    assert said(run(*fit, "-t", "kind", code=1)).endswith(f"{leave}.")
+    assert said(run(*fit, "-t", "kind", code=1)).endswith(leave)
     # A feature of the model cannot be left out.
     FRAME[["b"]].assign(a=texts).to_csv(tmp_path / "t.csv", index=False)
     result = said(run("predict", folder / "m", tmp_path / "t.csv", code=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -301,6 +302,8 @@ def test_per_channel_scales_follow_their_channels(files: list[Path], tmp_path: P
     both = model.marginal(["CD3", "CD4"])
     assert both.preparation_["transform"] == {"kind": "arcsinh", "cofactor": [150.0, 5.0]}
     assert_allclose(both.score_samples(files), model.score_samples(files), rtol=1e-9)
+    drawn = pd.read_csv(io.StringIO(run("sample", tmp_path / "m", 300).stdout))
+    assert_allclose(drawn[["CD4", "CD3"]], model.sample(300)[0], rtol=1e-12)
 
 
 def test_a_search_keeps_the_preparation(files: list[Path], tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,9 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
-from commands import KINDS, X, run, said
+from commands import KINDS, X
 
-import skmix
 from skmix.cli import _common as cli
 from skmix.cli._printing import print_evaluation, print_json
 from skmix.io.remarks import column_remarks
@@ -155,11 +153,3 @@ def test_warnings_for_users_are_notes_once(capsys: pytest.CaptureFixture[str]) -
         raise PermissionError(13, "Permission denied", "m")
     assert ended.value.exit_code == 2
     assert capsys.readouterr().err == "Error: cannot write m: Permission denied\n"
-
-
-def test_notes_of_one_command_are_not_those_of_the_next(tmp_path: Path) -> None:
-    FRAME.assign(flat=1.0).to_csv(tmp_path / "t.csv", index=False)
-    fit = ("fit", tmp_path / "t.csv", "-t", "kind", "--kernels", 1, "--outliers", 0, "-o", tmp_path / "m")
-    assert "'flat'" in said(run(*fit))
-    assert said(run(*fit, "--drop", "flat")) == ""
-    assert skmix.load(tmp_path / "m").feature_names_in_.tolist() == ["a", "b"]

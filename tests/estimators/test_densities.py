@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,13 @@ from hypothesis import strategies as st
 from models import classifier_of, mixture_of, random_classifier, random_mixture, random_product, rows_for
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
 from sklearn.base import clone
 
-from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix import SharedKernelClassifier, SharedKernelMixture, load, open_rows
 from skmix.engine.model import FloatArray, Parameters
+from skmix.features import Arcsinh
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 MAKERS = {"mixture": random_mixture, "classifier": random_classifier, "product": random_product}
@@ -164,7 +168,7 @@ def test_features_by_name() -> None:
     )
     with pytest.raises(ValueError, match="feature names should match"):
         rest.predict(X[["a", "b", "c"]])
-    with pytest.raises(ValueError, match=r"features names 'z', but features are \['a', 'b', 'c', 'd'\]"):
+    with pytest.raises(ValueError, match="features names 'z', but columns are a, b, c, d"):
         model.marginal(["z"])
     with pytest.raises(ValueError, match="given has column 1 more than once"):
         model.condition({"b": 0.0, 1: 0.0})
@@ -208,6 +212,142 @@ def test_the_original_is_not_touched() -> None:
         assert_array_equal(getattr(model, name), value)
 
 
+# ---------------------------------------------------------------- prepared columns
+
+
+def prepared(make: type[Model] = SharedKernelMixture, **settings: Any) -> tuple[Any, pd.DataFrame]:
+    """Return a model of two numbers on scales and two columns of text, and its training rows."""
+    random = np.random.RandomState(0)
+    kind = random.choice(3, 600)
+    a, b = random.normal(np.array([[0.0, 1.0], [2.0, 4.0], [6.0, -1.0]])[kind].T, 0.6)
+    table = {"a": 150.0 * np.sinh(a), "sex": np.where(random.uniform(size=600) < 0.3, "male", "female")}
+    table |= {"city": np.array(["x", "y", "z"])[(kind + (b > 0)) % 3], "b": 20.0 * np.sinh(b)}
+    X = pd.DataFrame(table, index=np.arange(600) + 7)
+    y = kind > 1 if make is SharedKernelClassifier else None
+    model = make(3, random_state=0, **{"covariance_type": "full", **settings})
+    return model.fit(open_rows(X, transform=Arcsinh([150.0, 20.0])), y), X
+
+
+def features(X: pd.DataFrame) -> FloatArray:
+    """Return the features of `prepared`: numbers on their scales, a 0/1 feature or one for each category."""
+    cities = [X["city"] == city for city in "xyz"]
+    return np.c_[np.arcsinh(X["a"] / 150.0), X["sex"] == "male", *cities, np.arcsinh(X["b"] / 20.0)].astype(
+        float
+    )
+
+
+def log_density_of(model: Any, rows: FloatArray, kept: list[int]) -> FloatArray:
+    kernels = zip(model.means_[:, kept], model.covariances_[:, kept][..., kept], strict=True)
+    logs = [multivariate_normal(*kernel).logpdf(rows[:, kept]) for kernel in kernels]
+    return np.asarray(logsumexp(np.transpose(logs), axis=1, b=model.weights_[:, 0]))
+
+
+OF_COLUMN = {"a": [0], "sex": [1], "city": [2, 3, 4], "b": [5]}
+
+
+@pytest.mark.parametrize("kept", [["b", "sex"], ["city", "a"], ["city"], [3, 1, 0]])
+def test_models_of_some_columns_keep_their_preparation(kept: list[Any], tmp_path: Path) -> None:
+    model, X = prepared()
+    names = [X.columns[each] if isinstance(each, int) else each for each in kept]
+    own = [feature for name in names for feature in OF_COLUMN[name]]
+    part = model.marginal(kept)
+    part.save(tmp_path / "m")
+    expected = log_density_of(model, features(X), own)
+    for each in (part, load(tmp_path / "m")):
+        assert_allclose(each.score_samples(X[names]), expected, rtol=1e-6)
+        assert list(each.sample(3)[0]) == names
+    given = X.iloc[5].drop(names)
+    rest = model.condition(given.to_dict())
+    rest.save(tmp_path / "m")
+    rows = X.assign(**given)
+    known = [feature for name in given.index for feature in OF_COLUMN[name]]
+    expected = log_density_of(model, features(rows), list(range(6)))
+    expected -= log_density_of(model, features(rows), known)
+    left = [name for name in X if name in names]
+    for each in (rest, load(tmp_path / "m")):
+        assert_allclose(each.score_samples(X[left]), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("settings", [{}, {"tail": ("t", 5.0)}, {"covariance_type": "tied"}])
+def test_drawn_rows_are_columns_in_their_units(settings: dict[str, Any]) -> None:
+    model, X = prepared(**settings)
+    drawn, _ = model.sample(20_000)
+    assert list(drawn) == list(X)
+    weights, means = model.weights_[:, 0], model.means_
+    mean = features(drawn).mean(axis=0)
+    # Means of the features are shares of categories; five standard errors of the draws.
+    assert_allclose(mean, weights @ means, atol=5 * 3.0 / np.sqrt(20_000))
+    assert_allclose(mean[1:5], (weights @ means)[1:5], atol=5 * 0.5 / np.sqrt(20_000))
+    if not settings:
+        expected = log_density_of(model, features(drawn), list(range(6)))
+        assert_allclose(model.score_samples(drawn), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["frame", "file", "opened"])
+def test_gaps_of_prepared_columns_are_filled_in_their_units(kind: str, tmp_path: Path) -> None:
+    model, X = prepared()
+    gaps = X.mask(np.random.RandomState(1).uniform(size=X.shape) < 0.3).dropna(how="all")
+    gaps.to_csv(tmp_path / "t.csv", index=False)
+    opened = open_rows(gaps, transform=Arcsinh([150.0, 20.0]))
+    filled = model.impute({"frame": gaps, "file": tmp_path / "t.csv", "opened": opened}[kind])
+    if kind == "frame":
+        assert_array_equal(filled.index, gaps.index)
+    filled.index = gaps.index
+    assert filled.notna().all(axis=None)
+    for name in X:
+        observed = gaps[name].notna()
+        assert_array_equal(filled[name][observed], gaps[name][observed])
+    # Arrays count as prepared, and come back so.
+    rows = features(gaps)
+    for name, own in OF_COLUMN.items():
+        rows[np.ix_(gaps[name].isna(), own)] = np.nan
+    with pytest.warns(UserWarning, match="X does not have valid feature names"):
+        expected = model.impute(rows)
+    assert_allclose(filled["b"], 20.0 * np.sinh(expected[:, 5]), rtol=1e-7)
+    assert_array_equal(filled["city"], np.array(["x", "y", "z"])[expected[:, 2:5].argmax(axis=1)])
+    assert_array_equal(filled["sex"] == "male", expected[:, 1] > 0.5)
+
+
+@pytest.mark.parametrize("kept", [["a", "city"], ["city", "b"]])
+def test_feature_sets_of_prepared_columns_stay_columns(kept: list[str]) -> None:
+    model, X = prepared(SharedKernelClassifier, feature_sets=[["city", "a"], ["b"]])
+    part = model.marginal(kept)
+    sets = [[kept[column] for column in own] for own in part.feature_sets]
+    assert sets == ([["a", "city"]] if "a" in kept else [["city"], ["b"]])
+    assert clone(part).fit(X[kept], X["sex"]).predict(X[kept]).shape == (600,)
+    drawn = model.sample(4)[0]
+    assert drawn["sex"].isna().all()
+    assert drawn[["a", "city", "b"]].notna().all(axis=None)
+
+
+def test_conditional_models_draw_from_the_random_state_of_the_model() -> None:
+    model, _ = prepared()
+    assert_array_equal(*(model.condition({"sex": "male"}).sample(5)[0] for _ in range(2)))
+    model.set_params(random_state=np.random.RandomState(0))
+    first, second = (model.condition({"sex": "male"}).sample(5)[0]["a"] for _ in range(2))
+    assert not np.isclose(first, second).any()
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "message"),
+    [
+        (
+            "condition",
+            {"city": "Mars"},
+            "'Mars' for column 'city', whose training rows had only 'x', 'y', 'z'",
+        ),
+        ("condition", {"city": None}, "None for column 'city'"),
+        ("condition", {"a": "x"}, "'x' for column 'a', which is not a finite number"),
+        ("condition", {"city=y": 1.0}, "'city=y', one of the categories of column 'city'"),
+        ("marginal", ["city=y", "a"], "'city=y', one of the categories of column 'city'"),
+        ("marginal", [4], r"column 4, but X has 4 column\(s\)"),
+    ],
+)
+def test_what_prepared_columns_do_not_have(method: str, given: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        getattr(prepared()[0], method)(given)
+
+
 # ---------------------------------------------------------------- bad input
 
 
@@ -224,13 +364,13 @@ def test_the_original_is_not_touched() -> None:
         (random_mixture, "marginal", [1.5], "has 1.5, which is not a column"),
         (random_mixture, "marginal", [True], "has True, which is not a column"),
         (random_mixture, "condition", {}, "given is empty"),
-        (random_mixture, "condition", [1], "a dict from features to values"),
-        (random_mixture, "condition", {0: np.nan}, "given has nan for feature 0"),
-        (random_mixture, "condition", {0: "one"}, "given has 'one' for feature 0"),
+        (random_mixture, "condition", [1], "a dict from columns to values"),
+        (random_mixture, "condition", {0: np.nan}, "given has nan for column 0"),
+        (random_mixture, "condition", {0: "one"}, "given has 'one' for column 0"),
         (random_mixture, "condition", {7: 0.0}, "given has column 7, but X has 4"),
-        (random_mixture, "condition", dict.fromkeys(range(4), 0.0), "all 4 features"),
-        (random_product, "marginal", [0, 2], "feature 2 is in no feature set"),
-        (random_product, "condition", {5: 0.0}, "feature 5 is in no feature set"),
+        (random_mixture, "condition", dict.fromkeys(range(4), 0.0), "all 4 columns"),
+        (random_product, "marginal", [0, 2], "column 2 is in no feature set"),
+        (random_product, "condition", {5: 0.0}, "column 5 is in no feature set"),
         (random_product, "condition", dict.fromkeys([0, 1, 3, 4], 0.0), r"\[0, 1, 3, 4\]"),
     ],
 )

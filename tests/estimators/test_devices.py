@@ -149,8 +149,16 @@ def test_bad_rows_are_refused(library: str, change: Any, words: str) -> None:
 def test_devices_that_cannot_be_used(device: str, message: str) -> None:
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("there is a CUDA device")
-    with pytest.raises(ValueError, match=message):
-        SharedKernelClassifier(3, device=device).fit(X, y)
+    model, gaps = SharedKernelClassifier(3, device=device), with_gaps(0.1)
+    # Also where a fit would run on the host.
+    for fit in (
+        lambda: model.fit(X, y),
+        lambda: model.fit(gaps, y),
+        lambda: model.fit(open_rows(gaps, label=y)),
+        lambda: model.partial_fit(gaps, y, classes=np.unique(y)),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fit()
 
 
 @pytest.mark.skipif(torch is not None, reason="PyTorch is installed")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load, open_rows
 from skmix.io import ColumnError
@@ -83,6 +85,58 @@ def test_labels_may_come_with_the_rows() -> None:
         there.fit(open_rows(X, label=np.full(500, None), chunk_rows=99))
 
 
+def test_all_methods_take_files_and_what_they_were_opened_with(rows) -> None:  # type: ignore[no-untyped-def]
+    there_rows, y, weights, columns = rows
+    opened = open_rows(there_rows, label=y, weight=weights)
+    for kind in (SharedKernelMixture, SharedKernelClassifier):
+        model = kind(**SETTINGS).fit(there_rows, y, sample_weight=weights)
+        here = kind(**SETTINGS).fit(columns, NAMES, sample_weight=WEIGHTS)
+        doors = (here, (columns, NAMES, WEIGHTS)), (model, (there_rows, y, weights)), (model, (opened,))
+        found = []
+        for one, given in doors:
+            classes = one.classes_ if kind is SharedKernelClassifier else None
+            weighing = {"sample_weight": given[2]} if len(given) > 1 else {}
+            answers = [
+                *(one.score(*given), one.bic(*given), one.aic(*given)),
+                deepcopy(one).partial_fit(*given[:2], **weighing).means_,
+                clone(one).partial_fit(*given[:2], classes=classes, **weighing).means_,
+                deepcopy(one).add_class(given[0], "yew", **weighing).weights_,
+            ]
+            if kind is SharedKernelMixture:
+                answers += [one.score_samples(*given[:2])]
+            else:
+                tuned = deepcopy(one).tune(*given[:2], **weighing, random_state=0, max_iter=3)
+                answers += [deepcopy(one).calibrate(*given).temperature_, tuned.means_]
+            found.append(answers)
+        for answers in found[1:]:
+            for mine, theirs in zip(found[0], answers, strict=True):
+                np.testing.assert_allclose(theirs, mine, rtol=1e-6, atol=1e-9)
+    # BIC and AIC count a row of weight 2 as two rows.
+    mixture, twice = SharedKernelMixture(**SETTINGS).fit(X, NAMES), np.repeat(np.arange(500), 2)
+    for measure in (mixture.score, mixture.bic, mixture.aic):
+        assert measure(X, NAMES, np.full(500, 2.0)) == pytest.approx(measure(X[twice], NAMES[twice]))
+    for weights, message in ((-WEIGHTS, "egative"), (0 * WEIGHTS, "at least one non-zero")):
+        for score in (here.score, mixture.score):
+            with pytest.raises(ValueError, match=message):
+                score(open_rows(X, label=NAMES, weight=weights))
+
+
+@pytest.mark.parametrize("names", [["1", "2", "x"], ["true", "false", "unknown"]])
+def test_a_text_file_with_some_of_the_classes_has_labels_of_their_type(
+    names: list[str], tmp_path: Path
+) -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    codes = np.unique(NAMES, return_inverse=True)[1]
+    frame = pandas.DataFrame(X, columns=["a", "b", "c"]).assign(y=np.array(names)[codes])
+    some, path = frame[codes < 2], tmp_path / "some.csv"
+    some.to_csv(path, index=False)
+    frame.to_csv(tmp_path / "all.csv", index=False)
+    for kind in (SharedKernelMixture, SharedKernelClassifier):
+        model = kind(**SETTINGS).fit(tmp_path / "all.csv", "y")
+        assert model.score(path, "y") == pytest.approx(model.score(some[["a", "b", "c"]], some["y"]))
+    assert evaluate(model, path, "y").accuracy == model.score(path, "y")
+
+
 @pytest.mark.parametrize("kind", ["int64", "bool", "dictionary", "objects", "nan"])
 def test_rows_of_a_file_without_a_label(kind: str, tmp_path: Path) -> None:
     """Nulls of Parquet files, None and NaN of arrays; some blocks have no label at all."""
@@ -109,8 +163,14 @@ def test_rows_of_a_file_without_a_label(kind: str, tmp_path: Path) -> None:
     assert there.classes_.dtype == here.classes_.dtype
     assert np.allclose(there.means_, here.means_, rtol=1e-9, atol=1e-9)
     assert np.allclose(there.class_prior_, here.class_prior_, rtol=1e-9)
-    with pytest.raises(ValueError, match=r"y has labels that no training row had: \[(None|nan)"):
+    # One sentence by all doors, with the number of all rows, whatever the size of a block.
+    n_missing = np.count_nonzero(known == None)  # noqa: E711
+    with pytest.raises(ValueError, match=f"{n_missing} of 500 rows have no label in y .*: leave them out"):
         there.bic(rows, "y" if rows.named else y)
+    for model, given in ((there, (rows,)), (here, (X, known))):
+        for method in (model.score, model.calibrate, model.tune, model.bic):
+            with pytest.raises(ValueError, match=f"{n_missing} of 500 rows have no label in y"):
+                method(*given)
 
 
 def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) -> None:
@@ -158,16 +218,42 @@ def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) ->
     ):
         SharedKernelClassifier(3, **settings).fit(features, NAMES).predict(features.assign(colour="teal"))
     frame[300:].assign(species=np.where(np.arange(200) < 3, None, NAMES[300:])).to_csv(both[1], index=False)
-    with pytest.raises(ValueError, match="3 of 500 rows of 2 files have no label"):
+    with pytest.raises(ValueError, match="3 of 500 rows have no label in y"):
         model.score(both, "species")
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_numbers_that_are_text_are_read_alike_in_fits_and_predictions(library: str) -> None:
+    pandas, make = pytest.importorskip("pandas"), pytest.importorskip(library)
+    numbers = X[:, :2].copy()
+    numbers[7, 1] = np.nan
+    frame = pandas.DataFrame(
+        {"a": X[:, 0], "b": np.where(np.isnan(numbers[:, 1]), "NA", X[:, 1].astype(str))}
+    )
+    convert = {"polars": "from_pandas", "pyarrow": "table"}.get(library, "DataFrame")
+    here = SharedKernelClassifier(**SETTINGS).fit(numbers, NAMES)
+    there = SharedKernelClassifier(**SETTINGS).fit(getattr(make, convert)(frame), NAMES)
+    for names in (["a", "b"], ["a", "c", "b"]):
+        rows = getattr(make, convert)(frame.assign(c="other")[names])
+        np.testing.assert_array_equal(there.predict_proba(rows), here.predict_proba(numbers))
+    with pytest.raises(ValueError, match=r"column 'b' holds text, such as 'low' on row 0; a feature must be"):
+        there.predict(getattr(make, convert)(frame.assign(b="low")))
+    with pytest.raises(ValueError, match=r"X holds text: .*Give a data frame"):
+        here.predict(frame.to_numpy())
 
 
 def test_a_frame_with_a_column_that_is_no_feature_is_refused_by_name() -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     model = SharedKernelMixture(2)
     for values, words in (
-        (pandas.to_datetime(["2020-01-01"] * 500), "'day' holds dates.* Replace them by numbers"),
-        ([f"name {i}" for i in range(500)], "'day' holds text, such as 'name 0' on row 0: 500 different"),
+        (
+            pandas.to_datetime(["2020-01-01"] * 500),
+            "'day' holds dates.* by numbers.*leave it out",
+        ),
+        (
+            [f"name {i}" for i in range(500)],
+            "'day' holds text, such as 'name 0' on row 0: 500 .*categories, use",
+        ),
         ([1, "x"] * 250, "'day' holds values of different types: int, str"),
     ):
         with pytest.raises(ColumnError, match=f"column {words}"):

@@ -26,7 +26,7 @@ from skmix import (
     load,
 )
 from skmix.estimators import saving
-from skmix.io import Record, pack, read_file, write_file
+from skmix.io.models import Record, pack, read_file, write_file
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 

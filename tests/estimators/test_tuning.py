@@ -207,11 +207,14 @@ def test_the_threshold_of_a_tuned_model(weighted: bool) -> None:
         ({"validation": (np.ones((3, 2)),)}, "got 1 entries"),
         ({"validation": (np.ones((3, 2)), ["lower", "other", "upper"])}, "labels that no training row had"),
         ({"validation": (np.full((2, 2), [1.0, np.nan]), ["lower", "upper"])}, "validation has NaN"),
-        ({"validation": (np.ones((3, 2)), ["lower", None, None])}, "2 rows of validation have no label"),
+        (
+            {"validation": (np.ones((3, 2)), ["lower", None, None])},
+            "no label in y of validation",
+        ),
         ({"max_iter": 0}, "max_iter must be an integer of at least 1"),
         ({"batch_size": 2.5}, "batch_size must be an integer of at least 1"),
         ({"X": np.full((2, 2), np.nan), "y": ["lower", "upper"]}, "without missing values, but X has NaN"),
-        ({"X": np.ones((3, 2)), "y": ["lower", None, "upper"]}, "1 rows of X have no label and cannot be"),
+        ({"X": np.ones((3, 2)), "y": ["lower", None, "upper"]}, "1 of 3 rows have no label in y"),
         ({"X": np.eye(2), "y": ["lower", "upper"]}, "2 rows of 2 classes are too few"),
     ],
 )

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from skmix import SharedKernelMixture, Study, open_rows
 from skmix.features import Arcsinh
 from skmix.groups import merge_kernels
-from skmix.io import source_of
+from skmix.io.opening import source_of
 
 pd = pytest.importorskip("pandas")
 flowio = pytest.importorskip("flowio")
@@ -244,6 +244,7 @@ def test_fcs_files_get_a_channel(tmp_path: Path) -> None:
         (Study(model), "again", open_rows(tmp_path / "out", columns=GENES), "already has a channel 'kernel'"),
         (Study(one), "day1", files[0], r"s1\.fcs is one of the input files"),
         (Study(model), "out", X, r"for copies of FCS files, .* in memory"),
+        (Study(model), "out", open_rows(X), r"for copies of FCS files, .* in memory"),
     ):
         with pytest.raises(ValueError, match=message):
             study.label_cells(tmp_path / target, given)

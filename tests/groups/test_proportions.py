@@ -110,6 +110,7 @@ def test_a_group_of_one_population_alone_is_unusual(weight_prior: str | None) ->
     table = Study(model).unusual()
     assert table.loc[table["unusual"], "sample"].tolist() == ["patient 5"]
     assert table["p_composition"][5] < 1e-6
+    assert ("is extended to it" in Study(model).to_html()) == (weight_prior is not None)
     # Groups of few rows, often of one population, are judged too, and not by chance.
     rows = groups_of([[2, 0, 0], [0, 3, 0], [3, 2, 0]], seed=1)
     with warnings.catch_warnings():

@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from skmix import SharedKernelMixture, Study, compose, load, open_rows
 from skmix._errors import ArgumentError
 from skmix.groups import merge_kernels, reading, study
-from skmix.io import Record
+from skmix.io.models import Record
 
 CENTRES = np.array([[0.0, 0.0, 0.0], [12.0, 0.0, 3.0], [0.0, 12.0, -3.0]])
 NAMES = ["CD3", "CD4", "CD8"]
@@ -187,7 +187,7 @@ def test_wrong_conditions_and_metadata_are_refused(found: Study) -> None:
     for given, message in (
         (("age",), "condition='age' must have two values, but has"),
         (("sex",), r"condition='sex' is not a column of the metadata: \['arm', 'age'\]"),
-        ((["s1", "s2"],), "give the samples of both sides"),
+        ((["s1", "s2"],), "^condition needs .*, or give the samples of both sides as condition and other"),
     ):
         with pytest.raises(ArgumentError, match=message):
             found.compare(*given)

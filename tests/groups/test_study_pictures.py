@@ -52,10 +52,14 @@ def test_shares_are_cells_and_unusual_groups_are_marked() -> None:
 def test_the_tree_has_every_merge_and_a_line_at_the_cut() -> None:
     random = np.random.default_rng(0)
     rows = np.concatenate([random.exponential(size=(300, 2)), random.normal(12.0, size=(150, 2))])
-    merged = merge_kernels(SharedKernelMixture(5, init="k-means", random_state=0).fit(rows), n_populations=2)
-    axes = plot_merges(merged)
-    (cut,) = (line for line in axes.lines if line.get_linestyle() == "--")
-    assert cut.get_ydata()[0] == pytest.approx((merged.tree[2, 2] + merged.tree[3, 2]) / 2)
+    model = SharedKernelMixture(5, init="k-means", random_state=0).fit(rows)
+    cuts = []
+    for n_populations in (None, 3):
+        merged = merge_kernels(model, n_populations=n_populations)
+        axes = plot_merges(merged)
+        cuts += [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"]
+    # The default height, and between two merges.
+    assert cuts == [0.9, pytest.approx((merged.tree[1, 2] + merged.tree[2, 2]) / 2)]
     heights = [path.vertices[:, 1].max() for links in axes.collections for path in links.get_paths()]
     assert_allclose(sorted(heights), merged.tree[:, 2])
     with pytest.raises(ValueError, match="no merges"):

@@ -7,15 +7,13 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 import pytest
-from documented import assert_defaults
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skmix import features
 from skmix.features import Arcsinh, Logicle
-from skmix.io.preparation import parse_scale, preparation_of_columns, scale_of, transformer_of
+from skmix.io.preparation import Columns, parse_scale, scale_of, transformer_of
 
 SETTINGS = [
     (262144.0, 0.5, 4.5, 0.0),
@@ -65,6 +63,8 @@ def test_logicle_is_the_inverse_of_the_biexponential(setting: tuple[float, ...])
             u = root(lambda u, size=value: B(zero + u) - abs(size), 3)
             expected.append(float(zero + mp.sign(value) * u))
     assert_allclose(found, expected, rtol=4e-16, atol=4e-16)
+    back = scale.inverse_transform(np.array(expected)[:, None]).ravel()
+    assert_allclose(back, values, rtol=1e-13, atol=1e-15 * setting[0])
 
 
 def test_published_values() -> None:
@@ -80,6 +80,9 @@ def test_arcsinh_is_in_many_digits() -> None:
     with mp.workdps(40):
         expected = [float(mp.asinh(mp.mpf(float(value)) / 150)) for value in values]
     assert_allclose(found, expected, rtol=1e-15)
+    assert_allclose(Arcsinh(150.0).inverse_transform(found[:, None]).ravel(), values, rtol=1e-14)
+    # Values that are too large stay finite, and so do their sums.
+    assert_array_equal(np.abs(Arcsinh().inverse_transform([[1e3, -1e3]])) / np.finfo(float).max, 1e-8)
 
 
 @pytest.mark.parametrize("scale", [Arcsinh(150.0), Logicle(), Logicle(W=0.0), Logicle(W=2.0, A=-0.5)])
@@ -128,9 +131,11 @@ def test_scales_without_a_name_are_kept_with_their_parameters() -> None:
     both = scale_of(Arcsinh([5.0, 150.0, 5.0]))
     assert both == {"kind": "arcsinh", "cofactor": [5.0, 150.0, 5.0]}
     # Of some channels; those that are alike have a name again.
-    given = {"compensate": True, "transform": both}
-    assert preparation_of_columns(given, [1, 0])["transform"]["cofactor"] == [150.0, 5.0]
-    assert preparation_of_columns(given, [2, 0]) == {"compensate": True, "transform": "arcsinh:5"}
+    given = Columns(dict.fromkeys("abc"), {"compensate": True, "transform": both})
+    assert given.of_columns([1, 0])["transform"]["cofactor"] == [150.0, 5.0]
+    assert given.of_columns([2, 0]) == {"compensate": True, "transform": "arcsinh:5"}
+    with pytest.raises(ValueError, match=r"given has -9.0 for column 'a', which stands for a missing value"):
+        Columns({"a": None}, {"transform": "none", "missing": ["-9"]}).encode(0, -9.0)
 
 
 def test_names_of_scales_are_read_whole() -> None:
@@ -182,7 +187,3 @@ def test_limits_of_logicle_settings_are_accepted() -> None:
 @parametrize_with_checks([Arcsinh(), Logicle()])
 def test_scikit_learns_contract(estimator: Any, check: Any) -> None:
     check(estimator)
-
-
-def test_defaults_are_as_documented() -> None:
-    assert_defaults(features, 5)

@@ -13,17 +13,17 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from documented import assert_defaults
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from skmix import SharedKernelMixture, io, open_rows
+from skmix import SharedKernelMixture, open_rows
 from skmix.engine.compute.blocks import Block, is_blocks
 from skmix.features import Arcsinh
-from skmix.io import Source, source_of, sources
+from skmix.io import Source, sources
 from skmix.io import readers as reader_module
+from skmix.io.opening import source_of
 from skmix.io.sources import labels_in, read_ahead
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -766,7 +766,3 @@ def test_zarr_arrays_and_their_folders(
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="empty is a folder, but not a Zarr array"):
         open_rows(X, label=tmp_path / "empty")
-
-
-def test_defaults_are_as_documented() -> None:
-    assert_defaults(io, 9)

@@ -19,7 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skmix import SharedKernelClassifier, SharedKernelClassifierCV, open_rows
+from skmix import open_rows
 from skmix.io import ColumnError, write_columns
 from skmix.io.encoding import check_columns, decode_columns, feature_names
 from skmix.io.labels import as_classes, check_classes
@@ -252,7 +252,7 @@ def test_the_most_that_are_categories() -> None:
     # Whoever says that a column has categories may have any number of them, and numbers among them.
     assert categories(names, categorical=["b"]) == names
     assert categories(["1", "2.0", "030"], categorical=["b"]) == ["030", "1", "2"]
-    with pytest.raises(ValueError, match="has no column 'c'; there are b"):
+    with pytest.raises(ValueError, match="has no column 'c'; there is only 'b'"):
         categories(names, categorical=["c"])
     rows = read("a,code,flat\n1,1,x\n2,2,x\n3,30,x\n", categorical=["code"])
     assert rows.kinds == {"a": None, "code": ["1", "2", "30"]}
@@ -504,49 +504,6 @@ def test_any_bytes_are_rows_or_a_sentence(content: bytes) -> None:
     except (ValueError, OSError):
         return
     assert rows.X.shape == (len(rows.X), len(rows.names))
-
-
-@pytest.mark.parametrize(
-    ("n_kinds", "has_gaps", "has_weights", "is_search"),
-    [(2, False, False, False), (3, True, True, False), (4, True, False, False), (2, True, True, True)],
-)
-def test_models_of_encoded_columns_are_those_of_arrays_encoded_by_hand(
-    n_kinds: int, has_gaps: bool, has_weights: bool, is_search: bool
-) -> None:
-    """Text with gaps, row weights, frames and files, fits and searches."""
-    random, n_rows = np.random.default_rng(n_kinds), 36
-    y = np.array(["u", "v"])[np.arange(n_rows) % 2]
-    codes = random.integers(n_kinds, size=n_rows)
-    codes[:n_kinds] = np.arange(n_kinds)
-    number = random.normal(size=n_rows).round(3) + 2.0 * (y == "v")
-    gaps = random.random((n_rows, 2)) < 0.2 * has_gaps
-    gaps[:n_kinds] = False
-    gaps[gaps.all(axis=1), 1] = False
-    weights = random.integers(1, 4, size=n_rows).astype(float) if has_weights else None
-    by_hand = (codes[:, None] == np.arange(n_kinds)).astype(float)[:, 1 if n_kinds == 2 else 0 :]
-    by_hand[gaps[:, 0]] = np.nan
-    arrays = np.column_stack([by_hand, np.where(gaps[:, 1], np.nan, number)])
-    words = np.where(gaps[:, 0], None, np.array(["amber", "blue", "red", "teal"])[codes])
-    frame = pd.DataFrame({"colour": words, "number": arrays[:, -1]})
-    estimator: Any = SharedKernelClassifier(2, covariance_prior="weak", random_state=0)
-    if is_search:
-        estimator = SharedKernelClassifierCV(
-            estimator, n_kernels=[1, 2], covariance_type="diag", cv=2, random_state=0
-        )
-    expected = estimator.fit(arrays, y, sample_weight=weights).predict_proba(arrays)
-    estimator.fit(frame, y, sample_weight=weights)
-    assert estimator.preparation_["columns"]["colour"] == ["amber", "blue", "red", "teal"][:n_kinds]
-    assert_allclose(estimator.predict_proba(frame), expected, rtol=1e-9, atol=1e-12)
-    with tempfile.TemporaryDirectory() as folder:
-        for path in (Path(folder) / "t.csv", Path(folder) / "t.parquet"):
-            whole = frame.assign(kind=y, n=1.0 if weights is None else weights)
-            whole.to_csv(path, index=False) if path.suffix == ".csv" else whole.to_parquet(path)
-            # Rows to predict are prepared by the model.
-            assert_allclose(estimator.predict_proba(path), expected, rtol=1e-9, atol=1e-12)
-            if not is_search:
-                rows = open_rows(path, columns=["colour", "number"], label="kind", weight="n")
-                found = SharedKernelClassifier(2, covariance_prior="weak", random_state=0).fit(rows)
-                assert_allclose(found.predict_proba(frame), expected, rtol=1e-6, atol=1e-9)
 
 
 # ---------------------------------------------------------------- writing

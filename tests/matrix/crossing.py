@@ -63,8 +63,8 @@ _REFUSED: list[tuple[*tuple[Values, ...], str]] = [
     (("after", "tune"), ("tail", TAILS), "t kernels or a background"),
     (("after", "tune"), ("model", "sets"), "tune cannot be combined with 2 feature sets"),
     (("after", "tune"), ("gaps", True), "without missing values"),
-    (("after", "tune"), ("labels", "unlabelled"), "cannot be used to tune"),
-    (("after", ("tune", "stream", "add")), ("rows", FILES), "needs rows in memory"),
+    (("after", "tune"), ("labels", "unlabelled"), "rows have no label in y"),
+    (("after", ("tune", "stream", "add")), ("rows", "dask"), "needs rows in memory"),
     (("after", "export"), ("shift", True), "differ in their means"),
     (("model", "sets"), ("labels", "unlabelled"), "cannot be combined with 2 feature sets"),
 ]

@@ -303,9 +303,10 @@ def check_nothing(cell: Cell, data: Data, model: Any) -> None:
 def check_added_class(cell: Cell, data: Data, model: Any) -> None:
     """Check the weights of a class that is learnt with the kernels as they are."""
     new = make_data(cell, 60, seed=8)
-    X, _, w = as_kind({**cell, "rows": "array" if cell["rows"] == "single" else cell["rows"]}, new, Path())
+    kind = {**cell, "rows": "array" if cell["rows"] == "single" else cell["rows"]}
     before = [as_brute(cell, part) for part in mixtures(model)]
-    with quiet():
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        X, _, w = as_kind(kind, new, Path(folder))
         model.add_class(X, 40, sample_weight=w)
     for columns, own, part in zip(columns_of(cell), before, mixtures(model), strict=True):
         K, prior = len(own.means), host(vars(part).get("weight_prior_"))
@@ -339,8 +340,8 @@ def check_stream(cell: Cell, data: Data, model: Any) -> None:
         after, learnt = (host(vars(part).get(name)) for name in ("weight_concentration_", "weight_prior_"))
         counts = own.weights if learnt is None else after - learnt[:, None]
         counted.append(counts / counts.sum(axis=0))
-    X, y, w = as_kind(cell, new, Path())
-    with quiet():
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        X, y, w = as_kind(cell, new, Path(folder))
         model.partial_fit(X, y, sample_weight=w)
     for columns, own, weights, part in zip(columns_of(cell), before, counted, mixtures(model), strict=True):
         rows = replace(new.brute, X=new.X[:, columns])
@@ -379,7 +380,6 @@ def check_tuned(cell: Cell, data: Data, model: Any) -> None:
     """Check that tuning ends where the objective, by brute force, has no slope any more."""
     if len(data.X) > cells.N_SMALL:
         return
-    X, y, w = as_kind(cell, data, Path())
     rows, prior, columns = data.brute, host(model.class_prior_), columns_of(cell)[0]
     rule = replace(cells.rule_of(cell, data, model.models_[0], columns), freeze=None)
     if cell["inference"] == "variational" and cell["covariance_prior"] != "number":
@@ -388,7 +388,8 @@ def check_tuned(cell: Cell, data: Data, model: Any) -> None:
     if cell["weight_prior"] == "hierarchical":
         rule = replace(rule, weight_prior=1.0)
     before = as_brute(cell, model.models_[0])
-    with quiet():
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        X, y, w = as_kind(cell, data, Path(folder))
         model.tune(X, y, sample_weight=w, trade_off=1.0, validation=None, max_iter=500)
     after = as_brute(cell, model.models_[0])
     slopes = [brute.tuning_gradient(rows, each, prior, rule, 1.0) for each in (before, after)]

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from synthetic import synthetic_results
 
-from skmix.paper import Settings, StudyData, make_data
+from skmix.paper import Settings, make_data
 from skmix.paper.page import write_report
+from skmix.paper.records import StudyData
 
 
 @pytest.fixture(scope="session")

@@ -1,19 +1,292 @@
-"""`skmix digits` writes what it says, beside its place first, and refuses what it cannot write."""
+"""Seven-segment digits, their features against the published code, and the files of `skmix digits`."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from typer.testing import CliRunner
 
 from skmix.cli import app
-from skmix.paper import DIGIT_FEATURES, digit_features, make_seven_segment_digits
+from skmix.paper import DIGIT_FEATURES, digit_features, dither, make_seven_segment_digits
+from skmix.paper.digits import LIT_SEGMENTS, bin_points, sample_points, segment_layout
+from skmix.paper.images import principal_axis, quadrant_mass
+
+Golden = Callable[[str], dict[str, Any]]
+
+# What a seven-segment display shows: top, upper right, lower right, bottom, lower left, upper left, middle.
+LIT = "1111110 1101101 1111001 0110011 1011011 1011111 1110000 1111111 1111011"
+DISPLAY = dict(zip((0, 2, 3, 4, 5, 6, 7, 8, 9), LIT.split(), strict=True))
+# The places of the display above, in units of half length plus half width.
+PLACES = [(0, 2), (1, 1), (1, -1), (0, -2), (-1, -1), (-1, 1), (0, 0)]
+
+
+def test_digits_light_the_segments_of_a_display() -> None:
+    for digit, shown in DISPLAY.items():
+        centres, _ = segment_layout(half_length=3.0, half_width=1.0).of_digit(digit)
+        lit = {place for place, on in zip(PLACES, shown, strict=True) if on == "1"}
+        assert {(x / 4.0, y / 4.0) for x, y in centres} == lit
+
+
+def test_lengths_are_variances() -> None:
+    layout = segment_layout(half_length=3.0, half_width=0.25, variance_scale=2.0)
+    for centre, covariance, lies in zip(layout.centres, layout.covariances, layout.horizontal, strict=True):
+        assert lies == (centre[0] == 0.0)
+        assert_allclose(covariance, np.diag([6.0, 0.5] if lies else [0.5, 6.0]))
+    assert layout.bound == pytest.approx(1.8 * (2 * 3.0 + 3 * 0.25))
+
+
+def test_points_have_the_means_and_covariances_of_their_segments() -> None:
+    n_points = 20_000
+    points, image = sample_points(np.array([8, 1]), n_points=n_points, random_state=0)
+    layout = segment_layout()
+    expected_centres = np.vstack([layout.centres, [[0.0, 2.5], [0.0, -2.5]]])
+    expected = np.concatenate([layout.covariances, layout.covariances[:2]])
+    assert_array_equal(image, np.repeat([0, 1], [7 * n_points, 2 * n_points]))
+    for cloud, centre, covariance in zip(
+        points.reshape(9, n_points, 2), expected_centres, expected, strict=True
+    ):
+        variances = np.diag(covariance)
+        # Five standard errors of a mean, a variance and a covariance.
+        assert np.all(np.abs(cloud.mean(axis=0) - centre) < 5 * np.sqrt(variances / n_points))
+        error = 5 * np.sqrt((np.outer(variances, variances) + covariance**2) / n_points)
+        assert np.all(np.abs(np.cov(cloud.T) - covariance) < error)
+
+
+def test_every_lit_segment_gives_the_same_number_of_points() -> None:
+    digits = np.array([7, 0, 0, 4])
+    points, image = sample_points(digits, n_points=3, random_state=1)
+    assert_array_equal(image, np.repeat(range(4), [3 * len(LIT_SEGMENTS[digit]) for digit in digits]))
+    assert points.shape == (len(image), 2)
+    # Narrow segments: each point lies near the centre of its own, in the order of the list.
+    layout = segment_layout(half_length=3.0, half_width=1.0)
+    settings = {"half_length": 3.0, "half_width": 1.0, "variance_scale": 1e-6}
+    points, _ = sample_points(digits, n_points=2, random_state=1, **settings)
+    places = [layout.centres[segment - 1] for digit in digits for segment in LIT_SEGMENTS[digit]]
+    assert_allclose(points, np.repeat(places, 2, axis=0), atol=0.02)
+
+
+def test_images_of_the_published_points_are_the_published_images(golden: Golden) -> None:
+    stored = golden("digit_points")
+    images = bin_points(stored["points"], stored["image_index"], 20)
+    assert images.dtype == np.uint8
+    assert_array_equal(images, stored["images"])
+    # Among them images with points beyond the border, which count in its cells.
+    assert np.sum(np.abs(stored["points"]) > segment_layout().bound) > 100
+    # The order of points does not matter, and an image without points is dark.
+    order = np.random.RandomState(0).permutation(len(stored["points"]))
+    images = bin_points(stored["points"][order], stored["image_index"][order], 21)
+    assert_array_equal(images[:20], stored["images"])
+    assert not images[20].any()
+
+
+@pytest.mark.parametrize(
+    ("point", "row", "column"),
+    [
+        ((-1, 1), 0, 0),
+        ((1, 1), 0, 27),
+        ((-1, -1), 27, 0),
+        ((1, -1), 27, 27),
+        ((9, -9), 27, 27),
+        # The origin is a corner of four cells: the one to its right, and below it.
+        ((0, 0), 14, 14),
+        ((1e-9, 1e-9), 13, 14),
+        ((-1e-9, -1e-9), 14, 13),
+    ],
+)
+def test_borders_of_cells(point: tuple[float, float], row: int, column: int) -> None:
+    # A bound of 1.8 · (2 · 1 + 3 · 1) = 9.
+    (image,) = bin_points(9.0 * np.array([point]), np.array([0]), 1, half_length=1.0, half_width=1.0)
+    assert np.argwhere(image).tolist() == [[row, column]]
+    assert image[row, column] == 255
+
+
+def test_brightness_is_relative_to_the_fullest_cell_and_halves_go_up() -> None:
+    far_apart = np.array([[-5.0, 0.0], [0.0, 5.0], [5.0, 0.0]])
+    points = np.repeat(far_apart, [1, 10, 3], axis=0)
+    (image,) = bin_points(points, np.zeros(14, dtype=int), 1)
+    # 25.5 and 76.5, rounded away from zero.
+    assert sorted(image[image > 0].tolist()) == [26, 77, 255]
+
+
+def test_images_come_digit_by_digit_and_repeat_with_the_seed() -> None:
+    images, labels = make_seven_segment_digits(3, random_state=5)
+    assert images.shape == (30, 28, 28)
+    assert images.dtype == np.uint8
+    assert_array_equal(images.max(axis=(1, 2)), 255)
+    assert_array_equal(labels, np.repeat(np.arange(10), 3))
+    assert_array_equal(make_seven_segment_digits(3, random_state=5)[0], images)
+    assert_array_equal(make_seven_segment_digits(3, random_state=np.random.RandomState(5))[0], images)
+    assert np.any(make_seven_segment_digits(3, random_state=6)[0] != images)
+
+
+def test_images_are_those_of_the_points_however_many_are_made_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings: dict[str, Any] = {"half_length": 1.5, "half_width": 0.3, "n_points": 11, "variance_scale": 2.0}
+    images, labels = make_seven_segment_digits(4, random_state=2, **settings)
+    points, index = sample_points(labels, random_state=2, **settings)
+    assert_array_equal(bin_points(points, index, len(labels), half_length=1.5, half_width=0.3), images)
+    monkeypatch.setattr("skmix.paper.digits._IMAGES_AT_A_TIME", 7)
+    assert_array_equal(make_seven_segment_digits(4, random_state=2, **settings)[0], images)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "message"),
+    [
+        ({"n_per_digit": 0}, ValueError, "n_per_digit must be at least 1, got 0"),
+        ({"n_per_digit": True}, TypeError, "n_per_digit must be an integer, got True"),
+        ({"n_points": 0}, ValueError, "n_points must be at least 1, got 0"),
+        ({"half_length": 0.0}, ValueError, r"half_length must be positive and finite, got 0\.0"),
+        ({"half_width": "wide"}, TypeError, "half_width must be a number, got 'wide'"),
+        ({"variance_scale": np.inf}, ValueError, "variance_scale must be positive and finite, got inf"),
+    ],
+)
+def test_impossible_digits_are_refused(settings: dict[str, Any], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        make_seven_segment_digits(**settings)
+
+
+# ---------------------------------------------------------------- features
+
+
+def test_features_of_the_published_images(golden: Golden) -> None:
+    stored = golden("digit_images")
+    assert_allclose(digit_features(stored["images"]), stored["features"], rtol=0, atol=1e-10)
+    axes = principal_axis(stored["images"])
+    assert_allclose(axes, stored["first_axis"], rtol=0, atol=1e-10)
+
+
+def test_the_axis_is_the_direction_of_largest_variance() -> None:
+    images = np.random.RandomState(0).normal(size=(7, 9, 5))
+    axes = principal_axis(images)
+    for image, axis in zip(images, axes, strict=True):
+        covariance = np.cov(image.T)
+        variance = axis @ covariance @ axis
+        assert_allclose(covariance @ axis, variance * axis, atol=1e-12)
+        assert variance == pytest.approx(np.linalg.eigvalsh(covariance)[-1])
+        assert np.linalg.norm(axis) == pytest.approx(1.0)
+        assert axis[np.abs(axis).argmax()] > 0
+
+
+def test_features_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, _ = make_seven_segment_digits(2, random_state=1)
+    together = digit_features(images)
+    assert_array_equal(np.vstack([digit_features(image[None]) for image in images]), together)
+    monkeypatch.setattr("skmix.paper.images._IMAGES_AT_A_TIME", 3)
+    assert_array_equal(digit_features(images), together)
+    assert_array_equal(digit_features(images.reshape(20, 784).tolist()), together)
+
+
+def test_columns_that_do_not_vary_have_entries_of_exactly_zero() -> None:
+    images, _ = make_seven_segment_digits(20, random_state=0)
+    axes = principal_axis(images)
+    constant = np.ptp(images, axis=1) == 0
+    assert constant.any(axis=1).all()
+    assert_array_equal(axes == 0.0, constant)
+
+
+def test_of_equally_large_entries_the_first_is_positive() -> None:
+    image = np.zeros((4, 4))
+    image[0, 3], image[1, 1] = 1.0, 1.0
+    image[2] = [0.5, 0.5, 0.5, 0.5]
+    for flipped in (image, image[::-1], 1.0 - image):
+        (axis,) = principal_axis(flipped[None])
+        assert axis[1] == pytest.approx(-axis[3])
+        assert axis[1] > 0
+
+
+def test_quadrants_are_counted_as_mathematicians_do() -> None:
+    image = np.zeros((1, 4, 4))
+    image[0, 0, 2:] = 1.0  # two pixels in the upper right
+    image[0, 1, 0] = 200.0  # one in the upper left, brighter
+    image[0, 3, :2] = -1.0  # two in the lower left
+    image[0, 2:, 2:] = 0.1  # four in the lower right
+    assert_allclose(quadrant_mass(image), [[2 / 9, 1 / 9, 2 / 9, 4 / 9]])
+
+
+def test_the_middle_of_an_odd_image_is_shared() -> None:
+    assert_allclose(quadrant_mass(np.ones((1, 3, 5))), [[0.25] * 4])
+    image = np.zeros((1, 3, 3))
+    image[0, 1, 0] = 1.0
+    assert_allclose(quadrant_mass(image), [[0.0, 0.5, 0.5, 0.0]])
+    image[0, 0, 1] = image[0, 0, 2] = image[0, 2, 2] = 1.0
+    # Of four pixels: one and a half in the upper right, and so on.
+    assert_allclose(quadrant_mass(image), [[0.375, 0.25, 0.125, 0.25]])
+
+
+# The mean of 28 times 0.1 is not exactly 0.1.
+@pytest.mark.parametrize("row", [np.zeros(28), np.full(28, 255), np.full(28, 0.1), np.arange(28)])
+def test_an_image_of_equal_rows_has_no_axis(row: np.ndarray) -> None:
+    image = np.tile(row, (28, 1))
+    assert_array_equal(principal_axis(image[None]), 0.0)
+    if row[0] or not row.any():
+        assert_array_equal(quadrant_mass(image[None]), 0.25 if row.any() else 0.0)
+
+
+@pytest.mark.parametrize(("row", "column"), [(0, 10), (27, 19), (14, 14), (3, 0)])
+def test_a_single_pixel(row: int, column: int) -> None:
+    image = np.zeros((1, 28, 28), dtype=np.uint8)
+    image[0, row, column] = 3
+    (features,) = digit_features(image)
+    expected = np.eye(28)[column, 10:20]
+    assert_allclose(features[:10], expected, atol=1e-15)
+    quadrant = {(True, False): 0, (True, True): 1, (False, True): 2, (False, False): 3}[
+        (row < 14, column < 14)
+    ]
+    assert_array_equal(features[10:], np.eye(4)[quadrant])
+
+
+@pytest.mark.parametrize(
+    ("function", "images", "message"),
+    [
+        (digit_features, np.ones((2, 60)), r"shape \(n, 28, 28\) or \(n, 784\), got \(2, 60\)"),
+        (digit_features, np.ones(784), r"got \(784,\)"),
+        (digit_features, np.full((1, 28, 28), np.nan), "images must be finite"),
+        (quadrant_mass, np.ones((2, 0, 3)), r"shape \(n, height, width\), got \(2, 0, 3\)"),
+        (principal_axis, np.ones((2, 64)), r"shape \(n, height, width\), got \(2, 64\)"),
+    ],
+)
+def test_images_of_another_shape_are_refused(function: Any, images: np.ndarray, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        function(images)
+
+
+def test_dither_replaces_zeros_alone() -> None:
+    features = np.random.RandomState(0).uniform(0.1, 1.0, size=(400, 50))
+    zero = np.random.RandomState(1).uniform(size=features.shape) < 0.5
+    features[zero] = 0.0
+    features[0, :4] = [1e-31, -1e-31, 1e-5, -1e-5]
+    zero[0, :4] = [True, True, False, False]
+    dithered = dither(features, random_state=0)
+    assert_array_equal(dithered[~zero], features[~zero])
+    drawn = dithered[zero]
+    assert np.all(drawn != 0.0)
+    # Ten thousand draws: five standard errors of their mean and standard deviation.
+    assert abs(drawn.mean()) < 5 * 0.01 / 100
+    assert abs(drawn.std() - 0.01) < 5 * 0.01 / np.sqrt(2 * len(drawn))
+    assert len(np.unique(drawn)) == len(drawn)
+    assert features[0, 0] == 1e-31
+    assert_array_equal(dither(features, random_state=0), dithered)
+
+
+def test_dither_obeys_its_settings() -> None:
+    assert dither([0.0, 0.05], random_state=0, tolerance=0.1, scale=0.0).tolist() == [0.0, 0.0]
+    assert dither([1e-31], random_state=0, tolerance=0.0).tolist() == [1e-31]
+    assert dither([0.0], random_state=0, tolerance=0.0) != 0.0
+    with pytest.raises(ValueError, match=r"tolerance must be finite and not negative, got -1\.0"):
+        dither([0.0], tolerance=-1.0)
+    with pytest.raises(ValueError, match="scale must be finite and not negative, got nan"):
+        dither([0.0], scale=np.nan)
+
+
+# ---------------------------------------------------------------- the command line
 
 
 def run(*arguments: object) -> tuple[int, str]:

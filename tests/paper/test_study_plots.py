@@ -11,8 +11,9 @@ from matplotlib.patches import Ellipse, Rectangle
 from numpy.testing import assert_allclose, assert_array_equal
 from synthetic import make_run, synthetic_results
 
-from skmix.paper import LIT_SEGMENTS, run_illustration, sample_points
+from skmix.paper import run_illustration
 from skmix.paper.digit_plots import plot_digit_points, plot_digits, plot_segments
+from skmix.paper.digits import LIT_SEGMENTS, sample_points
 from skmix.paper.figures import (
     paper_figures,
     plot_accuracy_against_kernels,
@@ -147,7 +148,7 @@ def test_segments_are_numbered_where_they_lie() -> None:
 
 def test_points_come_with_three_sigma_ellipses() -> None:
     axes = plot_digit_points(1.0, 0.2, random_state=3)
-    points, index = sample_points(range(10), half_length=1.0, half_width=0.2, random_state=3)
+    points, index = sample_points(np.arange(10), half_length=1.0, half_width=0.2, random_state=3)
     for digit, panel in enumerate(axes):
         (cloud,) = panel.get_lines()
         assert_array_equal(np.column_stack(cloud.get_data()), points[index == digit])

@@ -11,7 +11,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from documented import assert_defaults
 from matplotlib.axes import Axes
 from matplotlib.colors import same_color
 from matplotlib.figure import Figure
@@ -28,7 +27,6 @@ from skmix import (
     SharedKernelClassifierCV,
     SharedKernelMixture,
     SharedKernelMixtureCV,
-    plots,
 )
 from skmix.plots import (
     draw_kernels,
@@ -394,7 +392,3 @@ def test_what_cannot_be_drawn_is_refused() -> None:
             call()
     with pytest.raises(NotFittedError, match="not fitted yet"):
         plot_projections(SharedKernelMixture())
-
-
-def test_defaults_are_as_documented() -> None:
-    assert_defaults(plots, 20)

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from documented import assert_defaults
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import metrics
 from sklearn.datasets import load_iris
@@ -18,7 +17,6 @@ from skmix import (
     SharedKernelClassifier,
     SharedKernelClassifierCV,
     SharedKernelMixture,
-    report,
 )
 from skmix.report import Evaluation, cross_validate, describe, evaluate
 from skmix.report._predictions import predict_columns
@@ -243,6 +241,8 @@ def test_tails_and_shifts_are_described() -> None:
     assert "2 %" in background
     shifted = SharedKernelMixture(2, group_shift=7.0, random_state=0).fit(X, CODES)
     assert [name for name, _ in traits(describe(shifted))] == ["shifts"]
+    ((_, shifts),) = traits(describe(shifted), ("cells", "sample", "sample"))
+    assert shifts == "own means of each sample; the prior on shifts counts as 7 cells"
 
 
 def test_transformed_features_are_counted_and_named(model: SharedKernelClassifier) -> None:
@@ -263,7 +263,3 @@ def test_transformed_features_are_counted_and_named(model: SharedKernelClassifie
 def test_settings_are_those_that_differ_from_the_defaults() -> None:
     search = SharedKernelClassifierCV(SharedKernelClassifier(max_iter=7, tol=np.inf), time_limit=3)
     assert settings_of(search) == {"estimator__max_iter": 7, "estimator__tol": "inf", "time_limit": 3}
-
-
-def test_defaults_are_as_documented() -> None:
-    assert_defaults(report, 3)

@@ -252,7 +252,7 @@ def print_model(described: dict[str, Any], name: str) -> None:
 
 def _print_weights(part: dict[str, Any], labels: list[str]) -> None:
     """Print how much each class uses each kernel: the kernels with most rows, and the classes that fit."""
-    from skmix.plots._models import short_name
+    from skmix.plots.style import short_name
 
     weights, shares = part["weights"], part["shares"]
     terminal = console()
@@ -273,8 +273,18 @@ def _print_more(number: int, what: str) -> None:
         say(f"... and {number} more {what}; --json has all.")
 
 
-def print_study(outcome: dict[str, Any], proportions: Any, part: str, *, err: bool) -> None:
-    """Print what `Study.describe` returns, and the proportions of the first samples and populations."""
+def print_study(
+    outcome: dict[str, Any],
+    proportions: Any,
+    *,
+    name: str | None = None,
+    fitted: bool = True,
+    err: bool = False,
+) -> None:
+    """Print what `Study.describe` returns, and the proportions of the first samples and populations.
+
+    `name` is that of the study's file; `fitted` is whether its kernels were fitted to these samples.
+    """
     from skmix.groups.judging import FEWEST_SAMPLES
     from skmix.groups.study import MOST_LISTED, search_in_words
     from skmix.io.encoding import listed
@@ -283,8 +293,7 @@ def print_study(outcome: dict[str, Any], proportions: Any, part: str, *, err: bo
     samples, markers = outcome["samples"], outcome["markers"]
     compensated = ", compensated for spill-over" if outcome["compensate"] else ""
     kernels = counted(outcome["n_kernels"], "kernel")
-    is_new = outcome["model"] in outcome["written"]
-    if is_new and outcome["search"] is not None:
+    if fitted and outcome["search"] is not None:
         kernels += f" ({search_in_words(outcome['search'])})"
     if outcome["n_populations"] is not None:
         kernels += f", merged into {counted(outcome['n_populations'], 'population')}"
@@ -293,13 +302,15 @@ def print_study(outcome: dict[str, Any], proportions: Any, part: str, *, err: bo
         f"{counted(len(markers), 'marker')} ({listed(markers, MOST_LISTED)})",
         f"transform {scale_in_words(outcome['transform'])}{compensated}",
         kernels,
-        *([_ending(outcome)] if is_new else []),
+        *([_ending(outcome)] if fitted else []),
     ]
+    if name is not None:
+        say(f"{name}: Study")
     for line in lines:
         say(line, err=err)
     if not err:
         say()
-        _print_proportions(samples, proportions, part)
+        _print_proportions(samples, proportions, "--table" if name is None else "--json")
     unusual = [each["sample"] for each in samples if each["unusual"]]
     if unusual:
         say(f"* unusual: {listed(unusual, MOST_LISTED)}", err=err)
@@ -308,15 +319,13 @@ def print_study(outcome: dict[str, Any], proportions: Any, part: str, *, err: bo
             f"unusual samples were not judged: this takes at least {FEWEST_SAMPLES} samples in the model",
             err=err,
         )
-    written = [place for place in outcome["written"] if place != "-"]
-    if written:
-        say(f"written into {', '.join(written)}", err=err)
 
 
-def _print_proportions(samples: Sequence[dict[str, Any]], proportions: Any, part: str) -> None:
-    """Print the proportions in the first samples and populations in percent."""
-    from skmix.plots._models import short_name
+def _print_proportions(samples: Sequence[dict[str, Any]], proportions: Any, rest: str) -> None:
+    """Print the proportions in the first samples and populations in percent; an option has the `rest`."""
+    from skmix.plots.style import short_name
 
+    part = "population" if "population" in proportions else "kernel"
     shares = 100.0 * proportions["proportion"].to_numpy().reshape(len(samples), -1)
     terminal = console()
     names = [f"{each['sample']}{' *' if each['unusual'] else ''}" for each in samples[:_MAX_LINES]]
@@ -330,4 +339,4 @@ def _print_proportions(samples: Sequence[dict[str, Any]], proportions: Any, part
     terminal.print(table(["sample", "cells", *headings], rows))
     left = {"sample": len(samples) - len(names), part: shares.shape[1] - n_shown}
     more = " and ".join(counted(number, f"more {what}") for what, number in left.items() if number > 0)
-    say(f"Percent of each sample by {part}" + (f"; {more}: --table has all." if more else "."))
+    say(f"Percent of each sample by {part}" + (f"; {more}: {rest} has all." if more else "."))

@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -20,13 +19,13 @@ from skmix.cli._progress import Watch
 from skmix.engine.compute.blocks import is_missing
 from skmix.estimators.rows import PreparedRows, read_into_memory, with_features_of
 from skmix.groups import Study, load
-from skmix.io import ColumnError, Source, open_rows, replacing, writable_folder, write_columns
+from skmix.io import ColumnError, Source, open_rows, write_columns
 from skmix.io.encoding import Kind, listed, without_constants
 from skmix.io.labels import as_classes, as_integers, check_classes, code_labels, number_labels, typed
 from skmix.io.preparation import scale_in_words
 from skmix.io.remarks import column_remarks
 from skmix.io.tables import NoRowsError, TableReader, format_of, named_columns, plain_values
-from skmix.io.writing import check_writable, is_device
+from skmix.io.writing import check_writable, is_device, replacing, writable_folder
 from skmix.report._predictions import target_of
 
 Labelled = tuple[Any, NDArray[Any] | None, NDArray[np.float64] | None]
@@ -34,10 +33,10 @@ Labelled = tuple[Any, NDArray[Any] | None, NDArray[np.float64] | None]
 
 
 @contextmanager
-def _reading(watch: Watch, data: str, advice: str = "") -> Iterator[Path]:
+def _reading(watch: Watch, data: str, *advice: str) -> Iterator[Path]:
     """Yield the path of a table, after copying standard input or a pipe; stop if the body cannot read it.
 
-    Errors about the column of a feature end in the advice.
+    Errors about the column of a feature end in the advice, with the name of the column.
     """
     if data == STANDARD and sys.stdin is None:
         stop("standard input is closed.", BAD_INPUT)
@@ -56,7 +55,8 @@ def _reading(watch: Watch, data: str, advice: str = "") -> Iterator[Path]:
         except ValueError as error:
             message = in_options(error).replace(folder, "") if folder else in_options(error)
             if isinstance(error, ColumnError) and error.is_feature:
-                message += advice.format(repr(error.column))
+                for each in advice:
+                    message += "" if "--drop" in message and "--drop" in each else each.format(error.column)
             stop(message, BAD_INPUT)
 
 
@@ -75,12 +75,12 @@ def read_to_fit(
 
     Note which columns are encoded, on which scale values are, and which columns may be no measurements.
     """
-    use = "" if target is not None else ", or use --target {0} if it holds labels"
-    with _reading(watch, data, f" Leave it out with --drop {{0}}{use}.") as path:
+    use = [] if target is not None else [" If it holds labels, use --target {!r}."]
+    with _reading(watch, data, " Leave it out with --drop {!r}.", *use) as path:
         source = _open(path, text | {"as_text": _names(target)}, **preparation)
         present = _columns_in(source)
         used = [*_names(target, weight), *text["categorical"]]
-        _check_present(present, [*used, *drop])
+        _check_present(source, [*used, *drop])
         for name in drop:
             if name in used:
                 raise ColumnError(f"column {name!r} cannot be both used and left out.", column=name)
@@ -161,8 +161,7 @@ def read_for(
 ) -> tuple[Labelled, dict[str, NDArray[Any]]]:
     """Return the features of a model in a table, prepared as the model does, and the columns to `keep`.
 
-    Columns are matched by name. One that the table lacks is missing in all rows. Labels and weights are those
-    of the columns `target` and `weight`.
+    Columns are matched by name. Labels and weights are those of the columns `target` and `weight`.
     """
     columns = columns_of(model)
     coded = [name for name, kind in columns.items() if kind is not None]
@@ -177,7 +176,7 @@ def read_for(
                     note(
                         f"there is no column {weight_of_fit!r}, the weights of the fit: each row counts once."
                     )
-            _check_present(present, [*keep, *_names(target, weight)])
+            _check_present(source, [*keep, *_names(target, weight)])
             aside = {*drop, *keep, *_names(target, weight, target_of(model), weight_of_fit)}
             source = _with_columns(source, columns, [name for name in present if name not in aside])
             kept = {name: np.array(_column(source, name), dtype=object) for name in keep}
@@ -205,15 +204,9 @@ def _with_columns(source: Source, columns: Mapping[str, Kind], present: Sequence
         return source
     if not isinstance(reader, TableReader):
         return source
-    absent = [name for name in columns if name not in reader.table.types]
-    if len(absent) == len(columns):
-        _check_present(list(reader.table.types), absent)
-    if absent:
-        note(f"columns that are not there: {listed(absent)}; they count as missing values.")
     if ignored := [name or "(no name)" for name in present if name not in columns]:
         note(f"ignored, not a feature of the model: {listed(ignored)}.")
-    wider = replace(reader, table=reader.table.with_missing(absent), columns=list(columns))
-    return replace(source, readers={"": wider})
+    return source
 
 
 def read_labelled(
@@ -281,18 +274,15 @@ def _with_roles(source: Source, target: str | None, weight: str | None) -> Sourc
     return source
 
 
-def _check_present(present: Sequence[str], wanted: Sequence[str]) -> None:
+def _check_present(source: Source, wanted: Sequence[str]) -> None:
     """Refuse a table that lacks a column."""
-    missing = [name for name in wanted if name not in present]
-    if missing:
-        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-        there = f"there are {listed(present)}."
-        if len(present) == 1:
-            there = (
-                f"there is only {present[0]!r}. Columns must be separated by commas, semicolons, tabs or |, "
-                "or by another character that you name with --sep."
-            )
-        raise ColumnError(f"there is no column {missing[0]!r}{more}; {there}", column=missing[0])
+    reader = _reader(source)
+    if isinstance(reader, TableReader):
+        reader.check_present(wanted)
+    present = _columns_in(source)
+    for name in wanted:
+        if name not in present:
+            raise ValueError(f"{source.name} has no channel {name!r}; there are {listed(present)}.")
 
 
 def kinds_of(source: Source) -> dict[str, Kind]:
@@ -326,6 +316,15 @@ def load_model(path: str) -> Any:
     """Return the model in a file; of a study, the mixture inside."""
     found = load_any(path)
     return found.model if isinstance(found, Study) else found
+
+
+def composed(study: Study) -> tuple[dict[str, Any], Any]:
+    """Return the description of a study, and its table of proportions with names or numbers alone."""
+    proportions = study.proportions
+    part = "kernel" if study.populations is None else "population"
+    if any(isinstance(each, str) for each in proportions[part]):
+        proportions[part] = proportions[part].astype(str)
+    return study.describe(), proportions
 
 
 def check_place(

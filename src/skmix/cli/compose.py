@@ -132,7 +132,7 @@ def compose(
             study.model.set_params(device=device, n_jobs=jobs)
             study = study.apply_to(files[0] if len(files) == 1 else files, seed=seed, **reading)
         with watch.steps("composing", None):
-            outcome, proportions = study.describe(), study.proportions
+            outcome, proportions = tables.composed(study)
         for note in outcome["notes"]:
             cli.note(note)
         if out is not None:
@@ -141,18 +141,17 @@ def compose(
             with watch.steps("drawing", None):
                 page = study.to_html()
             tables.write_bytes(html, page.encode())
-        part = "kernel" if study.populations is None else "population"
-        if any(isinstance(each, str) for each in proportions[part]):
-            # A column of text has text alone.
-            proportions[part] = proportions[part].astype(str)
         if table is not None:
             tables.write_table(table, {str(name): proportions[name].to_numpy() for name in proportions})
     written = [place for place in places.values() if place is not None]
-    outcome = {"model": out or model, "written": written, "seed": seed, **outcome}
     if as_json:
-        printing.print_json({**outcome, "proportions": proportions.to_dict("records")})
-    else:
-        printing.print_study(outcome, proportions, part, err=cli.STANDARD in (table, html))
+        origin = {"model": out or model, "written": written, "seed": seed}
+        printing.print_json({**origin, **outcome, "proportions": proportions.to_dict("records")})
+        return
+    err = cli.STANDARD in (table, html)
+    printing.print_study(outcome, proportions, fitted=model is None, err=err)
+    if named := [place for place in written if place != cli.STANDARD]:
+        printing.say(f"written into {', '.join(named)}", err=err)
 
 
 def _check_places(

@@ -41,8 +41,7 @@ def digits(
     feature_names (14,); read it with numpy.load. A table has the 14 features
     and, as its last column, the digit.
     """
-    from skmix.io import writable_folder
-    from skmix.io.writing import WRITABLE
+    from skmix.io.writing import WRITABLE, writable_folder
     from skmix.paper.command import write_digits
 
     known = {"--out": (".npz", *WRITABLE), "--sheet": (".pdf", ".png", ".svg")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,9 +39,9 @@ def predict(
 
     Writes for each row the label, the probability of each class (p_...), the
     log-density, and outlier: 1 if the row is unlike the training rows. For a
-    mixture, the kernel replaces the label. Columns are matched by name; other
-    columns are ignored. A column that DATA lacks, and a category that the
-    model does not know, are missing values.
+    mixture, the kernel replaces the label. Columns are matched by name: DATA
+    needs all columns of the model, and others are ignored. Empty cells, and
+    categories that the model does not know, are missing values.
     """
     import numpy as np
 
@@ -84,11 +85,9 @@ def sample(
 ) -> None:
     """Draw rows from a model.
 
-    The table has the columns of the fit, with the label last. Categories are
-    the likeliest ones.
+    The table has the columns of the fit, in their units, with the label last.
     """
     from skmix.cli import _tables as tables
-    from skmix.io.encoding import decode_columns
     from skmix.report._predictions import target_of
 
     tables.check_place(out, reading=[model], table=True, as_json=as_json)
@@ -103,9 +102,9 @@ def sample(
             fitted.set_params(random_state=seed)
         classes: Any = getattr(fitted, "classes_", ())
         drawn, labels = fitted.sample(number)
-        names = getattr(fitted, "feature_names_in_", [f"x{i}" for i in range(1, drawn.shape[1] + 1)])
-        kinds = tables.columns_of(fitted) or dict.fromkeys(names)
-        columns: dict[str, Any] = decode_columns(drawn, kinds)
+        names = [*tables.columns_of(fitted)] or [f"x{i}" for i in range(1, drawn.shape[1] + 1)]
+        values = [drawn[name].to_numpy() for name in drawn] if hasattr(drawn, "columns") else drawn.T
+        columns: dict[str, Any] = dict(zip(names, values, strict=True))
         if len(classes) > 1:
             columns[target_of(fitted) or "label"] = labels
         tables.write_table(out, columns)
@@ -160,6 +159,8 @@ def evaluate(
         rows = tables.read_labelled(watch, fitted, data, text, target, weight=weight)
         with watch.steps("evaluating", None):
             found = report.evaluate(fitted, *rows)
+        if rows[2] is not None:
+            cli.note(f"{len(rows[0])} rows count as {found.n_rows:g}, the sum of their weights.")
         if html is not None:
             title = f"{Path(model).name} on {tables.name_of(data)}"
             tables.write_bytes(html, report.evaluation_page(found, title=title).encode())
@@ -170,7 +171,7 @@ def evaluate(
     epilog=cli.examples(
         "skmix show flowers.skmix",
         "skmix show flowers.skmix --json",
-        "skmix show flowers.skmix --html flowers.html",
+        "skmix show study.skmix --html study.html",
     )
 )
 def show(
@@ -178,24 +179,35 @@ def show(
     html: options.Html = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show a model: features, classes, kernels, weights and settings.
+    """Show a model or a study of samples.
 
-    Each line of weights shows how much each class uses a kernel. --html writes
-    an interactive page of kernels, weights and projections.
+    Of a model: features, classes, kernels, settings, and how much each class
+    uses each kernel. Of a study: samples, cells, markers, scale, and the
+    proportions of the populations. --html writes an interactive page.
     """
     from skmix import report
     from skmix.cli import _tables as tables
+    from skmix.groups import Study
 
     tables.check_place(html, reading=[model])
     name = Path(model).name
     with cli.guarded(), watching() as watch:
-        fitted = tables.load_model(model)
-        described = report.describe(fitted)
+        found = tables.load_any(model)
+        if isinstance(found, Study):
+            with watch.steps("composing", None):
+                outcome, proportions = tables.composed(found)
+            described = {"kind": "Study", **outcome, "proportions": proportions.to_dict("records")}
+            in_words = partial(printing.print_study, outcome, proportions, name=name)
+            make_page = found.to_html
+        else:
+            described = report.describe(found)
+            in_words = partial(printing.print_model, described, name)
+            make_page = partial(report.model_page, found)
         if html is not None:
             with watch.steps("drawing", None):
-                page = report.model_page(fitted, title=name)
+                page = make_page(title=name)
             tables.write_bytes(html, page.encode())
-    printing.print_result(described, lambda: printing.print_model(described, name), html, as_json=as_json)
+    printing.print_result(described, in_words, html, as_json=as_json)
 
 
 @cli.app.command(epilog=cli.examples("skmix export flowers.skmix --onnx flowers.onnx"))

@@ -12,7 +12,7 @@ from ..engine.model import FloatArray, Parameters
 from ..engine.starts import uniform_weights
 from ..engine.structures import Structure, structure_of
 from ..engine.tails import NONE, StudentT
-from ..io.encoding import Kind, features_by_column
+from ..io.preparation import Columns
 
 # Largest deviation of a sum of probabilities from one.
 _SUM_TOLERANCE = 1e-6
@@ -228,86 +228,53 @@ def check_start(
     return Parameters(weights, means, covariances, tail=NONE if degrees is None else StudentT(degrees))
 
 
-def check_features(
-    features: Iterable[Any], n_features: int, names: Sequence[str] | None, where: str, *, once: bool = True
-) -> list[int]:
-    """Return the column indices of features given by index or name, without repetition if `once`.
+def indices_of(given: Iterable[Any], columns: Columns, where: str, *, once: bool = True) -> list[int]:
+    """Return the indices of columns given by index or name, without repetition if `once`.
 
-    Errors call the features `where`.
+    Errors call the given columns `where`.
     """
     # Sets have no order, and generators can be read only once.
-    if isinstance(features, (str, Mapping)) or not hasattr(features, "__getitem__"):
-        raise ValueError(f"{where} must be a list of columns, got {features!r}.")
-    position = {name: i for i, name in enumerate([] if names is None else names)}
-    columns: list[int] = []
-    for column in features:
-        if isinstance(column, str):
-            if names is None:
-                raise ValueError(f"{where} names {column!r}, but X has no feature names.")
-            if column not in position:
-                raise ValueError(f"{where} names {column!r}, but features are {list(position)}.")
-            column = position[column]
-        if not isinstance(column, (int, np.integer)) or isinstance(column, bool):
-            raise ValueError(f"{where} has {column!r}, which is not a column index or name.")
-        if not 0 <= column < n_features:
-            raise ValueError(f"{where} has column {int(column)}, but X has {n_features} feature(s).")
-        if once and column in columns:
-            raise ValueError(f"{where} has column {int(column)} more than once.")
-        columns.append(int(column))
-    if not columns:
+    if isinstance(given, (str, Mapping)) or not hasattr(given, "__getitem__"):
+        raise ValueError(f"{where} must be a list of columns, got {given!r}.")
+    indices: list[int] = []
+    for each in given:
+        column = columns.index(each, where)
+        if once and column in indices:
+            raise ValueError(f"{where} has column {column} more than once.")
+        indices.append(column)
+    if not indices:
         raise ValueError(f"{where} is empty.")
-    return columns
+    return indices
 
 
-def check_given(given: Mapping[Any, Any], n_features: int, names: Sequence[str] | None) -> dict[int, float]:
-    """Return given values by column index; they must be finite, and some feature must be left."""
+def check_given(given: Mapping[Any, Any], columns: Columns) -> tuple[list[int], FloatArray]:
+    """Return the indices of columns with given values, and the features (1, M), NaN for other columns."""
     if not isinstance(given, Mapping):
-        raise ValueError(f"given must be a dict from features to values, got {given!r}.")
-    columns = check_features(list(given), n_features, names, "given")
-    if len(columns) == n_features:
-        raise ValueError(f"given has values of all {n_features} features: no feature is left.")
-    known: dict[int, float] = {}
-    for column, (feature, value) in zip(columns, given.items(), strict=True):
-        if not isinstance(value, Real) or not np.isfinite(float(value)):
-            raise ValueError(f"given has {value!r} for feature {feature!r}, which is not a finite number.")
-        known[column] = float(value)
-    return known
+        raise ValueError(f"given must be a dict from columns to values, got {given!r}.")
+    known = indices_of(list(given), columns, "given")
+    if len(known) == len(columns.kinds):
+        raise ValueError(f"given has values of all {len(known)} columns: no column is left.")
+    row = np.full((1, sum(map(len, columns.features))), np.nan)
+    for column, value in zip(known, given.values(), strict=True):
+        row[0, columns.features[column]] = columns.encode(column, value)
+    return known, columns.to_scale(row)
 
 
-def feature_sets_of(estimator: Any, n_features: int) -> list[list[int]]:
-    """Return an estimator's `feature_sets` as indices of the features of the rows it is being fitted to."""
-    names = getattr(estimator, "feature_names_in_", None)
-    encoded = getattr(estimator, "preparation_", {}).get("columns")
-    return check_feature_sets(estimator.feature_sets, n_features, names, encoded)
-
-
-def check_feature_sets(
-    sets: Sequence[Sequence[Any]],
-    n_features: int,
-    names: Sequence[str] | None,
-    encoded: Mapping[str, Kind] | None = None,
-) -> list[list[int]]:
-    """Return the indices of the features in each set; a column is in at most one set.
-
-    Sets name columns by index or name. A column that is a feature has the same index; where columns were
-    `encoded`, the features of a column go into its set.
-    """
+def check_feature_sets(sets: Sequence[Sequence[Any]], columns: Columns) -> list[list[int]]:
+    """Return the indices of the features in each set of columns; a column is in at most one set."""
     if isinstance(sets, str) or not isinstance(sets, Sequence) or len(sets) == 0:
         raise ValueError(f"feature_sets must be a non-empty list of lists of columns, got {sets!r}.")
-    features = [[feature] for feature in range(n_features)]
-    if encoded is not None:
-        names, features = list(encoded), features_by_column(encoded)
     set_of: dict[int, int] = {}
     resolved: list[list[int]] = []
     for number, own in enumerate(sets):
-        columns = check_features(own, len(features), names, f"feature set {number}", once=False)
-        for column in columns:
+        indices = indices_of(own, columns, f"feature set {number}", once=False)
+        for column in indices:
             if column in set_of:
                 raise ValueError(
                     f"column {column} is in feature set {set_of[column]} and again in set {number}."
                 )
             set_of[column] = number
-        resolved.append([feature for column in columns for feature in features[column]])
+        resolved.append(columns.features_of(indices))
     return resolved
 
 

@@ -21,7 +21,7 @@ from ..engine.compute.dask import ClusterError
 from ..engine.em import Run, RunState
 from ..engine.model import FloatArray, Frame
 from ..engine.structures import Structure
-from ..io import Record, pack, read_file, unpack, write_file
+from ..io.models import Record, pack, read_file, unpack, write_file
 
 try:
     from sklearn.callback import CallbackSupportMixin as CallbackSupportMixin

@@ -20,11 +20,12 @@ from ..engine.compute.arrays import Array, namespace, on_host, safe_log
 from ..engine.compute.blocks import Block
 from ..engine.density import log_normalise, log_sum
 from ..engine.model import FloatArray
+from ..io.preparation import Columns
 from . import decisions, densities, streams, tuning
-from ._settings import check_distribution, feature_sets_of, is_robust, prior_of_columns
+from ._settings import check_distribution, check_feature_sets, is_robust, prior_of_columns
 from .exporting import whitened_kernels
 from .fitted import FitRecord, Fitted, FittedClassifier
-from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
+from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented_model
 from .rows import Training, computed, enter, score_rows, updating
 from .saving import savable
 
@@ -43,7 +44,7 @@ def _of_only_model(name: str, *, alone: bool = True) -> Any:
 
 
 @savable
-@documented
+@documented_model
 class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     """Classifier whose classes are Gaussian mixtures over the same kernels.
 
@@ -195,7 +196,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     def _parts_to_fit(self, n_features: int, *, stream: bool = False) -> list[Part]:
         sets = [list(range(n_features))]
         if self.feature_sets is not None:
-            sets = feature_sets_of(self, n_features)
+            sets = check_feature_sets(self.feature_sets, Columns.of(self, n_features))
         last = getattr(self, "feature_sets_", None)
         if stream and last not in (None, sets):
             raise ValueError(f"feature_sets is now {sets}, but the model has {last}: use fit.")
@@ -274,7 +275,9 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             lowered = threshold + np.log1p(-self.class_prior_[position])
             self.threshold_ = float(min(decisions.threshold_of_rows(self, rows), lowered))
 
-    def calibrate(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def calibrate(
+        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Fit a temperature to rows that were not used for training.
 
         Log-probabilities are divided by the `temperature_` that minimises the log-loss on the given rows, and
@@ -284,9 +287,9 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         Parameters
         ----------
         X : array-like of shape (n, M)
-            Held-out rows.
-        y : array-like of shape (n,)
-            Their labels.
+            Held-out rows. Files are read whole.
+        y : array-like of shape (n,), default=None
+            Their labels; None only for rows that were opened with labels.
         sample_weight : array-like of shape (n,), default=None
             Weights of the rows.
 
@@ -297,7 +300,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         """
         check_is_fitted(self)
         with updating(self, X):
-            given = enter(self, X, y, sample_weight)
+            given = enter(self, X, y, sample_weight).in_memory()
             rows = given.values(on_cpu=True)
             codes, weights = given.codes(len(rows)), given.weights(len(rows))
             self.temperature_ = decisions.best_temperature(densities.log_joint(self, rows), codes, weights)
@@ -306,7 +309,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     def tune(
         self,
         X: ArrayLike,
-        y: ArrayLike,
+        y: ArrayLike | None = None,
         *,
         trade_off: float | Sequence[float] | str = "auto",
         validation: float | tuple[ArrayLike, ArrayLike] | None = 0.1,
@@ -331,9 +334,9 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         Parameters
         ----------
         X : array-like of shape (N, M)
-            Rows without missing values, usually those of the fit.
-        y : array-like of shape (N,)
-            Their labels.
+            Rows without missing values, usually those of the fit. Files are read whole.
+        y : array-like of shape (N,), default=None
+            Their labels; None only for rows that were opened with labels.
         trade_off : float, list of float or 'auto', default='auto'
             λ, or several values; each continues from the best model so far, or from the last one if no rows
             are held out. 'auto' is 1, 0.1, 0.01, 0.001 and 0; with mini-batches, 0.001 and 0.
@@ -414,7 +417,11 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         return score_rows(self, X, _predictions)
 
     def score_samples(self, X: ArrayLike) -> FloatArray:
-        """Return log p(x) under the class priors, shape (n,), of rows X (n, M); it is low for outliers."""
+        """Return log p(x) under the class priors, shape (n,), of rows X (n, M); it is low for outliers.
+
+        It is the density of the features: numbers on the scale of the model, not in the units of a file, and
+        categories as 0/1 features; see `preparation_`.
+        """
         return score_rows(self, X, densities.log_density)
 
     def score(
@@ -441,7 +448,8 @@ def accuracy_of(classifier: Any, X: Any, y: Any, sample_weight: Any) -> float:
     check_is_fitted(classifier)
     given = enter(classifier, X, y, sample_weight)
     predicted = computed(classifier.predict(given.X))
-    return float(accuracy_score(given.labels(), predicted, sample_weight=given.weights(len(predicted))))
+    labels, weights = given.labels(len(predicted)), given.weights(len(predicted))
+    return float(accuracy_score(labels, predicted, sample_weight=weights))
 
 
 def _log_posteriors(model: SharedKernelClassifier, rows: Array) -> FloatArray:

@@ -24,18 +24,21 @@ from ..engine.compute.arrays import Array, like, namespace, pick, to_numpy
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.refine.shrink import are_separate
 from ..engine.structures import structure_of
-from ..io.preparation import preparation_of_columns
-from ._settings import check_features, check_given, prior_of_columns
+from ..io.preparation import Columns
+from ._settings import check_given, indices_of, prior_of_columns
 from .fitted import Fitted, FittedClassifier, fields_of, parameters_of
 from .rows import columns_of, note_rows
+
+# Smallest share of a category, so that some category can always be drawn.
+_TINY = 1e-12
 
 
 class DerivedPart(NamedTuple):
     """Some features of a part of a model."""
 
     mixture: Any  # the part
-    columns: list[int]  # kept columns, numbered as in the model
-    kept: list[int]  # the same columns, numbered as in the part
+    features: list[int]  # kept features, numbered as in the model
+    kept: list[int]  # the same features, numbered as in the part
     parameters: Parameters
 
 
@@ -163,6 +166,15 @@ def _log_joint_of_kernels(model: Any, rows: Array) -> FloatArray:
     return reduce(namespace(joints[0]).logaddexp, joints)
 
 
+def impute_columns(
+    columns: Columns, model: Any, rows: np.ndarray, codes: IntArray | None = None
+) -> FloatArray:
+    """Replace missing values of encoded rows (n, M), with numbers in the units of the user."""
+    rows = rows.astype(np.float64, copy=False)
+    filled = impute(model, columns.to_scale(rows), codes)
+    return np.where(np.isnan(rows), columns.from_scale(filled), rows)
+
+
 @with_own_means
 def impute(model: Any, rows: np.ndarray, codes: IntArray | None = None) -> FloatArray:
     """Replace missing values of rows (n, M) by their conditional means."""
@@ -182,12 +194,44 @@ def impute(model: Any, rows: np.ndarray, codes: IntArray | None = None) -> Float
 
 
 def draw_rows(model: Any, codes: IntArray, random_state: np.random.RandomState) -> FloatArray:
-    """Draw a row for each class code (n,), shape (n, M); columns in no part are NaN."""
+    """Draw a row for each class code (n,), shape (n, M); features in no part are NaN, categories 0 or 1."""
     X = np.full((len(codes), model.n_features_in_), np.nan)
-    for columns, part in model._parts():
+    columns = Columns.of(model)
+    encoded = [own for own, kind in zip(columns.features, columns.kinds.values(), strict=True) if kind]
+    for features, part in model._parts():
         drawn, kernels = density.draw(parameters_of(part), part.covariance_type_, codes, random_state)
-        X[:, columns] = drawn + part.group_shifts_[codes, kernels] if has_shifts(part) else drawn
+        categories = [[features.index(each) for each in own] for own in encoded if own[0] in features]
+        shifts = part.group_shifts_[codes, kernels] if has_shifts(part) else np.zeros((1, len(features)))
+        if categories:
+            _draw_categories(part, drawn, kernels, shifts, categories, random_state)
+        X[:, features] = drawn + shifts
     return X
+
+
+def _draw_categories(
+    part: Any,
+    drawn: FloatArray,
+    kernels: IntArray,
+    shifts: FloatArray,
+    categories: list[list[int]],
+    random_state: np.random.RandomState,
+) -> None:
+    """Replace the features of categories in drawn rows (n, M), before their shifts, by 0 and 1.
+
+    A normal distribution of a 0/1 feature has the right mean, but would be cut at the wrong place: a category
+    is drawn with its expected share, given the kernel, the numbers of the row and the categories before it.
+    """
+    own_kernel = (kernels[:, None] == np.arange(len(part.means_))).astype(np.float64)
+    for number, own in enumerate(categories):
+        rows = drawn.copy()
+        rows[:, [feature for later in categories[number:] for feature in later]] = np.nan
+        filled = density.fill_means(rows, own_kernel, parameters_of(part), part.covariance_type_)
+        shares = np.clip((filled + shifts)[:, own], _TINY, 1.0)
+        if len(own) == 1:
+            shares = np.hstack([np.maximum(1.0 - shares, _TINY), shares])
+        category = density.choose(shares, random_state)
+        hot = category[:, None] == np.arange(shares.shape[1])
+        drawn[:, own] = hot[:, -len(own) :] - shifts[:, own]
 
 
 def n_parameters(model: Any) -> int:
@@ -227,92 +271,98 @@ def _has_own_kernels(part: Any, weights: FloatArray) -> bool:
 # ---------------------------------------------------------------- models of some features
 
 
-def marginal(model: Any, features: Sequence[int | str]) -> Any:
-    """Return the marginal model of some features."""
-    names = getattr(model, "feature_names_in_", None)
-    chosen = check_features(features, model.n_features_in_, names, "features")
-    _refuse_unmodelled(model, chosen)
+def marginal(model: Any, chosen: Sequence[int | str]) -> Any:
+    """Return the marginal model of some columns."""
+    columns = Columns.of(model)
+    left = indices_of(chosen, columns, "features")
+    _refuse_unmodelled(model, columns, left)
     parts: list[DerivedPart] = []
-    for columns, part in model._parts():
-        index = {column: d for d, column in enumerate(columns)}
-        kept = [index[column] for column in chosen if column in index]
+    for features, part in model._parts():
+        index = {feature: d for d, feature in enumerate(features)}
+        kept = [index[feature] for feature in columns.features_of(left) if feature in index]
         if kept:
             structure = structure_of(part.covariance_type_)
             parameters = density.marginal(parameters_of(part), np.array(kept), structure)
-            parts.append(DerivedPart(part, [columns[d] for d in kept], kept, parameters))
-    return _derive(model, chosen, parts, model.class_prior_)
+            parts.append(DerivedPart(part, [features[d] for d in kept], kept, parameters))
+    return _derive(model, columns, left, parts, model.class_prior_)
 
 
-def condition(model: Any, given: Mapping[int | str, float]) -> Any:
-    """Return the conditional model of the other features, given the values of some."""
+def condition(model: Any, given: Mapping[int | str, Any]) -> Any:
+    """Return the conditional model of the other columns, given the values of some."""
     if has_shifts(model):
         raise ValueError(
             "condition cannot be combined with group_shift: groups of this mixture differ in their means, "
             "but the conditional model has common means. Fit without group_shift."
         )
-    values = check_given(given, model.n_features_in_, getattr(model, "feature_names_in_", None))
-    _refuse_unmodelled(model, values)
-    row = np.full((1, model.n_features_in_), np.nan)
-    row[0, list(values)] = list(values.values())
+    columns = Columns.of(model)
+    known, row = check_given(given, columns)
+    _refuse_unmodelled(model, columns, known)
     joint = log_joint(model, row)
     parts: list[DerivedPart] = []
-    for columns, part in model._parts():
-        kept = [d for d, column in enumerate(columns) if column not in values]
-        known = np.setdiff1d(np.arange(len(columns)), kept)
+    for features, part in model._parts():
+        of_part = row[0, features]
+        observed = np.flatnonzero(~np.isnan(of_part))
+        kept = np.flatnonzero(np.isnan(of_part)).tolist()
         parameters = parameters_of(part)
-        if kept and len(known):
-            observed = row[0, np.array(columns)[known]]
-            parameters = density.condition(parameters, part.covariance_type_, known, observed)
+        if kept and len(observed):
+            parameters = density.condition(parameters, part.covariance_type_, observed, of_part[observed])
         if kept:
-            parts.append(DerivedPart(part, [columns[d] for d in kept], kept, parameters))
+            parts.append(DerivedPart(part, [features[d] for d in kept], kept, parameters))
     if not parts:
-        raise ValueError(f"given has values of all features that the model describes: {sorted(values)}.")
-    left = [column for column in range(model.n_features_in_) if column not in values]
+        raise ValueError(f"given has values of all columns that the model describes: {sorted(known)}.")
+    left = [column for column in range(len(columns.kinds)) if column not in known]
     posterior = np.exp(density.log_normalise(joint))[0]
-    return _derive(model, left, parts, posterior, float(logsumexp(joint)))
+    return _derive(model, columns, left, parts, posterior, float(logsumexp(joint)))
 
 
-def _refuse_unmodelled(model: Any, columns: Any) -> None:
-    ignored = set(columns).difference(*(modelled for modelled, _ in model._parts()))
-    if ignored:
-        raise ValueError(f"feature {min(ignored)} is in no feature set: the model has no density of it.")
+def _refuse_unmodelled(model: Any, columns: Columns, chosen: list[int]) -> None:
+    described = {feature for features, _ in model._parts() for feature in features}
+    for column, name in enumerate(columns.kinds):
+        if column in chosen and not described.issuperset(columns.features[column]):
+            raise ValueError(f"column {name!r} is in no feature set: the model has no density of it.")
 
 
 def _derive(
     model: Any,
-    columns: list[int],
+    columns: Columns,
+    chosen: list[int],
     parts: list[DerivedPart],
     class_prior: FloatArray,
     log_density: float | None = None,
 ) -> Any:
-    """Return a fitted estimator of the same class for some features.
+    """Return a fitted estimator of the same class for chosen columns, which keep their preparation.
 
     A conditional model needs the `log_density` of the given values; a marginal model has None.
     """
+    features = columns.features_of(chosen)
     derived = clone(model)
+    # `clone` copies a RandomState, whose copies would all draw the same numbers.
+    derived.random_state = model.random_state
     if not isinstance(model.init, str):
         derived.set_params(init="auto")
     if isinstance(model.covariance_prior, tuple):
         derived.set_params(
-            covariance_prior=prior_of_columns(model.covariance_prior, columns, model.n_features_in_)
+            covariance_prior=prior_of_columns(model.covariance_prior, features, model.n_features_in_)
         )
-    derived.n_features_in_ = len(columns)
+    derived.n_features_in_ = len(features)
     if hasattr(model, "feature_names_in_"):
-        derived.feature_names_in_ = model.feature_names_in_[columns]
-    if hasattr(model, "preparation_"):
-        note_rows(derived, preparation_=preparation_of_columns(model.preparation_, columns))
+        derived.feature_names_in_ = model.feature_names_in_[features]
+    note_rows(derived, preparation_=columns.of_columns(chosen))
     if not hasattr(model, "models_"):
         _derived_fit(derived, parts[0], class_prior).store(derived)
         return derived
-    index = {column: i for i, column in enumerate(columns)}
-    models = [_derive(part.mixture, part.kept, [part], class_prior) for part in parts]
+    models = [
+        _derive(part.mixture, Columns.of(part.mixture), part.kept, [part], class_prior) for part in parts
+    ]
     for name in ("tail", "covariance_type"):
         for mixture in models:
             if getattr(mixture, name) != getattr(model, name):
                 derived.set_params(**{name: getattr(mixture, name)})
-    sets = [[index[column] for column in part.columns] for part in parts]
+    index = {feature: i for i, feature in enumerate(features)}
+    sets = [[index[feature] for feature in part.features] for part in parts]
     if model.feature_sets is not None:
-        derived.set_params(feature_sets=[list(each) for each in sets])
+        column_of = {own[0]: column for column, own in enumerate(Columns.of(derived).features)}
+        derived.set_params(feature_sets=[[column_of[f] for f in own if f in column_of] for own in sets])
     threshold = -np.inf
     if log_density is None:
         derived.set_params(reject_below=None, outlier_label=None)

@@ -14,8 +14,8 @@ from .. import _version
 from ..engine.compute.arrays import safe_log
 from ..engine.model import FARTHEST, Parameters, frame_of
 from ..engine.structures import structure_of
-from ..io import replacing
 from ..io.graph import WhitenedKernels, build_graph
+from ..io.writing import replacing
 from .rows import host_copy
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -33,12 +33,23 @@ from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
 from ..engine.structures import COVARIANCE_TYPES
 from ..io.labels import code_labels
+from ..io.preparation import Columns
 from . import densities, streams
 from ._settings import check_count, covariance_type_of, freeze_of
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
 from .exporting import ExportMixin, whitened_kernels
 from .fitted import FitRecord, Fitted, RowsOfFit, parameters_of
-from .rows import Training, computed, enter, host_copy, note_preparation, score_rows, updating, warn_caller
+from .rows import (
+    Training,
+    computed,
+    enter,
+    host_copy,
+    in_columns,
+    note_preparation,
+    score_rows,
+    updating,
+    warn_caller,
+)
 from .saving import FileMixin, savable
 from .solving import check_inference, fit_model, fitted_so_far, refuse_unlabelled
 
@@ -125,8 +136,9 @@ _FITTED = """
     preparation_ : dict
         How the values of X were transformed and encoded, if they were: the scale, ``transform``; whether FCS
         files are compensated, ``compensate``; the kinds of columns, ``columns``, and words for missing
-        values, ``missing``, of tables with categories. New files and data frames are prepared alike; arrays,
-        an AnnData and rows opened with ``transform=None`` count as prepared.
+        values, ``missing``, of tables with categories. New files and data frames are prepared alike, and
+        `sample` and `impute` return columns in the units of the files; arrays, an AnnData and rows opened
+        with ``transform=None`` count as prepared. Fitted attributes and densities are of prepared rows.
     class_count_ : ndarray of shape (L,)
         Number of labelled training rows in each class, or the sum of their weights.
     covariance_type_ : str
@@ -186,11 +198,18 @@ _FITTED = """
 """
 
 
-def documented(cls: Estimator) -> Estimator:
-    """Insert the common parameters and attributes into the docstring of an estimator."""
-    for name, text in (("parameters", _PARAMETERS), ("fitted", _FITTED)):
-        cls.__doc__ = (cls.__doc__ or "").replace(f"{{{name}}}", text.strip())
-    return cls
+def documented(**texts: str) -> Callable[[Estimator], Estimator]:
+    """Return a decorator that inserts texts into the docstring of a class, at their names in braces."""
+
+    def insert(cls: Estimator) -> Estimator:
+        for name, text in texts.items():
+            cls.__doc__ = (cls.__doc__ or "").replace(f"{{{name}}}", text.strip())
+        return cls
+
+    return insert
+
+
+documented_model = documented(parameters=_PARAMETERS, fitted=_FITTED)
 
 
 class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimator):
@@ -357,7 +376,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         Parameters
         ----------
         X : array-like of shape (n, M)
-            The batch; NaN marks a missing value.
+            The batch; NaN marks a missing value. A file is read whole.
         y : array-like of shape (n,), default=None
             Labels; NaN and None mark rows without one, and so does -1 unless it is among `classes`. None for
             an ordinary mixture.
@@ -386,7 +405,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         Parameters
         ----------
         X : array-like of shape (n, M)
-            Rows of the new class.
+            Rows of the new class. Files are read whole.
         label : int, str, …
             Label of the new class, of the same kind as the others.
         sample_weight : array-like of shape (n,), default=None
@@ -425,27 +444,55 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         """Replace missing values by their conditional means.
 
         The mean is over kernels and, without `y`, over classes. It minimises the expected squared error, but
-        filled rows vary less than complete ones.
+        filled rows vary less than complete ones. It is the mean of the features: a missing number on a scale
+        is the mean on that scale, in the units of its column, and a missing category is the likeliest one.
 
         Parameters
         ----------
         X : array-like of shape (n, M)
             Rows, of any kind that `fit` accepts; NaN marks a missing value.
         y : array-like of shape (n,), default=None
-            Labels, if they are known.
+            Labels, if they are known; those that rows were opened with count too.
 
         Returns
         -------
-        ndarray of shape (n, M)
-            Rows with unchanged observed values. Columns in no feature set keep their missing values.
+        ndarray of shape (n, M) or pandas.DataFrame
+            Rows with unchanged observed values. Columns in no feature set keep their missing values. If the
+            model prepares the rows, see `preparation_`, a data frame of the columns, with text as categories;
+            categories that it does not know count as missing.
         """
-        return score_rows(self, X, densities.impute, y, on_cpu=True)
+        check_is_fitted(self)
+        rows = enter(self, X, y).with_own_labels()
+        unscaled = rows.unscaled()
+        if unscaled is None:
+            return rows.scores(densities.impute, on_cpu=True)
+        filled = unscaled.scores(partial(densities.impute_columns, Columns.of(self)), on_cpu=True)
+        return in_columns(self, filled, X)
 
-    def sample(self, n_samples: int = 1, label: Any = None) -> tuple[FloatArray, np.ndarray]:
-        """Draw rows X (n, M) and their labels y (n,) from the model.
+    def sample(self, n_samples: int = 1, label: Any = None) -> tuple[Any, np.ndarray]:
+        """Draw rows and their labels from the model.
 
-        Without a label, classes are drawn from `class_prior_`. Columns in no feature set are NaN.
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number n of rows.
+        label : int, str, …, default=None
+            Class of the rows. Without it, classes are drawn from `class_prior_`.
+
+        Returns
+        -------
+        X : ndarray of shape (n, M) or pandas.DataFrame
+            Rows; columns in no feature set are NaN. A model with a `preparation_` returns a data frame of the
+            columns that it was fitted to: numbers in their units, compensated if the model compensates, and
+            categories with the shares that they have in the kernels.
+        y : ndarray of shape (n,)
+            Their labels.
         """
+        X, y = self._draw(n_samples, label)
+        return in_columns(self, Columns.of(self).from_scale(X)) if hasattr(self, "preparation_") else X, y
+
+    def _draw(self, n_samples: int, label: Any) -> tuple[FloatArray, np.ndarray]:
+        """Draw features (n, M) and labels (n,)."""
         check_is_fitted(self)
         check_count(n_samples, "n_samples must be")
         model = host_copy(self)
@@ -457,40 +504,53 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         return densities.draw_rows(model, codes, random_state), model.classes_[codes]
 
     def marginal(self, features: Sequence[int | str]) -> Self:
-        """Return the marginal model of some features, given by index or name in the new order.
+        """Return the marginal model of some columns, given by index or name in the new order.
 
-        The new model has no attributes that describe training rows, such as `log_likelihood_`. A classifier
-        keeps its temperature, but not its threshold.
+        Columns keep their scale and all their categories, so the new model takes the same files and data
+        frames, and ignores the other columns. It has no attributes that describe training rows, such as
+        `log_likelihood_`. A classifier keeps its temperature, but not its threshold.
         """
         check_is_fitted(self)
         return densities.marginal(host_copy(self), features)
 
-    def condition(self, given: Mapping[int | str, float]) -> Self:
-        """Return the conditional model of the other features, given values by column index or name.
+    def condition(self, given: Mapping[int | str, Any]) -> Self:
+        """Return the conditional model of the other columns, given values by column index or name.
 
-        The weights of each class become its responsibilities for the given values, and `class_prior_` becomes
-        the posterior of the classes. The new model predicts the same classes for the other features as this
-        model does for complete rows. It has no attributes that describe training rows.
+        Values are in the units of the columns, whatever the scale of the model; those of a column of text are
+        categories of the training rows. The weights of each class become its responsibilities for the given
+        values, and `class_prior_` becomes the posterior of the classes. The new model predicts the same
+        classes for the other columns as this model does for complete rows. It keeps their scale and
+        categories: `means_` and `covariances_` describe its features, on that scale, while `sample` and
+        `impute` return columns in their units. It has no attributes that describe training rows.
         """
         check_is_fitted(self)
         return densities.condition(host_copy(self), given)
 
-    def bic(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
-        """Return the Bayesian information criterion on rows X (n, M) with labels y (n,); lower is better."""
-        scores = self._scores(X, y)
-        return float(-2.0 * scores.sum() + densities.n_parameters(self) * np.log(len(scores)))
+    def bic(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
+        """Return the Bayesian information criterion on rows X (n, M) with labels y (n,) and weights (n,).
 
-    def aic(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
-        """Return the Akaike information criterion on rows X (n, M) with labels y (n,); lower is better."""
-        return float(-2.0 * self._scores(X, y).sum() + 2.0 * densities.n_parameters(self))
+        Lower is better. Labels and weights that rows were opened with count.
+        """
+        total, size = self._total_score(X, y, sample_weight)
+        return float(-2.0 * total + densities.n_parameters(self) * np.log(size))
 
-    def _scores(self, X: Any, y: Any) -> Any:
-        """Return log p(x | y), or log p(x) without labels, shape (n,), as a NumPy array."""
-        return computed(score_rows(self, X, densities.log_density, y))
+    def aic(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
+        """Return the Akaike information criterion; see `bic`."""
+        return float(-2.0 * self._total_score(X, y, sample_weight)[0] + 2.0 * densities.n_parameters(self))
+
+    def _total_score(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
+        """Return Σ log p(x | y), or Σ log p(x) without labels, and the number or weight of the rows."""
+        check_is_fitted(self)
+        given = enter(self, X, y, sample_weight)
+        scores = computed(given.with_own_labels().scores(densities.log_density))
+        weights = given.weights(len(scores))
+        if weights is None:
+            return scores.sum(), len(scores)
+        return weights @ scores, weights.sum()
 
 
 @savable
-@documented
+@documented_model
 class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, SharedKernelBase):
     """Gaussian mixtures, one per class, that share their kernels.
 
@@ -656,10 +716,18 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the log-density (n,) of rows X (n, M): log p(x | y), or log p(x) without labels y (n,).
 
-        A row without any value has a log-density of 0.
+        It is the density of the features: numbers on the scale of the model, not in the units of a file, and
+        categories as 0/1 features; see `preparation_`. A row without any value has a log-density of 0. Labels
+        that `open_rows` was given count, but not the names of files.
         """
-        return score_rows(self, X, densities.log_density, y)
+        return score_rows(self, X, densities.log_density, y, own_labels=True)
 
-    def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
-        """Return the mean log-density of the rows; see `score_samples`."""
-        return float(np.mean(self._scores(X, y)))
+    def score(
+        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> float:
+        """Return the mean log-density of rows with weights (n,), or of rows opened with weights.
+
+        See `score_samples`.
+        """
+        total, size = self._total_score(X, y, sample_weight)
+        return float(total / size)

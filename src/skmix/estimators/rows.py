@@ -33,6 +33,7 @@ from sklearn.utils.validation import (
 )
 
 from .. import _version
+from ..engine.compute import need
 from ..engine.compute.arrays import (
     Array,
     has_gaps,
@@ -54,12 +55,12 @@ from ..engine.sources import RowSource, open_source
 from ..engine.sources.blocks import BlockRows, summarise_blocks
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
-from ..io import Source, is_elsewhere, open_rows, prepare, source_of
-from ..io.encoding import ColumnError, are_numbers, feature_names
-from ..io.labels import classes_of, code_labels, is_column, number_labels, read_labels, typed
-from ..io.opening import encode_frame
-from ..io.preparation import Preparation, transformer_of
-from ..io.sources import labels_in
+from ..io import Source, open_rows
+from ..io.encoding import ColumnError, decode_columns, feature_names
+from ..io.labels import classes_of, code_labels, is_column, number_labels, read_labels, refuse_missing, typed
+from ..io.opening import encode_frame, is_elsewhere, source_of
+from ..io.preparation import Columns, Preparation, transformer_of
+from ..io.sources import labels_in, prepare
 from ._settings import is_robust, is_robust_fit
 
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
@@ -122,6 +123,7 @@ def score_rows(
     function: Callable[..., Any],
     y: Any = None,
     *,
+    own_labels: bool = False,
     on_cpu: bool = False,
     name: str = "y",
 ) -> Any:
@@ -129,11 +131,13 @@ def score_rows(
 
     Files are read in blocks; for a Dask collection, the result is a lazy Dask array. `function`, which must
     be defined at the top of a module, takes the estimator with NumPy arrays, validated rows (n, M) and, if
-    labels are given, class codes (n,); it returns an array (n, …). With `on_cpu`, it needs NumPy rows.
+    labels are given, class codes (n,); it returns an array (n, …). With `on_cpu`, it needs NumPy rows. With
+    `own_labels`, the labels that rows were opened with are given.
     """
     if not hasattr(estimator, "class_prior_"):
         check_is_fitted(estimator)
-    return enter(estimator, X, y, name=name).scores(function, on_cpu=on_cpu)
+    given = enter(estimator, X, y, name=name)
+    return (given.with_own_labels() if own_labels else given).scores(function, on_cpu=on_cpu)
 
 
 def is_frame(X: Any) -> bool:
@@ -162,6 +166,14 @@ class Rows(ABC):
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
         """Return ``function(model, rows, codes)`` as an array of the same kind as the rows."""
 
+    def with_own_labels(self) -> Rows:
+        """Return the rows with the labels that they were opened with, if no others are given."""
+        return self
+
+    def in_memory(self) -> Rows:
+        """Return the rows in memory, after reading files whole."""
+        return self
+
     @abstractmethod
     def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
         """Return rows (n, M) of floats in memory, NaN for missing values; refuse files and Dask collections.
@@ -170,18 +182,29 @@ class Rows(ABC):
         return a NumPy array.
         """
 
+    def unscaled(self) -> Rows | None:
+        """Return the rows without the scale that the model applies to them, and with an estimator without it.
+
+        None for rows that count as prepared, as all do for a model without a preparation.
+        """
+        return None
+
     def gathered(self) -> FloatArray:
         """Return rows (n, M) of float64 with the features of the fitted estimator; read files whole."""
         return np.asarray(self.values(on_cpu=True), dtype=np.float64)
 
-    def labels(self) -> Any:
-        """Return the label (n,) of each row, in memory."""
-        return computed(self.y)
+    def labels(self, n_rows: int, *, unlabelled: bool = False) -> np.ndarray:
+        """Return the label (n,) of each row, in memory; with `unlabelled`, some may be missing."""
+        if self.y is None:
+            raise ValueError(f"The rows of X have no labels: give {self.name}.")
+        labels = read_labels(computed(self.y), n_rows, self.name, of_fit=False)
+        if not unlabelled:
+            refuse_missing(is_missing(labels), self.name)
+        return labels
 
-    def codes(self, n_rows: int, *, unlabelled: bool = False) -> IntArray:
+    def codes(self, n_rows: int) -> IntArray:
         """Return labels as indices (n,) into the classes of the fitted estimator; see `code_labels`."""
-        classes = on_host(self.estimator.classes_)
-        return code_labels(on_host(self.y), classes, n_rows, unlabelled=unlabelled, name=self.name)
+        return code_labels(self.labels(n_rows), on_host(self.estimator.classes_), n_rows, name=self.name)
 
     def weights(self, n_rows: int) -> FloatArray | None:
         """Return row weights (n,), not negative and not all zero; None if none were given."""
@@ -296,7 +319,7 @@ class InMemory(Rows):
         if source.summary.gaps:
             check_gaps(X)
         if why_host is not None:
-            warn_of_host(why_host)
+            warn_of_host(why_host, device)
         return Training(source, classes, preparation=preparation, is_raw=self.is_raw)
 
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
@@ -328,14 +351,19 @@ class InMemory(Rows):
 
 def _validated(estimator: Any, X: Any, fitting: bool, least: int) -> np.ndarray:
     """Check rows by scikit-learn, and return them as floats (n, M)."""
-    rows: np.ndarray = validate_data(
-        estimator,
-        X,
-        dtype=_FLOATS,
-        ensure_all_finite="allow-nan",
-        ensure_min_samples=least if fitting else 1,
-        reset=fitting,
-    )
+    try:
+        rows: np.ndarray = validate_data(
+            estimator,
+            X,
+            dtype=_FLOATS,
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=least if fitting else 1,
+            reset=fitting,
+        )
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        raise ValueError(f"X holds text: {error}. Give a data frame, whose columns are encoded.") from None
     return rows
 
 
@@ -357,6 +385,10 @@ class InFrame(InMemory):
     """A data frame. Columns of text and categories are encoded; models apply their preparation to frames."""
 
     is_raw: ClassVar[bool] = True
+
+    def unscaled(self) -> Rows | None:
+        model = self.estimator
+        return replace(self, estimator=_without_scale(model)) if hasattr(model, "preparation_") else None
 
     def _check(
         self, *, fitting: bool = False, least: int = 1, on_cpu: bool = False
@@ -384,18 +416,16 @@ def _is_numeric(frame: Any) -> bool:
 def _features_of_frame(model: Any, frame: Any) -> np.ndarray:
     """Return the features (n, M) of a data frame, encoded and transformed as in the fit of a model."""
     preparation = getattr(model, "preparation_", None) or {}
-    columns, scale = preparation.get("columns"), _scale_of_frames(model)
+    _scale_of_frames(model)  # refuses models that compensate
     frame = _known_columns(model, frame)
-    if columns is None:
-        rows = _validated(model, frame, fitting=False, least=1)
-        return rows if scale is None else scale.transform(rows)
+    columns = preparation.get("columns")
+    if columns is None and _is_numeric(frame):
+        return Columns.of(model).to_scale(_validated(model, frame, fitting=False, least=1))
+    columns = columns or dict.fromkeys(map(str, _names_of(frame)))
     rows, _, notes = encode_frame(frame, columns, preparation.get("missing", ()))
     for note in notes:
         warn_caller(f"{note}.")
-    if scale is not None:
-        numeric = are_numbers(columns)
-        rows[:, numeric] = scale.transform(rows[:, numeric])
-    return _validated(without_names(model), rows, fitting=False, least=1)
+    return _validated(without_names(model), Columns.of(model).to_scale(rows), fitting=False, least=1)
 
 
 def _known_columns(model: Any, frame: Any) -> Any:
@@ -408,15 +438,21 @@ def _known_columns(model: Any, frame: Any) -> Any:
     known = getattr(model, "feature_names_in_", None) if columns is None else list(columns)
     if known is None:
         return frame
-    names = list(frame.columns)
+    names = _names_of(frame)
     if columns is not None and not all(isinstance(name, str) for name in names):
         frame = frame.rename(columns=str)  # as encoding does
-        names = list(frame.columns)
+        names = _names_of(frame)
     kept = [name for name in (names if columns is None else known) if name in {*known} & {*names}]
-    frame = frame[kept] if len(known) == len(kept) and kept != names else frame
+    if len(known) == len(kept) and kept != names:
+        frame = frame.select(kept) if hasattr(frame, "column_names") else frame[kept]
     reference = SimpleNamespace(feature_names_in_=np.array(known, dtype=object))
     _check_feature_names(reference, getattr(frame, "_meta", frame), reset=False)
     return frame
+
+
+def _names_of(frame: Any) -> list[Any]:
+    """Return the names of the columns of a data frame or an Arrow table."""
+    return list(getattr(frame, "column_names", frame.columns))
 
 
 def _scale_of_frames(model: Any) -> Any:
@@ -430,6 +466,23 @@ def _scale_of_frames(model: Any) -> Any:
             "transform X as for the fit, and give open_rows(X, compensate=False, transform=None)."
         )
     return transformer_of(preparation["transform"])
+
+
+def _without_scale(estimator: Any) -> Any:
+    """Return a copy of the estimator that encodes columns, but does not change numbers."""
+    plain = copy(estimator)
+    plain.preparation_ = estimator.preparation_ | {"transform": "none"}
+    return plain
+
+
+def in_columns(model: Any, X: FloatArray, given: Any = None) -> Any:
+    """Return encoded rows (n, M), with numbers in the units of the user, as a data frame of the columns.
+
+    It has the index of the rows `given` by the user, if these are a pandas data frame.
+    """
+    index = getattr(given, "index", None) if is_frame(given) else None
+    pandas = need("pandas", "tables", "Rows of a model that prepares columns need")
+    return pandas.DataFrame(decode_columns(X, Columns.of(model).kinds), index=index)
 
 
 def without_names(estimator: Any) -> Any:
@@ -563,43 +616,57 @@ class InBlocks(Rows):
                 block.check()
                 given = [model, block.X if device is None else _send_complete(block.X, device)]
                 if self.y is not None:
-                    given.append(code_labels(labels_in(block), model.classes_, len(block.X), name=self.name))
+                    labels = labels_in(block)
+                    if is_missing(labels).any():
+                        self.labels(source.n_rows)  # raises ValueError, with the number of all such rows
+                    given.append(code_labels(labels, model.classes_, len(block.X), name=self.name))
                 found = on_host(function(*given))
                 if not start:
                     out = np.empty((source.n_rows, *found.shape[1:]), dtype=found.dtype)
                 out[start:stop] = found
                 start = stop
-        for note in source.remarks():
-            warn_caller(f"{note}.")
+        _warn_of_remarks(source)
         return out
 
     def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
-        raise ValueError(
-            f"This needs rows in memory, but X is {self.X!r}: read some of its rows, and give them as an "
-            "array."
+        raise ValueError(f"This needs rows in memory, but X is {self.X!r}: give an array or a data frame.")
+
+    def with_own_labels(self) -> Rows:
+        # Names of files are groups for a fit, but new files are none of its groups.
+        return self if self.X.by_file or not self.X.has_labels else replace(self, y=self.X)
+
+    def in_memory(self) -> Rows:
+        source = self.X
+        if hasattr(self.estimator, "n_features_in_"):
+            source = with_features_of(self.estimator, source)
+        X, y, weights = read_into_memory(source)
+        _warn_of_remarks(source)
+        return Prepared(self.estimator, X, y, weights, self.name)
+
+    def unscaled(self) -> Rows | None:
+        source = with_features_of(self.estimator, self.X)
+        if source.preparation is None:
+            return None
+        return replace(
+            self, estimator=_without_scale(self.estimator), X=replace(source, transform=None, cached={})
         )
 
     def gathered(self) -> FloatArray:
-        with closing(with_features_of(self.estimator, self.X).unlabelled().blocks()) as blocks:
-            return np.concatenate([block.X for block in blocks]).astype(np.float64, copy=False)
+        return replace(self, X=self.X.unlabelled()).in_memory().gathered()
 
-    def labels(self) -> np.ndarray:
-        if not self.X.has_labels:
-            raise ValueError(f"The rows of {self.X.name} have no labels: give {self.name}.")
-        # Select the features first: other columns may hold anything.
-        labels = with_features_of(self.estimator, self.X).row_labels()
-        n_missing = int(is_missing(labels).sum())
-        if n_missing:
-            raise ValueError(
-                f"{n_missing} of {len(labels)} rows of {self.X.name} have no label: leave them out."
-            )
-        return labels
+    def labels(self, n_rows: int, *, unlabelled: bool = False) -> np.ndarray:
+        labels = None
+        if self.X.has_labels:
+            # Select the features first: other columns may hold anything.
+            labels = with_features_of(self.estimator, self.X).row_labels()
+        return Rows.labels(replace(self, y=labels), n_rows, unlabelled=unlabelled)
 
     def weights(self, n_rows: int) -> FloatArray | None:
         if self.X.weight is None and self.X.weights is None:
             return None
         with closing(with_features_of(self.estimator, self.X).blocks()) as blocks:
-            return np.concatenate([block.row_weights for block in blocks])
+            weights = np.concatenate([block.row_weights for block in blocks])
+        return Rows.weights(replace(self, sample_weight=weights), n_rows)
 
 
 def with_features_of(model: Any, source: Source) -> Source:
@@ -608,7 +675,16 @@ def with_features_of(model: Any, source: Source) -> Source:
     source = prepare(source, getattr(model, "preparation_", None), names)
     if source.n_features != model.n_features_in_:
         raise ValueError(_wrong_features(model, source.n_features, f": {source.name}"))
+    if source.label_texts is not None and hasattr(model, "classes_"):
+        # Labels of a text file that has only some of the classes are of the same type as the classes.
+        classes = map(str, on_host(model.classes_).tolist())
+        source = replace(source, label_texts=source.label_texts.union(classes))
     return source
+
+
+def _warn_of_remarks(source: Source) -> None:
+    for note in source.remarks():
+        warn_caller(f"{note}.")
 
 
 def _wrong_features(model: Any, n_features: int, where: str = "") -> str:
@@ -657,7 +733,7 @@ def _coded_training(
     """Return rows in blocks; `labels` (L,) in the blocks stand for the classes (L,)."""
     coded, summary = blocks.coded(labels), summary.coded(labels)
     if device is not None and summary.gaps:
-        warn_of_host("Missing values")
+        warn_of_host("Missing values", device)
         device = None
     source = BlockRows(coded, summary, seed) if device is None else StreamedRows(coded, device, summary, seed)
     return Training(source, classes, coded)
@@ -713,6 +789,14 @@ class OnCluster(Rows):
         row = np.zeros((1, model.n_features_in_))
         example = score(row) if y is None else score(row, model.classes_[:1])
         return map_rows(X, score, example.shape[1] if example.ndim == 2 else None, example.dtype, y)
+
+    def unscaled(self) -> Rows | None:
+        if is_frame(self.X) and hasattr(self.estimator, "preparation_"):
+            raise ValueError(
+                "The model prepares the columns of data frames, which Dask collections do not support here: "
+                "give X.compute()."
+            )
+        return None
 
     def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
         raise ValueError(
@@ -837,8 +921,10 @@ def _refuse_empty_features(is_empty: np.ndarray, n_rows: int) -> None:
         )
 
 
-def warn_of_host(reason: str) -> None:
-    """Warn that a fit runs on the host although it has a device."""
+def warn_of_host(reason: str, device: str | None) -> None:
+    """Warn that a fit runs on the host; refuse the name of a device that this machine does not have."""
+    if device is not None:
+        room_on(device)
     warn_caller(f"{reason}: this fit runs on the host, not on the device.")
 
 

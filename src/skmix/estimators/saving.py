@@ -17,8 +17,8 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.structures import structure_of
-from ..io import Record, pack, read_file, unpack, write_file
-from ..io.preparation import check_preparation
+from ..io.models import Record, pack, read_file, unpack, write_file
+from ..io.preparation import Columns, check_preparation
 from ._settings import check_covariance_type, check_covariances, check_feature_sets, check_tail
 from .fitted import (
     HUGE,
@@ -316,7 +316,10 @@ def _check_covariances(array: np.ndarray, covariance_type: str, sizes: dict[str,
 
 
 def _check_classifier(model: Any, sizes: dict[str, int]) -> None:
-    models, sets = model.models_, check_feature_sets(model.feature_sets_, model.n_features_in_, None)
+    models, sets = (
+        model.models_,
+        check_feature_sets(model.feature_sets_, Columns(dict.fromkeys(range(model.n_features_in_)))),
+    )
     _require(len(sets) == len(models), f"it has {len(models)} models for {len(sets)} feature sets")
     _check_parts("models_", models, "SharedKernelMixture", [len(columns) for columns in sets])
     _require(len(models[0].classes_) == sizes["L"], f"class_prior_ has {sizes['L']} classes")

@@ -25,7 +25,7 @@ from ..io.labels import code_labels, number_labels, read_labels
 from ._settings import check_covariance_type, covariance_type_of, is_robust
 from .decisions import kind_of_labels
 from .fitted import Fitted, History, Shifts, fields_of
-from .rows import Training, check_gaps, columns_of, device_and_precision, enter, sent, warn_of_host
+from .rows import Training, check_gaps, columns_of, device_of, enter, sent, warn_of_host
 from .solving import best_start, options_of, refuse_unlabelled, start_batches, with_resolution
 
 if TYPE_CHECKING:
@@ -57,16 +57,16 @@ def check_streams(estimator: Any) -> bool:
 def read_batch(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any) -> tuple[Block, np.ndarray]:
     """Return a batch with class codes, −1 for unlabelled rows, and all class labels (L,) of the stream."""
     first = not hasattr(estimator, "class_prior_")
-    given = enter(estimator, X, y, sample_weight)
+    given = enter(estimator, X, y, sample_weight).in_memory()
     rows = given.values(fitting=first, least=1)
     n_rows = rows.shape[0]
     weights = given.weights(n_rows)
     known, codes = _read_labels(estimator, on_host(given.y), on_host(classes), n_rows, first)
     if first:
         check_gaps(rows if weights is None else pick(rows, weights > 0))
-    on_device = not is_numpy(rows) or device_and_precision(estimator.device)[0] is not None
-    if on_device and has_gaps(rows):
-        warn_of_host("Missing values")
+    device = device_of(estimator)
+    if (device is not None or not is_numpy(rows)) and has_gaps(rows):
+        warn_of_host("Missing values", device)
     rows = sent(estimator, rows)
     # In later batches, rows without any value are dropped.
     return Block(rows, codes, weights).informative(), known
@@ -237,7 +237,7 @@ def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options
 
 def rows_of_class(estimator: Any, X: Any, sample_weight: Any) -> Block:
     """Return the rows of a new class that have a positive weight."""
-    given = enter(estimator, X, sample_weight=sample_weight)
+    given = enter(estimator, X, sample_weight=sample_weight).in_memory()
     rows = given.values(on_cpu=True)
     weights = given.weights(len(rows))
     check_gaps(rows if weights is None else rows[weights > 0], features=False)

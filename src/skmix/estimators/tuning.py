@@ -116,13 +116,9 @@ def _tuned_by_second_fit(
 
 def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, name: str = "X") -> Block:
     """Return rows of positive weight with class codes; raise ValueError if tuning cannot use them."""
-    given = enter(classifier, X, y, sample_weight)
+    given = enter(classifier, X, y, sample_weight, name="y" if name == "X" else f"y of {name}").in_memory()
     rows = given.values(on_cpu=True)
-    codes = given.codes(len(rows), unlabelled=True)
-    if np.any(codes < 0):
-        raise ValueError(
-            f"{np.sum(codes < 0)} rows of {name} have no label and cannot be used to tune: leave them out."
-        )
+    codes = given.codes(len(rows))
     if has_gaps(rows):
         raise ValueError(f"tune needs rows without missing values, but {name} has NaN: see `impute`.")
     impossible = np.flatnonzero(classifier.class_prior_[codes] == 0)

@@ -12,11 +12,12 @@ from numpy.typing import ArrayLike
 
 from ..engine.compute.blocks import is_missing
 from ..estimators import SharedKernelMixture
-from ..estimators.rows import computed, host_copy
-from ..io import Source, source_of
+from ..estimators.rows import computed
+from ..io import Source, write_columns
 from ..io.fcs import FcsReader, write_fcs
-from ..io.writing import check_writable, write_columns
-from .populations import Populations
+from ..io.opening import source_of
+from ..io.writing import check_writable
+from .populations import Populations, checked_mixture
 
 
 def write_labels(
@@ -95,7 +96,7 @@ def _by_sample(predict: Any, model: Any, X: Any) -> np.ndarray:
 
     Cells whose sample is unknown, or not in the fit, are predicted with averages over the samples.
     """
-    classes = host_copy(model).classes_
+    classes = checked_mixture(model).classes_
     samples = X.row_labels() if isinstance(X, Source) and X.has_labels else np.empty(0)
     # Missing values such as pandas.NA may be neither hashable nor equal to themselves.
     known, names = ~is_missing(samples), set(classes.tolist())
@@ -121,7 +122,7 @@ def _into_anndata(
     found, posteriors = _predicted(model, X, populations, probabilities)
     if len(found) != adata.n_obs:
         raise ValueError(f"There are {len(found)} cells, but the AnnData has {adata.n_obs} observations.")
-    fitted = host_copy(model)
+    fitted = checked_mixture(model)
     names = [str(each) for each in _names(fitted, populations)]
     # The background has the number -1 and the last name.
     adata.obs[name] = pd.Categorical.from_codes(found % len(names), names)
@@ -148,7 +149,9 @@ def _into_files(
     for sample, rows in {"": None}.items() if source is None else source.each():
         reader = None if rows is None else rows.readers[sample]
         if not isinstance(reader, FcsReader):
-            what = "these cells are in memory" if reader is None else f"{reader.name} is not an FCS file"
+            what = "these cells are in memory"
+            if reader is not None and (reader.stamps or reader.origin):
+                what = f"{reader.name} is not an FCS file"
             raise ValueError(
                 f"target {str(folder)!r} is a folder, for copies of FCS files, but {what}. Give the name of "
                 "a table, such as labels.csv or labels.parquet."

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..estimators.rows import without_names
-from ..plots._common import CLASS_COLOURS, FloatArray
-from ..plots._models import DrawnKernels, drawn_kernels, short_name
-from ..report.description import describe, traits
+from ..plots._models import DrawnKernels, drawn_kernels
+from ..plots.style import CLASS_COLOURS, FloatArray, short_name
+from ..report import describe
+from ..report.description import traits
 from ..report.model_page import chosen_rows, mixture_values, offered_planes, row_values
 from ..report.rendering import decimals, in_words, number_text, render_page, significant
 from .judging import FEWEST_SAMPLES
-from .populations import HEIGHT, Populations
+from .populations import Populations
 from .proportions import Composition
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def study_page(
     data = {
         "title": title,
         "noun": noun,
+        "shrunken": hasattr(model, "weight_prior_"),
         "kernel": "Student’s t distribution" if hasattr(model, "kernel_degrees_") else "Gaussian",
         "n_kernels": n_kernels,
         "n_features": len(kernels.names),
@@ -108,10 +110,10 @@ def study_page(
         "profile": _profile(kernels, overall, members, offered[0]),
         "scale": _scale_note(scale),
         "tree": None if tree is None else significant(tree),
-        "cut": None if tree is None else _cut(tree[:, 2], n_numbered),
+        "cut": None if populations is None else populations.cut_height,
         "rows": rows,
         "rows_note": note,
-        "made": [*made, *traits(describe(model))],
+        "made": [*made, *traits(describe(model), ("cells", "sample", "sample"))],
         "notes": list(notes),
         "colours": list(CLASS_COLOURS),
     }
@@ -135,13 +137,6 @@ def _scale_note(scale: str) -> str:
         return ""
     name, _, cofactor = scale.partition(":")
     return f"Values are on the {name} scale{f' with cofactor {cofactor}' if cofactor else ''}."
-
-
-def _cut(heights: FloatArray, n_populations: int) -> float:
-    """Return the height at which a tree with merges at `heights` (K − 1,) is cut into populations."""
-    n_merged = len(heights) + 1 - n_populations
-    low, high = heights[:n_merged].max(initial=0.0), heights[n_merged:].min(initial=1.05)
-    return float(HEIGHT if low <= HEIGHT < high else (low + high) / 2)
 
 
 def _unusual_rows(

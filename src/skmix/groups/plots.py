@@ -6,8 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from ..plots._common import CLASS_COLOURS, LEGEND, SMALL, Axes, Figure, colour_of, finish, panels_for
-from ..plots._models import short_name
+from ..plots.style import (
+    CLASS_COLOURS,
+    LEGEND,
+    SMALL,
+    Axes,
+    Figure,
+    colour_of,
+    finish,
+    panels_for,
+    short_name,
+)
 from .populations import Populations
 
 # Most proportions of a picture in which numbers are legible.
@@ -121,8 +130,7 @@ def plot_merges(populations: Populations, axes: Axes | None = None, *, figure: F
         leaf_label_func=short_name,
         leaf_rotation=0 if n_kernels <= 20 else 90,
     )
-    heights = np.concatenate([[0.0], tree[:, 2], [1.05]])
-    panel.axhline(0.5 * (heights[n_merged] + heights[n_merged + 1]), color="black", ls="--", lw=1.0)
+    panel.axhline(populations.cut_height, color="black", ls="--", lw=1.0)
     panel.set(xlabel="kernel", ylabel="height of the merge", ylim=(0.0, 1.05))
     handles = [
         Line2D([], [], color=colour_of(g), label=str(label))

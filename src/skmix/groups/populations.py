@@ -58,6 +58,13 @@ class Populations:
         """Membership (K, G) of kernels in populations, as ones and zeros."""
         return (self.of_kernels[:, None] == np.arange(len(self))).astype(np.float64)
 
+    @property
+    def cut_height(self) -> float:
+        """Height at which the tree is cut: the default, or midway between the merges below and above it."""
+        heights = np.concatenate([[0.0], self.tree[:, 2], [1.05]])
+        low, high = heights[len(heights) - 1 - len(self) :][:2]
+        return float(HEIGHT if low <= HEIGHT < high else (low + high) / 2)
+
     def renamed(self, names: Mapping[Any, str]) -> Populations:
         """Return the populations with new names, given by number or by current name."""
         known: dict[Any, int] = {label: number for number, label in enumerate(self.display_names)}

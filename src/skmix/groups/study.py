@@ -18,9 +18,10 @@ from .._errors import Argument, ArgumentError
 from ..estimators import SharedKernelMixture, SharedKernelMixtureCV
 from ..estimators.callbacks import progress_bar
 from ..estimators.saving import estimator_of, read_model, record_of
-from ..io import Record, pack, replacing, write_file
 from ..io.encoding import listed
+from ..io.models import Record, pack, write_file
 from ..io.preparation import AUTO, scale_in_words
+from ..io.writing import replacing
 from .judging import FEWEST_SAMPLES
 from .labelling import write_labels
 from .populations import Populations, checked_mixture, merge_kernels
@@ -40,7 +41,7 @@ from .samples import fitted_samples, new_samples
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..plots._common import Axes, Figure
+    from ..plots.style import Axes, Figure
 
 # Most kernels that the search tries: more take hours.
 _MOST_KERNELS = 100
@@ -268,11 +269,12 @@ class Study:
 
         Intervals follow from the Fisher information about weights and kernels: they are wider if kernels
         overlap, and include the errors of the kernels, unless these were frozen. If kernels are far apart,
-        they are Jeffreys' intervals of counts. With a prior on the weights, they are those of the posterior;
-        with hierarchical weights, they ignore the prior. With `group_shift`, limits are NaN if kernels
-        overlap so much that intervals would be too narrow. Intervals do not account for missing values: they
-        use the information of complete cells. They assume that the fit has converged: a `tol` of 1e-6 or
-        less, with `accelerate`, suits samples of thousands of cells.
+        they are Jeffreys' intervals of counts. With a prior on the weights, they are those of the posterior.
+        With hierarchical weights, they ignore the prior, and one that misses the shrunken proportion is
+        extended to it: the proportion is then one of its limits. With `group_shift`, limits are NaN if
+        kernels overlap so much that intervals would be too narrow. Intervals do not account for missing
+        values: they use the information of complete cells. They assume that the fit has converged: a `tol` of
+        1e-6 or less, with `accelerate`, suits samples of thousands of cells.
         """
         return self._composition.frame()
 
@@ -349,9 +351,12 @@ class Study:
         if other is None:
             table = self._metadata if metadata is None else _metadata_of(metadata, self.samples)
             if table is None or not isinstance(condition, str):
+                # A list of samples may be long.
+                value = condition if isinstance(condition, str) else None
                 raise ArgumentError(
-                    Argument("condition", condition),
-                    " needs metadata with a column of that name, or give the samples of both sides.",
+                    Argument("condition", value),
+                    " needs metadata with a column of that name, or give the samples of both sides as "
+                    "condition and other.",
                 )
             if condition not in table:
                 raise ArgumentError(
@@ -568,7 +573,7 @@ class Study:
 
     def _repr_html_(self) -> str:
         """Return the table of proportions, in percent with intervals, and the heat map."""
-        from ..plots._common import new_figure
+        from ..plots.style import new_figure
         from .plots import heat_size
 
         found = self._composition

@@ -4,25 +4,8 @@ This package only reads and writes. pyarrow, zarr, flowio, safetensors and onnx 
 """
 
 from .encoding import ColumnError
-from .models import Record, pack, read_file, unpack, write_file
-from .opening import files_of, is_elsewhere, open_rows, source_of
-from .sources import Source, prepare
-from .writing import replacing, writable_folder, write_columns
+from .opening import open_rows
+from .sources import Source
+from .writing import write_columns
 
-__all__ = [
-    "ColumnError",
-    "Record",
-    "Source",
-    "files_of",
-    "is_elsewhere",
-    "open_rows",
-    "pack",
-    "prepare",
-    "read_file",
-    "replacing",
-    "source_of",
-    "unpack",
-    "writable_folder",
-    "write_columns",
-    "write_file",
-]
+__all__ = ["ColumnError", "Source", "open_rows", "write_columns"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -92,22 +92,6 @@ class Table:
         if not found:
             return pa.array([], self.types[name])
         return pa.Table.from_batches(found).unify_dictionaries().column(name).combine_chunks()
-
-    def with_missing(self, names: Sequence[str]) -> Table:
-        """Return the table with additional columns whose values are all missing."""
-        import pyarrow as pa
-
-        def batches(n_rows: int, columns: list[str]) -> Iterator[Any]:
-            # At least one stored column, which tells the number of rows in a batch.
-            stored = [name for name in columns if name in self.types] or list(self.types)[:1]
-            for batch in self.batches(n_rows, stored):
-                arrays = [
-                    batch.column(name) if name in self.types else pa.nulls(batch.num_rows, pa.string())
-                    for name in columns
-                ]
-                yield pa.RecordBatch.from_arrays(arrays, columns)
-
-        return replace(self, types=self.types | dict.fromkeys(names, pa.string()), batches=batches)
 
 
 def table_in_memory(table: Any, name: str) -> Table:

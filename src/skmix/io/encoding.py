@@ -208,9 +208,10 @@ def find_kinds(
     categorical |= {*notation.categorical} & types.keys()
     for name, type_ in types.items():
         if pa_types.is_temporal(type_):
-            raise _refused(name, f"holds dates: it is of type {type_}. {_DATES}")
+            raise _refused(name, f"holds dates: it is of type {type_}. {_DATES}", *_without(name))
         if kind_of(type_) not in (*NUMERIC, "text"):
-            raise _refused(name, f"is of type {type_}; a feature must be numbers or categories.")
+            what = f"is of type {type_}; a feature must be numbers or categories."
+            raise _refused(name, what, *_without(name))
     read = [name for name, type_ in types.items() if name in categorical or kind_of(type_) not in NUMERIC]
     counts: dict[str, Counter[str]] = {name: Counter() for name in read}
     for batch in batches(read) if read else ():
@@ -230,7 +231,7 @@ def find_kinds(
     return kinds
 
 
-_DATES = "Replace them by numbers, such as days since the first one, or leave the column out."
+_DATES = "Replace them by numbers, such as days since the first one."
 
 
 def _find(batches: Batches, name: str, notation: Notation, place: Callable[[int], str], value: str) -> str:
@@ -248,6 +249,12 @@ def _find(batches: Batches, name: str, notation: Notation, place: Callable[[int]
 
 def _refused(name: str, *parts: str) -> ColumnError:
     return ColumnError(f"column {name!r} ", *parts, column=name, is_feature=True)
+
+
+def _without(name: str) -> tuple[str, ...]:
+    """Return the advice to leave a column out, as the end of a message."""
+    drop = Argument("drop", name, wording="open_rows(..., columns=[...])")
+    return " Otherwise, leave it out with ", drop, "."
 
 
 def in_list(name: str, value: str) -> Argument:
@@ -272,7 +279,7 @@ def _check_categories(
     value = next(value for value in counts if not _holds_numbers([value], notation))
     example = f"such as {shortened(value)!r} on {place(value)}"
     if _DATE.fullmatch(value):
-        raise _refused(name, f"holds dates, {example}. {_DATES}")
+        raise _refused(name, f"holds dates, {example}. {_DATES}", *_without(name))
     n_known = sum(counts.values())
     n_numbers = sum(n for other, n in counts.items() if not np.isnan(notation.number(other)))
     if _LIKE_NUMBER.fullmatch(value) or 2 * n_numbers >= n_known:
@@ -286,6 +293,7 @@ def _check_categories(
             "; if these are categories, ",
             in_list("categorical", name),
             ".",
+            *_without(name),
         )
     longest = max(map(len, counts))
     too_many = len(counts) > _MOST_CATEGORIES or (
@@ -295,7 +303,10 @@ def _check_categories(
         raise _refused(
             name,
             f"holds text, {example}: {len(counts)} different values of up to {longest} characters in "
-            f"{n_known} rows.",
+            f"{n_known} rows. If these are categories, use ",
+            in_list("categorical", name),
+            ".",
+            *_without(name),
         )
 
 
@@ -358,11 +369,8 @@ class Encoder:
     def features(self, columns: Mapping[str, Any], n_rows: int, dtype: Any = np.float64) -> NDArray[Any]:
         """Return the features (n, M) of Arrow columns (n,), in Fortran order."""
         by_feature = np.empty((len(feature_names(self.kinds)), n_rows), dtype=dtype)
-        start = 0
-        for name, kind in self.kinds.items():
-            width = 1 if kind is None or len(kind) == 2 else len(kind)
-            by_feature[start : start + width] = self._column(columns[name], name)
-            start += width
+        for name, own in zip(self.kinds, features_by_column(self.kinds), strict=True):
+            by_feature[own[0] : own[-1] + 1] = self._column(columns[name], name)
         return by_feature.T
 
     def _column(self, column: Any, name: str) -> NDArray[Any]:
@@ -408,18 +416,18 @@ class Encoder:
 
 
 def decode_columns(X: FloatArray, columns: Mapping[str, Kind]) -> dict[str, NDArray[Any]]:
-    """Return features (n, M) as columns of a table, each category the one of the largest feature."""
+    """Return features (n, M) as columns of a table, each category the one of the largest feature.
+
+    A category without features is None.
+    """
     found: dict[str, NDArray[Any]] = {}
-    start = 0
-    for name, kind in columns.items():
-        width = 1 if kind is None or len(kind) == 2 else len(kind)
-        part = X[:, start : start + width]
-        start += width
+    for (name, kind), own in zip(columns.items(), features_by_column(columns), strict=True):
+        part = X[:, own]
         if kind is None:
             found[name] = part[:, 0]
-        else:
-            codes = (part[:, 0] > 0.5).astype(np.intp) if width == 1 else part.argmax(axis=1)
-            found[name] = np.array(kind)[codes]
+            continue
+        codes = (part[:, 0] > 0.5).astype(np.intp) if len(own) == 1 else part.argmax(axis=1)
+        found[name] = np.array([*kind, None], dtype=object)[np.where(np.isnan(part[:, 0]), -1, codes)]
     return found
 
 

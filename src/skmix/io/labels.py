@@ -126,12 +126,12 @@ def code_labels(
     """
     labels = read_labels(y, n_rows, name, of_fit=False)
     missing = is_missing(labels)
-    if unlabelled and labels.dtype.kind in "if" and -1 not in classes:
+    if labels.dtype.kind in "if" and -1 not in classes:
         missing = missing | (labels == -1)
+    if not unlabelled:
+        refuse_missing(missing, name)
     try:
         unknown = np.setdiff1d(labels[~missing], classes)
-        if not unlabelled and missing.any():
-            unknown = labels[missing]
     except TypeError as error:
         raise ValueError(
             f"{name} has labels that cannot be compared with those of the fit: {error}."
@@ -142,6 +142,15 @@ def code_labels(
             f"{classes.tolist()}."
         )
     return encode(labels, classes).astype(np.int64)
+
+
+def refuse_missing(missing: np.ndarray, name: str) -> None:
+    """Raise ValueError if labels are missing; `missing` (n,) says which."""
+    if missing.any():
+        raise ValueError(
+            f"{np.count_nonzero(missing)} of {len(missing)} rows have no label in {name} (NaN, None or -1): "
+            "leave them out."
+        )
 
 
 # ---------------------------------------------------------------- labels of columns

@@ -10,12 +10,25 @@ parameters if they differ between channels or from the defaults.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from numbers import Real
+from typing import Any, Self
 
 import numpy as np
 
-from .encoding import are_numbers, check_columns
+from .encoding import (
+    FloatArray,
+    Kind,
+    Notation,
+    are_numbers,
+    check_columns,
+    feature_names,
+    features_by_column,
+    listed,
+    plain_text,
+)
 
 Preparation = dict[str, Any]
 AUTO = "auto"
@@ -83,15 +96,6 @@ def scale_in_words(scale: str | Mapping[str, Any]) -> str:
     return f"{scale['kind']} ({', '.join(parameters)})"
 
 
-def preparation_of_columns(preparation: Preparation, columns: Sequence[int]) -> Preparation | None:
-    """Return the preparation of some features, without encoded columns: their features belong together."""
-    scale = preparation["transform"]
-    kept = {name: value for name, value in preparation.items() if name in ("compensate", "transform")}
-    if not isinstance(scale, str):
-        kept["transform"] = scale_of(transformer_of(scale), columns)
-    return None if kept == {"transform": "none"} else kept
-
-
 def check_preparation(preparation: Any, n_features: int, names: Sequence[str]) -> None:
     """Raise ValueError if the preparation in a model file is invalid or does not match its features."""
     settings = preparation if isinstance(preparation, dict) else {}
@@ -112,3 +116,108 @@ def check_preparation(preparation: Any, n_features: int, names: Sequence[str]) -
             transformer.fit(np.zeros((1, n_features)))
     except (TypeError, ValueError, LookupError, AttributeError) as error:
         raise ValueError(f"the scale of preparation_ is {scale!r}: {error}") from None
+
+
+# ---------------------------------------------------------------- columns and features
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The user's columns behind the features (M,) of a model, and the way from either to the other."""
+
+    # By name, or by index if they have no names.
+    kinds: Mapping[Any, Kind]
+    preparation: Preparation = field(default_factory=lambda: {"transform": "none"})
+
+    @classmethod
+    def of(cls, model: Any, n_features: int | None = None) -> Self:
+        """Return the columns of a fitted model, or of one that is being fitted to rows of `n_features`."""
+        preparation = getattr(model, "preparation_", None) or {"transform": "none"}
+        names = getattr(model, "feature_names_in_", None)
+        if names is None:
+            names = range(model.n_features_in_ if n_features is None else n_features)
+        return cls(preparation.get("columns") or dict.fromkeys(names), preparation)
+
+    @cached_property
+    def features(self) -> list[list[int]]:
+        """Indices of the features of each column."""
+        return features_by_column(self.kinds)
+
+    def features_of(self, columns: Iterable[int]) -> list[int]:
+        """Return the indices of the features of some columns."""
+        return [feature for column in columns for feature in self.features[column]]
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.kinds) if isinstance(name, str)}
+
+    def index(self, column: Any, where: str) -> int:
+        """Return the index of a column given by index or name; errors call the given columns `where`."""
+        if isinstance(column, str):
+            if not self._positions:
+                raise ValueError(f"{where} names {column!r}, but X has no feature names.")
+            if column in self._positions:
+                return self._positions[column]
+            for name, kind in self.kinds.items():
+                if column in feature_names({name: kind}):
+                    raise ValueError(
+                        f"{where} names {column!r}, one of the categories of column {name!r}, which belong "
+                        "together: name the column."
+                    )
+            raise ValueError(f"{where} names {column!r}, but columns are {listed([*self.kinds])}.")
+        if not isinstance(column, (int, np.integer)) or isinstance(column, bool):
+            raise ValueError(f"{where} has {column!r}, which is not a column index or name.")
+        if not 0 <= column < len(self.kinds):
+            what = "column(s)" if "columns" in self.preparation else "feature(s)"
+            raise ValueError(f"{where} has column {int(column)}, but X has {len(self.kinds)} {what}.")
+        return int(column)
+
+    def encode(self, column: int, value: Any) -> list[float]:
+        """Return a value of a column as values of its features, before the scale."""
+        name, kind = list(self.kinds.items())[column]
+        if kind is not None:
+            category = plain_text(value)
+            if category not in kind:
+                raise ValueError(
+                    f"given has {value!r} for column {name!r}, whose training rows had only "
+                    f"{listed([repr(each) for each in kind])}."
+                )
+            return [float(each == category) for each in kind[len(kind) == 2 :]]
+        if not isinstance(value, Real) or not np.isfinite(float(value)):
+            raise ValueError(f"given has {value!r} for column {name!r}, which is not a finite number.")
+        if float(value) in Notation(self.preparation.get("missing", ())).numbers:
+            raise ValueError(f"given has {value!r} for column {name!r}, which stands for a missing value.")
+        return [float(value)]
+
+    def to_scale(self, X: FloatArray) -> FloatArray:
+        """Return encoded values (n, M) with numbers on the scale of the model."""
+        return self._scaled(X, "transform")
+
+    def from_scale(self, X: FloatArray) -> FloatArray:
+        """Return features (n, M) with numbers in the units of the user."""
+        return self._scaled(X, "inverse_transform")
+
+    def _scaled(self, X: FloatArray, method: str) -> FloatArray:
+        scale = transformer_of(self.preparation["transform"])
+        if scale is None:
+            return X
+        X, numeric = X.copy(), are_numbers(self.kinds)
+        X[:, numeric] = getattr(scale, method)(X[:, numeric])
+        return X
+
+    def of_columns(self, columns: Sequence[int]) -> Preparation | None:
+        """Return the preparation of some columns; None if their values are used as they are."""
+        names = list(self.kinds)
+        kinds = {names[column]: self.kinds[names[column]] for column in columns}
+        numbers = (name for name, kind in self.kinds.items() if kind is None)
+        position = {name: i for i, name in enumerate(numbers)}
+        kept = [position[name] for name, kind in kinds.items() if kind is None]
+        scale = self.preparation["transform"] if kept else "none"
+        if not isinstance(scale, str):
+            scale = scale_of(transformer_of(scale), kept)
+        found = self.preparation | {"transform": scale}
+        if "columns" in found:
+            found["columns"] = kinds
+            if not found.get("missing") and len(kept) == len(kinds):
+                found = {name: found[name] for name in found if name not in ("columns", "missing")}
+        return None if found == {"transform": "none"} else found

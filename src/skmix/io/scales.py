@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +16,8 @@ FloatArray = NDArray[np.float64]
 _FLOATS = [np.float64, np.float32]
 # How many numbers to transform at a time: intermediate results must stay in the processor's cache.
 _NUMBERS_AT_A_TIME = 1 << 15
+# Largest number that an inverse returns, as a share of the largest one: sums over rows must not overflow.
+_LARGEST = 1e-8
 # Steps of Halley's method, which converges cubically: the fourth step is below 1e-8 of the solution, for
 # values from 1e-18 to 1e12 times T and any W, M and A. The number is fixed, so that a row does not depend on
 # the others.
@@ -51,13 +54,36 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         ndarray of shape (n, M)
             NaN where X is NaN; computed in double precision and returned in the precision of X.
         """
+        return self._apply(X, type(self)._forward)
+
+    def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
+        """Return rows on the new scale as the rows that `transform` maps to them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            Rows on the new scale; NaN where a value is missing.
+
+        Returns
+        -------
+        ndarray of shape (n, M)
+            NaN where X is NaN. Values that X's precision cannot hold become its largest number by 1e-8, so
+            that sums over rows are finite.
+        """
+        with np.errstate(over="ignore"):
+            found = self._apply(X, type(self)._backward)
+        largest = _LARGEST * np.finfo(found.dtype).max
+        return np.clip(found, -largest, largest)
+
+    def _apply(self, X: ArrayLike, function: Callable[[Any, FloatArray], FloatArray]) -> NDArray[Any]:
+        """Return a function of values (n, M), computed piece by piece."""
         scale = self if "n_features_in_" in vars(self) else clone(self).fit(X)
         rows = validate_data(scale, X, dtype=_FLOATS, ensure_all_finite="allow-nan", reset=False)
         found = np.empty_like(rows)
         step = max(1, _NUMBERS_AT_A_TIME // rows.shape[1])
         for first in range(0, len(rows), step):
             part = slice(first, first + step)
-            found[part] = scale._forward(rows[part].astype(np.float64))
+            found[part] = function(scale, rows[part].astype(np.float64))
         return found
 
     def __sklearn_tags__(self) -> Any:
@@ -89,6 +115,10 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _forward(self, x: FloatArray) -> FloatArray:
         """Return values (n, M) on the new scale."""
+        raise NotImplementedError
+
+    def _backward(self, y: FloatArray) -> FloatArray:
+        """Return values (n, M) of the new scale on the old one."""
         raise NotImplementedError
 
 
@@ -134,6 +164,9 @@ class Arcsinh(ChannelTransformer):
 
     def _forward(self, x: FloatArray) -> FloatArray:
         return np.arcsinh(x / self.cofactor_)
+
+    def _backward(self, y: FloatArray) -> FloatArray:
+        return self.cofactor_ * np.sinh(y)
 
 
 class Logicle(ChannelTransformer):
@@ -239,3 +272,6 @@ class Logicle(ChannelTransformer):
             second = self._rise**2 * (grown - decayed)
             u -= error / (first - 0.5 * error * second / first)
         return self.zero_ + np.copysign(u, x)
+
+    def _backward(self, y: FloatArray) -> FloatArray:
+        return np.copysign(self._biexponential(np.abs(y - self.zero_)), y - self.zero_)

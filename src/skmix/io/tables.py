@@ -227,7 +227,7 @@ class TableReader(Reader):
         return replace(self, taken=[features[column] for column in columns], given_kinds=self.kinds)
 
     def select(self, names: Sequence[str]) -> Self:
-        self._check_present(names)
+        self.check_present(names)
         return replace(self, columns=list(names), given_kinds=None, taken=None)
 
     def without(self, names: set[str | None]) -> Self:
@@ -237,7 +237,7 @@ class TableReader(Reader):
         return replace(self, columns=[name for name in self.table.types if name not in names])
 
     def encoded(self, columns: Mapping[str, Kind], missing: Sequence[str] = ()) -> Self:
-        self._check_present(list(columns))
+        self.check_present(list(columns), " If the values are unknown, add a column without values.")
         table = self.table
         coded = [name for name, kind in columns.items() if kind is not None]
         if table.is_text and table.origin and any(kind_of(table.types[name]) != "text" for name in coded):
@@ -251,7 +251,7 @@ class TableReader(Reader):
 
     def type_of(self, column: str) -> Any:
         """Return the Arrow type of a column."""
-        self._check_present([column])
+        self.check_present([column])
         return self.table.types[column]
 
     def label_texts(self, column: str) -> frozenset[str] | None:
@@ -266,15 +266,26 @@ class TableReader(Reader):
         """Return whether a column of a text file is read as text, whatever its values are."""
         return self.table.is_text and kind_of(self.table.types[column]) == "text"
 
-    def _check_present(self, names: Sequence[str]) -> None:
-        missing = [name for name in names if name not in self.table.types]
-        if missing:
-            in_folders = any(part.startswith(f"{missing[0]}=") for part in Path(self.name).parts)
+    def check_present(self, names: Sequence[str], advice: str = "") -> None:
+        """Raise ValueError, ending in the advice, if the table lacks a column."""
+        present = list(self.table.types)
+        missing = [name for name in names if name not in present]
+        if not missing:
+            return
+        named = listed([repr(name) for name in missing], 5)
+        there = f"there is only {present[0]!r}" if len(present) == 1 else f"there are {listed(present, 20)}"
+        parts = [f"{self.name} has no column {named}; {there}.{advice}"]
+        if len(present) == 1 and self.table.is_text:
+            parts += [
+                " Columns must be separated by commas, semicolons, tabs or |, or by another character that "
+                "you name, such as ",
+                of_text("sep", " "),
+                ".",
+            ]
+        if any(part.startswith(f"{missing[0]}=") for part in Path(self.name).parts):
             hint = " Values in folder names (Hive partitioning) are not read: write them into the files."
-            raise ValueError(
-                f"{self.name} has no column {listed([repr(name) for name in missing], 5)}; "
-                f"there are {listed(list(self.table.types), 20)}.{hint if in_folders else ''}"
-            )
+            parts.append(hint)
+        raise ArgumentError(*parts)
 
     def read(self, n_rows: int, label: str | None = None, weight: str | None = None) -> Iterator[Block]:
         kinds, taken = self.kinds, self.taken
@@ -356,7 +367,7 @@ def open_columns(table: Table) -> TableReader:
         origin=table.origin,
         table=table,
     )
-    reader._check_present(reader.notation.categorical)
+    reader.check_present(reader.notation.categorical)
     return reader
 
 

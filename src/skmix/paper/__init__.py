@@ -9,29 +9,17 @@ from typing import Any
 
 # Modules are imported on first use: the digits and the harness need no estimator.
 _HOMES = {
-    "claims": ("Difference", "check_claims", "differences", "headline"),
-    "digits": (
-        *("IMAGE_SIDE", "LIT_SEGMENTS", "SegmentLayout", "bin_points"),
-        *("make_seven_segment_digits", "sample_points", "segment_layout"),
-    ),
-    "example": (
-        *("Illustration", "IllustrationRecord", "fit_illustration"),
-        *("illustration", "run_illustration"),
-    ),
+    "claims": ("check_claims", "differences"),
+    "digits": ("make_seven_segment_digits",),
+    "example": ("illustration", "run_illustration"),
     "images": ("DIGIT_FEATURES", "digit_features", "dither", "principal_axis", "quadrant_mass"),
-    "methods": ("run_batch", "run_one"),
+    "methods": ("run_one",),
     "published": ("published_pass", "published_passes", "published_run"),
     "printed": ("published_values",),
-    "records": (
-        *("Beyond", "FittedMixture", "Margin", "Run", "Settings", "StudyData", "StudyResults"),
-        *("fingerprint", "make_data"),
-    ),
-    "study": ("Study", "make_study", "run_study", "stored_runs", "study_results"),
+    "records": ("Settings", "make_data"),
+    "study": ("make_study", "run_study", "study_results"),
     "tables": ("make_tables", "write_tables"),
-    "variants": (
-        *("LABELS", "MAIN_KERNELS", "MAIN_RUNS", "METHODS", "PRINTED", "VARIANTS"),
-        *("Cell", "Method", "study_cells"),
-    ),
+    "variants": ("study_cells",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

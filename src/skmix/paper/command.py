@@ -19,8 +19,9 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table as Grid
 
-from skmix.io import replacing, writable_folder, write_columns
-from skmix.plots._common import new_figure, save_figure
+from skmix.io import write_columns
+from skmix.io.writing import replacing, writable_folder
+from skmix.plots.style import Figure, new_figure
 
 from . import harness, study
 from .claims import Difference, check_claims, differences
@@ -79,7 +80,7 @@ def write_digits(out: Path, sheet: Path | None, n_per_digit: int, **settings: An
     else:
         write_columns(out, {**dict(zip(DIGIT_FEATURES, features.T, strict=True)), "digit": labels})
     if figure is not None and sheet is not None:
-        save_figure(figure, sheet, dpi=120)
+        _save_figure(figure, sheet, dpi=120)
     return len(labels)
 
 
@@ -129,10 +130,25 @@ def _save(folder: Path, figure: tuple[str, Callable[[], Any]]) -> None:
     name, draw = figure
     drawn = draw()
     for suffix, dpi in _FORMATS:
-        save_figure(drawn, folder / f"{name}.{suffix}", dpi=dpi)
+        _save_figure(drawn, folder / f"{name}.{suffix}", dpi=dpi)
 
 
 # ---------------------------------------------------------------- printing
+
+
+def _save_figure(figure: Figure, path: Path, *, dpi: float) -> None:
+    """Save a figure in the format of the path's suffix; the same figure gives the same bytes."""
+    import matplotlib
+
+    kind = path.suffix.lower().lstrip(".")
+    undated: dict[str, dict[str, Any]] = {
+        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+        "png": {"Software": None},
+        "svg": {"Date": None},
+    }
+    # TrueType fonts: many publishers refuse the default, and the text stays editable.
+    with replacing(path) as file, matplotlib.rc_context({"pdf.fonttype": 42}):
+        figure.savefig(file, format=kind, dpi=dpi, metadata=undated.get(kind))
 
 
 def _grid(headings: Sequence[str], rows: Sequence[Sequence[str]] = (), *, text: bool = False) -> Grid:

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from skmix.plots._common import (
+from skmix.plots.style import (
     CLASS_COLOURS,
-    INK,
     MEDIUM,
     ROWS_COLOUR,
     SMALL,
@@ -23,6 +22,8 @@ from skmix.plots._common import (
 
 from .digits import sample_points, segment_layout
 
+# Dark blue, for a single series.
+INK = "#1a3a5c"
 # Pixels between the images of a sheet.
 _GAP = 2
 
@@ -87,13 +88,12 @@ def plot_digit_points(
     -------
     ndarray of axes, shape (10,)
     """
-    digits = range(10)
     size: dict[str, Any] = {"half_length": half_length, "half_width": half_width}
-    points, index = sample_points(digits, random_state=random_state, **size)
+    points, index = sample_points(np.arange(10), random_state=random_state, **size)
     layout = segment_layout(**size)
-    panels = panels_for(len(digits), None, figure, n_columns=5, size=(1.7, 2.0), sharex=True, sharey=True)
+    panels = panels_for(10, None, figure, n_columns=5, size=(1.7, 2.0), sharex=True, sharey=True)
     line = {"color": CLASS_COLOURS[1], "lw": 1.0}
-    for digit, panel in zip(digits, panels, strict=True):
+    for digit, panel in enumerate(panels):
         dots(panel, points[index == digit], size=1.3, color=INK, alpha=0.6)
         centres, covariances = layout.of_digit(digit)
         ellipses(panel, centres, covariances, [line] * len(centres), 3.0)

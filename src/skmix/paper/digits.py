@@ -1,8 +1,4 @@
-"""Simulated images of seven-segment digits: points are drawn for each lit segment and counted in pixels.
-
-The steps are public: the positions of the segments (`segment_layout`), points drawn from them
-(`sample_points`), and images of points (`bin_points`).
-"""
+"""Simulated images of seven-segment digits: points are drawn for each lit segment and counted in pixels."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 FloatArray = NDArray[np.float64]
@@ -59,8 +55,6 @@ class SegmentLayout:
 
     def of_digit(self, digit: int) -> tuple[FloatArray, FloatArray]:
         """Return the centres (s, 2) and covariances (s, 2, 2) of the s lit segments of a digit."""
-        if not 0 <= digit < len(LIT_SEGMENTS):
-            raise ValueError(f"digit must be between 0 and 9, got {digit}.")
         return self._of_digits(np.array([digit]))[1:]
 
     def _of_digits(self, digits: IntArray) -> tuple[IntArray, FloatArray, FloatArray]:
@@ -75,19 +69,7 @@ class SegmentLayout:
 def segment_layout(
     half_length: float = 2.0, half_width: float = 0.5, variance_scale: float = 1.2
 ) -> SegmentLayout:
-    """Return the positions of the seven segments and the covariances of their points.
-
-    Parameters
-    ----------
-    half_length, half_width, variance_scale : float
-        As for `make_seven_segment_digits`.
-
-    Examples
-    --------
-    >>> from skmix.paper import segment_layout
-    >>> segment_layout().centres[5].tolist()  # the top bar
-    [0.0, 5.0]
-    """
+    """Return the positions of the seven segments; for the settings, see `make_seven_segment_digits`."""
     length, width = _positive("half_length", half_length), _positive("half_width", half_width)
     scale = _positive("variance_scale", variance_scale)
     horizontal = np.array(_HORIZONTAL)
@@ -103,7 +85,7 @@ def segment_layout(
 
 
 def sample_points(
-    digits: ArrayLike,
+    digits: IntArray,
     *,
     half_length: float = 2.0,
     half_width: float = 0.5,
@@ -111,29 +93,14 @@ def sample_points(
     variance_scale: float = 1.2,
     random_state: RandomState = None,
 ) -> tuple[FloatArray, IntArray]:
-    """Draw points of digits, the same number from each lit segment.
+    """Draw points (N, 2) of digits (n,), equally many from each lit segment, and their indices in `digits`.
 
-    Parameters
-    ----------
-    digits : array-like of shape (n,), int
-        The digits, 0 to 9.
-    half_length, half_width, n_points, variance_scale, random_state
-        As for `make_seven_segment_digits`.
-
-    Returns
-    -------
-    points : ndarray of shape (N, 2)
-        Points (x, y), digit by digit and, within a digit, in the order of `LIT_SEGMENTS`.
-    image_index : ndarray of shape (N,)
-        Position in `digits` that each point belongs to.
+    Points (x, y) come digit by digit and, within a digit, in the order of `LIT_SEGMENTS`. For the settings,
+    see `make_seven_segment_digits`.
     """
-    checked = _integers("digits", digits)
-    wrong = checked[(checked < 0) | (checked >= len(LIT_SEGMENTS))]
-    if len(wrong):
-        raise ValueError(f"digits must lie between 0 and 9, got {wrong[0]}.")
     layout = segment_layout(half_length, half_width, variance_scale)
     count = _whole_number("n_points", n_points, least=1)
-    index, centres, covariances = layout._of_digits(checked)
+    index, centres, covariances = layout._of_digits(digits)
     points = check_random_state(random_state).standard_normal((len(index), count, 2))
     points *= np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))[:, None]
     points += centres[:, None]
@@ -141,45 +108,20 @@ def sample_points(
 
 
 def bin_points(
-    points: ArrayLike,
-    image_index: ArrayLike,
+    points: FloatArray,
+    image_index: IntArray,
+    n_images: int,
     *,
-    n_images: int | None = None,
     half_length: float = 2.0,
     half_width: float = 0.5,
 ) -> Images:
-    """Count points in pixels, and scale each image so that its largest count becomes 255.
+    """Count points (N, 2) of images (N,) in pixels; the largest count of an image (28, 28) becomes 255.
 
-    Points outside the image count in the nearest pixel of its border.
-
-    Parameters
-    ----------
-    points : array-like of shape (N, 2)
-        Points (x, y).
-    image_index : array-like of shape (N,), int
-        The image each point belongs to, 0 to n_images - 1, in any order.
-    n_images : int, default=None
-        Number of images; None means one more than the largest index.
-    half_length, half_width : float, default=2.0, 0.5
-        Size of a segment, which determines the extent of an image: see `segment_layout`.
-
-    Returns
-    -------
-    ndarray of shape (n_images, 28, 28), uint8
-        Images, the first row on top. An image without points is all zero.
+    Points outside the image count in the nearest pixel of its border. The size of a segment determines the
+    extent of an image. The first row is on top; an image without points is all zero.
     """
-    checked = _finite("points", points)
-    if checked.ndim != 2 or checked.shape[1] != 2:
-        raise ValueError(f"points must have shape (points, 2), got {checked.shape}.")
-    index = _integers("image_index", image_index)
-    if len(index) != len(checked):
-        raise ValueError(f"there are {len(checked)} points but {len(index)} entries of image_index.")
-    lowest, highest = (int(index.min()), int(index.max())) if len(index) else (0, -1)
-    n = highest + 1 if n_images is None else _whole_number("n_images", n_images, least=0)
-    if lowest < 0 or highest >= n:
-        raise ValueError(f"image_index must lie between 0 and {n - 1}, got {lowest} to {highest}.")
     bound = segment_layout(half_length, half_width).bound
-    clamped = np.clip(checked, -bound, bound)
+    clamped = np.clip(points, -bound, bound)
     clamped += bound
     # Multiply before dividing, so that the origin is exactly on the border between pixels.
     clamped *= IMAGE_SIDE
@@ -187,8 +129,8 @@ def bin_points(
     # Pixels include their left and their upper border, as in the published code.
     column = np.minimum(np.floor(clamped[:, 0]), IMAGE_SIDE - 1).astype(np.int64)
     from_below = np.clip(np.ceil(clamped[:, 1]), 1, IMAGE_SIDE).astype(np.int64)
-    pixel = (index * IMAGE_SIDE + (IMAGE_SIDE - from_below)) * IMAGE_SIDE + column
-    counts = np.bincount(pixel, minlength=n * IMAGE_SIDE**2).reshape(n, IMAGE_SIDE, IMAGE_SIDE)
+    pixel = (image_index * IMAGE_SIDE + (IMAGE_SIDE - from_below)) * IMAGE_SIDE + column
+    counts = np.bincount(pixel, minlength=n_images * IMAGE_SIDE**2).reshape(-1, IMAGE_SIDE, IMAGE_SIDE)
     fullest = np.maximum(counts.max(axis=(1, 2), keepdims=True, initial=0), 1)
     # Integer arithmetic is exact, so that halves are rounded up.
     return ((510 * counts + fullest) // (2 * fullest)).astype(np.uint8)
@@ -243,27 +185,8 @@ def make_seven_segment_digits(
         points, index = sample_points(
             own, n_points=n_points, variance_scale=variance_scale, random_state=random, **size
         )
-        images[start : start + len(own)] = bin_points(points, index, n_images=len(own), **size)
+        images[start : start + len(own)] = bin_points(points, index, len(own), **size)
     return images, labels
-
-
-def _integers(name: str, values: ArrayLike) -> IntArray:
-    """Return the values as a vector of integers."""
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise ValueError(f"{name} must have one dimension, got shape {array.shape}.")
-    if array.size and not np.issubdtype(array.dtype, np.integer):
-        raise TypeError(f"{name} must be integers, got {array.dtype}.")
-    return array.astype(np.int64)
-
-
-def _finite(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    """Return the values as floats; raise if any is not finite."""
-    checked = np.asarray(values, dtype=np.float64)
-    n_bad = int(np.count_nonzero(~np.isfinite(checked)))
-    if n_bad:
-        raise ValueError(f"{name} must be finite, but {n_bad} of its {checked.size} values are not.")
-    return checked
 
 
 def _whole_number(name: str, value: Any, *, least: int) -> int:

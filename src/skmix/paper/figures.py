@@ -9,24 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.plots._common import (
+from skmix.plots import draw_kernels, plot_confusion, plot_projections, weight_key
+from skmix.plots.style import (
     CLASS_COLOURS,
     LEGEND,
     MEDIUM,
     SMALL,
+    Axes,
     Figure,
-    FloatArray,
-    Line,
     colour_of,
     dots,
     ellipses,
     finish,
-    handles_of,
     new_figure,
     panels_for,
 )
-from skmix.plots.classifiers import plot_confusion
-from skmix.plots.kernels import draw_kernels, plot_projections, weight_key
 
 from .digit_plots import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
 from .example import IllustrationRecord
@@ -35,6 +32,7 @@ from .records import (
     FAILED_BELOW,
     BestRun,
     FittedMixture,
+    FloatArray,
     Run,
     Runs,
     StudyResults,
@@ -70,7 +68,7 @@ _PROJECTED = ("4D", "6D")
 _IMAGES_OF_A_DIGIT = 10
 # Rows beneath the kernels: enough to see the class, few enough for a small file.
 _ROWS_OF_A_CLASS = 100
-_STYLES: dict[Method, Line] = {
+_STYLES: dict[Method, dict[str, Any]] = {
     "published": {"color": CLASS_COLOURS[1], "marker": "o"},
     "robust": {"color": CLASS_COLOURS[0], "marker": "s"},
     "class-wise": {"color": CLASS_COLOURS[2], "marker": "^"},
@@ -277,10 +275,19 @@ def plot_accuracy_against_kernels(
         below.set(xlabel="kernels K", xticks=kernels[variant])
     panels[0, 0].set_ylabel("mean accuracy")
     panels[1, 0].set_ylabel("share of runs lost")
-    entries = handles_of(panels[0], (*LABELS.values(), PRINTED))
+    entries = _handles_of(panels[0], (*LABELS.values(), PRINTED))
     panels[0, 0].legend(*entries, **LEGEND | {"fontsize": SMALL - 1}, loc="lower right")
     finish(*panels.flat)
     return panels
+
+
+def _handles_of(panels: Iterable[Axes], order: Sequence[str]) -> tuple[list[Any], list[str]]:
+    """Return handles and labels for one legend of all panels, in that order."""
+    found: dict[str, Any] = {}
+    for panel in panels:
+        found |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
+    names = [name for name in order if name in found]
+    return [found[name] for name in names], names
 
 
 def _summary(runs: list[Run]) -> tuple[float, float, float]:
@@ -325,8 +332,8 @@ def plot_illustration(record: IllustrationRecord, figure: Figure | None = None) 
     order = np.random.RandomState(0).permutation(len(record.y))
     shades = np.array(colours)[codes[order]]
     overview.scatter(*record.X[order].T, c=shades, s=5, alpha=0.3, lw=0, rasterized=True, zorder=0)
-    estimated: Line = {"color": "black", "lw": 1.6}
-    true: Line = {"color": "#ff5fa8", "lw": 1.6, "ls": (0, (2.5, 2.5))}
+    estimated: dict[str, Any] = {"color": "black", "lw": 1.6}
+    true: dict[str, Any] = {"color": "#ff5fa8", "lw": 1.6, "ls": (0, (2.5, 2.5))}
     for n_std in (1.0, 2.0):
         ellipses(overview, model.means_, model.covariances_, [estimated] * len(model.means_), n_std)
         ellipses(overview, example.means, example.covariances, [true] * len(example.means), n_std)

@@ -31,7 +31,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 import skmix
-from skmix.io import replacing
+from skmix.io.writing import replacing
 
 __all__ = [
     "Cell",
@@ -56,10 +56,10 @@ __all__ = [
     "write_lines",
 ]
 
-# Modules of skmix whose code affects the results of an experiment.
+# Modules of skmix whose code affects the results of an experiment: data, models and scores, and no pages.
 _CODE = (
-    *("datasets.py", "engine/**/*.py", "estimators/**/*.py", "features.py"),
-    *("paper/digits.py", "paper/images.py"),
+    *("datasets.py", "engine/**/*.py", "estimators/**/*.py", "features.py", "io/**/*.py"),
+    *("metrics.py", "theory.py", "paper/digits.py", "paper/harness.py", "paper/images.py"),
 )
 
 

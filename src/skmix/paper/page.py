@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from skmix.io import replacing
+from skmix.io.writing import replacing
 from skmix.report.rendering import decimals, kernel_values, line_styles, number_text, render_page
 
 from . import claims

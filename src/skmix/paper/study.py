@@ -48,7 +48,8 @@ from .variants import (
 # their runs, but every process needs some. The published method shares no work.
 _BATCH: dict[Method, int] = {"published": 10, "robust": 250, "class-wise": 250}
 # Files of this room that affect the results, besides those that `harness.library` hashes.
-_CODE = [str(Path(__file__).with_name(f"{name}.py")) for name in ("methods", "published", "loops")]
+_PARTS = ("loops", "methods", "published", "records", "variants")
+_CODE = [str(Path(__file__).with_name(f"{name}.py")) for name in _PARTS]
 
 # Principal components of the pixels, for the classifiers that are not in the paper.
 _N_COMPONENTS = 20

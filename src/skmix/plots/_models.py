@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine.structures import Structure, structure_of
 from ..estimators.rows import enter, without_names
-from ._common import FloatArray
+from .style import FloatArray
 
 Feature = int | str
 
@@ -176,15 +176,10 @@ def rows_of(model: Any, X: ArrayLike) -> FloatArray:
     return enter(model if hasattr(X, "columns") else without_names(model), X).gathered()
 
 
-def labels_of(model: Any, X: Any, y: Any) -> np.ndarray:
-    """Return labels (n,) of rows of any kind; those of a file may be given by the name of a column."""
-    return np.asarray(enter(model, X, y).labels()).ravel()
-
-
-def short_name(name: Any, noun: str = "kernel") -> str:
-    """Return the short name of a kernel, such as k0, of a population, such as 0, or of the background."""
-    # A bare number would be read as a weight, a class or a population.
-    return f"k{name}" if noun == "kernel" and name != "background" else str(name)
+def labels_of(model: Any, X: Any, y: Any, n_rows: int) -> list[Any]:
+    """Return the labels (n,) of rows of any kind, NaN or None for rows without one."""
+    labels: list[Any] = enter(model, X, y).labels(n_rows, unlabelled=True).tolist()
+    return labels
 
 
 def numbered(column: int) -> str:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..io.labels import check_length
 from ..metrics import reliability_bins
-from ._common import CLASS_COLOURS, LEGEND, SMALL, Axes, Figure, finish, panels_for
+from .style import CLASS_COLOURS, LEGEND, SMALL, Axes, Figure, finish, panels_for
 
 # Most classes of a confusion matrix in which numbers are legible.
 _MAX_WRITTEN = 30

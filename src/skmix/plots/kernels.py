@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 
-from ..io.labels import check_length
-from ._common import (
+from ._models import Feature, drawn_kernels, labels_of, rows_of
+from .style import (
     DASHES,
     LEGEND,
     MEDIUM,
@@ -29,7 +29,6 @@ from ._common import (
     panels_for,
     round_of,
 )
-from ._models import Feature, drawn_kernels, labels_of, rows_of
 
 Style = Literal["paper", "accessible"]
 
@@ -216,8 +215,7 @@ def plot_projections(
         title.append(f"{_MAX_FEATURES} of {n_features} features: where the kernels differ most")
     rows = None if X is None else rows_of(model, X)
     if rows is not None and y is not None and label is not None:
-        labels = labels_of(model, X, y).tolist()
-        check_length(len(labels), len(rows))
+        labels = labels_of(model, X, y, len(rows))
         rows = rows[[each == label for each in labels]]
     means, covariances = kernels.project(np.eye(n_features)[columns])
     lines = [_line_of(weight, style) for weight in weights]

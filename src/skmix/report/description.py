@@ -81,20 +81,26 @@ def _listed(mixture: Any, name: str) -> list[float] | None:
     return None if values is None else np.asarray(values).tolist()
 
 
-def traits(described: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the tails, background and shifts of a described model, as pairs of name and text."""
+def traits(
+    described: dict[str, Any], nouns: tuple[str, str, str] = ("rows", "class", "group")
+) -> list[tuple[str, str]]:
+    """Return the tails, background and shifts of a described model, as pairs of name and text.
+
+    `nouns` are the words for rows, for a class, and for a group with its own means.
+    """
     found = []
+    rows, label, group = nouns
     for name, what, scale in (
         ("degrees", ("kernels", "Student’s t, {} degrees of freedom"), 1.0),
-        ("background", ("background", "{} % of the rows of each class"), 100.0),
+        ("background", ("background", f"{{}} % of the {rows} of each {label}"), 100.0),
     ):
         values = [scale * value for each in described["feature_sets"] for value in each[name] or ()]
         if values:
             ends = dict.fromkeys(f"{end:.3g}" for end in (min(values), max(values)))
             found.append((what[0], what[1].format(" to ".join(ends))))
     if described["group_shift"] is not None:
-        text = f"own means of each group; the prior on shifts counts as {described['group_shift']:g} rows"
-        found.append(("shifts", text))
+        strength = f"{described['group_shift']:g} {rows}"
+        found.append(("shifts", f"own means of each {group}; the prior on shifts counts as {strength}"))
     return found
 
 

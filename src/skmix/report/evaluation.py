@@ -14,7 +14,7 @@ from sklearn.metrics import log_loss
 from ..estimators.callbacks import progress_bar
 from ..estimators.holdout import rows_to_divide, single_split, stratified_folds
 from ..estimators.rows import enter
-from ..io.labels import code_labels, number_labels
+from ..io.labels import number_labels
 from ..metrics import ReliabilityBin, calibration_error, reliability_bins, row_counts
 from ..plots._models import chosen_model
 from ._predictions import outlier_threshold
@@ -144,7 +144,7 @@ def evaluate(model: Any, X: Any, y: Any, sample_weight: ArrayLike | None = None)
     """
     given = enter(model, X, y, sample_weight)
     probabilities = np.asarray(model.predict_proba(given.X))
-    codes = code_labels(np.asarray(given.labels()).ravel(), model.classes_, len(probabilities))
+    codes = given.codes(len(probabilities))
     every, weights = np.arange(len(model.classes_)), row_counts(given.weights(len(codes)), len(codes))
     taken, outliers, refused = probabilities.argmax(axis=1), None, None
     threshold = outlier_threshold(model)

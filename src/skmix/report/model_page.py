@@ -11,10 +11,9 @@ from scipy.stats import entropy
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.model import IntArray
-from ..io.labels import check_length
-from ..plots._common import CLASS_COLOURS, FloatArray
-from ..plots._models import DrawnKernels, chosen_model, kernel_sets, labels_of, rows_of, short_name
+from ..plots._models import DrawnKernels, chosen_model, kernel_sets, labels_of, rows_of
 from ..plots.kernels import STEPS
+from ..plots.style import CLASS_COLOURS, FloatArray, short_name
 from .description import describe, serving, traits
 from .rendering import (
     decimals,
@@ -205,8 +204,7 @@ def _rows(
     note = note if len(chosen) < len(rows) else ""
     codes: list[int | None] | None = None
     if y is not None:
-        labels = labels_of(model, X, y).tolist()
-        check_length(len(labels), len(rows))
+        labels = labels_of(model, X, y, len(rows))
         places = {label: c for c, label in enumerate(sets[0].classes)}
         codes = [places.get(labels[row]) for row in chosen]
     rows = rows[chosen]

@@ -13,6 +13,16 @@ import numpy as np
 from ..engine.compute import need
 from ..plots import kernels
 
+__all__ = [
+    "decimals",
+    "in_words",
+    "kernel_values",
+    "line_styles",
+    "number_text",
+    "render_page",
+    "significant",
+]
+
 
 def render_page(template: str, data: Mapping[str, Any], package: str = "skmix.report") -> str:
     """Return a page that fetches nothing; text from data is escaped.

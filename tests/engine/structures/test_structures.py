@@ -1,16 +1,23 @@
-"""Every covariance structure against dense matrices."""
+"""Covariance structures by their definitions, low rank by its own, and the linear algebra beneath them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import mpmath as mp
 import numpy as np
 import pytest
+from calls import fit
 from numpy.testing import assert_allclose, assert_array_equal
-from oracles import COVARIANCE_TYPES, as_full, as_structure, random_covariances
+from oracles import COVARIANCE_TYPES, as_full, as_structure, expected_pass, random_covariances, random_model
 
-from skmix.engine.model import FloatArray, Regulariser
-from skmix.engine.structures import STRUCTURES, Structure, structure_of
+from skmix.engine.density import draw
+from skmix.engine.model import FloatArray, Options, Parameters, Regulariser
+from skmix.engine.squarem import constrained, unconstrained
+from skmix.engine.starts import uniform
+from skmix.engine.structures import STRUCTURES, LowRank, Structure, full, linalg, structure_of
+from skmix.engine.structures.linalg import raise_eigenvalues, whiten_batch, whiten_bounded
+from skmix.engine.structures.low_rank import automatic_factors, most_factors
 
 each_structure = pytest.mark.parametrize("structure", list(STRUCTURES.values()), ids=list(STRUCTURES))
 each_size = pytest.mark.parametrize("n_features", [1, 2, 3, 4, 5, 18])
@@ -225,3 +232,302 @@ def test_variance_inflation_is_that_of_regressions_on_the_other_features(structu
     assert_allclose(structure.inflation(own, factor), expected, rtol=1e-9)
     broken = replace(factor, usable=np.array([True, False]))
     assert_allclose(structure.inflation(own, broken), [expected[0], np.inf], rtol=1e-9)
+
+
+# ---------------------------------------------------------------- low rank
+
+FULL = STRUCTURES["full"]
+
+
+def full_of(covariances: FloatArray) -> FloatArray:
+    """Return P = WWᵀ + diag(d), by its definition."""
+    factors, own = covariances[..., :-1], covariances[..., -1]
+    return np.einsum("...dq,...eq->...de", factors, factors) + own[..., None] * np.eye(own.shape[-1])
+
+
+def random_factors(random: np.random.Generator, *shape: int) -> FloatArray:
+    """Return covariances (..., M, q + 1) far from diagonal ones."""
+    found = random.normal(size=shape)
+    found[..., -1] = random.uniform(0.2, 1.5, size=shape[:-1])
+    return found
+
+
+def factor_analysis_step(scatter: FloatArray, covariances: FloatArray) -> FloatArray:
+    """Return the P (M, M) that one step of parameter-expanded EM makes, all of it with dense matrices."""
+    factors = covariances[:, :-1]
+    slopes = factors.T @ np.linalg.inv(full_of(covariances))  # E[z | x] = slopes · (x − μ)
+    spread = np.eye(factors.shape[1]) - slopes @ factors + slopes @ scatter @ slopes.T
+    loadings = scatter @ slopes.T @ np.linalg.inv(spread)
+    own = np.diag(scatter - loadings @ slopes @ scatter)
+    return loadings @ spread @ loadings.T + np.diag(own)
+
+
+def test_the_number_of_factors_is_twice_the_root_of_that_of_features() -> None:
+    assert [automatic_factors(m) for m in (1, 2, 3, 16, 64, 784)] == [1, 1, 2, 8, 16, 56]
+    assert [most_factors(m) for m in (1, 2, 784)] == [1, 1, 783]
+    assert structure_of("low_rank").shape(5, 16) == (5, 16, 9)
+    assert structure_of("low_rank", 7).shape(5, 16) == (5, 16, 8)
+    assert structure_of("low_rank").of(np.ones((2, 3, 16, 4))).shape(3, 16) == (3, 16, 4)
+
+
+@pytest.mark.parametrize(("n_features", "n_factors"), [(1, 1), (2, 1), (5, 2), (5, 7), (30, 20)])
+def test_woodbury_is_the_dense_inverse(n_features: int, n_factors: int) -> None:
+    random = np.random.default_rng(0)
+    structure = LowRank()
+    own = random_factors(random, 2, 3, n_features, n_factors + 1)
+    factor = structure.factor(own, n_features)
+    assert factor.usable.all()
+    assert_allclose(factor.log_determinant, np.linalg.slogdet(full_of(own))[1], rtol=1e-11, atol=1e-12)
+    precision = np.linalg.inv(full_of(own))
+    vectors = random.normal(size=(2, 3, n_features))
+    expected = np.einsum("rkde,rke->rkd", precision, vectors)
+    assert_allclose(structure.precision_times(factor, vectors), expected, rtol=1e-9, atol=1e-10)
+    x = random.normal(size=(n_features, 6))
+    expected = np.einsum("dn,rkde,en->rkn", x, precision, x)
+    projected = factor.whitener[..., :-1].mT @ x
+    found = -2.0 * structure.quadratic(factor) @ x**2 - (projected**2).sum(axis=2)
+    assert_allclose(found, expected, rtol=1e-9, atol=1e-10)
+    assert_allclose(structure.distances(factor.whitener, x), expected, rtol=1e-9, atol=1e-10)
+    prior = random_covariances(random, 1, n_features)[0]
+    regulariser = Regulariser(np.zeros(n_features), np.zeros(n_features), 3.0, prior, 1.0)
+    expected = FULL.log_prior(FULL.factor(full_of(own), n_features), regulariser)
+    assert_allclose(structure.log_prior(factor, regulariser), expected, rtol=1e-10)
+
+
+def test_a_variance_that_is_not_positive_spoils_its_start_alone() -> None:
+    own = random_factors(np.random.default_rng(1), 3, 2, 4, 3)
+    own[0, 1, 2, -1] = 0.0
+    own[1, 0, 0, -1], own[1, 0, 0, 0] = 1e-300, 1e200
+    assert LowRank().factor(own, 4).usable.tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("n_features", [1, 2, 3, 6])
+def test_with_all_factors_every_covariance_can_be_written(n_features: int) -> None:
+    full = random_covariances(np.random.default_rng(2), 4, n_features)[None]
+    structure = LowRank(most_factors(n_features))
+    own = structure.from_full(full)
+    assert own.shape[1:] == structure.shape(4, n_features)
+    assert_allclose(full_of(own), full, rtol=1e-12, atol=1e-13)
+    assert_allclose(structure.to_full(own, 4, n_features), full, rtol=1e-12, atol=1e-13)
+    assert_allclose(structure.variances(own), np.diagonal(full, axis1=2, axis2=3), rtol=1e-12)
+    assert structure.n_parameters(3, n_features) == FULL.n_parameters(3, n_features)
+
+
+def test_few_factors_keep_the_variances_and_count_up_to_rotations() -> None:
+    full = random_covariances(np.random.default_rng(3), 4, 9)[None]
+    own = LowRank(2).from_full(full)
+    assert_allclose(
+        np.diagonal(full_of(own), axis1=2, axis2=3), np.diagonal(full, axis1=2, axis2=3), rtol=1e-12
+    )
+    assert LowRank(2).n_parameters(5, 9) == 5 * (9 * 2 + 9 - 1)
+
+
+def test_no_factor_starts_at_zero_where_it_would_stay() -> None:
+    random = np.random.RandomState(0)
+    start = uniform(2, 3, 1, 6, LowRank(3), random)
+    assert ((start.covariances[..., :-1] ** 2).sum(axis=-2) > 0).all()
+    assert_allclose(np.diagonal(full_of(start.covariances), axis1=2, axis2=3), 0.3, rtol=1e-12)
+
+
+def test_rescaling_and_coordinates() -> None:
+    random = np.random.default_rng(4)
+    structure, own = LowRank(), random_factors(random, 2, 3, 4, 3)
+    scale = random.uniform(0.1, 10.0, size=4)
+    assert_allclose(full_of(structure.rescale(own, scale)), full_of(own) * np.outer(scale, scale), rtol=1e-13)
+    numbers = unconstrained(structure, own)
+    assert numbers.shape == own.shape
+    assert_allclose(constrained(structure, numbers), own, rtol=1e-14)
+
+
+def test_delicate_kernels_take_the_same_step() -> None:
+    """Far from the others' origin and narrow, a kernel is computed from differences."""
+    random = np.random.default_rng(7)
+    X = np.concatenate([random.normal(size=(30, 4)), 1.0 + 1e-5 * random.normal(size=(30, 4))])
+    classes = np.zeros(60, dtype=np.int64)
+    covariances = random_factors(random, 2, 4, 3)
+    covariances[1, :, :-1] *= 1e-5
+    covariances[1, :, -1] *= 1e-10
+    model = Parameters(np.full((2, 1), 0.5), np.array([np.zeros(4), np.ones(4)]), covariances)
+    options = Options(covariance_type="low_rank", max_iter=1, tol=0.0, floor=0.0)
+    found = fit(X, classes, model.batch(), options)
+    expected, log_likelihood = expected_pass(
+        X, classes, replace(model, covariances=full_of(covariances)), "full"
+    )
+    step = factor_analysis_step(expected.covariances[1], covariances[1])
+    assert_allclose(found.path[0][0].sum(), log_likelihood, rtol=1e-9)
+    assert_allclose(full_of(found.parameters.take(0).covariances)[1], step, rtol=1e-6, atol=1e-16)
+    assert_allclose(found.parameters.take(0).means, expected.means, rtol=1e-12)
+
+
+def test_rows_drawn_have_the_covariance() -> None:
+    random = np.random.default_rng(13)
+    model = replace(random_model(random, 2, 1, 3), covariances=random_factors(random, 2, 3, 2))
+    X, kernels = draw(model, "low_rank", np.zeros(40_000, dtype=np.int64), np.random.RandomState(0))
+    for k in range(2):
+        found = np.cov(X[kernels == k].T)
+        assert_allclose(found, full_of(model.covariances)[k], atol=0.1 * np.abs(found).max())
+
+
+# ---------------------------------------------------------------- linear algebra
+
+ORDERS = [1, 2, 3, 7, 16, 17, 30]
+"""Both sides of the order above which matrices are factored one by one."""
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("scale", [1.0, 1e-200, 1e-30, 1e30, 1e200])
+def test_whiteners_and_determinants(order: int, scale: float) -> None:
+    plain = random_covariances(np.random.default_rng(0), 9, order)
+    matrices = scale * plain
+    before = matrices.copy()
+    whiteners, log_determinants, positive = whiten_batch(matrices)
+    assert_array_equal(matrices, before)
+    assert positive.all()
+    assert_allclose(whiteners @ matrices @ whiteners.swapaxes(1, 2), [np.eye(order)] * 9, atol=1e-11)
+    expected = np.linalg.slogdet(plain)[1] + order * np.log(scale)
+    assert_allclose(log_determinants, expected, rtol=1e-11, atol=1e-12)
+    assert_array_equal(whiteners, np.tril(whiteners))
+    assert (np.diagonal(whiteners, axis1=1, axis2=2) > 0).all()
+
+
+def singular(order: int) -> dict[str, FloatArray]:
+    """Return matrices of that order that have no Cholesky factor."""
+    direction = np.random.default_rng(2).normal(size=order)
+    indefinite = np.eye(order)
+    indefinite[-1, -1] = -1.0
+    broken = np.eye(order)
+    broken[0, 0] = np.nan
+    infinite = np.eye(order)
+    infinite[0, 0] = np.inf
+    found = {
+        "zero": np.zeros((order, order)),
+        "indefinite": indefinite,
+        "negative": -np.eye(order),
+        "nan": broken,
+        "infinite": infinite,
+    }
+    if order > 1:
+        found["rank one"] = np.outer(direction, direction)
+        found["copied feature"] = np.eye(order)
+        found["copied feature"][:2, :2] = 1.0
+    return found
+
+
+@pytest.mark.parametrize("order", [1, 2, 5, 17])
+def test_one_bad_matrix_does_not_disturb_the_batch(order: int) -> None:
+    good = random_covariances(np.random.default_rng(3), 2, order)
+    alone = whiten_batch(good)
+    for name, bad in singular(order).items():
+        whiteners, log_determinants, positive = whiten_batch(np.stack([good[0], bad, good[1]]))
+        assert_array_equal(positive, [True, False, True], err_msg=name)
+        assert_allclose(whiteners[[0, 2]], alone[0], rtol=1e-13)
+        assert_allclose(log_determinants[[0, 2]], alone[1], rtol=1e-13)
+        assert np.isfinite(whiteners).all(), name
+        assert np.isfinite(log_determinants).all(), name
+
+
+@pytest.mark.parametrize("order", [1, 2, 5, 16])
+def test_compiled_code_does_the_same_to_the_last_bit(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba", reason="Numba is not installed: there is no compiled code to test")
+    random = np.random.default_rng(4)
+    good = random_covariances(random, 21, order) * np.exp(10.0 * random.normal(size=(21, 1, 1)))
+    narrow = np.ones((order, order)) + 1e-8 * np.eye(order)
+    tiny, huge = 1e-310 * good[0], 1e300 * good[0]
+    matrices = np.stack([*good[:10], *singular(order).values(), narrow, tiny, huge, *good[10:]])
+    monkeypatch.setattr(linalg, "compiles", lambda *_: False)
+    expected = whiten_batch(matrices)
+    monkeypatch.setattr(linalg, "compiles", lambda *_: True)
+    for found, value in zip(whiten_batch(matrices), expected, strict=True):
+        assert_array_equal(found, value)
+
+
+@pytest.mark.parametrize("order", [1, 2, 5, 16])
+@pytest.mark.parametrize("rows", [0.0, 2.5])
+def test_compiled_covariances_are_the_same_to_the_last_bit(
+    order: int, rows: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("numba", reason="Numba is not installed: there is no compiled code to test")
+    random, structure = np.random.default_rng(6), structure_of("full")
+    mass, offset = random.uniform(1.0, 9.0, size=(3, 4)), 0.1 * random.normal(size=(3, 4, order))
+    moments = random_covariances(random, 12, order).reshape(3, 4, order, order)
+    moments[1, 2] *= 1e-4  # below the floor
+    second = structure.pack(moments) * mass[..., None]
+    floor, ridge = np.full(order, 0.02), random.uniform(size=order) * 1e-3
+    regulariser = Regulariser(floor, ridge, rows, 1e-3 * np.eye(order) + 1e-4, 1.0)
+    given = (mass, offset, second), regulariser
+    monkeypatch.setattr(full, "compiles", lambda *_: False)
+    expected, factor = structure.update(*given)
+    monkeypatch.setattr(full, "compiles", lambda *_: True)
+    found, found_factor = structure.update(*given)
+    assert_array_equal(found, expected)
+    assert_array_equal(found_factor.whitener, factor.whitener)
+    assert_array_equal(found_factor.log_determinant, factor.log_determinant)
+
+
+@pytest.mark.parametrize("order", [2, 3, 8, 17])
+def test_matrices_singular_to_working_precision_are_not_positive(order: int) -> None:
+    """Of half the rank: what elimination leaves is rounding, of either sign."""
+    random = np.random.default_rng(7)
+    size = 10.0 ** random.uniform(-5.0, 5.0, size=(50, 1, 1))
+    roots = size * random.normal(size=(50, order, max(1, order // 2)))
+    assert not whiten_batch(roots @ roots.swapaxes(1, 2))[2].any()
+
+
+@pytest.mark.parametrize("order", [2, 3, 8, 18])
+@pytest.mark.parametrize("condition", [1e4, 1e6, 1e8])
+def test_ill_conditioned_matrices_keep_their_digits(order: int, condition: float) -> None:
+    """Squared lengths of whitened vectors, and determinants, against sixty digits."""
+    # What 1e8 leaves of double precision is 1e-8; where there is an extended one, it must be used.
+    extended = np.finfo(np.longdouble).eps < np.finfo(np.float64).eps
+    for seed in range(8):
+        random = np.random.default_rng(seed)
+        vectors = np.linalg.qr(random.normal(size=(order, order)))[0]
+        matrix = (vectors * np.geomspace(1.0, 1.0 / condition, order)) @ vectors.T
+        matrix = 0.5 * (matrix + matrix.T)
+        whiteners, log_determinants, positive = whiten_batch(matrix[None])
+        assert positive[0]
+        x = random.normal(size=order)
+        with mp.workdps(60):
+            # One factor for both: multiplication at 60 digits is slow.
+            factor = mp.cholesky(mp.matrix(matrix.tolist()))
+            white: list[mp.mpf] = []
+            for i, value in enumerate(x.tolist()):
+                white.append((value - sum(factor[i, j] * white[j] for j in range(i))) / factor[i, i])
+            length = float(sum(each**2 for each in white))
+            log_determinant = float(2 * sum(mp.log(factor[i, i]) for i in range(order)))
+        assert ((whiteners[0] @ x) ** 2).sum() == pytest.approx(length, rel=1e-9 if extended else 1e-8)
+        assert log_determinants[0] == pytest.approx(log_determinant, rel=1e-10 if extended else 1e-9)
+
+
+@pytest.mark.parametrize("order", [1, 2, 5, 20])
+def test_raised_matrices_lie_above_the_floor(order: int) -> None:
+    random = np.random.default_rng(6)
+    floor = 10.0 ** random.uniform(-3.0, 3.0, size=order)
+    root = np.sqrt(floor)
+    roots = random.normal(size=(6, order, order))
+    roots[:, :, : order // 2] *= 1e-4
+    matrices = roots @ roots.swapaxes(1, 2) * np.outer(root, root)
+    matrices[0] = 0.0
+    before = matrices.copy()
+    raised = raise_eigenvalues(matrices, floor)
+    assert_array_equal(matrices, before)
+    assert_array_equal(raised, raised.swapaxes(1, 2))
+    relative = np.linalg.eigvalsh(raised / np.outer(root, root))
+    assert relative.min() > 1.0 - 1e-12
+    assert_allclose(raised[0], np.diag(floor), rtol=1e-12, atol=1e-12 * floor.min())
+    # Above the floor already: the same matrix.
+    untouched = raise_eigenvalues(raised, floor)
+    assert_allclose(untouched / np.outer(root, root), raised / np.outer(root, root), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("smallest", [0.4, 0.9, 0.99])
+def test_a_floor_that_is_just_missed_is_kept_too(smallest: float) -> None:
+    """The test for matrices above the floor, a trace, must not let through what is a little below it."""
+    turned = np.linalg.qr(np.random.default_rng(7).normal(size=(3, 3)))[0]
+    matrix = turned @ np.diag([smallest, 20.0, 30.0]) @ turned.T
+    floor = np.array([1.0, 4.0, 0.25])
+    unit = np.sqrt(np.outer(floor, floor))
+    raised, (whiteners, log_determinants, _) = whiten_bounded((matrix * unit)[None].copy(), floor)
+    assert_allclose(np.linalg.eigvalsh(raised[0] / unit), [1.0, 20.0, 30.0], rtol=1e-12)
+    assert_allclose(whiteners[0] @ raised[0] @ whiteners[0].T, np.eye(3), atol=1e-12)
+    assert_allclose(log_determinants[0], np.linalg.slogdet(raised[0])[1], rtol=1e-12)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from functools import wraps
 from numbers import Integral, Real
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,18 +21,17 @@ from ...engine.compute.blocks import Block
 from ...engine.model import IntArray
 from ...engine.sources.summary import measure
 from ...engine.structures import COVARIANCE_TYPES, structure_of
-from ...io import Source, is_elsewhere, source_of
+from ...io import Source
+from ...io.opening import is_elsewhere, source_of
 from ...io.readers import is_path
 from .._settings import check_covariance_type
 from ..callbacks import progress_bar
 from ..exporting import ExportMixin
 from ..holdout import check_splits, default_splits, splits_of
+from ..mixture import documented
 from ..rows import check_gaps, check_labelled, device_of, enter, read_into_memory, updating
 from ..saving import FileMixin
 from ._trials import Trial, Trials
-
-Estimator = TypeVar("Estimator", bound=type)
-
 
 _PARAMETERS = """
     cv : int, splitter or iterable, default=None
@@ -75,11 +74,7 @@ _RESULTS = """
 """
 
 
-def documented(cls: Estimator) -> Estimator:
-    """Insert the common parameters and attributes into the docstring of a search."""
-    text = (cls.__doc__ or "").replace("{parameters}", _PARAMETERS.strip())
-    cls.__doc__ = text.replace("{results}", _RESULTS.strip())
-    return cls
+documented_search = documented(parameters=_PARAMETERS, results=_RESULTS)
 
 
 # ---------------------------------------------------------------- rows and folds

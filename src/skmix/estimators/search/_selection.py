@@ -17,7 +17,8 @@ from ...engine.compute.arrays import on_host
 from ...engine.compute.blocks import Block
 from ...engine.model import FloatArray, IntArray
 from ...engine.refine.temperature import least_log_loss, log_losses
-from .._settings import check_covariance_type, feature_sets_of, is_robust
+from ...io.preparation import Columns
+from .._settings import check_covariance_type, check_feature_sets, is_robust
 from ..classifier import SharedKernelClassifier
 from ..decisions import novelty_threshold
 from ..rows import Sender
@@ -166,7 +167,9 @@ class Selection:
         """Return the settings of all candidates, simple ones first."""
         search, prototype = self.search, self.prototype
         numbers, types = search._settings_to_try()
-        sets = None if search.feature_sets is None else feature_sets_of(search, self.rows.X.shape[1])
+        sets = search.feature_sets
+        if sets is not None:
+            sets = check_feature_sets(sets, Columns.of(search, self.rows.X.shape[1]))
         return Choices(
             numbers,
             types,

@@ -23,7 +23,7 @@ from ..classifier import SharedKernelClassifier, accuracy_of
 from ..decisions import with_outliers
 from ..rows import enter, sender
 from ..saving import savable
-from ._base import Search, delegated, documented, make_folds
+from ._base import Search, delegated, documented_search, make_folds
 from ._features import FeatureMap, filler
 from ._selection import Selection, mapped
 from ._trials import Params, Trial, Trials
@@ -33,7 +33,7 @@ QUICK_FITS: Params = {"max_iter": 100, "tol": 1e-2}
 
 
 @savable
-@documented
+@documented_search
 class SharedKernelClassifierCV(ClassifierMixin, Search):
     """SharedKernelClassifier with settings chosen by cross-validation.
 
@@ -273,8 +273,13 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             labels = with_outliers(labels, on_host(self.score_samples(X)), best)
         return sender(self.classifier_, X)(labels) if labels.dtype.kind in "fiub" else labels
 
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Return the accuracy on rows X (n, M) with labels y (n,) and weights (n,)."""
+    def score(
+        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> float:
+        """Return the accuracy on rows X (n, M) with labels y (n,) and weights (n,).
+
+        Rows that `open_rows` opened with labels and weights are scored with these.
+        """
         return accuracy_of(self._fitted(), X, y, sample_weight)
 
     score_samples = delegated(SharedKernelClassifier.score_samples)

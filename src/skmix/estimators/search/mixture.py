@@ -26,9 +26,9 @@ from ...io.sources import CACHED_BYTES
 from .._settings import check_count, is_wide
 from ..holdout import Split, random_halves
 from ..mixture import SharedKernelMixture
-from ..rows import enter, note_rows, sender, warn_caller
+from ..rows import computed, enter, note_rows, sender, warn_caller
 from ..saving import savable
-from ._base import Search, codes_of, delegated, documented, make_folds
+from ._base import Search, codes_of, delegated, documented_search, make_folds
 from ._grid import Scorer, average, largest_stable, try_grid
 from ._trials import Params, Trial, Trials
 
@@ -49,7 +49,7 @@ _N_HALVINGS = 5
 
 
 @savable
-@documented
+@documented_search
 class SharedKernelMixtureCV(DensityMixin, Search):
     """SharedKernelMixture with the number of kernels and the covariance type chosen by a criterion.
 
@@ -274,10 +274,14 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         rows = self._accept(X)
         return self._averaged(each.score_samples(rows, y) for each in self.mixtures_)
 
-    def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
-        """Return the mean log-density of the rows; see `score_samples`."""
-        rows = self._accept(X)
-        return float(np.mean(self._averaged(each._scores(rows, y) for each in self.mixtures_)))
+    def score(
+        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> float:
+        """Return the mean log-density of rows with weights (n,); see `SharedKernelMixture.score`."""
+        check_is_fitted(self)
+        given = enter(self.best_estimator_, X, y, sample_weight)
+        scores = computed(self.score_samples(given.X, y))
+        return float(np.average(scores, weights=given.weights(len(scores))))
 
     def _averaged(self, parts: Iterable[Any]) -> Any:
         """Return the logarithm of the members' average density, given their log-densities."""
@@ -297,8 +301,10 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         kernels: np.ndarray = self.fit(X, y).predict(X)
         return kernels
 
-    def sample(self, n_samples: int = 1, label: Any = None) -> tuple[FloatArray, np.ndarray]:
-        """Draw rows (n, M) and their labels (n,), see `SharedKernelMixture.sample`."""
+    sample = SharedKernelMixture.sample
+
+    def _draw(self, n_samples: int, label: Any) -> tuple[FloatArray, np.ndarray]:
+        """Draw features (n, M) and labels (n,) from the average of the members."""
         check_is_fitted(self)
         check_count(n_samples, "n_samples must be")
         random_state = check_random_state(self.best_estimator_.random_state)
@@ -312,7 +318,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
                 # With the same seed, all members would draw the same numbers.
                 member = copy(mixture)
                 member.random_state = random_state
-                drawn.append(member.sample(int(count), label))
+                drawn.append(member._draw(int(count), label))
         order = random_state.permutation(n_samples)
         X, labels = (np.concatenate(parts)[order] for parts in zip(*drawn, strict=True))
         return X, labels

@@ -1,17 +1,17 @@
-"""Helpers of all plots: colours, figures and axes, ellipses and dots, and saving."""
+"""The style of all plots: colours, figures and axes, ellipses and dots.
+
+Plots of one's own that use it look like those of `skmix.plots`.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..engine.compute import need
-from ..io import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
@@ -20,14 +20,28 @@ else:
     # matplotlib is imported when something is drawn.
     Axes = Figure = Any
 
+__all__ = [
+    "CLASS_COLOURS",
+    "DASHES",
+    "LEGEND",
+    "MEDIUM",
+    "ROWS_COLOUR",
+    "SMALL",
+    "colour_of",
+    "dots",
+    "ellipses",
+    "finish",
+    "new_figure",
+    "panels_for",
+    "short_name",
+]
+
 FloatArray = NDArray[np.float64]
 # Colour, width and style of a line.
 Line = dict[str, Any]
 
 # Light grey, for rows beneath the kernels.
 ROWS_COLOUR = "0.72"
-# Dark blue, for a single series.
-INK = "#1a3a5c"
 # Font size of labels, ticks and notes.
 SMALL = 8
 # Font size of titles of panels.
@@ -51,19 +65,10 @@ def round_of(number: int) -> int:
     return int(number) // len(CLASS_COLOURS) % len(DASHES)
 
 
-def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: float = 120.0) -> None:
-    """Save a figure in the format of the path's suffix; the same figure gives the same bytes."""
-    import matplotlib
-
-    kind = Path(path).suffix.lower().lstrip(".")
-    undated: dict[str, dict[str, Any]] = {
-        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-        "png": {"Software": None},
-        "svg": {"Date": None},
-    }
-    # TrueType fonts: many publishers refuse the default, and the text stays editable.
-    with replacing(path) as file, matplotlib.rc_context({"pdf.fonttype": 42}):
-        figure.savefig(file, format=kind, dpi=dpi, metadata=undated.get(kind))
+def short_name(name: Any, noun: str = "kernel") -> str:
+    """Return the short name of a kernel, such as k0, of a population, such as 0, or of the background."""
+    # A bare number would be read as a weight, a class or a population.
+    return f"k{name}" if noun == "kernel" and name != "background" else str(name)
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -120,15 +125,6 @@ def finish(*panels: Axes, label_size: float = SMALL, outer: bool = False) -> Non
         panel.spines[:].set_color("0.6")
         if outer:
             panel.label_outer()
-
-
-def handles_of(panels: Iterable[Axes], order: Sequence[str]) -> tuple[list[Any], list[str]]:
-    """Return handles and labels for one legend of all panels, in that order."""
-    found: dict[str, Any] = {}
-    for panel in panels:
-        found |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
-    names = [name for name in order if name in found]
-    return [found[name] for name in names], names
 
 
 def ellipses(

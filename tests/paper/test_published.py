@@ -1,0 +1,301 @@
+"""The published algorithm against the published code, its loops against NumPy, and the printed numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+from scipy.stats import multivariate_normal
+
+from skmix.paper import Settings, loops, methods, published_passes, published_run
+from skmix.paper.methods import fit_batch, predict
+from skmix.paper.printed import METRICS, OK_RUNS, RANKED_METRICS, published_sweep, published_values
+from skmix.paper.published import REASONS, FloatArray, IntArray, failure_reason, published_pass
+from skmix.paper.records import StudyData
+from skmix.paper.variants import SWEEP_KERNELS, SWEEP_VARIANTS, VARIANTS, variant_of
+from skmix.theory import Parameters
+
+Golden = Callable[[str], dict[str, NDArray[Any]]]
+
+CONVERGING = {"illustration": 12, "one_dimensional": 26, "digits_3d": 18, "digits_3d_latched": 24}
+FAILING = {"fails_flat_3d": 13, "fails_singular_9d": 15, "fails_indefinite_9d": 9}
+LAST_USABLE_PASS = CONVERGING | {name: number - 1 for name, number in FAILING.items()}
+
+RELATIVE = 1e-9
+# Below this share of its natural scale a number is the rounding left by a cancellation.
+NEGLIGIBLE = 1e-12
+
+
+def start_of(reference: dict[str, NDArray[Any]]) -> tuple[NDArray[Any], NDArray[np.intp], Parameters]:
+    """Return rows, classes and starting parameters of a golden file."""
+    classes = np.unique(reference["y"], return_inverse=True)[1]
+    start = Parameters(reference["weights"][0], reference["means"][0], reference["covariances"][0])
+    return reference["X"], classes, start
+
+
+@pytest.mark.parametrize("name", LAST_USABLE_PASS)
+def test_every_pass_agrees_with_the_published_code(golden: Golden, name: str) -> None:
+    reference, n_passes = golden(name), LAST_USABLE_PASS[name]
+    X, classes, start = start_of(reference)
+    position = {int(number): index for index, number in enumerate(reference["passes"])}
+    # In units of each feature's spread, so that one absolute threshold fits all entries.
+    spread = X.std(axis=0)
+    units = {"weights": 1.0, "means": spread, "covariances": np.outer(spread, spread)}
+    passes = list(published_passes(X, classes, start, max_iter=n_passes))
+    assert len(passes) == n_passes
+    stored = [done for done in passes if done.number in position]
+    assert len(stored) >= 4
+    for done in stored:
+        for part, unit in units.items():
+            expected = reference[part][position[done.number]]
+            assert_allclose(getattr(done.parameters, part) / unit, expected / unit, RELATIVE, NEGLIGIBLE)
+    relative = np.full((n_passes, 1), RELATIVE)
+    if name == "fails_indefinite_9d":
+        # A covariance of condition number 3e10 enters the last pass: six digits are left in its
+        # inverse, and libraries of linear algebra differ beyond them.
+        relative[-1] = 1e-7
+    found = np.stack([done.class_log_likelihood for done in passes])
+    assert (np.abs(found / reference["class_log_likelihood"][:n_passes] - 1.0) < relative).all()
+
+
+@pytest.mark.parametrize("name", CONVERGING)
+def test_classes_converge_and_the_run_ends_in_the_same_pass(golden: Golden, name: str) -> None:
+    reference = golden(name)
+    passes = list(published_passes(*start_of(reference)))
+    assert len(passes) == CONVERGING[name]
+    assert_array_equal([done.converged for done in passes], reference["converged"].astype(bool))
+    run = published_run(*start_of(reference))
+    assert (run.n_iter, run.converged, run.failing_pass) == (CONVERGING[name], True, None)
+    assert run.log_likelihood == pytest.approx(reference["class_log_likelihood"][-1].sum(), rel=RELATIVE)
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        ("fails_flat_3d", "constant feature"),
+        ("fails_indefinite_9d", "too few rows"),
+        ("fails_singular_9d", None),
+    ],
+)
+def test_a_failed_run_ends_in_the_failing_pass(golden: Golden, file: str, reason: str | None) -> None:
+    """With the parameters before that pass, and the reason that the authors' numbers show."""
+    X, classes, start = start_of(golden(file))
+    run = published_run(X, classes, start)
+    assert run.failing_pass == run.n_iter == FAILING[file]
+    assert not run.converged
+    assert np.isnan(run.log_likelihood)
+    assert run.reason == reason if reason else run.reason in REASONS
+    # NaN spreads in the passes after it.
+    passes = list(published_passes(X, classes, start, max_iter=FAILING[file] + 2))
+    assert [done.finite for done in passes] == [done.number < FAILING[file] for done in passes]
+    assert_array_equal([done.converged for done in passes], golden(file)["converged"].astype(bool))
+    assert np.isnan(passes[-1].class_log_likelihood).all()
+    assert np.isnan(passes[-1].parameters.means).all()
+    before = published_run(X, classes, start, max_iter=FAILING[file] - 1)
+    assert before.failing_pass is None
+    assert_array_equal(run.mixtures[0].covariances, before.mixtures[0].covariances)
+
+
+def test_an_exactly_singular_covariance_spreads_nan_and_raises_nothing() -> None:
+    X = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 2.0]])
+    covariances = np.stack([np.eye(2), np.ones((2, 2))])
+    start = Parameters(np.full((2, 1), 0.5), np.array([[0.0, 0.0], [1.0, 1.0]]), covariances)
+    after, class_log_likelihood = published_pass(X.T, np.array([3]), start)
+    assert np.isnan(after.means).all()
+    assert np.isnan(class_log_likelihood).all()
+
+
+def failing_model(n_features: int) -> tuple[Parameters, NDArray[np.float64], NDArray[np.int64]]:
+    """Return two regular kernels on forty rows of one class, to be made singular."""
+    rows = np.random.RandomState(0).normal(size=(n_features, 40))
+    return (
+        Parameters(
+            np.array([[0.5], [0.5]]),
+            np.zeros((2, n_features)),
+            np.tile(np.eye(n_features), (2, 1, 1)),
+        ),
+        rows,
+        np.array([40]),
+    )
+
+
+def test_reasons_are_distinguished() -> None:
+    good, rows, sizes = failing_model(3)
+    flat = good.copy()
+    flat.covariances[1, 2, 2] = 0.0
+    assert failure_reason(flat, rows, sizes) == "constant feature"
+    few = flat.copy()
+    few.weights[:, 0] = 37 / 40, 3 / 40
+    assert failure_reason(few, rows, sizes) == "too few rows"
+    # Responsibilities rarely add up to a whole number: half a row more than features is still too few.
+    for rows_of_kernel, reason in ((3.4, "too few rows"), (3.6, "constant feature")):
+        few.weights[:, 0] = 1 - rows_of_kernel / 40, rows_of_kernel / 40
+        assert failure_reason(few, rows, sizes) == reason
+    # A kernel of many rows whose features all vary: neither of the two roots.
+    skewed = good.copy()
+    skewed.covariances[1] = 1.0 + 1e-17 * np.eye(3)
+    assert failure_reason(skewed, rows, sizes) == "overflow"
+    # A kernel whose densities are finite does not matter.
+    finite_one = skewed.copy()
+    finite_one.weights[:, 0] = 2 / 40, 38 / 40
+    assert failure_reason(finite_one, rows, sizes) == "overflow"
+    finite_one = skewed.copy()
+    finite_one.covariances[0, 2, 2] = 1e-10
+    assert failure_reason(finite_one, rows, sizes) == "overflow"
+
+
+def test_a_failed_feature_set_fails_the_run(data: StudyData, settings: Settings) -> None:
+    """In the product form one failure is enough, and its reason is the run's."""
+    plain = Settings(seed=settings.seed, dither="paper", train_per_digit=30, test_per_digit=10, max_iter=40)
+    fits = fit_batch(data, variant_of("3Dx3D"), 10, "published", range(25), plain)
+    failed = [fit for fit in fits if fit.reason]
+    assert 0 < len(failed) < len(fits)
+    assert all(len(fit.mixtures) == 2 and np.isnan(fit.log_likelihood) for fit in failed)
+    assert all(fit.failing_pass is not None and not fit.converged for fit in failed)
+
+
+# ---------------------------------------------------------------- the compiled loops
+
+
+def plain_pass(rows: FloatArray, sizes: IntArray, parameters: Parameters) -> tuple[Parameters, FloatArray]:
+    """Return a pass of the published algorithm, one operation of NumPy after the other."""
+    bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    with np.errstate(all="ignore"):
+        deviations = rows - parameters.means[:, :, None]
+        projected = np.linalg.inv(parameters.covariances) @ deviations
+        joint = np.exp(-0.5 * (projected * deviations).sum(axis=1))
+        volumes = (2.0 * math.pi) ** len(rows) * np.linalg.det(parameters.covariances)
+        joint = joint / np.sqrt(volumes)[:, None] * np.repeat(parameters.weights, sizes, axis=1)
+        evidence = joint.sum(axis=0)
+        joint /= evidence
+        in_class = np.add.reduceat(joint, bounds, axis=1)
+        mass = in_class.sum(axis=1)
+        means = (joint @ rows.T) / mass[:, None]
+        deviations = rows - means[:, :, None]
+        covariances = (joint[:, None, :] * deviations) @ deviations.transpose(0, 2, 1) / mass[:, None, None]
+        log_likelihood = np.add.reduceat(np.log(evidence), bounds)
+    return Parameters(in_class / sizes, means, covariances), log_likelihood
+
+
+@pytest.mark.parametrize("width", [1.0, 0.05, 1e-3])
+def test_a_published_pass_is_that_of_plain_operations(width: float) -> None:
+    random, sizes = np.random.default_rng(3), np.array([40, 25, 60])
+    rows = np.repeat(random.normal(size=(3, 25)), 5, axis=1) + 0.1 * random.normal(size=(3, 125))
+    # The last kernel is on a single row: the others have shares of it far below the smallest normal number.
+    rows[:, -1] = 30.0
+    means = np.concatenate([random.normal(size=(3, 3)), [[30.0, 30.0, 30.0]]])
+    covariances = np.tile(width * np.eye(3), (4, 1, 1))
+    parameters = Parameters(random.dirichlet(np.ones(4), size=3).T, means, covariances)
+    found, expected = published_pass(rows, sizes, parameters), plain_pass(rows, sizes, parameters)
+    for ours, theirs in zip(vars(found[0]).values(), vars(expected[0]).values(), strict=True):
+        assert_array_equal(ours, theirs)
+    assert_array_equal(found[1], expected[1])
+
+
+def test_the_first_of_classes_with_the_same_weights_wins() -> None:
+    random = np.random.default_rng(4)
+    weights = np.tile(random.dirichlet(np.ones(3))[:, None], (1, 4))
+    group = Parameters(weights, random.normal(size=(3, 2)), np.tile(np.eye(2), (3, 1, 1)))
+    assert_array_equal(predict([random.normal(size=(2, 50))], [group]), np.zeros(50))
+
+
+@pytest.mark.parametrize("n_features", [1, 3])
+def test_decisions_are_those_of_the_textbook(monkeypatch: pytest.MonkeyPatch, n_features: int) -> None:
+    """Rows are scored in blocks of 64."""
+    monkeypatch.setattr(methods, "_CACHED", 1)
+    random = np.random.default_rng(5)
+    roots = random.normal(size=(3, n_features, n_features))
+    covariances = roots @ roots.transpose(0, 2, 1) + 0.2 * np.eye(n_features)
+    weights = random.dirichlet(np.ones(3), size=4).T
+    model = Parameters(weights, 2.0 * random.normal(size=(3, n_features)), covariances)
+    rows = 2.0 * random.normal(size=(n_features, 150))
+    logs = np.array(
+        [
+            multivariate_normal(mean, covariance).logpdf(rows.T)
+            for mean, covariance in zip(model.means, covariances, strict=True)
+        ]
+    )
+    assert_array_equal(predict([rows], [model]), (weights.T @ np.exp(logs)).argmax(axis=0))
+
+
+def test_decisions_are_those_of_the_products() -> None:
+    """Of two feature sets; a row is doubtful if another class is near, or the winner was raised."""
+    random = np.random.default_rng(6)
+    likelihoods = random.uniform(size=(2, 5, 400)) ** 4
+    least, close = 0.01, 0.2
+    winners, doubtful = loops.decide(likelihoods, least, close)
+    products = np.maximum(likelihoods, least).prod(axis=0)
+    assert_array_equal(winners, products.argmax(axis=0))
+    second, first = np.sort(products, axis=0)[-2:]
+    raised = (likelihoods < least).any(axis=0)[winners, np.arange(400)]
+    assert_array_equal(doubtful, (second > (1.0 - close) * first) | raised)
+    assert 0 < raised.sum() < doubtful.sum() < 400
+
+
+# ---------------------------------------------------------------- printed numbers
+
+NAMES = [variant.name for variant in VARIANTS]
+# SHA-256 of the tables as they were typed from the paper and compared with it, without line ends.
+DIGESTS = {
+    "confusion_matrices_best_runs": "40785c4ea32598eb66b3e55c6d42759353d5429525812c955dacb55cbfd93615",
+    "table1_all_runs": "8e922e801f29a6a12b89a312e319d7821b648fe6ffe5a709f51bdc7d1576fe36",
+    "table2_ranking_all_runs": "1417ec7d0e811d2f4712bb0097b109df1be82c1380dd8e3b8e5586d8b073eb37",
+    "table3_ok_runs": "3872b6f3087cbd74bb9ec68199f6444746fe2379c13e31f4fa3284d62af67057",
+    "table4_ranking_ok_runs": "735790124a4045717f2a1ef1e39d55b91d454eed39d2f709c3a202045d9c877a",
+    "table5_number_of_kernels": "d2c379b4e1ab5a1c7a786c3940bb8e80ca206b2877120670cf224e1c213de642",
+    "table6_mean_and_max_accuracy": "6130ac5c8f084760d6d85778e9f9268448b91a75d333d8f06ae3879ec2212d26",
+}
+
+
+def test_tables_are_complete() -> None:
+    values = published_values()
+    assert set(values.all_runs) == {(metric, name) for metric in METRICS for name in NAMES}
+    assert set(values.ok_runs) == {(metric, name) for metric in (*METRICS, OK_RUNS) for name in NAMES}
+    assert set(values.sweep) == {(k, name) for k in SWEEP_KERNELS for name in SWEEP_VARIANTS}
+    for ranking in (values.ranking_all_runs, values.ranking_ok_runs):
+        assert set(ranking) == set(RANKED_METRICS)
+        assert all(sorted(order) == sorted(NAMES) for order in ranking.values())
+    assert list(values.mean_accuracy) == list(values.max_accuracy) == NAMES
+
+
+def test_single_values() -> None:
+    values = published_values()
+    assert values.all_runs["Std MIoU", "13D"] == 0.252
+    assert values.ok_runs["Med Acc", "2Dx3D"] == 0.959
+    assert values.ok_runs[OK_RUNS, "5D"] == 412
+    assert values.ranking_all_runs["Mean Acc"][:3] == ("3Dx3D", "2Dx3D", "3x1D")
+    assert values.ranking_ok_runs["Med Acc"][-1] == "10D"
+    entry = values.sweep[18, "9D"]
+    assert (entry.mean, entry.std, entry.counted) == (0.79, 0.15, 22)
+    assert published_sweep()["9D", 18] == (0.79, pytest.approx(0.78))
+    assert values.mean_accuracy["2Dx3D"] == 0.86
+    assert values.max_accuracy["10D"] == 0.77
+
+
+def test_confusion_matrices_are_in_the_order_of_the_digits() -> None:
+    confusion = published_values().confusion
+    for name in NAMES:
+        assert confusion[name].sum(axis=1).tolist() == [250] * 10
+        accuracy = np.trace(confusion[name]) / 2500
+        assert accuracy == pytest.approx(published_values().max_accuracy[name], abs=0.0051)
+    # The hard pair is 0 and 8, which differ in the middle bar alone.
+    assert confusion["4D"][0, 8] == 88
+
+
+def test_no_printed_number_has_changed() -> None:
+    """Most numbers follow from no others, so that a misprint would show nowhere."""
+    folder = resources.files("skmix.paper") / "printed"
+    tables = {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir()}
+    found = {
+        name.removesuffix(".csv"): hashlib.sha256("\n".join(text.splitlines()).encode()).hexdigest()
+        for name, text in tables.items()
+        if name.endswith(".csv")
+    }
+    assert found == DIGESTS

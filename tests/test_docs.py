@@ -1,0 +1,330 @@
+"""The documentation: links lead somewhere, tables are what was measured, and the reference is complete."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from scripts import load_script
+from typer.testing import CliRunner
+
+import skmix
+from skmix import estimators
+from skmix.cli import app
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+WRITTEN_BY_THE_BUILD = ("_build", "generated", "gallery")
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(
+        page
+        for page in sorted([*DOCS.rglob("*.md"), *DOCS.rglob("*.rst")])
+        if not set(WRITTEN_BY_THE_BUILD) & set(page.relative_to(DOCS).parts)
+        and "_templates" not in page.parts
+    ),
+]
+FORMULAS = (("docs", "*.md"), ("src", "*.py"), ("examples", "*.py"))
+LINK = re.compile(r"\]\(([^)\s]+)\)|^:link: (\S+)$", re.MULTILINE)
+HEADING = re.compile(r"^#{1,4} (.+)$", re.MULTILINE)
+FENCE = re.compile(r"^(```+|~~~+).*?^\1", re.DOTALL | re.MULTILINE)
+ROLE = re.compile(r"\{py:(\w+)\}`~?([\w.]+)`")
+LISTED = re.compile(r"^   ~?(skmix[\w.]*)$", re.MULTILINE)
+
+
+def prose(page: Path) -> str:
+    """Return a page without its code, where brackets mean something else."""
+    text = page.read_text(encoding="utf-8")
+    without = FENCE.sub(lambda found: found[0] if found[0].startswith("```{") else "", text)
+    return re.sub(r"(?<!\})`[^`\n]+`", "", without)
+
+
+def slug(heading: str) -> str:
+    """Return the anchor that GitHub, and MyST with it, makes of a heading."""
+    kept = "".join(c for c in heading.strip().lower() if c.isalnum() or c in " -_")
+    return kept.replace(" ", "-")
+
+
+def found(name: str) -> object:
+    """Return what a dotted name stands for, or raise."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            spec = importlib.util.find_spec(".".join(parts[:length]))
+        except ModuleNotFoundError:  # a part that is no package
+            continue
+        if spec is not None:
+            thing: object = importlib.import_module(".".join(parts[:length]))
+            for attribute in parts[length:]:
+                thing = getattr(thing, attribute)
+            return thing
+    raise ModuleNotFoundError(name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_of_a_page_lead_somewhere_and_functions_exist(page: Path) -> None:
+    broken = []
+    for match in LINK.finditer(prose(page)):
+        link = match[1] or match[2] + ".md"
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if set(WRITTEN_BY_THE_BUILD) & set(target.relative_to(ROOT).parts):
+            continue
+        if not (target.is_file() or target.with_suffix(".rst").is_file()):
+            broken.append(link)
+        elif anchor:
+            headings = [slug(heading) for heading in HEADING.findall(target.read_text(encoding="utf-8"))]
+            if anchor not in headings:
+                broken.append(link)
+    assert broken == []
+    for role, name in ROLE.findall(page.read_text(encoding="utf-8")):
+        thing = found(name)
+        assert isinstance(thing, ModuleType) == (role == "mod"), f"{name} is no {role}"
+        assert isinstance(thing, type) == (role == "class"), f"{name} is no {role}"
+    for name in LISTED.findall(page.read_text(encoding="utf-8")) if page.suffix == ".rst" else ():
+        found(name)
+    for example in re.findall(r"examples/[\w/]+\.py", page.read_text(encoding="utf-8")):
+        assert (ROOT / example).is_file(), example
+
+
+def test_every_equation_has_its_function() -> None:
+    text = (DOCS / "mathematics" / "index.md").read_text(encoding="utf-8")
+    labels = re.findall(r"^:label: (\S+)$", text, re.MULTILINE)
+    assert len(labels) == len(set(labels)) >= 15
+    assert set(re.findall(r"\{eq\}`([^`]+)`", text)) <= set(labels)
+    # Between an equation and the next, or the next heading, something says where it is computed.
+    for label in labels:
+        rest = re.split(r"^(?:## |:label: )", text.partition(f":label: {label}\n")[2], flags=re.MULTILINE)[0]
+        said = rest.partition("In code: ")[2].partition("\n\n")[0]
+        assert "{py:" in said, f"equation {label} has no function"
+
+
+def test_every_public_package_has_its_page() -> None:
+    listed = set(LISTED.findall((DOCS / "api" / "index.rst").read_text(encoding="utf-8")))
+    public = {
+        f"skmix.{path.stem if path.is_file() else path.name}"
+        for path in (ROOT / "src" / "skmix").iterdir()
+        if (path.suffix == ".py" or (path / "__init__.py").is_file()) and not path.name.startswith("_")
+    }
+    # What skmix itself has is listed one by one; the engine has its own page.
+    others = {"skmix." + name for name in ("cli", "engine", "estimators")}
+    inside = ("paper.figures", "paper.harness", "paper.page", "plots.style", "report.rendering")
+    modules = (public - others) | {f"skmix.{name}" for name in inside}
+    names = {f"skmix.{name}" for name in skmix.__all__}
+    names |= {f"skmix.estimators.{name}" for name in set(estimators.__all__) - set(skmix.__all__)}
+    assert listed == modules | names
+    for name in modules:
+        assert importlib.import_module(name).__all__, name
+
+
+def test_fractions_have_both_parts_in_braces() -> None:
+    """MathML would make something else of a shorthand."""
+    formulas = load_script("docs/extensions/formulas.py")
+    for text in (r"\frac12 X", r"-\frac r2", r"\frac1{m}", r"\frac{1}2", r"a \dfrac{\frac{1}{2}} 3"):
+        with pytest.raises(ValueError, match=r"both parts in braces, not \\d?frac"):
+            formulas.refuse_shorthand(text)
+    formulas.refuse_shorthand(r"\frac{1}{2} + \frac{a_{k}}{\frac {b} {c}} x + \fractional12")
+    pages = [
+        page for name, kind in FORMULAS for page in (ROOT / name).rglob(kind) if "_build" not in page.parts
+    ]
+    assert len(pages) > 100
+    for page in pages:
+        formulas.refuse_shorthand(page.read_text(encoding="utf-8"))
+
+
+# ---------------------------------------------------------------- tables
+
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+@pytest.fixture(scope="module")
+def tables() -> ModuleType:
+    return load_script("docs/write_tables.py")
+
+
+def cells(table: str) -> list[list[str]]:
+    """Return the cells of the first table in a text, its headings first."""
+    lines = [line for line in table.splitlines() if line.startswith("|")]
+    rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines]
+    return [row for row in rows if not set("".join(row)) <= set("-: ")]
+
+
+def test_pages_have_the_tables_of_the_results(tables: ModuleType) -> None:
+    pages = {page: page.read_text(encoding="utf-8") for page in tables.pages()}
+    assert {page.name for page in pages} >= {
+        f"{name}.md" for name in ("benchmarks", "command-line", "comparison", "mnist", "sharing")
+    }
+    shown = [found[1] for text in pages.values() for found in tables.PLACE.finditer(text)]
+    assert sorted(shown) == sorted(tables.PARTS)
+    old = [page.name for page, text in pages.items() if tables.fill(text) != text]
+    assert old == [], "make tables writes them"
+
+
+def test_only_what_is_between_the_comments_is_replaced(
+    tables: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(tables.PARTS, "study", lambda: "| 1 ± 2 |\n")
+    text = "one\n\n<!-- study:begin -->{}<!-- study:end -->\n\ntwo\n"
+    for old in ("\n", "\n\nold\n\nolder\n\n"):
+        assert tables.fill(text.format(old)) == text.format("\n\n| 1 ±\u00a02 |\n\n")
+    with pytest.raises(ValueError, match="no part is named sped; there are accuracy"):
+        tables.fill("<!-- sped:begin -->\n<!-- sped:end -->\n")
+
+
+def test_errors_are_means_of_the_outcomes(tables: ModuleType) -> None:
+    lines = [json.loads(line) for line in (RESULTS / "accuracy.jsonl").read_text().splitlines()]
+    errors = [r["error"] for r in lines if (r["data"], r["classifier"]) == ("iris", "LDA")]
+    shown = cells(tables.accuracy())
+    row = next(row for row in shown if row[0] == "iris")
+    assert float(row[shown[0].index("LDA")].split(" ± ")[0]) == pytest.approx(
+        100 * sum(errors) / len(errors), abs=0.05
+    )
+
+
+def test_every_command_and_option_is_on_the_page(tables: ModuleType) -> None:
+    text = tables.commands()
+    # Follow --help, which is what users see, instead of the objects that the page is made from.
+    pending, seen = [[]], []
+    while pending:
+        words = pending.pop()
+        shown = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).stdout
+        assert not words or f"`skmix {' '.join(words)}`" in text, words
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", shown):
+            assert f"{option}" in text, (words, option)
+        _, _, listed = shown.partition("Commands")
+        names = re.findall(r"^[│ ]+([a-z][a-z-]+)  ", listed, re.MULTILINE)
+        pending += [[*words, name] for name in names]
+        seen.append(words)
+    assert len(seen) > 4
+    assert "**Commands**" not in text
+
+
+# ---------------------------------------------------------------- the reference
+
+ARRANGED = tomllib.loads((DOCS / "api" / "parameters.toml").read_text(encoding="utf-8"))
+PARAMETER_PAGES = [page for pages in ARRANGED["parameters"].values() for page in pages.items()]
+NAMES = ("SharedKernelMixture", "SharedKernelMixtureCV", "SharedKernelClassifier", "SharedKernelClassifierCV")
+ESTIMATORS = [getattr(skmix, name) for name in NAMES]
+# What scikit-learn adds to every estimator; docs/extensions/inherited.py leaves it out.
+MACHINERY = re.compile(r"_|(get_params|set_params|set_output|get_metadata_routing|set_\w+_request)$")
+
+of_each_estimator = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda each: each.__name__)
+
+
+def described(estimator: type) -> dict[str, str]:
+    """Return what the docstring says of each parameter."""
+    text = inspect.getdoc(estimator) or ""
+    text = re.split(r"^[A-Z]\w+\n-+$", text.partition("Parameters\n----------\n")[2], flags=re.MULTILINE)[0]
+    entries = re.split(r"^(\w+) : .*\n", text, flags=re.MULTILINE)[1:]
+    return dict(zip(entries[::2], entries[1::2], strict=True))
+
+
+@of_each_estimator
+def test_every_parameter_says_when_to_change_it(estimator: Any) -> None:
+    found = described(estimator)
+    assert set(found) == set(inspect.signature(estimator).parameters)
+    assert [name for name, text in found.items() if text.count("When to change: ") != 1] == []
+
+
+@of_each_estimator
+def test_the_public_face_stays_small(estimator: Any) -> None:
+    added = re.compile(r"set_callbacks|get_feature_names_out")
+    methods = [
+        name
+        for name, _ in inspect.getmembers(estimator, callable)
+        if not MACHINERY.match(name) and not added.match(name)
+    ]
+    assert len(methods) <= 20, methods
+    most = 18 if estimator is skmix.SharedKernelMixture else 20
+    assert len(inspect.signature(estimator).parameters) <= most
+
+
+def test_every_parameter_has_one_place_and_a_page_that_exists() -> None:
+    ours = {name for estimator in ESTIMATORS for name in inspect.signature(estimator).parameters}
+    assert sorted(name for name, _ in PARAMETER_PAGES) == sorted(ours)
+    for name, page in PARAMETER_PAGES:
+        assert (DOCS / f"{page}.md").is_file(), name
+
+
+def test_every_method_has_one_place() -> None:
+    listed = [name for names in ARRANGED["methods"].values() for name in names]
+    ours = {
+        name
+        for estimator in (*ESTIMATORS, skmix.GaussianMixture)
+        for name, _ in inspect.getmembers(estimator, callable)
+        if not MACHINERY.match(name)
+    }
+    assert sorted(listed) == sorted(ours)
+
+
+def test_pages_link_to_parameters_that_exist() -> None:
+    for page in DOCS.glob("**/*.md"):
+        for owner, name in re.findall(r"\{parameter\}`[^<`]*<?(\w+)\.(\w+)>?`", page.read_text("utf-8")):
+            assert name in inspect.signature(getattr(skmix, owner)).parameters, f"{page.name}: {name}"
+
+
+def test_terms_that_pages_name_are_in_the_glossary() -> None:
+    glossary = (DOCS / "glossary.md").read_text(encoding="utf-8")
+    terms = {
+        line
+        for block in re.findall(r"```\{glossary\}\n(.*?)```", glossary, re.DOTALL)
+        for line in re.findall(r"^\S.*$", block, re.MULTILINE)
+    }
+    assert {"row", "pass", "start", "kernel", "group", "class", "population"} <= terms
+    for page in DOCS.glob("**/*.md"):
+        named = re.findall(r"\{term\}`(?:[^<`]*<)?([^<>`]+)>?`", page.read_text("utf-8"))
+        assert set(named) <= terms, page.name
+
+
+# ---------------------------------------------------------------- defaults
+
+_LINE = re.compile(r"^\s*([a-zA-Z_]\w*(?:, \w+)*) : .*\bdefault=(.+)$", re.MULTILINE)
+
+
+def defaults(module: ModuleType) -> Iterator[tuple[str, Any, Any]]:
+    """Yield parameter, documented default and default of everything public in a module."""
+    for name in module.__all__:
+        thing = getattr(module, name)
+        if inspect.isclass(thing):
+            yield from _defaults(f"{name}", thing.__init__, thing.__doc__)
+            for method, function in inspect.getmembers(thing, inspect.isfunction):
+                if not method.startswith("_") and function.__module__.startswith("skmix"):
+                    yield from _defaults(f"{name}.{method}", function, function.__doc__)
+        elif callable(thing):
+            yield from _defaults(name, thing, thing.__doc__)
+
+
+def _defaults(where: str, function: Any, text: str | None) -> Iterator[tuple[str, Any, Any]]:
+    parameters = inspect.signature(function).parameters
+    for names, written in _LINE.findall(text or ""):
+        try:
+            told = ast.literal_eval(written)
+        except (SyntaxError, ValueError):
+            continue  # in words
+        several = names.split(", ")
+        # Several parameters have a default each, or one for all.
+        each = told if isinstance(told, tuple) and len(told) == len(several) > 1 else [told] * len(several)
+        for name, value in zip(several, each, strict=True):
+            if name in parameters:
+                yield f"{where}({name})", value, parameters[name].default
+
+
+@pytest.mark.parametrize(
+    ("room", "at_least"), [("datasets", 2), ("features", 5), ("io", 9), ("plots", 20), ("report", 3)]
+)
+def test_defaults_are_as_documented(room: str, at_least: int) -> None:
+    found = list(defaults(importlib.import_module(f"skmix.{room}")))
+    assert len(found) >= at_least
+    assert [each for each in found if each[1] != each[2]] == []
