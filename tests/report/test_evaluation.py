@@ -12,12 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import metrics
 from sklearn.datasets import load_iris
 
-from skmix import (
-    GaussianMixture,
-    SharedKernelClassifier,
-    SharedKernelClassifierCV,
-    SharedKernelMixture,
-)
+from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture
 from skmix.report import Evaluation, cross_validate, describe, evaluate
 from skmix.report._predictions import predict_columns
 from skmix.report.description import settings_of, traits
