@@ -110,22 +110,6 @@ def test_scores_and_first_batches_take_files_and_what_they_were_opened_with(rows
                 score(open_rows(X, label=NAMES, weight=weights))
 
 
-@pytest.mark.parametrize("names", [["1", "2", "x"], ["true", "false", "unknown"]])
-def test_a_text_file_with_some_of_the_classes_has_labels_of_their_type(
-    names: list[str], tmp_path: Path
-) -> None:
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    codes = np.unique(NAMES, return_inverse=True)[1]
-    frame = pandas.DataFrame(X, columns=["a", "b", "c"]).assign(y=np.array(names)[codes])
-    some, path = frame[codes < 2], tmp_path / "some.csv"
-    some.to_csv(path, index=False)
-    frame.to_csv(tmp_path / "all.csv", index=False)
-    for kind in (SharedKernelMixture, SharedKernelClassifier):
-        model = kind(**SETTINGS).fit(tmp_path / "all.csv", "y")
-        assert model.score(path, "y") == pytest.approx(model.score(some[["a", "b", "c"]], some["y"]))
-    assert evaluate(model, path, "y").accuracy == model.score(path, "y")
-
-
 @pytest.mark.parametrize("kind", ["int64", "bool", "dictionary", "objects", "nan"])
 def test_rows_of_a_file_without_a_label(kind: str, tmp_path: Path) -> None:
     """Nulls of Parquet files, None and NaN of arrays; some blocks have no label at all."""

@@ -670,8 +670,8 @@ def with_features_of(model: Any, source: Source) -> Source:
     if source.n_features != model.n_features_in_:
         raise ValueError(_wrong_features(model, source.n_features, f": {source.name}"))
     if source.label_texts is not None and hasattr(model, "classes_"):
-        # Labels of a text file that has only some of the classes are of the same type as the classes.
-        classes = map(str, on_host(model.classes_).tolist())
+        # Labels of a text file have the type of the classes, whichever of them it has; '1' in quotes is text.
+        classes = map(repr, on_host(model.classes_).tolist())
         source = replace(source, label_texts=source.label_texts.union(classes))
     return source
 

@@ -208,19 +208,3 @@ def check_classes(labels: np.ndarray, name: str) -> None:
         )
     if all(isinstance(label, int | float) for label in known.tolist()):
         _refuse_fractions(known.tolist(), name)
-
-
-def as_classes(labels: Iterable[Any], classes: np.ndarray) -> np.ndarray:
-    """Replace labels (n,) by the classes (L,) of a model with the same text; return others unchanged.
-
-    If a table has rows of some classes only, its labels may be whole numbers where the model has text.
-    """
-    known = {_key(label): label for label in classes.tolist()}
-    found = [known.get(_key(label), label) for label in labels]
-    return np.array(found, dtype=object if None in found else None)
-
-
-def _key(label: Any) -> str | None:
-    """Return a label as text, equal for 1 and "1", and for true, True and "TRUE"."""
-    text = plain_text(label)
-    return text.lower() if text is not None and text.lower() in BOOLEANS else text
