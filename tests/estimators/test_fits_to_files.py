@@ -178,8 +178,7 @@ def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) ->
         weighted = open_rows(both, label="species", weight=WEIGHTS)
         for weighing in ((both, "species", WEIGHTS), (frame, NAMES, WEIGHTS), (weighted,)):
             assert model.score(*weighing) == share
-            y = weighing[1] if len(weighing) > 1 else None
-            assert evaluate(model, weighing[0], y, *weighing[2:]).accuracy == share
+            assert evaluate(model, *weighing).accuracy == share
     # Extra columns do not count, whatever the model; a column that is missing or elsewhere is refused.
     for own in (features, features[["b", "a"]]):
         model = SharedKernelClassifier(3, **settings).fit(own, NAMES)

@@ -107,7 +107,7 @@ class Evaluation:
         }
 
 
-def evaluate(model: Any, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Evaluation:
+def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Evaluation:
     """Evaluate a fitted classifier on labelled rows.
 
     Parameters
@@ -116,8 +116,8 @@ def evaluate(model: Any, X: Any, y: Any, sample_weight: ArrayLike | None = None)
         A fitted classifier; any object with `classes_` and `predict_proba` works.
     X : array-like of shape (n, M)
         Rows that were not used for training, of any kind that `fit` takes.
-    y : array-like of shape (n,)
-        Their labels; for rows in a file also the name of a column.
+    y : array-like of shape (n,), default=None
+        Their labels; for rows in a file also the name of a column. None only for rows opened with labels.
     sample_weight : array-like of shape (n,), default=None
         How often each row counts; None counts each once.
 
