@@ -193,16 +193,21 @@ class Rows(ABC):
 
     def labels(self, n_rows: int, *, unlabelled: bool = False) -> np.ndarray:
         """Return the label (n,) of each row, in memory; with `unlabelled`, some may be missing."""
-        if self.y is None:
-            raise ValueError(f"The rows of X have no labels: give {self.name}.")
-        labels = read_labels(computed(self.y), n_rows, self.name, of_fit=False)
+        labels = read_labels(self._unchecked_labels(), n_rows, self.name, of_fit=False)
         if not unlabelled:
             refuse_missing(is_missing(labels), self.name)
         return labels
 
     def codes(self, n_rows: int) -> IntArray:
         """Return labels as indices (n,) into the classes of the fitted estimator; see `code_labels`."""
-        return code_labels(self.labels(n_rows), on_host(self.estimator.classes_), n_rows, name=self.name)
+        classes = on_host(self.estimator.classes_)
+        return code_labels(self._unchecked_labels(), classes, n_rows, name=self.name)
+
+    def _unchecked_labels(self) -> Any:
+        """Return the labels in memory."""
+        if self.y is None:
+            raise ValueError(f"The rows of X have no labels: give {self.name}.")
+        return computed(self.y)
 
     def weights(self, n_rows: int) -> FloatArray | None:
         """Return row weights (n,), not negative and not all zero; None if none were given."""
@@ -648,12 +653,11 @@ class InBlocks(Rows):
             self, estimator=_without_scale(self.estimator), X=replace(source, transform=None, cached={})
         )
 
-    def labels(self, n_rows: int, *, unlabelled: bool = False) -> np.ndarray:
-        labels = None
-        if self.X.has_labels:
-            # Select the features first: other columns may hold anything.
-            labels = with_features_of(self.estimator, self.X).row_labels()
-        return Rows.labels(replace(self, y=labels), n_rows, unlabelled=unlabelled)
+    def _unchecked_labels(self) -> Any:
+        if not self.X.has_labels:
+            return super()._unchecked_labels()
+        # Select the features first: other columns may hold anything.
+        return with_features_of(self.estimator, self.X).row_labels()
 
     def weights(self, n_rows: int) -> FloatArray | None:
         if self.X.weight is None and self.X.weights is None:

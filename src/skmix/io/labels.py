@@ -47,10 +47,10 @@ def read_labels(y: Any, n_rows: int, name: str = "y", *, of_fit: bool = True) ->
         raise ValueError(
             f"Input {name} contains infinity or a value too large for {labels.dtype!r}: labels are finite."
         )
-    known = labels[~is_missing(labels)]
+    known = labels if labels.dtype.kind in "biuU" else labels[~is_missing(labels)]
     if labels.dtype.kind == "O" and len(known) < len(labels):
         known = np.array(known.tolist())
-    if len(known):
+    if len(known) and (of_fit or known.dtype.kind not in "biuU"):
         check_classification_targets(known if of_fit else np.repeat(known, 2))
     return typed(labels) if of_frame and len(known) == len(labels) > 0 else labels
 
