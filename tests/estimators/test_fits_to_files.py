@@ -146,6 +146,16 @@ def test_rows_of_a_file_without_a_label(kind: str, tmp_path: Path) -> None:
                 method(*given)
 
 
+def test_rows_without_a_label_are_no_errors_of_a_score() -> None:
+    labels = np.where(np.arange(500) < 200, -1, 1 + (NAMES == "oak"))
+    model = SharedKernelClassifier(**SETTINGS).fit(X, labels)
+    for rows in ((X, labels), (open_rows(X, label=labels),)):
+        with pytest.raises(ValueError, match="200 of 500 rows have no label in y"):
+            model.score(*rows)
+    model.set_params(reject_below=0.01, outlier_label=-1).fit(X, labels)
+    assert model.score(X, labels) == np.mean(model.predict(X) == labels)
+
+
 def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     colour = np.where(NAMES == "oak", "red", np.where(X[:, 0] > 1.0, "green", "blue"))

@@ -58,7 +58,16 @@ from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
 from ..io import Source, open_rows
 from ..io.encoding import ColumnError, decode_columns, feature_names
-from ..io.labels import classes_of, code_labels, is_column, number_labels, read_labels, refuse_missing, typed
+from ..io.labels import (
+    are_unlabelled,
+    classes_of,
+    code_labels,
+    is_column,
+    number_labels,
+    read_labels,
+    refuse_missing,
+    typed,
+)
 from ..io.opening import encode_frame, is_elsewhere, source_of
 from ..io.preparation import Columns, Preparation, transformer_of
 from ..io.sources import labels_in, prepare
@@ -195,7 +204,9 @@ class Rows(ABC):
         """Return the label (n,) of each row, in memory; with `unlabelled`, some may be missing."""
         labels = read_labels(self._unchecked_labels(), n_rows, self.name, of_fit=False)
         if not unlabelled:
-            refuse_missing(is_missing(labels), self.name)
+            # A model may predict −1 for outliers.
+            known = [*self.estimator.classes_.tolist(), getattr(self.estimator, "outlier_label", None)]
+            refuse_missing(are_unlabelled(labels, known), self.name)
         return labels
 
     def codes(self, n_rows: int) -> IntArray:

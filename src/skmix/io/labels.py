@@ -125,9 +125,7 @@ def code_labels(
     With `unlabelled`, a label may be missing: NaN, None, or −1 if that is not a class.
     """
     labels = read_labels(y, n_rows, name, of_fit=False)
-    missing = is_missing(labels)
-    if labels.dtype.kind in "if" and -1 not in classes:
-        missing = missing | (labels == -1)
+    missing = are_unlabelled(labels, classes)
     if not unlabelled:
         refuse_missing(missing, name)
     try:
@@ -142,6 +140,14 @@ def code_labels(
             f"{classes.tolist()}."
         )
     return encode(labels, classes).astype(np.int64)
+
+
+def are_unlabelled(labels: np.ndarray, classes: Collection[Any]) -> np.ndarray:
+    """Return whether each label (n,) is missing: NaN, None, or −1 if that is none of the classes."""
+    missing = is_missing(labels)
+    if labels.dtype.kind in "if" and -1 not in classes:
+        missing = missing | (labels == -1)
+    return missing
 
 
 def refuse_missing(missing: np.ndarray, name: str) -> None:
