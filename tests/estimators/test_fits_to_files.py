@@ -110,22 +110,6 @@ def test_scores_and_first_batches_take_files_and_what_they_were_opened_with(rows
                 score(open_rows(X, label=NAMES, weight=weights))
 
 
-@pytest.mark.parametrize("names", [["1", "2", "x"], ["true", "false", "unknown"]])
-def test_a_text_file_with_some_of_the_classes_has_labels_of_their_type(
-    names: list[str], tmp_path: Path
-) -> None:
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    codes = np.unique(NAMES, return_inverse=True)[1]
-    frame = pandas.DataFrame(X, columns=["a", "b", "c"]).assign(y=np.array(names)[codes])
-    some, path = frame[codes < 2], tmp_path / "some.csv"
-    some.to_csv(path, index=False)
-    frame.to_csv(tmp_path / "all.csv", index=False)
-    for kind in (SharedKernelMixture, SharedKernelClassifier):
-        model = kind(**SETTINGS).fit(tmp_path / "all.csv", "y")
-        assert model.score(path, "y") == pytest.approx(model.score(some[["a", "b", "c"]], some["y"]))
-    assert evaluate(model, path, "y").accuracy == model.score(path, "y")
-
-
 @pytest.mark.parametrize("kind", ["int64", "bool", "dictionary", "objects", "nan"])
 def test_rows_of_a_file_without_a_label(kind: str, tmp_path: Path) -> None:
     """Nulls of Parquet files, None and NaN of arrays; some blocks have no label at all."""
@@ -162,6 +146,16 @@ def test_rows_of_a_file_without_a_label(kind: str, tmp_path: Path) -> None:
                 method(*given)
 
 
+def test_rows_without_a_label_are_no_errors_of_a_score() -> None:
+    labels = np.where(np.arange(500) < 200, -1, 1 + (NAMES == "oak"))
+    model = SharedKernelClassifier(**SETTINGS).fit(X, labels)
+    for rows in ((X, labels), (open_rows(X, label=labels),)):
+        with pytest.raises(ValueError, match="200 of 500 rows have no label in y"):
+            model.score(*rows)
+    model.set_params(reject_below=0.01, outlier_label=-1).fit(X, labels)
+    assert model.score(X, labels) == np.mean(model.predict(X) == labels)
+
+
 def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     colour = np.where(NAMES == "oak", "red", np.where(X[:, 0] > 1.0, "green", "blue"))
@@ -194,8 +188,7 @@ def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) ->
         weighted = open_rows(both, label="species", weight=WEIGHTS)
         for weighing in ((both, "species", WEIGHTS), (frame, NAMES, WEIGHTS), (weighted,)):
             assert model.score(*weighing) == share
-            y = weighing[1] if len(weighing) > 1 else None
-            assert evaluate(model, weighing[0], y, *weighing[2:]).accuracy == share
+            assert evaluate(model, *weighing).accuracy == share
     # Extra columns do not count, whatever the model; a column that is missing or elsewhere is refused.
     for own in (features, features[["b", "a"]]):
         model = SharedKernelClassifier(3, **settings).fit(own, NAMES)

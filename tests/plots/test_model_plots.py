@@ -322,7 +322,7 @@ def test_reliability_is_the_share_of_correct_rows() -> None:
     assert_allclose(found[0], before, rtol=1e-9)
     assert_allclose(found[1], expected(model, 10)[0])
     assert len(curves(plot_reliability(LogisticRegression().fit(X, y), X, y))) == 1
-    assert_allclose(curves(plot_reliability(model, open_rows(X, label=y), None))[1], found[1])
+    assert_allclose(curves(plot_reliability(model, open_rows(X, label=y)))[1], found[1])
 
 
 def test_every_candidate_of_a_search_is_drawn_and_members_have_a_ring() -> None:
