@@ -98,14 +98,6 @@ def m_step(X: FloatArray, classes: NDArray[np.intp], previous: Parameters) -> Pa
     return next(published_passes(X, classes, previous)).parameters
 
 
-def large_case() -> tuple[FloatArray, NDArray[np.intp], Parameters]:
-    """Return 40 rows of two features in three unequal classes, and a model of three kernels."""
-    random = np.random.default_rng(20)
-    classes = random.permutation(np.repeat([0, 1, 2], [25, 12, 3]))
-    X = random.normal(size=(40, 2)) + 2.0 * random.integers(0, 3, size=(40, 1))
-    return X, classes, random_model(random, 3, 3, 2)
-
-
 @reproducible
 @given(labels=labels_of_rows, n_kernels=st.integers(1, 3), n_features=st.integers(1, 3), seed=seeds)
 def test_closed_form_equals_enumeration_for_any_class_pattern(
@@ -125,7 +117,10 @@ def test_enumeration_in_several_batches() -> None:
 
 
 def test_m_step_is_stationary_with_several_features_and_unequal_classes() -> None:
-    X, classes, previous = large_case()
+    random = np.random.default_rng(20)
+    classes = random.permutation(np.repeat([0, 1, 2], [25, 12, 3]))
+    X = random.normal(size=(40, 2)) + 2.0 * random.integers(0, 3, size=(40, 1))
+    previous = random_model(random, 3, 3, 2)
     best = m_step(X, classes, previous)
     by_weights, by_means, by_covariances = gradients_of_q(X, classes, best, previous)
     assert_allclose(by_weights, np.tile([25.0, 12.0, 3.0], (3, 1)), rtol=1e-6)

@@ -32,26 +32,10 @@ many = settings(reproducible, max_examples=30)
 
 seeds = st.integers(0, 2**32 - 1)
 covariance_types = st.sampled_from(COVARIANCE_TYPES)
-sizes = st.fixed_dictionaries(
-    {
-        "n_rows": st.integers(8, 60),
-        "n_kernels": st.integers(1, 4),
-        "n_classes": st.integers(1, 4),
-        "n_features": st.integers(1, 4),
-    }
-)
+# Rows, kernels, classes and features.
+sizes = st.tuples(st.integers(8, 60), *[st.integers(1, 4)] * 3)
 # The floor keeps kernels of a row or two well conditioned: rounding must not be magnified into a difference.
 FEW_PASSES = Options(max_iter=5, tol=0.0, floor=1e-3)
-
-
-def random_problem(
-    seed: int, covariance_type: str, *, n_rows: int, n_kernels: int, n_classes: int, n_features: int
-) -> tuple[FloatArray, IntArray, Parameters]:
-    """Return rows, their classes, and a batch of three starts."""
-    random = np.random.default_rng(seed)
-    X, classes = random_rows(random, n_rows, n_classes, n_features)
-    models = [random_model(random, n_kernels, n_classes, n_features, covariance_type) for _ in range(3)]
-    return X, classes, stack(models)
 
 
 def assert_same_fit(found: Result, expected: Result, *, rtol: float = 1e-9) -> None:
@@ -112,9 +96,12 @@ def test_total_log_likelihood_never_falls_when_kernels_are_retired(covariance_ty
 @given(seed=seeds, covariance_type=covariance_types, size=sizes, chunk=st.integers(1, 40))
 @pytest.mark.slow
 def test_chunks_of_any_size_give_the_same(
-    seed: int, covariance_type: str, size: dict[str, int], chunk: int
+    seed: int, covariance_type: str, size: tuple[int, ...], chunk: int
 ) -> None:
-    X, classes, models = random_problem(seed, covariance_type, **size)
+    random, (n_rows, n_kernels, n_classes, n_features) = np.random.default_rng(seed), size
+    X, classes = random_rows(random, n_rows, n_classes, n_features)
+    model_of = (random, n_kernels, n_classes, n_features, covariance_type)
+    models = stack([random_model(*model_of) for _ in range(3)])
     options = replace(FEW_PASSES, covariance_type=covariance_type)
     expected = fit(X, classes, models, options)
     with mock.patch.object(reference, "TILE", chunk), mock.patch.object(reference, "HELD", 1):
@@ -151,22 +138,17 @@ def three_clusters(covariance_type: str) -> tuple[FloatArray, IntArray, Paramete
     return X, random.integers(2, size=60), stack(models)
 
 
-def collapsing(model: Parameters, row: FloatArray, covariance_type: str) -> Parameters:
-    """Return the model with its first kernel on one row, so narrow that it has no other."""
-    means = model.means.copy()
-    means[0] = row
-    full = as_full(model.covariances, covariance_type, *model.means.shape).copy()
-    full[0] = 1e-8 * np.eye(means.shape[1])
-    return Parameters(model.weights, means, as_structure(full, covariance_type))
-
-
 @pytest.mark.parametrize(("covariance_type", "position"), [("full", 0), ("diag", 1), ("spherical", 2)])
 def test_a_start_that_fails_does_not_disturb_the_others(covariance_type: str, position: int) -> None:
     X, classes, models = three_clusters(covariance_type)
     options = Options(covariance_type=covariance_type, floor=0.0, tol=1e-4, max_iter=40)
     expected = fit(X, classes, models, options)
     assert (expected.status == Status.CONVERGED).all()
-    bad = collapsing(models.take(position), X[0], covariance_type)
+    # The first kernel is on one row, and so narrow that it has no other.
+    good = models.take(position)
+    means, full = good.means.copy(), as_full(good.covariances, covariance_type, 3, 2).copy()
+    means[0], full[0] = X[0], 1e-8 * np.eye(2)
+    bad = Parameters(good.weights, means, as_structure(full, covariance_type))
     mixed = models.copy()
     mixed.put(position, bad)
     found = fit(X, classes, mixed, options)

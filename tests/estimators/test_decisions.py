@@ -13,7 +13,7 @@ from scipy.special import log_softmax
 from sklearn.metrics import log_loss
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV
-from skmix.engine.model import FloatArray, IntArray, Parameters
+from skmix.engine.model import FloatArray, Parameters
 from skmix.estimators import crossfit
 from skmix.estimators.crossfit import quantile, seed_of
 from skmix.estimators.holdout import stratified_folds
@@ -247,18 +247,15 @@ def test_a_conditional_model_refuses_the_same_rows(make: Any) -> None:
 # ---------------------------------------------------------------- calibration
 
 
-def overconfident() -> tuple[SharedKernelClassifier, FloatArray, IntArray]:
-    """Return a classifier that counts one feature six times, and held-out rows."""
+def test_calibration_lowers_the_log_loss_and_changes_no_prediction() -> None:
+    # A classifier that counts one feature six times.
     random = np.random.default_rng(2)
     y = random.integers(0, 2, size=1200)
     x = random.normal(size=1200) + 1.5 * y
     X = x[:, None] + 0.3 * random.normal(size=(1200, 6))
     model = SharedKernelClassifier(feature_sets=[[d] for d in range(6)], random_state=0)
-    return model.fit(X[:600], y[:600]), X[600:], y[600:]
-
-
-def test_calibration_lowers_the_log_loss_and_changes_no_prediction() -> None:
-    model, X, y = overconfident()
+    model.fit(X[:600], y[:600])
+    X, y = X[600:], y[600:]
     labels, scores = model.predict(X), model.score_samples(X)
     X[0, :3] = np.nan
     filled = model.impute(X)

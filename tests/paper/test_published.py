@@ -112,22 +112,10 @@ def test_an_exactly_singular_covariance_spreads_nan_and_raises_nothing() -> None
     assert np.isnan(class_log_likelihood).all()
 
 
-def failing_model(n_features: int) -> tuple[Parameters, NDArray[np.float64], NDArray[np.int64]]:
-    """Return two regular kernels on forty rows of one class, to be made singular."""
-    rows = np.random.RandomState(0).normal(size=(n_features, 40))
-    return (
-        Parameters(
-            np.array([[0.5], [0.5]]),
-            np.zeros((2, n_features)),
-            np.tile(np.eye(n_features), (2, 1, 1)),
-        ),
-        rows,
-        np.array([40]),
-    )
-
-
 def test_reasons_are_distinguished() -> None:
-    good, rows, sizes = failing_model(3)
+    # Two regular kernels on forty rows of one class, to be made singular.
+    good = Parameters(np.full((2, 1), 0.5), np.zeros((2, 3)), np.tile(np.eye(3), (2, 1, 1)))
+    rows, sizes = np.random.RandomState(0).normal(size=(3, 40)), np.array([40])
     flat = good.copy()
     flat.covariances[1, 2, 2] = 0.0
     assert failure_reason(flat, rows, sizes) == "constant feature"

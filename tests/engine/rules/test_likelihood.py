@@ -258,9 +258,6 @@ def test_between_distant_kernels_the_bound_is_the_evidence_and_weights_are_poste
     assert_allclose(result.objective, by_urn(counts, learnt[0]) + densities, rtol=1e-10)
     expected = (counts + learnt[0][:, None]) / (counts.sum(axis=0) + learnt[0].sum())
     assert_allclose(result.parameters.weights[0], expected, rtol=1e-10)
-    # No other prior is likelier.
-    for factor in ([1.05, 1.0, 1.0], [1.0, 0.95, 1.0], [1.03, 1.03, 1.03], [0.97, 0.97, 0.97]):
-        assert by_urn(counts, learnt[0] * factor) < by_urn(counts, learnt[0])
 
 
 def test_a_given_prior_stays() -> None:
