@@ -720,7 +720,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         categories as 0/1 features; see `preparation_`. A row without any value has a log-density of 0. Labels
         that `open_rows` was given count, but not the names of files.
         """
-        return score_rows(self, X, densities.log_density, y, own_labels=True)
+        check_is_fitted(self)
+        return enter(self, X, y).with_own_labels().scores(densities.log_density)
 
     def score(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None

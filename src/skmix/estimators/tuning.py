@@ -21,8 +21,7 @@ from ..engine.compute.blocks import Block
 from ..engine.refine import discriminative
 from ..engine.refine.discriminative import Judge, Schedule, labels_of
 from ._settings import check_count
-from .crossfit import refit
-from .decisions import novelty_threshold
+from .crossfit import novelty_threshold, refit
 from .fitted import Fitted
 from .holdout import rows_to_divide, single_split
 from .rows import enter

@@ -10,7 +10,7 @@ parameters if they differ between channels or from the defaults.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
@@ -88,6 +88,15 @@ def scale_of(transformer: Any, columns: Sequence[int] | None = None) -> str | di
     return "logicle" if found == Logicle().get_params() else {"kind": "logicle", **found}
 
 
+def rescaled(X: FloatArray, change: Callable[[Any], Any], numeric: list[bool]) -> FloatArray:
+    """Return features (n, M), of which a function of a scale changes those that are `numeric` (M,)."""
+    if all(numeric):
+        return change(X)
+    X = X.copy()
+    X[:, numeric] = change(X[:, numeric])
+    return X
+
+
 def scale_in_words(scale: str | Mapping[str, Any]) -> str:
     """Return a scale as text."""
     if isinstance(scale, str):
@@ -132,7 +141,7 @@ class Columns:
     @classmethod
     def of(cls, model: Any, n_features: int | None = None) -> Self:
         """Return the columns of a fitted model, or of one that is being fitted to rows of `n_features`."""
-        preparation = getattr(model, "preparation_", None) or {"transform": "none"}
+        preparation = getattr(model, "preparation_", {"transform": "none"})
         names = getattr(model, "feature_names_in_", None)
         if names is None:
             names = range(model.n_features_in_ if n_features is None else n_features)
@@ -199,11 +208,7 @@ class Columns:
 
     def _scaled(self, X: FloatArray, method: str) -> FloatArray:
         scale = transformer_of(self.preparation["transform"])
-        if scale is None:
-            return X
-        X, numeric = X.copy(), are_numbers(self.kinds)
-        X[:, numeric] = getattr(scale, method)(X[:, numeric])
-        return X
+        return X if scale is None else rescaled(X, getattr(scale, method), are_numbers(self.kinds))
 
     def of_columns(self, columns: Sequence[int]) -> Preparation | None:
         """Return the preparation of some columns; None if their values are used as they are."""

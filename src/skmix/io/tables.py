@@ -28,6 +28,7 @@ from .encoding import (
     are_numbers,
     check_unambiguous,
     feature_names,
+    features_by_column,
     find_kinds,
     is_number,
     listed,
@@ -194,17 +195,14 @@ class TableReader(Reader):
 
     @property
     def preparation(self) -> Preparation | None:
-        kinds = self.kinds
         missing = list(self.notation.missing)
-        if not missing and all(kind is None for kind in kinds.values()):
+        if not missing and not any(self.kinds.values()):
             return None
-        return {"transform": "none", "columns": kinds, "missing": missing}
+        return {"transform": "none", "columns": self.kinds, "missing": missing}
 
     @property
-    def numeric(self) -> list[bool] | None:
+    def numeric(self) -> list[bool]:
         numeric = are_numbers(self.kinds)
-        if all(numeric):
-            return None
         return numeric if self.taken is None else [numeric[feature] for feature in self.taken]
 
     @cached_property
@@ -290,9 +288,9 @@ class TableReader(Reader):
     def read(self, n_rows: int, label: str | None = None, weight: str | None = None) -> Iterator[Block]:
         kinds, taken = self.kinds, self.taken
         if taken is not None:
-            owners = [name for name, kind in kinds.items() for _ in feature_names({name: kind})]
-            kinds = {name: kind for name, kind in kinds.items() if name in {owners[each] for each in taken}}
-            kept = [feature for feature, owner in enumerate(owners) if owner in kinds]
+            features = dict(zip(kinds, features_by_column(kinds), strict=True))
+            kinds = {name: kind for name, kind in kinds.items() if not {*taken}.isdisjoint(features[name])}
+            kept = [feature for name in kinds for feature in features[name]]
             taken = [kept.index(feature) for feature in taken]
         encoder = Encoder(kinds, self.notation, self.table.place, self.unknown)
         columns = list(dict.fromkeys(name for name in (*kinds, label, weight) if name))

@@ -229,7 +229,7 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         Without labels, classes are None and all codes are 0.
         """
         given = enter(self, X, y, sample_weight)
-        values = given.values(fitting=True, on_cpu=True)
+        values = given.values(least=2, on_cpu=True)
         rows, classes, kept = given.coded(values)
         check_gaps(rows.X)
         # Refuses features whose squares overflow.

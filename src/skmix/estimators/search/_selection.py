@@ -20,7 +20,7 @@ from ...engine.refine.temperature import least_log_loss, log_losses
 from ...io.preparation import Columns
 from .._settings import check_covariance_type, check_feature_sets, is_robust
 from ..classifier import SharedKernelClassifier
-from ..decisions import novelty_threshold
+from ..crossfit import novelty_threshold
 from ..rows import Sender
 from ._base import Fold, codes_of, labels_of
 from ._candidates import MOST_NUMBERS_A_ROW, Choices, make_classifier
