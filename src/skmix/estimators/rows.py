@@ -184,7 +184,7 @@ class Rows(ABC):
 
     def gathered(self) -> FloatArray:
         """Return rows (n, M) of float64 with the features of the fitted estimator; read files whole."""
-        return np.asarray(self.values(on_cpu=True), dtype=np.float64)
+        return np.asarray(self.in_memory().values(on_cpu=True), dtype=np.float64)
 
     def labels(self, n_rows: int, *, unlabelled: bool = False) -> np.ndarray:
         """Return the label (n,) of each row, in memory; with `unlabelled`, some may be missing."""
@@ -404,7 +404,7 @@ def _is_numeric(frame: Any) -> bool:
 
 def _features_of_frame(model: Any, frame: Any) -> np.ndarray:
     """Return the features (n, M) of a data frame, encoded and transformed as in the fit of a model."""
-    preparation, to_scale = getattr(model, "preparation_", None) or {}, Columns.of(model).to_scale
+    preparation, to_scale = getattr(model, "preparation_", {}), Columns.of(model).to_scale
     frame = _known_columns(model, frame)
     columns = preparation.get("columns")
     if columns is None and _is_numeric(frame):
@@ -422,7 +422,7 @@ def _known_columns(model: Any, frame: Any) -> Any:
     As in scikit-learn, a column must not be missing and, unless columns are encoded, their order must be that
     of the fit. Models that compensate are refused.
     """
-    preparation = getattr(model, "preparation_", None) or {}
+    preparation = getattr(model, "preparation_", {})
     if preparation.get("compensate", False):
         raise ValueError(
             "The model compensates for spill-over with matrices that only FCS files have. Compensate and "
@@ -627,9 +627,6 @@ class InBlocks(Rows):
             self, estimator=_without_scale(self.estimator), X=replace(source, transform=None, cached={})
         )
 
-    def gathered(self) -> FloatArray:
-        return replace(self, X=self.X.unlabelled()).in_memory().gathered()
-
     def labels(self, n_rows: int, *, unlabelled: bool = False) -> np.ndarray:
         labels = None
         if self.X.has_labels:
@@ -751,10 +748,10 @@ class OnCluster(Rows):
         check_kind(X, "X")
         scale = None
         if is_frame(X):
-            if "columns" in (getattr(model, "preparation_", None) or {}):
+            if "columns" in getattr(model, "preparation_", {}):
                 raise ValueError(
-                    "The model encodes columns of text, which Dask collections do not support: give "
-                    "X.compute(), or files."
+                    "The model encodes columns of text, or knows numbers for missing values, which Dask "
+                    "collections do not support: give X.compute(), or files."
                 )
             X, scale = _known_columns(model, X), Columns.of(model).to_scale
         if X.ndim == 2 and X.shape[1] != model.n_features_in_:

@@ -11,7 +11,7 @@ from scipy.special import softmax
 from scipy.stats import binomtest
 from sklearn.utils.validation import check_is_fitted
 
-from ..io.labels import check_length
+from ..estimators.rows import enter
 from ..metrics import reliability_bins
 from .style import CLASS_COLOURS, LEGEND, SMALL, Axes, Figure, finish, panels_for
 
@@ -103,7 +103,7 @@ def plot_reliability(
     X : array-like of shape (n, M)
         Rows that were used neither for training nor for calibration.
     y : array-like of shape (n,)
-        Their labels.
+        Their labels; for rows in a file also the name of a column.
     n_bins : int, default=10
         Number of bins between 0 and 1.
     axes, figure : default=None
@@ -112,16 +112,16 @@ def plot_reliability(
     check_is_fitted(classifier)
     if n_bins < 1:
         raise ValueError(f"n_bins must be at least 1, got {n_bins}.")
-    probabilities = np.asarray(classifier.predict_proba(X))
-    labels = np.asarray(y).ravel()
-    check_length(len(labels), len(probabilities))
+    given = enter(classifier, X, y)
+    probabilities = np.asarray(classifier.predict_proba(given.X))
+    labels = given.labels(len(probabilities))
     predicted = probabilities.argmax(axis=1)
     # Code -1 matches no prediction: only whether a row is classified correctly matters.
     codes = np.where(classifier.classes_[predicted] == labels, predicted, -1)
     curves = {"classifier": probabilities}
     temperature = getattr(classifier, "temperature_", 1.0)
     if temperature != 1.0:
-        before = softmax(temperature * np.asarray(classifier.predict_log_proba(X)), axis=1)
+        before = softmax(temperature * np.asarray(classifier.predict_log_proba(given.X)), axis=1)
         curves = {"before calibration": before, f"temperature {temperature:.2g}": probabilities}
     (panel,) = panels_for(1, axes, figure, size=(4.2, 4.0))
     panel.plot([0.0, 1.0], [0.0, 1.0], color="0.5", lw=1.0, zorder=1)
