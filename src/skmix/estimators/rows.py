@@ -56,11 +56,12 @@ from ..engine.sources.blocks import BlockRows, summarise_blocks
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
 from ..io import Source, open_rows
-from ..io.encoding import ColumnError, decode_columns, feature_names
+from ..io.encoding import ColumnError, decode_columns
 from ..io.labels import classes_of, code_labels, is_column, number_labels, read_labels, refuse_missing, typed
 from ..io.opening import encode_frame, is_elsewhere, source_of
 from ..io.preparation import Columns, Preparation
 from ..io.sources import labels_in, prepare
+from ..io.tables import TableReader
 from ._settings import is_robust, is_robust_fit
 
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
@@ -386,11 +387,9 @@ class InFrame(InMemory):
             return _features_of_frame(self.estimator, self.X), None
         if _is_numeric(self.X):
             return _validated(self.estimator, self.X, least), None
-        X, columns, _ = encode_frame(self.X)
-        rows = _validated(self.estimator, X, least)
-        self.estimator.feature_names_in_ = np.array(feature_names(columns), dtype=object)
-        is_encoded = any(kind is not None for kind in columns.values())
-        return rows, {"transform": "none", "columns": columns, "missing": []} if is_encoded else None
+        X, reader = encode_frame(self.X)
+        rows = PreparedRows(X, reader.feature_names, reader.preparation)
+        return Prepared(self.estimator, rows, self.y, self.sample_weight, self.name)._check(least)
 
 
 def _is_numeric(frame: Any) -> bool:
@@ -410,9 +409,8 @@ def _features_of_frame(model: Any, frame: Any) -> np.ndarray:
     if columns is None and _is_numeric(frame):
         return to_scale(_validated(model, frame))
     columns = columns or dict.fromkeys(map(str, _names_of(frame)))
-    rows, _, notes = encode_frame(frame, columns, preparation.get("missing", ()))
-    for note in notes:
-        warn_caller(f"{note}.")
+    rows, reader = encode_frame(frame, columns, preparation.get("missing", ()))
+    _warn_of_remarks(reader)
     return _validated(without_names(model), to_scale(rows))
 
 
@@ -655,8 +653,8 @@ def with_features_of(model: Any, source: Source) -> Source:
     return source
 
 
-def _warn_of_remarks(source: Source) -> None:
-    for note in source.remarks():
+def _warn_of_remarks(rows: Source | TableReader) -> None:
+    for note in rows.remarks():
         warn_caller(f"{note}.")
 
 
