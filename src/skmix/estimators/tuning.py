@@ -127,9 +127,7 @@ def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, na
             f"{len(impossible)} rows of {name} have a label whose class prior is zero, such as {label!r}: "
             "no tuning makes them possible."
         )
-    weights = given.weights(len(rows))
-    found = Block(rows, codes, weights)
-    return found if weights is None else found.rows(np.flatnonzero(weights))
+    return Block(rows, codes, given.weights(len(rows))).weighted()
 
 
 def split_rows(

@@ -26,6 +26,7 @@ from .encoding import (
     check_columns,
     feature_names,
     features_by_column,
+    is_number,
     listed,
     plain_text,
 )
@@ -37,30 +38,21 @@ FCS_SCALE = "arcsinh:150"
 """Default scale of FCS files."""
 
 
-def parse_scale(scale: str) -> tuple[str, float]:
-    """Return the kind and cofactor of a scale such as ``arcsinh:150``; raise ValueError for other text."""
-    kind, _, given = scale.partition(":")
-    if kind != "arcsinh" and scale not in ("logicle", "none"):
-        raise ValueError(f"{scale!r} is none of arcsinh, arcsinh:COFACTOR, logicle and none.")
-    try:
-        cofactor = float(given or 5.0)
-    except ValueError:
-        cofactor = np.nan
-    if not 0.0 < cofactor < np.inf:
-        raise ValueError(f"the cofactor {given!r} is not a number above 0.")
-    return kind, cofactor
-
-
 def transformer_of(scale: str | Mapping[str, Any]) -> Any:
     """Return the transformer of a scale, None for ``none``; raise ValueError if it is unknown."""
     from .scales import Arcsinh, Logicle  # loads scikit-learn
 
-    if isinstance(scale, str):
-        kind, cofactor = parse_scale(scale)
-        return {"arcsinh": Arcsinh(cofactor), "logicle": Logicle(), "none": None}[kind]
-    kinds: dict[Any, Any] = {"arcsinh": Arcsinh, "logicle": Logicle}
-    parameters = {name: value for name, value in scale.items() if name != "kind"}
-    return kinds[scale["kind"]](**parameters)
+    if not isinstance(scale, str):
+        kinds: dict[Any, Any] = {"arcsinh": Arcsinh, "logicle": Logicle}
+        return kinds[scale["kind"]](**{name: value for name, value in scale.items() if name != "kind"})
+    if scale in ("logicle", "none"):
+        return Logicle() if scale == "logicle" else None
+    kind, _, cofactor = scale.partition(":")
+    if kind != "arcsinh":
+        raise ValueError(f"{scale!r} is none of arcsinh, arcsinh:COFACTOR, logicle and none.")
+    if cofactor and not (is_number(cofactor) and 0.0 < float(cofactor) < np.inf):
+        raise ValueError(f"the cofactor {cofactor!r} is not a number above 0.")
+    return Arcsinh(float(cofactor)) if cofactor else Arcsinh()
 
 
 def scale_of(transformer: Any, columns: Sequence[int] | None = None) -> str | dict[str, Any]:

@@ -238,10 +238,10 @@ class TableReader(Reader):
         self.check_present(list(columns), " If the values are unknown, add a column without values.")
         table = self.table
         coded = [name for name, kind in columns.items() if kind is not None]
-        if table.is_text and table.origin and any(kind_of(table.types[name]) != "text" for name in coded):
+        if table.is_text and self.origin and any(kind_of(table.types[name]) != "text" for name in coded):
             # Categories such as 007 were parsed as numbers: read them again as text.
             as_text = replace(table.notation, as_text=(*table.notation.as_text, *coded))
-            table = open_text(table.origin, as_text).table
+            table = open_text(self.origin, as_text).table
         return replace(self, table=table, given_kinds=dict(columns), missing=missing, taken=None, unknown={})
 
     def remarks(self) -> list[ArgumentWarning]:
@@ -362,7 +362,6 @@ def open_columns(table: Table) -> TableReader:
         n_rows=table.n_rows,
         block_rows=rows_in_block(8 * max(1, len(table.types))),
         stamps=table.stamps,
-        origin=table.origin,
         table=table,
     )
     reader.check_present(reader.notation.categorical)
@@ -377,8 +376,8 @@ def open_text(path: Path, notation: Notation) -> TableReader:
         table = table_in_memory(file.read(), str(path))
     if not table.n_rows:
         raise NoRowsError(f"{path}: it has column names but no rows.")
-    table = replace(table, place=file.place, notation=notation, is_text=True, origin=path)
-    return open_columns(table)
+    table = replace(table, place=file.place, notation=notation, is_text=True)
+    return replace(open_columns(table), origin=path)
 
 
 def named_columns(path: Path) -> Any:

@@ -18,7 +18,7 @@ from sklearn.utils._param_validation import Interval, Options, StrOptions
 
 from ...engine.compute.arrays import namespace, on_host
 from ...engine.model import FloatArray
-from ..classifier import SharedKernelClassifier, accuracy_of
+from ..classifier import SharedKernelClassifier
 from ..decisions import with_outliers
 from ..rows import enter, sender
 from ..saving import savable
@@ -269,13 +269,5 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             labels = with_outliers(labels, on_host(self.score_samples(X)), best)
         return sender(self.classifier_, X)(labels) if labels.dtype.kind in "fiub" else labels
 
-    def score(
-        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
-    ) -> float:
-        """Return the accuracy on rows X (n, M) with labels y (n,) and weights (n,).
-
-        Rows that `open_rows` opened with labels and weights are scored with these.
-        """
-        return accuracy_of(self, X, y, sample_weight)
-
+    score = SharedKernelClassifier.score
     score_samples = delegated(SharedKernelClassifier.score_samples)
