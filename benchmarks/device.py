@@ -336,7 +336,8 @@ def time_rows(path: Path, device: str, n_kernels: int = 200, n_passes: int = 15)
     def work() -> Any:
         there = torch.as_tensor(X, device=device)
         frame = measure(there, FULL)
-        found = starts.class_wise(there, y, 10, 1, n_kernels, frame, FULL, np.random.RandomState(0))
+        wanted = starts.Wanted(10, 1, n_kernels, frame, FULL, np.random.RandomState(0))
+        found = starts.class_wise(there, y, wanted)
         return fit(open_source(there, y), found, Options(max_iter=n_passes, tol=0.0), frame=frame)
 
     result = work()

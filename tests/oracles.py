@@ -1,4 +1,4 @@
-"""Slow, plain versions of what the engine computes, and small random models to compare on.
+"""Small random models, and what the brute-force oracle says of them as the engine says it.
 
 Nothing here calls the engine's arithmetic: densities come from scipy, covariances from their definition.
 """
@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import brute
 import numpy as np
-from scipy.optimize import minimize_scalar
-from scipy.special import digamma, gammaln, logsumexp
-from scipy.stats import multivariate_normal, multivariate_t
 
 from skmix.engine.model import FloatArray, IntArray, Parameters
 from skmix.engine.tails import Background, StudentT
@@ -82,32 +80,38 @@ def as_full(covariances: FloatArray, covariance_type: str, n_kernels: int, n_fea
     return np.stack([variance * np.eye(n_features) for variance in covariances])
 
 
+def as_brute(model: Parameters, covariance_type: str = "full") -> brute.Model:
+    """Return one model for the brute-force oracle."""
+    full, tail = as_full(model.covariances, covariance_type, *model.means.shape), model.tail.to_dict()
+    return brute.Model(
+        model.weights,
+        model.means,
+        full,
+        degrees=tail.get("degrees"),
+        background=tail.get("weights"),
+        box=tail.get("box"),
+        class_prior=model.class_prior,
+    )
+
+
 def kernel_log_densities(X: FloatArray, model: Parameters, covariance_type: str = "full") -> FloatArray:
-    """Return log N(x_n; μ_k, P_k), shape (N, K), by scipy."""
-    n_kernels, n_features = model.means.shape
-    full = as_full(model.covariances, covariance_type, n_kernels, n_features)
-    columns = [
-        np.atleast_1d(multivariate_normal(mean, covariance).logpdf(X))
-        for mean, covariance in zip(model.means, full, strict=True)
-    ]
-    return np.stack(columns, axis=1)
+    """Return log N(x_n; μ_k, P_k), shape (N, K)."""
+    return brute.log_densities(X, as_brute(model, covariance_type))
 
 
 def class_log_likelihood(X: FloatArray, model: Parameters, covariance_type: str = "full") -> FloatArray:
     """Return log p(x_n | class j), shape (N, L)."""
-    with np.errstate(divide="ignore"):
-        log_weights = np.log(model.weights)
-    densities = kernel_log_densities(X, model, covariance_type)
-    return np.asarray(logsumexp(densities[:, :, None] + log_weights, axis=1))
+    return brute.class_log_likelihood(X, as_brute(model, covariance_type))
 
 
 def responsibilities(
     X: FloatArray, classes: IntArray, model: Parameters, covariance_type: str = "full"
 ) -> FloatArray:
     """Return w_nk, shape (N, K): equation (E)."""
-    with np.errstate(divide="ignore"):
-        joint = kernel_log_densities(X, model, covariance_type) + np.log(model.weights.T[classes])
-    return np.asarray(np.exp(joint - logsumexp(joint, axis=1, keepdims=True)))
+    n_classes = model.weights.shape[1]
+    every = np.full(n_classes, 1.0 / n_classes)
+    shares = brute.responsibilities(X, as_brute(model, covariance_type), classes, every)
+    return shares.sum(axis=1)[:, :-1]
 
 
 def total_log_likelihood(
@@ -125,89 +129,22 @@ def expected_pass(
     covariance_type: str,
     row_weights: FloatArray | None = None,
 ) -> tuple[Parameters, float]:
-    """Do one pass row by row, with gaps (NaN), unlabelled rows (−1) and weights; return also the likelihood.
+    """Do one pass without a floor, with gaps (NaN), unlabelled rows (−1) and weights.
 
-    The complete data of a row are its class, its kernel and its missing values; expectations of them come
-    from the textbook formulas for a conditional Gaussian. The likelihood is of row and label together when
-    the model has class priors, and of the row given its label otherwise. A row of a t kernel also has a
-    precision u relative to the kernel's, of which a Gamma distribution is the posterior; and a row may be
-    one of a uniform background.
+    Return the likelihood too: of row and label together when the model has class priors, and of the row given
+    its label otherwise.
     """
-    n_kernels, n_features = model.means.shape
-    n_classes, of_tail = model.weights.shape[1], model.tail.to_dict()
-    degrees, noisy = of_tail.get("degrees"), of_tail if "box" in of_tail else None
-    full = as_full(model.covariances, covariance_type, n_kernels, n_features)
-    prior = np.ones(n_classes) if model.class_prior is None else model.class_prior
-    weights = np.ones(len(X)) if row_weights is None else row_weights
-    mass = np.zeros((n_kernels, n_classes))
-    noise, first, scales, gaps_of_logs = np.zeros(n_classes), np.zeros((n_kernels, n_features)), 0.0, 0.0
-    filled = []
-    likelihood = 0.0
-    for x, c, weight in zip(X, classes, weights, strict=True):
-        seen = np.flatnonzero(~np.isnan(x))
-        gaps = np.flatnonzero(np.isnan(x))
-        allowed = prior * ((np.arange(n_classes) == c) | (c < 0))
-        joint = np.empty((n_kernels, n_classes))
-        values = np.tile(x, (n_kernels, 1))
-        spread = np.zeros((n_kernels, n_features, n_features))
-        precision, log_precision = np.ones(n_kernels), np.zeros(n_kernels)
-        of_noise = np.zeros(n_classes)
-        if noisy is not None:
-            of_noise = allowed * noisy["weights"] / np.prod(np.diff(noisy["box"][:, seen], axis=0))
-        for k in range(n_kernels):
-            own = full[k][np.ix_(seen, seen)]
-            if degrees is None:
-                density = multivariate_normal(model.means[k, seen], own).pdf(x[seen])
-            else:
-                density = multivariate_t(model.means[k, seen], own, df=degrees[k]).pdf(x[seen])
-                away = x[seen] - model.means[k, seen]
-                rate = 0.5 * (degrees[k] + away @ np.linalg.solve(own, away))
-                shape = 0.5 * (degrees[k] + len(seen))
-                precision[k], log_precision[k] = shape / rate, digamma(shape) - np.log(rate)
-            joint[k] = density * model.weights[k] * allowed
-            if noisy is not None:
-                joint[k] *= 1.0 - noisy["weights"]
-            slope = full[k][np.ix_(gaps, seen)] @ np.linalg.inv(own)
-            values[k, gaps] = model.means[k, gaps] + slope @ (x[seen] - model.means[k, seen])
-            rest = full[k][np.ix_(gaps, gaps)] - slope @ full[k][np.ix_(seen, gaps)]
-            spread[k][np.ix_(gaps, gaps)] = rest / precision[k]
-        density = joint.sum() + of_noise.sum()
-        likelihood += weight * np.log(density)
-        responsibility = weight * joint / density
-        mass += responsibility
-        noise += weight * of_noise / density
-        share = responsibility.sum(axis=1) * precision
-        first += share[:, None] * values
-        scales = scales + share
-        gaps_of_logs = gaps_of_logs + responsibility.sum(axis=1) * (log_precision - precision)
-        filled.append((share, values, spread))
-    total = mass.sum(axis=1)
-    means = first / np.asarray(scales)[:, None]
-    scatter = np.zeros((n_kernels, n_features, n_features))
-    for responsibility, values, spread in filled:
-        deviation = values - means
-        scatter += responsibility[:, None, None] * (spread + deviation[:, :, None] * deviation[:, None, :])
-    if covariance_type == "tied":
-        covariances = scatter.sum(axis=0) / total.sum()
-    else:
-        covariances = as_structure(scatter / total[:, None, None], covariance_type)
-    sizes = mass.sum(axis=0) + noise
-    class_prior = None if model.class_prior is None else sizes / sizes.sum()
-    found = Parameters(mass / mass.sum(axis=0), means, covariances, class_prior)
-    if degrees is not None:
-        learnt = np.array([likeliest_degrees(s) for s in gaps_of_logs / total])
-        found = replace(found, tail=StudentT(learnt))
-    if noisy is not None:
-        found = replace(found, tail=Background(noise / sizes, noisy["box"]))
-    return found, float(likelihood)
-
-
-def likeliest_degrees(mean_gap: float) -> float:
-    """Return the ν from 1 to 200 that maximises ν/2 log ν/2 − log Γ(ν/2) + ν/2 s, given s."""
-    found = minimize_scalar(
-        lambda v: gammaln(0.5 * v) - 0.5 * v * (np.log(0.5 * v) + mean_gap),
-        bounds=(1.0, 200.0),
-        method="bounded",
-        options={"xatol": 1e-10},
-    )
-    return float(found.x)
+    # Second moments about a place among the rows lose no digits.
+    centre, before = np.nanmean(X, axis=0), as_brute(model, covariance_type)
+    box = None if before.box is None else before.box - centre
+    before = replace(before, means=before.means - centre, box=box)
+    rows = brute.Rows(X - centre, classes, np.ones(len(X)) if row_weights is None else row_weights)
+    rule = brute.Rule(covariance_type, np.zeros(X.shape[1]), learn_degrees=before.degrees is not None)
+    after = brute.next_model(rows, before, rule)
+    covariances = as_structure(after.covariances, covariance_type)
+    found = Parameters(after.weights, after.means + centre, covariances, after.class_prior)
+    if after.degrees is not None:
+        found = replace(found, tail=StudentT(after.degrees))
+    if after.background is not None:
+        found = replace(found, tail=Background(after.background, model.tail.to_dict()["box"]))
+    return found, float(brute.log_likelihood(rows, before).sum())

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from skmix import SharedKernelClassifier, load, open_rows
+from skmix.report import evaluate
 
 N = 24
 # Three groups of rows that are far apart, so that labels are predicted as they were given.
@@ -152,3 +153,19 @@ def test_minus_one_is_what_it_is_in_an_array(tmp_path: Path) -> None:
     for given_ in ((X, frame["kind"]), (tmp_path / "t.csv", "kind")):
         with pytest.raises(ValueError, match="-1 marks rows without a label, but may be a class here"):
             classifier.fit(*given_)
+
+
+@pytest.mark.parametrize("known", [["1", "2", "x"], ["1", "2", "3"], ["true", "false", "ash"], [1, 2, 3]])
+def test_a_text_file_with_some_of_the_classes_has_labels_of_their_type(
+    known: list[Any], tmp_path: Path
+) -> None:
+    frame = pd.DataFrame(NOISE + 2.0 * CODES[:, None], columns=["a", "b"]).assign(kind=np.array(known)[CODES])
+    model = SharedKernelClassifier(3, random_state=0).fit(frame[["a", "b"]], frame["kind"])
+    model.save(tmp_path / "m.skmix")
+    some, path = frame[CODES < 2], tmp_path / "some.csv"
+    some.to_csv(path, index=False)
+    expected = model.score(some[["a", "b"]], some["kind"])
+    assert model.score(path, "kind") == evaluate(model, path, "kind").accuracy == expected
+    assert model.bic(path, "kind") == pytest.approx(model.bic(some[["a", "b"]], some["kind"]))
+    printed = run("evaluate", tmp_path / "m.skmix", path, "-t", "kind", "--json").stdout
+    assert json.loads(printed)["accuracy"] == expected

@@ -170,29 +170,6 @@ def test_starts_differ_and_seeds_repeat() -> None:
 
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-@pytest.mark.parametrize("name", ["one value", "classes of one row", "two values", "constant feature"])
-def test_poor_data_give_usable_starts(covariance_type: str, name: str) -> None:
-    random = np.random.default_rng(2)
-    X = random.normal(size=(12, 3))
-    classes = np.arange(12) % 3
-    if name == "one value":
-        X[:] = 4.0
-    elif name == "classes of one row":
-        classes = np.arange(12)
-    elif name == "two values":
-        X = np.where(X[:, :1] > 0, 1.0, 0.0) * np.ones(3)
-    else:
-        X[:, 1] = -3.0
-    structure, n_classes = structure_of(covariance_type), int(classes.max()) + 1
-    for n_kernels in (1, 5, 30):
-        together = starts.k_means_plus_plus(X, wanted(X, n_classes, 3, n_kernels, kind=covariance_type))
-        for found in (class_wise(X, classes, 3, n_kernels, kind=covariance_type), together):
-            assert np.isfinite(found.means).all()
-            assert structure.factor(found.covariances, 3).usable.all()
-            assert_allclose(found.weights.sum(axis=1), 1.0, rtol=1e-14)
-
-
-@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 def test_responsibilities_make_the_start_of_one_m_step(covariance_type: str) -> None:
     random = np.random.default_rng(3)
     X, _ = random_rows(random, 50, 1, 3)

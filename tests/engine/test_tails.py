@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import brute
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from oracles import COVARIANCE_TYPES, as_full, random_model, random_rows
+from oracles import COVARIANCE_TYPES, as_brute, as_full, random_model, random_rows
 from scipy import stats
 from scipy.special import log_softmax, logsumexp
 
@@ -36,29 +37,6 @@ def problem(
     return X, classes, replace(model, tail=StudentT(DEGREES) if kind == "t" else Background(SHARES, BOX))
 
 
-def joints(X: FloatArray, model: Parameters, covariance_type: str) -> tuple[FloatArray, FloatArray]:
-    """Return log-densities of all kernels (N, K), or with the background (N, K + 1), and log-joints with
-    each class (N, …, L), row by row."""
-    (n_kernels, n_features), n_rows = model.means.shape, len(X)
-    full = as_full(model.covariances, covariance_type, n_kernels, n_features)
-    tail = model.tail.to_dict()
-    found = np.zeros((n_rows, n_kernels + ("box" in tail)))
-    for n, x in enumerate(X):
-        seen = np.flatnonzero(~np.isnan(x))
-        for k in range(n_kernels if len(seen) else 0):
-            mean, own = model.means[k, seen], full[k][np.ix_(seen, seen)]
-            if "degrees" not in tail:
-                found[n, k] = stats.multivariate_normal(mean, own).logpdf(x[seen])
-            else:
-                found[n, k] = stats.multivariate_t(mean, own, df=tail["degrees"][k]).logpdf(x[seen])
-        if "box" in tail:
-            found[n, -1] = -np.log(np.diff(tail["box"][:, seen], axis=0)).sum()
-    weights = model.weights
-    if "box" in tail:
-        weights = np.concatenate([weights * (1.0 - tail["weights"]), tail["weights"][None]])
-    return found, found[:, :, None] + np.log(weights)
-
-
 @each_type
 @each_tail
 @pytest.mark.parametrize("gaps", [False, True])
@@ -66,16 +44,18 @@ def test_densities_and_responsibilities_are_those_of_rows_one_by_one(
     covariance_type: str, kind: str, gaps: bool
 ) -> None:
     X, classes, model = problem(covariance_type, kind, gaps=gaps)
-    densities, joint = joints(X, model, covariance_type)
+    own = as_brute(model, covariance_type)
+    densities, joint = brute.log_densities(X, own), brute.log_joints(X, own).swapaxes(1, 2)
+    everything = densities if kind == "t" else np.column_stack([densities, brute.log_background(X, own)])
     exact = {"rtol": 1e-9, "atol": 1e-9}
-    assert_allclose(density.kernel_log_densities(X, model, covariance_type), densities[:, :4], **exact)
-    assert_allclose(density.all_log_densities(X, model, covariance_type), densities, **exact)
+    assert_allclose(density.kernel_log_densities(X, model, covariance_type), densities, **exact)
+    assert_allclose(density.all_log_densities(X, model, covariance_type), everything, **exact)
     assert_allclose(
         density.class_log_likelihood(X, model, covariance_type), logsumexp(joint, axis=1), **exact
     )
-    own = log_softmax(joint[np.arange(25), :, classes], axis=1)
-    assert_allclose(density.log_responsibilities(X, classes, model, covariance_type), own[:, :4], **exact)
-    most_likely = (densities[:, :4] + np.log(model.weights[:, 0])).argmax(axis=1)
+    shares = log_softmax(joint[np.arange(25), :, classes], axis=1)[:, :4]
+    assert_allclose(density.log_responsibilities(X, classes, model, covariance_type), shares, **exact)
+    most_likely = (densities + np.log(model.weights[:, 0])).argmax(axis=1)
     assert_array_equal(density.most_likely_kernel(X, model, covariance_type), most_likely)
     posterior = np.random.default_rng(1).dirichlet(np.ones(2), size=25)
     averaged = np.einsum("nkc,nc->nk", np.exp(log_softmax(joint, axis=1)), posterior)[:, :4]
@@ -94,45 +74,6 @@ def test_models_too_large_to_be_kept_have_the_same_densities(
     expected = density.class_log_likelihood(X, model, "full")
     monkeypatch.setattr("skmix.engine.density._CACHED", 0)
     assert_array_equal(density.class_log_likelihood(X, model, "full"), expected)
-
-
-@each_type
-@each_tail
-@pytest.mark.parametrize("columns", [[1], [2, 0], []])
-def test_a_conditional_density_is_a_ratio(covariance_type: str, kind: str, columns: list[int]) -> None:
-    """p(rest | values) = p(rest, values) / p(values), in each class."""
-    X, _, model = problem(covariance_type, kind)
-    known = np.array(columns, dtype=np.int64)
-    gaps = np.setdiff1d(np.arange(3), known)
-    structure = "full" if kind == "t" and covariance_type == "tied" else covariance_type
-    for x in X[2:5]:
-        alone = np.full((1, 3), np.nan)
-        alone[0, known] = x[known]
-        below, above = (logsumexp(joints(row, model, covariance_type)[1], axis=1) for row in (alone, x[None]))
-        rest = density.condition(model, covariance_type, known, x[known])
-        assert_allclose(rest.weights.sum(axis=0), 1.0, rtol=1e-9)
-        found = logsumexp(joints(x[None, gaps], rest, structure)[1], axis=1)
-        assert_allclose(found, above - below, rtol=1e-7, atol=1e-7)
-
-
-def test_conditionals_of_low_rank_kernels_are_as_wide_as_those_of_full_ones() -> None:
-    random = np.random.default_rng(2)
-    factors, own = random.normal(size=(2, 3, 1)), random.uniform(0.5, 1.0, size=(2, 3))
-    covariances = np.concatenate([factors, own[..., None]], axis=-1)
-    full = factors @ factors.mT + own[:, :, None] * np.eye(3)
-    means, degrees = random.normal(size=(2, 3)), np.array([2.0, 9.0])
-    weights, known = np.full((2, 1), 0.5), np.array([1])
-    found, expected = (
-        density.condition(
-            Parameters(weights, means, each, tail=StudentT(degrees)), kind, known, np.array([3.0])
-        )
-        for each, kind in ((covariances, "low_rank"), (full, "full"))
-    )
-    dense = found.covariances[..., :-1] @ found.covariances[..., :-1].mT
-    dense += found.covariances[..., -1:] * np.eye(2)
-    assert_allclose(dense, expected.covariances, rtol=1e-9)
-    assert_allclose(found.means, expected.means, rtol=1e-9)
-    assert_allclose(found.weights, expected.weights, rtol=1e-9)
 
 
 def assert_drawn(values: FloatArray, distribution: object) -> None:

@@ -78,11 +78,6 @@ def test_scikit_learn_contract_of_a_search_that_screens():
     assert set(stages) == {"screening", "kernels"}
 
 
-def test_a_search_of_densities_with_its_own_priors_is_the_same_when_repeated():
-    search = SharedKernelMixtureCV(n_kernels=[1, 2], covariance_type="full", cv=2, random_state=0)
-    estimator_checks.check_fit_idempotent("SharedKernelMixtureCV", search)
-
-
 @pytest.mark.slow
 @parametrize_with_checks(SEARCHES, expected_failed_checks=expected_failures)
 def test_scikit_learn_contract_of_searches(estimator, check):

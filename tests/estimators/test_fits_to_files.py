@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -85,32 +84,22 @@ def test_labels_may_come_with_the_rows() -> None:
         there.fit(open_rows(X, label=np.full(500, None), chunk_rows=99))
 
 
-def test_all_methods_take_files_and_what_they_were_opened_with(rows) -> None:  # type: ignore[no-untyped-def]
+def test_scores_and_first_batches_take_files_and_what_they_were_opened_with(rows) -> None:  # type: ignore[no-untyped-def]
     there_rows, y, weights, columns = rows
-    opened = open_rows(there_rows, label=y, weight=weights)
-    for kind in (SharedKernelMixture, SharedKernelClassifier):
-        model = kind(**SETTINGS).fit(there_rows, y, sample_weight=weights)
-        here = kind(**SETTINGS).fit(columns, NAMES, sample_weight=WEIGHTS)
-        doors = (here, (columns, NAMES, WEIGHTS)), (model, (there_rows, y, weights)), (model, (opened,))
-        found = []
-        for one, given in doors:
-            classes = one.classes_ if kind is SharedKernelClassifier else None
-            weighing = {"sample_weight": given[2]} if len(given) > 1 else {}
-            answers = [
-                *(one.score(*given), one.bic(*given), one.aic(*given)),
-                deepcopy(one).partial_fit(*given[:2], **weighing).means_,
-                clone(one).partial_fit(*given[:2], classes=classes, **weighing).means_,
-                deepcopy(one).add_class(given[0], "yew", **weighing).weights_,
-            ]
-            if kind is SharedKernelMixture:
-                answers += [one.score_samples(*given[:2])]
-            else:
-                tuned = deepcopy(one).tune(*given[:2], **weighing, random_state=0, max_iter=3)
-                answers += [deepcopy(one).calibrate(*given).temperature_, tuned.means_]
-            found.append(answers)
-        for answers in found[1:]:
-            for mine, theirs in zip(found[0], answers, strict=True):
-                np.testing.assert_allclose(theirs, mine, rtol=1e-6, atol=1e-9)
+    arrays, opened = (columns, NAMES, WEIGHTS), (open_rows(there_rows, label=y, weight=weights),)
+    for kind, others in ((SharedKernelMixture, ()), (SharedKernelClassifier, ("calibrate",))):
+        here, there = kind(**SETTINGS).fit(*arrays), kind(**SETTINGS).fit(*opened)
+        first = {"classes": np.unique(NAMES)}
+        begun = clone(here).partial_fit(*arrays[:2], **first, sample_weight=WEIGHTS)
+        for given in (opened, (there_rows, y, weights)):
+            for method in ("score", "bic", "aic", *others):
+                mine, theirs = getattr(here, method)(*arrays), getattr(there, method)(*given)
+                if method == "calibrate":
+                    mine, theirs = mine.temperature_, theirs.temperature_
+                assert theirs == pytest.approx(mine, rel=1e-7), method
+            weighing = first if given is opened else {**first, "sample_weight": weights}
+            streamed = clone(there).partial_fit(*given[:2], **weighing)
+            np.testing.assert_allclose(streamed.means_, begun.means_, rtol=1e-6, atol=1e-9)
     # BIC and AIC count a row of weight 2 as two rows.
     mixture, twice = SharedKernelMixture(**SETTINGS).fit(X, NAMES), np.repeat(np.arange(500), 2)
     for measure in (mixture.score, mixture.bic, mixture.aic):
@@ -119,22 +108,6 @@ def test_all_methods_take_files_and_what_they_were_opened_with(rows) -> None:  #
         for score in (here.score, mixture.score):
             with pytest.raises(ValueError, match=message):
                 score(open_rows(X, label=NAMES, weight=weights))
-
-
-@pytest.mark.parametrize("names", [["1", "2", "x"], ["true", "false", "unknown"]])
-def test_a_text_file_with_some_of_the_classes_has_labels_of_their_type(
-    names: list[str], tmp_path: Path
-) -> None:
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    codes = np.unique(NAMES, return_inverse=True)[1]
-    frame = pandas.DataFrame(X, columns=["a", "b", "c"]).assign(y=np.array(names)[codes])
-    some, path = frame[codes < 2], tmp_path / "some.csv"
-    some.to_csv(path, index=False)
-    frame.to_csv(tmp_path / "all.csv", index=False)
-    for kind in (SharedKernelMixture, SharedKernelClassifier):
-        model = kind(**SETTINGS).fit(tmp_path / "all.csv", "y")
-        assert model.score(path, "y") == pytest.approx(model.score(some[["a", "b", "c"]], some["y"]))
-    assert evaluate(model, path, "y").accuracy == model.score(path, "y")
 
 
 @pytest.mark.parametrize("kind", ["int64", "bool", "dictionary", "objects", "nan"])
@@ -173,6 +146,16 @@ def test_rows_of_a_file_without_a_label(kind: str, tmp_path: Path) -> None:
                 method(*given)
 
 
+def test_rows_without_a_label_are_no_errors_of_a_score() -> None:
+    labels = np.where(np.arange(500) < 200, -1, 1 + (NAMES == "oak"))
+    model = SharedKernelClassifier(**SETTINGS).fit(X, labels)
+    for rows in ((X, labels), (open_rows(X, label=labels),)):
+        with pytest.raises(ValueError, match="200 of 500 rows have no label in y"):
+            model.score(*rows)
+    model.set_params(reject_below=0.01, outlier_label=-1).fit(X, labels)
+    assert model.score(X, labels) == np.mean(model.predict(X) == labels)
+
+
 def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     colour = np.where(NAMES == "oak", "red", np.where(X[:, 0] > 1.0, "green", "blue"))
@@ -205,8 +188,7 @@ def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) ->
         weighted = open_rows(both, label="species", weight=WEIGHTS)
         for weighing in ((both, "species", WEIGHTS), (frame, NAMES, WEIGHTS), (weighted,)):
             assert model.score(*weighing) == share
-            y = weighing[1] if len(weighing) > 1 else None
-            assert evaluate(model, weighing[0], y, *weighing[2:]).accuracy == share
+            assert evaluate(model, *weighing).accuracy == share
     # Extra columns do not count, whatever the model; a column that is missing or elsewhere is refused.
     for own in (features, features[["b", "a"]]):
         model = SharedKernelClassifier(3, **settings).fit(own, NAMES)

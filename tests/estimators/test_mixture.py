@@ -121,14 +121,6 @@ def test_information_criteria_count_free_parameters(covariance_type: Any, n_each
 # ---------------------------------------------------------------- starts
 
 
-@pytest.mark.parametrize("init", ["auto", "class", "k-means++", "random_from_data", "uniform"])
-def test_the_seed_decides_the_fit(init: str) -> None:
-    X, y = labelled()
-    settings: Any = {"init": init, "n_init": 3, "random_state": 0, "max_iter": 900}
-    first, again = (SharedKernelMixture(4, **settings).fit(X, y).means_ for _ in range(2))
-    assert_array_equal(first, again)
-
-
 @pytest.mark.parametrize(
     ("before", "changed", "n_features", "offset"),
     [
@@ -193,6 +185,3 @@ def test_the_seed_decides_the_sample() -> None:
     running = SharedKernelMixture(3, random_state=np.random.RandomState(0)).fit(X, y)
     assert not np.allclose(running.sample(9)[0], running.sample(9)[0])
     assert model.sample()[0].shape == (1, 3)
-
-
-# ---------------------------------------------------------------- inside scikit-learn

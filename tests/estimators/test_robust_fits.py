@@ -53,7 +53,7 @@ def test_the_background_is_as_large_as_the_noise() -> None:
     assert_allclose(n_parameters, 2 * 3 + 2 * 6 + 2 + 2)
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "tied", "low_rank"])
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical", "low_rank"])
 @pytest.mark.parametrize("tail", [None, "t", ("t", 4.0), "background"])
 def test_a_joint_density_is_a_marginal_times_a_conditional(covariance_type: str, tail: Any) -> None:
     model = fitted(covariance_type, tail=tail)

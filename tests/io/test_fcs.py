@@ -299,16 +299,6 @@ def test_bad_matrices_are_refused(tmp_path: Path, spillover: str | None, words: 
 # ---------------------------------------------------------------- row sources
 
 
-def test_a_model_finds_its_channels_in_another_file(tmp_path: Path) -> None:
-    path = write(tmp_path / "sample.fcs")
-    here = SharedKernelMixture(2, random_state=0, tol=0.1, covariance_type="diag").fit(EVENTS)
-    there = SharedKernelMixture(**here.get_params()).fit(open_rows(path, columns=NAMES, transform=None))
-    assert_allclose(there.means_, here.means_, rtol=1e-9)
-    assert there.feature_names_in_.tolist() == NAMES
-    other = write(tmp_path / "other.fcs", EVENTS[:, ::-1], NAMES[::-1], MARKERS[::-1])
-    assert_allclose(there.score_samples(other), here.score_samples(EVENTS), rtol=1e-9)
-
-
 def test_rows_say_how_they_are_read(tmp_path: Path) -> None:
     path = write(tmp_path / "a.fcs", SPILLOVER=SPILLOVER)
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")

@@ -22,7 +22,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from skmix import open_rows
 from skmix.io import ColumnError, write_columns
 from skmix.io.encoding import check_columns, decode_columns, feature_names
-from skmix.io.labels import as_classes, check_classes
+from skmix.io.labels import check_classes
 from skmix.io.opening import encode_frame
 
 TEXT = "width,height,kind\n1.5,2,x\n,4e1,y\n-3,NA,x\n"
@@ -400,16 +400,6 @@ def test_the_most_labels_that_are_classes() -> None:
     ):
         with pytest.raises(ColumnError, match=f"column 'y' has {message}"):
             check_classes(np.array(values, dtype=object), "y")
-
-
-def test_labels_take_the_type_of_the_model() -> None:
-    for classes in (np.array([1, 2]), np.array(["1", "2"]), np.array([1.0, 2.0])):
-        for values in (["2", "1"], [2, 1], [2.0, 1.0]):
-            assert_array_equal(as_classes(values, classes), classes[::-1])
-    trees = np.array(["ASH", "Oak", "oak"])
-    found = as_classes([" oak", "ASH", None, "Oak", "ash"], trees)
-    assert found.tolist() == ["oak", "ASH", None, "Oak", "ash"]
-    assert as_classes(["TRUE", False], np.array([False, True])).tolist() == [True, False]
 
 
 def test_what_a_model_keeps_of_columns_is_checked() -> None:

@@ -163,18 +163,6 @@ def test_features_of_the_published_images(golden: Golden) -> None:
     assert_allclose(axes, stored["first_axis"], rtol=0, atol=1e-10)
 
 
-def test_the_axis_is_the_direction_of_largest_variance() -> None:
-    images = np.random.RandomState(0).normal(size=(7, 9, 5))
-    axes = principal_axis(images)
-    for image, axis in zip(images, axes, strict=True):
-        covariance = np.cov(image.T)
-        variance = axis @ covariance @ axis
-        assert_allclose(covariance @ axis, variance * axis, atol=1e-12)
-        assert variance == pytest.approx(np.linalg.eigvalsh(covariance)[-1])
-        assert np.linalg.norm(axis) == pytest.approx(1.0)
-        assert axis[np.abs(axis).argmax()] > 0
-
-
 def test_features_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     images, _ = make_seven_segment_digits(2, random_state=1)
     together = digit_features(images)
@@ -200,15 +188,6 @@ def test_of_equally_large_entries_the_first_is_positive() -> None:
         (axis,) = principal_axis(flipped[None])
         assert axis[1] == pytest.approx(-axis[3])
         assert axis[1] > 0
-
-
-def test_quadrants_are_counted_as_mathematicians_do() -> None:
-    image = np.zeros((1, 4, 4))
-    image[0, 0, 2:] = 1.0  # two pixels in the upper right
-    image[0, 1, 0] = 200.0  # one in the upper left, brighter
-    image[0, 3, :2] = -1.0  # two in the lower left
-    image[0, 2:, 2:] = 0.1  # four in the lower right
-    assert_allclose(quadrant_mass(image), [[2 / 9, 1 / 9, 2 / 9, 4 / 9]])
 
 
 def test_the_middle_of_an_odd_image_is_shared() -> None:

@@ -21,7 +21,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from skmix.io.writing import writable_folder
 from skmix.paper import harness
 from skmix.paper.harness import (
     Cell,
@@ -206,19 +205,6 @@ def test_records_are_written_one_on_each_line(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text('{"a": 1}\nbuy milk\n')
     with pytest.raises(ValueError, match=r"line 2 of .*notes is not a record"):
         read_lines(tmp_path / "notes")
-
-
-def test_a_missing_folder_is_created_and_left_empty(tmp_path: Path) -> None:
-    folder = writable_folder(tmp_path / "a" / "b")
-    assert list(folder.iterdir()) == []
-    assert writable_folder(folder) == folder
-
-
-@pytest.mark.parametrize("below", ["", "below"])
-def test_a_folder_that_cannot_be_written_is_an_os_error(tmp_path: Path, below: str) -> None:
-    (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(OSError, match="file"):
-        writable_folder(tmp_path / "file" / below)
 
 
 # ---------------------------------------------------------------- processes

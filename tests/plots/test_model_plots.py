@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from copy import copy
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -28,6 +27,7 @@ from skmix import (
     SharedKernelClassifierCV,
     SharedKernelMixture,
     SharedKernelMixtureCV,
+    open_rows,
 )
 from skmix.plots import (
     draw_kernels,
@@ -292,7 +292,7 @@ def curves(axes: Any) -> list[np.ndarray]:
     return [c.lines[0].get_xydata() for c in axes.containers if c.get_label()[0] != "_"]
 
 
-def test_reliability_is_the_share_of_correct_rows(tmp_path: Path) -> None:
+def test_reliability_is_the_share_of_correct_rows() -> None:
     random = np.random.default_rng(0)
     y = random.choice(["a", "b", "c"], size=400)
     X = np.searchsorted(["a", "b", "c"], y)[:, None] * 1.5 + random.normal(size=(400, 2))
@@ -318,13 +318,11 @@ def test_reliability_is_the_share_of_correct_rows(tmp_path: Path) -> None:
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [f"classifier: {error:.3f}"]
     # After calibration, both curves.
     before = curves(plot_reliability(model, X, y))[0]
-    # Labels of a file may be a column of it.
-    pd.DataFrame(X, columns=["u", "v"]).assign(y=y).to_csv(table := tmp_path / "rows.csv", index=False)
-    assert_allclose(curves(plot_reliability(model, table, "y"))[0], before, rtol=1e-12)
     found = curves(plot_reliability(model.calibrate(X[200:], y[200:]), X, y))
     assert_allclose(found[0], before, rtol=1e-9)
     assert_allclose(found[1], expected(model, 10)[0])
     assert len(curves(plot_reliability(LogisticRegression().fit(X, y), X, y))) == 1
+    assert_allclose(curves(plot_reliability(model, open_rows(X, label=y)))[1], found[1])
 
 
 def test_every_candidate_of_a_search_is_drawn_and_members_have_a_ring() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from copy import copy
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +18,7 @@ from skmix import (
     SharedKernelClassifier,
     SharedKernelClassifierCV,
     SharedKernelMixture,
+    open_rows,
 )
 from skmix.report import Evaluation, cross_validate, describe, evaluate
 from skmix.report._predictions import predict_columns
@@ -115,6 +117,26 @@ def test_the_ten_most_frequent_mistakes_come_first() -> None:
     found = Evaluation(0, tuple("abcd"), 0, 0, 0, 0, counts, blank, blank, blank, []).mistakes()
     assert [count for _, _, count in found] == [12, 11, 10, 9, 8, 7, 5, 4, 3, 2]
     assert all(counts[true, taken] == count for true, taken, count in found)
+
+
+def test_all_kinds_of_rows_are_cross_validated_alike(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    wide, weights = np.where(X[:, 3] > 1.0, "yes", "no"), 1.0 + np.arange(150) % 2
+    frame = pandas.DataFrame({"a": X[:, 0], "b": X[:, 1], "wide": wide}, index=np.arange(150) + 7)
+    path = tmp_path / "iris.csv"
+    frame.assign(species=SPECIES, w=weights).to_csv(path, index=False)
+    opened = open_rows(path, label="species", weight="w")
+    found = []
+    for rows in (
+        (np.c_[X[:, :2], wide == "yes"], SPECIES, weights),
+        (frame, frame.assign(species=SPECIES).species, weights),
+        (path, "species", "w"),
+        (opened,),
+    ):
+        together, by_fold = cross_validate(SharedKernelClassifier(3, random_state=0), *rows, folds=2)
+        found.append(({**together.as_dict(), "reliability": None}, by_fold))
+    assert found[0][0]["n_rows"] == 225
+    assert all(each == found[0] for each in found)
 
 
 def test_impossible_numbers_of_folds_are_refused(model: SharedKernelClassifier) -> None:

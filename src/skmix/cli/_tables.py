@@ -21,7 +21,7 @@ from skmix.estimators.rows import PreparedRows, read_into_memory, with_features_
 from skmix.groups import Study, load
 from skmix.io import ColumnError, Source, open_rows, write_columns
 from skmix.io.encoding import Kind, listed, without_constants
-from skmix.io.labels import as_classes, as_integers, check_classes, code_labels, number_labels, typed
+from skmix.io.labels import as_integers, check_classes, code_labels, number_labels, typed
 from skmix.io.preparation import scale_in_words
 from skmix.io.remarks import column_remarks
 from skmix.io.tables import NoRowsError, TableReader, format_of, named_columns, plain_values
@@ -217,8 +217,7 @@ def read_labelled(
         stop("the model has no target column. Name the column of labels with --target COLUMN.", WRONG_USE)
     (rows, y, weights), _ = read_for(watch, model, data, text, target=column, **roles)
     assert y is not None
-    labels = as_classes(y.tolist(), model.classes_)
-    codes = code_labels(labels, model.classes_, len(labels), unlabelled=True, name=f"column {column!r}")
+    codes = code_labels(y, model.classes_, len(y), unlabelled=True, name=f"column {column!r}")
     known = codes >= 0
     if not known.any():
         stop(f"column {column!r} has no label in {len(known)} rows.", BAD_INPUT)

@@ -40,6 +40,7 @@ from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_o
 from .exporting import ExportMixin, whitened_kernels
 from .fitted import FitRecord, Fitted, RowsOfFit, parameters_of
 from .rows import (
+    Rows,
     Training,
     computed,
     enter,
@@ -461,8 +462,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
             model prepares the rows, see `preparation_`, a data frame of the columns, with text as categories;
             categories that it does not know count as missing.
         """
-        check_is_fitted(self)
-        rows = enter(self, X, y).with_own_labels()
+        rows = self._labelled(X, y)
         unscaled = rows.unscaled()
         if unscaled is None:
             return rows.scores(densities.impute, on_cpu=True)
@@ -538,11 +538,16 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         """Return the Akaike information criterion; see `bic`."""
         return float(-2.0 * self._total_score(X, y, sample_weight)[0] + 2.0 * densities.n_parameters(self))
 
+    def _labelled(self, X: Any, y: Any, sample_weight: Any = None) -> Rows:
+        """Return rows for this fitted model, with the labels y (n,) or those they were opened with."""
+        if not hasattr(self, "class_prior_"):
+            check_is_fitted(self)
+        return enter(self, X, y, sample_weight).with_own_labels()
+
     def _total_score(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
         """Return Σ log p(x | y), or Σ log p(x) without labels, and the number or weight of the rows."""
-        check_is_fitted(self)
-        given = enter(self, X, y, sample_weight)
-        scores = computed(given.with_own_labels().scores(densities.log_density))
+        given = self._labelled(X, y, sample_weight)
+        scores = computed(given.scores(densities.log_density))
         weights = given.weights(len(scores))
         if weights is None:
             return scores.sum(), len(scores)
@@ -720,8 +725,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         categories as 0/1 features; see `preparation_`. A row without any value has a log-density of 0. Labels
         that `open_rows` was given count, but not the names of files.
         """
-        check_is_fitted(self)
-        return enter(self, X, y).with_own_labels().scores(densities.log_density)
+        scores: FloatArray = self._labelled(X, y).scores(densities.log_density)
+        return scores
 
     def score(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None

@@ -33,6 +33,7 @@ from sklearn.utils.validation import (
 )
 
 from .. import _version
+from .._errors import ArgumentWarning
 from ..engine.compute import need
 from ..engine.compute.arrays import (
     Array,
@@ -57,11 +58,19 @@ from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
 from ..io import Source, open_rows
 from ..io.encoding import ColumnError, decode_columns
-from ..io.labels import classes_of, code_labels, is_column, number_labels, read_labels, refuse_missing, typed
+from ..io.labels import (
+    are_unlabelled,
+    classes_of,
+    code_labels,
+    is_column,
+    number_labels,
+    read_labels,
+    refuse_missing,
+    typed,
+)
 from ..io.opening import encode_frame, is_elsewhere, source_of
 from ..io.preparation import Columns, Preparation
 from ..io.sources import labels_in, prepare
-from ..io.tables import TableReader
 from ._settings import is_robust, is_robust_fit
 
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
@@ -189,16 +198,23 @@ class Rows(ABC):
 
     def labels(self, n_rows: int, *, unlabelled: bool = False) -> np.ndarray:
         """Return the label (n,) of each row, in memory; with `unlabelled`, some may be missing."""
-        if self.y is None:
-            raise ValueError(f"The rows of X have no labels: give {self.name}.")
-        labels = read_labels(computed(self.y), n_rows, self.name, of_fit=False)
+        labels = read_labels(self._unchecked_labels(), n_rows, self.name, of_fit=False)
         if not unlabelled:
-            refuse_missing(is_missing(labels), self.name)
+            # A model may predict −1 for outliers.
+            known = [*self.estimator.classes_.tolist(), getattr(self.estimator, "outlier_label", None)]
+            refuse_missing(are_unlabelled(labels, known), self.name)
         return labels
 
     def codes(self, n_rows: int) -> IntArray:
         """Return labels as indices (n,) into the classes of the fitted estimator; see `code_labels`."""
-        return code_labels(self.labels(n_rows), on_host(self.estimator.classes_), n_rows, name=self.name)
+        classes = on_host(self.estimator.classes_)
+        return code_labels(self._unchecked_labels(), classes, n_rows, name=self.name)
+
+    def _unchecked_labels(self) -> Any:
+        """Return the labels in memory."""
+        if self.y is None:
+            raise ValueError(f"The rows of X have no labels: give {self.name}.")
+        return computed(self.y)
 
     def weights(self, n_rows: int) -> FloatArray | None:
         """Return row weights (n,), not negative and not all zero; None if none were given."""
@@ -410,7 +426,7 @@ def _features_of_frame(model: Any, frame: Any) -> np.ndarray:
         return to_scale(_validated(model, frame))
     columns = columns or dict.fromkeys(map(str, _names_of(frame)))
     rows, reader = encode_frame(frame, columns, preparation.get("missing", ()))
-    _warn_of_remarks(reader)
+    _warn_of(reader.remarks())
     return _validated(without_names(model), to_scale(rows))
 
 
@@ -599,7 +615,7 @@ class InBlocks(Rows):
                     out = np.empty((source.n_rows, *found.shape[1:]), dtype=found.dtype)
                 out[start:stop] = found
                 start = stop
-        _warn_of_remarks(source)
+        _warn_of(source.remarks())
         return out
 
     def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
@@ -614,7 +630,7 @@ class InBlocks(Rows):
         if hasattr(self.estimator, "n_features_in_"):
             source = with_features_of(self.estimator, source)
         X, y, weights = read_into_memory(source)
-        _warn_of_remarks(source)
+        _warn_of(source.remarks())
         return Prepared(self.estimator, X, y, weights, self.name)
 
     def unscaled(self) -> Rows | None:
@@ -625,12 +641,11 @@ class InBlocks(Rows):
             self, estimator=_without_scale(self.estimator), X=replace(source, transform=None, cached={})
         )
 
-    def labels(self, n_rows: int, *, unlabelled: bool = False) -> np.ndarray:
-        labels = None
-        if self.X.has_labels:
-            # Select the features first: other columns may hold anything.
-            labels = with_features_of(self.estimator, self.X).row_labels()
-        return Rows.labels(replace(self, y=labels), n_rows, unlabelled=unlabelled)
+    def _unchecked_labels(self) -> Any:
+        if not self.X.has_labels:
+            return super()._unchecked_labels()
+        # Select the features first: other columns may hold anything.
+        return with_features_of(self.estimator, self.X).row_labels()
 
     def weights(self, n_rows: int) -> FloatArray | None:
         if self.X.weight is None and self.X.weights is None:
@@ -647,14 +662,14 @@ def with_features_of(model: Any, source: Source) -> Source:
     if source.n_features != model.n_features_in_:
         raise ValueError(_wrong_features(model, source.n_features, f": {source.name}"))
     if source.label_texts is not None and hasattr(model, "classes_"):
-        # Labels of a text file that has only some of the classes are of the same type as the classes.
-        classes = map(str, on_host(model.classes_).tolist())
+        # Labels of a text file have the type of the classes, whichever of them it has; '1' in quotes is text.
+        classes = map(repr, on_host(model.classes_).tolist())
         source = replace(source, label_texts=source.label_texts.union(classes))
     return source
 
 
-def _warn_of_remarks(rows: Source | TableReader) -> None:
-    for note in rows.remarks():
+def _warn_of(notes: list[ArgumentWarning]) -> None:
+    for note in notes:
         warn_caller(f"{note}.")
 
 

@@ -47,10 +47,10 @@ def read_labels(y: Any, n_rows: int, name: str = "y", *, of_fit: bool = True) ->
         raise ValueError(
             f"Input {name} contains infinity or a value too large for {labels.dtype!r}: labels are finite."
         )
-    known = labels[~is_missing(labels)]
+    known = labels if labels.dtype.kind in "biuU" else labels[~is_missing(labels)]
     if labels.dtype.kind == "O" and len(known) < len(labels):
         known = np.array(known.tolist())
-    if len(known):
+    if len(known) and (of_fit or known.dtype.kind not in "biuU"):
         check_classification_targets(known if of_fit else np.repeat(known, 2))
     return typed(labels) if of_frame and len(known) == len(labels) > 0 else labels
 
@@ -125,9 +125,7 @@ def code_labels(
     With `unlabelled`, a label may be missing: NaN, None, or −1 if that is not a class.
     """
     labels = read_labels(y, n_rows, name, of_fit=False)
-    missing = is_missing(labels)
-    if labels.dtype.kind in "if" and -1 not in classes:
-        missing = missing | (labels == -1)
+    missing = are_unlabelled(labels, classes)
     if not unlabelled:
         refuse_missing(missing, name)
     try:
@@ -142,6 +140,14 @@ def code_labels(
             f"{classes.tolist()}."
         )
     return encode(labels, classes).astype(np.int64)
+
+
+def are_unlabelled(labels: np.ndarray, classes: Collection[Any]) -> np.ndarray:
+    """Return whether each label (n,) is missing: NaN, None, or −1 if that is none of the classes."""
+    missing = is_missing(labels)
+    if labels.dtype.kind in "if" and -1 not in classes:
+        missing = missing | (labels == -1)
+    return missing
 
 
 def refuse_missing(missing: np.ndarray, name: str) -> None:
@@ -208,19 +214,3 @@ def check_classes(labels: np.ndarray, name: str) -> None:
         )
     if all(isinstance(label, int | float) for label in known.tolist()):
         _refuse_fractions(known.tolist(), name)
-
-
-def as_classes(labels: Iterable[Any], classes: np.ndarray) -> np.ndarray:
-    """Replace labels (n,) by the classes (L,) of a model with the same text; return others unchanged.
-
-    If a table has rows of some classes only, its labels may be whole numbers where the model has text.
-    """
-    known = {_key(label): label for label in classes.tolist()}
-    found = [known.get(_key(label), label) for label in labels]
-    return np.array(found, dtype=object if None in found else None)
-
-
-def _key(label: Any) -> str | None:
-    """Return a label as text, equal for 1 and "1", and for true, True and "TRUE"."""
-    text = plain_text(label)
-    return text.lower() if text is not None and text.lower() in BOOLEANS else text

@@ -83,7 +83,7 @@ def plot_confusion(
 def plot_reliability(
     classifier: Any,
     X: ArrayLike,
-    y: ArrayLike,
+    y: ArrayLike | None = None,
     *,
     n_bins: int = 10,
     axes: Axes | None = None,
@@ -102,8 +102,8 @@ def plot_reliability(
         A fitted classifier; any object with `predict_proba` and `classes_` works.
     X : array-like of shape (n, M)
         Rows that were used neither for training nor for calibration.
-    y : array-like of shape (n,)
-        Their labels; for rows in a file also the name of a column.
+    y : array-like of shape (n,), default=None
+        Their labels; for rows in a file also the name of a column. None only for rows opened with labels.
     n_bins : int, default=10
         Number of bins between 0 and 1.
     axes, figure : default=None
@@ -114,8 +114,7 @@ def plot_reliability(
         raise ValueError(f"n_bins must be at least 1, got {n_bins}.")
     given = enter(classifier, X, y)
     probabilities = np.asarray(classifier.predict_proba(given.X))
-    labels = given.labels(len(probabilities))
-    predicted = probabilities.argmax(axis=1)
+    labels, predicted = given.labels(len(probabilities)), probabilities.argmax(axis=1)
     # Code -1 matches no prediction: only whether a row is classified correctly matters.
     codes = np.where(classifier.classes_[predicted] == labels, predicted, -1)
     curves = {"classifier": probabilities}

@@ -13,7 +13,8 @@ from sklearn.metrics import log_loss
 
 from ..estimators.callbacks import progress_bar
 from ..estimators.holdout import rows_to_divide, single_split, stratified_folds
-from ..estimators.rows import enter
+from ..estimators.rows import enter, is_frame
+from ..io import open_rows
 from ..io.labels import number_labels
 from ..metrics import ReliabilityBin, calibration_error, reliability_bins, row_counts
 from ..plots._models import chosen_model
@@ -107,7 +108,7 @@ class Evaluation:
         }
 
 
-def evaluate(model: Any, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Evaluation:
+def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Evaluation:
     """Evaluate a fitted classifier on labelled rows.
 
     Parameters
@@ -116,8 +117,8 @@ def evaluate(model: Any, X: Any, y: Any, sample_weight: ArrayLike | None = None)
         A fitted classifier; any object with `classes_` and `predict_proba` works.
     X : array-like of shape (n, M)
         Rows that were not used for training, of any kind that `fit` takes.
-    y : array-like of shape (n,)
-        Their labels; for rows in a file also the name of a column.
+    y : array-like of shape (n,), default=None
+        Their labels; for rows in a file also the name of a column. None only for rows opened with labels.
     sample_weight : array-like of shape (n,), default=None
         How often each row counts; None counts each once.
 
@@ -193,8 +194,8 @@ class _HeldOut:
 def cross_validate(
     estimator: Any,
     X: Any,
-    y: Any,
-    sample_weight: NDArray[Any] | None = None,
+    y: Any = None,
+    sample_weight: Any = None,
     *,
     folds: float = 5,
     random_state: int = 0,
@@ -202,12 +203,16 @@ def cross_validate(
     """Evaluate a classifier by cross-validation in stratified folds, or on one share of rows held out.
 
     `folds` is a number of folds, or below 1 the share of rows to hold out of a single fit. Rows X (n, M),
-    labels y (n,) and weights (n,) are arrays; NaN or None marks a row without a label. Such rows, and the
-    only row of a class, are never held out. Return the evaluation of all held-out rows, and the accuracy of
-    each fit.
+    labels y (n,) and weights (n,) are of any kind that `fit` takes; files are read whole. NaN or None marks a
+    row without a label. Such rows, and the only row of a class, are never held out. Return the evaluation of
+    all held-out rows, and the accuracy of each fit.
     """
     if not (0.0 < folds < 1.0 or (folds >= 2 and folds == int(folds))):
         raise ValueError(f"folds is a number of folds from 2 on, or a share between 0 and 1; got {folds!r}.")
+    # Encode the columns of a data frame once, as those of files.
+    rows = enter(clone(estimator), open_rows(X) if is_frame(X) else X, y, sample_weight).in_memory()
+    X, n_rows = rows.X, len(rows.X)
+    y, sample_weight = rows.labels(n_rows, unlabelled=True), rows.weights(n_rows)
     classes, codes = number_labels(y)
     if not len(rows_to_divide(codes)):
         raise ValueError("no row can be held out: every class has one row.")
@@ -219,16 +224,16 @@ def cross_validate(
     with progress_bar("cross-validating", len(splits)) as progress:
         for training, held in splits:
             own, tested = (
-                None if sample_weight is None else sample_weight[rows] for rows in (training, held)
+                None if sample_weight is None else sample_weight[part] for part in (training, held)
             )
             model = clone(estimator).fit(X[training], y[training], sample_weight=own)
             accuracies.append(evaluate(model, X[held], classes[codes[held]], tested).accuracy)
             found.append(model.predict_proba(X[held]))
             progress("")
-    rows = np.concatenate([held for _, held in splits])
+    every = np.concatenate([held for _, held in splits])
     together = _HeldOut(model.classes_, np.concatenate(found))
-    weights = None if sample_weight is None else sample_weight[rows]
-    return evaluate(together, X[rows], classes[codes[rows]], weights), accuracies
+    weights = None if sample_weight is None else sample_weight[every]
+    return evaluate(together, X[every], classes[codes[every]], weights), accuracies
 
 
 def _plain(count: Any) -> float:

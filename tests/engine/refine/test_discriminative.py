@@ -412,27 +412,6 @@ def hybrid(model: Parameters, rows: Block, trade_off: float) -> float:
     return float(np.average(terms, weights=rows.weights))
 
 
-def test_steps_over_all_rows_end_at_a_maximum() -> None:
-    rows, start = training()
-    judge = tune(start, PRIOR, rows, None, Options(), by([(0.5, 500)]))
-    found = hybrid(judge.best, rows, 0.5)
-    assert found > hybrid(start, rows, 0.5) + 0.1
-    random, spread = np.random.default_rng(1), rows.X.std(axis=0)
-    for _ in range(10):
-        # Models around it in all directions are no better.
-        scales = np.diag(1.0 + 0.02 * random.normal(size=2))
-        weights = judge.best.weights * np.exp(0.02 * random.normal(size=(3, 2)))
-        other = Parameters(
-            weights / weights.sum(axis=0),
-            judge.best.means + 0.01 * spread * random.normal(size=(3, 2)),
-            scales @ judge.best.covariances @ scales,
-        )
-        assert hybrid(other, rows, 0.5) < found
-    assert judge.before is judge.after is None
-    assert judge.trade_off == 0.5
-    assert judge.stages == [(0.5, judge.n_seen)]
-
-
 def test_held_out_rows_choose_among_the_models_of_all_stages() -> None:
     rows, start = training()
     others = Block(rows.X[::2] + 0.3 * rows.X.std(axis=0), rows.y[::2], np.linspace(0.5, 2.0, 30))

@@ -9,16 +9,13 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import (
     COVARIANCE_TYPES,
-    as_full,
-    as_structure,
     expected_pass,
     random_model,
     random_rows,
-    responsibilities,
 )
 
 from skmix.engine.model import Options, Parameters
-from skmix.engine.refine.online import Running, absorb, resume
+from skmix.engine.refine.online import Running, absorb
 from skmix.engine.sources.summary import measure
 from skmix.engine.structures import structure_of
 
@@ -52,43 +49,6 @@ def test_the_first_batch_is_one_pass_and_repeating_it_is_another(
     again, running, _ = absorb(X, classes, model, running, options, decay=0.6, row_weights=weights)
     assert_same(again, expected)
     assert running.n_batches == 2
-
-
-@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-def test_a_fitted_model_goes_on_as_the_batches_that_it_counts_as(covariance_type: str) -> None:
-    """Its statistics are those of a row drawn from it: shares of the kernels, and their moments."""
-    random = np.random.default_rng(5)
-    X, classes = random_rows(random, 60, 3, 2)
-    prior = np.array([0.2, 0.3, 0.5])
-    model = replace(random_model(random, 3, 3, 2, covariance_type), class_prior=prior)
-    structure = structure_of(covariance_type)
-    running = resume(model, measure(X, structure), covariance_type, 3, 500.0)
-    assert (running.n_batches, running.n_rows) == (3, 500.0)
-    full = as_full(model.covariances, covariance_type, 3, 2)
-    joint = model.weights * prior
-    shares = joint.sum(axis=1)
-    mean = shares @ model.means
-    variance = shares @ (np.diagonal(full, axis1=1, axis2=2) + (model.means - mean) ** 2)
-    assert_allclose(running.frame.variance * running.frame.scale**2, variance, rtol=1e-9)
-    # The fourth batch has a share of 4^-decay beside the model's own sums, whatever model it is taken with.
-    options = Options(covariance_type=covariance_type, floor=0.0)
-    other = replace(random_model(random, 3, 3, 2, covariance_type), class_prior=prior)
-    found, after, _ = absorb(X, classes, other, running, options, decay=0.7)
-    step = 4.0**-0.7
-    w = responsibilities(X, classes, other, covariance_type)
-    mass = (1.0 - step) * joint + step * w.T @ np.eye(3)[classes] / 60.0
-    first = (1.0 - step) * shares[:, None] * model.means + step * w.T @ X / 60.0
-    second = (1.0 - step) * shares[:, None, None] * (full + model.means[:, :, None] * model.means[:, None])
-    second += step * np.einsum("nk,nd,ne->kde", w, X, X) / 60.0
-    total = mass.sum(axis=1)
-    means = first / total[:, None]
-    scatter = second - total[:, None, None] * means[:, :, None] * means[:, None]
-    if covariance_type == "tied":
-        covariances = scatter.sum(axis=0)
-    else:
-        covariances = as_structure(scatter / total[:, None, None], covariance_type)
-    assert_same(found, Parameters(mass / mass.sum(axis=0), means, covariances, mass.sum(axis=0)))
-    assert (after.n_batches, after.n_rows) == (4, 560.0)
 
 
 def test_the_state_of_a_stream_comes_back_from_its_arrays() -> None:

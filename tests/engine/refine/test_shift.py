@@ -13,7 +13,6 @@ from oracles import (
     random_model,
     responsibilities,
 )
-from scipy import stats
 from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp
 from scipy.stats import norm
@@ -82,26 +81,6 @@ def test_the_end_is_the_numerical_maximum() -> None:
         assert_allclose(getattr(found.parameters, name), getattr(model, name), rtol=1e-4)
 
 
-@pytest.mark.parametrize("weight_prior", [None, "hierarchical"])
-def test_the_log_likelihood_is_that_of_the_model_returned(weight_prior: Any) -> None:
-    """Of the expected weights, where weights have a posterior."""
-    X, groups = shifted_rows()
-    start = random_model(np.random.default_rng(1), 3, 3, 2)
-    found = shift(X, groups, start, 5.0, replace(OPTIONS, max_iter=9, weight_prior=weight_prior))
-    model = found.parameters
-    assert_allclose(model.weights.sum(axis=0), 1.0, rtol=1e-12)
-    logs = np.stack(
-        [
-            [stats.multivariate_normal(model.means[k] + found.shifts[j, k], model.covariances[k]).logpdf(x)
-             for k in range(3)]
-            for x, j in zip(X, groups, strict=True)
-        ]
-    )  # fmt: skip
-    rows = logsumexp(logs + np.log(model.weights.T[groups]), axis=1)
-    expected = [rows[groups == j].sum() for j in range(3)]
-    assert_allclose(found.log_likelihood, expected, rtol=1e-10)
-
-
 @pytest.mark.parametrize("kind", COVARIANCE_TYPES)
 def test_infinite_strength_is_the_plain_fit(kind: str) -> None:
     X, groups = shifted_rows()
@@ -158,18 +137,6 @@ def test_shifts_converge_where_a_row_gains_less_than_tol() -> None:
     assert found.converged
     assert gains[-1] < 1e-3
     assert np.all(gains[:-1] >= 1e-3)
-
-
-def test_weights_of_a_group_are_drawn_to_the_common_ones() -> None:
-    """By m / (m + r) of the way, for m expected rows of the kernel, and then they are normalised."""
-    X, _ = shifted_rows(sizes=(60,))
-    start = random_model(np.random.default_rng(1), 3, 1, 2)
-    anchor, source = np.array([0.1, 0.2, 0.7]), open_source(X, np.zeros(60, dtype=np.int64))
-    frame = source.summary.frame(structure_of("full"))
-    found = shift_groups(GroupRows(source, 1), start, 5.0, OPTIONS, frame, anchor=anchor)
-    mass = responsibilities(X, np.zeros(60, dtype=np.int64), start, "full").sum(axis=0)
-    expected = mass / (mass + 5.0) * mass / 60.0 + 5.0 / (mass + 5.0) * anchor
-    assert_allclose(found.parameters.weights[:, 0], expected / expected.sum(), rtol=1e-8)
 
 
 class Call(NamedTuple):

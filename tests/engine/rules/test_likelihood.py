@@ -136,24 +136,6 @@ each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 
 
 @each_type
-def test_the_default_covariance_prior_is_the_features_variance_shared_out(covariance_type: str) -> None:
-    random = np.random.default_rng(3)
-    X, classes = random_rows(random, 60, 2, 2)
-    X *= 3.7 if covariance_type == "spherical" else np.array([3.7, 1e-4])
-    model = random_model(random, 4, 2, 2, covariance_type)
-    options = Options(covariance_type=covariance_type, covariance_prior=1e12, max_iter=1)
-    found = fit(X, classes, model.batch(), options).parameters.take(0)
-    target = np.stack([np.diag(X.var(axis=0)) / 4.0] * 4)
-    unit = np.outer(X.std(axis=0), X.std(axis=0))
-    assert_allclose(
-        as_full(found.covariances, covariance_type, 4, 2) / unit,
-        as_full(as_structure(target, covariance_type), covariance_type, 4, 2) / unit,
-        rtol=1e-8,
-        atol=1e-8,
-    )
-
-
-@each_type
 def test_a_covariance_prior_cures_degenerate_kernels_without_a_floor(covariance_type: str) -> None:
     X = np.array([[0.0, 1.0], [0.0, 1.0], [5.0, 1.0], [5.0, 1.0], [9.0, 1.0]])
     model = Parameters(

@@ -15,15 +15,13 @@ from oracles import (
     kernel_log_densities,
     random_covariances,
     random_model,
-    random_rows,
     stack,
 )
 from scipy import stats
 from scipy.special import logsumexp
 
-from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Prior, Status
+from skmix.engine.model import FloatArray, IntArray, Options, Prior, Status
 from skmix.engine.rules.variational import point_estimate
-from skmix.engine.structures import structure_of
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 PRIOR: dict[str, Any] = {"covariance_prior": 4.5, "weight_prior": 0.7}
@@ -125,30 +123,3 @@ def test_no_class_loses_its_last_kernel() -> None:
     found = point_estimate(replace(model.batch(), counts=counts), prior).weights[0]
     expected = np.array([[30.5, 0.5], [0.0, 0.0], [0.8, 0.9], [0.0, 0.0]])
     assert_allclose(found, expected / expected.sum(axis=0), rtol=1e-14)
-
-
-def test_a_prior_of_too_few_rows_is_refused() -> None:
-    random = np.random.default_rng(13)
-    X, classes = random_rows(random, 30, 1, 3)
-    starts = stack([random_model(random, 2, 1, 3)])
-    with pytest.raises(ValueError, match=r"needs covariance_prior > 2"):
-        fit(X, classes, starts, variational("full", covariance_prior=2.0))
-
-
-@pytest.mark.parametrize(("covariance_type", "rows"), [("full", 4.0), ("tied", 4.0), ("diag", 3.0)])
-def test_the_default_prior(covariance_type: str, rows: float) -> None:
-    """1/K of a row for each weight, K^(-2/M) for a mean, two more than its dimension for a covariance."""
-    random = np.random.default_rng(0)
-    X = random.normal(size=(30, 2)) * [1.0, 5.0]
-    means, full = random.normal(size=(1, 4, 2)), np.tile(np.eye(2), (1, 4, 1, 1))
-    covariances = structure_of(covariance_type).from_full(full)
-    start = Parameters(np.full((1, 4, 1), 0.25), means, covariances)
-    options = Options(covariance_type=covariance_type, inference="variational", max_iter=1)
-    prior = fit(X, None, start, options).prior
-    assert prior is not None
-    assert (prior.n_kernels, prior.concentration, prior.covariance_rows) == (4, 0.25, rows)
-    assert_allclose(prior.mean_rows, 4.0 ** (-2.0 / 2))
-    options = replace(options, weight_prior=2.0, covariance_prior=9.0)
-    prior = fit(X, None, start, options).prior
-    assert prior is not None
-    assert (prior.concentration, prior.covariance_rows) == (2.0, 9.0)

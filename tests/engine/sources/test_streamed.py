@@ -91,14 +91,6 @@ def test_weights_do_not_make_passes_look_for_gaps(pieces: list[int], monkeypatch
     assert pieces == [300, 300, 257]
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"), [("cuda:99", r"cannot be used: .*PyTorch .* sees"), ("abacus", "cannot be used")]
-)
-def test_a_device_that_is_not_there_is_reported(name: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=f"device='{name}' {reason}"):
-        StreamedRows(open_rows(X), name)
-
-
 def test_missing_values_are_refused() -> None:
     rows = X.copy()
     rows[5, 1] = np.nan

@@ -206,7 +206,7 @@ def in_structure(scatter: Array, mass: Array, rule: Rule, model: Model) -> tuple
             floor = np.full(n_features, floor.mean())
             variances = np.repeat(variances.mean(axis=1, keepdims=True), n_features, axis=1)
         return np.maximum(variances, floor)[..., None] * np.eye(n_features), None
-    for k, own in enumerate(found):
+    for k, own in enumerate(found if rule.floor.any() else ()):
         values, vectors = eigh(own, np.diag(rule.floor))
         scaled = np.diag(rule.floor) @ vectors
         found[k] = (scaled * np.maximum(values, 1.0)) @ scaled.T
