@@ -322,7 +322,7 @@ class InMemory(Rows):
         if why_host is not None:
             X = to_numpy(X)
         elif device is not None and is_numpy(X):
-            if not fits_on(X, device):
+            if X.nbytes > room_on(device):
                 return _streamed(estimator, X, classes, codes, rows.weights, device)
             X = send(X, device)
         source = open_source(X, codes, rows.weights)
@@ -338,7 +338,7 @@ class InMemory(Rows):
         X = rows._check()[0]
         device = None if on_cpu else _device_of_scores(model)
         if device is not None:
-            if not fits_on(X, device):
+            if X.nbytes > room_on(device):
                 return enter(model, open_rows(X), on_host(self.y), name=self.name).scores(function)
             X = _send_complete(X, device)
         scores = function(model, X) if self.y is None else function(model, X, rows.codes(len(X)))
@@ -968,11 +968,6 @@ def sender(estimator: Any, X: Any) -> Sender:
     """Return a function that sends NumPy rows to the library and device of X, see `home_of`."""
     home = home_of(estimator, X)
     return (lambda rows: rows) if home is None else (lambda rows: like(rows, home))
-
-
-def fits_on(rows: np.ndarray, device: str) -> bool:
-    """Return whether rows fit on a device."""
-    return rows.nbytes <= room_on(device)
 
 
 def sent(model: Any, rows: Any) -> Array:
