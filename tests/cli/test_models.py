@@ -23,11 +23,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import skmix
-from skmix import (
-    SharedKernelClassifier,
-    SharedKernelClassifierCV,
-    SharedKernelMixture,
-)
+from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture
 from skmix.cli import app
 from skmix.cli._progress import watching
 from skmix.plots._models import feature_names

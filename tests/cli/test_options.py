@@ -16,12 +16,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
 import skmix
-from skmix import (
-    SharedKernelClassifier,
-    SharedKernelClassifierCV,
-    SharedKernelMixture,
-    SharedKernelMixtureCV,
-)
+from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, SharedKernelMixtureCV
 from skmix.engine.compute.blocks import Block
 from skmix.estimators.crossfit import novelty_threshold
 

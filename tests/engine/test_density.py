@@ -11,11 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from libraries import LIBRARIES, each_library
 from numpy.testing import assert_allclose, assert_array_equal
-from oracles import (
-    COVARIANCE_TYPES,
-    random_model,
-    random_rows,
-)
+from oracles import COVARIANCE_TYPES, random_model, random_rows
 
 from skmix.engine import density as conditional
 from skmix.engine import density as scoring

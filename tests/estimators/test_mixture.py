@@ -38,40 +38,18 @@ def test_attributes() -> None:
     names = np.array(["ant", "bee", "cat"])
     model = SharedKernelMixture(4, covariance_prior=None, n_init=5, max_iter=500, random_state=0)
     model.fit(X, names[y])
-    shapes = {name: np.shape(value) for name, value in vars(model).items() if name.endswith("_")}
-    assert shapes == {
-        "n_kernels_": (),
-        "covariance_type_": (),
-        "classes_": (3,),
-        "weights_": (4, 3),
-        "means_": (4, 3),
-        "covariances_": (4, 3, 3),
-        "has_gaps_": (),
-        "class_prior_": (3,),
-        "class_count_": (3,),
-        "converged_": (),
-        "n_iter_": (),
-        "log_likelihood_": (),
-        "log_likelihood_path_": (model.n_iter_, 3),
-        "start_status_": (5,),
-        "start_log_likelihoods_": (5,),
-        "n_features_in_": (),
-    }
     assert_array_equal(model.classes_, names)
     assert_allclose(model.class_prior_, [1 / 3] * 3, rtol=1e-14)
     assert model.converged_ is True
     assert isinstance(model.n_iter_, int)
-    assert set(model.start_status_) == {"converged"}
+    assert model.start_status_.tolist() == ["converged"] * 5
     assert model.log_likelihood_ == model.start_log_likelihoods_.max()
 
 
 def test_the_number_of_kernels() -> None:
     X, y = labelled()
-    # Fifty rows a class, and nine parameters of a kernel: √(150 / 18) kernels, or √(50 / 18) for each class.
+    # Of 150 rows, and nine parameters of a kernel: √(150 / 18) kernels.
     assert SharedKernelMixture(random_state=0, max_iter=900).fit(X, y).weights_.shape == (3, 3)
-    by_class = SharedKernelMixture(init="class", random_state=0, max_iter=900)
-    assert by_class.fit(X, y).weights_.shape == (6, 3)
-    assert by_class.fit(X[:30], y[:30]).weights_.shape == (3, 3)
     assert SharedKernelMixture(random_state=0).fit(X[:30]).weights_.shape == (1, 1)
     assert SharedKernelMixture(np.int64(5), random_state=0, max_iter=900).fit(X, y).means_.shape == (5, 3)
     assert SharedKernelMixture(init={"means": X[:7]}, max_iter=900).fit(X, y).weights_.shape == (7, 3)

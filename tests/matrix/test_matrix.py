@@ -19,18 +19,7 @@ import cells
 import numpy as np
 import onnxruntime
 import pytest
-from cells import (
-    Data,
-    as_brute,
-    as_kind,
-    columns_of,
-    fitted,
-    host,
-    make_data,
-    make_start,
-    mixtures,
-    quiet,
-)
+from cells import Data, as_brute, as_kind, columns_of, fitted, host, make_data, make_start, mixtures, quiet
 from crossing import FILES, REFUSED, Cell, Value, covering, default_cell, name_of
 from libraries import torch
 from numpy.testing import assert_allclose, assert_array_equal

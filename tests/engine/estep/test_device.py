@@ -13,15 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix.engine import density as scoring
 from skmix.engine import starts
-from skmix.engine.compute.arrays import (
-    like,
-    operations_of,
-    pick,
-    rare,
-    recorded,
-    replaced,
-    to_numpy,
-)
+from skmix.engine.compute.arrays import like, operations_of, pick, rare, recorded, replaced, to_numpy
 from skmix.engine.compute.threads import Workers
 from skmix.engine.em import Passes
 from skmix.engine.estep.terms import moved

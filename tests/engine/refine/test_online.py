@@ -7,12 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from oracles import (
-    COVARIANCE_TYPES,
-    expected_pass,
-    random_model,
-    random_rows,
-)
+from oracles import COVARIANCE_TYPES, expected_pass, random_model, random_rows
 
 from skmix.engine.model import Options, Parameters
 from skmix.engine.refine.online import Running, absorb

@@ -8,11 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from oracles import (
-    COVARIANCE_TYPES,
-    random_model,
-    responsibilities,
-)
+from oracles import COVARIANCE_TYPES, random_model, responsibilities
 from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp
 from scipy.stats import norm

@@ -10,13 +10,7 @@ import numpy as np
 import pytest
 from calls import fit
 from numpy.testing import assert_allclose
-from oracles import (
-    COVARIANCE_TYPES,
-    kernel_log_densities,
-    random_covariances,
-    random_model,
-    stack,
-)
+from oracles import COVARIANCE_TYPES, kernel_log_densities, random_covariances, random_model, stack
 from scipy import stats
 from scipy.special import logsumexp
 

@@ -44,19 +44,11 @@ def make_rows(seed: int = 0, *, unlabelled: bool = False) -> tuple[np.ndarray, n
     return X, codes, random.uniform(0.2, 3.0, size=len(codes))
 
 
-def cut(X: np.ndarray, codes: np.ndarray | None, weights: np.ndarray | None = None) -> Listed:
-    """Return the rows in blocks of very different sizes."""
-    slices = [slice(a, b) for a, b in pairwise(CUTS)]
+def cut(X: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None) -> Listed:
+    """Return the rows in blocks of very different sizes, with codes or names as labels."""
+    labels = labels.astype(np.int16) if labels.dtype.kind == "i" else labels
     return Listed(
-        [
-            Block(
-                X[own],
-                None if codes is None else codes[own].astype(np.int16),
-                None if weights is None else weights[own],
-                number,
-            )
-            for number, own in enumerate(slices)
-        ]
+        [Block(X[a:b], labels[a:b], None if weights is None else weights[a:b]) for a, b in pairwise(CUTS)]
     )
 
 
@@ -228,12 +220,6 @@ def test_labels_are_counted_and_sampled_whatever_the_order_of_the_blocks() -> No
     assert np.allclose(share, np.array(sizes) / sum(sizes), atol=0.01)
 
 
-def cut_named(X: np.ndarray, names: np.ndarray, weights: np.ndarray | None) -> Listed:
-    return Listed(
-        [Block(X[a:b], names[a:b], None if weights is None else weights[a:b]) for a, b in pairwise(CUTS)]
-    )
-
-
 def test_names_may_stand_beside_their_indices() -> None:
     names = np.array(["pine", "oak", "unseen", "ash"])
     index = np.array([0, 3, 3, 1, 0])
@@ -292,7 +278,7 @@ def test_a_sample_stands_for_all_rows(weighted: bool, monkeypatch: pytest.Monkey
     names = np.array(["x", "y", "z"], dtype="U7")[codes]
     names[::50] = "unknown"
     X[:, 0] = np.where(names == "unknown", -1, codes)
-    blocks = cut_named(X, names, weights if weighted else None)
+    blocks = cut(X, names, weights if weighted else None)
     monkeypatch.setattr("skmix.engine.sources.blocks._FEWEST_SAMPLED", 20)
     monkeypatch.setattr("skmix.engine.sources.blocks._MOST_SAMPLED", 20)
     classes = np.array(["x", "y", "z"])
