@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,9 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.structures import Structure, structure_of
+from ..estimators._settings import indices_of
 from ..estimators.rows import enter, without_names
+from ..io.preparation import Columns
 from .style import FloatArray
 
 Feature = int | str
@@ -42,15 +44,9 @@ class DrawnKernels:
             raise ValueError(f"label={label!r} is not one of the model's classes {self.classes}.")
         return self.weights[:, self.classes.index(label)]
 
-    def feature(self, feature: Feature) -> int:
-        """Return the index of a feature given by index or name."""
-        if isinstance(feature, str):
-            if feature not in self.names:
-                raise ValueError(f"feature {feature!r} is not one of {self.names}.")
-            return self.names.index(feature)
-        if not 0 <= feature < len(self.names):
-            raise ValueError(f"feature {feature} does not exist: the model has {len(self.names)} feature(s).")
-        return int(feature)
+    def indices(self, features: Sequence[Feature]) -> list[int]:
+        """Return the indices of features given by index or name."""
+        return indices_of(features, Columns(dict.fromkeys(self.names)), "features", once=False)
 
     def project(self, directions: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return means (K, F) and covariances (K, F, F) along F directions (F, M)."""

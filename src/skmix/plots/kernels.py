@@ -90,7 +90,7 @@ def draw_kernels(
     chosen = range(min(2, len(kernels.names))) if features is None else features
     if not 1 <= len(chosen) <= 2:
         raise ValueError(f"features must be one or two, got {len(chosen)}.")
-    columns = [kernels.feature(feature) for feature in chosen]
+    columns = kernels.indices(chosen)
     weights = kernels.weights_of(label)
     lines = [_line_of(weight, style) for weight in weights]
     if colours is not None:
@@ -206,9 +206,7 @@ def plot_projections(
     kernels = drawn_kernels(model)
     weights = kernels.weights_of(label)
     n_features = len(kernels.names)
-    columns = [kernels.feature(each) for each in (range(n_features) if features is None else features)]
-    if not columns:
-        raise ValueError("features is empty: choose at least one.")
+    columns = kernels.indices(range(n_features) if features is None else features)
     title = [] if label is None else [f"class {label}"]
     if features is None and axes is None and n_features > _MAX_FEATURES:
         columns = kernels.most_separate(_MAX_FEATURES)
