@@ -33,10 +33,6 @@ def fitted(group_shift: Any = 4.0, **given: Any) -> SharedKernelMixture:
     return SharedKernelMixture(3, init={"means": CENTRES}, group_shift=group_shift, **given).fit(X, y)
 
 
-def of_group(model: SharedKernelMixture, j: int) -> Parameters:
-    return Parameters(model.weights_[:, [j]], model.means_ + model.group_shifts_[j], model.covariances_)
-
-
 def test_shifts_are_found() -> None:
     _, _, shifts = shifted_groups()
     model = fitted()
@@ -77,8 +73,9 @@ def test_kernels_of_known_groups_have_their_means() -> None:
     assert_allclose(model.score(X, y) * len(X), model.log_likelihood_, rtol=1e-9)
     w = np.empty((len(X), 3))
     for j in range(6):
-        own = codes == j
-        w[own] = responsibilities(X[own], np.zeros(own.sum(), dtype=np.int64), of_group(model, j))
+        own, zero = codes == j, np.zeros(np.sum(codes == j), dtype=np.int64)
+        group = Parameters(model.weights_[:, [j]], model.means_ + model.group_shifts_[j], model.covariances_)
+        w[own] = responsibilities(X[own], zero, group)
     assert_allclose(model.predict_proba(X, groups=y), w, atol=1e-9)
     assert_array_equal(model.predict(X, groups=y), w.argmax(axis=1))
     with pytest.raises(ValueError, match=r"\['z'\]"):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import brute
 import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import stats
 from scipy.special import digamma
 
 from skmix import SharedKernelMixture, Study, compose, open_rows
@@ -48,15 +48,10 @@ def fitted(tail: str, prior: str) -> SharedKernelMixture:
 
 def densities(model: Any, X: np.ndarray) -> np.ndarray:
     """Return densities (n, K + 1) of the kernels and of the background, zero without one."""
-    kernels = zip(model.means_, model.covariances_, strict=True)
-    if hasattr(model, "kernel_degrees_"):
-        each = zip(kernels, model.kernel_degrees_, strict=True)
-        found = [stats.multivariate_t.pdf(X, *kernel, df) for kernel, df in each]
-    else:
-        found = [stats.multivariate_normal.pdf(X, *kernel) for kernel in kernels]
-    box = getattr(model, "background_box_", None)
-    uniform = 0.0 if box is None else 1.0 / np.prod(np.ptp(box, axis=0))
-    return np.column_stack([*found, np.full(len(X), uniform)])
+    degrees, box = (getattr(model, name, None) for name in ("kernel_degrees_", "background_box_"))
+    own = brute.Model(model.weights_, model.means_, model.covariances_, degrees=degrees, box=box)
+    uniform = np.zeros(len(X)) if box is None else np.exp(brute.log_background(X, own))
+    return np.column_stack([np.exp(brute.log_densities(X, own)), uniform])
 
 
 def plain_em(model: Any, X: np.ndarray, prior: str) -> np.ndarray:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import brute
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from oracles import COVARIANCE_TYPES, as_full, class_log_likelihood, random_model, random_rows
+from oracles import COVARIANCE_TYPES, as_brute, class_log_likelihood, random_model, random_rows
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
@@ -42,12 +43,10 @@ class Criterion(NamedTuple):
 def plain_objective(
     model: Parameters, covariance_type: str, prior: FloatArray, rows: Block, criterion: Criterion
 ) -> float:
-    """Return the objective per unit of the rows' weight, from scipy's densities."""
-    joints = class_log_likelihood(rows.X, model, covariance_type) + np.log(prior)
-    every = np.arange(len(rows.y))
-    conditional = log_softmax(joints / criterion.temperature, axis=1)[every, rows.y]
-    terms = conditional + criterion.trade_off * joints[every, rows.y]
-    return float(np.average(terms, weights=rows.weights))
+    """Return the objective per unit of the rows' weight, by brute force."""
+    own = brute.Rows(rows.X, rows.y, np.ones(len(rows.X)) if rows.weights is None else rows.weights)
+    rule = brute.Rule(covariance_type, np.zeros(rows.X.shape[1]))
+    return brute.tuning_objective(own, as_brute(model, covariance_type), prior, rule, *criterion)
 
 
 class Problem:
@@ -117,14 +116,12 @@ def test_priors_of_the_fit_stay(covariance_type: str) -> None:
     wanted, rows, concentration = root @ root.T + np.eye(2), 7.0, 1.8
     numbers, criterion = 0.3 * random.normal(size=given.size), Criterion(0.3, 2.5)
     bare = replace(given.objective, **criterion._asdict())
+    nothing = brute.Rows(np.empty((0, 2)), np.empty(0, dtype=np.int64), np.empty(0))
 
     def log_prior(at: FloatArray) -> float:
         """Σ −ν/2 (log |P| + tr(P⁻¹S)) over the covariances there are, and (α − 1) Σ log w."""
-        model = given.model(at)
-        full = as_full(model.covariances, covariance_type, *model.means.shape)
-        each = [np.linalg.slogdet(P)[1] + np.trace(np.linalg.solve(P, wanted)) for P in full]
-        total = each[0] if covariance_type == "tied" else sum(each)
-        return float(-0.5 * rows * total + (concentration - 1.0) * np.log(model.weights).sum())
+        rule = brute.Rule(covariance_type, np.zeros(2), rows, wanted, concentration)
+        return brute.objective(nothing, as_brute(given.model(at), covariance_type), rule)
 
     given.with_priors(wanted, rows, concentration)
     with workers(1) as pool:

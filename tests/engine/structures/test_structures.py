@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import brute
 import mpmath as mp
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from calls import fit
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import (
     COVARIANCE_TYPES,
+    as_brute,
     as_full,
     as_structure,
     random_covariances,
@@ -258,16 +260,6 @@ def random_factors(random: np.random.Generator, *shape: int) -> FloatArray:
     return found
 
 
-def factor_analysis_step(scatter: FloatArray, covariances: FloatArray) -> FloatArray:
-    """Return the P (M, M) that one step of parameter-expanded EM makes, all of it with dense matrices."""
-    factors = covariances[:, :-1]
-    slopes = factors.T @ np.linalg.inv(full_of(covariances))  # E[z | x] = slopes · (x − μ)
-    spread = np.eye(factors.shape[1]) - slopes @ factors + slopes @ scatter @ slopes.T
-    loadings = scatter @ slopes.T @ np.linalg.inv(spread)
-    own = np.diag(scatter - loadings @ slopes @ scatter)
-    return loadings @ spread @ loadings.T + np.diag(own)
-
-
 def test_the_number_of_factors_is_twice_the_root_of_that_of_features() -> None:
     assert [automatic_factors(m) for m in (1, 2, 3, 16, 64, 784)] == [1, 1, 2, 8, 16, 56]
     assert [most_factors(m) for m in (1, 2, 784)] == [1, 1, 783]
@@ -361,7 +353,8 @@ def test_delicate_kernels_take_the_same_step() -> None:
     means = w.T @ X / w.sum(axis=0)[:, None]
     scatter = ((X - means[1]).T * w[:, 1]) @ (X - means[1]) / w[:, 1].sum()
     log_likelihood = total_log_likelihood(X, classes, dense)
-    step = factor_analysis_step(scatter, covariances[1])
+    narrow = replace(as_brute(dense), covariances=dense.covariances[1:], factors=covariances[1:, :, :-1])
+    step = brute.low_rank_step(scatter[None], brute.Rule("low_rank", np.zeros(4)), narrow)[0][0]
     assert_allclose(found.path[0][0], log_likelihood, rtol=1e-9)
     assert_allclose(full_of(found.parameters.take(0).covariances)[1], step, rtol=1e-6, atol=1e-16)
     assert_allclose(found.parameters.take(0).means, means, rtol=1e-12)
