@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine.structures import Structure, structure_of
 from ..estimators._settings import indices_of
-from ..estimators.rows import enter, without_names
+from ..estimators.rows import enter, is_frame, without_names
+from ..io.opening import is_elsewhere
 from ..io.preparation import Columns
 from .style import FloatArray
 
@@ -169,13 +170,17 @@ def rows_of(model: Any, X: ArrayLike) -> FloatArray:
     """Return rows (n, M) prepared as for the fit of a model; a table must have the columns of the fit."""
     if not hasattr(model, "n_features_in_"):  # a record of fitted parameters
         return np.asarray(X, dtype=np.float64)
-    return enter(model if hasattr(X, "columns") else without_names(model), X).gathered()
+    has_names = is_frame(X) or is_elsewhere(X)
+    return enter(model if has_names else without_names(model), X).gathered()
 
 
-def labels_of(model: Any, X: Any, y: Any, n_rows: int) -> list[Any]:
-    """Return the labels (n,) of rows of any kind, NaN or None for rows without one."""
-    labels: list[Any] = enter(model, X, y).labels(n_rows, unlabelled=True).tolist()
-    return labels
+def labels_of(model: Any, X: Any, y: Any, n_rows: int) -> list[Any] | None:
+    """Return the labels (n,) of rows of any kind, NaN or None for rows without one.
+
+    They are those given, or those that rows were opened with; None if there are neither.
+    """
+    given = enter(model, X, y).with_own_labels()
+    return None if given.y is None else list(given.labels(n_rows, unlabelled=True).tolist())
 
 
 def numbered(column: int) -> str:

@@ -193,7 +193,8 @@ def plot_projections(
     X : array-like of shape (n, M), default=None
         Rows to show beneath the kernels.
     y : sequence of n labels, default=None
-        Labels of the rows; with a `label`, only the rows of that class are shown.
+        Labels of the rows, unless they were opened with labels; with a `label`, only the rows of that class
+        are shown.
     axes : axes or array of axes, default=None
         Axes to draw into, one for each pair of features in the order (0, 1), (0, 2), …, (1, 2), …; None makes
         a new figure with a legend.
@@ -212,9 +213,9 @@ def plot_projections(
         columns = kernels.most_separate(_MAX_FEATURES)
         title.append(f"{_MAX_FEATURES} of {n_features} features: where the kernels differ most")
     rows = None if X is None else rows_of(model, X)
-    if rows is not None and y is not None and label is not None:
+    if rows is not None and label is not None:
         labels = labels_of(model, X, y, len(rows))
-        rows = rows[[each == label for each in labels]]
+        rows = rows if labels is None else rows[[each == label for each in labels]]
     means, covariances = kernels.project(np.eye(n_features)[columns])
     lines = [_line_of(weight, style) for weight in weights]
     pairs: list[tuple[int, ...]] = list(itertools.combinations(range(len(columns)), 2)) or [(0,)]
