@@ -147,7 +147,7 @@ def test_methods_of_rows_in_memory_compute_nothing_behind_the_callers_back(estim
 def test_columns_of_text_are_refused():
     table = pd.DataFrame(X, columns=["u", "v", "w"]).assign(tree=Y)
     model = SharedKernelMixture(2, random_state=0, tol=0.1).fit(table)
-    with pytest.raises(ValueError, match="encodes columns of text, which Dask collections do not support"):
+    with pytest.raises(ValueError, match=r"encodes columns of text, .* Dask collections do not support"):
         model.predict(dd.from_pandas(table, npartitions=2))
 
 

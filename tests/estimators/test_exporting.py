@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
 
-from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelClassifierCV
+from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelClassifierCV, open_rows
 from skmix.estimators.search._features import FeatureMap
 
 pytest.importorskip("onnx", reason="onnx is not installed")
@@ -215,6 +215,14 @@ def test_a_missing_value_is_noticed_whatever_a_runtime_makes_of_it() -> None:
         for probabilities, density in (found, usual):
             assert_array_equal(np.isnan(probabilities), np.tile(np.array(missing)[:, None], 3))
             assert_array_equal(np.isnan(density), missing)
+
+
+def test_a_graph_takes_values_on_the_scale_of_its_model() -> None:
+    model = SharedKernelClassifier(**SEED).fit(open_rows(X, transform="arcsinh:5"), Y)
+    with pytest.warns(UserWarning, match=r"does not prepare .*: give them on the scale arcsinh:5\."):
+        out = run(model.to_onnx(), X=np.arcsinh(NEW / 5.0))
+    expected = model.predict_proba(open_rows(NEW, transform="arcsinh:5"))
+    assert_allclose(out["probabilities"], expected, rtol=1e-9, atol=1e-12)
 
 
 def test_bad_requests(monkeypatch: pytest.MonkeyPatch) -> None:

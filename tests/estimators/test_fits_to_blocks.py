@@ -69,7 +69,7 @@ def test_more_rows_than_a_sample_are_not_held_out(monkeypatch: pytest.MonkeyPatc
     X, y, weights = make_rows()
     monkeypatch.setattr(blocks, "_FEWEST_SAMPLED", 60)
     monkeypatch.setattr(blocks, "_MOST_SAMPLED", 60)
-    monkeypatch.setattr("skmix.estimators.decisions.held_out_densities", None)
+    monkeypatch.setattr("skmix.estimators.decisions.novelty_threshold", None)
     model = SharedKernelClassifier(reject_below=0.3, outlier_label="?", random_state=0, tol=1e-3)
     model.fit(cut(X, y, weights))
     share = np.average(model.score_samples(X) < model.threshold_, weights=weights)

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skmix.features import Arcsinh, Logicle
-from skmix.io.preparation import Columns, parse_scale, scale_of, transformer_of
+from skmix.io.preparation import Columns, scale_of, transformer_of
 
 SETTINGS = [
     (262144.0, 0.5, 4.5, 0.0),
@@ -112,7 +112,7 @@ def test_each_channel_has_its_own_scale() -> None:
 def test_scales_are_named_as_on_the_command_line() -> None:
     for cofactor, name in {5.0: "arcsinh:5", 150: "arcsinh:150", 0.05: "arcsinh:0.05"}.items():
         assert scale_of(Arcsinh(cofactor)) == name
-        assert parse_scale(name) == ("arcsinh", cofactor)
+        assert transformer_of(name).cofactor == cofactor
     assert scale_of(Arcsinh()) == scale_of(Arcsinh([5.0, 5.0])) == "arcsinh:5"
     assert scale_of(Logicle()) == scale_of(Logicle(262144, 0.5, 4.5, 0)) == "logicle"
     assert scale_of(None) == "none"
@@ -139,14 +139,14 @@ def test_scales_without_a_name_are_kept_with_their_parameters() -> None:
 
 
 def test_names_of_scales_are_read_whole() -> None:
-    assert parse_scale("arcsinh") == parse_scale("arcsinh:") == ("arcsinh", 5.0)
-    assert [parse_scale(name)[0] for name in ("logicle", "none")] == ["logicle", "none"]
+    assert [transformer_of(name).cofactor for name in ("arcsinh", "arcsinh:")] == [5.0, 5.0]
+    assert [scale_of(transformer_of(name)) for name in ("logicle", "none")] == ["logicle", "none"]
     for name in ("log", "Arcsinh:5", "logicle:5", ""):
         with pytest.raises(ValueError, match=f"'{name}' is none of arcsinh"):
-            parse_scale(name)
+            transformer_of(name)
     for cofactor in ("0", "-1", "inf", "nan", "five"):
         with pytest.raises(ValueError, match=f"the cofactor '{cofactor}' is not a number above 0"):
-            parse_scale(f"arcsinh:{cofactor}")
+            transformer_of(f"arcsinh:{cofactor}")
 
 
 def test_what_a_scale_was_fitted_to_is_checked_and_nothing_else_is_needed() -> None:

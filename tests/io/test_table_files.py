@@ -439,9 +439,9 @@ def test_frames_and_files_are_encoded_alike(data: st.DataObject) -> None:
         expected = read(Path(folder) / "t.csv")
         found = [read(Path(folder) / "t.parquet").X]
     for each in (frame, frame.astype({"word": "category"}), pl.DataFrame(columns, strict=False)):
-        X, kinds, _ = encode_frame(each)
-        assert kinds == expected.kinds
-        found += [X, encode_frame(each, kinds)[0]]
+        X, reader = encode_frame(each)
+        assert reader.kinds == expected.kinds
+        found += [X, encode_frame(each, reader.kinds)[0]]
     for X in found:
         assert_array_equal(X, expected.X)
     # And back: the likeliest category is the one that was there.

@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, open_rows
 from skmix.metrics import ReliabilityBin
+from skmix.plots import plot_projections
 from skmix.plots._models import drawn_kernels
 from skmix.report import Evaluation, evaluation_page, model_page
 from skmix.report.evaluation import evaluation_data
@@ -136,6 +137,20 @@ def test_pages_have_room_for_so_many_features_and_rows(monkeypatch: pytest.Monke
     assert np.all(np.diff(np.abs(drawn)) > 0)
     assert np.abs(drawn[-1]) > 4900
     assert "3000 of the 5000 rows" in data["rows_note"]
+
+
+def test_files_are_drawn_by_the_names_of_their_columns(tmp_path: Path) -> None:
+    X, y = labelled(2)
+    frame, path = pd.DataFrame({"u": X[:, 0], "v": X[:, 1]}), tmp_path / "rows.csv"
+    frame.assign(other="text", y=y)[["v", "other", "y", "u"]].to_csv(path, index=False)
+    model = SharedKernelClassifier(4, **SETTINGS).fit(frame, y)
+    expected = model_page(model, title="m", X=frame, y=y)
+    opened = open_rows(path, label="y")
+    for given in ((path, "y"), (opened, None), (opened, "y"), (open_rows(X), y), (X, y)):
+        assert model_page(model, title="m", X=given[0], y=given[1]) == expected
+    for given in ((frame, y), (opened, None)):
+        (panel,) = plot_projections(model, "b", *given)
+        assert_allclose(np.column_stack(panel.get_lines()[0].get_data()), X[y == "b"])
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -55,15 +55,12 @@ def say(text: str = "", *, err: bool = False) -> None:
     typer.echo(verbatim(text, in_line=True), err=err)
 
 
-def table(
-    headings: Iterable[str], rows: Iterable[Sequence[str]] = (), *, wrap: bool = False, lines: bool = False
-) -> Table:
-    """Return a table for `console`: a column of names, then numbers, or text that may wrap."""
-    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), show_lines=lines)
+def table(headings: Iterable[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Return a table for `console`: a column of names, then numbers."""
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for place, heading in enumerate(headings):
-        number = place > 0 and not wrap
         heading = verbatim(heading, in_line=True)
-        shown.add_column(heading, justify="right" if number else "left", no_wrap=number)
+        shown.add_column(heading, justify="right" if place else "left", no_wrap=place > 0)
     for row in rows:
         shown.add_row(*(verbatim(cell, in_line=True) for cell in row))
     return shown

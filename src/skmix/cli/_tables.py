@@ -96,7 +96,7 @@ def read_to_fit(
         source = _with_roles(source.select(features), target, weight)
         reader = _reader(source)
         rows, y, weights = read_into_memory(source)
-        numeric = np.flatnonzero(reader.numeric or [True] * source.n_features)
+        numeric = np.flatnonzero(reader.numeric)
         names = source.feature_names or []
         remarks = column_remarks(rows.X[:, numeric], [names[feature] for feature in numeric])
     kinds = kinds_of(source)
@@ -197,14 +197,13 @@ def _with_columns(source: Source, columns: Mapping[str, Kind], present: Sequence
         if not isinstance(reader, TableReader):  # all channels but Time
             present = [name for name in source.feature_names or [] if name in present]
         source = source.select(present)
-        if _reader(source).numeric is not None:
-            text = next(name for name, kind in kinds_of(source).items() if kind is not None)
-            raise ValueError(f"column {text!r} holds text, but the model was fitted to numbers.")
+        for name, kind in kinds_of(source).items():
+            if kind is not None:
+                raise ValueError(f"column {name!r} holds text, but the model was fitted to numbers.")
         note("the model has no feature names; columns are taken in their order.")
         return source
-    if not isinstance(reader, TableReader):
-        return source
-    if ignored := [name or "(no name)" for name in present if name not in columns]:
+    ignored = [name or "(no name)" for name in present if name not in columns]
+    if ignored and isinstance(reader, TableReader):
         note(f"ignored, not a feature of the model: {listed(ignored)}.")
     return source
 

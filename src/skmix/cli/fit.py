@@ -118,7 +118,7 @@ def fit(
     from skmix import report
     from skmix.cli import _tables as tables
     from skmix.engine.compute.blocks import Block, is_missing
-    from skmix.estimators.decisions import novelty_threshold
+    from skmix.estimators.crossfit import novelty_threshold
     from skmix.estimators.search._base import saved_part
     from skmix.io.labels import typed
 

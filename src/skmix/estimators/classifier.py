@@ -431,7 +431,11 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
 
         Rows that `open_rows` opened with labels and weights are scored with these.
         """
-        return accuracy_of(self, X, y, sample_weight)
+        check_is_fitted(self)
+        given = enter(self, X, y, sample_weight)
+        predicted = computed(self.predict(given.X))
+        labels, weights = given.labels(len(predicted)), given.weights(len(predicted))
+        return float(accuracy_score(labels, predicted, sample_weight=weights))
 
 
 # Attributes that the classifier itself has, or that only its mixtures have. All others are read from its only
@@ -441,15 +445,6 @@ _OWN = {"class_prior_", "n_iter_", "n_kernels_", "stream_", "threshold_"}
 _IN_COMMON = {"classes_", "class_count_", "covariance_type_"}
 for _name in Fitted.names().keys() - _OWN:
     setattr(SharedKernelClassifier, _name, _of_only_model(_name, alone=_name not in _IN_COMMON))
-
-
-def accuracy_of(classifier: Any, X: Any, y: Any, sample_weight: Any) -> float:
-    """Return the accuracy of a classifier on rows X (n, M) with labels y (n,) and weights (n,)."""
-    check_is_fitted(classifier)
-    given = enter(classifier, X, y, sample_weight)
-    predicted = computed(classifier.predict(given.X))
-    labels, weights = given.labels(len(predicted)), given.weights(len(predicted))
-    return float(accuracy_score(labels, predicted, sample_weight=weights))
 
 
 def _log_posteriors(model: SharedKernelClassifier, rows: Array) -> FloatArray:

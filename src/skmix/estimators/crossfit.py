@@ -32,21 +32,22 @@ _N_FOLDS_TO_TUNE = 4
 _ENOUGH = 2000
 
 
-def held_out_densities(
+def novelty_threshold(
     estimator: Any,
     share: float,
     rows: Block,
     finish: Callable[[Any, Block], None] | None = None,
     groups: np.ndarray | None = None,
-) -> tuple[FloatArray, FloatArray | None]:
-    """Return log p(x), shape (n,), of rows under fits that have not seen them, and the rows' weights (n,).
+) -> float:
+    """Return the log-density below which a share of new rows lies, given the training rows.
 
-    `estimator` is fitted to the rows, which have class codes; it may be a search that averages mixtures.
+    It is a quantile of the densities of rows under fits that have not seen them. `estimator` is fitted to
+    the rows, which have class codes; it may be a search that averages mixtures.
     `finish` changes each fit, given its training rows, as the estimator was changed. Densities of such fits
     have different levels, so each fit is shifted to the estimator's: the quantile `share` of its training
     rows is then that of the same rows under the estimator. Whole groups (N,) are held out.
 
-    A fold is skipped if the remaining rows cannot be fitted. If all folds are skipped, warn and return the
+    A fold is skipped if the remaining rows cannot be fitted. If all folds are skipped, warn and take the
     densities of all rows under the estimator itself.
     """
     densities, seen, error = [], np.empty(0, dtype=np.int64), ""
@@ -81,8 +82,9 @@ def held_out_densities(
             f"No part of the {rows.X.shape[0]} rows can be held out: the threshold is a quantile of training "
             f"densities, which is too high for new rows.{error}"
         )
-        return _log_average(members, shares, rows.X), rows.weights
-    return np.concatenate(densities), None if rows.weights is None else rows.weights[seen]
+        return quantile(share, _log_average(members, shares, rows.X), rows.weights)
+    weights = None if rows.weights is None else rows.weights[seen]
+    return quantile(share, np.concatenate(densities), weights)
 
 
 def _log_average(models: Sequence[Any], shares: FloatArray, X: Any) -> FloatArray:

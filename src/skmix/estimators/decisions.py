@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from ..engine.compute.arrays import on_host
 from ..engine.compute.blocks import Block
 from ..engine.model import FloatArray, IntArray
 from ..engine.refine.temperature import least_log_loss
-from .crossfit import held_out_densities, quantile
+from .crossfit import novelty_threshold, quantile
 from .densities import log_density
 from .rows import Training, sent, warn_caller
 
@@ -101,18 +100,3 @@ def threshold_of(classifier: Any, training: Training) -> float:
 def threshold_of_rows(classifier: Any, rows: Block) -> float:
     """Return the log-density below which a share `reject_below` of these rows, or of their weight, lies."""
     return quantile(classifier.reject_below, on_host(log_density(classifier, rows.X)), rows.weights)
-
-
-def novelty_threshold(
-    model: Any,
-    share: float,
-    rows: Block,
-    finish: Callable[[Any, Block], None] | None = None,
-    groups: np.ndarray | None = None,
-) -> float:
-    """Return the log-density below which a share of new rows lies, given the training rows.
-
-    `finish` changes each fit, as the model was changed after its fit; whole groups (N,) are held out. See
-    `held_out_densities`.
-    """
-    return quantile(share, *held_out_densities(model, share, rows, finish, groups))

@@ -278,8 +278,7 @@ def marginal(model: Any, chosen: Sequence[int | str]) -> Any:
     _refuse_unmodelled(model, columns, left)
     parts: list[DerivedPart] = []
     for features, part in model._parts():
-        index = {feature: d for d, feature in enumerate(features)}
-        kept = [index[feature] for feature in columns.features_of(left) if feature in index]
+        kept = [features.index(feature) for feature in columns.features_of(left) if feature in features]
         if kept:
             structure = structure_of(part.covariance_type_)
             parameters = density.marginal(parameters_of(part), np.array(kept), structure)

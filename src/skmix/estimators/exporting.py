@@ -15,8 +15,9 @@ from ..engine.compute.arrays import safe_log
 from ..engine.model import FARTHEST, Parameters, frame_of
 from ..engine.structures import structure_of
 from ..io.graph import WhitenedKernels, build_graph
+from ..io.preparation import scale_in_words
 from ..io.writing import replacing
-from .rows import host_copy
+from .rows import host_copy, warn_caller
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -67,15 +68,23 @@ class ExportMixin:
         Notes
         -----
         Rows with a missing value get NaN as probabilities and an arbitrary label: the graph does not
-        marginalise over missing values. Nor does it transform the values of files or reject outliers.
+        marginalise over missing values. Nor does it reject outliers, or compensate and transform values: X is
+        on the scale of the model, and a warning says so.
         """
         check_is_fitted(self)
         kind = np.dtype(dtype)
         if kind not in (np.float64, np.float32):
             raise ValueError(f"dtype must be float64 or float32, got {kind}.")
+        preparation = getattr(self, "preparation_", {"transform": "none"})
+        if preparation["transform"] != "none" or preparation.get("compensate"):
+            spilt = "compensated for spill-over and " if preparation.get("compensate") else ""
+            warn_caller(
+                "The graph does not prepare the values of X as the model does: give them "
+                f"{spilt}on the scale {scale_in_words(preparation['transform'])}."
+            )
         model = build_graph(
             n_features=self.n_features_in_,
-            columns=getattr(self, "preparation_", {}).get("columns"),
+            columns=preparation.get("columns"),
             dtype=kind,
             producer_version=_version.__version__,
             **host_copy(self)._graph_parts(),

@@ -138,8 +138,9 @@ _FITTED = """
         How the values of X were transformed and encoded, if they were: the scale, ``transform``; whether FCS
         files are compensated, ``compensate``; the kinds of columns, ``columns``, and words for missing
         values, ``missing``, of tables with categories. New files and data frames are prepared alike, and
-        `sample` and `impute` return columns in the units of the files; arrays, an AnnData and rows opened
-        with ``transform=None`` count as prepared. Fitted attributes and densities are of prepared rows.
+        `sample` and `impute` return columns in the units of the files; arrays, an AnnData, and tables of
+        numbers opened with ``transform=None`` count as prepared. Fitted attributes and densities are of
+        prepared rows.
     class_count_ : ndarray of shape (L,)
         Number of labelled training rows in each class, or the sum of their weights.
     covariance_type_ : str

@@ -57,7 +57,7 @@ from ..engine.sources.blocks import BlockRows, summarise_blocks
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
 from ..io import Source, open_rows
-from ..io.encoding import ColumnError, decode_columns, feature_names
+from ..io.encoding import ColumnError, decode_columns
 from ..io.labels import (
     are_unlabelled,
     classes_of,
@@ -69,7 +69,7 @@ from ..io.labels import (
     typed,
 )
 from ..io.opening import encode_frame, is_elsewhere, source_of
-from ..io.preparation import Columns, Preparation, transformer_of
+from ..io.preparation import Columns, Preparation
 from ..io.sources import labels_in, prepare
 from ._settings import is_robust, is_robust_fit
 
@@ -82,6 +82,8 @@ _POLARS_NUMBER = re.compile(r"(U?Int\d+|Float\d+|Boolean|Decimal)\b")
 # Types of y and sample_weight that need no conversion if X is a NumPy array.
 _PLAIN = (NoneType, np.ndarray, list)
 
+Checked = tuple[Array, Preparation | None]
+"""Validated rows (n, M) and, in a fit, how they were prepared."""
 Sender = Callable[[np.ndarray], Array]
 """Sends NumPy rows (n, M) to the device on which they are processed."""
 
@@ -128,23 +130,17 @@ def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, n
 
 
 def score_rows(
-    estimator: Any,
-    X: Any,
-    function: Callable[..., Any],
-    y: Any = None,
-    *,
-    on_cpu: bool = False,
-    name: str = "y",
+    estimator: Any, X: Any, function: Callable[..., Any], y: Any = None, *, name: str = "y"
 ) -> Any:
     """Return ``function(model, rows, codes)`` for rows of any kind, as an array of the same kind.
 
     Files are read in blocks; for a Dask collection, the result is a lazy Dask array. `function`, which must
     be defined at the top of a module, takes the estimator with NumPy arrays, validated rows (n, M) and, if
-    labels are given, class codes (n,); it returns an array (n, …). With `on_cpu`, it needs NumPy rows.
+    labels are given, class codes (n,); it returns an array (n, …).
     """
     if not hasattr(estimator, "class_prior_"):
         check_is_fitted(estimator)
-    return enter(estimator, X, y, name=name).scores(function, on_cpu=on_cpu)
+    return enter(estimator, X, y, name=name).scores(function)
 
 
 def is_frame(X: Any) -> bool:
@@ -171,7 +167,7 @@ class Rows(ABC):
 
     @abstractmethod
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
-        """Return ``function(model, rows, codes)`` as an array of the same kind as the rows."""
+        """Return ``function(model, rows, codes)``, see `score_rows`; with `on_cpu`, it needs NumPy rows."""
 
     def with_own_labels(self) -> Rows:
         """Return the rows with the labels that they were opened with, if no others are given."""
@@ -182,11 +178,11 @@ class Rows(ABC):
         return self
 
     @abstractmethod
-    def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
+    def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
         """Return rows (n, M) of floats in memory, NaN for missing values; refuse files and Dask collections.
 
-        With `fitting`, require at least `least` rows and note the features in the estimator. With `on_cpu`,
-        return a NumPy array.
+        A fit requires at least `least` rows, and notes their features in the estimator. With `on_cpu`, return
+        a NumPy array.
         """
 
     def unscaled(self) -> Rows | None:
@@ -316,7 +312,7 @@ class InMemory(Rows):
     def training(self, least: int = 2) -> Training:
         estimator, device = self.estimator, device_of(self.estimator)
         check_labelled(estimator, self.y)
-        X, preparation = self._check(fitting=True, least=least)
+        X, preparation = self._check(least)
         rows, classes, _ = self.coded(X)
         X, codes = rows.X, None if self.y is None else rows.y
         why_host = None
@@ -326,7 +322,7 @@ class InMemory(Rows):
         if why_host is not None:
             X = to_numpy(X)
         elif device is not None and is_numpy(X):
-            if not fits_on(X, device):
+            if X.nbytes > room_on(device):
                 return _streamed(estimator, X, classes, codes, rows.weights, device)
             X = send(X, device)
         source = open_source(X, codes, rows.weights)
@@ -342,37 +338,35 @@ class InMemory(Rows):
         X = rows._check()[0]
         device = None if on_cpu else _device_of_scores(model)
         if device is not None:
-            if not fits_on(X, device):
+            if X.nbytes > room_on(device):
                 return enter(model, open_rows(X), on_host(self.y), name=self.name).scores(function)
             X = _send_complete(X, device)
         scores = function(model, X) if self.y is None else function(model, X, rows.codes(len(X)))
         return scores if type(scores) is np.ndarray else on_host(scores)
 
-    def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
-        X, preparation = self._check(fitting=fitting, least=least, on_cpu=on_cpu)
-        if fitting:
+    def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
+        X, preparation = self._check(least, on_cpu)
+        if least is not None:
             note_rows(self.estimator, preparation_=preparation)
         return X
 
-    def _check(
-        self, *, fitting: bool = False, least: int = 1, on_cpu: bool = False
-    ) -> tuple[Array, Preparation | None]:
-        """Return validated rows (n, M) and, for a data frame to fit, its preparation; see `values`."""
-        if not fitting and type(self.X) is np.ndarray and _is_valid(self.estimator, self.X):
+    def _check(self, least: int | None = None, on_cpu: bool = False) -> Checked:
+        """Return validated rows (n, M) and, in a fit, their preparation; see `values`."""
+        if least is None and type(self.X) is np.ndarray and _is_valid(self.estimator, self.X):
             return self.X, None
-        return _validated(self.estimator, self.X, fitting, least), None
+        return _validated(self.estimator, self.X, least), None
 
 
-def _validated(estimator: Any, X: Any, fitting: bool, least: int) -> np.ndarray:
-    """Check rows by scikit-learn, and return them as floats (n, M)."""
+def _validated(estimator: Any, X: Any, least: int | None = None) -> np.ndarray:
+    """Check rows by scikit-learn, and return them as floats (n, M); see `Rows.values`."""
     try:
         rows: np.ndarray = validate_data(
             estimator,
             X,
             dtype=_FLOATS,
             ensure_all_finite="allow-nan",
-            ensure_min_samples=least if fitting else 1,
-            reset=fitting,
+            ensure_min_samples=1 if least is None else least,
+            reset=least is not None,
         )
     except ValueError as error:
         if "could not convert string" not in str(error):
@@ -404,18 +398,14 @@ class InFrame(InMemory):
         model = self.estimator
         return replace(self, estimator=_without_scale(model)) if hasattr(model, "preparation_") else None
 
-    def _check(
-        self, *, fitting: bool = False, least: int = 1, on_cpu: bool = False
-    ) -> tuple[Array, Preparation | None]:
-        if not fitting:
+    def _check(self, least: int | None = None, on_cpu: bool = False) -> Checked:
+        if least is None:
             return _features_of_frame(self.estimator, self.X), None
         if _is_numeric(self.X):
-            return _validated(self.estimator, self.X, fitting, least), None
-        X, columns, _ = encode_frame(self.X)
-        rows = _validated(self.estimator, X, fitting, least)
-        self.estimator.feature_names_in_ = np.array(feature_names(columns), dtype=object)
-        is_encoded = any(kind is not None for kind in columns.values())
-        return rows, {"transform": "none", "columns": columns, "missing": []} if is_encoded else None
+            return _validated(self.estimator, self.X, least), None
+        X, reader = encode_frame(self.X)
+        rows = PreparedRows(X, reader.feature_names, reader.preparation)
+        return Prepared(self.estimator, rows, self.y, self.sample_weight, self.name)._check(least)
 
 
 def _is_numeric(frame: Any) -> bool:
@@ -429,25 +419,30 @@ def _is_numeric(frame: Any) -> bool:
 
 def _features_of_frame(model: Any, frame: Any) -> np.ndarray:
     """Return the features (n, M) of a data frame, encoded and transformed as in the fit of a model."""
-    preparation = getattr(model, "preparation_", None) or {}
-    _scale_of_frames(model)  # refuses models that compensate
+    preparation, to_scale = getattr(model, "preparation_", {}), Columns.of(model).to_scale
     frame = _known_columns(model, frame)
     columns = preparation.get("columns")
     if columns is None and _is_numeric(frame):
-        return Columns.of(model).to_scale(_validated(model, frame, fitting=False, least=1))
+        return to_scale(_validated(model, frame))
     columns = columns or dict.fromkeys(map(str, _names_of(frame)))
-    rows, _, notes = encode_frame(frame, columns, preparation.get("missing", ()))
-    _warn_of(notes)
-    return _validated(without_names(model), Columns.of(model).to_scale(rows), fitting=False, least=1)
+    rows, reader = encode_frame(frame, columns, preparation.get("missing", ()))
+    _warn_of(reader.remarks())
+    return _validated(without_names(model), to_scale(rows))
 
 
 def _known_columns(model: Any, frame: Any) -> Any:
     """Return the columns of a data frame that a model was fitted to.
 
     As in scikit-learn, a column must not be missing and, unless columns are encoded, their order must be that
-    of the fit.
+    of the fit. Models that compensate are refused.
     """
-    columns = (getattr(model, "preparation_", None) or {}).get("columns")
+    preparation = getattr(model, "preparation_", {})
+    if preparation.get("compensate", False):
+        raise ValueError(
+            "The model compensates for spill-over with matrices that only FCS files have. Compensate and "
+            "transform X as for the fit, and give open_rows(X, compensate=False, transform=None)."
+        )
+    columns = preparation.get("columns")
     known = getattr(model, "feature_names_in_", None) if columns is None else list(columns)
     if known is None:
         return frame
@@ -466,19 +461,6 @@ def _known_columns(model: Any, frame: Any) -> Any:
 def _names_of(frame: Any) -> list[Any]:
     """Return the names of the columns of a data frame or an Arrow table."""
     return list(getattr(frame, "column_names", frame.columns))
-
-
-def _scale_of_frames(model: Any) -> Any:
-    """Return the transformer that a fitted model applies to data frames, or None."""
-    preparation = getattr(model, "preparation_", None)
-    if preparation is None:
-        return None
-    if preparation.get("compensate", False):
-        raise ValueError(
-            "The model compensates for spill-over with matrices that only FCS files have. Compensate and "
-            "transform X as for the fit, and give open_rows(X, compensate=False, transform=None)."
-        )
-    return transformer_of(preparation["transform"])
 
 
 def _without_scale(estimator: Any) -> Any:
@@ -551,13 +533,11 @@ class Prepared(InMemory):
     X: PreparedRows
     is_raw: ClassVar[bool] = True
 
-    def _check(
-        self, *, fitting: bool = False, least: int = 1, on_cpu: bool = False
-    ) -> tuple[Array, Preparation | None]:
+    def _check(self, least: int | None = None, on_cpu: bool = False) -> Checked:
         rows = self.X
-        if not fitting:
-            return _validated(without_names(self.estimator), rows.X, fitting, least), None
-        X = _validated(self.estimator, rows.X, fitting, least)
+        if least is None:
+            return _validated(without_names(self.estimator), rows.X), None
+        X = _validated(self.estimator, rows.X, least)
         if rows.feature_names is not None:
             self.estimator.feature_names_in_ = np.array(rows.feature_names, dtype=object)
         return X, rows.preparation
@@ -577,17 +557,14 @@ class OnDevice(InMemory):
         scores = function(model, X) if self.y is None else function(model, X, rows.codes(len(X)))
         return _in_kind(scores, self.X)
 
-    def _check(
-        self, *, fitting: bool = False, least: int = 1, on_cpu: bool = False
-    ) -> tuple[Array, Preparation | None]:
+    def _check(self, least: int | None = None, on_cpu: bool = False) -> Checked:
         if on_cpu:
-            return _validated(self.estimator, on_host(self.X), fitting, least), None
-        X, xp = self.X, namespace(self.X)
-        least = least if fitting else 1
+            return _validated(self.estimator, on_host(self.X), least), None
+        X, xp, n_needed = self.X, namespace(self.X), 1 if least is None else least
         if X.ndim != 2:
             raise ValueError(f"Expected 2D array, got {X.ndim}D array instead.")
-        if X.shape[0] < least or X.shape[1] < 1:
-            raise ValueError(f"Found array of shape {tuple(X.shape)}; at least {least} row(s) are needed.")
+        if X.shape[0] < n_needed or X.shape[1] < 1:
+            raise ValueError(f"Found array of shape {tuple(X.shape)}; at least {n_needed} row(s) are needed.")
         if X.dtype not in (xp.float64, xp.float32):
             if not xp.isdtype(X.dtype, ("bool", "integral", "real floating")):
                 raise ValueError(f"X must be of real numbers, got {X.dtype}.")
@@ -596,9 +573,9 @@ class OnDevice(InMemory):
         finite = bool(xp.all(xp.isfinite(xp.sum(X, axis=0, dtype=xp.float64))))
         if not finite and bool(xp.any(xp.isinf(X))):
             raise ValueError("Input X contains infinity or a value too large for its type.")
-        if fitting:
+        if least is not None:
             note_rows(self.estimator, feature_names_in_=None)
-        _check_n_features(self.estimator, X, reset=fitting)
+        _check_n_features(self.estimator, X, reset=least is not None)
         return X, None
 
 
@@ -641,7 +618,7 @@ class InBlocks(Rows):
         _warn_of(source.remarks())
         return out
 
-    def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
+    def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
         raise ValueError(f"This needs rows in memory, but X is {self.X!r}: give an array or a data frame.")
 
     def with_own_labels(self) -> Rows:
@@ -784,12 +761,12 @@ class OnCluster(Rows):
         check_kind(X, "X")
         scale = None
         if is_frame(X):
-            if "columns" in (getattr(model, "preparation_", None) or {}):
+            if "columns" in getattr(model, "preparation_", {}):
                 raise ValueError(
-                    "The model encodes columns of text, which Dask collections do not support: give "
-                    "X.compute(), or files."
+                    "The model encodes columns of text, or knows numbers for missing values, which Dask "
+                    "collections do not support: give X.compute(), or files."
                 )
-            X, scale = _known_columns(model, X), _scale_of_frames(model)
+            X, scale = _known_columns(model, X), Columns.of(model).to_scale
         if X.ndim == 2 and X.shape[1] != model.n_features_in_:
             raise ValueError(_wrong_features(model, X.shape[1]))
         _check_feature_names(model, getattr(X, "_meta", X), reset=False)
@@ -807,7 +784,7 @@ class OnCluster(Rows):
             )
         return None
 
-    def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
+    def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
         raise ValueError(
             f"This needs rows in memory, but X is a Dask {type(self.X).__name__}: give X.compute(), or a "
             "sample of its rows if there are too many."
@@ -818,7 +795,7 @@ def _score_block(
     model: Any, function: Callable[..., Any], name: str, scale: Any, rows: np.ndarray, *y: np.ndarray
 ) -> np.ndarray:
     Block(rows).check()
-    rows = rows if scale is None else scale.transform(rows)
+    rows = rows if scale is None else scale(rows)
     codes = (code_labels(labels, model.classes_, len(rows), name=name) for labels in y)
     return np.asarray(function(model, rows, *codes))
 
@@ -991,11 +968,6 @@ def sender(estimator: Any, X: Any) -> Sender:
     """Return a function that sends NumPy rows to the library and device of X, see `home_of`."""
     home = home_of(estimator, X)
     return (lambda rows: rows) if home is None else (lambda rows: like(rows, home))
-
-
-def fits_on(rows: np.ndarray, device: str) -> bool:
-    """Return whether rows fit on a device."""
-    return rows.nbytes <= room_on(device)
 
 
 def sent(model: Any, rows: Any) -> Array:

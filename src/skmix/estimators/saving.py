@@ -316,10 +316,8 @@ def _check_covariances(array: np.ndarray, covariance_type: str, sizes: dict[str,
 
 
 def _check_classifier(model: Any, sizes: dict[str, int]) -> None:
-    models, sets = (
-        model.models_,
-        check_feature_sets(model.feature_sets_, Columns(dict.fromkeys(range(model.n_features_in_)))),
-    )
+    models, columns = model.models_, Columns(dict.fromkeys(range(model.n_features_in_)))
+    sets = check_feature_sets(model.feature_sets_, columns)
     _require(len(sets) == len(models), f"it has {len(models)} models for {len(sets)} feature sets")
     _check_parts("models_", models, "SharedKernelMixture", [len(columns) for columns in sets])
     _require(len(models[0].classes_) == sizes["L"], f"class_prior_ has {sizes['L']} classes")

@@ -58,7 +58,7 @@ def read_batch(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any)
     """Return a batch with class codes, −1 for unlabelled rows, and all class labels (L,) of the stream."""
     first = not hasattr(estimator, "class_prior_")
     given = enter(estimator, X, y, sample_weight).in_memory()
-    rows = given.values(fitting=first, least=1)
+    rows = given.values(least=1 if first else None)
     n_rows = rows.shape[0]
     weights = given.weights(n_rows)
     known, codes = _read_labels(estimator, on_host(given.y), on_host(classes), n_rows, first)

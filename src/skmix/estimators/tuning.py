@@ -21,8 +21,7 @@ from ..engine.compute.blocks import Block
 from ..engine.refine import discriminative
 from ..engine.refine.discriminative import Judge, Schedule, labels_of
 from ._settings import check_count
-from .crossfit import refit
-from .decisions import novelty_threshold
+from .crossfit import novelty_threshold, refit
 from .fitted import Fitted
 from .holdout import rows_to_divide, single_split
 from .rows import enter
@@ -128,9 +127,7 @@ def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, na
             f"{len(impossible)} rows of {name} have a label whose class prior is zero, such as {label!r}: "
             "no tuning makes them possible."
         )
-    weights = given.weights(len(rows))
-    found = Block(rows, codes, weights)
-    return found if weights is None else found.rows(np.flatnonzero(weights))
+    return Block(rows, codes, given.weights(len(rows))).weighted()
 
 
 def split_rows(

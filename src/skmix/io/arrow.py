@@ -81,8 +81,6 @@ class Table:
     # Whether the table is a text file, in which columns have no type.
     is_text: bool = False
     stamps: dict[Path, Stamp] = field(default_factory=dict)
-    # The file that rows in memory were read from; not needed after opening.
-    origin: Path | None = None
 
     def column(self, name: str) -> Any:
         """Return a column (n,) in memory."""

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import ArgumentWarning
 from .arrow import open_parquet, pyarrow, table_in_memory
 from .encoding import ColumnError, Kind, Notation
 from .fcs import open_events
@@ -30,7 +29,7 @@ from .readers import (
     values_of,
 )
 from .sources import Source
-from .tables import SUFFIXES, NoRowsError, format_of, open_columns, open_text
+from .tables import SUFFIXES, NoRowsError, TableReader, format_of, open_columns, open_text
 
 
 def open_rows(
@@ -118,7 +117,7 @@ def open_rows(
     notation = Notation(**(text or {}))
     if isinstance(label, str):
         notation = replace(notation, as_text=(*notation.as_text, label))
-    files = None if _is_anndata(rows) else files_of(rows)
+    files = files_of(rows)
     if (layer is not None or obsm is not None) and not _is_anndata(rows):
         raise ValueError(f"layer and obsm are for an AnnData; got a {type(rows).__name__}.")
     if files is not None:
@@ -288,8 +287,8 @@ def _check_types(values: Any, name: str) -> None:
 
 def encode_frame(
     frame: Any, columns: Mapping[str, Kind] | None = None, missing: Sequence[str] = ()
-) -> tuple[np.ndarray, dict[str, Kind], list[ArgumentWarning]]:
-    """Return the features (n, M) of a data frame, the kinds of its columns, and notes on unknown values.
+) -> tuple[np.ndarray, TableReader]:
+    """Return the features (n, M) of a data frame, and their reader.
 
     `columns` are the kinds that a model keeps; None infers them.
     """
@@ -299,12 +298,11 @@ def encode_frame(
             f"X is a {type(frame).__name__} with columns of text: only data frames of pandas, polars and "
             "pyarrow are encoded."
         )
-    table = table_in_memory(arrow, "X")
-    rows = open_columns(replace(table, place="row {}".format))
-    rows = rows if columns is None else rows.encoded(columns, missing)
-    blocks = [block.X for block in rows.read(max(1, table.n_rows))]
-    X = np.concatenate(blocks) if blocks else np.empty((0, rows.n_features))
-    return np.ascontiguousarray(X, dtype=np.float64), rows.kinds, rows.remarks()
+    reader = open_columns(replace(table_in_memory(arrow, "X"), place="row {}".format))
+    reader = reader if columns is None else reader.encoded(columns, missing)
+    blocks = [block.X for block in reader.read(max(1, reader.n_rows))]
+    X = np.concatenate(blocks) if blocks else np.empty((0, reader.n_features))
+    return np.ascontiguousarray(X, dtype=np.float64), reader
 
 
 def _is_anndata(thing: Any) -> bool:

@@ -10,7 +10,7 @@ parameters if they differ between channels or from the defaults.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
@@ -26,6 +26,7 @@ from .encoding import (
     check_columns,
     feature_names,
     features_by_column,
+    is_number,
     listed,
     plain_text,
 )
@@ -37,30 +38,21 @@ FCS_SCALE = "arcsinh:150"
 """Default scale of FCS files."""
 
 
-def parse_scale(scale: str) -> tuple[str, float]:
-    """Return the kind and cofactor of a scale such as ``arcsinh:150``; raise ValueError for other text."""
-    kind, _, given = scale.partition(":")
-    if kind != "arcsinh" and scale not in ("logicle", "none"):
-        raise ValueError(f"{scale!r} is none of arcsinh, arcsinh:COFACTOR, logicle and none.")
-    try:
-        cofactor = float(given or 5.0)
-    except ValueError:
-        cofactor = np.nan
-    if not 0.0 < cofactor < np.inf:
-        raise ValueError(f"the cofactor {given!r} is not a number above 0.")
-    return kind, cofactor
-
-
 def transformer_of(scale: str | Mapping[str, Any]) -> Any:
     """Return the transformer of a scale, None for ``none``; raise ValueError if it is unknown."""
     from .scales import Arcsinh, Logicle  # loads scikit-learn
 
-    if isinstance(scale, str):
-        kind, cofactor = parse_scale(scale)
-        return {"arcsinh": Arcsinh(cofactor), "logicle": Logicle(), "none": None}[kind]
-    kinds: dict[Any, Any] = {"arcsinh": Arcsinh, "logicle": Logicle}
-    parameters = {name: value for name, value in scale.items() if name != "kind"}
-    return kinds[scale["kind"]](**parameters)
+    if not isinstance(scale, str):
+        kinds: dict[Any, Any] = {"arcsinh": Arcsinh, "logicle": Logicle}
+        return kinds[scale["kind"]](**{name: value for name, value in scale.items() if name != "kind"})
+    if scale in ("logicle", "none"):
+        return Logicle() if scale == "logicle" else None
+    kind, _, cofactor = scale.partition(":")
+    if kind != "arcsinh":
+        raise ValueError(f"{scale!r} is none of arcsinh, arcsinh:COFACTOR, logicle and none.")
+    if cofactor and not (is_number(cofactor) and 0.0 < float(cofactor) < np.inf):
+        raise ValueError(f"the cofactor {cofactor!r} is not a number above 0.")
+    return Arcsinh(float(cofactor)) if cofactor else Arcsinh()
 
 
 def scale_of(transformer: Any, columns: Sequence[int] | None = None) -> str | dict[str, Any]:
@@ -86,6 +78,15 @@ def scale_of(transformer: Any, columns: Sequence[int] | None = None) -> str | di
             return f"arcsinh:{cofactor!r}".removesuffix(".0")
         return {"kind": "arcsinh", **found}
     return "logicle" if found == Logicle().get_params() else {"kind": "logicle", **found}
+
+
+def rescaled(X: FloatArray, change: Callable[[Any], Any], numeric: list[bool]) -> FloatArray:
+    """Return features (n, M), of which a function of a scale changes those that are `numeric` (M,)."""
+    if all(numeric):
+        return change(X)
+    X = X.copy()
+    X[:, numeric] = change(X[:, numeric])
+    return X
 
 
 def scale_in_words(scale: str | Mapping[str, Any]) -> str:
@@ -132,7 +133,7 @@ class Columns:
     @classmethod
     def of(cls, model: Any, n_features: int | None = None) -> Self:
         """Return the columns of a fitted model, or of one that is being fitted to rows of `n_features`."""
-        preparation = getattr(model, "preparation_", None) or {"transform": "none"}
+        preparation = getattr(model, "preparation_", {"transform": "none"})
         names = getattr(model, "feature_names_in_", None)
         if names is None:
             names = range(model.n_features_in_ if n_features is None else n_features)
@@ -199,11 +200,7 @@ class Columns:
 
     def _scaled(self, X: FloatArray, method: str) -> FloatArray:
         scale = transformer_of(self.preparation["transform"])
-        if scale is None:
-            return X
-        X, numeric = X.copy(), are_numbers(self.kinds)
-        X[:, numeric] = getattr(scale, method)(X[:, numeric])
-        return X
+        return X if scale is None else rescaled(X, getattr(scale, method), are_numbers(self.kinds))
 
     def of_columns(self, columns: Sequence[int]) -> Preparation | None:
         """Return the preparation of some columns; None if their values are used as they are."""

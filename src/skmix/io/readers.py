@@ -89,9 +89,9 @@ class Reader(ABC):
         return len(self.feature_names or ())
 
     @property
-    def numeric(self) -> list[bool] | None:
-        """Which features (M,) are numbers, not categories; None if all are numbers."""
-        return None
+    def numeric(self) -> list[bool]:
+        """Which features (M,) are numbers, not categories."""
+        return [True] * self.n_features
 
     @property
     @abstractmethod

@@ -16,7 +16,7 @@ from .._errors import Argument, ArgumentError, ArgumentWarning
 from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, kind_of, stamp
 from .labels import label_parser
-from .preparation import Preparation, scale_in_words, scale_of, transformer_of
+from .preparation import Preparation, rescaled, scale_in_words, scale_of, transformer_of
 from .readers import COLUMNS, Reader, Values, values_of
 
 # Largest size of rows that a fit keeps in memory after its first pass, if they are in several files or on
@@ -136,7 +136,7 @@ class Source:
         scale = self.transform
         if scale is not None:
             # A scale has parameters only for features that are numbers.
-            numeric = self._aligned[0].numeric or [True] * self.n_features
+            numeric = self._aligned[0].numeric
             numbers = np.cumsum(numeric) - 1
             scale = transformer_of(scale_of(scale, [numbers[each] for each in columns if numeric[each]]))
         readers = (reader.with_features(columns) for reader in self._aligned)
@@ -407,12 +407,7 @@ class Source:
     def _transformed(self, block: Block) -> Block:
         if self.transform is None:
             return block
-        numeric = self._aligned[0].numeric
-        if numeric is None:
-            return replace(block, X=self.transform.transform(block.X))
-        X = block.X.copy()
-        X[:, numeric] = self.transform.transform(X[:, numeric])
-        return replace(block, X=X)
+        return replace(block, X=rescaled(block.X, self.transform.transform, self._aligned[0].numeric))
 
 
 def labels_in(block: Block) -> np.ndarray:

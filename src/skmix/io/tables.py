@@ -28,6 +28,7 @@ from .encoding import (
     are_numbers,
     check_unambiguous,
     feature_names,
+    features_by_column,
     find_kinds,
     is_number,
     listed,
@@ -194,17 +195,14 @@ class TableReader(Reader):
 
     @property
     def preparation(self) -> Preparation | None:
-        kinds = self.kinds
         missing = list(self.notation.missing)
-        if not missing and all(kind is None for kind in kinds.values()):
+        if not missing and not any(self.kinds.values()):
             return None
-        return {"transform": "none", "columns": kinds, "missing": missing}
+        return {"transform": "none", "columns": self.kinds, "missing": missing}
 
     @property
-    def numeric(self) -> list[bool] | None:
+    def numeric(self) -> list[bool]:
         numeric = are_numbers(self.kinds)
-        if all(numeric):
-            return None
         return numeric if self.taken is None else [numeric[feature] for feature in self.taken]
 
     @cached_property
@@ -240,10 +238,10 @@ class TableReader(Reader):
         self.check_present(list(columns), " If the values are unknown, add a column without values.")
         table = self.table
         coded = [name for name, kind in columns.items() if kind is not None]
-        if table.is_text and table.origin and any(kind_of(table.types[name]) != "text" for name in coded):
+        if table.is_text and self.origin and any(kind_of(table.types[name]) != "text" for name in coded):
             # Categories such as 007 were parsed as numbers: read them again as text.
             as_text = replace(table.notation, as_text=(*table.notation.as_text, *coded))
-            table = open_text(table.origin, as_text).table
+            table = open_text(self.origin, as_text).table
         return replace(self, table=table, given_kinds=dict(columns), missing=missing, taken=None, unknown={})
 
     def remarks(self) -> list[ArgumentWarning]:
@@ -290,9 +288,9 @@ class TableReader(Reader):
     def read(self, n_rows: int, label: str | None = None, weight: str | None = None) -> Iterator[Block]:
         kinds, taken = self.kinds, self.taken
         if taken is not None:
-            owners = [name for name, kind in kinds.items() for _ in feature_names({name: kind})]
-            kinds = {name: kind for name, kind in kinds.items() if name in {owners[each] for each in taken}}
-            kept = [feature for feature, owner in enumerate(owners) if owner in kinds]
+            features = dict(zip(kinds, features_by_column(kinds), strict=True))
+            kinds = {name: kind for name, kind in kinds.items() if not {*taken}.isdisjoint(features[name])}
+            kept = [feature for name in kinds for feature in features[name]]
             taken = [kept.index(feature) for feature in taken]
         encoder = Encoder(kinds, self.notation, self.table.place, self.unknown)
         columns = list(dict.fromkeys(name for name in (*kinds, label, weight) if name))
@@ -364,7 +362,6 @@ def open_columns(table: Table) -> TableReader:
         n_rows=table.n_rows,
         block_rows=rows_in_block(8 * max(1, len(table.types))),
         stamps=table.stamps,
-        origin=table.origin,
         table=table,
     )
     reader.check_present(reader.notation.categorical)
@@ -379,8 +376,8 @@ def open_text(path: Path, notation: Notation) -> TableReader:
         table = table_in_memory(file.read(), str(path))
     if not table.n_rows:
         raise NoRowsError(f"{path}: it has column names but no rows.")
-    table = replace(table, place=file.place, notation=notation, is_text=True, origin=path)
-    return open_columns(table)
+    table = replace(table, place=file.place, notation=notation, is_text=True)
+    return replace(open_columns(table), origin=path)
 
 
 def named_columns(path: Path) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,10 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.structures import Structure, structure_of
-from ..estimators.rows import enter, without_names
+from ..estimators._settings import indices_of
+from ..estimators.rows import enter, is_frame, without_names
+from ..io.opening import is_elsewhere
+from ..io.preparation import Columns
 from .style import FloatArray
 
 Feature = int | str
@@ -42,15 +45,9 @@ class DrawnKernels:
             raise ValueError(f"label={label!r} is not one of the model's classes {self.classes}.")
         return self.weights[:, self.classes.index(label)]
 
-    def feature(self, feature: Feature) -> int:
-        """Return the index of a feature given by index or name."""
-        if isinstance(feature, str):
-            if feature not in self.names:
-                raise ValueError(f"feature {feature!r} is not one of {self.names}.")
-            return self.names.index(feature)
-        if not 0 <= feature < len(self.names):
-            raise ValueError(f"feature {feature} does not exist: the model has {len(self.names)} feature(s).")
-        return int(feature)
+    def indices(self, features: Sequence[Feature]) -> list[int]:
+        """Return the indices of features given by index or name."""
+        return indices_of(features, Columns(dict.fromkeys(self.names)), "features", once=False)
 
     def project(self, directions: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return means (K, F) and covariances (K, F, F) along F directions (F, M)."""
@@ -173,13 +170,17 @@ def rows_of(model: Any, X: ArrayLike) -> FloatArray:
     """Return rows (n, M) prepared as for the fit of a model; a table must have the columns of the fit."""
     if not hasattr(model, "n_features_in_"):  # a record of fitted parameters
         return np.asarray(X, dtype=np.float64)
-    return enter(model if hasattr(X, "columns") else without_names(model), X).gathered()
+    has_names = is_frame(X) or is_elsewhere(X)
+    return enter(model if has_names else without_names(model), X).gathered()
 
 
-def labels_of(model: Any, X: Any, y: Any, n_rows: int) -> list[Any]:
-    """Return the labels (n,) of rows of any kind, NaN or None for rows without one."""
-    labels: list[Any] = enter(model, X, y).labels(n_rows, unlabelled=True).tolist()
-    return labels
+def labels_of(model: Any, X: Any, y: Any, n_rows: int) -> list[Any] | None:
+    """Return the labels (n,) of rows of any kind, NaN or None for rows without one.
+
+    They are those given, or those that rows were opened with; None if there are neither.
+    """
+    given = enter(model, X, y).with_own_labels()
+    return None if given.y is None else list(given.labels(n_rows, unlabelled=True).tolist())
 
 
 def numbered(column: int) -> str:

@@ -90,7 +90,7 @@ def draw_kernels(
     chosen = range(min(2, len(kernels.names))) if features is None else features
     if not 1 <= len(chosen) <= 2:
         raise ValueError(f"features must be one or two, got {len(chosen)}.")
-    columns = [kernels.feature(feature) for feature in chosen]
+    columns = kernels.indices(chosen)
     weights = kernels.weights_of(label)
     lines = [_line_of(weight, style) for weight in weights]
     if colours is not None:
@@ -193,7 +193,8 @@ def plot_projections(
     X : array-like of shape (n, M), default=None
         Rows to show beneath the kernels.
     y : sequence of n labels, default=None
-        Labels of the rows; with a `label`, only the rows of that class are shown.
+        Labels of the rows, unless they were opened with labels; with a `label`, only the rows of that class
+        are shown.
     axes : axes or array of axes, default=None
         Axes to draw into, one for each pair of features in the order (0, 1), (0, 2), …, (1, 2), …; None makes
         a new figure with a legend.
@@ -206,17 +207,15 @@ def plot_projections(
     kernels = drawn_kernels(model)
     weights = kernels.weights_of(label)
     n_features = len(kernels.names)
-    columns = [kernels.feature(each) for each in (range(n_features) if features is None else features)]
-    if not columns:
-        raise ValueError("features is empty: choose at least one.")
+    columns = kernels.indices(range(n_features) if features is None else features)
     title = [] if label is None else [f"class {label}"]
     if features is None and axes is None and n_features > _MAX_FEATURES:
         columns = kernels.most_separate(_MAX_FEATURES)
         title.append(f"{_MAX_FEATURES} of {n_features} features: where the kernels differ most")
     rows = None if X is None else rows_of(model, X)
-    if rows is not None and y is not None and label is not None:
+    if rows is not None and label is not None:
         labels = labels_of(model, X, y, len(rows))
-        rows = rows[[each == label for each in labels]]
+        rows = rows if labels is None else rows[[each == label for each in labels]]
     means, covariances = kernels.project(np.eye(n_features)[columns])
     lines = [_line_of(weight, style) for weight in weights]
     pairs: list[tuple[int, ...]] = list(itertools.combinations(range(len(columns)), 2)) or [(0,)]

@@ -50,7 +50,8 @@ def model_page(model: Any, *, title: str, X: ArrayLike | None = None, y: ArrayLi
         Rows to draw beneath the kernels, at most 3000 of them, chosen at random; NaN marks a missing value.
         They become part of the page.
     y : array-like of shape (n,), default=None
-        Their labels; rows whose label is not a class of the model are shown without a class.
+        Their labels, unless they were opened with labels; rows whose label is not a class of the model are
+        shown without a class.
 
     Returns
     -------
@@ -203,8 +204,8 @@ def _rows(
     note = f"{len(chosen)} of the {len(rows)} rows are drawn, chosen at random."
     note = note if len(chosen) < len(rows) else ""
     codes: list[int | None] | None = None
-    if y is not None:
-        labels = labels_of(model, X, y, len(rows))
+    labels = labels_of(model, X, y, len(rows))
+    if labels is not None:
         places = {label: c for c, label in enumerate(sets[0].classes)}
         codes = [places.get(labels[row]) for row in chosen]
     rows = rows[chosen]

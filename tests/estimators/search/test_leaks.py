@@ -12,7 +12,7 @@ from sklearn.datasets import load_iris
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, SharedKernelMixtureCV
 from skmix.engine.compute.blocks import Block
 from skmix.estimators import crossfit
-from skmix.estimators.decisions import novelty_threshold
+from skmix.estimators.crossfit import novelty_threshold
 from skmix.estimators.search._base import make_folds
 from skmix.estimators.search._candidates import make_classifier
 from skmix.estimators.search._selection import Selection

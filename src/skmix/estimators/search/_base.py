@@ -19,6 +19,7 @@ from sklearn.utils.validation import _check_n_features, check_consistent_length,
 from ...engine.compute.arrays import on_host
 from ...engine.compute.blocks import Block
 from ...engine.model import IntArray
+from ...engine.refine.discriminative import labels_of as codes_of
 from ...engine.sources.summary import measure
 from ...engine.structures import COVARIANCE_TYPES, structure_of
 from ...io import Source
@@ -110,12 +111,6 @@ def make_folds(
     splits = default_splits(codes, seed, groups) if cv is None else splits_of(cv, codes, groups, kept)
     check_splits(splits, codes, classes)
     return [(rows.rows(training), rows.rows(held)) for training, held in splits]
-
-
-def codes_of(rows: Block) -> IntArray:
-    """Return the class codes (n,) of rows, −1 for unlabelled rows."""
-    assert rows.y is not None
-    return rows.y
 
 
 def saved_part(estimator: Any) -> Any:
@@ -229,7 +224,7 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         Without labels, classes are None and all codes are 0.
         """
         given = enter(self, X, y, sample_weight)
-        values = given.values(fitting=True, on_cpu=True)
+        values = given.values(least=2, on_cpu=True)
         rows, classes, kept = given.coded(values)
         check_gaps(rows.X)
         # Refuses features whose squares overflow.

@@ -17,10 +17,10 @@ from sklearn.utils import check_random_state
 
 from ...engine.compute.blocks import Block
 from ...engine.model import FloatArray, IntArray
+from ...engine.refine.discriminative import labels_of as codes_of
 from ...engine.starts import draw_seeds
 from .._settings import check_covariance_type
 from ..classifier import SharedKernelClassifier
-from ._base import codes_of
 from ._features import pooled_covariance, transforms
 from ._trials import Params
 

@@ -14,8 +14,8 @@ from sklearn.utils.extmath import svd_flip
 
 from ...engine.compute.blocks import Block
 from ...engine.model import FloatArray, IntArray
+from ...engine.refine.discriminative import labels_of as codes_of
 from ..mixture import SharedKernelMixture
-from ._base import codes_of
 
 # Singular values below this share of the largest count as zero.
 _LEAST_SINGULAR = 0.05

@@ -16,13 +16,14 @@ from sklearn import config_context
 from ...engine.compute.arrays import on_host
 from ...engine.compute.blocks import Block
 from ...engine.model import FloatArray, IntArray
+from ...engine.refine.discriminative import labels_of as codes_of
 from ...engine.refine.temperature import least_log_loss, log_losses
 from ...io.preparation import Columns
 from .._settings import check_covariance_type, check_feature_sets, is_robust
 from ..classifier import SharedKernelClassifier
-from ..decisions import novelty_threshold
+from ..crossfit import novelty_threshold
 from ..rows import Sender
-from ._base import Fold, codes_of, labels_of
+from ._base import Fold, labels_of
 from ._candidates import MOST_NUMBERS_A_ROW, Choices, make_classifier
 from ._features import FeatureMap, fewer_rows, filler, fit_features
 from ._trials import SCREENING, Params, Trial, Trials

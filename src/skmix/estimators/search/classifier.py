@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import reduce
 from numbers import Integral
 from operator import add
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,11 +15,10 @@ from sklearn.base import ClassifierMixin
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils._param_validation import Interval, Options, StrOptions
-from sklearn.utils.validation import check_is_fitted
 
 from ...engine.compute.arrays import namespace, on_host
 from ...engine.model import FloatArray
-from ..classifier import SharedKernelClassifier, accuracy_of
+from ..classifier import SharedKernelClassifier
 from ..decisions import with_outliers
 from ..rows import enter, sender
 from ..saving import savable
@@ -220,10 +219,6 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     def _model(self) -> SharedKernelClassifier:
         return self.classifier_
 
-    def _fitted(self) -> Self:
-        check_is_fitted(self)
-        return self
-
     def _features(self, X: Any) -> Any:
         return next(self._inputs(X))
 
@@ -265,21 +260,14 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
         Rows whose log-density is below `classifier_.threshold_` get its `outlier_label`, if it has one.
         """
-        if len(self._fitted().classifiers_) == 1:
-            return self.classifier_.predict(self._features(self._accept(X)))
+        rows = self._accept(X)
+        if len(self.classifiers_) == 1:
+            return self.classifier_.predict(self._features(rows))
         labels = on_host(self.classes_)[np.argmax(on_host(self.predict_proba(X)), axis=1)]
         best = self.classifier_
         if best.outlier_label is not None:
             labels = with_outliers(labels, on_host(self.score_samples(X)), best)
         return sender(self.classifier_, X)(labels) if labels.dtype.kind in "fiub" else labels
 
-    def score(
-        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
-    ) -> float:
-        """Return the accuracy on rows X (n, M) with labels y (n,) and weights (n,).
-
-        Rows that `open_rows` opened with labels and weights are scored with these.
-        """
-        return accuracy_of(self._fitted(), X, y, sample_weight)
-
+    score = SharedKernelClassifier.score
     score_samples = delegated(SharedKernelClassifier.score_samples)

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from ...engine.compute.arrays import namespace, safe_log
 from ...engine.compute.dask import is_collection
 from ...engine.model import FloatArray, IntArray
+from ...engine.refine.discriminative import labels_of as codes_of
 from ...engine.structures import STRUCTURES
 from ...io import Source
 from ...io.sources import CACHED_BYTES
@@ -28,7 +29,7 @@ from ..holdout import Split, random_halves
 from ..mixture import SharedKernelMixture
 from ..rows import computed, enter, note_rows, sender, warn_caller
 from ..saving import savable
-from ._base import Search, codes_of, delegated, documented_search, make_folds
+from ._base import Search, delegated, documented_search, make_folds
 from ._grid import Scorer, average, largest_stable, try_grid
 from ._trials import Params, Trial, Trials
 
@@ -296,11 +297,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
             return first
         return {**first, "others": others, "log_shares": safe_log(self.shares_)}
 
-    def fit_predict(self, X: ArrayLike, y: ArrayLike | None = None) -> np.ndarray:
-        """Fit, and return the most probable kernel (N,) of each row of X (N, M)."""
-        kernels: np.ndarray = self.fit(X, y).predict(X)
-        return kernels
-
+    fit_predict = SharedKernelMixture.fit_predict
     sample = SharedKernelMixture.sample
 
     def _draw(self, n_samples: int, label: Any) -> tuple[FloatArray, np.ndarray]:
