@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load, open_rows
+from skmix import (
+    SharedKernelClassifier,
+    SharedKernelClassifierCV,
+    SharedKernelMixture,
+    SharedKernelMixtureCV,
+    load,
+    open_rows,
+)
 from skmix.io import ColumnError
 from skmix.io import readers as reader_module
 from skmix.report import evaluate
@@ -152,8 +159,10 @@ def test_rows_without_a_label_are_no_errors_of_a_score() -> None:
     for rows in ((X, labels), (open_rows(X, label=labels),)):
         with pytest.raises(ValueError, match="200 of 500 rows have no label in y"):
             model.score(*rows)
-    model.set_params(reject_below=0.01, outlier_label=-1).fit(X, labels)
-    assert model.score(X, labels) == np.mean(model.predict(X) == labels)
+    model.set_params(reject_below=0.01, outlier_label=-1)
+    for each in (model, SharedKernelClassifierCV(model, n_kernels=[4], tune=False, random_state=0)):
+        each.fit(X[200:], labels[200:])
+        assert each.score(X, labels) == np.mean(each.predict(X) == labels)
 
 
 def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) -> None:

@@ -200,8 +200,9 @@ class Rows(ABC):
         """Return the label (n,) of each row, in memory; with `unlabelled`, some may be missing."""
         labels = read_labels(self._unchecked_labels(), n_rows, self.name, of_fit=False)
         if not unlabelled:
-            # A model may predict −1 for outliers.
-            known = [*self.estimator.classes_.tolist(), getattr(self.estimator, "outlier_label", None)]
+            # A classifier, or that of a search, may predict −1 for outliers.
+            model = getattr(self.estimator, "classifier_", self.estimator)
+            known = [*model.classes_.tolist(), getattr(model, "outlier_label", None)]
             refuse_missing(are_unlabelled(labels, known), self.name)
         return labels
 
