@@ -284,14 +284,11 @@ class Training:
     def with_features(self, columns: list[int], number: int) -> Training:
         """Return the columns of feature set `number`, and the rows that have a value in them.
 
-        Raise ValueError if a class has no such row, or a column no value.
+        Raise ValueError if a class has no such row.
         """
         if columns == list(range(self.n_features)):
             return self
         taken = replace(self, source=self.source.with_features(columns))
-        empty = np.flatnonzero(taken.source.summary.moments.count == 0)
-        if len(empty):
-            raise ValueError(f"Feature {columns[empty[0]]} of X has no value: it is NaN in all rows.")
         absent = np.flatnonzero(taken.sizes == 0)
         if len(absent):
             raise ValueError(
