@@ -245,11 +245,10 @@ def test_a_page_or_table_on_standard_output_is_alone_there(
         *(
             (["--model", "m", *option.split()], 2, f"{option.split()[0]} is for a fit, but --model")
             for option in (
-                *("-o x", "--kernels 3", "--populations 2", "--criterion bic", "--markers CD3"),
+                *("-o x", "--kernels 3", "--populations 2", "--markers CD3"),
                 "--prior none",
             )
         ),
-        (["--kernels", "3", "--criterion", "bic"], 2, "but --kernels gives it"),
         (["--html", "-", "--json"], 2, "standard output takes one of --table -, --html - and --json"),
         (["--html", "-", "--table", "-"], 2, "standard output takes one of"),
         (["-o", "-"], 2, "- is for the table or the page"),

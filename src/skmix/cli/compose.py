@@ -55,10 +55,6 @@ def compose(
     kernels: Annotated[
         str, _of_model(metavar="auto|N", help="Number of Gaussian kernels that all samples share.")
     ] = "auto",
-    criterion: Annotated[
-        Literal["bic", "stability"] | None,
-        _of_model(help="What chooses the number of kernels: BIC, the default, or stability as clusters."),
-    ] = None,
     populations: Annotated[
         str, _of_model(metavar="auto|N", help="Number of populations that kernels are merged into.")
     ] = "auto",
@@ -92,15 +88,12 @@ def compose(
     """
     n_kernels = options.parse_number("--kernels", kernels)
     n_populations = options.parse_number("--populations", populations)
-    if n_kernels is not None and criterion is not None:
-        cli.stop("--criterion chooses the number of kernels, but --kernels gives it.", cli.WRONG_USE)
     names = None if markers is None else options.parse_names("--markers", markers)
     reading = options.parse_preparation(compensate, transform) | {"sample": sample, "text": text}
     of_fit = {
         "-o": out,
         "--kernels": n_kernels,
         "--populations": n_populations,
-        "--criterion": criterion,
         "--markers": markers,
         "--prior": prior,
     }
@@ -119,7 +112,6 @@ def compose(
                 files[0] if len(files) == 1 else files,
                 markers=names,
                 n_kernels=n_kernels,
-                criterion=criterion or "bic",
                 n_populations=n_populations,
                 weight_prior=None if prior in (None, "none") else prior,
                 device=device,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._errors import Argument, ArgumentError
-from ..estimators import SharedKernelMixture, SharedKernelMixtureCV
+from ..estimators import SharedKernelMixture
 from ..estimators.callbacks import progress_bar
 from ..estimators.saving import estimator_of, read_model, record_of
 from ..io.encoding import listed
@@ -37,14 +37,15 @@ from .proportions import (
 )
 from .reading import Cells, Origin, open_cells
 from .samples import fitted_samples, new_samples
+from .starting import start_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..plots.style import Axes, Figure
 
-# Most kernels that the search tries: more take hours.
-_MOST_KERNELS = 100
+# Kernels that are narrower describe spikes, not populations (benchmarks/cells.py).
+_KERNELS: dict[str, Any] = {"covariance_type": "full", "variance_floor": 0.01}
 # Most files and markers that a page lists.
 MOST_LISTED = 40
 # Most samples and populations of the table in a notebook.
@@ -60,7 +61,6 @@ def compose(
     transform: Any = AUTO,
     text: Mapping[str, Any] | None = None,
     n_kernels: int | None = None,
-    criterion: str = "bic",
     n_populations: int | None = None,
     weight_prior: str | float | None = None,
     metadata: Any = None,
@@ -86,11 +86,9 @@ def compose(
         How to read files; see `open_rows`. By default, FCS files are compensated if they have a spill-over
         matrix, and transformed by ``arcsinh:150``.
     n_kernels : int, default=None
-        Number of kernels. None chooses it on 20,000 cells, equally many of each sample.
-    criterion : {'bic', 'stability'}, default='bic'
-        Criterion for the number of kernels; see `SharedKernelMixtureCV`.
+        Number of kernels. None chooses up to 64 by AICc on 50,000 cells, equally many of each sample.
     n_populations : int, default=None
-        Number of populations; None merges kernels up to the default height of `merge_kernels`.
+        Number of populations; None lets the valleys of the density decide, see `merge_kernels`.
     weight_prior : float or 'hierarchical', default=None
         Prior on the weights; see `SharedKernelMixture`. With 'hierarchical', samples with few cells borrow
         strength from the others, which helps if kernels hardly overlap.
@@ -114,8 +112,6 @@ def compose(
     >>> study.proportions  # doctest: +SKIP
     """
     pandas()  # report a missing library before any work
-    if criterion not in ("bic", "stability"):
-        raise ArgumentError(Argument("criterion", criterion), " is not one of 'bic', 'stability'.")
     cells = open_cells(
         samples,
         sample=sample,
@@ -125,53 +121,25 @@ def compose(
         text=text,
         seed=random_state,
     )
-    search = None
-    if n_kernels is None:
-        n_kernels, search = _choose(cells.X, criterion, n_jobs=n_jobs, random_state=random_state)
+    if n_kernels is not None and n_kernels > cells.source.n_rows:
+        raise ArgumentError(
+            Argument("n_kernels", n_kernels), f" is more than the {cells.source.n_rows} cells there are."
+        )
+    settings = {**_KERNELS, "n_jobs": n_jobs, "random_state": random_state}
+    start, search = start_of(cells.X, n_kernels, settings)
+    n_kernels = len(start["means"])
     if n_populations is not None and n_populations > n_kernels:
         raise ArgumentError(
             Argument("n_populations", n_populations), f" is more than the {n_kernels} kernels there are."
         )
-    if n_kernels > cells.source.n_rows:
-        raise ArgumentError(
-            Argument("n_kernels", n_kernels), f" is more than the {cells.source.n_rows} cells there are."
-        )
+    start["weights"] = np.repeat(start["weights"], len(cells.sizes), axis=1)
     model = SharedKernelMixture(
-        n_kernels,
-        init="k-means",
-        weight_prior=weight_prior,
-        device=device,
-        n_jobs=n_jobs,
-        random_state=random_state,
+        n_kernels, init=start, weight_prior=weight_prior, device=device, **settings
     ).fit(cells.source)
     with progress_bar("composing", None):
         populations = merge_kernels(model, n_populations=n_populations)
         study = Study(model, populations)
         return study._set_origin(list(cells.sizes), cells.origin, search, metadata, cells)
-
-
-def _choose(X: np.ndarray, criterion: str, **settings: Any) -> tuple[int, dict[str, Any]]:
-    """Return the number of kernels with the lowest BIC, or with stable clusters, and how it was chosen.
-
-    The search ignores the samples: pooled cells come from the same kernels.
-    """
-    settings |= {"covariance_type": "full", "criterion": criterion}
-    search = SharedKernelMixtureCV(**settings).fit(X)
-    tried = sorted({params["n_kernels"] for params in search.cv_results_["params"]})
-    # The search stops at a number that is enough for most data; cells may need more.
-    most = min(_MOST_KERNELS, len(X) // (X.shape[1] + 1))
-    while criterion == "bic" and (best := search.best_params_["n_kernels"]) == tried[-1] < most:
-        tried.append(min(best + max(1, best // 4), most))
-        larger = SharedKernelMixtureCV(n_kernels=tried[-1], **settings).fit(X)
-        if larger.best_score_ <= search.best_score_:
-            break
-        search = larger
-    return int(search.best_params_["n_kernels"]), {
-        "criterion": criterion,
-        "n_cells": len(X),
-        "lowest": min(tried),
-        "highest": max(tried),
-    }
 
 
 class Study:
@@ -693,5 +661,4 @@ def _metadata_of(given: Any, samples: Sequence[Any]) -> dict[str, list[Any]] | N
 
 def search_in_words(search: Mapping[str, Any]) -> str:
     """Return how the number of kernels was chosen."""
-    by = "BIC" if search["criterion"] == "bic" else search["criterion"]
-    return f"chosen by {by} from {search['lowest']} to {search['highest']} on {search['n_cells']:,} cells"
+    return f"chosen by AICc from {search['lowest']} to {search['highest']} on {search['n_cells']:,} cells"
