@@ -17,7 +17,7 @@ Four sets, in a folder that is no part of the project, on the scale that all met
   immunogenomics/harmony. ``harmony_cell_lines.npz``
 
 A part of a set is drawn anew for each seed: random samples, 5,000 random cells of each; a random half of the
-samples (h1, where choices are made, and h2, always the same), or of the cells if there are few samples; the
+samples (h1 for choices, h2 to judge them, always the same), or of the cells if there are few samples; the
 same cells dealt at random into 3 or 6 files. Methods are told k, the number of gates that have cells in the
 part, or 2 k, or nothing:
 
@@ -359,6 +359,7 @@ def mixture(factor: int, *, merged: bool = False) -> Callable[[Cells, int], IntA
 def default(cells: Cells, seed: int) -> IntArray:
     """Return the populations that `compose` finds by itself."""
     study = compose(cells.X, sample=cells.sample, n_jobs=1, random_state=seed)
+    assert study.populations is not None
     return study.populations.predict(study.model, cells.X, groups=cells.sample)
 
 
