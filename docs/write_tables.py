@@ -488,33 +488,29 @@ def gated_cells() -> str:
     for name, part in found["parts"].items():
         if "/" in name:
             continue
-        own, means = (
-            part["methods"],
-            {each: mean(runs["f1"]) for each, runs in part["methods"].items()},
+        own = part["methods"]
+        means = bold_best(
+            [spread(runs["f1"]) for runs in own.values()], range(len(own)), max
         )
-        for method, runs in own.items():
-            f1 = spread(runs["f1"])
+        for (method, runs), f1 in zip(own.items(), means, strict=True):
             rows.append(
                 [
                     name,
                     method,
-                    f"**{f1}**" if means[method] == max(means.values()) else f1,
+                    f1,
                     f"{min(runs['f1']):.3f}–{max(runs['f1']):.3f}",
                     f"{mean(runs['ari']):.3f}",
                     numbers_over_seeds(runs["populations"]),
-                    f"{mean(runs['seconds']):.1f} s",
+                    f"{mean(runs['seconds']):.2f} s",
                 ]
             )
     headings = ["cells", "method", "mean F1", "range", "ARI", "populations", "time"]
     machine, versions = found["machine"], found["versions"]
-    return "\n\n".join(
-        [
-            table(headings, rows),
-            f"flowsom {versions['flowsom']}, scikit-learn {versions['scikit-learn']}, "
-            f"Python {machine['python']}; processor time on one thread.",
-            lost_to_flowsom(found["parts"]),
-        ]
+    used = (
+        f"flowsom {versions['flowsom']}, scikit-learn {versions['scikit-learn']}, "
+        f"Python {machine['python']}; processor time on one thread."
     )
+    return "\n\n".join([table(headings, rows), used, lost_to_flowsom(found["parts"])])
 
 
 def lost_to_flowsom(parts: dict[str, Any]) -> str:
@@ -598,19 +594,17 @@ def published_clusterings() -> str:
         for line in path.read_text(encoding="utf-8").splitlines()
         if not line.startswith("#")
     ]
-    sets = ("Levine_32dim", "Levine_13dim", "Samusik_01", "Samusik_all")
-    rows = [
-        [
-            found["method"],
-            *(
-                f"{float(found[f'{each}_F1']):.3f} ({found[f'{each}_runtime_s']} s)"
-                if found[f"{each}_F1"]
-                else "–"
-                for each in sets
-            ),
-        ]
-        for found in csv.DictReader(lines)
-    ]
+    sets, rows = ("Levine_32dim", "Levine_13dim", "Samusik_01", "Samusik_all"), []
+    for found in csv.DictReader(lines):
+        cells = []
+        for each in sets:
+            seconds, _, marks = found[f"{each}_runtime_s"].partition(" ")
+            marks = marks.replace("*", "†").replace("^", "‡")
+            f1 = found[f"{each}_F1"]
+            cells.append(
+                f"{float(f1):.3f} ({thousands(float(seconds))} s{marks})" if f1 else "–"
+            )
+        rows.append([found["method"], *cells])
     return table(["method", *sets], rows)
 
 
