@@ -515,7 +515,8 @@ def gated_cells() -> str:
 
 def lost_to_flowsom(parts: dict[str, Any]) -> str:
     """Return in a sentence where compose has a lower mean F1 than FlowSOM told k or 2 k."""
-    level, lost = [], []
+    level: list[tuple[str, float]] = []
+    lost: list[tuple[str, float]] = []
     for name, part in parts.items():
         own = {each: mean(runs["f1"]) for each, runs in part["methods"].items()}
         if "compose" in own and TOLD[0] in own:
