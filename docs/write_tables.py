@@ -543,6 +543,7 @@ def gated_parts() -> str:
         "FlowSOM, left alone": "FlowSOM, left alone",
         "k-means, told k": "k-means, k",
         "k-means, told 2k": "k-means, 2k",
+        "mixture, 2k merged to k": "mixture, 2k merged to k",
         "compose": "compose",
     }
     rows = []
