@@ -522,6 +522,8 @@ def lost_to_flowsom(parts: dict[str, Any]) -> str:
         if "compose" in own and TOLD[0] in own:
             gap = own["compose"] - max(own[each] for each in TOLD)
             (level if gap >= 0 else lost).append((name, gap))
+    if not level and not lost:
+        return "`compose` was not run."
     text = (
         f"Of {len(level) + len(lost)} parts, `compose` has at least the mean F1 of FlowSOM that was told k "
         f"or 2k, whichever is better, on {len(level)}"
@@ -582,7 +584,7 @@ def gated_files() -> str:
         ]
         rows.append([name, *cells, f"{same} of {len(three)}"])
     if not rows:
-        return "Not measured yet."
+        return "`compose` was not run."
     return table(
         ["cells", "their samples", "3 files", "6 files", "same number in 3 and 6"], rows
     )
