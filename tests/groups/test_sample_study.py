@@ -193,7 +193,7 @@ def test_wrong_conditions_and_metadata_are_refused(found: Study) -> None:
             found.compare(*given)
     for table, message in (
         (pd.DataFrame({"sample": ["s1", "s2"], "arm": [0, 1]}), "metadata has no line for odd, s3"),
-        (pd.DataFrame({"sample": [*SHARES, "s1"], "arm": 0}), "metadata has two lines for a sample"),
+        (pd.DataFrame({"sample": [*SHARES, "s1"], "arm": 0}), "metadata has two lines for s1"),
     ):
         with pytest.raises(ArgumentError, match=message) as caught:
             Study(found.model, metadata=table)
