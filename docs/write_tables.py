@@ -552,8 +552,8 @@ def designs() -> str:
         [
             table([*headings, "covered"], rows),
             "",
-            f"At most {worst['compare']} of the studies without a difference have p ≤ 0.05; by linear models of "
-            f"the proportions up to {worst['raw']}, of their log-odds up to {worst['log-odds']}.",
+            f"At most {worst['compare']} of the studies without a difference have p ≤ 0.05; by linear "
+            f"models of the proportions up to {worst['raw']}, of their log-odds up to {worst['log-odds']}.",
         ]
     )
 

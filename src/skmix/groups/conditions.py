@@ -92,13 +92,15 @@ def metadata_of(table: Any, samples: Sequence[Any]) -> dict[str, list[Any]] | No
 
 def _column(table: Any, argument: str, name: Any) -> Any:
     """Return a column of the metadata."""
-    if table is None or not isinstance(name, str):
-        # A list of samples may be long.
-        named = Argument(argument, name if isinstance(name, str) else None)
-        advice = ", or give the samples of both sides as condition and other"
+    if not isinstance(name, str):
         raise ArgumentError(
-            named,
-            f" needs metadata with a column of that name{advice if argument == 'condition' else ''}.",
+            Argument(argument),
+            " needs a column of the metadata, or give the samples of both sides as ",
+            "condition and other.",
+        )
+    if table is None:
+        raise ArgumentError(
+            Argument(argument, name), " needs ", Argument("metadata"), " with a column of that name."
         )
     if name not in table:
         raise ArgumentError(Argument(argument, name), f" is not a column of the metadata: {list(table)}.")

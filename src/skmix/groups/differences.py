@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import stats
 
 from ..engine.model import BoolArray, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 # Least variance of proportions among samples, relative to that of their estimates: a few samples with few
 # cells of a population may have equal counts by chance.
@@ -27,6 +30,13 @@ class Sides:
     covariate: FloatArray | None  # (L, C): columns of a linear model
     left_out: tuple[Any, ...]  # samples without a pair, or without a value of the covariate
 
+    def joined(self) -> list[tuple[int, int]]:
+        """Return which samples of the two sides are of the same pair, as indices of `places`."""
+        if self.pairs is None:
+            return []
+        one, other = np.flatnonzero(self.is_first), np.flatnonzero(~self.is_first)
+        return [(i, j) for i in one.tolist() for j in other.tolist() if self.pairs[i] == self.pairs[j]]
+
 
 @dataclass(frozen=True)
 class Differences:
@@ -38,6 +48,11 @@ class Differences:
     lower: FloatArray
     upper: FloatArray
     p_values: FloatArray
+
+
+def by_q_value(table: DataFrame) -> list[int]:
+    """Return the lines of a table of differences, the clearest difference first."""
+    return [int(g) for g in np.lexsort((table["p_value"], table["q_value"]))]
 
 
 def differences(proportions: FloatArray, variances: FloatArray, sides: Sides, level: float) -> Differences:

@@ -396,22 +396,21 @@ class Study:
         if sides.left_out:
             lacks = "the covariate" if sides.pairs is None else "a pair with samples of both sides"
             warn_caller(f"The comparison leaves out {shown(sides.left_out)}, without {lacks}.")
-        own = checked_mixture(self.model)
-        return compare_samples(own, self._samples, sides, self.populations, level)
+        return compare_samples(checked_mixture(self.model), self._samples, sides, self.populations, level)
 
     def _sides(
-        self, condition: Any, other: Any, pair: str | None, covariate: str | None, given: Any
+        self, condition: Any, other: Any, pair: str | None, covariate: str | None, metadata: Any
     ) -> Sides:
         """Return the samples that `compare` sets against each other."""
-        names = self._samples.names
-        table = self._metadata if given is None else _checked(read_metadata(given), None, self.samples)
+        names, table = self._samples.names, self._metadata
+        if metadata is not None:
+            table = metadata_of(read_metadata(metadata), self.samples)
         if other is not None:
             return given_sides(names, table, condition, other, pair, covariate)
-        if condition is None:
-            if self._design is None or pair is not None or covariate is not None:
-                raise ArgumentError(Argument("condition"), " is missing: give a column of the metadata.")
-            return sides_of(names, table, self._design)
-        return sides_of(names, table, Design(condition, pair, covariate))
+        design = self._design if condition is None else Design(condition, pair, covariate)
+        if design is None or (condition is None and (pair, covariate) != (None, None)):
+            raise ArgumentError(Argument("condition"), " is missing: give a column of the metadata.")
+        return sides_of(names, table, design)
 
     def unusual(self, *, alpha: float = 0.05) -> DataFrame:
         """Return which samples have an unusual composition, or cells that the kernels describe badly.
@@ -525,6 +524,7 @@ class Study:
             "n_kernels": len(model.means_),
             "n_populations": None if self.populations is None else len(self.populations),
             "search": self._search,
+            "design": None if self._design is None else asdict(self._design),
             "converged": bool(model.converged_),
             "n_iter": int(model.n_iter_),
             "notes": list(origin.notes),
@@ -546,10 +546,48 @@ class Study:
             self.proportions, self.unusual() if self.is_judged else None, axes, figure=figure
         )
 
-    def to_html(self, path: str | os.PathLike[str] | None = None, *, title: str | None = None) -> str:
-        """Return the page of the study, one HTML file that fetches nothing, and write it to `path`."""
+    def plot_conditions(
+        self,
+        condition: Any = None,
+        other: Any = None,
+        *,
+        pair: str | None = None,
+        covariate: str | None = None,
+        metadata: Any = None,
+        axes: Any = None,
+        figure: Figure | None = None,
+    ) -> np.ndarray:
+        """Plot the proportions of two conditions as box plots, a panel for each population.
+
+        Points are samples, and lines join those of a pair. Panels are in the order of the q-values of
+        `compare`, which takes the same arguments.
+        """
+        from .plots import plot_conditions
+
+        table = self.compare(condition, other, pair=pair, covariate=covariate, metadata=metadata)
+        sides = self._sides(condition, other, pair, covariate, metadata)
+        return plot_conditions(self._composition, sides, table, axes, figure=figure)
+
+    def to_html(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        title: str | None = None,
+        condition: str | None = None,
+        pair: str | None = None,
+        covariate: str | None = None,
+    ) -> str:
+        """Return the page of the study, one HTML file that fetches nothing, and write it to `path`.
+
+        With a condition, given here or to `compose`, it has the differences of `compare` and box plots.
+        """
         from .page import study_page
 
+        design = _design_of(condition, pair, covariate) or self._design
+        compared = None
+        if design is not None:
+            names = asdict(design)
+            compared = design, self._sides(other=None, metadata=None, **names), self.compare(**names)
         n_samples, cells, origin = len(self.samples), self._cells, self._origin
         title = title or f"Composition of {n_samples} sample{'' if n_samples == 1 else 's'}"
         page = study_page(
@@ -558,6 +596,7 @@ class Study:
             self._composition,
             title=title,
             unusual=self.unusual() if self.is_judged else None,
+            compared=compared,
             fitted_proportions=Study(self.model, self.populations)._composed.proportions
             if self._is_new
             else None,
