@@ -110,15 +110,13 @@ def _column(table: Any, argument: str, name: Any) -> Any:
 def sides_of(samples: np.ndarray, table: Columns | None, design: Design) -> Sides:
     """Return the sides of a condition, whose values are in the metadata of samples (L,)."""
     column = _column(table, "condition", design.condition)
-    values = sorted({value for value in column if value is not None}, key=str)
+    texts = [None if value is None else str(value) for value in column]
+    values = sorted({text for text in texts if text is not None})
     if len(values) != 2:
         raise ArgumentError(
             Argument("condition", design.condition), f" must have two values, but has {values[:5]}."
         )
-    first, second = (
-        np.array([place for place, own in enumerate(column) if own == value], dtype=np.int64)
-        for value in values
-    )
+    first, second = (np.flatnonzero([text == value for text in texts]) for value in values)
     return _sides(samples, table, (values[0], values[1]), first, second, design.pair, design.covariate)
 
 

@@ -38,39 +38,32 @@ class Sides:
         return [(i, j) for i in one.tolist() for j in other.tolist() if self.pairs[i] == self.pairs[j]]
 
 
-@dataclass(frozen=True)
-class Differences:
-    """Proportions of G populations on two sides, their differences, intervals and p-values, (G,) each."""
-
-    first: FloatArray
-    second: FloatArray
-    difference: FloatArray
-    lower: FloatArray
-    upper: FloatArray
-    p_values: FloatArray
-
-
 def by_q_value(table: DataFrame) -> list[int]:
     """Return the lines of a table of differences, the clearest difference first."""
     return [int(g) for g in np.lexsort((table["p_value"], table["q_value"]))]
 
 
-def differences(proportions: FloatArray, variances: FloatArray, sides: Sides, level: float) -> Differences:
-    """Return the differences between the sides of samples with proportions (L, G) and their variances."""
+def differences(
+    proportions: FloatArray, variances: FloatArray, sides: Sides, level: float
+) -> dict[str, FloatArray]:
+    """Return the columns (G,) of `Study.compare` for samples with proportions (L, G) and their variances."""
+    first, pairs, covariate = sides.is_first, sides.pairs, sides.covariate
     if proportions.shape[1] == 1:
         # A single population has all cells of all samples.
-        one, none = np.ones(1), np.zeros(1)
-        return Differences(one, one, none, none, none, one)
-    if sides.pairs is not None:
-        return _paired(proportions, variances, sides.is_first, sides.pairs, level)
-    if sides.covariate is not None:
-        return _adjusted(proportions, variances, sides.is_first, sides.covariate, level)
-    return _unpaired(proportions, variances, sides.is_first, level)
+        found = tuple(np.array([value]) for value in (1.0, 1.0, 0.0, 0.0, 0.0, 1.0))
+    elif pairs is not None:
+        found = _paired(proportions, variances, first, pairs, level)
+    elif covariate is not None:
+        found = _adjusted(proportions, variances, first, covariate, level)
+    else:
+        found = _unpaired(proportions, variances, first, level)
+    names = [*(f"proportion_{name}" for name in sides.names), "difference", "lower", "upper", "p_value"]
+    return dict(zip(names, found, strict=True)) | {"q_value": stats.false_discovery_control(found[-1])}
 
 
 def _unpaired(
     proportions: FloatArray, variances: FloatArray, is_first: BoolArray, level: float
-) -> Differences:
+) -> tuple[FloatArray, ...]:
     """Compare means by Welch's test, with the degrees of freedom of Satterthwaite."""
     (mean_a, variance_a, inverse_a), (mean_b, variance_b, inverse_b) = (
         _mean_of_samples(proportions[side], variances[side]) for side in (is_first, ~is_first)
@@ -81,7 +74,7 @@ def _unpaired(
     reach = distribution.ppf(0.5 + 0.5 * level) * deviation
     limits = np.maximum(difference - reach, -1.0), np.minimum(difference + reach, 1.0)
     p_values = 2.0 * distribution.sf(np.abs(difference) / deviation)
-    return Differences(mean_a, mean_b, difference, *limits, p_values)
+    return mean_a, mean_b, difference, *limits, p_values
 
 
 def _mean_of_samples(proportions: FloatArray, variances: FloatArray) -> tuple[FloatArray, FloatArray, float]:
@@ -99,7 +92,7 @@ def _mean_of_samples(proportions: FloatArray, variances: FloatArray) -> tuple[Fl
 
 def _paired(
     proportions: FloatArray, variances: FloatArray, is_first: BoolArray, pairs: IntArray, level: float
-) -> Differences:
+) -> tuple[FloatArray, ...]:
     """Compare the sides within pairs (L,): each has the mean proportion of its samples of a side."""
     n_pairs = int(pairs.max()) + 1
     # A line for each pair and side, which averages their samples.
@@ -107,14 +100,13 @@ def _paired(
     average = (average / average.sum(axis=0)).T
     own = np.tile(np.eye(n_pairs)[:, 1:], (2, 1))
     # For one sample of each side, this is the t-test of the differences within pairs.
-    return _adjusted(
-        average @ proportions, average**2 @ variances, np.repeat([True, False], n_pairs), own, level
-    )
+    is_first = np.repeat([True, False], n_pairs)
+    return _adjusted(average @ proportions, average**2 @ variances, is_first, own, level)
 
 
 def _adjusted(
     proportions: FloatArray, variances: FloatArray, is_first: BoolArray, columns: FloatArray, level: float
-) -> Differences:
+) -> tuple[FloatArray, ...]:
     """Compare the sides in a linear model of arcsin √p with further columns (L, C).
 
     On this scale, the variance of a proportion depends little on its mean. Proportions are those of the model
@@ -138,4 +130,4 @@ def _adjusted(
         for value in (change, change - reach, change + reach)
     )
     p_values = 2.0 * distribution.sf(np.abs(change) / deviation)
-    return Differences(first, second, difference, lower, upper, p_values)
+    return first, second, difference, lower, upper, p_values

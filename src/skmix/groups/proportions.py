@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from joblib import effective_n_jobs
-from scipy import stats
 from scipy.linalg import block_diag
 
 from ..engine import density
@@ -248,19 +247,8 @@ def compare_samples(
     Proportions are without a learnt prior: shrunken proportions understate differences.
     """
     found = _compose(_Draws.of(model), samples.take(sides.places), populations, counted=True)
-    result = differences(found.proportions, found.variances, sides, level)
-    first, second = (f"proportion_{name}" for name in sides.names)
-    columns = {
-        found.noun: found.populations,
-        first: result.first,
-        second: result.second,
-        "difference": result.difference,
-        "lower": result.lower,
-        "upper": result.upper,
-        "p_value": result.p_values,
-        "q_value": stats.false_discovery_control(result.p_values),
-    }
-    return pandas().DataFrame(columns)
+    columns = differences(found.proportions, found.variances, sides, level)
+    return pandas().DataFrame({found.noun: found.populations} | columns)
 
 
 # ---------------------------------------------------------------- unusual samples

@@ -376,9 +376,9 @@ class Study:
         -------
         pandas.DataFrame
             `population` or `kernel`; `proportion_a` and `proportion_b`, means over the samples of each side
-            (with a condition, its values replace `a` and `b`); `difference`, `lower`, `upper`, `p_value`, and
-            `q_value`: among the lines with a q-value of at most 0.05, about 5 % or less are expected to be
-            false discoveries (Benjamini and Hochberg).
+            (with a condition, its values replace `a` and `b`); `difference`, the first less the second,
+            `lower`, `upper`, `p_value`, and `q_value`: among the lines with a q-value of at most 0.05, about
+            5 % or less are expected to be false discoveries (Benjamini and Hochberg).
 
         Notes
         -----
@@ -548,8 +548,7 @@ class Study:
 
     def plot_conditions(
         self,
-        condition: Any = None,
-        other: Any = None,
+        condition: str | None = None,
         *,
         pair: str | None = None,
         covariate: str | None = None,
@@ -564,8 +563,8 @@ class Study:
         """
         from .plots import plot_conditions
 
-        table = self.compare(condition, other, pair=pair, covariate=covariate, metadata=metadata)
-        sides = self._sides(condition, other, pair, covariate, metadata)
+        given: dict[str, Any] = {"pair": pair, "covariate": covariate, "metadata": metadata}
+        table, sides = self.compare(condition, **given), self._sides(condition, None, **given)
         return plot_conditions(self._composition, sides, table, axes, figure=figure)
 
     def to_html(
