@@ -126,20 +126,21 @@ def test_samples_of_a_pair_on_the_same_side_are_averaged(varied: Study) -> None:
 
 @pytest.mark.parametrize("covariate", ["batch", "age", "number"])
 def test_a_covariate_is_adjusted_for(varied: Study, covariate: str) -> None:
-    angles, first = np.arcsin(np.sqrt(varied.model.weights_.T)), np.arange(8) < 4
+    angles, first = np.arcsin(np.sqrt(varied.model.weights_.T)), np.arange(8) < 5
     categories = np.array(BATCHES)[:, None] == ["x", "y"]
     columns = np.column_stack([np.ones(8), AGES if covariate == "age" else categories])
     # The F-test of the condition among two linear models is the t-test of its coefficient.
-    squares = [
-        np.linalg.lstsq(design, angles, rcond=None)[1]
-        for design in (columns, np.column_stack([columns, first]))
-    ]
+    designs = columns, np.column_stack([columns, first])
+    (_, less, *_), (effects, more, *_) = (np.linalg.lstsq(design, angles, rcond=None) for design in designs)
     degrees = 7 - columns.shape[1]
-    expected = stats.f(1, degrees).sf((squares[0] - squares[1]) / (squares[1] / degrees))
     # Batches 1, 2 and 3 are categories and not numbers.
-    numbers = {"arm": list("aaaabbbb"), "number": [ord(batch) for batch in BATCHES]}
-    table = varied.compare("arm", covariate=covariate, metadata=numbers if covariate == "number" else None)
-    assert_allclose(table["p_value"], expected)
+    about = {"age": AGES, "batch": BATCHES, "number": [ord(batch) for batch in BATCHES]}
+    table = varied.compare("arm", covariate=covariate, metadata={"arm": list("aaaaabbb"), **about})
+    assert_allclose(table["p_value"], stats.f(1, degrees).sf((less - more) / (more / degrees)))
+    # The sides are compared at the average of the covariate.
+    for side in (1.0, 0.0):
+        expected = np.sin(np.append(columns.mean(axis=0), side) @ effects) ** 2
+        assert_allclose(table["proportion_a" if side else "proportion_b"], expected)
     assert_allclose(table["difference"], table["proportion_a"] - table["proportion_b"])
     assert np.all((table["lower"] < table["difference"]) & (table["difference"] < table["upper"]))
     assert_array_equal(table["lower"] * table["upper"] > 0.0, table["p_value"] < 0.05)
@@ -203,7 +204,9 @@ def test_differences_are_of_counts_and_not_of_weights_that_a_prior_draws_togethe
 def test_equal_counts_of_few_groups_are_no_discovery() -> None:
     # One row and none of 500, twice each: without rows to tell them apart, a variance of zero would.
     model = fitted([[300, 199, 1], [310, 189, 1], [305, 195, 0], [295, 205, 0]])
-    assert Study(model).compare(NAMES[:2], NAMES[2:4])["p_value"][2] > 0.1
+    study = Study(model, metadata={"donor": [1, 2, 1, 2], "batch": [1, 2, 1, 2]})
+    for design in ({}, {"pair": "donor"}, {"covariate": "batch"}):
+        assert study.compare(NAMES[:2], NAMES[2:4], **design)["p_value"][2] > 0.1
 
 
 @pytest.mark.parametrize("weight_prior", [None, "hierarchical"])
