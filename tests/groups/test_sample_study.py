@@ -193,7 +193,9 @@ def test_a_study_remembers_what_it_compares(found: Study, files: list[Path], tmp
     assert 'id="conditions"' in new.to_html()
     assert 'id="conditions"' not in found.to_html()
     given: Any = {"n_kernels": 2, "condition": "arm", "covariate": "age"}
-    own = compose(files, metadata=about | {"age": [1.5, 2, 2.5, 4, 6, 7]}, **given)
+    frame = pd.DataFrame(about | {"age": [1.5, 2, 2.5, 4, 6, 7]}, index=list(SHARES))
+    dated = frame.assign(day=pd.Timestamp("2026-01-05"), ok=frame["age"] > 2)
+    own = compose(files, metadata=dated, **given)
     own.save(tmp_path / "study.skmix")
     pd.testing.assert_frame_equal(
         load(tmp_path / "study.skmix").compare(), own.compare("arm", covariate="age")

@@ -87,7 +87,13 @@ def metadata_of(table: Any, samples: Sequence[Any]) -> dict[str, list[Any]] | No
             )
     table = table.iloc[[place for (place,) in lines]]
     table = table.astype(object).where(table.notna(), None)
-    return {str(name): table[name].tolist() for name in table}
+    return {str(name): [_plain(value) for value in table[name].tolist()] for name in table}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that a file of a study can hold; others, such as dates, as text."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def _column(table: Any, argument: str, name: Any) -> Any:
