@@ -668,6 +668,42 @@ def alarms() -> str:
     )
 
 
+def designs() -> str:
+    """Return the error rates of comparisons in pairs, or with a covariate."""
+    results = read("composition.json")["designs"]
+    rows = []
+    for layout in dict.fromkeys(case["layout"] for case in results):
+        own = [case for case in results if case["layout"] == layout]
+
+        def mean(key: str, name: str, own: Any = own, digits: int = 1) -> str:
+            share = sum(case[key][name] for case in own) / len(own)
+            return f"{100 * share:.{digits}f}"
+
+        worst = f"{100 * max(case['worst']['compare'] for case in own):.1f}"
+        rows.append(
+            [
+                layout,
+                f"{mean('false', 'compare')}, {worst}",
+                mean("false", "welch"),
+                *(mean("found", name, digits=0) for name in ("compare", "welch")),
+                f"{100 * sum(case['covered'] for case in own) / len(own):.0f}",
+            ]
+        )
+    headings = ["samples", "false, worst", "false, Welch", "found", "found, Welch"]
+    worst = {
+        name: f"{100 * max(case['worst'][name] for case in results):.0f} %"
+        for name in ("compare", "raw", "log-odds")
+    }
+    return "\n".join(
+        [
+            table([*headings, "covered"], rows),
+            "",
+            f"At most {worst['compare']} of the studies without a difference have p ≤ 0.05; by linear "
+            f"models of the proportions up to {worst['raw']}, of their log-odds up to {worst['log-odds']}.",
+        ]
+    )
+
+
 def coverage() -> str:
     """Return how many of the intervals of compositions cover."""
     rows = []
@@ -831,6 +867,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "cores": cores,
     "densities": densities,
+    "designs": designs,
     "device": device,
     "coverage": coverage,
     "files": files,

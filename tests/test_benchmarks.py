@@ -196,6 +196,11 @@ def composition(results: Any) -> None:
     assert min(case["coverage"], case["new"]) > 0.85
     assert unusual["foreign"]["first"] == 1.0
     assert unusual["none"]["usual"] <= 0.05
+    for case in results["designs"]:
+        assert case["worst"]["compare"] <= 0.15
+        assert case["covered"] >= 0.9
+        if case["layout"].endswith("pairs, different") and case["proportion"] >= 0.1:
+            assert case["found"]["compare"] > case["found"]["welch"] + 0.1
 
 
 def alarms(results: Any) -> None:
@@ -251,7 +256,7 @@ def test_a_benchmark_runs_and_shows_it(name: str, tmp_path: Path, benchmark: Scr
         SHOWN[name](results)
 
 
-@pytest.mark.parametrize("show", [speed, many_kernels, groups, shifts, populations, robust])
+@pytest.mark.parametrize("show", [speed, many_kernels, groups, shifts, populations, composition, robust])
 def test_the_results_that_are_kept_show_it(show: Callable[[Any], None]) -> None:
     show(json.loads((RESULTS / f"{show.__name__}.json").read_text()))
 

@@ -182,6 +182,39 @@ def test_a_condition_is_a_column_of_the_metadata(found: Study, tmp_path: Path) -
     pd.testing.assert_frame_equal(found.compare("treated", metadata=tmp_path / "about.csv"), other)
 
 
+def test_a_study_remembers_what_it_compares(found: Study, files: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="condition is missing"):
+        found.compare()
+    about = {"arm": list("xyxyxy"), "donor": [1, 1, 2, 2, 3, 3]}
+    new = found.apply_to(files, metadata=about, condition="arm", pair="donor")
+    table = new.compare()
+    pd.testing.assert_frame_equal(table, new.compare("arm", pair="donor"))
+    assert 'id="conditions"' in new.to_html()
+    assert 'id="conditions"' not in found.to_html()
+    given: Any = {"n_kernels": 2, "condition": "arm", "covariate": "age"}
+    frame = pd.DataFrame(about | {"age": [1.5, 2, 2.5, 4, 6, 7]}, index=list(SHARES))
+    dated = frame.assign(day=pd.Timestamp("2026-01-05"), ok=frame["age"] > 2)
+    own = compose(files, metadata=dated, **given)
+    own.save(tmp_path / "study.skmix")
+    pd.testing.assert_frame_equal(
+        load(tmp_path / "study.skmix").compare(), own.compare("arm", covariate="age")
+    )
+
+
+def test_conditions_are_plotted_by_q_value(found: Study) -> None:
+    panels = found.rename({1: "B"}).plot_conditions("arm")
+    table = found.compare("arm").sort_values(["q_value", "p_value"])
+    names = [f"population {each}" if each != "B" else each for each in table["population"]]
+    assert [panel.get_title().split("\n") for panel in panels] == [
+        [name, f"q = {q:.2g}"] for name, q in zip(names, table["q_value"], strict=True)
+    ]
+    shares = found.proportions.pivot(index="sample", columns="population", values="proportion")
+    points = panels[0].lines[-1].get_ydata()
+    assert_allclose(np.sort(points), np.sort(100 * shares[table["population"].iloc[0]]))
+    assert [text.get_text() for text in panels[0].get_xticklabels()] == ["a", "b"]
+    plt.close("all")
+
+
 def test_wrong_conditions_and_metadata_are_refused(found: Study) -> None:
     for given, message in (
         (("age",), "condition='age' must have two values, but has"),
@@ -192,7 +225,7 @@ def test_wrong_conditions_and_metadata_are_refused(found: Study) -> None:
             found.compare(*given)
     for table, message in (
         (pd.DataFrame({"sample": ["s1", "s2"], "arm": [0, 1]}), "metadata has no line for odd, s3"),
-        (pd.DataFrame({"sample": [*SHARES, "s1"], "arm": 0}), "metadata has two lines for a sample"),
+        (pd.DataFrame({"sample": [*SHARES, "s1"], "arm": 0}), "metadata has two lines for s1"),
     ):
         with pytest.raises(ArgumentError, match=message) as caught:
             Study(found.model, metadata=table)
