@@ -124,16 +124,25 @@ def test_everything_that_is_said(study: Path) -> None:
 
 
 def test_fcs_files_are_transformed_and_have_no_time(tmp_path: Path) -> None:
-    names, markers = ["B530-A", "R660-A", "TIME"], ["CD3", "", ""]
+    names, markers = ["B530-A", "SSC-A", "TIME"], ["CD3", "", ""]
     rows = {name: np.abs(drawn(own, 3)) * 100.0 for name, own in SHARES.items()}
     files = [write(tmp_path / f"{name}.fcs", own, names, markers) for name, own in rows.items()]
     result = run(*files, "--kernels", 3, "-o", tmp_path / "m", "--html", tmp_path / "p.html")
     page = (tmp_path / "p.html").read_text()
-    assert "CD3 (B530-A), R660-A" in page
-    assert '"features":["CD3 (B530-A)","R660-A"]' in page
-    assert "The channel Time is left out." in page
-    assert "The channel Time is left out." in said(result)
-    assert "transform arcsinh:150" in result.stdout
+    assert "CD3 (B530-A), SSC-A" in page
+    for note in (
+        "Left out, because they are not markers: TIME.",
+        "The files are of fluorescence: values are on the scale arcsinh:150.",
+        "Scatter channels are linear: SSC-A.",
+    ):
+        assert note in page
+        assert note in said(result)
+    assert "transform arcsinh:150 (SSC-A linear)" in result.stdout
+    assert load(tmp_path / "m").describe()["linear"].keys() == {"SSC-A"}
+    # Tables too have columns that are not markers.
+    table = pd.DataFrame(drawn(SHARES["a"], 3), columns=["CD3", "Event #", "time"])
+    assert compose(table, n_kernels=2).model.feature_names_in_.tolist() == ["CD3"]
+    assert compose(table[["time"]], n_kernels=2).model.feature_names_in_.tolist() == ["time"]
 
 
 def test_a_model_of_arrays_does_not_know_its_scale(tmp_path: Path) -> None:

@@ -285,10 +285,9 @@ def print_study(
     from skmix.groups.judging import FEWEST_SAMPLES
     from skmix.groups.study import MOST_LISTED, search_in_words
     from skmix.io.encoding import listed
-    from skmix.io.preparation import scale_in_words
+    from skmix.io.preparation import in_words
 
     samples, markers = outcome["samples"], outcome["markers"]
-    compensated = ", compensated for spill-over" if outcome["compensate"] else ""
     kernels = counted(outcome["n_kernels"], "kernel")
     if fitted and outcome["search"] is not None:
         kernels += f" ({search_in_words(outcome['search'])})"
@@ -297,7 +296,7 @@ def print_study(
     lines = [
         f"{counted(len(samples), 'sample')}, {outcome['n_cells']} cells, "
         f"{counted(len(markers), 'marker')} ({listed(markers, MOST_LISTED)})",
-        f"transform {scale_in_words(outcome['transform'])}{compensated}",
+        f"transform {in_words(outcome)}",
         kernels,
         *([_ending(outcome)] if fitted else []),
     ]

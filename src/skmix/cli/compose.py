@@ -46,7 +46,10 @@ def compose(
     ] = None,
     markers: Annotated[
         str | None,
-        _of_files(metavar="A,B,...", help="Columns, or channels by name or marker; by default all but Time."),
+        _of_files(
+            metavar="A,B,...",
+            help="Columns, or channels by name or marker; by default all but Time and the like.",
+        ),
     ] = None,
     compensate: options.Compensate = None,
     transform: options.Transform = None,

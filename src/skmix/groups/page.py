@@ -108,7 +108,7 @@ def study_page(
         "mixture": mixture_values(alone, *offered, name=""),
         "members": members.tolist(),
         "profile": _profile(kernels, overall, members, offered[0]),
-        "scale": _scale_note(scale),
+        "scale": "" if scale == "none" else f"Values are on the scale {scale}.",
         "tree": None if tree is None else significant(tree),
         "cut": None if populations is None else populations.cut_height,
         "rows": rows,
@@ -129,14 +129,6 @@ def percent(proportion: float) -> str:
 def _full_name(name: Any, noun: str) -> str:
     """Return the name of a population, or its number after the noun, such as ``kernel k0``."""
     return f"{noun} {short_name(name, noun)}" if isinstance(name, int) else str(name)
-
-
-def _scale_note(scale: str) -> str:
-    """Return a sentence about the scale of the values, such as ``arcsinh:150``."""
-    if scale == "none":
-        return ""
-    name, _, cofactor = scale.partition(":")
-    return f"Values are on the {name} scale{f' with cofactor {cofactor}' if cofactor else ''}."
 
 
 def _unusual_rows(

@@ -20,7 +20,7 @@ from ..estimators.callbacks import progress_bar
 from ..estimators.saving import estimator_of, read_model, record_of
 from ..io.encoding import listed
 from ..io.models import Record, pack, write_file
-from ..io.preparation import AUTO, scale_in_words
+from ..io.preparation import AUTO, in_words
 from ..io.writing import replacing
 from .judging import FEWEST_SAMPLES
 from .labelling import write_labels
@@ -35,7 +35,7 @@ from .proportions import (
     places_of,
     shown,
 )
-from .reading import Cells, Origin, open_cells
+from .reading import Cells, Origin, open_cells, preparation_of
 from .samples import fitted_samples, new_samples
 
 if TYPE_CHECKING:
@@ -81,10 +81,12 @@ def compose(
     sample : str or array-like of shape (N,), default=None
         The sample of each cell: a column of the table or of ``obs``, or an array.
     markers : sequence of str, default=None
-        Columns to use, or channels of FCS files by name or marker; None uses all except Time.
+        Columns to use, or channels of FCS files by name or marker; None uses all except Time, Event_length
+        and the like.
     compensate, transform, text : default='auto', 'auto', None
         How to read files; see `open_rows`. By default, FCS files are compensated if they have a spill-over
-        matrix, and transformed by ``arcsinh:150``.
+        matrix, and transformed by ``arcsinh:150``, or ``arcsinh:5`` if they are of mass cytometry; scatter
+        channels stay linear.
     n_kernels : int, default=None
         Number of kernels. None chooses it on 20,000 cells, equally many of each sample.
     criterion : {'bic', 'stability'}, default='bic'
@@ -489,8 +491,7 @@ class Study:
         return {
             "n_cells": sum(int(size) for size in self._samples.sizes),
             "markers": [str(name) for name in getattr(model, "feature_names_in_", [])],
-            "compensate": origin.compensate,
-            "transform": origin.transform,
+            **origin.preparation,
             "n_kernels": len(model.means_),
             "n_populations": None if self.populations is None else len(self.populations),
             "search": self._search,
@@ -533,7 +534,7 @@ class Study:
             cells=None if cells is None else (cells.X, cells.y.tolist()),
             markers=origin.markers,
             made=self.provenance(),
-            scale=scale_in_words(origin.transform),
+            scale=in_words(origin.preparation),
             notes=origin.notes,
         )
         if path is not None:
@@ -550,8 +551,7 @@ class Study:
         found += [
             ("samples by", "file" if origin.column is None else f"column {origin.column}"),
             ("markers", listed(origin.markers or [f"{model.n_features_in_} without names"], MOST_LISTED)),
-            ("compensated for spill-over", "yes" if origin.compensate else "no"),
-            ("transform", scale_in_words(origin.transform)),
+            ("scale", in_words(origin.preparation)),
         ]
         if self._is_new:
             return [*found, ("model", "fitted to other samples; kernels unchanged")]
@@ -665,9 +665,8 @@ def _study_of(record: Record) -> Study:
 
 def _origin_of(model: Any) -> Origin:
     """Return what a mixture knows about the origin of its cells."""
-    prepared = {"compensate": False, "transform": "none"} | getattr(model, "preparation_", {})
     names = tuple(str(name) for name in getattr(model, "feature_names_in_", ()))
-    return Origin((), None, names, bool(prepared["compensate"]), prepared["transform"], ())
+    return Origin((), None, names, preparation_of(getattr(model, "preparation_", None)), ())
 
 
 def _metadata_of(given: Any, samples: Sequence[Any]) -> dict[str, list[Any]] | None:
