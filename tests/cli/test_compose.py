@@ -107,6 +107,7 @@ def test_a_column_of_samples_gives_the_numbers_of_python(study: Path, tmp_path: 
 def test_everything_that_is_said(study: Path) -> None:
     stored = load(study / "model.skmix")
     shares = stored.proportions.pivot(index="sample", columns="population", values="proportion")
+    shares = shares[stored.populations.display_names]
     text = [line.split() for line in (study / "said.txt").read_text().splitlines() if line.strip(" ─")]
     for name in SHARES:
         assert [name, "300", *(f"{100 * share:.1f}" for share in shares.loc[name])] in text

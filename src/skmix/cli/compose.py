@@ -87,8 +87,8 @@ def compose(
     Each file is a sample, named after it. All samples share Gaussian kernels, in
     different proportions; kernels that overlap are merged into populations. The
     table has a line for each sample and population: its proportion, a 95 %
-    interval, and the number of cells of the sample. Populations are numbered
-    from 0, the largest first.
+    interval, and the number of cells of the sample. Populations are named by
+    the markers that tell them apart, such as CD3⁺ CD4⁺.
 
     With --model, the kernels of a model stay as they are, and new files get
     proportions of the same populations, on the same scale and markers.

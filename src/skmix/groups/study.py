@@ -24,6 +24,7 @@ from ..io.preparation import AUTO, in_words
 from ..io.writing import replacing
 from .judging import FEWEST_SAMPLES
 from .labelling import write_labels
+from .markers import marker_names
 from .populations import Populations, checked_mixture, merge_kernels
 from .proportions import (
     Composition,
@@ -71,7 +72,9 @@ def compose(
     """Find the populations that samples share, and their proportions in each sample.
 
     All samples share Gaussian kernels, each sample in its own proportions; overlapping kernels are merged
-    into populations. ``skmix compose`` calls this function: the same files give the same numbers.
+    into populations, which are named by the markers that tell them apart, such as ``CD3⁺ CD4⁺``; without
+    names of markers, they are numbered from 0, the largest first. ``skmix compose`` calls this function: the
+    same files give the same numbers.
 
     Parameters
     ----------
@@ -148,6 +151,9 @@ def compose(
     ).fit(cells.source)
     with progress_bar("composing", None):
         populations = merge_kernels(model, n_populations=n_populations)
+        if cells.origin.markers:
+            names = marker_names(checked_mixture(model), populations, cells.origin.markers)
+            populations = populations.renamed(names)
         study = Study(model, populations)
         return study._set_origin(list(cells.sizes), cells.origin, search, metadata, cells)
 
@@ -434,7 +440,7 @@ class Study:
         return len(self.model.classes_) >= FEWEST_SAMPLES
 
     def rename(self, names: Mapping[int | str, str]) -> Study:
-        """Name populations by number or current name, such as ``{3: "CD4 T"}``, and return the study."""
+        """Rename populations, given by number or name, such as ``{3: "CD4 T"}``, and return the study."""
         if self.populations is None:
             raise ValueError("This study has kernels, but no populations to name.")
         self.populations = self.populations.renamed(names)
@@ -494,6 +500,7 @@ class Study:
             **origin.preparation,
             "n_kernels": len(model.means_),
             "n_populations": None if self.populations is None else len(self.populations),
+            "populations": None if self.populations is None else self.populations.display_names,
             "search": self._search,
             "converged": bool(model.converged_),
             "n_iter": int(model.n_iter_),

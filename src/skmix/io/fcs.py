@@ -347,9 +347,7 @@ class FcsReader(Reader):
     def scatter(self) -> dict[str, float]:
         chosen = zip(self.chosen, (self.file.channels[column] for column in self._columns), strict=True)
         return {
-            name: channel.span
-            for name, channel in chosen
-            if _SCATTER.match(channel.name) and channel.rate == 0.0
+            name: channel.span for name, channel in chosen if is_scatter(channel.name) and channel.rate == 0.0
         }
 
     @property
@@ -416,6 +414,11 @@ class FcsReader(Reader):
             stop = min(start + n_rows, file.n_rows)
             records = rows_of_npy(self.path, file.offset, (file.n_rows,), file.dtype, False, start, stop)
             yield Block(file.values(records, self._columns, self.dtype, compensate=self.compensate))
+
+
+def is_scatter(name: str) -> bool:
+    """Return whether a channel of this name measures scattered light."""
+    return _SCATTER.match(name) is not None
 
 
 def without_bookkeeping(names: Sequence[str]) -> list[str]:

@@ -1,0 +1,67 @@
+"""Populations by their markers: profiles, names and pictures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+
+from skmix import SharedKernelMixture, compose
+from skmix.groups import merge_kernels
+from skmix.groups.markers import marker_names, profiles, short_markers
+
+# Population by population: the level of each marker, in standard deviations, and the number of cells.
+MARKERS = ["CD19", "CD4 (PE-A)", "CD3 (FITC-A)", "SSC-A", "CD45"]
+LEVELS = np.array([[0, 9, 9, 0, 9], [0, 0, 9, 0, 9], [9, 0, 0, 0, 9], [0, 0, 0, 9, 0], [0, 9, 9, 9, 9.0]])
+COUNTS = [300, 200, 150, 100, 50]
+
+
+def cells(seed: int = 0) -> np.ndarray:
+    noise = np.random.default_rng(seed).normal(size=(sum(COUNTS), len(MARKERS)))
+    return np.repeat(LEVELS, COUNTS, axis=0) + noise
+
+
+@pytest.fixture(scope="module")
+def model() -> SharedKernelMixture:
+    return SharedKernelMixture(5, init={"means": LEVELS}).fit(cells())
+
+
+@pytest.mark.parametrize("scale", [1.0, [1e-3, 7.0, 1.0, 1e5, 1.0]])
+def test_names_have_the_markers_that_tell_populations_apart(scale: float | list[float]) -> None:
+    model = SharedKernelMixture(5, init={"means": LEVELS * scale}).fit(cells() * scale)
+    names = marker_names(model, merge_kernels(model, n_populations=5), MARKERS)
+    # Scatter is in no name, and that nearly all cells have CD45 says little about most.
+    expected = ["CD3⁺ CD4⁺ 1", "CD3⁺ CD4⁻", "CD19⁺", "CD45⁻", "CD3⁺ CD4⁺ 2"]
+    assert [names[number] for number in range(5)] == expected
+
+
+def test_a_marker_in_which_populations_overlap_names_none() -> None:
+    centres = [[0.0, 0.0], [0.8, 9.0]]
+    X = np.random.default_rng(0).normal(size=(800, 2)) + np.repeat(centres, 400, axis=0)
+    model = SharedKernelMixture(2, init={"means": centres}).fit(X)
+    merged = merge_kernels(model, n_populations=2)
+    assert sorted(marker_names(model, merged, ["A", "B"]).values()) == ["B⁺", "B⁻"]
+    assert marker_names(model, merge_kernels(model, n_populations=1), ["A", "B"]) == {}
+
+
+def test_names_are_those_of_markers_not_of_channels_and_metals() -> None:
+    given = ["CD3 (PE-A)", "171Yb_CD4", "CD45(In115)Di", "CD8 (Yb171Di)", "Ki67", "Yb173Di", "TNF (a)", "TNF"]
+    short = ["CD3", "CD4", "CD45", "CD8", "Ki67", "Yb173Di", "TNF (a)", "TNF"]
+    assert short_markers(given) == short
+
+
+def test_profiles_are_means_beside_all_cells(model: SharedKernelMixture) -> None:
+    merged, X = merge_kernels(model, n_populations=5), cells()
+    found = profiles(model, merged)
+    means = np.array([X[merged.predict(model, X) == number].mean(axis=0) for number in range(5)])
+    assert_allclose(found.proportions, np.array(COUNTS) / sum(COUNTS), atol=1e-3)
+    assert_allclose(found.means, means, atol=0.02)
+    assert_allclose(found.deviations, (means - X.mean(axis=0)) / X.std(axis=0), atol=0.02)
+
+
+def test_names_are_by_default_those_of_markers_and_arrays_have_numbers() -> None:
+    frame = pd.DataFrame(cells(), columns=MARKERS)
+    assert compose(frame, n_kernels=5, n_populations=5).populations.names.keys() == set(range(5))
+    found = compose(cells(), n_kernels=5, n_populations=5)
+    assert found.proportions["population"].tolist() == list(range(5))
