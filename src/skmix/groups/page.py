@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..estimators.rows import without_names
-from ..plots._models import DrawnKernels, drawn_kernels
+from ..plots._models import drawn_kernels
 from ..plots.style import CLASS_COLOURS, FloatArray, short_name
 from ..report import describe
 from ..report.description import traits
 from ..report.model_page import chosen_rows, mixture_values, offered_planes, row_values
 from ..report.rendering import decimals, in_words, number_text, render_page, significant
 from .judging import FEWEST_SAMPLES
-from .populations import Populations
+from .markers import Profiles, profiles
+from .plots import map_cells
+from .populations import Populations, checked_mixture
 from .proportions import Composition
 
 if TYPE_CHECKING:
@@ -84,6 +87,7 @@ def study_page(
         "judged": unusual is not None,
         "unusual_rows": _unusual_rows(unusual, composition, reference),
         "n_numbered": n_numbered,
+        "named": any(sign in str(name) for name in names for sign in "⁺⁻"),
         "populations": [
             {
                 "label": short_name(name, noun),
@@ -107,7 +111,7 @@ def study_page(
         ],
         "mixture": mixture_values(alone, *offered, name=""),
         "members": members.tolist(),
-        "profile": _profile(kernels, overall, members, offered[0]),
+        "profile": _profile(profiles(checked_mixture(model), populations), kernels.names, offered[0]),
         "scale": "" if scale == "none" else f"Values are on the scale {scale}.",
         "tree": None if tree is None else significant(tree),
         "cut": None if populations is None else populations.cut_height,
@@ -169,22 +173,16 @@ def _unusual_rows(
     return found
 
 
-def _profile(
-    kernels: DrawnKernels, weights: FloatArray, members: Any, features: Sequence[int]
-) -> dict[str, list[Any]]:
-    """Return the mean of each population in the offered features, and its position between the extremes."""
-    membership = members[:, None] == np.arange(members.max() + 1)
-    # Average the kernels of a population of zero weight equally.
-    weighted = np.where(weights @ membership > 0.0, weights[:, None], 1.0) * membership
-    means = (weighted.T @ kernels.means[:, features]) / weighted.sum(axis=0)[:, None]
-    low, high = means.min(axis=0), means.max(axis=0)
-    places = (means - low) / np.where(high > low, high - low, 1.0)
+def _profile(found: Profiles, names: Sequence[str], features: Sequence[int]) -> dict[str, list[Any]]:
+    """Return the mean of each population in the offered features, and its distance from that of all cells."""
+    means = found.means[:, features]
+    span = np.ptp(means, axis=0)
     # Show three digits of the differences between populations.
-    digits = np.clip(2 - np.floor(np.log10(np.where(high > low, high - low, 1.0))), 0, 6).astype(int)
+    digits = np.clip(2 - np.floor(np.log10(np.where(span > 0.0, span, 1.0))), 0, 6).astype(int)
     return {
-        "features": [kernels.names[d] for d in features],
+        "features": [names[d] for d in features],
         "means": [[number_text(value, n) for value, n in zip(row, digits, strict=True)] for row in means],
-        "places": decimals(places, 2),
+        "deviations": decimals(found.deviations[:, features], 2),
     }
 
 
@@ -201,8 +199,13 @@ def _drawn(
     rows, nameless = X[chosen], without_names(model)
     places = {name: place for place, name in enumerate(names)}
     found = nameless.predict(rows) if populations is None else populations.predict(nameless, rows)
+    values, axes = row_values(rows, *offered), None
+    with suppress(ValueError):  # a map needs two markers
+        positions, axes = map_cells(rows)
+        values += significant(positions.T)
     return {
         "samples": [places.get(samples[row]) for row in chosen],
         "populations": found.tolist(),
-        "values": row_values(rows, *offered),
+        "values": values,
+        "map": axes,
     }

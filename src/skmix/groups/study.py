@@ -17,6 +17,7 @@ import numpy as np
 from .._errors import Argument, ArgumentError
 from ..estimators import SharedKernelMixture, SharedKernelMixtureCV
 from ..estimators.callbacks import progress_bar
+from ..estimators.rows import without_names
 from ..estimators.saving import estimator_of, read_model, record_of
 from ..io.encoding import listed
 from ..io.models import Record, pack, write_file
@@ -24,7 +25,7 @@ from ..io.preparation import AUTO, in_words
 from ..io.writing import replacing
 from .judging import FEWEST_SAMPLES
 from .labelling import write_labels
-from .markers import marker_names
+from .markers import marker_names, profiles, short_markers
 from .populations import Populations, checked_mixture, merge_kernels
 from .proportions import (
     Composition,
@@ -523,6 +524,47 @@ class Study:
             self.proportions, self.unusual() if self.is_judged else None, axes, figure=figure
         )
 
+    def plot_markers(self, axes: Axes | None = None, *, figure: Figure | None = None) -> Axes:
+        """Plot the mean of each population, or kernel, in each marker as a heat map.
+
+        Colours show the distance from the mean of all cells, in standard deviations of all cells.
+        """
+        from .plots import plot_markers
+
+        own = checked_mixture(self.model)
+        markers = self._markers or [f"marker {number}" for number in range(own.n_features_in_)]
+        return plot_markers(
+            profiles(own, self.populations).deviations, self._names, markers, axes, figure=figure
+        )
+
+    def plot_map(self, axes: Axes | None = None, *, figure: Figure | None = None) -> Axes:
+        """Plot some cells in two dimensions, in the colours of their populations, or kernels.
+
+        At most 3000 cells, equally many of each sample, are placed by UMAP if umap-learn is installed, and by
+        their first two principal components otherwise. A study of a model, or from a file, has no cells.
+        """
+        from ..report.model_page import chosen_rows
+        from .plots import map_cells, plot_map
+
+        if self._cells is None:
+            raise ValueError("A study of a model, or from a file, has no cells: apply it to some.")
+        rows, model = self._cells.X[chosen_rows(len(self._cells.X))], without_names(self.model)
+        found = model.predict(rows) if self.populations is None else self.populations.predict(model, rows)
+        positions, labels = map_cells(rows)
+        return plot_map(positions, found, self._names, labels, axes, figure=figure)
+
+    @property
+    def _names(self) -> list[Any]:
+        """Names of the populations, or numbers; those of kernels begin with k."""
+        if self.populations is None:
+            return [f"k{kernel}" for kernel in range(len(self.model.means_))]
+        return self.populations.display_names
+
+    @property
+    def _markers(self) -> list[str]:
+        """Short names of the markers; empty if they have none."""
+        return short_markers(self._origin.markers)
+
     def to_html(self, path: str | os.PathLike[str] | None = None, *, title: str | None = None) -> str:
         """Return the page of the study, one HTML file that fetches nothing, and write it to `path`."""
         from .page import study_page
@@ -539,7 +581,7 @@ class Study:
             if self._is_new
             else None,
             cells=None if cells is None else (cells.X, cells.y.tolist()),
-            markers=origin.markers,
+            markers=self._markers,
             made=self.provenance(),
             scale=in_words(origin.preparation),
             notes=origin.notes,
@@ -579,7 +621,7 @@ class Study:
         return f"<Study of {len(self.samples)} samples and {found}>"
 
     def _repr_html_(self) -> str:
-        """Return the table of proportions, in percent with intervals, and the heat map."""
+        """Return the table of proportions, in percent with intervals, and two heat maps."""
         from ..plots.style import new_figure
         from .plots import heat_size
 
@@ -594,14 +636,19 @@ class Study:
         page += table.to_html(escape=False)
         try:
             # Not by pyplot: a notebook would show the figure twice.
-            figure = new_figure(*heat_size(*found.proportions.shape))
-            self.plot(figure=figure)
+            for name, plot, shape in (
+                ("proportions", self.plot, found.proportions.shape),
+                ("markers", self.plot_markers, (found.proportions.shape[1], self.model.n_features_in_)),
+            ):
+                figure = new_figure(*heat_size(*shape))
+                plot(figure=figure)
+                file = io.BytesIO()
+                figure.savefig(file, format="png", bbox_inches="tight")
+                picture = base64.b64encode(file.getvalue()).decode()
+                page += f'<img alt="{name}" src="data:image/png;base64,{picture}">'
         except ImportError:  # without matplotlib, show the table alone
-            return page
-        file = io.BytesIO()
-        figure.savefig(file, format="png", bbox_inches="tight")
-        picture = base64.b64encode(file.getvalue()).decode()
-        return f'{page}<img alt="proportions" src="data:image/png;base64,{picture}">'
+            pass
+        return page
 
     # ---------------------------------------------------------------- files
 
