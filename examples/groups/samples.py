@@ -51,6 +51,13 @@ shares = study.proportions
 print(shares.pivot(index="sample", columns="population", values="proportion").round(3))
 
 # %%
+# Populations are named by their markers: the heat map shows their means beside that of all cells, and the map
+# some cells, in the colours that populations have in all pictures.
+study.plot_markers()
+study.plot_map()
+plt.show()
+
+# %%
 # Which populations differ between treated and control samples? Proportions sum to one: where one rises,
 # others must fall.
 control, treated = study.samples[:6], study.samples[6:]
@@ -78,10 +85,10 @@ left.set(
     ylabel="CD4",
     title=f"{study.model.n_kernels_} kernels, {len(difference)} populations",
 )
-for number, own in shares.groupby("population"):
+for number, (name, own) in enumerate(shares.groupby("population", sort=False)):
     errors = [own["proportion"] - own["lower"], own["upper"] - own["proportion"]]
     place = np.arange(12) + 0.12 * number
-    left.plot([], [], color=COLOURS[number], label=number)
+    left.plot([], [], color=COLOURS[number], label=name)
     middle.errorbar(
         own["proportion"], place, xerr=errors, fmt="o", ms=4, color=COLOURS[number]
     )
@@ -100,9 +107,6 @@ right.errorbar(
     difference["difference"], difference["population"], xerr=errors, fmt="ko"
 )
 right.axvline(0.0, color="0.7", zorder=0)
-right.set(
-    yticks=difference["population"], ylabel="population", xlabel="treated − control"
-)
-right.set_title("difference")
+right.set(xlabel="treated − control", title="difference")
 folder.cleanup()
 plt.show()

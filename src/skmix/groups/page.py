@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..engine.model import IntArray
 from ..estimators.rows import without_names
 from ..plots._models import drawn_kernels
 from ..plots.style import CLASS_COLOURS, FloatArray, short_name
@@ -186,6 +187,16 @@ def _profile(found: Profiles, names: Sequence[str], features: Sequence[int]) -> 
     }
 
 
+def drawn_cells(
+    model: Any, populations: Populations | None, X: FloatArray
+) -> tuple[IntArray, FloatArray, IntArray]:
+    """Return indices (n,) of the cells to draw, their rows (n, M), and their populations or kernels (n,)."""
+    chosen, nameless = chosen_rows(len(X)), without_names(model)
+    rows = X[chosen]
+    found = nameless.predict(rows) if populations is None else populations.predict(nameless, rows)
+    return chosen, rows, found
+
+
 def _drawn(
     model: Any,
     populations: Populations | None,
@@ -195,10 +206,8 @@ def _drawn(
     offered: tuple[list[int], FloatArray],
 ) -> dict[str, Any]:
     """Return the cells to draw, with the indices of their samples and populations."""
-    chosen = chosen_rows(len(X))
-    rows, nameless = X[chosen], without_names(model)
+    chosen, rows, found = drawn_cells(model, populations, X)
     places = {name: place for place, name in enumerate(names)}
-    found = nameless.predict(rows) if populations is None else populations.predict(nameless, rows)
     values, axes = row_values(rows, *offered), None
     with suppress(ValueError):  # a map needs two markers
         positions, axes = map_cells(rows)

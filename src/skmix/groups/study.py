@@ -17,7 +17,6 @@ import numpy as np
 from .._errors import Argument, ArgumentError
 from ..estimators import SharedKernelMixture, SharedKernelMixtureCV
 from ..estimators.callbacks import progress_bar
-from ..estimators.rows import without_names
 from ..estimators.saving import estimator_of, read_model, record_of
 from ..io.encoding import listed
 from ..io.models import Record, pack, write_file
@@ -543,13 +542,12 @@ class Study:
         At most 3000 cells, equally many of each sample, are placed by UMAP if umap-learn is installed, and by
         their first two principal components otherwise. A study of a model, or from a file, has no cells.
         """
-        from ..report.model_page import chosen_rows
+        from .page import drawn_cells
         from .plots import map_cells, plot_map
 
         if self._cells is None:
             raise ValueError("A study of a model, or from a file, has no cells: apply it to some.")
-        rows, model = self._cells.X[chosen_rows(len(self._cells.X))], without_names(self.model)
-        found = model.predict(rows) if self.populations is None else self.populations.predict(model, rows)
+        _, rows, found = drawn_cells(self.model, self.populations, self._cells.X)
         positions, labels = map_cells(rows)
         return plot_map(positions, found, self._names, labels, axes, figure=figure)
 
