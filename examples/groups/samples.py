@@ -51,13 +51,6 @@ shares = study.proportions
 print(shares.pivot(index="sample", columns="population", values="proportion").round(3))
 
 # %%
-# Populations are named by their markers: the heat map shows their means beside that of all cells, and the map
-# some cells, in the colours that populations have in all pictures.
-study.plot_markers()
-study.plot_map()
-plt.show()
-
-# %%
 # Which populations differ between treated and control samples? Proportions sum to one: where one rises,
 # others must fall.
 control, treated = study.samples[:6], study.samples[6:]
@@ -65,8 +58,11 @@ difference = study.compare(treated, control)
 print(difference.drop(columns="p_value").round(3).to_string(index=False))
 
 # %%
-# Left: cells drawn from the model, and kernels in the colours of their populations. Middle: the composition
-# of each sample, with 95 % intervals. Right: the differences and their intervals.
+# Populations are named by their markers, which a heat map shows beside the mean of all cells; a map has some
+# cells, in the colours of all pictures. Then, left: cells drawn from the model, and kernels. Middle: the
+# composition of each sample, with 95 % intervals. Right: the differences and their intervals.
+study.plot_markers()
+study.plot_map()
 figure, (left, middle, right) = plt.subplots(
     1, 3, figsize=(13, 4.2), layout="constrained"
 )
