@@ -361,9 +361,12 @@ def test_events_are_on_the_scale_of_the_command_line_and_have_no_time(tmp_path: 
         (["Cell_length", "CD3(Cd110)Dd", "Event #"], {}, ["CD3(Cd110)Dd"], "arcsinh:5"),
         (["Time", "CD3", "Offset"], {"CYT": "DVSSCIENCES-CYTOF-6.0"}, ["CD3"], "arcsinh:5"),
         (["TIME LSW", "FITC-A", "Width"], {"CYT": "BD"}, ["FITC-A", "Width"], "arcsinh:150"),
+        (["PE-A", "PE-H", "PE-W"], {}, ["PE-A"], "arcsinh:150"),
+        # Not if some channels have no area.
+        (["FL1-A", "FL1-H", "FL2-H"], {}, ["FL1-A", "FL1-H", "FL2-H"], "arcsinh:150"),
     ],
 )
-def test_mass_cytometry_is_recognised(
+def test_markers_and_mass_cytometry_are_recognised(
     tmp_path: Path, names: list[str], keywords: dict[str, str], markers: list[str], scale: str
 ) -> None:
     source = open_rows(write(tmp_path / "a.fcs", EVENTS[:, :3], names, [""] * 3, **keywords))

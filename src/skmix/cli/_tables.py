@@ -89,7 +89,7 @@ def read_to_fit(
         if not isinstance(_reader(source), TableReader):
             features = source.feature_names or []
             if left := [name for name in present if name not in features]:
-                note(f"left out, because they are not markers: {listed(left)}.")
+                note(f"left out, because they measure no marker of their own: {listed(left)}.")
         features = [name for name in features if name not in aside]
         if not features:
             raise ValueError(f"no column is left as a feature; the table has {listed(present)}.")

@@ -18,7 +18,7 @@ from ..io import Source, open_rows
 from ..io.encoding import listed
 from ..io.fcs import FcsReader, without_bookkeeping
 from ..io.opening import files_of
-from ..io.preparation import AUTO, Preparation
+from ..io.preparation import AUTO, Preparation, scale_in_words
 from ..io.readers import is_path
 
 # Cells read into memory, equally many of each sample, for the number of kernels and for the page.
@@ -79,7 +79,7 @@ def open_cells(
         names = source.feature_names
         _refuse_text(source if model is None else None)
     events = [reader for reader in source.readers.values() if isinstance(reader, FcsReader)]
-    prepared, notes = preparation_of(source.preparation), []
+    notes = []
     if model is None and markers is None:
         present, kept = names or [], without_bookkeeping(names or [])
         if events:
@@ -87,14 +87,14 @@ def open_cells(
         elif kept and kept != names:
             source, names = source.select(kept), kept
         if left := [name for name in present if name not in {*kept, *(names or ())}]:
-            notes.append(f"Left out, because they are not markers: {listed(left)}.")
-    if model is None and compensate == AUTO and prepared["compensate"]:
-        notes.append("Files were compensated with their spill-over matrices.")
-    if model is None and events and options.get("transform", AUTO) == AUTO:
-        kind = "mass cytometry" if events[0].file.is_mass else "fluorescence"
-        notes.append(f"The files are of {kind}: values are on the scale {prepared['transform']}.")
-    if model is None and prepared["linear"]:
-        notes.append(f"Scatter channels are linear: {listed([*prepared['linear']])}.")
+            notes.append(f"Left out, because they measure no marker of their own: {listed(left)}.")
+    prepared = preparation_of(source.preparation)
+    if model is None and events:
+        if compensate == AUTO and prepared["compensate"]:
+            notes.append("Files were compensated with their spill-over matrices.")
+        if options.get("transform", AUTO) == AUTO:
+            kind = "mass cytometry" if events[0].file.is_mass else "fluorescence"
+            notes.append(f"The files are of {kind}: values are on the scale {scale_in_words(prepared)}.")
     known = dict(zip(events[0].feature_names, events[0].markers, strict=True)) if events else {}
     labels = [
         f"{known[name]} ({name})" if known.get(name, name) not in ("", name) else name for name in names or ()

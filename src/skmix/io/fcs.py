@@ -44,6 +44,8 @@ _BOOKKEEPING = re.compile(
     r"file[ _-]?(number|no)",
     re.IGNORECASE,
 )
+# Height or width of a pulse, such as FSC-H.
+_HEIGHT_OR_WIDTH = re.compile(r"(.+)[-_ ](H|W)", re.IGNORECASE)
 # What a mass cytometer says about the pulse of an event.
 _PULSE = ("center", "offset", "width", "residual")
 
@@ -422,8 +424,15 @@ def is_scatter(name: str) -> bool:
 
 
 def without_bookkeeping(names: Sequence[str]) -> list[str]:
-    """Return the names of columns without time, event number and the like."""
-    return [name for name in names if not _BOOKKEEPING.fullmatch(name.strip())]
+    """Return the names of columns without time, event number and the like.
+
+    Heights and widths of pulses go too if areas, nearly their products, are there for all of them: a mixture
+    would spend its kernels on these curved relations.
+    """
+    pulses = {name: found[1].casefold() for name in names if (found := _HEIGHT_OR_WIDTH.fullmatch(name))}
+    areas = {name[:-2].casefold() for name in names if name[-2:].casefold() in ("-a", "_a", " a")}
+    left = set(pulses) if set(pulses.values()) <= areas else set()
+    return [name for name in names if name not in left and not _BOOKKEEPING.fullmatch(name.strip())]
 
 
 def open_events(path: Path) -> FcsReader:

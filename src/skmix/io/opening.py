@@ -57,7 +57,8 @@ def open_rows(
     columns : sequence of str or int, default=None
         The features: names of columns or of an AnnData's variables, channels of FCS files by name ($PnN) or
         marker ($PnS), or indices if there are no names. None uses all columns except those of labels and
-        weights, and all channels of FCS files except Time, Event_length and the like.
+        weights, and all channels of FCS files except Time, Event_length, FSC-H beside FSC-A
+        and the like.
     label : str, path or array-like of shape (N,), default=None
         Labels: the name of a column of the table or of ``obs``, or an array or its file. Labels in text
         files are whole numbers or booleans if all of them can be read so, and text otherwise.
