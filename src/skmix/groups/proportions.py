@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from joblib import effective_n_jobs
-from scipy import stats
 from scipy.linalg import block_diag
 
 from ..engine import density
@@ -21,6 +20,7 @@ from ..engine.tails import Background
 from ..estimators._settings import freeze_of
 from ..estimators.rows import warn_caller
 from . import information, judging
+from .differences import Sides, differences
 from .populations import Populations, draw_rows
 from .samples import Samples, fitted_samples, prior_of
 
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 # Probability of the intervals of proportions.
 _LEVEL = 0.95
-# Least variance of proportions among samples, relative to that of their estimates: a few samples with few
-# cells of a population may have equal counts by chance.
-_LEAST_VARIANCE = 0.5
 # With shifts, a sample has intervals only if effective cells / cells is at least this. In simulations,
 # intervals had their coverage at two thirds, and were too narrow below one half.
 _LEAST_EFFECTIVE = 0.6
@@ -243,58 +240,15 @@ def _compose(
 
 
 def compare_samples(
-    model: Any,
-    samples: Samples,
-    first: IntArray,
-    second: IntArray,
-    populations: Populations | None,
-    level: float,
+    model: Any, samples: Samples, sides: Sides, populations: Populations | None, level: float
 ) -> DataFrame:
-    """Return the differences between the samples of indices `first` (A,) and `second` (B,).
+    """Return the differences between two sides of samples.
 
     Proportions are without a learnt prior: shrunken proportions understate differences.
     """
-    chosen = samples.take(np.concatenate([first, second]))
-    found = _compose(_Draws.of(model), chosen, populations, counted=True)
-    sides = slice(len(first)), slice(len(first), None)
-    (mean_a, variance_a, inverse_a), (mean_b, variance_b, inverse_b) = (
-        _mean_of_samples(found.proportions[side], found.variances[side]) for side in sides
-    )
-    difference, variance = mean_a - mean_b, variance_a + variance_b
-    if len(found.populations) == 1:
-        # A single population has all cells of all samples.
-        reach, p_values = np.zeros(1), np.ones(1)
-    else:
-        # Welch's test, with the degrees of freedom of Satterthwaite.
-        inverse = (variance_a**2 * inverse_a + variance_b**2 * inverse_b) / variance**2
-        distribution = stats.t(1.0 / np.maximum(inverse, 1e-12))
-        deviation = np.sqrt(variance)
-        reach = distribution.ppf(0.5 + 0.5 * level) * deviation
-        p_values = 2.0 * distribution.sf(np.abs(difference) / deviation)
-    columns = {
-        found.noun: found.populations,
-        "proportion_a": mean_a,
-        "proportion_b": mean_b,
-        "difference": difference,
-        "lower": np.maximum(difference - reach, -1.0),
-        "upper": np.minimum(difference + reach, 1.0),
-        "p_value": p_values,
-        "q_value": stats.false_discovery_control(p_values),
-    }
-    return pandas().DataFrame(columns)
-
-
-def _mean_of_samples(proportions: FloatArray, variances: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-    """Return mean proportions (G,) of samples (L, G), their variances, and one over the degrees of freedom.
-
-    One sample has the variance of its own proportion. Several samples have the variance among them, but at
-    least half of the mean variance of their proportions.
-    """
-    n_samples, mean = len(proportions), proportions.mean(axis=0)
-    if n_samples == 1:
-        return mean, variances[0], 0.0
-    among = np.maximum(proportions.var(axis=0, ddof=1), _LEAST_VARIANCE * variances.mean(axis=0))
-    return mean, among / n_samples, 1.0 / (n_samples - 1)
+    found = _compose(_Draws.of(model), samples.take(sides.places), populations, counted=True)
+    columns = differences(found.proportions, found.variances, sides, level)
+    return pandas().DataFrame({found.noun: found.populations} | columns)
 
 
 # ---------------------------------------------------------------- unusual samples
