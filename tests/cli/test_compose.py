@@ -169,7 +169,7 @@ def test_metadata_are_checked_before_the_fit(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, message: str
 ) -> None:
     (tmp_path / "about.csv").write_text(table)
-    monkeypatch.setattr("skmix.groups.study._choose", lambda *_, **__: pytest.fail("it began to work"))
+    monkeypatch.setattr("skmix.groups.study.start_of", lambda *_, **__: pytest.fail("it began to work"))
     options = ("--metadata", tmp_path / "about.csv", "--condition", "arm", "--covariate", "batch")
     assert message in said(run(*files_of(study), *options, "-o", tmp_path / "m", code=1))
     model = ("--model", study / "model.skmix")

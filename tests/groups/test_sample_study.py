@@ -205,7 +205,7 @@ def test_a_study_remembers_what_it_compares(found: Study, files: list[Path], tmp
 def test_conditions_are_plotted_by_q_value(found: Study) -> None:
     panels = found.rename({1: "B"}).plot_conditions("arm")
     table = found.compare("arm").sort_values(["q_value", "p_value"])
-    names = [f"population {each}" if each != "B" else each for each in table["population"]]
+    names = table["population"].tolist()
     assert [panel.get_title().split("\n") for panel in panels] == [
         [name, f"q = {q:.2g}"] for name, q in zip(names, table["q_value"], strict=True)
     ]
