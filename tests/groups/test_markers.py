@@ -30,10 +30,14 @@ def model() -> SharedKernelMixture:
 @pytest.mark.parametrize("scale", [1.0, [1e-3, 7.0, 1.0, 1e5, 1.0]])
 def test_names_have_the_markers_that_tell_populations_apart(scale: float | list[float]) -> None:
     model = SharedKernelMixture(5, init={"means": LEVELS * scale}).fit(cells() * scale)
-    names = marker_names(model, merge_kernels(model, n_populations=5), MARKERS)
+    merged = merge_kernels(model, n_populations=5)
+    bare = [marker.removesuffix(" (PE-A)").removesuffix(" (FITC-A)") for marker in MARKERS]
     # Scatter is in no name, and that nearly all cells have CD45 says little about most.
     expected = ["CD3⁺ CD4⁺ 1", "CD3⁺ CD4⁻", "CD19⁺", "CD45⁻", "CD3⁺ CD4⁺ 2"]
-    assert [names[number] for number in range(5)] == expected
+    assert list(marker_names(model, merged, bare).values()) == expected
+    # If some channels say their marker, others have none.
+    expected = ["CD3⁺ CD4⁺ 1", "CD3⁺ CD4⁻", "CD3⁻ 1", "CD3⁻ 2", "CD3⁺ CD4⁺ 2"]
+    assert list(marker_names(model, merged, MARKERS).values()) == expected
 
 
 def test_a_marker_in_which_populations_overlap_names_none() -> None:

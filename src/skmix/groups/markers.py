@@ -84,7 +84,9 @@ def marker_names(model: Any, populations: Populations, markers: Sequence[str]) -
     signs, short = _signs(model, populations), short_markers(markers)
     known = profiles(model, populations)
     values = np.where((signs > 0) & (known.proportions @ (signs > 0) <= 0.5), 2, 1)
-    signs[:, [is_scatter(name) for name in short]] = 0
+    # Channels beside others that say their marker have none.
+    stained = np.array([_CHANNEL.search(label) is not None for label in markers])
+    signs[:, [is_scatter(name) for name in short] | (~stained & stained.any())] = 0
     found: dict[int, str] = {}
     for number, own in enumerate(signs):
         chosen = _telling(own, np.delete(signs, number, axis=0), values[number], known.deviations[number])
