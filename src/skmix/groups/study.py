@@ -468,12 +468,12 @@ class Study:
 
         Notes
         -----
-        A table has the column ``sample`` if the samples of the cells are known, then the populations,
-        ``p_0``, ``p_1`` … for the probabilities, and ``p_background`` if there is a background. Tables and
-        AnnData have the names of the populations that have one. In an AnnData, populations are a categorical
-        column of ``obs``, with ``background`` instead of -1; probabilities are in ``obsm``, that of a
-        background in the last column; ``uns["skmix"]`` has the samples, their weights and the kernels' means.
-        FCS files get the numbers as an additional channel, in single precision.
+        A table has the column ``sample`` if the samples of the cells are known, then the populations, the
+        probability of each, such as ``p_CD3⁺`` or ``p_0``, and ``p_background`` if there is a background.
+        Tables and AnnData have the names of the populations that have one. In an AnnData, populations are a
+        categorical column of ``obs``, with ``background`` instead of -1; probabilities are in ``obsm``, that
+        of a background in the last column; ``uns["skmix"]`` has the samples, their weights and the kernels'
+        means. FCS files get the numbers as an additional channel, in single precision.
         """
         if samples is None:
             if self._cells is None:
