@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import SharedKernelMixture, Study, compose, load, open_rows
 from skmix._errors import ArgumentError
-from skmix.groups import merge_kernels, reading, study
+from skmix.groups import information, merge_kernels, reading, study
 from skmix.io.models import Record
 
 CENTRES = np.array([[0.0, 0.0, 0.0], [12.0, 0.0, 3.0], [0.0, 12.0, -3.0]])
@@ -122,6 +122,25 @@ def test_populations_are_renamed_everywhere(found: Study, tmp_path: Path) -> Non
     assert found.rename({"B": "B cells"}).proportions["population"][2] == "B cells"
 
 
+def test_a_file_has_what_new_samples_need_of_the_fit(
+    found: Study, files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After loading, only the new sample is described, with the errors of the kernels that were saved."""
+    expected = [(new.proportions, new.unusual()) for new in (found.apply_to(file) for file in files[:2])]
+    found.save(tmp_path / "study.skmix")
+    again, calls = load(tmp_path / "study.skmix"), []
+    covariance = information.covariance
+    monkeypatch.setattr(information, "covariance", lambda *given: calls.append(0) or covariance(*given))
+    pd.testing.assert_frame_equal(again.proportions, found.proportions)
+    pd.testing.assert_frame_equal(again.compare("arm"), found.compare("arm"))
+    assert not calls
+    for file, tables in zip(files, expected, strict=False):
+        new = again.apply_to(file)
+        for table, before in zip((new.proportions, new.unusual()), tables, strict=True):
+            pd.testing.assert_frame_equal(table, before)
+    assert len(calls) == 2
+
+
 def test_a_study_comes_back_from_its_file(found: Study, files: list[Path], tmp_path: Path) -> None:
     found.save(tmp_path / "study.skmix")
     again = load(tmp_path / "study.skmix")
@@ -149,6 +168,10 @@ def test_a_study_comes_back_from_its_file(found: Study, files: list[Path], tmp_p
         (lambda f: f.update(model=Record("Study", {})), "its class is 'Study'"),
         (lambda f: f.update(samples=np.array(["s1", "nobody"])), "'nobody'"),
         (lambda f: f["origin"].update(folder="x"), "folder"),
+        (lambda f: f["results"].update(lower=np.zeros((6, 2))), r"lower are not finite .* shape \(6, 3\)"),
+        (lambda f: f["results"].update(moments=np.full((6, 3), np.nan)), "moments are not finite"),
+        (lambda f: f["results"].update(directions=np.zeros((4, 3, 9))), r"directions .* shape \(4, 9, 9\)"),
+        (lambda f: f["results"].pop("effective_cells"), "effective_cells"),
     ],
 )
 def test_files_whose_parts_do_not_belong_together_are_refused(

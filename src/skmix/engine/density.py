@@ -18,7 +18,8 @@ from .estep import device, gaps
 from .estep.completion import given
 from .estep.gaps import rows_by_pattern
 from .estep.reference import TILE, Kernels, Rows, log_densities, native, padded, worth_compiling
-from .estep.terms import DEVICE, log_mix
+from .estep.terms import DEVICE
+from .estep.terms import log_mix as log_mix
 from .estep.terms import log_sum as log_sum
 from .model import FARTHEST, FloatArray, IntArray, Parameters, scale_of
 from .rules.likelihood import all_weights

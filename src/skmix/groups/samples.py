@@ -151,7 +151,9 @@ def new_samples(model: Any, source: Source) -> Samples:
         names=training.classes,
         sizes=training.sizes,
         weights=found.weights,
-        counted=found.weights if counts is None else shares_of(counts, found.weights),
+        counted=shares_of(counts, found.weights)
+        if counts is not None and hasattr(model, "weight_prior_")
+        else found.weights,
         background=found.tail.weights if isinstance(found.tail, Background) else None,
         shifts=shifts,
         log_likelihoods=log_likelihood / training.sizes,

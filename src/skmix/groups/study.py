@@ -29,14 +29,15 @@ from .proportions import (
     Composition,
     check_probability,
     compare_samples,
-    compose_samples,
     judge_samples,
     pandas,
     places_of,
     shown,
+    without_unsure,
 )
 from .reading import Cells, Origin, open_cells
-from .samples import fitted_samples, new_samples
+from .reference import Reference
+from .samples import new_samples
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -217,7 +218,8 @@ class Study:
         if populations is not None:
             populations.check_model(own)
         self.model, self.populations = model, populations
-        self._samples, self._is_new = fitted_samples(own), False
+        self._reference = Reference(own, populations)
+        self._samples, self._is_new = self._reference.samples, False
         self._set_origin(own.classes_.tolist(), _origin_of(own), None, metadata)
 
     def _set_origin(
@@ -247,13 +249,24 @@ class Study:
         return {}
 
     @cached_property
+    def _described(self) -> Composition:
+        """Composition of the samples, with all intervals and with numbers of populations."""
+        if self._is_new:
+            return self._reference.compose(self._samples)
+        found = self._reference.composition
+        return found.take(places_of(found.names, self.samples, "samples"))
+
+    @cached_property
     def _composed(self) -> Composition:
-        return compose_samples(checked_mixture(self.model), self._samples, self.populations)
+        is_unsure = self._samples.shifts is not None and self._reference.has_errors
+        return without_unsure(self._described) if is_unsure else self._described
 
     @property
     def _composition(self) -> Composition:
-        """Proportions of the populations under their current names."""
-        found = self._composed
+        return self._named(self._composed)
+
+    def _named(self, found: Composition) -> Composition:
+        """Return a composition with the current names of the populations."""
         if self.populations is None:
             return found
         background = found.populations[len(self.populations) :]
@@ -309,7 +322,7 @@ class Study:
         with progress_bar("composing", None):
             found = new_samples(own, cells.source)
         other = copy(self)
-        for name in ("_composed", "_judged"):
+        for name in ("_described", "_composed", "_judged"):
             other.__dict__.pop(name, None)
         other._samples, other._is_new = found, True
         return other._set_origin(list(cells.sizes), cells.origin, self._search, None, cells)
@@ -377,8 +390,7 @@ class Study:
         both = known[np.intersect1d(first, second)].tolist()
         if both:
             raise ValueError(f"condition and other both have {shown(both)}.")
-        own = checked_mixture(self.model)
-        found = compare_samples(own, self._samples, first, second, self.populations, level)
+        found = compare_samples(self._named(self._described), first, second, level)
         names = (f"proportion_{side}" for side in sides)
         return found.rename(columns=dict(zip(("proportion_a", "proportion_b"), names, strict=True)))
 
@@ -414,9 +426,8 @@ class Study:
                 "to tell which are unusual."
             )
         if alpha not in self._judged:
-            new = self._samples if self._is_new else None
-            numbered = self.populations and replace(self.populations, names={})
-            found = judge_samples(checked_mixture(self.model), new, numbered, alpha)
+            new = (self._samples, self._described) if self._is_new else None
+            found = judge_samples(self._reference, new, alpha)
             places = {name: place for place, name in enumerate(self.samples)}
             order = found["sample"].map(places).argsort(kind="stable")
             self._judged[alpha] = found.iloc[order].reset_index(drop=True)
@@ -429,7 +440,7 @@ class Study:
     @property
     def is_judged(self) -> bool:
         """Whether the fit has enough samples to tell which are unusual."""
-        return len(self.model.classes_) >= FEWEST_SAMPLES
+        return self._reference.is_judged
 
     def rename(self, names: Mapping[int | str, str]) -> Study:
         """Name populations by number or current name, such as ``{3: "CD4 T"}``, and return the study."""
@@ -527,9 +538,7 @@ class Study:
             self._composition,
             title=title,
             unusual=self.unusual() if self.is_judged else None,
-            fitted_proportions=Study(self.model, self.populations)._composed.proportions
-            if self._is_new
-            else None,
+            fitted_proportions=self._reference.shares(self._reference.samples) if self._is_new else None,
             cells=None if cells is None else (cells.X, cells.y.tolist()),
             markers=origin.markers,
             made=self.provenance(),
@@ -613,6 +622,7 @@ class Study:
                 "names": {str(number): name for number, name in merged.names.items()},
             },
             "samples": self._samples.names,
+            "results": self._reference.to_dict(),
             "origin": asdict(self._origin),
             "search": self._search,
             "metadata": self._metadata,
@@ -659,8 +669,10 @@ def _study_of(record: Record) -> Study:
         names = {int(number): name for number, name in merged["names"].items()}
         populations = Populations(merged["of_kernels"], merged["tree"], names)
         populations.check(len(model.means_))
-    names, search = fields["samples"].tolist(), fields["search"]
-    return Study(model, populations)._set_origin(names, Origin(**origin), search, fields["metadata"])
+    names, search, found = fields["samples"].tolist(), fields["search"], Study(model, populations)
+    if fields["results"] is not None:
+        found._reference.restore(fields["results"])
+    return found._set_origin(names, Origin(**origin), search, fields["metadata"])
 
 
 def _origin_of(model: Any) -> Origin:
