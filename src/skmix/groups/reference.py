@@ -42,7 +42,7 @@ class Draws:
         """Return draws from a model, or given rows as if they were draws."""
         rows = draw_rows(model) if rows is None else rows
         n_jobs = effective_n_jobs(model.n_jobs)
-        logs = density.all_log_densities(rows, model._parameters, model.covariance_type_, n_jobs)
+        logs = density.all_log_densities(rows, model._parameters, model.covariance_type_, n_jobs, once=True)
         return cls(model, rows, logs)
 
     @cached_property
