@@ -215,12 +215,16 @@ def averaged_log_responsibilities(
     """
     densities = all_log_densities(X, parameters, covariance_type, n_jobs)
     per_class = class_log_likelihood(X, parameters, covariance_type, n_jobs)
-    log_weights = like(safe_log(all_weights(parameters)), densities)
-    xp = namespace(densities)
-    averaged = xp.full_like(densities, -np.inf)
-    for c in range(per_class.shape[1]):
-        own = densities + log_weights[:, c] - per_class[:, c, None] + log_posterior[:, c, None]
-        averaged = xp.logaddexp(averaged, own)
+    xp, weights = namespace(densities), all_weights(parameters).T
+    highest = xp.max(per_class, axis=1, keepdims=True)
+    of_classes = (log_posterior - (per_class - highest)).T
+    if is_numpy(densities):
+        cuts = ((a, of_classes[:, a : a + TILE]) for a in range(0, len(densities), TILE))
+        averaged = densities - highest
+        for a, cut in cuts:
+            averaged[a : a + TILE] += log_mix(padded(cut), weights)[:, : cut.shape[1]].T
+    else:
+        averaged = densities - highest + log_mix(of_classes, weights).T
     return log_normalise(averaged)[:, : parameters.means.shape[0]]
 
 
