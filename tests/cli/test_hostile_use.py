@@ -291,7 +291,8 @@ def test_rows_that_cannot_be_held_out(tmp_path: Path) -> None:
         "\n".join(["a,kind,n", *lines, *(f"{a},w,1" for a in range(9)), "6.5,x,1"])
     )
     options = ("-t", "kind", "--weight", "n", "--kernels", 2, "--outliers", 0, "--folds", 3, "--json")
-    printed = json.loads(run("fit", tmp_path / "t.csv", *options, "-o", tmp_path / "m").stdout)
+    options = (*options, "-o", tmp_path / "m")
+    printed = json.loads(run("fit", tmp_path / "t.csv", *options).stdout)
     sizes = {each["label"]: each["n_rows"] for each in printed["classes"]}
     assert sorted(sizes) == ["u", "w", "x"]
     assert sizes["x"] == 1

@@ -155,6 +155,37 @@ def test_minus_one_is_what_it_is_in_an_array(tmp_path: Path) -> None:
             classifier.fit(*given_)
 
 
+@pytest.mark.parametrize("form", [list, tuple, lambda y: np.array(y, dtype=object), pd.Series])
+@pytest.mark.parametrize("mark", [-1, -1.0, np.nan, None, 7])
+def test_a_number_among_text_is_no_text(form: Any, mark: Any) -> None:
+    """The number -1 marks a row without a label, as NaN and None do; any other number is refused."""
+    labels = form([mark if i % 8 == 0 else label for i, label in enumerate(np.array(["a", "b", "c"])[CODES])])
+    classifier = SharedKernelClassifier(3, random_state=0)
+    for road in (
+        lambda: classifier.fit(X, labels),
+        lambda: classifier.fit(open_rows(X, label=labels)),
+        lambda: SharedKernelClassifier(3, random_state=0).partial_fit(X, labels, ["a", "b", "c"]),
+    ):
+        if mark == 7:
+            with pytest.raises(ValueError, match="labels that cannot be compared"):
+                road()
+        else:
+            model = road()
+            assert model.classes_.tolist() == ["a", "b", "c"]
+            assert model.class_count_.tolist() == [7.0, 7.0, 7.0]
+
+
+def test_numbers_kept_as_objects_are_numbers() -> None:
+    labels = np.where(np.arange(N) % 8 == 0, None, CODES)
+    classifier = SharedKernelClassifier(3, random_state=0).fit(X, labels)
+    known = labels != None  # noqa: E711
+    assert classifier.score(X[known], labels[known]) == 1.0
+    classifier.fit(X, CODES.astype(object))
+    assert classifier.classes_.dtype == CODES.dtype
+    classifier.fit(X, np.where(known, CODES + 1, -1).astype(object))
+    assert classifier.classes_.tolist() == [1, 2, 3]
+
+
 @pytest.mark.parametrize("known", [["1", "2", "x"], ["1", "2", "3"], ["true", "false", "ash"], [1, 2, 3]])
 def test_a_text_file_with_some_of_the_classes_has_labels_of_their_type(
     known: list[Any], tmp_path: Path

@@ -10,7 +10,7 @@ import re
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
@@ -284,14 +284,11 @@ class Training:
     def with_features(self, columns: list[int], number: int) -> Training:
         """Return the columns of feature set `number`, and the rows that have a value in them.
 
-        Raise ValueError if a class has no such row, or a column no value.
+        Raise ValueError if a class has no such row.
         """
         if columns == list(range(self.n_features)):
             return self
         taken = replace(self, source=self.source.with_features(columns))
-        empty = np.flatnonzero(taken.source.summary.moments.count == 0)
-        if len(empty):
-            raise ValueError(f"Feature {columns[empty[0]]} of X has no value: it is NaN in all rows.")
         absent = np.flatnonzero(taken.sizes == 0)
         if len(absent):
             raise ValueError(
@@ -328,7 +325,7 @@ class InMemory(Rows):
             X = send(X, device)
         source = open_source(X, codes, rows.weights)
         if source.summary.gaps:
-            check_gaps(X)
+            check_gaps(X, estimator)
         if why_host is not None:
             warn_of_host(why_host, device)
         return Training(source, classes, preparation=preparation, is_raw=self.is_raw)
@@ -737,7 +734,7 @@ def _summarise(estimator: Any, blocks: Blocks, device: str | None, least: int = 
         )
     if summary.n_rows < least:
         raise ValueError(f"Found {summary.n_rows} row(s) with a weight, but at least {least} are required.")
-    _refuse_empty_features(summary.moments.count == 0, summary.n_rows)
+    _refuse_empty_features(summary.moments.count == 0, summary.n_rows, blocks.feature_names)
     return summary, seed
 
 
@@ -884,8 +881,8 @@ def check_labelled(estimator: Any, labels: Any, advice: str = "give the labels."
         )
 
 
-def check_gaps(rows: Array, *, features: bool = True) -> None:
-    """Raise ValueError for rows without any value and, if `features`, for features without any value."""
+def check_gaps(rows: Array, estimator: Any = None) -> None:
+    """Raise ValueError for rows without any value, and in a fit of an estimator for features without any."""
     if not has_gaps(rows):
         return
     missing: Array = to_numpy(namespace(rows).isnan(rows))
@@ -895,15 +892,17 @@ def check_gaps(rows: Array, *, features: bool = True) -> None:
             f"Row {empty[0]} of X has no value: all {rows.shape[1]} features are NaN "
             f"({len(empty)} such rows). Remove these rows, or give them a weight of zero."
         )
-    if features:
-        _refuse_empty_features(missing.all(axis=0), len(missing))
+    if estimator is not None:
+        names = getattr(estimator, "feature_names_in_", None)
+        _refuse_empty_features(missing.all(axis=0), len(missing), names)
 
 
-def _refuse_empty_features(is_empty: np.ndarray, n_rows: int) -> None:
+def _refuse_empty_features(is_empty: np.ndarray, n_rows: int, names: Sequence[str] | None) -> None:
     empty = np.flatnonzero(is_empty)
     if len(empty):
+        feature = empty[0] if names is None else repr(str(names[empty[0]]))
         raise ValueError(
-            f"Feature {empty[0]} of X has no value: it is NaN in all {n_rows} rows "
+            f"Feature {feature} of X has no value: it is NaN in all {n_rows} rows "
             f"({len(empty)} such features). Remove features that were never observed."
         )
 

@@ -63,7 +63,7 @@ def read_batch(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any)
     weights = given.weights(n_rows)
     known, codes = _read_labels(estimator, on_host(given.y), on_host(classes), n_rows, first)
     if first:
-        check_gaps(rows if weights is None else pick(rows, weights > 0))
+        check_gaps(rows if weights is None else pick(rows, weights > 0), estimator)
     device = device_of(estimator)
     if (device is not None or not is_numpy(rows)) and has_gaps(rows):
         warn_of_host("Missing values", device)
@@ -240,7 +240,7 @@ def rows_of_class(estimator: Any, X: Any, sample_weight: Any) -> Block:
     given = enter(estimator, X, sample_weight=sample_weight).in_memory()
     rows = given.values(on_cpu=True)
     weights = given.weights(len(rows))
-    check_gaps(rows if weights is None else rows[weights > 0], features=False)
+    check_gaps(rows if weights is None else rows[weights > 0])
     return Block(rows, None, weights).informative()
 
 

@@ -8,6 +8,7 @@ does the number −1 if it cannot be a class.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -36,11 +37,7 @@ def read_labels(y: Any, n_rows: int, name: str = "y", *, of_fit: bool = True) ->
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import column_or_1d
 
-    if isinstance(y, list) and {str, float} == {type(label) for label in y if label is not None}:
-        labels = np.array(y, dtype=object)
-        y = labels if is_missing(labels).any() else y  # NumPy would turn NaN into a string
-    if of_frame := is_column(y):
-        y = np.asarray(y)  # scikit-learn would turn booleans into numbers if some are missing
+    of_frame, y = is_column(y), plain_labels(y)
     labels = column_or_1d(y, warn=True)
     check_length(len(labels), n_rows, name)
     if labels.dtype.kind == "f" and np.isinf(labels).any():
@@ -48,11 +45,37 @@ def read_labels(y: Any, n_rows: int, name: str = "y", *, of_fit: bool = True) ->
             f"Input {name} contains infinity or a value too large for {labels.dtype!r}: labels are finite."
         )
     known = labels if labels.dtype.kind in "biuU" else labels[~is_missing(labels)]
-    if labels.dtype.kind == "O" and len(known) < len(labels):
+    if labels.dtype.kind == "O":
+        # One example of each kind.
+        kinds = {isinstance(label, str): label for label in reversed(known)}
+        if len(kinds) == 2:
+            raise ValueError(
+                f"{name} has labels that cannot be compared with each other: text, such as {kinds[True]!r}, "
+                f"and others, such as {kinds[False]!r}."
+            )
         known = np.array(known.tolist())
     if len(known) and (of_fit or known.dtype.kind not in "biuU"):
         check_classification_targets(known if of_fit else np.repeat(known, 2))
     return typed(labels) if of_frame and len(known) == len(labels) > 0 else labels
+
+
+def plain_labels(y: Any) -> Any:
+    """Return labels (n,) of a list, a column or an array of objects as an array; others unchanged.
+
+    Text and numbers stay what they are: NumPy would turn the numbers in a list of text into text. Among text,
+    the number −1 cannot be a class, and becomes None.
+    """
+    if isinstance(y, list | tuple) and len({isinstance(label, str) for label in y}) == 2:
+        y = np.array(y, dtype=object)
+    elif is_column(y):
+        y = np.asarray(y)  # scikit-learn would turn booleans into numbers if some are missing
+    if not isinstance(y, np.ndarray) or y.dtype.kind != "O" or y.ndim != 1:
+        return y
+    if not any(isinstance(label, str) for label in y):
+        return y if is_missing(y).any() else np.array(y.tolist())
+    labels = y.copy()
+    labels[[isinstance(x, Real) and not isinstance(x, bool) and x == -1 for x in y]] = None
+    return labels
 
 
 def check_length(n_labels: int, n_rows: int, name: str = "y") -> None:

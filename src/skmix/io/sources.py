@@ -15,7 +15,7 @@ import numpy as np
 from .._errors import Argument, ArgumentError, ArgumentWarning
 from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, kind_of, stamp
-from .labels import label_parser
+from .labels import label_parser, plain_labels
 from .preparation import Preparation, rescaled, scale_in_words, scale_of, transformer_of
 from .readers import COLUMNS, Reader, Values, values_of
 
@@ -195,7 +195,9 @@ class Source:
     def labelled(self, y: Any) -> Self:
         """Return the rows with labels: an array, its file, or the name of a column that all tables have."""
         if not self._is_column(y):
-            return replace(self, labels=self._for_each_row(y, "labels", "labels"), by_file=False)
+            return replace(
+                self, labels=self._for_each_row(plain_labels(y), "labels", "labels"), by_file=False
+            )
         rule = "labels must be whole numbers, strings or booleans"
         types = self._types_of(y, ("boolean", "number", "text"), rule)
         (first, one), *others = types.items()

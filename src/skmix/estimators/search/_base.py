@@ -226,7 +226,7 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         given = enter(self, X, y, sample_weight)
         values = given.values(least=2, on_cpu=True)
         rows, classes, kept = given.coded(values)
-        check_gaps(rows.X)
+        check_gaps(rows.X, self)
         # Refuses features whose squares overflow.
         measure(rows.X, structure_of("full"), row_weights=rows.weights)
         kept = np.arange(len(values)) if kept is None else kept
