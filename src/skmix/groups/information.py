@@ -69,16 +69,12 @@ def away_from_zero(weights: FloatArray, size: float) -> FloatArray:
     return (size * weights + 1.0 / len(weights)) / (size + 1.0)
 
 
-def information(ratios: FloatArray, weights: FloatArray, size: float) -> FloatArray:
-    """Return the Fisher information J (K, K) of `size` cells about positive weights (K,).
+def information(ratios: FloatArray, mass: FloatArray, size: float) -> FloatArray:
+    """Return the Fisher information J (K, K) of `size` cells about weights.
 
-    The expectation is taken over the draws of `ratios` (n, K), see `density_ratios`, by importance sampling.
+    The expectation is taken over draws by importance sampling: `ratios` (n, K) are those of `density_ratios`,
+    and `mass` (n,) is p / q, infinite for draws to leave out.
     """
-    return _information(ratios, ratios @ weights, size)
-
-
-def _information(ratios: FloatArray, mass: FloatArray, size: float) -> FloatArray:
-    """Return the same for the masses p / q (n,) of the draws; those of infinite mass are left out."""
     scaled = ratios / np.sqrt(mass)[:, None]
     # The product of an array and its own transpose takes half the time.
     return scaled.T @ scaled * (size / len(ratios))
@@ -97,7 +93,7 @@ def covariance(
     posterior. If the last weight is a background, the prior applies to the others, scaled to sum to one.
     Without `errors`, the kernels are taken as known.
     """
-    found = _inverse(information(ratios, weights, size), weights, concentration)
+    found = _inverse(information(ratios, ratios @ weights, size), weights, concentration)
     moved = [found @ each.forces(weights, size) for each in errors if each is not None]
     return sum((each @ each.T for each in moved), found)
 
@@ -143,7 +139,7 @@ def log_likelihood_moments(
     slopes = ((left * drawn / mass) @ ratios)[some]
     if concentration is not None:
         concentration = concentration[some[some < len(concentration)]]
-    precision = _information(ratios, mass, size)[np.ix_(some, some)]
+    precision = information(ratios, mass, size)[np.ix_(some, some)]
     taken = np.zeros(len(weights))
     taken[some] = size * _inverse(precision, weights[some], concentration) @ slopes
     # A prior shrinks the weights, so that they absorb less of the variance.
