@@ -9,6 +9,11 @@ fit of kernels and weights starts at the true kernels, so that local optima do n
 - New samples: the same for samples that were not in the fit.
 - Compare: 8 samples against 8, without a difference, and with a difference in two of five kernels. False: the
   share of studies with any false discovery without a difference, and the share of false discoveries with one.
+- Designs: samples in pairs, or with a covariate, whose cells of one population are counted. Proportions of
+  samples vary around a mean of 0.1, 1, 10 or 50 % with normal log-odds, or with a beta distribution as wide,
+  and samples have about 300, 1,000 and 3,000 cells, or ten times as many. False: the share of studies with
+  p ≤ 0.05 without a difference; found: the same with one. Both beside Welch's test of the same samples, and
+  beside linear models of the proportions and of their log-odds.
 - Unusual: one of 20 samples has three times the usual proportion of the 4 % kernel, taken from the first, or
   cells of its own away from all kernels. Counted: usual samples that are called unusual, and unusual samples
   that are found.
@@ -19,18 +24,22 @@ from __future__ import annotations
 import argparse
 import json
 import warnings
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from scipy import stats
+from scipy.special import expit, logit
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
-from skmix.engine.model import FloatArray, IntArray
+from skmix.engine.model import BoolArray, FloatArray, IntArray
 from skmix.groups import Study
+from skmix.groups.differences import Sides, differences
 from skmix.io.writing import replacing
 
 # Mean proportions of the kernels.
@@ -61,6 +70,63 @@ CASES: tuple[tuple[float, tuple[int, ...], dict[str, Any]], ...] = (
     (6.0, (500,) * 8, SHIFTED),
     (3.5, (500,) * 8, SHIFTED),
     (2.5, (500,) * 8, SHIFTED),
+)
+# Mean proportions, cells, and distributions of designs.
+MEANS, CELLS, KINDS = (0.001, 0.01, 0.1, 0.5), (1000, 10_000), ("normal", "beta")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Samples of a design, and how their log-odds vary."""
+
+    name: str
+    is_first: BoolArray  # (L,)
+    pairs: IntArray | None  # (L,)
+    columns: FloatArray | None  # (L, C): of the covariate
+    offset: FloatArray  # (L,): what the covariate adds to the log-odds
+    among_pairs: float  # standard deviation of what pairs have in common
+    spread: float  # standard deviation of samples
+    effect: float  # difference between the sides, if there is one
+
+    @property
+    def sides(self) -> Sides:
+        return Sides((0, 1), np.arange(len(self.offset)), self.is_first, self.pairs, self.columns, ())
+
+
+def in_pairs(n_pairs: int, among: float) -> Layout:
+    """Return a layout of pairs, whose log-odds may differ."""
+    name = f"{n_pairs} pairs, {'different' if among else 'alike'}"
+    is_first, pairs = np.arange(2 * n_pairs) < n_pairs, np.tile(np.arange(n_pairs), 2)
+    return Layout(name, is_first, pairs, None, np.zeros(2 * n_pairs), among, 0.3, 0.7)
+
+
+def in_batches(*batches: tuple[int, int]) -> Layout:
+    """Return a layout of batches with these numbers of samples of the sides; their odds differ by up to 5."""
+    sides = np.array(batches)
+    name = " + ".join(f"{a}:{b}" for a, b in batches)
+    own = np.repeat(np.arange(len(batches)), sides.sum(axis=1))
+    offset = np.linspace(-0.8, 0.8, len(batches))[own] if len(batches) > 1 else np.zeros(len(own))
+    is_first = np.concatenate([np.arange(a + b) < a for a, b in batches])
+    columns = np.eye(len(batches))[own, 1:] if len(batches) > 1 else None
+    return Layout(name, is_first, None, columns, offset, 0.0, 0.5, 1.0)
+
+
+def with_number(n_side: int, apart: float) -> Layout:
+    """Return a layout with a number, such as an age, whose means on the sides may be SDs apart."""
+    name = f"{n_side}:{n_side}, a number{f', {apart:g} SD apart' if apart else ''}"
+    values = np.tile(stats.norm.ppf((np.arange(n_side) + 0.5) / n_side), 2)
+    values[:n_side] += apart
+    return Layout(name, np.arange(2 * n_side) < n_side, None, values[:, None], 0.5 * values, 0.0, 0.5, 1.0)
+
+
+LAYOUTS = (
+    *(in_pairs(n_pairs, among) for n_pairs in (3, 5, 10, 20) for among in (0.8, 0.0)),
+    *(in_batches((1, 1), (1, 1), (1, 1)), in_batches((3, 1), (1, 3)), in_batches((3, 3), (3, 3))),
+    *(in_batches((5, 1), (1, 5)), in_batches((4, 1), (1, 4), (1, 1)), in_batches((3, 2), (1, 10))),
+    *(in_batches((8, 1), (2, 2), (2, 1)), in_batches((8, 2), (2, 8)), in_batches((10, 4), (0, 6))),
+    *(in_batches((10, 10), (10, 10)), in_batches((14, 3), (3, 14), (3, 3))),
+    *(in_batches((n_side, n_side)) for n_side in (3, 10)),
+    *(with_number(n_side, apart) for n_side in (4, 10) for apart in (0.0, 1.0)),
 )
 
 
@@ -171,6 +237,79 @@ def comparisons(gap: float, n_repeats: int, seed: int) -> dict[str, Any]:
     return found
 
 
+def draw_studies(
+    layout: Layout, mean: float, n_cells: int, kind: str, effect: float, n_repeats: int, seed: int
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return typical proportions of samples of R studies, cells of the population, and all cells, (L, R)."""
+    random, shape = np.random.default_rng(seed), (len(layout.offset), n_repeats)
+    log_odds = logit(mean) + layout.offset[:, None] + effect * layout.is_first[:, None]
+    if layout.pairs is not None:
+        log_odds = log_odds + layout.among_pairs * random.normal(size=shape)[layout.pairs]
+    typical = np.broadcast_to(expit(log_odds), shape)
+    if kind == "normal":
+        shares = expit(log_odds + layout.spread * random.normal(size=shape))
+    else:
+        both = 1.0 / (layout.spread**2 * mean * (1.0 - mean))
+        shares = random.beta(both * typical, both * (1.0 - typical))
+    cells = (n_cells * random.choice([0.3, 1.0, 3.0], size=shape)).astype(int)
+    return typical, random.binomial(cells, shares).astype(float), cells.astype(float)
+
+
+def p_values_of(layout: Layout, counts: FloatArray, cells: FloatArray) -> dict[str, FloatArray]:
+    """Return the p-values (R,) of `compare`, of Welch's test, and of linear models on other scales."""
+    shares, inside = counts / cells, (counts + 0.5) / (cells + 1.0)
+    variances, alone = inside * (1.0 - inside) / cells, replace(layout.sides, pairs=None, covariate=None)
+    found = {
+        name: differences(shares, variances, sides, 0.95)["p_value"]
+        for name, sides in (("compare", layout.sides), ("welch", alone))
+    }
+    columns = np.empty((len(counts), 0)) if layout.columns is None else layout.columns
+    if layout.pairs is not None:
+        columns = np.eye(layout.pairs.max() + 1)[layout.pairs, 1:]
+    design = np.column_stack([layout.is_first, np.ones(len(counts)), columns])
+    inverse, degrees = np.linalg.pinv(design), len(counts) - design.shape[1]
+    slope = inside * (1.0 - inside)
+    scales = {"raw": (shares, variances), "log-odds": (logit(inside), variances / slope**2)}
+    for name, (values, least) in scales.items():
+        effects = inverse @ values
+        among = ((values - design @ effects) ** 2).sum(axis=0) / degrees
+        error = np.sqrt(np.maximum(among, 0.5 * least.mean(axis=0)) * (inverse[0] @ inverse[0]))
+        found[name] = 2.0 * stats.t(degrees).sf(np.abs(effects[0]) / error)
+    return found
+
+
+def covers(layout: Layout, typical: FloatArray, counts: FloatArray, cells: FloatArray) -> BoolArray:
+    """Return which intervals (R,) cover the difference between the typical proportions (L, R) of a study."""
+    inside = (counts + 0.5) / (cells + 1.0)
+    variances = inside * (1.0 - inside) / cells
+    found = differences(counts / cells, variances, layout.sides, 0.95)
+    truth = differences(typical, variances, layout.sides, 0.95)["difference"]
+    return (found["lower"] <= truth) & (truth <= found["upper"])
+
+
+def designs(layout: Layout, n_repeats: int) -> list[dict[str, Any]]:
+    """Return false and true differences by mean proportion, as means over cells and distributions.
+
+    `worst` has the largest shares of false ones, `covered` the share of intervals that cover true ones.
+    """
+    lines = []
+    for mean in MEANS:
+        false, found, covered = [], [], []
+        for seed, (n_cells, kind) in enumerate(product(CELLS, KINDS)):
+            for effect, into in ((0.0, false), (layout.effect, found)):
+                drawn = draw_studies(layout, mean, n_cells, kind, effect, n_repeats, seed)
+                p_values = p_values_of(layout, *drawn[1:])
+                into.append({name: float(np.mean(own <= 0.05)) for name, own in p_values.items()})
+            covered.append(covers(layout, *drawn))
+        averages = (
+            {name: float(np.mean([one[name] for one in each])) for name in each[0]} for each in (false, found)
+        )
+        worst = {name: max(one[name] for one in false) for name in false[0]}
+        line = {"layout": layout.name, "proportion": mean, "worst": worst, "covered": float(np.mean(covered))}
+        lines.append(line | dict(zip(("false", "found"), averages, strict=True)))
+    return lines
+
+
 def unusual(gap: float, n_repeats: int, seed: int) -> dict[str, Any]:
     """Return the shares of usual and of unusual samples that `Study.unusual` calls unusual."""
     sizes = (1000,) * 20
@@ -204,9 +343,11 @@ def main() -> None:
     n_comparisons = 1 if arguments.small else 3 * n_repeats
     cases = [(3.0, (50, 50, 50, 500, 500, 500), {})] if arguments.small else CASES
     gaps = (6.0,) if arguments.small else (6.0, 3.0)
+    layouts = LAYOUTS[::7] if arguments.small else LAYOUTS
     results: dict[str, list[Any]] = {
         "coverage": [coverage(*case, n_repeats, seed) for seed, case in enumerate(cases)],
         "compare": [comparisons(gap, n_comparisons, 100) for gap in gaps],
+        "designs": [line for layout in layouts for line in designs(layout, 100 * n_repeats)],
         "unusual": [unusual(gap, n_repeats, 200) for gap in gaps],
     }
     if arguments.out is not None:
@@ -229,7 +370,7 @@ def main() -> None:
         numbers = (percent(one[name]) for name in ("coverage", "new", "given"))
         table.add_row(f"{one['gap']:g}", sizes, ", ".join(one["settings"]) or "–", *numbers, *parts)
     console.print(table)
-    for name in ("compare", "unusual"):
+    for name in ("compare", "designs", "unusual"):
         for one in results[name]:
             console.print(name, one)
 

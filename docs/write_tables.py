@@ -9,6 +9,7 @@ number that was measured is typed, and a test fails where a page and benchmarks/
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import sys
@@ -16,7 +17,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, stdev
 from typing import Any
 
 from skmix.paper.harness import bold_best, plain_table
@@ -466,6 +467,151 @@ def densities() -> str:
     return "\n\n".join(parts)
 
 
+def spread(values: Sequence[float]) -> str:
+    """Return the mean and the standard deviation of values over seeds."""
+    return f"{mean(values):.3f} ± {stdev(values):.3f}"
+
+
+def numbers_over_seeds(values: Sequence[int]) -> str:
+    """Return the mean and the range of numbers of populations."""
+    least, most = min(values), max(values)
+    return f"{mean(values):.1f} ({least}–{most})" if least < most else f"{least}"
+
+
+# What compose is compared with: the better of the two on average.
+TOLD = ("FlowSOM, told k", "FlowSOM, told 2k")
+
+
+def gated_cells() -> str:
+    """Return mean F1 of methods on whole sets of gated cells."""
+    found, rows = read("cells.json"), []
+    for name, part in found["parts"].items():
+        if "/" in name:
+            continue
+        own = part["methods"]
+        means = bold_best(
+            [spread(runs["f1"]) for runs in own.values()], range(len(own)), max
+        )
+        for (method, runs), f1 in zip(own.items(), means, strict=True):
+            rows.append(
+                [
+                    name,
+                    method,
+                    f1,
+                    f"{min(runs['f1']):.3f}–{max(runs['f1']):.3f}",
+                    f"{mean(runs['ari']):.3f}",
+                    numbers_over_seeds(runs["populations"]),
+                    f"{mean(runs['seconds']):.2f} s",
+                ]
+            )
+    headings = ["cells", "method", "mean F1", "range", "ARI", "populations", "time"]
+    machine, versions = found["machine"], found["versions"]
+    used = (
+        f"flowsom {versions['flowsom']}, scikit-learn {versions['scikit-learn']}, "
+        f"Python {machine['python']}; processor time on one thread."
+    )
+    return "\n\n".join([table(headings, rows), used, lost_to_flowsom(found["parts"])])
+
+
+def lost_to_flowsom(parts: dict[str, Any]) -> str:
+    """Return in a sentence where compose has a lower mean F1 than FlowSOM told k or 2 k."""
+    level: list[tuple[str, float]] = []
+    lost: list[tuple[str, float]] = []
+    for name, part in parts.items():
+        own = {each: mean(runs["f1"]) for each, runs in part["methods"].items()}
+        if "compose" in own and TOLD[0] in own:
+            gap = own["compose"] - max(own[each] for each in TOLD)
+            (level if gap >= 0 else lost).append((name, gap))
+    if not level and not lost:
+        return "`compose` was not run."
+    text = (
+        f"Of {len(level) + len(lost)} parts, `compose` has at least the mean F1 of FlowSOM that was told k "
+        f"or 2k, whichever is better, on {len(level)}"
+    )
+    if not lost:
+        return f"{text}."
+    return (
+        f"{text}; it loses on "
+        + ", ".join(f"{name} ({gap:+.3f})" for name, gap in lost)
+        + "."
+    )
+
+
+def gated_parts() -> str:
+    """Return mean F1 of methods on random parts of the sets, and on the halves of choices and of judging."""
+    names = {
+        "FlowSOM, told k": "FlowSOM, k",
+        "FlowSOM, told 2k": "FlowSOM, 2k",
+        "FlowSOM, left alone": "FlowSOM, left alone",
+        "k-means, told k": "k-means, k",
+        "k-means, told 2k": "k-means, 2k",
+        "mixture, 2k merged to k": "mixture, 2k merged to k",
+        "compose": "compose",
+    }
+    rows = []
+    for name, part in read("cells.json")["parts"].items():
+        own = part["methods"]
+        if "/" in name and TOLD[0] in own:
+            cells = [spread(own[each]["f1"]) if each in own else "–" for each in names]
+            populations = (
+                numbers_over_seeds(own["compose"]["populations"])
+                if "compose" in own
+                else "–"
+            )
+            row = bold_best(
+                [name.replace("/", ", "), *cells], range(1, len(cells) + 1), max
+            )
+            rows.append([*row, populations])
+    return table(["cells", *names.values(), "its populations"], rows)
+
+
+def gated_files() -> str:
+    """Return how mean F1 and the number of populations depend on the files that cells come in."""
+    parts, rows = read("cells.json")["parts"], []
+    for name in parts:
+        files = [
+            parts.get(f"{name}{each}", {"methods": {}})["methods"]
+            for each in ("", "/3 files", "/6 files")
+        ]
+        if "/" in name or any("compose" not in own for own in files):
+            continue
+        runs = [own["compose"] for own in files]
+        three, six = (own["populations"] for own in runs[1:])
+        same = sum(one == other for one, other in zip(three, six, strict=True))
+        cells = [
+            f"{spread(own['f1'])}, {numbers_over_seeds(own['populations'])}"
+            for own in runs
+        ]
+        rows.append([name, *cells, f"{same} of {len(three)}"])
+    if not rows:
+        return "`compose` was not run."
+    return table(
+        ["cells", "their samples", "3 files", "6 files", "same number in 3 and 6"], rows
+    )
+
+
+def published_clusterings() -> str:
+    """Return the published table of 19 methods on other cells."""
+    path = RESULTS / "weber_robinson_2016.csv"
+    lines = [
+        line
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if not line.startswith("#")
+    ]
+    sets, rows = ("Levine_32dim", "Levine_13dim", "Samusik_01", "Samusik_all"), []
+    for found in csv.DictReader(lines):
+        cells = []
+        for each in sets:
+            seconds, _, marks = found[f"{each}_runtime_s"].partition(" ")
+            marks = marks.replace("*", "†").replace("^", "‡")
+            f1 = found[f"{each}_F1"]
+            cells.append(
+                f"{float(f1):.3f} ({thousands(float(seconds))} s{marks})" if f1 else "–"
+            )
+        rows.append([found["method"], *cells])
+    return table(["method", *sets], rows)
+
+
 def populations() -> str:
     """Return shares of misclassified rows by kernels, and by populations made of them."""
     names = {
@@ -519,6 +665,42 @@ def alarms() -> str:
     return table(
         ["groups", "concentration", "alarms", "studies", "new found", "tripled found"],
         rows,
+    )
+
+
+def designs() -> str:
+    """Return the error rates of comparisons in pairs, or with a covariate."""
+    results = read("composition.json")["designs"]
+    rows = []
+    for layout in dict.fromkeys(case["layout"] for case in results):
+        own = [case for case in results if case["layout"] == layout]
+
+        def mean(key: str, name: str, own: Any = own, digits: int = 1) -> str:
+            share = sum(case[key][name] for case in own) / len(own)
+            return f"{100 * share:.{digits}f}"
+
+        worst = f"{100 * max(case['worst']['compare'] for case in own):.1f}"
+        rows.append(
+            [
+                layout,
+                f"{mean('false', 'compare')}, {worst}",
+                mean("false", "welch"),
+                *(mean("found", name, digits=0) for name in ("compare", "welch")),
+                f"{100 * sum(case['covered'] for case in own) / len(own):.0f}",
+            ]
+        )
+    headings = ["samples", "false, worst", "false, Welch", "found", "found, Welch"]
+    worst = {
+        name: f"{100 * max(case['worst'][name] for case in results):.0f} %"
+        for name in ("compare", "raw", "log-odds")
+    }
+    return "\n".join(
+        [
+            table([*headings, "covered"], rows),
+            "",
+            f"At most {worst['compare']} of the studies without a difference have p ≤ 0.05; by linear "
+            f"models of the proportions up to {worst['raw']}, of their log-odds up to {worst['log-odds']}.",
+        ]
     )
 
 
@@ -685,15 +867,20 @@ PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "cores": cores,
     "densities": densities,
+    "designs": designs,
     "device": device,
     "coverage": coverage,
     "files": files,
     "fits": fits,
+    "gated-cells": gated_cells,
+    "gated-files": gated_files,
+    "gated-parts": gated_parts,
     "mnist": mnist,
     "numbers": numbers,
     "other-libraries": other_libraries,
     "peers": peers,
     "populations": populations,
+    "published-clusterings": published_clusterings,
     "robust": robust,
     "sharing": sharing,
     "speed": speed,

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cells import adjusted_rand, elbow, half, mean_f1, simulate, split, subset
 from comparison import Settings, contenders, key_of, load_data, run_cell
 from scipy import stats
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -181,11 +182,25 @@ def populations(results: Any) -> None:
         assert case["kernels"] is None or chosen.count(case["kernels"]) >= 0.9 * len(chosen)
 
 
+def cells(results: Any) -> None:
+    """Clusters are the gates where the number of populations, four with the ungated one, is right."""
+    found = results["parts"]["simulated"]["methods"]
+    assert found["compose"]["populations"] == [4]
+    assert found["compose"]["f1"] == found["compose"]["ari"] == [1.0]
+    assert found["mixture, told 2k"]["populations"] == [6]
+    assert found["mixture, told 2k"]["f1"][0] < 0.95
+
+
 def composition(results: Any) -> None:
     case, unusual = results["coverage"][0], results["unusual"][0]
     assert min(case["coverage"], case["new"]) > 0.85
     assert unusual["foreign"]["first"] == 1.0
     assert unusual["none"]["usual"] <= 0.05
+    for case in results["designs"]:
+        assert case["worst"]["compare"] <= 0.15
+        assert case["covered"] >= 0.9
+        if case["layout"].endswith("pairs, different") and case["proportion"] >= 0.1:
+            assert case["found"]["compare"] > case["found"]["welch"] + 0.1
 
 
 def alarms(results: Any) -> None:
@@ -217,7 +232,7 @@ SHOWN = {
     show.__name__: show
     for show in (
         *(speed, peers, many_kernels, few_rows, missing, groups, shifts, high_dimension, out_of_core),
-        *(densities, novelty, populations, composition, alarms, robust),
+        *(densities, novelty, populations, cells, composition, alarms, robust),
     )
 }
 # Benchmarks that are run to their end, and no more.
@@ -241,7 +256,7 @@ def test_a_benchmark_runs_and_shows_it(name: str, tmp_path: Path, benchmark: Scr
         SHOWN[name](results)
 
 
-@pytest.mark.parametrize("show", [speed, many_kernels, groups, shifts, populations, robust])
+@pytest.mark.parametrize("show", [speed, many_kernels, groups, shifts, populations, composition, robust])
 def test_the_results_that_are_kept_show_it(show: Callable[[Any], None]) -> None:
     show(json.loads((RESULTS / f"{show.__name__}.json").read_text()))
 
@@ -254,6 +269,31 @@ def test_what_the_pages_promise_was_measured() -> None:
     assert max(seconds.values()) < 1.5 * seconds["gaussian"]
     # What the default start of mixtures rests on.
     assert all(row["mean"] < 0.02 for row in files["starts"])
+
+
+def test_clusters_are_judged_by_the_best_match_to_gates() -> None:
+    gates = np.array([0] * 10 + [1] * 4 + [2] * 2 + [-1] * 5)
+    # The largest F1 is that of cluster 7 and gate 0, 0.6, but then nothing is left for gate 1. Gate 2 has no
+    # cluster: its cells are in none. Ungated cells do not count.
+    labels = np.array([7] * 6 + [8] * 4 + [7] * 4 + [-1] * 2 + [7, 7, 8, 9, 9])
+    assert mean_f1(labels, gates) == pytest.approx((2 * 4 / (4 + 10) + 2 * 4 / (10 + 4)) / 3)
+    assert adjusted_rand(np.where(gates < 0, 0, gates), gates) == 1.0
+    # Two lines share the corner, 40, until smoothing lifts it: it then ends the first.
+    assert elbow([100.0, 80.0, 60.0, 40.0, 38.0, 36.0, 34.0, 32.0, 30.0, 28.0]) == 4
+
+
+def test_parts_of_gated_cells_are_random_cells_and_fixed_halves() -> None:
+    given = simulate()
+    one, other = (half(given, name) for name in ("h1", "h2"))
+    assert sorted([*np.unique(one.sample), *np.unique(other.sample)]) == [0, 1, 2, 3]
+    few = half(subset(given, n_samples=3, n_cells=50, seed=1), "h1")
+    assert len(few.X) == 75
+    assert len(np.unique(few.sample)) == 3
+    for pooled, n_files in ((True, 3), (False, 12)):
+        dealt = split(given, 3, seed=0, pooled=pooled)
+        assert np.array_equal(dealt.X, given.X)
+        assert set(np.bincount(dealt.sample)) == {len(given.X) // n_files}
+    assert np.array_equal(dealt.sample // 3, given.sample)
 
 
 def test_few_studies_have_an_alarm() -> None:

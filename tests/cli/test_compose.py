@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from functools import partial
@@ -13,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from commands import said
+from numpy.testing import assert_allclose
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, Study, compose, load, open_rows
 from skmix.groups import merge_kernels
@@ -118,6 +120,60 @@ def test_everything_that_is_said(study: Path) -> None:
     described = json.loads(commands.run("show", study / "model.skmix", "--json").stdout)
     table = pd.DataFrame(described.pop("proportions"))
     assert (described, table.equals(stored.proportions)) == ({"kind": "Study"} | stored.describe(), True)
+
+
+# ---------------------------------------------------------------- conditions
+
+
+def test_conditions_are_compared(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    shares = {f"{arm}{i}": random.dirichlet([60.0, 30.0, 10.0]) for i in range(3) for arm in "xy"}
+    files = [write(tmp_path / f"{name}.csv", drawn(own, i)) for i, (name, own) in enumerate(shares.items())]
+    # With and without suffix, in another order, and separated as a spreadsheet may do it.
+    lines = [f"{name}{'.csv' if name[0] == 'x' else ''};{name[0]};{name[1]}" for name in sorted(shares)]
+    about = tmp_path / "about.txt"
+    about.write_text("\n".join(["sample;arm;donor", *lines, "other;z;9"]))
+    design = ("--metadata", about, "--condition", "arm", "--pair", "donor")
+    places = ("--comparison", tmp_path / "c.parquet", "--html", tmp_path / "p.html", "-o", tmp_path / "m")
+    result = run(*files, "--kernels", 3, *design, *places)
+    given: Any = {"metadata": about, "condition": "arm", "pair": "donor"}
+    found = compose(files, n_kernels=3, **given)
+    table = found.compare()
+    pd.testing.assert_frame_equal(table, found.compare("arm", pair="donor"))
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "c.parquet"), table)
+    assert (tmp_path / "p.html").read_text() == found.to_html()
+    assert "Percent by arm, within pairs by donor; the clearest difference first." in result.stdout
+    first = table["q_value"].argmin()
+    assert f"{100 * table['difference'][first]:+.3g}" in result.stdout
+    # The file of the study knows the comparison, and new samples have their own.
+    again = json.loads(commands.run("show", tmp_path / "m", "--json").stdout)
+    assert pd.DataFrame(again["comparison"]).equals(table)
+    new = run(*files[:4], "--model", tmp_path / "m", *design[:4], "--comparison", "-")
+    expected = found.apply_to(files[:4], metadata=about, condition="arm").compare()
+    assert_allclose(pd.read_csv(io.StringIO(new.stdout))["p_value"], expected["p_value"])
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("sample,arm,batch\na,x,1\nb,y,1\n", "--metadata has no line for c: it needs one for each sample"),
+        ("sample,arm,batch\na,x,1\na.csv,x,1\nb,y,1\nc,y,1\n", "--covariate batch must have two values"),
+        ("sample,arm,batch\na,x,1\nb,y,2\nc,y,3\n", "--covariate batch has 3 values in 3 samples"),
+        ("sample,arm\na,x\nb,y\nc,y\n", "--covariate batch is not a column of the metadata"),
+        ("sample,arm,batch\na,x,1\nb,y,2\nc,z,3\n", "--condition arm must have two values"),
+        ("name,arm,batch\na,x,1\nb,y,2\nc,z,3\n", "--metadata has no column sample"),
+    ],
+)
+def test_metadata_are_checked_before_the_fit(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, message: str
+) -> None:
+    (tmp_path / "about.csv").write_text(table)
+    monkeypatch.setattr("skmix.groups.study._choose", lambda *_, **__: pytest.fail("it began to work"))
+    options = ("--metadata", tmp_path / "about.csv", "--condition", "arm", "--covariate", "batch")
+    assert message in said(run(*files_of(study), *options, "-o", tmp_path / "m", code=1))
+    model = ("--model", study / "model.skmix")
+    monkeypatch.setattr("skmix.groups.study.new_samples", lambda *_: pytest.fail("it began to work"))
+    assert message in said(run(*files_of(study), *model, *options, code=1))
 
 
 # ---------------------------------------------------------------- files
@@ -245,14 +301,21 @@ def test_a_page_or_table_on_standard_output_is_alone_there(
         *(
             (["--model", "m", *option.split()], 2, f"{option.split()[0]} is for a fit, but --model")
             for option in (
-                *("-o x", "--kernels 3", "--populations 2", "--criterion bic", "--markers CD3"),
+                *("-o x", "--kernels 3", "--populations 2", "--markers CD3"),
                 "--prior none",
             )
         ),
-        (["--kernels", "3", "--criterion", "bic"], 2, "but --kernels gives it"),
-        (["--html", "-", "--json"], 2, "standard output takes one of --table -, --html - and --json"),
+        (
+            ["--html", "-", "--json"],
+            2,
+            "takes one of --table -, --comparison -, --html - and --json",
+        ),
         (["--html", "-", "--table", "-"], 2, "standard output takes one of"),
         (["-o", "-"], 2, "- is for the table or the page"),
+        (["--comparison", "c.csv"], 2, "--comparison needs --condition"),
+        (["--condition", "arm"], 1, "--condition arm needs --metadata with a column of that name"),
+        (["--pair", "donor"], 1, "--pair donor needs --condition"),
+        (["--metadata", "nothere.csv", "--condition", "arm"], 1, "There is no file or folder nothere.csv"),
         (["--kernels", "901"], 1, "--kernels 901 is more than the 900 cells there are"),
         (["nothere.csv"], 1, "Error: There is no file or folder nothere.csv."),
         (["--table", "t.csv", "--html", "./t.csv"], 2, "--table and --html name the same file"),

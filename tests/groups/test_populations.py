@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.cluster.hierarchy import dendrogram
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 from sklearn.exceptions import NotFittedError
@@ -20,7 +19,6 @@ from skmix import SharedKernelMixture, Study
 from skmix.engine.model import Parameters
 from skmix.estimators.fitted import Fitted
 from skmix.groups import Populations, match, merge_kernels
-from skmix.groups.merging import merge
 
 SETTINGS: dict[str, Any] = {"init": "k-means", "random_state": 0}
 
@@ -113,17 +111,6 @@ def test_rows_that_are_surely_background_have_the_nearest_population() -> None:
     assert merged.predict(model, far).tolist() == [merged.of_kernels[model.predict(far)[0]]]
 
 
-def test_draws_of_the_model_stand_for_many_rows(model: SharedKernelMixture) -> None:
-    shares = np.geomspace(1.0, 0.001, 9)
-    model.weights_ = np.tile(shares[:, None] / shares.sum(), 2)
-    X, _ = model.set_params(random_state=1).sample(40_000)
-    by_draws, by_rows = merge_kernels(model), merge(model.predict_proba(X), np.ones(len(X)))
-    assert_allclose(by_draws.tree[:, 2], by_rows[:, 2], atol=0.05)
-    assert sorted(dendrogram(by_draws.tree, no_plot=True)["leaves"]) == list(range(9))
-    again = merge_kernels(model.set_params(random_state=5))
-    assert_array_equal(again.tree, by_draws.tree)
-
-
 def test_separate_kernels_stay_apart_and_one_that_was_split_does_not() -> None:
     random = np.random.default_rng(0)
     apart = random.normal(size=(300, 1)) + 20.0 * (np.arange(300) % 3)[:, None]
@@ -153,9 +140,6 @@ def test_wrong_settings_are_refused(fitted: SharedKernelMixture) -> None:
     for settings, message in (
         ({"n_populations": 10}, "n_populations must be a number from 1 to 9, got 10"),
         ({"n_populations": 2.5}, "n_populations must be a number from 1 to 9, got 2.5"),
-        ({"n_populations": 2, "height": 0.5}, "n_populations cannot be combined with height"),
-        ({"height": 1.5}, "height must be a number from 0 to 1, got 1.5"),
-        ({"height": "knee"}, "got 'knee'"),
     ):
         with pytest.raises(ValueError, match=message):
             merge_kernels(fitted, **settings)

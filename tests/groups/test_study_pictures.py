@@ -59,7 +59,7 @@ def test_the_tree_has_every_merge_and_a_line_at_the_cut() -> None:
         axes = plot_merges(merged)
         cuts += [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"]
     # The default height, and between two merges.
-    assert cuts == [0.9, pytest.approx((merged.tree[1, 2] + merged.tree[2, 2]) / 2)]
+    assert cuts == [0.5, pytest.approx((merged.tree[1, 2] + merged.tree[2, 2]) / 2)]
     heights = [path.vertices[:, 1].max() for links in axes.collections for path in links.get_paths()]
     assert_allclose(sorted(heights), merged.tree[:, 2])
     with pytest.raises(ValueError, match="no merges"):

@@ -166,8 +166,8 @@ def test_new_groups_are_compared_with_those_of_the_fit() -> None:
     y = np.tile(np.repeat(["a", "b", "c", "d", "e"], 8), 10)
     study = Study(SharedKernelMixture(2, init={"means": [[0.0], [9.0]]}).fit(X, y))
     new = study.apply_to(np.full((300, 1), 9.0) + X[:300] % 1.0, sample=np.repeat(["a", "b", "c"], 100))
-    # The other kernel is as unusual, and rounding decides between them.
-    assert " %, usually 50.0 %</td>" in new.to_html()
+    # Rounding decides which of the two kernels is the less usual one.
+    assert re.search(r"kernel k[01]: (0|100\.0) %, usually 50\.0 %", new.to_html())
 
 
 def test_kernels_without_populations(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,4 +280,25 @@ def test_a_single_feature_and_a_single_group(chromium: Any, tmp_path: Path) -> N
     visit(chromium, path, PHONE)
     assert wait_for(chromium, "return document.querySelectorAll('#plane-plot .kernel').length") == 1
     assert chromium.get_log("browser") == []
+    assert fits(chromium, PHONE)
+
+
+def test_conditions_are_drawn_as_boxes(chromium: Any, tmp_path: Path) -> None:
+    model, populations, _, _ = merged()
+    about = {"arm": [HOSTILE, "control"] * 2, "donor": ["a", "a", "b", "b"]}
+    study = Study(model, populations, metadata=about)
+    path, table = tmp_path / "conditions.html", study.compare("arm", pair="donor")
+    study.to_html(path, condition="arm", pair="donor")
+    visit(chromium, path, PHONE)
+    captions = wait_for(
+        chromium, "return [...document.querySelectorAll('#boxes figcaption')].map((each) => each.textContent)"
+    )
+    order = table.sort_values(["q_value", "p_value"])
+    expected = zip(order["population"], order["q_value"], strict=True)
+    assert captions == [f"{name}, q = {q:.2g}" for name, q in expected]
+    # A point for each sample, two boxes, and a line for each pair.
+    for shape, number in (("circle", 4), ("path.box", 2), ("path.joined", 2)):
+        assert len(chromium.find_elements("css selector", f"#boxes {shape}")) == 3 * number
+    assert chromium.get_log("browser") == []
+    assert fetched(chromium) == []
     assert fits(chromium, PHONE)

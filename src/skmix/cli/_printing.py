@@ -273,12 +273,13 @@ def _print_more(number: int, what: str) -> None:
 def print_study(
     outcome: dict[str, Any],
     proportions: Any,
+    differences: Any = None,
     *,
     name: str | None = None,
     fitted: bool = True,
     err: bool = False,
 ) -> None:
-    """Print what `Study.describe` returns, and the proportions of the first samples and populations.
+    """Print what `Study.describe` returns, the first proportions, and the differences between conditions.
 
     `name` is that of the study's file; `fitted` is whether its kernels were fitted to these samples.
     """
@@ -316,6 +317,8 @@ def print_study(
             f"unusual samples were not judged: this takes at least {FEWEST_SAMPLES} samples in the model",
             err=err,
         )
+    if differences is not None and not err:
+        _print_differences(differences, outcome["design"], "--comparison" if name is None else "--json")
 
 
 def _print_proportions(samples: Sequence[dict[str, Any]], proportions: Any, rest: str) -> None:
@@ -337,3 +340,31 @@ def _print_proportions(samples: Sequence[dict[str, Any]], proportions: Any, rest
     left = {"sample": len(samples) - len(names), part: shares.shape[1] - n_shown}
     more = " and ".join(counted(number, f"more {what}") for what, number in left.items() if number > 0)
     say(f"Percent of each sample by {part}" + (f"; {more}: {rest} has all." if more else "."))
+
+
+def _print_differences(differences: Any, design: dict[str, str | None], rest: str) -> None:
+    """Print the clearest differences between two conditions in percent; an option has the `rest`."""
+    from skmix.groups.differences import by_q_value
+    from skmix.plots.style import short_name
+
+    part, *columns = list(differences)
+    order = by_q_value(differences)
+    percents, tests = 100.0 * differences[columns[:5]].to_numpy(), differences[columns[5:]].to_numpy()
+    rows = [
+        [
+            short_name(differences[part][g], part),
+            *(f"{value:.3g}" for value in percents[g, :2]),
+            f"{percents[g, 2]:+.3g}",
+            f"{percents[g, 3]:+.3g} to {percents[g, 4]:+.3g}",
+            *(f"{value:.2g}" for value in tests[g]),
+        ]
+        for g in order[:_MAX_LINES]
+    ]
+    sides = [name.removeprefix("proportion_") for name in columns[:2]]
+    say()
+    console().print(table([part, *sides, "difference", "95 % interval", "p", "q"], rows))
+    how = f", within pairs by {design['pair']}" if design["pair"] else ""
+    how = f", adjusted for {design['covariate']}" if design["covariate"] else how
+    more = len(order) - len(rows)
+    what = f"; {counted(more, f'more {part}')}: {rest} has all." if more > 0 else "."
+    say(f"Percent by {design['condition']}{how}; the clearest difference first{what}")

@@ -316,13 +316,25 @@ def load_model(path: str) -> Any:
     return found.model if isinstance(found, Study) else found
 
 
-def composed(study: Study) -> tuple[dict[str, Any], Any]:
-    """Return the description of a study, and its table of proportions with names or numbers alone."""
-    proportions = study.proportions
+def composed(study: Study) -> tuple[dict[str, Any], Any, Any]:
+    """Return the description of a study, and its tables of proportions and, or None, of differences.
+
+    A column of populations holds names or numbers alone.
+    """
+    outcome = study.describe()
+    proportions, differences = study.proportions, None if outcome["design"] is None else study.compare()
     part = "kernel" if study.populations is None else "population"
     if any(isinstance(each, str) for each in proportions[part]):
-        proportions[part] = proportions[part].astype(str)
-    return study.describe(), proportions
+        for table in (proportions, differences):
+            if table is not None:
+                table[part] = table[part].astype(str)
+    return outcome, proportions, differences
+
+
+def records(proportions: Any, differences: Any) -> dict[str, Any]:
+    """Return the tables of `composed` for JSON."""
+    found = {"proportions": proportions, "comparison": differences}
+    return {name: table.to_dict("records") for name, table in found.items() if table is not None}
 
 
 def check_place(

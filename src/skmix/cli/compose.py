@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _of_files = partial(typer.Option, rich_help_panel="The files")
 _of_model = partial(typer.Option, rich_help_panel="The model")
+_of_comparison = partial(typer.Option, rich_help_panel="The comparison")
 _output = partial(options.file, rich_help_panel="The output")
 
 
@@ -27,6 +28,7 @@ _output = partial(options.file, rich_help_panel="The output")
         "skmix compose study/*.fcs -o study.skmix --table proportions.csv --html study.html",
         "skmix compose study/*.fcs --markers CD3,CD4,CD8 --compensate --transform logicle",
         "skmix compose cells.parquet --sample donor --kernels 20 --table proportions.parquet",
+        "skmix compose study/*.fcs --metadata study.csv --condition arm --pair donor --html study.html",
         "skmix compose new/*.fcs --model study.skmix --table new.csv --html new.html",
     )
 )
@@ -55,10 +57,6 @@ def compose(
     kernels: Annotated[
         str, _of_model(metavar="auto|N", help="Number of Gaussian kernels that all samples share.")
     ] = "auto",
-    criterion: Annotated[
-        Literal["bic", "stability"] | None,
-        _of_model(help="What chooses the number of kernels: BIC, the default, or stability as clusters."),
-    ] = None,
     populations: Annotated[
         str, _of_model(metavar="auto|N", help="Number of populations that kernels are merged into.")
     ] = "auto",
@@ -66,10 +64,26 @@ def compose(
         Literal["hierarchical", "none"] | None,
         _of_model(help="With hierarchical, samples of few cells borrow from the others; by default none."),
     ] = None,
+    metadata: Annotated[
+        str | None,
+        _of_comparison(metavar="TABLE", help="What is known about samples, named in its column sample."),
+    ] = None,
+    condition: Annotated[
+        str | None, _of_comparison(metavar="COLUMN", help="Column of two values: compare their samples.")
+    ] = None,
+    pair: Annotated[
+        str | None, _of_comparison(metavar="COLUMN", help="Column of pairs, such as donors: compare within.")
+    ] = None,
+    covariate: Annotated[
+        str | None, _of_comparison(metavar="COLUMN", help="Column to adjust for, such as batches or ages.")
+    ] = None,
     out: Annotated[str | None, _output("--out", "-o", help="Study to write; by default model.skmix.")] = None,
     table: Annotated[
         str | None,
         _output(help="Proportions to write: .csv, .tsv (.gz too) or .parquet; - is CSV on standard output."),
+    ] = None,
+    comparison: Annotated[
+        str | None, _output(help="Differences between the conditions to write, in the same formats.")
     ] = None,
     html: Annotated[str | None, _output(help="Page to write, for a browser and for colleagues.")] = None,
     jobs: options.Jobs = None,
@@ -87,52 +101,61 @@ def compose(
     interval, and the number of cells of the sample. Populations are numbered
     from 0, the largest first.
 
+    With --condition, a column of --metadata that has two values, the proportions
+    of their samples are compared: as they are, within pairs, or adjusted for a
+    covariate.
+
     With --model, the kernels of a model stay as they are, and new files get
     proportions of the same populations, on the same scale and markers.
     """
     n_kernels = options.parse_number("--kernels", kernels)
     n_populations = options.parse_number("--populations", populations)
-    if n_kernels is not None and criterion is not None:
-        cli.stop("--criterion chooses the number of kernels, but --kernels gives it.", cli.WRONG_USE)
     names = None if markers is None else options.parse_names("--markers", markers)
     reading = options.parse_preparation(compensate, transform) | {"sample": sample, "text": text}
     of_fit = {
         "-o": out,
         "--kernels": n_kernels,
         "--populations": n_populations,
-        "--criterion": criterion,
         "--markers": markers,
         "--prior": prior,
     }
     for option, given in of_fit.items() if model is not None else ():
         if given is not None:
             cli.stop(f"{option} is for a fit, but --model has been fitted already.", cli.WRONG_USE)
+    if comparison is not None and condition is None:
+        cli.stop("--comparison needs --condition.", cli.WRONG_USE)
+    design: dict[str, Any] = {
+        "metadata": metadata,
+        "condition": condition,
+        "pair": pair,
+        "covariate": covariate,
+    }
     out = out or "model.skmix" if model is None else None
-    places = {"-o": out, "--table": table, "--html": html}
+    places = {"-o": out, "--table": table, "--comparison": comparison, "--html": html}
     from skmix.cli import _tables as tables
     from skmix.groups import compose as compose_samples
 
-    _check_places(files, places, model, sample, as_json=as_json)
+    _check_places(files, places, [model, metadata], sample, as_json=as_json)
     with cli.guarded(), watching() as watch:
         if model is None:
             study = compose_samples(
                 files[0] if len(files) == 1 else files,
                 markers=names,
                 n_kernels=n_kernels,
-                criterion=criterion or "bic",
                 n_populations=n_populations,
                 weight_prior=None if prior in (None, "none") else prior,
                 device=device,
                 n_jobs=jobs,
                 random_state=seed,
+                **design,
                 **reading,
             )
         else:
             study = _load(model)
             study.model.set_params(device=device, n_jobs=jobs)
-            study = study.apply_to(files[0] if len(files) == 1 else files, seed=seed, **reading)
+            study = study.apply_to(files[0] if len(files) == 1 else files, seed=seed, **design, **reading)
         with watch.steps("composing", None):
-            outcome, proportions = tables.composed(study)
+            outcome, proportions, differences = tables.composed(study)
         for note in outcome["notes"]:
             cli.note(note)
         if out is not None:
@@ -141,15 +164,16 @@ def compose(
             with watch.steps("drawing", None):
                 page = study.to_html()
             tables.write_bytes(html, page.encode())
-        if table is not None:
-            tables.write_table(table, {str(name): proportions[name].to_numpy() for name in proportions})
+        for place, frame in ((table, proportions), (comparison, differences)):
+            if place is not None:
+                tables.write_table(place, {str(name): frame[name].to_numpy() for name in frame})
     written = [place for place in places.values() if place is not None]
     if as_json:
         origin = {"model": out or model, "written": written, "seed": seed}
-        printing.print_json({**origin, **outcome, "proportions": proportions.to_dict("records")})
+        printing.print_json({**origin, **outcome, **tables.records(proportions, differences)})
         return
-    err = cli.STANDARD in (table, html)
-    printing.print_study(outcome, proportions, fitted=model is None, err=err)
+    err = cli.STANDARD in (table, comparison, html)
+    printing.print_study(outcome, proportions, differences, fitted=model is None, err=err)
     if named := [place for place in written if place != cli.STANDARD]:
         printing.say(f"written into {', '.join(named)}", err=err)
 
@@ -157,7 +181,7 @@ def compose(
 def _check_places(
     files: Sequence[str],
     places: dict[str, str | None],
-    model: str | None,
+    read: Sequence[str | None],
     sample: str | None,
     *,
     as_json: bool,
@@ -167,7 +191,9 @@ def _check_places(
     from skmix.io.opening import files_of
 
     if list(places.values()).count(cli.STANDARD) - (places["-o"] == cli.STANDARD) + as_json > 1:
-        cli.stop("standard output takes one of --table -, --html - and --json.", cli.WRONG_USE)
+        cli.stop(
+            "standard output takes one of --table -, --comparison -, --html - and --json.", cli.WRONG_USE
+        )
     if cli.STANDARD in (*files, places["-o"]):
         cli.stop("- is for the table or the page; samples and models are files.", cli.WRONG_USE)
     if sample is not None and len(files) > 1:
@@ -183,7 +209,7 @@ def _check_places(
         found = files_of(files[0]) or files
     options: dict[Path, str] = {}
     for option, place in places.items():
-        tables.check_place(place, reading=[*found, model], table=option == "--table")
+        tables.check_place(place, reading=[*found, *read], table=option in ("--table", "--comparison"))
         if place is not None and place != cli.STANDARD:
             other = options.setdefault(Path(place).resolve(), option)
             if other != option:

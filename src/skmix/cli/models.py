@@ -195,9 +195,9 @@ def show(
         found = tables.load_any(model)
         if isinstance(found, Study):
             with watch.steps("composing", None):
-                outcome, proportions = tables.composed(found)
-            described = {"kind": "Study", **outcome, "proportions": proportions.to_dict("records")}
-            in_words = partial(printing.print_study, outcome, proportions, name=name)
+                outcome, *frames = tables.composed(found)
+            described = {"kind": "Study", **outcome, **tables.records(*frames)}
+            in_words = partial(printing.print_study, outcome, *frames, name=name)
             make_page = found.to_html
         else:
             described = report.describe(found)

@@ -15,6 +15,8 @@ from ..report import describe
 from ..report.description import traits
 from ..report.model_page import chosen_rows, mixture_values, offered_planes, row_values
 from ..report.rendering import decimals, in_words, number_text, render_page, significant
+from .conditions import Design
+from .differences import Sides, by_q_value
 from .judging import FEWEST_SAMPLES
 from .populations import Populations
 from .proportions import Composition
@@ -33,6 +35,7 @@ def study_page(
     *,
     title: str,
     unusual: DataFrame | None = None,
+    compared: tuple[Design, Sides, DataFrame] | None = None,
     fitted_proportions: FloatArray | None = None,
     cells: tuple[FloatArray, Sequence[Any]] | None = None,
     markers: Sequence[str] = (),
@@ -42,9 +45,9 @@ def study_page(
 ) -> str:
     """Return the page of a study: one HTML file that opens offline and fetches nothing.
 
-    `unusual` is the table of `Study.unusual`. For new samples, `fitted_proportions` (L, G) are those of the
-    fit, with which they are compared. `cells` are values (n, M) and samples (n,), of which some are drawn
-    beneath the kernels. `made` says how the study was made, by name.
+    `unusual` is the table of `Study.unusual`; `compared` is a comparison with its table. For new samples,
+    `fitted_proportions` (L, G) are those of the fit, with which they are compared. `cells` are values (n, M)
+    and samples (n,), of which some are drawn beneath the kernels. `made` says how the study was made.
     """
     kernels = drawn_kernels(model)
     if markers:
@@ -83,6 +86,7 @@ def study_page(
         "n_unusual": len(flagged),
         "judged": unusual is not None,
         "unusual_rows": _unusual_rows(unusual, composition, reference),
+        "conditions": None if compared is None else _conditions(*compared),
         "n_numbered": n_numbered,
         "populations": [
             {
@@ -175,6 +179,38 @@ def _unusual_rows(
         }
         found.append({"name": str(row["sample"]), "reasons": "; ".join(reasons), **p_values})
     return found
+
+
+def _conditions(design: Design, sides: Sides, table: DataFrame) -> dict[str, Any]:
+    """Return a comparison in percent, the clearest difference first."""
+    columns = [*(f"proportion_{name}" for name in sides.names), "difference", "lower", "upper"]
+    found = 100.0 * table[columns].to_numpy()
+    return {
+        **vars(design),
+        "names": [str(name) for name in sides.names],
+        "sizes": [int(sides.is_first.sum()), int((~sides.is_first).sum())],
+        "n_pairs": 0 if sides.pairs is None else int(sides.pairs.max()) + 1,
+        "samples": sides.places.tolist(),
+        "first": sides.is_first.tolist(),
+        "joined": sides.joined(),
+        "lines": [
+            {
+                "population": g,
+                "means": [percent(0.01 * value) for value in found[g, :2]],
+                "difference": _signed(found[g, 2]),
+                "interval": f"{_signed(found[g, 3])} to {_signed(found[g, 4])}",
+                "p": f"{table['p_value'][g]:.2g}",
+                "q": f"{table['q_value'][g]:.2g}",
+            }
+            for g in by_q_value(table)
+        ],
+    }
+
+
+def _signed(percents: float) -> str:
+    """Return a difference in percent with its sign."""
+    text = percent(abs(percents) / 100.0)
+    return text if text == "0" else f"{'−' if percents < 0.0 else '+'}{text}"
 
 
 def _profile(

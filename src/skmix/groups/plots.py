@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..plots.style import (
     CLASS_COLOURS,
@@ -17,7 +18,9 @@ from ..plots.style import (
     panels_for,
     short_name,
 )
+from .differences import Sides, by_q_value
 from .populations import Populations
+from .proportions import Composition
 
 # Most proportions of a picture in which numbers are legible.
 _MAX_NUMBERS = 200
@@ -27,6 +30,8 @@ _MAX_NAMES = 60
 _UNUSUAL = "#d55e00"
 # Colour of branches that join populations.
 _BETWEEN = "0.45"
+# Most panels in a line.
+_MAX_BESIDE = 5
 # Most kernels of a tree in which their numbers are legible.
 _MAX_LEAVES = 60
 
@@ -97,6 +102,56 @@ def plot_proportions(
             panel.add_patch(Rectangle(corner, 1.0, 1.0, fill=False, edgecolor=_UNUSUAL, lw=2.0))
     finish(panel)
     return panel
+
+
+def plot_conditions(
+    composition: Composition,
+    sides: Sides,
+    table: Any,
+    axes: Any = None,
+    *,
+    figure: Figure | None = None,
+) -> NDArray[Any]:
+    """Plot the proportions on two sides as box plots, a panel for each population, the least q-value first.
+
+    Parameters
+    ----------
+    composition : Composition
+        Proportions in all samples of the study.
+    sides : Sides
+        The samples that are compared. Lines join the samples of a pair.
+    table : DataFrame
+        The table of `Study.compare`.
+    axes, figure : default=None
+        As many axes as there are populations, or an empty figure for new axes. By default a new figure.
+    """
+    panels = panels_for(len(table), axes, figure, n_columns=_MAX_BESIDE, size=(2.2, 2.4))
+    values, places = 100.0 * composition.proportions[sides.places], np.where(sides.is_first, 0.0, 1.0)
+    # Points of one side beside each other, in an order without meaning.
+    places = places + 0.3 * ((np.arange(len(places)) * 0.618) % 1.0 - 0.5)
+    joined = sides.joined()
+    for panel, g in zip(panels, by_q_value(table), strict=True):
+        own = values[:, g]
+        panel.boxplot(
+            [own[sides.is_first], own[~sides.is_first]],
+            positions=[0.0, 1.0],
+            widths=0.55,
+            showfliers=False,
+            boxprops={"color": _BETWEEN},
+            whiskerprops={"color": _BETWEEN},
+            capprops={"color": _BETWEEN},
+            medianprops={"color": "black"},
+        )
+        for one, other in joined:
+            panel.plot(places[[one, other]], own[[one, other]], color="0.75", lw=0.8, zorder=1)
+        panel.plot(places, own, "o", ms=4.0, mew=0.0, color=colour_of(g), zorder=3)
+        name = composition.populations[g]
+        name = name if isinstance(name, str) else f"{composition.noun} {short_name(name, composition.noun)}"
+        panel.set(title=f"{name}\nq = {table['q_value'][g]:.2g}", ylabel="%", xlim=(-0.6, 1.6))
+        panel.set_xticks([0.0, 1.0], [str(name) for name in sides.names])
+        panel.set_ylim(bottom=0.0)
+        finish(panel)
+    return panels
 
 
 def plot_merges(populations: Populations, axes: Axes | None = None, *, figure: Figure | None = None) -> Axes:

@@ -15,16 +15,14 @@ from scipy.special import logsumexp
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine import density
-from ..engine.compute.arrays import Array, like, namespace, on_host
+from ..engine.compute.arrays import Array, like, namespace
 from ..engine.model import FloatArray, IntArray, Parameters
+from ..engine.structures import structure_of
 from ..estimators import SharedKernelMixture, densities
 from ..estimators.densities import has_shifts
-from ..estimators.rows import host_copy, score_rows, without_names
-from .merging import below, cut, merge
+from ..estimators.rows import host_copy, score_rows
+from .separation import HEIGHT, cut, separate
 
-# Height of the highest merge by default: that of two equal Gaussians 4 standard deviations apart
-# (benchmarks/populations.py).
-HEIGHT = 0.9
 # Rows to draw from a model, equally many from each kernel.
 _DRAWN = 1 << 15
 # Fewest rows to draw from each kernel, for models with many kernels.
@@ -148,25 +146,22 @@ def average_weights(model: Any) -> FloatArray:
 # ---------------------------------------------------------------- merges
 
 
-def merge_kernels(
-    model: SharedKernelMixture, *, n_populations: int | None = None, height: float | None = None
-) -> Populations:
+def merge_kernels(model: SharedKernelMixture, *, n_populations: int | None = None) -> Populations:
     """Merge the kernels of a fitted mixture into populations, which may have any shape.
 
-    Each step merges the pair that lowers the entropy of the responsibilities most [1]_, until one population
-    is left; the tree of merges is then cut. Responsibilities are those of draws from the model, equally many
-    from each kernel, with a fixed seed. The mixture and its density do not change.
+    A population is a hill of the density. Each step merges the two that the shallowest valley divides: where
+    the saddle between them is highest in relation to the lower of their peaks [1]_. By default, populations
+    stay apart if the density at the saddle is less than half that at the lower peak. Two that no sample has
+    both of are merged unless the valley is very deep: such pairs are one population that differs between
+    samples. Populations with less than 0.05 % of every sample join the nearest. The mixture and its density
+    do not change.
 
     Parameters
     ----------
     model : SharedKernelMixture
         A fitted mixture.
     n_populations : int, default=None
-        Number of populations. None lets `height` decide.
-    height : float, default=None
-        Height, from 0 to 1, at which to cut the tree; None is 0.9. The height of a merge is the share of the
-        uncertainty about which of the two populations a row came from that knowing the row removes: 0.5 for
-        two equal Gaussians 2 standard deviations apart, 0.9 for 4.
+        Number of populations at which to cut the tree of merges. None lets the valleys decide.
 
     Returns
     -------
@@ -175,8 +170,8 @@ def merge_kernels(
 
     References
     ----------
-    .. [1] Baudry, J.-P., Raftery, A. E., Celeux, G., Lo, K. and Gottardo, R. (2010). Combining mixture
-       components for clustering. Journal of Computational and Graphical Statistics 19, 332-353.
+    .. [1] Ray, S. and Lindsay, B. G. (2005). The topography of multivariate normal mixtures. The Annals of
+       Statistics 33, 2042-2065.
 
     Examples
     --------
@@ -193,18 +188,26 @@ def merge_kernels(
     own = checked_mixture(model)
     n_kernels = len(own.means_)
     if n_populations is not None:
-        if height is not None:
-            raise ValueError("n_populations cannot be combined with height: both cut the tree.")
         whole = isinstance(n_populations, Integral) and not isinstance(n_populations, bool)
         if not whole or not 1 <= n_populations <= n_kernels:
             raise ValueError(f"n_populations must be a number from 1 to {n_kernels}, got {n_populations!r}.")
-    height = HEIGHT if height is None else height
-    if not isinstance(height, Real) or not 0.0 <= float(height) <= 1.0:
-        raise ValueError(f"height must be a number from 0 to 1, got {height!r}.")
-    tree = merge(*expected_responsibilities(own))
-    if n_populations is None:
-        n_populations = below(tree, float(height))
-    return Populations(_number_by_weight(own, cut(tree, int(n_populations))), tree)
+    tree, found = separate(average_weights(own), *_kernels_of_all_samples(own), own.weights_)
+    populations = cut(tree, found if n_populations is None else int(n_populations))
+    return Populations(_number_by_weight(own, populations), tree)
+
+
+def _kernels_of_all_samples(model: Any) -> tuple[FloatArray, FloatArray]:
+    """Return the means (K, M) and covariances (K, M, M) of the kernels in all samples together."""
+    means, structure = model.means_, structure_of(model.covariance_type_)
+    covariances = structure.to_full(model.covariances_[None], *means.shape)[0]
+    covariances = np.broadcast_to(covariances, (len(means), *covariances.shape[1:]))
+    if not has_shifts(model):
+        return means, covariances
+    shares = np.maximum(model.weights_ * model.class_prior_, _TINY)
+    shares = shares / shares.sum(axis=1, keepdims=True)
+    average = np.einsum("kl,lkm->km", shares, model.group_shifts_)
+    apart = model.group_shifts_ - average
+    return means + average, covariances + np.einsum("kl,lkm,lkn->kmn", shares, apart, apart)
 
 
 def checked_mixture(model: Any, name: str = "model") -> Any:
@@ -238,20 +241,6 @@ def draw_rows(model: Any) -> FloatArray:
         return rows
     uniform = np.random.RandomState(0).uniform(box[0], box[1], size=(n_each, box.shape[1]))
     return np.concatenate([rows, uniform])
-
-
-def expected_responsibilities(model: Any) -> tuple[FloatArray, FloatArray]:
-    """Return responsibilities (n, K) for draws, equally many from each kernel, and their weights (n,)."""
-    n_kernels = len(model.means_)
-    n_each = _rows_each(n_kernels)
-    weights, rows = average_weights(model), _draw(model, n_each)
-    if has_shifts(model):
-        # Choose a sample for each draw by the kernel's weights in the samples.
-        kernels = np.repeat(np.arange(n_kernels), n_each)
-        shares = np.maximum(model.weights_ * model.class_prior_, _TINY)
-        rows = rows + model.group_shifts_[density.choose(shares[kernels], np.random.RandomState(0)), kernels]
-    drawn = without_names(model).predict_proba(rows)
-    return on_host(drawn), np.repeat(weights / n_each, n_each)
 
 
 def _draw(model: Any, n_each: int) -> FloatArray:

@@ -7,12 +7,12 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import stats
 
 from ..engine.compute import need
 from ..engine.model import FloatArray, IntArray
 from ..estimators.rows import warn_caller
 from . import judging
+from .differences import Sides, differences
 from .samples import Samples
 
 if TYPE_CHECKING:
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from .reference import Reference
 
-# Least variance of proportions among samples, relative to that of their estimates: a few samples with few
-# cells of a population may have equal counts by chance.
-_LEAST_VARIANCE = 0.5
 # With shifts, a sample has intervals only if effective cells / cells is at least this. In simulations,
 # intervals had their coverage at two thirds, and were too narrow below one half.
 _LEAST_EFFECTIVE = 0.6
@@ -122,49 +119,14 @@ def shown(names: Any) -> str:
 # ---------------------------------------------------------------- differences
 
 
-def compare_samples(found: Composition, first: IntArray, second: IntArray, level: float) -> DataFrame:
-    """Return the differences between the samples of indices `first` (A,) and `second` (B,).
+def compare_samples(found: Composition, sides: Sides, level: float) -> DataFrame:
+    """Return the differences between two sides of samples.
 
     Proportions are without a learnt prior: shrunken proportions understate differences.
     """
-    (mean_a, variance_a, inverse_a), (mean_b, variance_b, inverse_b) = (
-        _mean_of_samples(found.counted[side], found.variances[side]) for side in (first, second)
-    )
-    difference, variance = mean_a - mean_b, variance_a + variance_b
-    if len(found.populations) == 1:
-        # A single population has all cells of all samples.
-        reach, p_values = np.zeros(1), np.ones(1)
-    else:
-        # Welch's test, with the degrees of freedom of Satterthwaite.
-        inverse = (variance_a**2 * inverse_a + variance_b**2 * inverse_b) / variance**2
-        distribution = stats.t(1.0 / np.maximum(inverse, 1e-12))
-        deviation = np.sqrt(variance)
-        reach = distribution.ppf(0.5 + 0.5 * level) * deviation
-        p_values = 2.0 * distribution.sf(np.abs(difference) / deviation)
-    columns = {
-        found.noun: found.populations,
-        "proportion_a": mean_a,
-        "proportion_b": mean_b,
-        "difference": difference,
-        "lower": np.maximum(difference - reach, -1.0),
-        "upper": np.minimum(difference + reach, 1.0),
-        "p_value": p_values,
-        "q_value": stats.false_discovery_control(p_values),
-    }
-    return pandas().DataFrame(columns)
-
-
-def _mean_of_samples(proportions: FloatArray, variances: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-    """Return mean proportions (G,) of samples (L, G), their variances, and one over the degrees of freedom.
-
-    One sample has the variance of its own proportion. Several samples have the variance among them, but at
-    least half of the mean variance of their proportions.
-    """
-    n_samples, mean = len(proportions), proportions.mean(axis=0)
-    if n_samples == 1:
-        return mean, variances[0], 0.0
-    among = np.maximum(proportions.var(axis=0, ddof=1), _LEAST_VARIANCE * variances.mean(axis=0))
-    return mean, among / n_samples, 1.0 / (n_samples - 1)
+    chosen = found.take(sides.places)
+    columns = differences(chosen.counted, chosen.variances, sides, level)
+    return pandas().DataFrame({found.noun: found.populations} | columns)
 
 
 # ---------------------------------------------------------------- unusual samples

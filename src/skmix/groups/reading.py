@@ -20,8 +20,8 @@ from ..io.opening import files_of
 from ..io.preparation import AUTO
 from ..io.readers import is_path
 
-# Cells read into memory, equally many of each sample, for the number of kernels and for the page.
-SOME_CELLS = 20_000
+# Cells read into memory, equally many of each sample, for the start of the fit and for the page.
+SOME_CELLS = 50_000
 
 
 @dataclass(frozen=True)

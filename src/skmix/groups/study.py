@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._errors import Argument, ArgumentError
-from ..estimators import SharedKernelMixture, SharedKernelMixtureCV
+from ..estimators import SharedKernelMixture
 from ..estimators.callbacks import progress_bar
+from ..estimators.rows import warn_caller
 from ..estimators.saving import estimator_of, read_model, record_of
 from ..io.encoding import listed
 from ..io.models import Record, pack, write_file
 from ..io.preparation import AUTO, scale_in_words
 from ..io.writing import replacing
+from .conditions import Design, given_sides, metadata_of, read_metadata, sides_of
+from .differences import Sides
 from .judging import FEWEST_SAMPLES
 from .labelling import write_labels
 from .populations import Populations, checked_mixture, merge_kernels
@@ -38,14 +41,15 @@ from .proportions import (
 from .reading import Cells, Origin, open_cells
 from .reference import Reference
 from .samples import new_samples
+from .starting import start_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..plots.style import Axes, Figure
 
-# Most kernels that the search tries: more take hours.
-_MOST_KERNELS = 100
+# Kernels that are narrower describe spikes, not populations (benchmarks/cells.py).
+_KERNELS: dict[str, Any] = {"covariance_type": "full", "variance_floor": 0.01}
 # Most files and markers that a page lists.
 MOST_LISTED = 40
 # Most samples and populations of the table in a notebook.
@@ -61,10 +65,12 @@ def compose(
     transform: Any = AUTO,
     text: Mapping[str, Any] | None = None,
     n_kernels: int | None = None,
-    criterion: str = "bic",
     n_populations: int | None = None,
     weight_prior: str | float | None = None,
     metadata: Any = None,
+    condition: str | None = None,
+    pair: str | None = None,
+    covariate: str | None = None,
     device: str | None = None,
     n_jobs: int | None = None,
     random_state: int = 0,
@@ -87,17 +93,18 @@ def compose(
         How to read files; see `open_rows`. By default, FCS files are compensated if they have a spill-over
         matrix, and transformed by ``arcsinh:150``.
     n_kernels : int, default=None
-        Number of kernels. None chooses it on 20,000 cells, equally many of each sample.
-    criterion : {'bic', 'stability'}, default='bic'
-        Criterion for the number of kernels; see `SharedKernelMixtureCV`.
+        Number of kernels. None chooses up to 64 by AICc on 50,000 cells, equally many of each sample.
     n_populations : int, default=None
-        Number of populations; None merges kernels up to the default height of `merge_kernels`.
+        Number of populations; None lets the valleys of the density decide, see `merge_kernels`.
     weight_prior : float or 'hierarchical', default=None
         Prior on the weights; see `SharedKernelMixture`. With 'hierarchical', samples with few cells borrow
         strength from the others, which helps if kernels hardly overlap.
-    metadata : DataFrame, mapping of columns or path of a CSV file, default=None
-        Conditions of the samples, for `Study.compare`: a line for each sample, named in the column
-        ``sample`` or in the index.
+    metadata : DataFrame, mapping of columns or path of a table, default=None
+        What is known about the samples, for `Study.compare`: a line for each sample, named in the column
+        ``sample`` or in the index, with or without the suffix of its file.
+    condition, pair, covariate : str, default=None
+        Columns of the metadata that `Study.compare` and the page compare by default. They are checked before
+        the fit.
     device, n_jobs : default=None
         Where to compute; see `SharedKernelMixture`. The result does not depend on the number of threads.
     random_state : int, default=0
@@ -115,8 +122,8 @@ def compose(
     >>> study.proportions  # doctest: +SKIP
     """
     pandas()  # report a missing library before any work
-    if criterion not in ("bic", "stability"):
-        raise ArgumentError(Argument("criterion", criterion), " is not one of 'bic', 'stability'.")
+    design = _design_of(condition, pair, covariate)
+    metadata = read_metadata(metadata, design)
     cells = open_cells(
         samples,
         sample=sample,
@@ -126,53 +133,26 @@ def compose(
         text=text,
         seed=random_state,
     )
-    search = None
-    if n_kernels is None:
-        n_kernels, search = _choose(cells.X, criterion, n_jobs=n_jobs, random_state=random_state)
+    metadata = _checked(metadata, design, list(cells.sizes))
+    if n_kernels is not None and n_kernels > cells.source.n_rows:
+        raise ArgumentError(
+            Argument("n_kernels", n_kernels), f" is more than the {cells.source.n_rows} cells there are."
+        )
+    settings = {**_KERNELS, "n_jobs": n_jobs, "random_state": random_state}
+    start, search = start_of(cells.X, n_kernels, settings)
+    n_kernels = len(start["means"])
     if n_populations is not None and n_populations > n_kernels:
         raise ArgumentError(
             Argument("n_populations", n_populations), f" is more than the {n_kernels} kernels there are."
         )
-    if n_kernels > cells.source.n_rows:
-        raise ArgumentError(
-            Argument("n_kernels", n_kernels), f" is more than the {cells.source.n_rows} cells there are."
-        )
+    start["weights"] = np.repeat(start["weights"], len(cells.sizes), axis=1)
     model = SharedKernelMixture(
-        n_kernels,
-        init="k-means",
-        weight_prior=weight_prior,
-        device=device,
-        n_jobs=n_jobs,
-        random_state=random_state,
+        n_kernels, init=start, weight_prior=weight_prior, device=device, **settings
     ).fit(cells.source)
     with progress_bar("composing", None):
         populations = merge_kernels(model, n_populations=n_populations)
         study = Study(model, populations)
-        return study._set_origin(list(cells.sizes), cells.origin, search, metadata, cells)
-
-
-def _choose(X: np.ndarray, criterion: str, **settings: Any) -> tuple[int, dict[str, Any]]:
-    """Return the number of kernels with the lowest BIC, or with stable clusters, and how it was chosen.
-
-    The search ignores the samples: pooled cells come from the same kernels.
-    """
-    settings |= {"covariance_type": "full", "criterion": criterion}
-    search = SharedKernelMixtureCV(**settings).fit(X)
-    tried = sorted({params["n_kernels"] for params in search.cv_results_["params"]})
-    # The search stops at a number that is enough for most data; cells may need more.
-    most = min(_MOST_KERNELS, len(X) // (X.shape[1] + 1))
-    while criterion == "bic" and (best := search.best_params_["n_kernels"]) == tried[-1] < most:
-        tried.append(min(best + max(1, best // 4), most))
-        larger = SharedKernelMixtureCV(n_kernels=tried[-1], **settings).fit(X)
-        if larger.best_score_ <= search.best_score_:
-            break
-        search = larger
-    return int(search.best_params_["n_kernels"]), {
-        "criterion": criterion,
-        "n_cells": len(X),
-        "lowest": min(tried),
-        "highest": max(tried),
-    }
+        return study._set_origin(list(cells.sizes), cells.origin, search, metadata, design, cells)
 
 
 class Study:
@@ -187,7 +167,7 @@ class Study:
         A fitted mixture whose classes are the samples.
     populations : Populations, default=None
         Populations of the model's kernels, from `merge_kernels`; None uses single kernels.
-    metadata : DataFrame, mapping of columns or path of a CSV file, default=None
+    metadata : DataFrame, mapping of columns or path of a table, default=None
         Conditions of the samples, for `compare`.
 
     Attributes
@@ -220,20 +200,22 @@ class Study:
         self.model, self.populations = model, populations
         self._reference = Reference(own, populations)
         self._samples, self._is_new = self._reference.samples, False
-        self._set_origin(own.classes_.tolist(), _origin_of(own), None, metadata)
+        names = own.classes_.tolist()
+        self._set_origin(names, _origin_of(own), None, metadata_of(read_metadata(metadata), names), None)
 
     def _set_origin(
         self,
         order: Sequence[Any],
         origin: Origin,
         search: dict[str, Any] | None,
-        metadata: Any,
+        metadata: dict[str, list[Any]] | None,
+        design: Design | None,
         cells: Cells | None = None,
     ) -> Study:
-        """Sort the samples as in `order`, and store their origin, search and metadata."""
+        """Sort the samples as in `order`, and store their origin, search, metadata and design."""
         self._samples = self._samples.take(places_of(self._samples.names, list(order), "samples"))
         self._origin, self._search, self._cells = origin, search, cells
-        self._metadata = _metadata_of(metadata, self.samples)
+        self._metadata, self._design = metadata, design
         return self
 
     # ---------------------------------------------------------------- proportions and comparisons
@@ -295,7 +277,16 @@ class Study:
         """Return the proportions in new samples; see `apply_to`."""
         return self.apply_to(samples, **reading).proportions
 
-    def apply_to(self, samples: Any, **reading: Any) -> Study:
+    def apply_to(
+        self,
+        samples: Any,
+        *,
+        metadata: Any = None,
+        condition: str | None = None,
+        pair: str | None = None,
+        covariate: str | None = None,
+        **reading: Any,
+    ) -> Study:
         """Return a study of new samples: fit their weights and leave the kernels unchanged.
 
         A prior on the weights applies to new samples too. With `group_shift`, new samples get their own
@@ -306,6 +297,8 @@ class Study:
         samples : path, list of paths, table, AnnData, ndarray or what `open_rows` returns
             New samples with the markers of this study, on its scale; see `compose`. Columns of an array are
             the markers in order.
+        metadata, condition, pair, covariate : default=None
+            Metadata of the new samples, and what to compare; see `compose`.
         **reading
             How to read them: `sample`, `compensate`, `transform` and `text`, as for `compose`.
         """
@@ -318,27 +311,44 @@ class Study:
             reading[name] = AUTO
         names = None if isinstance(samples, np.ndarray) else getattr(own, "feature_names_in_", None)
         markers = None if names is None else [str(name) for name in names]
+        design = _design_of(condition, pair, covariate)
+        metadata = read_metadata(metadata, design)
         cells = open_cells(samples, own, markers=markers, **reading)
+        metadata = _checked(metadata, design, list(cells.sizes))
         with progress_bar("composing", None):
             found = new_samples(own, cells.source)
         other = copy(self)
         for name in ("_described", "_composed", "_judged"):
             other.__dict__.pop(name, None)
         other._samples, other._is_new = found, True
-        return other._set_origin(list(cells.sizes), cells.origin, self._search, None, cells)
+        return other._set_origin(list(cells.sizes), cells.origin, self._search, metadata, design, cells)
 
     def compare(
-        self, condition: Any, other: Any = None, *, metadata: Any = None, level: float = 0.95
+        self,
+        condition: Any = None,
+        other: Any = None,
+        *,
+        pair: str | None = None,
+        covariate: str | None = None,
+        metadata: Any = None,
+        level: float = 0.95,
     ) -> DataFrame:
-        """Return the differences between the mean proportions of two sets of samples.
+        """Return the differences between the proportions of two sets of samples.
 
         Parameters
         ----------
-        condition : str or sequence of samples
-            A column of the metadata that has two values, or the samples of one side.
+        condition : str or sequence of samples, default=None
+            A column of the metadata that has two values, or the samples of one side. None compares what
+            `compose` was told to.
         other : sequence of samples, default=None
             The samples of the other side, if `condition` is a sequence.
-        metadata : DataFrame, mapping of columns or path of a CSV file, default=None
+        pair : str, default=None
+            A column of the metadata that names pairs, such as donors with a sample of each side. Samples of
+            a pair on the same side are averaged; pairs without samples of both sides are left out.
+        covariate : str, default=None
+            A column of the metadata to adjust for: a category, such as a batch, or a number. Whole numbers
+            that each have several samples are categories.
+        metadata : DataFrame, mapping of columns or path of a table, default=None
             Conditions of the samples; None uses the metadata of the study.
         level : float, default=0.95
             Confidence level of the intervals.
@@ -347,52 +357,41 @@ class Study:
         -------
         pandas.DataFrame
             `population` or `kernel`; `proportion_a` and `proportion_b`, means over the samples of each side
-            (with a condition, its values replace `a` and `b`); `difference`, `lower`, `upper`, `p_value`, and
-            `q_value`: among the lines with a q-value of at most 0.05, about 5 % or less are expected to be
-            false discoveries (Benjamini and Hochberg).
+            (with a condition, its values replace `a` and `b`); `difference`, the first less the second,
+            `lower`, `upper`, `p_value`, and `q_value`: among the lines with a q-value of at most 0.05, about
+            5 % or less are expected to be false discoveries (Benjamini and Hochberg).
 
         Notes
         -----
-        Samples are the units, not cells: means are not weighted by cells, and intervals are Welch's, with the
-        variance among the samples of each side, but at least half of the variance that their numbers of cells
-        imply. They apply to further samples of the two conditions. A side of a single sample has the variance
-        of its proportion, and represents only itself. Proportions are without a learnt prior: shrunken
-        proportions understate differences.
+        Samples are the units, not cells: means are not weighted by cells. Variances are those among samples,
+        but at least half of what their numbers of cells imply. Intervals apply to further samples of the two
+        conditions. Proportions are without a learnt prior: shrunken proportions understate differences.
+
+        Without pairs and covariate, intervals are Welch's. A side of a single sample has the variance of its
+        proportion, and represents only itself. With pairs or a covariate, a linear model describes
+        arcsin √proportion, whose variance depends little on the proportion, and all samples have the same
+        variance around it. Means, difference and interval are those of the model, as proportions.
         """
         check_probability(level, "level")
-        sides = ["a", "b"]
-        if other is None:
-            table = self._metadata if metadata is None else _metadata_of(metadata, self.samples)
-            if table is None or not isinstance(condition, str):
-                # A list of samples may be long.
-                value = condition if isinstance(condition, str) else None
-                raise ArgumentError(
-                    Argument("condition", value),
-                    " needs metadata with a column of that name, or give the samples of both sides as "
-                    "condition and other.",
-                )
-            if condition not in table:
-                raise ArgumentError(
-                    Argument("condition", condition), f" is not a column of the metadata: {list(table)}."
-                )
-            column = table[condition]
-            sides = sorted({value for value in column if value is not None}, key=str)
-            if len(sides) != 2:
-                raise ArgumentError(
-                    Argument("condition", condition), f" must have two values, but has {sides[:5]}."
-                )
-            condition, other = (
-                [name for name, value in zip(self.samples, column, strict=True) if value == side]
-                for side in sides
-            )
-        known = self._samples.names
-        first, second = places_of(known, condition, "condition"), places_of(known, other, "other")
-        both = known[np.intersect1d(first, second)].tolist()
-        if both:
-            raise ValueError(f"condition and other both have {shown(both)}.")
-        found = compare_samples(self._named(self._described), first, second, level)
-        names = (f"proportion_{side}" for side in sides)
-        return found.rename(columns=dict(zip(("proportion_a", "proportion_b"), names, strict=True)))
+        sides = self._sides(condition, other, pair, covariate, metadata)
+        if sides.left_out:
+            lacks = "the covariate" if sides.pairs is None else "a pair with samples of both sides"
+            warn_caller(f"The comparison leaves out {shown(sides.left_out)}, without {lacks}.")
+        return compare_samples(self._named(self._described), sides, level)
+
+    def _sides(
+        self, condition: Any, other: Any, pair: str | None, covariate: str | None, metadata: Any
+    ) -> Sides:
+        """Return the samples that `compare` sets against each other."""
+        names, table = self._samples.names, self._metadata
+        if metadata is not None:
+            table = metadata_of(read_metadata(metadata), self.samples)
+        if other is not None:
+            return given_sides(names, table, condition, other, pair, covariate)
+        design = self._design if condition is None else Design(condition, pair, covariate)
+        if design is None or (condition is None and (pair, covariate) != (None, None)):
+            raise ArgumentError(Argument("condition"), " is missing: give a column of the metadata.")
+        return sides_of(names, table, design)
 
     def unusual(self, *, alpha: float = 0.05) -> DataFrame:
         """Return which samples have an unusual composition, or cells that the kernels describe badly.
@@ -505,6 +504,7 @@ class Study:
             "n_kernels": len(model.means_),
             "n_populations": None if self.populations is None else len(self.populations),
             "search": self._search,
+            "design": None if self._design is None else asdict(self._design),
             "converged": bool(model.converged_),
             "n_iter": int(model.n_iter_),
             "notes": list(origin.notes),
@@ -526,10 +526,47 @@ class Study:
             self.proportions, self.unusual() if self.is_judged else None, axes, figure=figure
         )
 
-    def to_html(self, path: str | os.PathLike[str] | None = None, *, title: str | None = None) -> str:
-        """Return the page of the study, one HTML file that fetches nothing, and write it to `path`."""
+    def plot_conditions(
+        self,
+        condition: str | None = None,
+        *,
+        pair: str | None = None,
+        covariate: str | None = None,
+        metadata: Any = None,
+        axes: Any = None,
+        figure: Figure | None = None,
+    ) -> np.ndarray:
+        """Plot the proportions of two conditions as box plots, a panel for each population.
+
+        Points are samples, and lines join those of a pair. Panels are in the order of the q-values of
+        `compare`, which takes the same arguments.
+        """
+        from .plots import plot_conditions
+
+        given: dict[str, Any] = {"pair": pair, "covariate": covariate, "metadata": metadata}
+        table, sides = self.compare(condition, **given), self._sides(condition, None, **given)
+        return plot_conditions(self._composition, sides, table, axes, figure=figure)
+
+    def to_html(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        title: str | None = None,
+        condition: str | None = None,
+        pair: str | None = None,
+        covariate: str | None = None,
+    ) -> str:
+        """Return the page of the study, one HTML file that fetches nothing, and write it to `path`.
+
+        With a condition, given here or to `compose`, it has the differences of `compare` and box plots.
+        """
         from .page import study_page
 
+        design = _design_of(condition, pair, covariate) or self._design
+        compared = None
+        if design is not None:
+            names = asdict(design)
+            compared = design, self._sides(other=None, metadata=None, **names), self.compare(**names)
         n_samples, cells, origin = len(self.samples), self._cells, self._origin
         title = title or f"Composition of {n_samples} sample{'' if n_samples == 1 else 's'}"
         page = study_page(
@@ -538,6 +575,7 @@ class Study:
             self._composition,
             title=title,
             unusual=self.unusual() if self.is_judged else None,
+            compared=compared,
             fitted_proportions=self._reference.shares(self._reference.samples) if self._is_new else None,
             cells=None if cells is None else (cells.X, cells.y.tolist()),
             markers=origin.markers,
@@ -626,6 +664,7 @@ class Study:
             "origin": asdict(self._origin),
             "search": self._search,
             "metadata": self._metadata,
+            "design": None if self._design is None else asdict(self._design),
         }
         write_file(path, *pack(Record("Study", fields)))
 
@@ -670,9 +709,10 @@ def _study_of(record: Record) -> Study:
         populations = Populations(merged["of_kernels"], merged["tree"], names)
         populations.check(len(model.means_))
     names, search, found = fields["samples"].tolist(), fields["search"], Study(model, populations)
+    design = fields.get("design") and Design(**fields["design"])
     if fields["results"] is not None:
         found._reference.restore(fields["results"])
-    return found._set_origin(names, Origin(**origin), search, fields["metadata"])
+    return found._set_origin(names, Origin(**origin), search, fields["metadata"], design)
 
 
 def _origin_of(model: Any) -> Origin:
@@ -682,28 +722,22 @@ def _origin_of(model: Any) -> Origin:
     return Origin((), None, names, bool(prepared["compensate"]), prepared["transform"], ())
 
 
-def _metadata_of(given: Any, samples: Sequence[Any]) -> dict[str, list[Any]] | None:
-    """Return metadata of samples (L,) as columns of L plain values; None if there is none."""
-    if given is None:
-        return None
-    if isinstance(given, (str, os.PathLike)):
-        given = pandas().read_csv(given)
-    table = pandas().DataFrame(given)
-    if "sample" in table:
-        table = table.set_index("sample")
-    elif isinstance(given, Mapping) and len(table) == len(samples):
-        table.index = list(samples)
-    known = {str(name): place for place, name in enumerate(table.index)}
-    absent = [str(name) for name in samples if str(name) not in known]
-    if absent or len(known) < len(table):
-        what = f"has no line for {listed(absent, 5)}" if absent else "has two lines for a sample"
-        raise ArgumentError(Argument("metadata"), f" {what}: it needs one for each sample.")
-    table = table.iloc[[known[str(name)] for name in samples]]
-    table = table.astype(object).where(table.notna(), None)
-    return {str(name): table[name].tolist() for name in table}
+def _design_of(condition: str | None, pair: str | None, covariate: str | None) -> Design | None:
+    """Return the design of a comparison; None if there is none."""
+    for argument, value in (("pair", pair), ("covariate", covariate)):
+        if condition is None and value is not None:
+            raise ArgumentError(Argument(argument, value), " needs ", Argument("condition"), ".")
+    return None if condition is None else Design(condition, pair, covariate)
+
+
+def _checked(metadata: Any, design: Design | None, samples: Sequence[Any]) -> dict[str, list[Any]] | None:
+    """Return the metadata of samples (L,) from `read_metadata`, after checking that they can be compared."""
+    found = metadata_of(metadata, samples)
+    if design is not None:
+        sides_of(np.array(samples, dtype=object), found, design)
+    return found
 
 
 def search_in_words(search: Mapping[str, Any]) -> str:
     """Return how the number of kernels was chosen."""
-    by = "BIC" if search["criterion"] == "bic" else search["criterion"]
-    return f"chosen by {by} from {search['lowest']} to {search['highest']} on {search['n_cells']:,} cells"
+    return f"chosen by AICc from {search['lowest']} to {search['highest']} on {search['n_cells']:,} cells"

@@ -203,11 +203,7 @@ def _open_files(files: Sequence[Path], label: Any, compensate: bool, notation: N
 def _names_of(files: Sequence[Path]) -> list[str]:
     """Return a name for each file: its stem, with the suffix or folders if stems are not unique."""
     paths = [Path(os.path.abspath(path)) for path in files]
-    suffixes = [suffix for each in SUFFIXES.values() for suffix in each]
-    stems = []
-    for path in paths:
-        ends = [suffix for suffix in suffixes if path.name.lower().endswith(suffix)]
-        stems.append(path.name[: -max(map(len, ends))] if ends else path.stem)
+    stems = [stem_of(path.name) for path in paths]
     for n_folders in range(max(len(path.parts) for path in paths)):
         for last in (stems, [path.name for path in paths]):
             folders = (path.parts[len(path.parts) - 1 - n_folders : -1] for path in paths)
@@ -216,6 +212,12 @@ def _names_of(files: Sequence[Path]) -> list[str]:
                 return names
     twice = next(path for path in paths if paths.count(path) > 1)
     raise ValueError(f"{twice} is given twice.")
+
+
+def stem_of(name: str) -> str:
+    """Return the name of a file without its suffix, such as ``.fcs`` or ``.csv.gz``."""
+    known = [suffix for each in SUFFIXES.values() for suffix in each if name.lower().endswith(suffix)]
+    return name[: -max(map(len, known))] if known else os.path.splitext(name)[0]
 
 
 def files_of(rows: Any) -> list[Path] | None:

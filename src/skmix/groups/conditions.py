@@ -1,0 +1,212 @@
+"""Conditions of samples: their metadata, and the samples, pairs and covariate of a comparison."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from .._errors import Argument, ArgumentError
+from ..engine.model import BoolArray, FloatArray, IntArray
+from ..io import open_rows
+from ..io.encoding import MISSING, listed
+from ..io.opening import stem_of
+from ..io.tables import TableReader, plain_values
+from .differences import Sides
+from .proportions import pandas, places_of, shown
+
+# Columns of metadata, each with a plain value for every sample; None for missing ones.
+Columns = Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Design:
+    """The columns of a comparison: a condition of two values, and pairs or a covariate."""
+
+    condition: str
+    pair: str | None = None
+    covariate: str | None = None
+
+
+def read_metadata(given: Any, design: Design | None = None) -> Any:
+    """Return metadata, if any, as a frame whose index names samples, or as columns without names.
+
+    Raises ArgumentError if they lack a column of the `design`.
+    """
+    table = given
+    if isinstance(given, (str, os.PathLike)):
+        (reader,) = open_rows(given, text={"as_text": ["sample"]}).readers.values()
+        if not isinstance(reader, TableReader) or "sample" not in reader.table.types:
+            raise ArgumentError(Argument("metadata"), f" has no column sample, which names samples: {given}.")
+        columns = {name: plain_values(reader.table.column(name), name) for name in reader.table.types}
+        table = {name: _typed(values) for name, values in columns.items()}
+    if table is not None and (not isinstance(table, Mapping) or "sample" in table):
+        table = pandas().DataFrame(table)
+        table = table.set_index("sample") if "sample" in table else table
+    if design is not None:
+        for argument, name in vars(design).items():
+            if name is not None:
+                _column(table, argument, name)
+    return table
+
+
+def _typed(values: Sequence[Any]) -> list[Any]:
+    """Return the values of a column of a file with whole numbers as integers, and None for missing ones."""
+    found = [None if value in MISSING else value for value in values]
+    if all(value is None or (isinstance(value, float) and value.is_integer()) for value in found):
+        return [None if value is None else int(value) for value in found]
+    return found
+
+
+def metadata_of(table: Any, samples: Sequence[Any]) -> dict[str, list[Any]] | None:
+    """Return the metadata of samples (L,) from what `read_metadata` returned; None if there is none.
+
+    Lines name samples with or without the suffix of their files; columns without names are in their order.
+    """
+    if table is None:
+        return None
+    if isinstance(table, Mapping):
+        table = pandas().DataFrame(table)
+        table = table.set_axis(list(samples)) if len(table) == len(samples) else table
+    exact: dict[str, list[int]] = {}
+    stems: dict[str, list[int]] = {}
+    for place, name in enumerate(map(str, table.index)):
+        exact.setdefault(name, []).append(place)
+        stems.setdefault(stem_of(name), []).append(place)
+    lines = [exact.get(str(name)) or stems.get(str(name), []) for name in samples]
+    for number, what in ((0, "no line"), (2, "two lines")):
+        wrong = [str(name) for name, own in zip(samples, lines, strict=True) if min(len(own), 2) == number]
+        if wrong:
+            raise ArgumentError(
+                Argument("metadata"), f" has {what} for {listed(wrong, 5)}: it needs one for each sample."
+            )
+    table = table.iloc[[place for (place,) in lines]]
+    table = table.astype(object).where(table.notna(), None)
+    return {str(name): [_plain(value) for value in table[name].tolist()] for name in table}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that a file of a study can hold; others, such as dates, as text."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _column(table: Any, argument: str, name: Any) -> Any:
+    """Return a column of the metadata."""
+    if not isinstance(name, str):
+        raise ArgumentError(
+            Argument(argument),
+            " needs a column of the metadata, or give the samples of both sides as ",
+            "condition and other.",
+        )
+    if table is None:
+        raise ArgumentError(
+            Argument(argument, name), " needs ", Argument("metadata"), " with a column of that name."
+        )
+    if name not in table:
+        raise ArgumentError(Argument(argument, name), f" is not a column of the metadata: {list(table)}.")
+    return table[name]
+
+
+def sides_of(samples: np.ndarray, table: Columns | None, design: Design) -> Sides:
+    """Return the sides of a condition, whose values are in the metadata of samples (L,)."""
+    column = _column(table, "condition", design.condition)
+    texts = [None if value is None else str(value) for value in column]
+    values = sorted({text for text in texts if text is not None})
+    if len(values) != 2:
+        raise ArgumentError(
+            Argument("condition", design.condition), f" must have two values, but has {values[:5]}."
+        )
+    first, second = (np.flatnonzero([text == value for text in texts]) for value in values)
+    return _sides(samples, table, (values[0], values[1]), first, second, design.pair, design.covariate)
+
+
+def given_sides(
+    samples: np.ndarray, table: Columns | None, one: Any, other: Any, pair: str | None, covariate: str | None
+) -> Sides:
+    """Return sides given as names of samples."""
+    first, second = places_of(samples, one, "condition"), places_of(samples, other, "other")
+    both = samples[np.intersect1d(first, second)].tolist()
+    if both:
+        raise ValueError(f"condition and other both have {shown(both)}.")
+    return _sides(samples, table, ("a", "b"), first, second, pair, covariate)
+
+
+def _sides(
+    samples: np.ndarray,
+    table: Columns | None,
+    names: tuple[Any, Any],
+    first: IntArray,
+    second: IntArray,
+    pair: str | None,
+    covariate: str | None,
+) -> Sides:
+    """Return the sides, with the samples of complete pairs or with a covariate only."""
+    places, is_first = np.concatenate([first, second]), np.repeat([True, False], [len(first), len(second)])
+    if pair is not None and covariate is not None:
+        raise ArgumentError(
+            Argument("pair", pair),
+            " and ",
+            Argument("covariate", covariate),
+            " cannot be combined: pairs are compared within, where what they have in common does not matter.",
+        )
+    if pair is None and covariate is None:
+        return Sides(names, places, is_first, None, None, ())
+    argument, name = ("covariate", covariate) if pair is None else ("pair", pair)
+    assert name is not None
+    column = _column(table, argument, name)
+    values = [column[place] for place in places]
+    known = {value for value in values if value is not None}
+    if pair is not None:
+        known &= {value for value, one in zip(values, is_first, strict=True) if one}
+        known &= {value for value, one in zip(values, is_first, strict=True) if not one}
+    kept = np.array([value in known for value in values])
+    left_out = tuple(samples[places[~kept]].tolist())
+    places, is_first = places[kept], is_first[kept]
+    values = [value for value in values if value in known]
+    if pair is None:
+        columns = _covariate(Argument("covariate", covariate), values, is_first)
+        return Sides(names, places, is_first, None, columns, left_out)
+    if len(known) < 2:
+        raise ArgumentError(
+            Argument("pair", pair),
+            f" has samples of both sides in {len(known)} pair(s): at least 2 are needed.",
+        )
+    numbers = {value: number for number, value in enumerate(sorted(known, key=str))}
+    return Sides(names, places, is_first, np.array([numbers[value] for value in values]), None, left_out)
+
+
+def _covariate(argument: Argument, values: Sequence[Any], is_first: BoolArray) -> FloatArray:
+    """Return the columns (L, C) of a covariate in a linear model: one of numbers, or one for each category.
+
+    Whole numbers that each have several samples are categories, such as batches 1, 2 and 3.
+    """
+    counts = Counter(values)
+    if len(counts) < 2:
+        raise ArgumentError(argument, f" must have two values or more, but has {list(counts)}.")
+    numbers = all(isinstance(value, Real) and not isinstance(value, (bool, np.bool_)) for value in counts)
+    if numbers and not (min(counts.values()) > 1 and all(float(value).is_integer() for value in counts)):
+        columns = np.array(values, dtype=np.float64)[:, None]
+        if not np.isfinite(columns).all():
+            raise ArgumentError(argument, " has an infinite value.")
+        columns = (columns - columns.mean()) / (columns.std() or 1.0)
+    else:
+        columns = np.array(
+            [[value == other for other in [*counts][1:]] for value in values], dtype=np.float64
+        )
+    n_samples, n_columns = columns.shape
+    if n_samples < n_columns + 3:
+        raise ArgumentError(
+            argument,
+            f" has {len(counts)} values in {n_samples} samples: at least {n_columns + 3} samples are needed.",
+        )
+    if np.linalg.matrix_rank(np.column_stack([np.ones(n_samples), is_first, columns])) < n_columns + 2:
+        raise ArgumentError(
+            argument, " is confounded with the condition: each of its values is on one side only."
+        )
+    return columns
