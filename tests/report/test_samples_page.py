@@ -50,7 +50,8 @@ def proportions(kind: str = "population", parts: Any = (0, 1, 2), shares: np.nda
     width, cells = np.pad(WIDTH, ((0, 0), (0, shares.shape[1] - 3))), np.array(CELLS, dtype=float)
     limits = [(shares + sign * width) / 100 for sign in (-1.0, 1.0)]
     names = np.array(SAMPLES, dtype=object)
-    return Composition(names, cells, shares / 100, np.zeros_like(shares), *limits, cells, kind, list(parts))
+    found = [shares / 100, shares / 100, np.zeros_like(shares), *limits]
+    return Composition(names, cells, *found, cells, kind, list(parts))
 
 
 def unusual(*names: str, **changed: float) -> Any:

@@ -33,14 +33,15 @@ from .proportions import (
     Composition,
     check_probability,
     compare_samples,
-    compose_samples,
     judge_samples,
     pandas,
     places_of,
     shown,
+    without_unsure,
 )
 from .reading import Cells, Origin, open_cells, preparation_of
-from .samples import fitted_samples, new_samples
+from .reference import Reference
+from .samples import new_samples
 from .starting import start_of
 
 if TYPE_CHECKING:
@@ -205,7 +206,8 @@ class Study:
         if populations is not None:
             populations.check_model(own)
         self.model, self.populations = model, populations
-        self._samples, self._is_new = fitted_samples(own), False
+        self._reference = Reference(own, populations)
+        self._samples, self._is_new = self._reference.samples, False
         names = own.classes_.tolist()
         self._set_origin(names, _origin_of(own), None, metadata_of(read_metadata(metadata), names), None)
 
@@ -237,13 +239,24 @@ class Study:
         return {}
 
     @cached_property
+    def _described(self) -> Composition:
+        """Composition of the samples, with all intervals and with numbers of populations."""
+        if self._is_new:
+            return self._reference.compose(self._samples)
+        found = self._reference.composition
+        return found.take(places_of(found.names, self.samples, "samples"))
+
+    @cached_property
     def _composed(self) -> Composition:
-        return compose_samples(checked_mixture(self.model), self._samples, self.populations)
+        is_unsure = self._samples.shifts is not None and self._reference.has_errors
+        return without_unsure(self._described) if is_unsure else self._described
 
     @property
     def _composition(self) -> Composition:
-        """Proportions of the populations under their current names."""
-        found = self._composed
+        return self._named(self._composed)
+
+    def _named(self, found: Composition) -> Composition:
+        """Return a composition with the current names of the populations."""
         if self.populations is None:
             return found
         background = found.populations[len(self.populations) :]
@@ -313,7 +326,7 @@ class Study:
         with progress_bar("composing", None):
             found = new_samples(own, cells.source)
         other = copy(self)
-        for name in ("_composed", "_judged"):
+        for name in ("_described", "_composed", "_judged"):
             other.__dict__.pop(name, None)
         other._samples, other._is_new = found, True
         return other._set_origin(list(cells.sizes), cells.origin, self._search, metadata, design, cells)
@@ -372,7 +385,7 @@ class Study:
         if sides.left_out:
             lacks = "the covariate" if sides.pairs is None else "a pair with samples of both sides"
             warn_caller(f"The comparison leaves out {shown(sides.left_out)}, without {lacks}.")
-        return compare_samples(checked_mixture(self.model), self._samples, sides, self.populations, level)
+        return compare_samples(self._named(self._described), sides, level)
 
     def _sides(
         self, condition: Any, other: Any, pair: str | None, covariate: str | None, metadata: Any
@@ -420,9 +433,8 @@ class Study:
                 "to tell which are unusual."
             )
         if alpha not in self._judged:
-            new = self._samples if self._is_new else None
-            numbered = self.populations and replace(self.populations, names={})
-            found = judge_samples(checked_mixture(self.model), new, numbered, alpha)
+            new = (self._samples, self._described) if self._is_new else None
+            found = judge_samples(self._reference, new, alpha)
             places = {name: place for place, name in enumerate(self.samples)}
             order = found["sample"].map(places).argsort(kind="stable")
             self._judged[alpha] = found.iloc[order].reset_index(drop=True)
@@ -435,7 +447,7 @@ class Study:
     @property
     def is_judged(self) -> bool:
         """Whether the fit has enough samples to tell which are unusual."""
-        return len(self.model.classes_) >= FEWEST_SAMPLES
+        return self._reference.is_judged
 
     def rename(self, names: Mapping[int | str, str]) -> Study:
         """Rename populations, given by number or name, such as ``{3: "CD4 T"}``, and return the study."""
@@ -612,9 +624,7 @@ class Study:
             title=title,
             unusual=self.unusual() if self.is_judged else None,
             compared=compared,
-            fitted_proportions=Study(self.model, self.populations)._composed.proportions
-            if self._is_new
-            else None,
+            fitted_proportions=self._reference.shares(self._reference.samples) if self._is_new else None,
             cells=None if cells is None else (cells.X, cells.y.tolist()),
             markers=self._markers,
             made=self.provenance(),
@@ -702,6 +712,7 @@ class Study:
                 "names": {str(number): name for number, name in merged.names.items()},
             },
             "samples": self._samples.names,
+            "results": self._reference.to_dict(),
             "origin": asdict(self._origin),
             "search": self._search,
             "metadata": self._metadata,
@@ -749,9 +760,11 @@ def _study_of(record: Record) -> Study:
         names = {int(number): name for number, name in merged["names"].items()}
         populations = Populations(merged["of_kernels"], merged["tree"], names)
         populations.check(len(model.means_))
-    names, search = fields["samples"].tolist(), fields["search"]
+    names, search, found = fields["samples"].tolist(), fields["search"], Study(model, populations)
     design = fields.get("design") and Design(**fields["design"])
-    return Study(model, populations)._set_origin(names, Origin(**origin), search, fields["metadata"], design)
+    if fields["results"] is not None:
+        found._reference.restore(fields["results"])
+    return found._set_origin(names, Origin(**origin), search, fields["metadata"], design)
 
 
 def _origin_of(model: Any) -> Origin:

@@ -21,7 +21,7 @@ from .readers import COLUMNS, Reader, Values, values_of
 
 # Largest size of rows that a fit keeps in memory after its first pass, if they are in several files or on
 # another scale, and therefore slow to read again.
-CACHED_BYTES = 1 << 28
+CACHED_BYTES = 1 << 29
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -78,7 +78,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     criterion : {'auto', 'log_likelihood', 'bic', 'stability'}, default='auto'
         How candidates are compared: by the log-density of held-out rows given their class, for the best
         density; by the Bayesian information criterion, for the number of clusters; or by the stability of
-        kernels as clusters. 'auto' is the log-density; for Dask collections, for files with more than 256 MB
+        kernels as clusters. 'auto' is the log-density; for Dask collections, for files with more than 512 MB
         of numbers, and if no class has two rows, it is BIC.
 
         'stability' halves the rows at random five times, or `cv` times, fits both halves, and compares the
