@@ -14,7 +14,6 @@ import json
 import re
 import sys
 import textwrap
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -617,17 +616,17 @@ def populations() -> str:
     names = {
         "bic": "BIC's kernels",
         "three": "three kernels",
-        "entropy": "merged",
+        "merged": "merged",
         "given": "merged to 3",
     }
     rows = []
-    for case in read("populations.json")["merging"]:
+    for case in read("populations.json"):
         runs, cells = case["runs"], []
         for name in names:
             errors = [100 * run[name] for run in runs]
             cell = f"{sum(errors) / len(errors):.1f} ({max(errors):.1f})"
-            if name == "entropy":
-                cell += f", {sum(run['entropy_populations'] for run in runs) / len(runs):.1f}"
+            if name == "merged":
+                cell += f", {sum(run['merged_populations'] for run in runs) / len(runs):.1f}"
             cells.append(cell)
         kernels = sum(run["kernels"] for run in runs) / len(runs)
         setting = [f"{case[name]}" for name in ("features", "rows", "distance")]
@@ -738,27 +737,6 @@ def coverage() -> str:
         ],
         rows,
     )
-
-
-def numbers() -> str:
-    """Return how often each number of kernels was chosen."""
-    names, rows = (
-        {
-            "stability": "stability",
-            "bic": "BIC",
-            "adjusted_rand": "highest adjusted Rand index",
-        },
-        [],
-    )
-    for case in read("populations.json")["numbers"]:
-        counts = [Counter(run[name] for run in case["runs"]) for name in names]
-        chosen = [
-            ", ".join(f"{number}: {each[number]}" for number in sorted(each))
-            for each in counts
-        ]
-        kernels = "not Gaussian" if case["kernels"] is None else f"{case['kernels']}"
-        rows.append([kernels, f"{case['features']}", f"{case['rows']}", *chosen])
-    return table(["kernels", "features", "rows", *names.values()], rows)
 
 
 def robust() -> str:
@@ -876,7 +854,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "gated-files": gated_files,
     "gated-parts": gated_parts,
     "mnist": mnist,
-    "numbers": numbers,
     "other-libraries": other_libraries,
     "peers": peers,
     "populations": populations,

@@ -160,7 +160,6 @@ SEVERAL = {"n_init": 2, "tol": 1e-3, "covariance_prior": "auto", "random_state":
         ("", {"criterion": "auto"}, {}),
         ("--criterion cv", {"criterion": "log_likelihood"}, {}),
         ("--criterion bic", {"criterion": "bic"}, {}),
-        ("--criterion stability", {"criterion": "stability"}, {}),
         (
             "--covariance diag --jobs 2",
             {"criterion": "auto", "covariance_type": "diag", "n_jobs": 2},

@@ -15,7 +15,6 @@ from skmix.estimators.holdout import (
     Split,
     check_splits,
     default_splits,
-    random_halves,
     single_split,
     splits_of,
     stratified_folds,
@@ -147,13 +146,3 @@ def test_splits_that_cannot_judge_are_refused(cv: Any, grouped: bool, message: s
     codes, groups = np.repeat([0, 1], [3, 20]), np.repeat([0, 1, 2], [3, 10, 10]) if grouped else None
     with pytest.raises(ValueError, match=message):
         check_splits(splits_of(cv, codes, groups, np.arange(23)), codes, np.array(["few", "many"])[codes])
-
-
-def test_halves_are_of_every_class() -> None:
-    codes = np.repeat([0, 1, -1], [10, 7, 4])
-    found = random_halves(codes, 5, 0)
-    for one, other in found:
-        assert_array_equal(np.sort(np.concatenate([one, other])), np.arange(21))
-        for code, size in ((0, 10), (1, 7), (-1, 4)):
-            assert abs(2 * np.count_nonzero(codes[one] == code) - size) <= 1
-    assert len({tuple(one) for one, _ in found}) == 5

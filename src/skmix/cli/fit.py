@@ -88,10 +88,10 @@ def fit(
         ),
     ] = 0.01,
     criterion: Annotated[
-        Literal["bic", "stability", "cv"] | None,
+        Literal["bic", "cv"] | None,
         _of_search(
-            help="What chooses a mixture: the density of held-out rows (cv, the default), the number of "
-            "clusters (bic), or the clusters that both halves of the rows show (stability)."
+            help="What chooses a mixture: the density of held-out rows (cv, the default), or the number of "
+            "clusters (bic)."
         ),
     ] = None,
     time_limit: Annotated[

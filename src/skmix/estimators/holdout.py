@@ -122,16 +122,6 @@ def check_splits(splits: list[Split], codes: IntArray, classes: np.ndarray | Non
             )
 
 
-def random_halves(codes: IntArray, n_times: int, seed: int) -> list[Split]:
-    """Return `n_times` random halvings of the rows; every class is halved."""
-    random, found = np.random.RandomState(seed), []
-    for _ in range(n_times):
-        order = random.permutation(len(codes))
-        order = order[np.argsort(codes[order], kind="stable")]
-        found.append((order[::2], order[1::2]))
-    return found
-
-
 def rows_to_divide(codes: IntArray) -> IntArray:
     """Return the numbers of the labelled rows that are not the only row of their class."""
     known = np.flatnonzero(codes >= 0)

@@ -255,10 +255,7 @@ def test_numbers_that_a_search_of_densities_begins_with(monkeypatch: pytest.Monk
     monkeypatch.setattr(_trials, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     X = np.random.default_rng(0).normal(size=(60, 4))
     quick: Any = {"time_limit": 0.0, "random_state": 0}
-    # Five rows for each kernel, of the half of all that stability has: 1 to 6 of one type.
-    stable = SharedKernelMixtureCV(SharedKernelMixture(tol=0.1), criterion="stability", cv=2, **quick).fit(X)
-    assert stable.n_untried_ == 5
-    # 1 to 8 and 10, full ones with two priors or a given one.
+    # Five rows for each kernel: 1 to 8 and 10, full ones with two priors or a given one.
     prior = SharedKernelMixture(tol=0.1, covariance_prior=1.0)
     for estimator, n_priors in ((SharedKernelMixture(tol=0.1), 2), (prior, 1)):
         search = SharedKernelMixtureCV(estimator, covariance_type="full", cv=2, **quick).fit(X)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from sklearn.model_selection import StratifiedKFold
 from skmix import SharedKernelMixture, SharedKernelMixtureCV, load
 from skmix.datasets import make_shared_kernel_data
 from skmix.engine.structures import STRUCTURES
-from skmix.estimators.search._grid import average, largest_stable, least_stable, likelier, try_grid
+from skmix.estimators.search._grid import average, try_grid
 from skmix.estimators.search._trials import Trial, Trials
 from skmix.paper import illustration
 
@@ -101,57 +100,6 @@ def test_whole_weights_are_repeated_rows() -> None:
     )
 
 
-def test_the_least_stable_kernel_counts() -> None:
-    a, b = np.array([0, 0, 1, 1, 2, 2]), np.array([2, 2, 0, 0, 0, 1])
-    # {4, 5} and {5} share one row of two; {2, 3} and {2, 3, 4} two of three.
-    assert least_stable(a, b, 3, np.ones(6)) == pytest.approx(1 / 2)
-    assert least_stable(a, b, 3, np.array([1, 1, 1, 1, 1, 5])) == pytest.approx(2 / 3)
-    # One kernel has no rows in either fit.
-    assert least_stable(a, b, 4, np.ones(6)) == 0.0
-
-
-def test_the_limit_of_stability_itself_is_stable() -> None:
-    trials = Trials(None)
-    trials.list = [
-        Trial("kernels", {"n_kernels": k}, score) for k, score in ((2, 0.99), (3, 0.85), (4, 0.8499))
-    ]
-    trials.best = trials.list[0]
-    assert largest_stable(trials) is trials.list[1]
-    # Where none is stable, the most stable one.
-    trials.list = [Trial("kernels", {"n_kernels": k}, score) for k, score in ((2, 0.5), (3, 0.84))]
-    trials.best = trials.list[1]
-    assert largest_stable(trials) is trials.list[1]
-
-
-def test_the_largest_stable_number_of_kernels_is_chosen() -> None:
-    X = clusters(5)
-    search = SharedKernelMixtureCV(n_kernels=[3, 5, 6], criterion="stability", cv=3, random_state=0).fit(X)
-    table = search.cv_results_
-    splits = [table[f"split{i}_test_score"] for i in range(3)]
-    assert_array_equal(table["stability"], np.median(splits, axis=0))
-    assert_array_equal(table["mean_test_score"], table["stability"])
-    # Coarse clusters are the most stable, and are stable: these are all that can be told apart.
-    assert table["stability"][0] >= table["stability"][1] > 0.85 > table["stability"][2]
-    assert (search.best_index_, search.best_score_) == (1, table["stability"][1])
-    assert search.best_params_ == {"n_kernels": 5, "covariance_type": "full"}
-    assert table["adjusted_rand"][1] > 0.95
-    again = clone(search.best_estimator_).fit(X)
-    assert_array_equal(again.means_, search.best_estimator_.means_)
-    assert_allclose(table["bic"][1], again.bic(X), rtol=1e-9)
-
-
-def test_a_half_takes_over_a_likelier_fit_of_the_other() -> None:
-    X = clusters(3)
-    settings: Any = {"covariance_prior": None, "max_iter": 500}
-    poor = SharedKernelMixture(3, init={"means": X[[0, 60, 61]]}, **settings).fit(X[::2])
-    good = SharedKernelMixture(3, init={"means": X[[0, 1, 60]]}, **settings).fit(X[1::2])
-    assert poor.score(X) < good.score(X) - 0.1
-    moved = likelier(poor, good, (X[::2], None, None))
-    assert moved.log_likelihood_ > poor.log_likelihood_ + 10.0
-    assert_array_equal(moved.predict(X), good.predict(X))
-    assert likelier(moved, poor, (X[::2], None, None)) is moved
-
-
 # ---------------------------------------------------------------- choices
 
 
@@ -171,7 +119,7 @@ def test_more_kernels_are_tried_while_they_help(peak: int, patience: float, trie
         trial.score = -abs(trial.params["n_kernels"] - peak)
 
     grid: Any = {"numbers": list(range(1, 10)), "covariances": [{"covariance_type": "diag"}]}
-    best = try_grid(trials, evaluate, attrgetter("best"), **grid, reach=6.0, patience=patience)
+    best = try_grid(trials, evaluate, **grid, reach=6.0, patience=patience)
     assert best.params == {"n_kernels": peak, "covariance_type": "diag"}
     assert [trial.params["n_kernels"] for trial in trials.list] == tried
 
@@ -305,8 +253,6 @@ def test_an_average_is_a_graph() -> None:
     ("settings", "groups", "message"),
     [
         ({"criterion": "bic"}, True, "cannot be combined with criterion='bic'"),
-        ({"criterion": "stability"}, True, "leave out groups"),
-        ({"criterion": "stability", "cv": StratifiedKFold(3)}, False, "needs a number of halvings"),
         ({"criterion": "log_likelihood"}, None, "3 rows are too few to hold any out"),
     ],
 )

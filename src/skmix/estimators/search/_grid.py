@@ -7,22 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
-from sklearn.metrics import adjusted_rand_score
 
 from ...engine.compute.arrays import on_host
 from ...engine.compute.blocks import Block
-from ...engine.model import FloatArray, IntArray
+from ...engine.model import FloatArray
 from ..densities import n_parameters
-from ..holdout import Split
 from ..mixture import SharedKernelMixture
 from ..rows import Sender
 from ._base import Fold, labels_of
 from ._trials import Params, Trial, Trials
 
-# Smallest median Jaccard index at which kernels count as stable.
-_STABLE = 0.85
 # Passes of EM for the shares of an average.
 _PASSES = 100
 # Smallest share of a candidate that is worth a fit to all rows.
@@ -34,16 +29,13 @@ class Scorer:
     """Fits candidates and sets their scores; called with a trial."""
 
     prototype: SharedKernelMixture
-    criterion: str
     given: tuple[Any, Any, Any]  # X, y and sample_weight of the user
     to_device: Sender
     n_classes: int
     shape: tuple[int, int]  # numbers of rows and features
     size: float  # number of rows, or the sum of their weights
-    rows: Block | None = None  # for stability
     classes: np.ndarray | None = None  # (L,); None without labels
-    folds: list[Fold] = field(default_factory=list)  # for the log-likelihood
-    halvings: list[Split] = field(default_factory=list)  # for stability
+    folds: list[Fold] = field(default_factory=list)  # none for BIC
     # Trials fitted to folds, with the log-densities (n,) of all held-out rows.
     tried: list[tuple[Trial, FloatArray]] = field(default_factory=list)
 
@@ -58,9 +50,6 @@ class Scorer:
             self._by_held_out_rows(trial)
             return
         trial.models = [self.fit(trial, *self.given)]
-        if self.criterion == "stability":
-            self._by_stability(trial)
-            return
         trial.columns = self._bic(trial.models[0])
         trial.score = -trial.columns["bic"]
 
@@ -84,23 +73,6 @@ class Scorer:
         trial.columns["log_likelihood"] = float(weights @ self.tried[-1][1])
         trial.score = trial.columns["log_likelihood"] / float(weights.sum())
 
-    def _by_stability(self, trial: Trial) -> None:
-        """Score a candidate by its stability: fit it to both halves of the rows, several times."""
-        rows = self.rows
-        assert rows is not None
-        agreements, X = [], self.to_device(rows.X)
-        for halves in self.halvings:
-            given = [self._fit_arguments(rows.rows(half)) for half in halves]
-            first, second = (self.fit(trial, *half) for half in given)
-            models = likelier(first, second, given[0]), likelier(second, first, given[1])
-            a, b = (on_host(model.predict(X)) for model in models)
-            n_kernels = max(model.n_kernels_ for model in models)  # variational fits may drop kernels
-            trial.split_scores.append(least_stable(a, b, n_kernels, rows.row_weights))
-            agreements.append(adjusted_rand_score(a, b))
-        trial.score = float(np.median(trial.split_scores))
-        trial.columns = {"stability": trial.score, "adjusted_rand": float(np.median(agreements))}
-        trial.columns |= self._bic(trial.models[0])
-
     def _bic(self, model: SharedKernelMixture) -> dict[str, float]:
         """Return the BIC of a model fitted to all rows, its log-likelihood and number of parameters."""
         n_free, log_likelihood = n_parameters(model), model.log_likelihood_
@@ -111,7 +83,6 @@ class Scorer:
 def try_grid(
     trials: Trials,
     evaluate: Callable[[Trial], None],
-    best_of: Callable[[Trials], Trial],
     *,
     numbers: list[int],
     covariances: list[Params],
@@ -138,16 +109,10 @@ def try_grid(
             trial = trials.add("kernels", params, evaluate, n_steps=n_kernels)
             if trial is not None:
                 path.append(trial.score)
-        if reach <= n_kernels != best_of(trials).params["n_kernels"]:
+        if reach <= n_kernels != trials.best.params["n_kernels"]:
             break
     trials.check()
-    return best_of(trials)
-
-
-def largest_stable(trials: Trials) -> Trial:
-    """Return the stable trial with the most kernels, or else the most stable one."""
-    stable = [trial for trial in trials.list if trial.score >= _STABLE]
-    return max(stable, key=lambda trial: (trial.params["n_kernels"], trial.score), default=trials.best)
+    return trials.best
 
 
 # ---------------------------------------------------------------- averages
@@ -176,35 +141,3 @@ def _best_shares(logs: FloatArray, weights: FloatArray) -> FloatArray:
     for _ in range(_PASSES):
         shares = shares * (densities @ (weights / (shares @ densities))) / weights.sum()
     return shares / shares.sum()
-
-
-# ---------------------------------------------------------------- stability
-
-
-def likelier(fitted: SharedKernelMixture, other: SharedKernelMixture, given: Any) -> SharedKernelMixture:
-    """Fit again from the kernels of another fit; return the likelier of the two fits to the given rows.
-
-    Variational fits are compared by their lower bound.
-    """
-    moved: SharedKernelMixture = clone(fitted).set_params(
-        n_kernels=None,
-        init={"means": on_host(other.means_), "covariances": on_host(other.covariances_)},
-        n_init=1,
-        covariance_prior=getattr(fitted, "covariance_prior_", fitted.covariance_prior),
-    )
-    moved.fit(*given)
-    reached: list[Any] = [getattr(each, "lower_bound_", each.log_likelihood_) for each in (fitted, moved)]
-    return moved if reached[1] > reached[0] else fitted
-
-
-def least_stable(a: IntArray, b: IntArray, n_kernels: int, weights: FloatArray) -> float:
-    """Match the kernels of two fits one to one, and return their smallest Jaccard index.
-
-    `a` and `b` (n,) are the kernels that both fits assign to rows with weights (n,), numbered below
-    `n_kernels`. A kernel without rows has index 0.
-    """
-    both = np.zeros((n_kernels, n_kernels))
-    np.add.at(both, (a, b), weights)
-    either = both.sum(axis=1)[:, None] + both.sum(axis=0) - both
-    indices = np.divide(both, either, out=np.zeros_like(both), where=either > 0)
-    return float(indices[linear_sum_assignment(-indices)].min())

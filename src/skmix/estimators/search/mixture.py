@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from functools import reduce
 from numbers import Integral
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -19,18 +18,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from ...engine.compute.arrays import namespace, safe_log
 from ...engine.compute.dask import is_collection
-from ...engine.model import FloatArray, IntArray
+from ...engine.model import FloatArray
 from ...engine.refine.discriminative import labels_of as codes_of
 from ...engine.structures import STRUCTURES
 from ...io import Source
 from ...io.sources import CACHED_BYTES
 from .._settings import check_count, is_wide
-from ..holdout import Split, random_halves
 from ..mixture import SharedKernelMixture
 from ..rows import computed, enter, note_rows, sender, warn_caller
 from ..saving import savable
 from ._base import Search, delegated, documented_search, make_folds
-from ._grid import Scorer, average, largest_stable, try_grid
+from ._grid import Scorer, average, try_grid
 from ._trials import Params, Trial, Trials
 
 # Try up to this many kernels per class, and up to four times as many while the largest number is the best.
@@ -43,10 +41,6 @@ _PRIORS = {"full": ("auto", "weak"), "diag": ("auto", "weak")}
 _PATIENCE = 3
 # Default settings of fits. A single start may find a poor optimum, which distorts the comparison.
 SEVERAL_STARTS: Params = {"n_init": 2, "tol": 1e-3}
-# Default settings for stability. Many starts, since a poor local optimum would look unstable.
-MANY_STARTS: Params = {"init": "k-means", "n_init": 10, "tol": 1e-3}
-# Number of random halvings of the rows.
-_N_HALVINGS = 5
 
 
 @savable
@@ -62,35 +56,28 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     ----------
     estimator : SharedKernelMixture, default=None
         Settings that are not searched, such as `init`, `n_init`, `max_iter` and priors; a `covariance_prior`
-        other than 'auto' is not searched either. None takes the better of 2 starts (for stability, the best
-        of 10 by k-means) and stops once the mean log-likelihood changes by less than 0.001.
+        other than 'auto' is not searched either. None takes the better of 2 starts and stops once the mean
+        log-likelihood changes by less than 0.001.
         When to change: for settings that all candidates share, such as `tail='t'` or more starts.
     n_kernels : int, list of int or 'auto', default='auto'
         Numbers of kernels to try. 'auto' goes from one kernel to four per class, at least to 10 and at most
         to 40, in steps of a quarter, and continues while the largest number is the best. With
-        ``init='class'`` it begins with one per class, without that limit; for stability it ends as if there
-        were one class.
+        ``init='class'`` it begins with one per class, without that limit.
         When to change: to a list if the search takes too long or the largest number is the best.
     covariance_type : str, tuple, list of them or 'auto', default='auto'
-        Covariance types to try; 'auto' tries full, tied, diag and spherical, for stability full only. With
-        more than 500 features and fewer rows than features, it tries diag and spherical, with a warning.
+        Covariance types to try; 'auto' tries full, tied, diag and spherical. With more than 500 features and
+        fewer rows than features, it tries diag and spherical, with a warning.
         When to change: to one type if you know it: the search takes a fraction of the time.
-    criterion : {'auto', 'log_likelihood', 'bic', 'stability'}, default='auto'
+    criterion : {'auto', 'log_likelihood', 'bic'}, default='auto'
         How candidates are compared: by the log-density of held-out rows given their class, for the best
-        density; by the Bayesian information criterion, for the number of clusters; or by the stability of
-        kernels as clusters. 'auto' is the log-density; for Dask collections, for files with more than 512 MB
-        of numbers, and if no class has two rows, it is BIC.
-
-        'stability' halves the rows at random five times, or `cv` times, fits both halves, and compares the
-        kernels of both fits, as clusters of all rows, by their Jaccard index. It chooses the largest number
-        of kernels whose least stable kernel has an index of at least 0.85 (median over halvings), or else the
-        most stable number.
-        When to change: to 'bic' for the number of clusters, and for speed; to 'stability' if other rows
-        should show the same clusters.
+        density; or by the Bayesian information criterion, for the number of clusters. 'auto' is the
+        log-density; for Dask collections, for files with more than 512 MB of numbers, and if no class has two
+        rows, it is BIC.
+        When to change: to 'bic' for the number of clusters, and for speed.
     n_members : int, default=8
         Largest number of candidates to average if they are compared by the log-density of held-out rows: the
-        best, and those with the largest shares in the average of all candidates. Other criteria use the best
-        candidate alone.
+        best, and those with the largest shares in the average of all candidates. BIC uses the best candidate
+        alone.
         When to change: to 1 for a single mixture, if you need its kernels.
     {parameters}
 
@@ -105,8 +92,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     best_params_ : dict
         `n_kernels` and `covariance_type` of the best candidate, and `covariance_prior` if it is searched.
     best_score_ : float
-        Score of the best candidate, larger is better: the mean log-density of held-out rows, minus BIC, or
-        the stability.
+        Score of the best candidate, larger is better: the mean log-density of held-out rows, or minus BIC.
     {results}
 
     Examples
@@ -123,7 +109,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         **Search._parameter_constraints,
         "estimator": [SharedKernelMixture, None],
         "n_members": [Interval(Integral, 1, None, closed="left")],
-        "criterion": [StrOptions({"auto", "bic", "log_likelihood", "stability"})],
+        "criterion": [StrOptions({"auto", "bic", "log_likelihood"})],
     }
 
     def __init__(
@@ -152,14 +138,9 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         self.random_state = random_state
 
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
-        settings = MANY_STARTS if self.criterion == "stability" else SEVERAL_STARTS
-        prototype = self._prototype(SharedKernelMixture(**settings))
+        prototype = self._prototype(SharedKernelMixture(**SEVERAL_STARTS))
         scorer = self._scorer(prototype, (X, y, sample_weight), groups)
-        grid = self._grid(scorer)
-        stability = scorer.criterion == "stability"
-        # By stability, only the whole table shows the best candidate.
-        trials.n_kept = len(grid["numbers"]) * len(grid["covariances"]) if stability else 1
-        best = try_grid(trials, scorer, largest_stable if stability else attrgetter("best"), **grid)
+        best = try_grid(trials, scorer, **self._grid(scorer))
         members, shares = [best], np.ones(1)
         if scorer.folds and np.isfinite(best.score):
             members, shares = average(scorer.tried, scorer.held_weights, self.n_members)
@@ -179,10 +160,9 @@ class SharedKernelMixtureCV(DensityMixin, Search):
 
     def _scorer(self, prototype: Any, given: tuple[Any, Any, Any], groups: Any) -> Scorer:
         """Return the scorer of candidates, with the rows that the criterion needs."""
-        criterion, to_device = self.criterion, sender(prototype, given[0])
-        if criterion == "auto":
-            criterion = "bic" if is_collection(given[0]) or isinstance(given[0], Source) else "log_likelihood"
-        if criterion == "bic":
+        to_device, by_default = sender(prototype, given[0]), self.criterion == "auto"
+        elsewhere = is_collection(given[0]) or isinstance(given[0], Source)
+        if self.criterion == "bic" or (by_default and elsewhere):
             if groups is not None:
                 raise ValueError(
                     "groups cannot be combined with criterion='bic', which needs no cross-validation. Leave "
@@ -192,34 +172,18 @@ class SharedKernelMixtureCV(DensityMixin, Search):
             training = enter(clone(prototype), *given).training()
             summary = training.source.summary
             shape, size = (summary.n_rows, training.n_features), float(summary.sizes.sum())
-            return Scorer(prototype, criterion, given, to_device, len(training.classes), shape, size)
+            return Scorer(prototype, given, to_device, len(training.classes), shape, size)
         rows, classes, kept = self._open(*given)
         size, n_classes = float(rows.row_weights.sum()), int(codes_of(rows).max()) + 1
-        scorer = Scorer(prototype, criterion, given, to_device, n_classes, rows.X.shape, size, rows, classes)
-        if criterion == "stability":
-            scorer.halvings = self._halvings(codes_of(rows), groups, prototype.random_state)
-            return scorer
-        scorer.folds = make_folds(rows, classes, self.cv, groups, kept, prototype.random_state)
-        if not scorer.folds and self.criterion != "auto":
+        folds = make_folds(rows, classes, self.cv, groups, kept, prototype.random_state)
+        if not folds and not by_default:
             raise ValueError(f"{len(rows.X)} rows are too few to hold any out: each class has one row.")
-        return scorer
-
-    def _halvings(self, codes: IntArray, groups: Any, seed: int) -> list[Split]:
-        """Return random halvings of the rows; every class is halved."""
-        if groups is not None:
-            raise ValueError(
-                "groups cannot be combined with criterion='stability', which halves each class at random: "
-                "leave out groups."
-            )
-        if not isinstance(self.cv, Integral | None):
-            raise ValueError(f"criterion='stability' needs a number of halvings as cv, got {self.cv!r}.")
-        return random_halves(codes, _N_HALVINGS if self.cv is None else int(self.cv), seed)
+        return Scorer(prototype, given, to_device, n_classes, rows.X.shape, size, classes, folds)
 
     def _grid(self, scorer: Scorer) -> dict[str, Any]:
         """Return the numbers of kernels, covariance types and priors to try, as arguments of `try_grid`."""
         numbers, types = self._settings_to_try()
-        (n_rows, n_features), stability = scorer.shape, scorer.criterion == "stability"
-        prototype = scorer.prototype
+        (n_rows, n_features), prototype = scorer.shape, scorer.prototype
         if types is None and is_wide(n_rows, n_features):
             types = ["diag", "spherical"]
             warn_caller(
@@ -229,15 +193,10 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         reach = np.inf
         if numbers is None:
             first, usual = 1, min(scorer.n_classes, _FEWEST_TO_REACH)
-            if stability:
-                # Fits to halves have half of the rows.
-                n_rows, usual = n_rows // 2, 1
-            elif prototype.init == "class":
+            if prototype.init == "class":
                 first = usual = scorer.n_classes
             numbers, reach = numbers_to_try(first, usual, n_rows // (n_features + 1))
-        covariances: list[Params] = [
-            {"covariance_type": name} for name in types or (["full"] if stability else STRUCTURES)
-        ]
+        covariances: list[Params] = [{"covariance_type": name} for name in types or STRUCTURES]
         if scorer.folds and prototype.covariance_prior == "auto" and prototype.inference == "em":
             covariances = [
                 {**each, "covariance_prior": prior}
