@@ -232,7 +232,7 @@ SHOWN = {
     )
 }
 # Benchmarks that are run to their end, and no more.
-RUN = ("acceleration", "cores", "study", "samples", "defaults", "tables", "pictures")
+RUN = ("acceleration", "cores", "study", "samples", "cells_size", "defaults", "tables", "pictures")
 OPTIONS: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(("speed", "peers", "cores", "tables"), ("--small", "--repeats", 1)),
     **dict.fromkeys(("study", "samples", "high_dimension", "pictures"), ("--small", "--jobs", 1)),

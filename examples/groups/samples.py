@@ -58,8 +58,11 @@ difference = study.compare(treated, control)
 print(difference.drop(columns="p_value").round(3).to_string(index=False))
 
 # %%
-# Left: cells drawn from the model, and kernels in the colours of their populations. Middle: the composition
-# of each sample, with 95 % intervals. Right: the differences and their intervals.
+# Populations are named by their markers, which a heat map shows beside the mean of all cells; a map has some
+# cells, in the colours of all pictures. Then, left: cells drawn from the model, and kernels. Middle: the
+# composition of each sample, with 95 % intervals. Right: the differences and their intervals.
+study.plot_markers()
+study.plot_map()
 figure, (left, middle, right) = plt.subplots(
     1, 3, figsize=(13, 4.2), layout="constrained"
 )
@@ -78,10 +81,10 @@ left.set(
     ylabel="CD4",
     title=f"{study.model.n_kernels_} kernels, {len(difference)} populations",
 )
-for number, own in shares.groupby("population"):
+for number, (name, own) in enumerate(shares.groupby("population", sort=False)):
     errors = [own["proportion"] - own["lower"], own["upper"] - own["proportion"]]
     place = np.arange(12) + 0.12 * number
-    left.plot([], [], color=COLOURS[number], label=number)
+    left.plot([], [], color=COLOURS[number], label=name)
     middle.errorbar(
         own["proportion"], place, xerr=errors, fmt="o", ms=4, color=COLOURS[number]
     )
@@ -100,9 +103,6 @@ right.errorbar(
     difference["difference"], difference["population"], xerr=errors, fmt="ko"
 )
 right.axvline(0.0, color="0.7", zorder=0)
-right.set(
-    yticks=difference["population"], ylabel="population", xlabel="treated − control"
-)
-right.set_title("difference")
+right.set(xlabel="treated − control", title="difference")
 folder.cleanup()
 plt.show()

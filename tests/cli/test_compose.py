@@ -109,6 +109,7 @@ def test_a_column_of_samples_gives_the_numbers_of_python(study: Path, tmp_path: 
 def test_everything_that_is_said(study: Path) -> None:
     stored = load(study / "model.skmix")
     shares = stored.proportions.pivot(index="sample", columns="population", values="proportion")
+    shares = shares[stored.populations.display_names]
     text = [line.split() for line in (study / "said.txt").read_text().splitlines() if line.strip(" ─")]
     for name in SHARES:
         assert [name, "300", *(f"{100 * share:.1f}" for share in shares.loc[name])] in text
@@ -168,7 +169,7 @@ def test_metadata_are_checked_before_the_fit(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, message: str
 ) -> None:
     (tmp_path / "about.csv").write_text(table)
-    monkeypatch.setattr("skmix.groups.study._choose", lambda *_, **__: pytest.fail("it began to work"))
+    monkeypatch.setattr("skmix.groups.study.start_of", lambda *_, **__: pytest.fail("it began to work"))
     options = ("--metadata", tmp_path / "about.csv", "--condition", "arm", "--covariate", "batch")
     assert message in said(run(*files_of(study), *options, "-o", tmp_path / "m", code=1))
     model = ("--model", study / "model.skmix")
@@ -180,16 +181,24 @@ def test_metadata_are_checked_before_the_fit(
 
 
 def test_fcs_files_are_transformed_and_have_no_time(tmp_path: Path) -> None:
-    names, markers = ["B530-A", "R660-A", "TIME"], ["CD3", "", ""]
+    names, markers = ["B530-A", "SSC-A", "TIME"], ["CD3", "", ""]
     rows = {name: np.abs(drawn(own, 3)) * 100.0 for name, own in SHARES.items()}
     files = [write(tmp_path / f"{name}.fcs", own, names, markers) for name, own in rows.items()]
     result = run(*files, "--kernels", 3, "-o", tmp_path / "m", "--html", tmp_path / "p.html")
     page = (tmp_path / "p.html").read_text()
-    assert "CD3 (B530-A), R660-A" in page
-    assert '"features":["CD3 (B530-A)","R660-A"]' in page
-    assert "The channel Time is left out." in page
-    assert "The channel Time is left out." in said(result)
-    assert "transform arcsinh:150" in result.stdout
+    assert "CD3 (B530-A), SSC-A" in page
+    for note in (
+        "Left out, because they measure no marker of their own: TIME.",
+        "The files are of fluorescence: values are on the scale arcsinh:150 (SSC-A linear).",
+    ):
+        assert note in page
+        assert note in said(result)
+    assert "transform arcsinh:150 (SSC-A linear)" in result.stdout
+    assert load(tmp_path / "m").describe()["linear"].keys() == {"SSC-A"}
+    # Tables too have columns that are not markers.
+    table = pd.DataFrame(drawn(SHARES["a"], 3), columns=["CD3", "Event #", "time"])
+    assert compose(table, n_kernels=2).model.feature_names_in_.tolist() == ["CD3"]
+    assert compose(table[["time"]], n_kernels=2).model.feature_names_in_.tolist() == ["time"]
 
 
 def test_a_model_of_arrays_does_not_know_its_scale(tmp_path: Path) -> None:

@@ -307,6 +307,7 @@ CASES: list[tuple[str, Change, str]] = [
     ("mixture", assign("requests", "__class__", COLOUR), "takes no metadata in '__class__'"),
     ("mixture", assign("requests", "fit", COLOUR), "colour"),
     ("mixture", prepare(transform="none", gate=1), "preparation_ is {'transform': 'none', 'gate'"),
+    ("mixture", prepare(transform="logicle", linear={"FSC": 2.0}), "the linear features of preparation_ are"),
     ("mixture", prepare(transform="arcsinh:-1"), "the cofactor '-1' is not a number above 0"),
     ("robust", put("fitted.kernel_degrees_", np.zeros(2)), "kernel_degrees_ has 0.0"),
     ("robust", assign("parameters", "tail", None), "tail is None, but 't' was fitted"),

@@ -15,8 +15,7 @@ from sklearn.mixture import GaussianMixture
 from skmix import SharedKernelMixture, Study
 from skmix._errors import ArgumentError
 from skmix.groups import merge_kernels
-from skmix.groups.proportions import compose_samples
-from skmix.groups.samples import fitted_samples
+from skmix.groups.reference import Reference
 
 CENTRES = np.array([0.0, 12.0, 24.0])
 NAMES = np.array([f"patient {g}" for g in range(8)])
@@ -344,7 +343,7 @@ def test_kernels_that_overlap_leave_fewer_rows_that_count() -> None:
         model = SharedKernelMixture(2, init={**given, "freeze": "kernels"}).fit(
             X * distance / 2.0, np.arange(400) % 4
         )
-        found = compose_samples(model, fitted_samples(model), None)
+        found = Reference(model, None).composition
         grid = np.linspace(-8.0, distance + 8.0, 20_001)
         first, second = stats.norm.pdf(grid), stats.norm.pdf(grid - distance)
         for share, known in zip(found.proportions[:, 0], found.effective_cells, strict=True):

@@ -61,7 +61,7 @@ def test_sets_are_merged_in_the_order_of_their_valleys(seed: int) -> None:
     def saddle(i: int, j: int) -> float:
         one, other = (np.linalg.inv(covariances[k]) for k in (i, j))
         lowest = np.inf
-        for a in expit(np.linspace(-2.0, 2.0, 13)):
+        for a in [0.0, *expit(np.linspace(-2.0, 2.0, 13)), 1.0]:
             line = (1 - a) * one @ means[i] + a * other @ means[j]
             lowest = min(lowest, density(np.linalg.solve((1 - a) * one + a * other, line)))
         return lowest

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from cytometry import read_fcs
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skmix import SharedKernelMixture, open_rows
-from skmix.features import Arcsinh
+from skmix import SharedKernelMixture, load, open_rows
+from skmix.features import Arcsinh, Logicle
 from skmix.io.fcs import write_fcs
 
 flowio = pytest.importorskip("flowio", reason="flowio is not installed")
@@ -23,6 +24,8 @@ NAMES = ["FSC-A", "B530-A", "R660-A", "Time"]
 MARKERS = ["", "CD3", "CD4", ""]
 SPILL = np.array([[1.0, 0.2], [0.05, 1.0]])
 SPILLOVER = "2,B530-A,R660-A,1,0.2,0.05,1"
+# Scatter is divided by this: its range of 262144 is then as long as that of other channels.
+UNIT = 262144.0 / np.arcsinh(262144.0 / 150.0)
 
 
 def write(
@@ -304,10 +307,11 @@ def test_rows_say_how_they_are_read(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
     plain = {"compensate": False, "transform": "none"}
     by_channel = {"kind": "arcsinh", "cofactor": [1.0, 5.0, 5.0]}
+    linear = {"linear": {"FSC-A": UNIT}}
     for options, expected in (
         ({"compensate": False, "transform": None}, plain),
-        ({}, {"compensate": True, "transform": "arcsinh:150"}),
-        ({"compensate": False}, {"compensate": False, "transform": "arcsinh:150"}),
+        ({}, {"compensate": True, "transform": "arcsinh:150", **linear}),
+        ({"compensate": False}, {"compensate": False, "transform": "arcsinh:150", **linear}),
         ({"compensate": True, "transform": Arcsinh(5)}, {"compensate": True, "transform": "arcsinh:5"}),
         ({"compensate": False, "transform": Arcsinh([1.0, 5.0, 5.0])}, {**plain, "transform": by_channel}),
     ):
@@ -337,16 +341,63 @@ def test_files_with_and_without_a_matrix_are_not_mixed(tmp_path: Path) -> None:
 
 def test_events_are_on_the_scale_of_the_command_line_and_have_no_time(tmp_path: Path) -> None:
     path = write(tmp_path / "a.fcs")
+    scaled = np.column_stack([EVENTS[:, 0] / UNIT, np.arcsinh(EVENTS[:, 1:3] / 150.0)])
     for given in (path, [path], str(tmp_path / "*.fcs")):
         source = open_rows(given)
         assert source.feature_names == NAMES[:3]
-        assert_allclose(gathered(source), np.arcsinh(EVENTS[:, :3] / 150.0), rtol=1e-6)
+        assert_allclose(gathered(source), scaled, rtol=1e-6)
         chosen = gathered(source.chosen(["Time", "CD3"]))
         assert_allclose(chosen, np.arcsinh(EVENTS[:, [3, 1]] / 150.0), rtol=1e-6)
         assert_array_equal(gathered(open_rows(given, transform=None)), EVENTS[:, :3])
     assert_allclose(gathered(open_rows(path, columns=["Time"])), np.arcsinh(EVENTS[:, 3:] / 150.0), rtol=1e-6)
     only = write(tmp_path / "only" / "t.fcs", EVENTS[:, 3:], NAMES[3:], MARKERS[3:])
     assert open_rows(only).feature_names == ["Time"]
+
+
+@pytest.mark.parametrize(
+    ("names", "keywords", "markers", "scale"),
+    [
+        (["Event_length", "Yb171Di", "Center"], {}, ["Yb171Di"], "arcsinh:5"),
+        (["Cell_length", "CD3(Cd110)Dd", "Event #"], {}, ["CD3(Cd110)Dd"], "arcsinh:5"),
+        (["Time", "CD3", "Offset"], {"CYT": "DVSSCIENCES-CYTOF-6.0"}, ["CD3"], "arcsinh:5"),
+        (["TIME LSW", "FITC-A", "Width"], {"CYT": "BD"}, ["FITC-A", "Width"], "arcsinh:150"),
+        (["PE-A", "PE-H", "PE-W"], {}, ["PE-A"], "arcsinh:150"),
+        # Not if some channels have no area.
+        (["FL1-A", "FL1-H", "FL2-H"], {}, ["FL1-A", "FL1-H", "FL2-H"], "arcsinh:150"),
+    ],
+)
+def test_markers_and_mass_cytometry_are_recognised(
+    tmp_path: Path, names: list[str], keywords: dict[str, str], markers: list[str], scale: str
+) -> None:
+    source = open_rows(write(tmp_path / "a.fcs", EVENTS[:, :3], names, [""] * 3, **keywords))
+    assert source.feature_names == markers
+    assert source.preparation == {"compensate": False, "transform": scale}
+
+
+def test_scatter_stays_linear_and_new_samples_are_read_alike(tmp_path: Path) -> None:
+    names = ["FSC-A", "SSC_1-H", "FS INT", "FSH"]
+    # The range of a channel is divided by its gain.
+    path = write(tmp_path / "a.fcs", EVENTS, names, MARKERS, P1R="1024", P1G="2", P2R="0")
+    source = open_rows(path, transform="logicle", columns=["FSH", "FSC-A", "SSC_1-H", "FS INT"])
+    top = 1.0 - 1.0 / 9.0  # of the scale, above the position of zero
+    units = [512.0 / np.ptp(Logicle().transform([[0.0], [512.0]])), 262144.0 / top, 262144.0 / top]
+    expected = Logicle().transform(EVENTS[:, [3, 0, 1, 2]].astype(float))
+    expected[:, 1:] = EVENTS[:, :3] / [2.0, 1.0, 1.0] / units
+    assert_allclose(gathered(source), expected, rtol=1e-5)
+    model = SharedKernelMixture(2, random_state=0).fit(source)
+    frame = pd.DataFrame(EVENTS / [2.0, 1.0, 1.0, 1.0], columns=names)
+    other = write(tmp_path / "b.fcs", EVENTS, names, MARKERS, P1R="9999", P1G="2")
+    for rows in (frame[source.feature_names], other, open_rows(other, transform="logicle")):
+        assert_allclose(model.score_samples(rows), model.score_samples(source), rtol=1e-5)
+    with pytest.raises(ValueError, match=r"on the scale logicle, but the fit was on logicle \("):
+        model.score_samples(open_rows(other, transform=Logicle()))
+    drawn = model.marginal(["SSC_1-H", "FSH"]).sample(5)[0]
+    inside = model.marginal(["SSC_1-H", "FSH"]).preparation_
+    assert inside == {"compensate": False, "transform": "logicle", "linear": {"SSC_1-H": units[1]}}
+    assert (np.abs(drawn.to_numpy() - 500.0) < 2000.0).all()
+    assert "linear" not in model.marginal(["FSH"]).preparation_
+    model.save(tmp_path / "model.skmix")
+    assert load(tmp_path / "model.skmix").preparation_ == model.preparation_
 
 
 def test_files_that_disagree_are_refused(tmp_path: Path) -> None:

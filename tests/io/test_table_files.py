@@ -546,6 +546,9 @@ def test_cells_and_endings_of_written_tables(tmp_path: Path, monkeypatch: pytest
     assert written[2] == ",2,,False,2.0"
     write_columns(tmp_path / "T.PARQUET", {"a": columns["a"]})
     assert_array_equal(read(tmp_path / "T.PARQUET").X[:, 0], columns["a"])
+    # Names and numbers in a column are text, as in text files.
+    write_columns(tmp_path / "T.PARQUET", {"kind": np.array(["x", 1, None], dtype=object)})
+    assert pd.read_parquet(tmp_path / "T.PARQUET")["kind"].fillna("").tolist() == ["x", "1", ""]
     (tmp_path / "T.PARQUET").unlink()
     with pytest.raises(ValueError, match=r"table\.xls: the name of a table must end in \.csv"):
         write_columns(tmp_path / "table.xls", {"a": np.zeros(1)})

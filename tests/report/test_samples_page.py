@@ -50,7 +50,8 @@ def proportions(kind: str = "population", parts: Any = (0, 1, 2), shares: np.nda
     width, cells = np.pad(WIDTH, ((0, 0), (0, shares.shape[1] - 3))), np.array(CELLS, dtype=float)
     limits = [(shares + sign * width) / 100 for sign in (-1.0, 1.0)]
     names = np.array(SAMPLES, dtype=object)
-    return Composition(names, cells, shares / 100, np.zeros_like(shares), *limits, cells, kind, list(parts))
+    found = [shares / 100, shares / 100, np.zeros_like(shares), *limits]
+    return Composition(names, cells, *found, cells, kind, list(parts))
 
 
 def unusual(*names: str, **changed: float) -> Any:
@@ -118,10 +119,12 @@ def test_populations_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> 
         own = of_kernels == g
         expected = np.average(model.means_[own], axis=0, weights=weights[own])
         assert_allclose(np.array(means, dtype=float), expected, atol=0.051)
-    # Places go from the lowest population of a marker to the highest.
+    # Shades show how far they are from all cells.
     means = np.array(data["profile"]["means"], dtype=float)
-    places = (means - means.min(axis=0)) / np.ptp(means, axis=0)
-    assert_allclose(data["profile"]["places"], places, atol=0.011)
+    deviations = (means - X.mean(axis=0)) / X.std(axis=0)
+    assert_allclose(data["profile"]["deviations"], deviations, atol=0.03)
+    assert data["rows"]["map"][0].startswith(("UMAP", "principal component"))
+    assert len(data["rows"]["values"]) == len(data["mixture"]["features"] + data["mixture"]["axes"]) + 2
     assert data["profile"]["features"] == [HOSTILE, "CD3", "CD4", "CD8"]
     assert [(part["mean"], part["range"]) for part in data["populations"]] == [
         ("48.2", "20.0 – 60.0"),
@@ -229,6 +232,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_page_loads_and_fits(chromium: Any, written: Path, size: tuple[int, int], scheme: str) -> None:
     visit(chromium, written, size, scheme)
     assert wait_for(chromium, "return document.querySelectorAll('#plane-plot .kernel').length") == 6
+    assert wait_for(chromium, "return document.querySelectorAll('#map-plot .row').length") == 3
     assert chromium.get_log("browser") == []
     assert fits(chromium, size)
     shown = chromium.execute_script(

@@ -62,7 +62,8 @@ Transform = Annotated[
     str | None,
     typer.Option(
         metavar="arcsinh[:COFACTOR]|logicle|none",
-        help="Scale of the values; by default arcsinh:150 for FCS files (mass cytometry: arcsinh:5).",
+        help="Scale of the values; by default arcsinh:150 for FCS files (mass cytometry: arcsinh:5). Scatter "
+        "channels of FCS files stay linear.",
     ),
 ]
 Jobs = Annotated[

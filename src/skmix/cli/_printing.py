@@ -55,11 +55,12 @@ def say(text: str = "", *, err: bool = False) -> None:
     typer.echo(verbatim(text, in_line=True), err=err)
 
 
-def table(headings: Iterable[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Return a table for `console`: a column of names, then numbers."""
+def table(headings: Iterable[str], rows: Iterable[Sequence[str]], *, wrapped: bool = False) -> Table:
+    """Return a table for `console`: names, then numbers; `wrapped` headings have a word on each line."""
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for place, heading in enumerate(headings):
-        heading = verbatim(heading, in_line=True)
+        words = heading.split(" ") if wrapped else [heading]
+        heading = "\n".join(verbatim(word, in_line=True) for word in words)
         shown.add_column(heading, justify="right" if place else "left", no_wrap=place > 0)
     for row in rows:
         shown.add_row(*(verbatim(cell, in_line=True) for cell in row))
@@ -284,10 +285,9 @@ def print_study(
     from skmix.groups.judging import FEWEST_SAMPLES
     from skmix.groups.study import MOST_LISTED, search_in_words
     from skmix.io.encoding import listed
-    from skmix.io.preparation import scale_in_words
+    from skmix.io.preparation import in_words
 
     samples, markers = outcome["samples"], outcome["markers"]
-    compensated = ", compensated for spill-over" if outcome["compensate"] else ""
     kernels = counted(outcome["n_kernels"], "kernel")
     if fitted and outcome["search"] is not None:
         kernels += f" ({search_in_words(outcome['search'])})"
@@ -296,7 +296,7 @@ def print_study(
     lines = [
         f"{counted(len(samples), 'sample')}, {outcome['n_cells']} cells, "
         f"{counted(len(markers), 'marker')} ({listed(markers, MOST_LISTED)})",
-        f"transform {scale_in_words(outcome['transform'])}{compensated}",
+        f"transform {in_words(outcome)}",
         kernels,
         *([_ending(outcome)] if fitted else []),
     ]
@@ -328,13 +328,14 @@ def _print_proportions(samples: Sequence[dict[str, Any]], proportions: Any, rest
     terminal = console()
     names = [f"{each['sample']}{' *' if each['unusual'] else ''}" for each in samples[:_MAX_LINES]]
     width = max(map(len, [*names, "sample"])) + len(f" {max(each['cells'] for each in samples)}") + 3
-    n_shown = min(shares.shape[1], max(1, (terminal.width - width) // 6))
+    heads = [short_name(each, part) for each in proportions[part][: shares.shape[1]]]
+    ends = itertools.accumulate((max(5, *map(len, head.split(" "))) + 1 for head in heads), initial=width)
+    n_shown = max(1, sum(end <= terminal.width for end in ends) - 1)
     rows = [
         [name, str(each["cells"]), *(f"{share:.1f}" for share in own[:n_shown])]
         for name, each, own in zip(names, samples, shares, strict=False)
     ]
-    headings = (short_name(each, part) for each in proportions[part][:n_shown])
-    terminal.print(table(["sample", "cells", *headings], rows))
+    terminal.print(table(["sample", "cells", *heads[:n_shown]], rows, wrapped=True))
     left = {"sample": len(samples) - len(names), part: shares.shape[1] - n_shown}
     more = " and ".join(counted(number, f"more {what}") for what, number in left.items() if number > 0)
     say(f"Percent of each sample by {part}" + (f"; {more}: {rest} has all." if more else "."))

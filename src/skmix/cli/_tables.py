@@ -22,7 +22,7 @@ from skmix.groups import Study, load
 from skmix.io import ColumnError, Source, open_rows, write_columns
 from skmix.io.encoding import Kind, listed, without_constants
 from skmix.io.labels import as_integers, check_classes, code_labels, number_labels, typed
-from skmix.io.preparation import scale_in_words
+from skmix.io.preparation import in_words
 from skmix.io.remarks import column_remarks
 from skmix.io.tables import NoRowsError, TableReader, format_of, named_columns, plain_values
 from skmix.io.writing import check_writable, is_device, replacing, writable_folder
@@ -88,8 +88,8 @@ def read_to_fit(
         features = present
         if not isinstance(_reader(source), TableReader):
             features = source.feature_names or []
-            if len(features) < len(present):
-                note("the channel Time is left out.")
+            if left := [name for name in present if name not in features]:
+                note(f"left out, because they measure no marker of their own: {listed(left)}.")
         features = [name for name in features if name not in aside]
         if not features:
             raise ValueError(f"no column is left as a feature; the table has {listed(present)}.")
@@ -106,8 +106,7 @@ def read_to_fit(
         note(in_options(each))
     prepared = source.preparation or {"transform": "none"}
     if "compensate" in prepared or prepared["transform"] != "none":
-        spilt = ", compensated for spill-over" if prepared.get("compensate") else ""
-        note(f"values are on the scale {scale_in_words(prepared['transform'])}{spilt}.")
+        note(f"values are on the scale {in_words(prepared)}.")
     coded = [name for name, kind in kinds.items() if kind is not None]
     if target is None and coded:
         note(

@@ -48,7 +48,10 @@ def compose(
     ] = None,
     markers: Annotated[
         str | None,
-        _of_files(metavar="A,B,...", help="Columns, or channels by name or marker; by default all but Time."),
+        _of_files(
+            metavar="A,B,...",
+            help="Columns, or channels by name or marker; by default all but Time and the like.",
+        ),
     ] = None,
     compensate: options.Compensate = None,
     transform: options.Transform = None,
@@ -98,8 +101,8 @@ def compose(
     Each file is a sample, named after it. All samples share Gaussian kernels, in
     different proportions; kernels that overlap are merged into populations. The
     table has a line for each sample and population: its proportion, a 95 %
-    interval, and the number of cells of the sample. Populations are numbered
-    from 0, the largest first.
+    interval, and the number of cells of the sample. Populations are named by
+    the markers that tell them apart, such as CD3⁺ CD4⁺.
 
     With --condition, a column of --metadata that has two values, the proportions
     of their samples are compared: as they are, within pairs, or adjusted for a

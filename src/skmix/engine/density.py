@@ -18,7 +18,8 @@ from .estep import device, gaps
 from .estep.completion import given
 from .estep.gaps import rows_by_pattern
 from .estep.reference import TILE, Kernels, Rows, log_densities, native, padded, worth_compiling
-from .estep.terms import DEVICE, log_mix
+from .estep.terms import DEVICE
+from .estep.terms import log_mix as log_mix
 from .estep.terms import log_sum as log_sum
 from .model import FARTHEST, FloatArray, IntArray, Parameters, scale_of
 from .rules.likelihood import all_weights
@@ -50,11 +51,14 @@ def kernel_log_densities(
     covariance_type: str,
     n_jobs: int = 1,
     weights: FloatArray | None = None,
+    *,
+    once: bool = False,
 ) -> FloatArray:
     """Return log N(x_n; μ_k, P_k), shape (N, K), or the logarithms (N, L) of mixtures with weights (K, L).
 
     Where values are missing the density is that of the observed ones, and 1 if there are none. Complete rows
-    of a tensor are evaluated on its device.
+    of a tensor are evaluated on its device. For densities that are needed once, compiled code is not loaded
+    unless there are very many.
     """
     structure, some_missing = structure_of(covariance_type), has_gaps(X)
     if not is_numpy(X):
@@ -66,17 +70,22 @@ def kernel_log_densities(
     kernels, scale, shift = _prepare(parameters, structure)
     rows = Rows(native(X), None, None, scale, shift)
     if X.shape[0] == 1 and max(X.shape[1] ** 2, math.prod(parameters.weights.shape)) <= _SMALL:
-        return score(rows, kernels, parameters, weights, Workers(1))
+        return score(rows, kernels, parameters, weights, Workers(1), once)
     with workers(n_jobs) as pool:
-        return score(rows, kernels, parameters, weights, pool)
+        return score(rows, kernels, parameters, weights, pool, once)
 
 
 def _complete(
-    rows: Rows, kernels: Kernels, parameters: Parameters, weights: FloatArray | None, pool: Workers
+    rows: Rows,
+    kernels: Kernels,
+    parameters: Parameters,
+    weights: FloatArray | None,
+    pool: Workers,
+    once: bool,
 ) -> FloatArray:
     """Return log-densities (N, K) of complete rows, or of mixtures (N, L)."""
     n_rows = len(rows.X)
-    if worth_compiling(n_rows, *parameters.means.shape):
+    if worth_compiling(n_rows, *parameters.means.shape, once=once):
         from .estep import compiled
 
         return compiled.evaluate(rows, kernels, weights, pool)
@@ -89,14 +98,19 @@ def _complete(
 
 
 def _with_gaps(
-    rows: Rows, kernels: Kernels, parameters: Parameters, weights: FloatArray | None, pool: Workers
+    rows: Rows,
+    kernels: Kernels,
+    parameters: Parameters,
+    weights: FloatArray | None,
+    pool: Workers,
+    once: bool,
 ) -> FloatArray:
     """Return log-densities (N, K) of the rows' observed values, or of mixtures (N, L)."""
     missing = np.isnan(rows.X)
     out = np.zeros((len(rows.X), kernels.means.shape[1] if weights is None else weights.shape[1]))
     whole = np.flatnonzero(~missing.any(axis=1))
     if len(whole):
-        out[whole] = _complete(replace(rows, X=rows.X[whole]), kernels, parameters, weights, pool)
+        out[whole] = _complete(replace(rows, X=rows.X[whole]), kernels, parameters, weights, pool, once)
     covariances = np.asarray(parameters.covariances, dtype=np.float64)[None]
     covariances = kernels.structure.rescale(covariances, rows.scale)
     index = np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))
@@ -164,10 +178,10 @@ def class_log_likelihood(
 
 
 def all_log_densities(
-    X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
+    X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1, *, once: bool = False
 ) -> FloatArray:
     """Return the kernels' log-densities (N, K), or (N, K + 1) with that of the background last."""
-    found = kernel_log_densities(X, parameters, covariance_type, n_jobs)
+    found = kernel_log_densities(X, parameters, covariance_type, n_jobs, once=once)
     if not parameters.tail.n_extra:
         return found
     return np.concatenate([found, parameters.tail.log_densities(X)], axis=1)
@@ -201,12 +215,16 @@ def averaged_log_responsibilities(
     """
     densities = all_log_densities(X, parameters, covariance_type, n_jobs)
     per_class = class_log_likelihood(X, parameters, covariance_type, n_jobs)
-    log_weights = like(safe_log(all_weights(parameters)), densities)
-    xp = namespace(densities)
-    averaged = xp.full_like(densities, -np.inf)
-    for c in range(per_class.shape[1]):
-        own = densities + log_weights[:, c] - per_class[:, c, None] + log_posterior[:, c, None]
-        averaged = xp.logaddexp(averaged, own)
+    xp, weights = namespace(densities), all_weights(parameters).T
+    highest = xp.max(per_class, axis=1, keepdims=True)
+    of_classes = (log_posterior - (per_class - highest)).T
+    if is_numpy(densities):
+        cuts = ((a, of_classes[:, a : a + TILE]) for a in range(0, len(densities), TILE))
+        averaged = densities - highest
+        for a, cut in cuts:
+            averaged[a : a + TILE] += log_mix(padded(cut), weights)[:, : cut.shape[1]].T
+    else:
+        averaged = densities - highest + log_mix(of_classes, weights).T
     return log_normalise(averaged)[:, : parameters.means.shape[0]]
 
 

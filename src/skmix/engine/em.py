@@ -180,7 +180,7 @@ class Passes:
         with workers(options.n_jobs) as pool:
             n_starts, n_kernels, n_features = starts.means.shape
             n_together = n_kernels * max(options.n_starts, n_starts)
-            compiles = worth_compiling(source.summary.n_rows, n_together, n_features)
+            compiles = source.compiles and worth_compiling(source.summary.n_rows, n_together, n_features)
             setting = Setting(frame, structure, pool, options.precision, compiles)
             place = np.asarray if on_host else source.to_device
             yield cls(source, setting, rule_of(options, setting, starts.means.shape[1], place), volume)

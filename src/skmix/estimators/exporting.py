@@ -15,7 +15,7 @@ from ..engine.compute.arrays import safe_log
 from ..engine.model import FARTHEST, Parameters, frame_of
 from ..engine.structures import structure_of
 from ..io.graph import WhitenedKernels, build_graph
-from ..io.preparation import scale_in_words
+from ..io.preparation import in_words
 from ..io.writing import replacing
 from .rows import host_copy, warn_caller
 
@@ -77,10 +77,9 @@ class ExportMixin:
             raise ValueError(f"dtype must be float64 or float32, got {kind}.")
         preparation = getattr(self, "preparation_", {"transform": "none"})
         if preparation["transform"] != "none" or preparation.get("compensate"):
-            spilt = "compensated for spill-over and " if preparation.get("compensate") else ""
             warn_caller(
-                "The graph does not prepare the values of X as the model does: give them "
-                f"{spilt}on the scale {scale_in_words(preparation['transform'])}."
+                "The graph does not prepare the values of X as the model does: give them on the scale "
+                f"{in_words(preparation)}."
             )
         model = build_graph(
             n_features=self.n_features_in_,

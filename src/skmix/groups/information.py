@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg, special
 
-from ..engine.model import FloatArray, IntArray, Parameters
+from ..engine.model import BoolArray, FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
 from ..engine.structures import structure_of
 
@@ -69,12 +69,15 @@ def away_from_zero(weights: FloatArray, size: float) -> FloatArray:
     return (size * weights + 1.0 / len(weights)) / (size + 1.0)
 
 
-def information(ratios: FloatArray, weights: FloatArray, size: float) -> FloatArray:
-    """Return the Fisher information J (K, K) of `size` cells about positive weights (K,).
+def information(ratios: FloatArray, mass: FloatArray, size: float) -> FloatArray:
+    """Return the Fisher information J (K, K) of `size` cells about weights.
 
-    The expectation is taken over the draws of `ratios` (n, K), see `density_ratios`, by importance sampling.
+    The expectation is taken over draws by importance sampling: `ratios` (n, K) are those of `density_ratios`,
+    and `mass` (n,) is p / q, infinite for draws to leave out.
     """
-    return (ratios / (ratios @ weights)[:, None]).T @ ratios * (size / len(ratios))
+    scaled = ratios / np.sqrt(mass)[:, None]
+    # The product of an array and its own transpose takes half the time.
+    return scaled.T @ scaled * (size / len(ratios))
 
 
 def covariance(
@@ -90,7 +93,13 @@ def covariance(
     posterior. If the last weight is a background, the prior applies to the others, scaled to sum to one.
     Without `errors`, the kernels are taken as known.
     """
-    precision = information(ratios, weights, size)
+    found = _inverse(information(ratios, ratios @ weights, size), weights, concentration)
+    moved = [found @ each.forces(weights, size) for each in errors if each is not None]
+    return sum((each @ each.T for each in moved), found)
+
+
+def _inverse(precision: FloatArray, weights: FloatArray, concentration: FloatArray | None) -> FloatArray:
+    """Return the covariance (K, K) for the information (K, K) about weights, to which a prior is added."""
     own = np.full(len(weights), _LEAST_PRECISION)
     if concentration is not None:
         n_inside, rows = len(concentration), concentration.sum()
@@ -102,12 +111,11 @@ def covariance(
     inverse = linalg.inv(precision, check_finite=False)
     sums = inverse.sum(axis=1)
     found: FloatArray = 0.5 * (inverse + inverse.T) - np.outer(sums, sums) / sums.sum()
-    moved = [found @ each.forces(weights, size) for each in errors if each is not None]
-    return sum((each @ each.T for each in moved), found)
+    return found
 
 
 def log_likelihood_moments(
-    log_densities: FloatArray,
+    logs: FloatArray,
     ratios: FloatArray,
     weights: FloatArray,
     size: float,
@@ -115,29 +123,28 @@ def log_likelihood_moments(
 ) -> tuple[float, float, float]:
     """Return mean, variance and skewness of a cell's log-likelihood in a sample with fitted weights (K,).
 
-    `log_densities` (n, K) and `ratios` (n, K), f_k / q, are those of draws. To first order, the mean of log p
+    `logs` (n,), log p, and `ratios` (n, K), f_k / q, are those of draws. To first order, the mean of log p
     over `size` cells, less its expectation under the weights fitted to these cells, is a mean of log p less
     its regression on the scores f_k / p of the weights: fitting the weights absorbs differences in
     composition. Second-order terms cancel, so this holds for few cells too.
     """
     # Weights of zero stay zero. Leave out draws that only kernels of zero weight explain.
-    some, near = np.flatnonzero(weights > _ZERO), np.flatnonzero(ratios @ weights > _ZERO)
-    share = len(near) / len(ratios)
-    log_densities, ratios, weights = log_densities[near][:, some], ratios[near][:, some], weights[some]
+    some = np.flatnonzero(weights > _ZERO)
+    mass = ratios @ np.where(weights > _ZERO, weights, 0.0)
+    near = mass > _ZERO
+    drawn, mass = np.where(near, mass / mass[near].sum(), 0.0), np.where(near, mass, np.inf)
+    logs = np.where(near, logs, 0.0)
+    mean = float(drawn @ logs)
+    left = np.where(near, logs - mean, 0.0)
+    slopes = ((left * drawn / mass) @ ratios)[some]
     if concentration is not None:
         concentration = concentration[some[some < len(concentration)]]
-    highest = log_densities.max(axis=1)
-    logs = np.log(np.exp(log_densities - highest[:, None]) @ weights) + highest
-    mass = ratios @ weights
-    drawn = mass / mass.sum()
-    mean = float(drawn @ logs)
-    left = logs - mean
-    scores = ratios / mass[:, None]
-    slopes = scores.T @ (left * drawn)
-    taken = size * covariance(ratios, weights, size * share, concentration) @ slopes
+    precision = information(ratios, mass, size)[np.ix_(some, some)]
+    taken = np.zeros(len(weights))
+    taken[some] = size * _inverse(precision, weights[some], concentration) @ slopes
     # A prior shrinks the weights, so that they absorb less of the variance.
-    variance = max(float(drawn @ left**2 - slopes @ taken), _LEAST_VARIANCE)
-    left = left - scores @ taken
+    variance = max(float(drawn @ left**2 - slopes @ taken[some]), _LEAST_VARIANCE)
+    left = left - ratios @ taken / mass
     left -= drawn @ left
     return mean, variance, float(drawn @ left**3) / variance**1.5
 
@@ -152,6 +159,7 @@ class KernelErrors:
     ratios: FloatArray  # (n, K) or, with a background, (n, K + 1): of some draws, see `density_ratios`
     near: list[IntArray]  # for each kernel: draws that may have come from it
     slopes: list[FloatArray]  # for each kernel: change (draws near it, B) of log f_k
+    directions: FloatArray  # (K, S, B): errors of the S parameters of each kernel
 
     def forces(self, weights: FloatArray, size: float) -> FloatArray:
         """Return what the errors add to the gradient of the log-likelihood for the weights (K,), (K, B)."""
@@ -171,26 +179,25 @@ def kernel_errors(
     sizes: FloatArray,
     concentration: FloatArray | None = None,
     shift: float | None = None,
+    directions: FloatArray | None = None,
 ) -> KernelErrors | None:
     """Return the errors of kernels that were fitted to samples of `sizes` (L,), with weights (K, L).
 
-    With a `shift`, only the means have errors, and their prior counts as that many cells.
+    With a `shift`, only the means have errors, and their prior counts as that many cells. `directions` are
+    those of an earlier call, which take most of the time.
 
     X (n, M) are draws with log-densities (n, K), or (n, K + 1) with a background: equally many from each
     kernel, and from the background, in turn. If the kernels have too many parameters, only the errors of the
     covariances' diagonals, or of their scales, are drawn; None if there are too many means.
     """
     (n_kernels, n_features), n_sources = parameters.means.shape, log_densities.shape[1]
-    for simplified in (covariance_type, "diag", "spherical"):
-        n_each = n_features + (0 if shift is not None else _n_terms(simplified, n_features))
-        if n_kernels * n_each <= _MOST_PARAMETERS:
-            break
-    else:
+    varied = varied_parameters((n_kernels, n_features), covariance_type, means_only=shift is not None)
+    if varied is None:
         return None
-    n_parameters = n_kernels * n_each
+    simplified, n_each = varied
     # The first draws from each kernel.
     drawn = len(X) // n_sources
-    some = np.arange(min(drawn, -(-max(_FEWEST_DRAWS, _DRAWS_EACH * n_parameters) // n_kernels)))
+    some = np.arange(min(drawn, -(-max(_FEWEST_DRAWS, _DRAWS_EACH * n_kernels * n_each) // n_kernels)))
     some = (np.arange(n_sources)[:, None] * drawn + some).ravel()
     ratios = density_ratios(log_densities[some])
     chosen, sizes = _representatives(sizes)
@@ -198,56 +205,95 @@ def kernel_errors(
     weights = all_weights(parameters.batch())[0]
     weights = np.stack([away_from_zero(weights[:, j], size) for j, size in pairs], axis=1)
     inverse = 1.0 / (ratios @ weights)
-    near = [
-        np.flatnonzero(ratios[:, k] * (inverse * weights[k]).max(axis=1) > _UNLIKELY)
-        for k in range(n_kernels)
-    ]
+    likely = np.empty((len(some), n_kernels), dtype=bool)
+    for k in range(n_kernels):
+        likely[:, k] = ratios[:, k] * (inverse * weights[k]).max(axis=1) > _UNLIKELY
+    near = [np.flatnonzero(own) for own in likely.T]
     scores = [
         each[:, :n_each] for each in _kernel_scores(X[some], near, parameters, covariance_type, simplified)
     ]
+    if directions is None:
+        precision = _precision(ratios, weights, sizes, inverse, likely, near, scores, concentration)
+        expand = None
+        if covariance_type == "tied" and shift is None:
+            expand = _shared(n_kernels, n_features, n_each)
+            precision = expand.T @ precision @ expand
+        precision[np.diag_indices_from(precision)] += _KERNEL_CELLS if shift is None else shift
+        directions = _directions(precision)
+        directions = directions if expand is None else expand @ directions
+        directions = directions.reshape(n_kernels, n_each, -1)
+    return KernelErrors(
+        ratios, near, [own @ each for own, each in zip(scores, directions, strict=True)], directions
+    )
+
+
+def _precision(
+    ratios: FloatArray,
+    weights: FloatArray,
+    sizes: FloatArray,
+    inverse: FloatArray,
+    likely: BoolArray,
+    near: list[IntArray],
+    scores: list[FloatArray],
+    concentration: FloatArray | None,
+) -> FloatArray:
+    """Return the information S (P, P) about all kernel parameters, if the weights are unknown too.
+
+    There are n draws with `ratios`, and L samples with `weights` and `sizes`; `inverse` (n, L) is q / p. The
+    draws `near` each kernel are those that are `likely` (n, K) from it, and have `scores` (draws near k, S).
+    """
+    n_kernels, n_each, n_draws, n_samples = len(scores), scores[0].shape[1], len(ratios), len(sizes)
     precision = np.zeros((n_kernels, n_each, n_kernels, n_each))
-    for k in range(n_kernels):
-        for other in range(k + 1):
-            rows, first, second = np.intersect1d(near[k], near[other], True, return_indices=True)
-            both = ratios[rows, k] * ratios[rows, other] / len(some)
-            both *= inverse[rows] @ (weights[k] * weights[other] * sizes)
-            block = (scores[k][first] * both[:, None]).T @ scores[other][second]
+    cross = np.empty((n_samples, ratios.shape[1], n_kernels, n_each))
+    place = np.cumsum(likely, axis=0) - 1
+    for k, (rows, own) in enumerate(zip(near, scores, strict=True)):
+        with_k = likely[rows, : k + 1]
+        for other in np.flatnonzero(with_k.any(axis=0)):
+            first = np.flatnonzero(with_k[:, other])
+            both = rows[first]
+            share = ratios[both, k] * ratios[both, other] / n_draws
+            share *= inverse[both] @ (weights[k] * weights[other] * sizes)
+            block = (own[first] * share[:, None]).T @ scores[other][place[both, other]]
             precision[k, :, other], precision[other, :, k] = block, block.T
-    precision = precision.reshape(n_parameters, n_parameters)
+        joint = inverse[rows] * (ratios[rows, k, None] * weights[k] * sizes / n_draws)
+        products = ratios[rows].T @ (joint[:, :, None] * own[:, None]).reshape(len(rows), n_samples * n_each)
+        cross[:, :, k] = products.reshape(-1, n_samples, n_each).swapaxes(0, 1)
+    moved: FloatArray = cross.reshape(n_samples, -1, n_kernels * n_each)
     for j, size in enumerate(sizes):
-        own = covariance(ratios, weights[:, j], size, concentration)
-        joint = ratios * inverse[:, j, None] * (size / len(some))
-        cross = np.concatenate(
-            [
-                ratios[near[k]].T @ (scores[k] * (joint[near[k], k, None] * weights[k, j]))
-                for k in range(n_kernels)
-            ],
-            axis=1,
-        )
-        precision -= cross.T @ own @ cross
-    has_common = covariance_type == "tied" and shift is None
-    expand = _shared(n_kernels, n_features, n_each) if has_common else None
-    if expand is not None:
-        precision = expand.T @ precision @ expand
+        variances, axes = linalg.eigh(covariance(ratios, weights[:, j], size, concentration))
+        moved[j] = (axes * np.sqrt(np.maximum(variances, 0.0))).T @ moved[j]
+    moved = moved.reshape(-1, n_kernels * n_each)
+    return precision.reshape(n_kernels * n_each, -1) - moved.T @ moved
+
+
+def _directions(precision: FloatArray) -> FloatArray:
+    """Return B directions (P, B) whose outer products add up to the inverse of the precision (P, P)."""
     n_parameters = len(precision)
-    precision[np.diag_indices_from(precision)] += _KERNEL_CELLS if shift is None else shift
     directions = np.eye(n_parameters)
     if n_parameters > _DIRECTIONS:
         # The expected sum of outer products of random orthonormal directions, so scaled, is the identity.
         normal = np.random.RandomState(0).standard_normal((n_parameters, _DIRECTIONS))
         directions = linalg.qr(normal, mode="economic")[0] * np.sqrt(n_parameters / _DIRECTIONS)
     root = linalg.cholesky(precision, lower=True, check_finite=False)
-    directions = linalg.solve_triangular(root.T, directions, check_finite=False)
-    if expand is not None:
-        directions = expand @ directions
-    directions = directions.reshape(n_kernels, n_each, -1)
-    return KernelErrors(ratios, near, [scores[k] @ directions[k] for k in range(n_kernels)])
+    return linalg.solve_triangular(root.T, directions, check_finite=False)
 
 
-def _n_terms(covariance_type: str, n_features: int) -> int:
-    """Return the number of parameters of a covariance whose errors are drawn."""
+def varied_parameters(
+    shape: tuple[int, int], covariance_type: str, *, means_only: bool = False
+) -> tuple[str, int] | None:
+    """Return how covariances are varied, and the number of parameters of each of the kernels (K, M) that are.
+
+    Full matrices may be too many: then it is by their diagonals, or by their scales. None if there are too
+    many means.
+    """
+    n_kernels, n_features = shape
     full = n_features * (n_features + 1) // 2
-    return {"full": full, "tied": full, "spherical": 1}.get(covariance_type, n_features)
+    for simplified in (covariance_type, "diag", "spherical"):
+        n_terms = {"full": full, "tied": full, "spherical": 1}.get(simplified, n_features)
+        n_each = n_features + (0 if means_only else n_terms)
+        if n_kernels * n_each <= _MOST_PARAMETERS:
+            return simplified, n_each
+    return None
 
 
 def _kernel_scores(

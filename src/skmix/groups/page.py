@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..engine.model import IntArray
 from ..estimators.rows import without_names
-from ..plots._models import DrawnKernels, drawn_kernels
+from ..plots._models import drawn_kernels
 from ..plots.style import CLASS_COLOURS, FloatArray, short_name
 from ..report import describe
 from ..report.description import traits
@@ -18,7 +20,9 @@ from ..report.rendering import decimals, in_words, number_text, render_page, sig
 from .conditions import Design
 from .differences import Sides, by_q_value
 from .judging import FEWEST_SAMPLES
-from .populations import Populations
+from .markers import Profiles, profiles
+from .plots import map_cells
+from .populations import Populations, checked_mixture
 from .proportions import Composition
 
 if TYPE_CHECKING:
@@ -88,6 +92,7 @@ def study_page(
         "unusual_rows": _unusual_rows(unusual, composition, reference),
         "conditions": None if compared is None else _conditions(*compared),
         "n_numbered": n_numbered,
+        "named": any(sign in str(name) for name in names for sign in "⁺⁻"),
         "populations": [
             {
                 "label": short_name(name, noun),
@@ -111,8 +116,8 @@ def study_page(
         ],
         "mixture": mixture_values(alone, *offered, name=""),
         "members": members.tolist(),
-        "profile": _profile(kernels, overall, members, offered[0]),
-        "scale": _scale_note(scale),
+        "profile": _profile(profiles(checked_mixture(model), populations), kernels.names, offered[0]),
+        "scale": "" if scale == "none" else f"Values are on the scale {scale}.",
         "tree": None if tree is None else significant(tree),
         "cut": None if populations is None else populations.cut_height,
         "rows": rows,
@@ -133,14 +138,6 @@ def percent(proportion: float) -> str:
 def _full_name(name: Any, noun: str) -> str:
     """Return the name of a population, or its number after the noun, such as ``kernel k0``."""
     return f"{noun} {short_name(name, noun)}" if isinstance(name, int) else str(name)
-
-
-def _scale_note(scale: str) -> str:
-    """Return a sentence about the scale of the values, such as ``arcsinh:150``."""
-    if scale == "none":
-        return ""
-    name, _, cofactor = scale.partition(":")
-    return f"Values are on the {name} scale{f' with cofactor {cofactor}' if cofactor else ''}."
 
 
 def _unusual_rows(
@@ -213,23 +210,27 @@ def _signed(percents: float) -> str:
     return text if text == "0" else f"{'−' if percents < 0.0 else '+'}{text}"
 
 
-def _profile(
-    kernels: DrawnKernels, weights: FloatArray, members: Any, features: Sequence[int]
-) -> dict[str, list[Any]]:
-    """Return the mean of each population in the offered features, and its position between the extremes."""
-    membership = members[:, None] == np.arange(members.max() + 1)
-    # Average the kernels of a population of zero weight equally.
-    weighted = np.where(weights @ membership > 0.0, weights[:, None], 1.0) * membership
-    means = (weighted.T @ kernels.means[:, features]) / weighted.sum(axis=0)[:, None]
-    low, high = means.min(axis=0), means.max(axis=0)
-    places = (means - low) / np.where(high > low, high - low, 1.0)
+def _profile(found: Profiles, names: Sequence[str], features: Sequence[int]) -> dict[str, list[Any]]:
+    """Return the mean of each population in the offered features, and its distance from that of all cells."""
+    means = found.means[:, features]
+    span = np.ptp(means, axis=0)
     # Show three digits of the differences between populations.
-    digits = np.clip(2 - np.floor(np.log10(np.where(high > low, high - low, 1.0))), 0, 6).astype(int)
+    digits = np.clip(2 - np.floor(np.log10(np.where(span > 0.0, span, 1.0))), 0, 6).astype(int)
     return {
-        "features": [kernels.names[d] for d in features],
+        "features": [names[d] for d in features],
         "means": [[number_text(value, n) for value, n in zip(row, digits, strict=True)] for row in means],
-        "places": decimals(places, 2),
+        "deviations": decimals(found.deviations[:, features], 2),
     }
+
+
+def drawn_cells(
+    model: Any, populations: Populations | None, X: FloatArray
+) -> tuple[IntArray, FloatArray, IntArray]:
+    """Return indices (n,) of the cells to draw, their rows (n, M), and their populations or kernels (n,)."""
+    chosen, nameless = chosen_rows(len(X)), without_names(model)
+    rows = X[chosen]
+    found = nameless.predict(rows) if populations is None else populations.predict(nameless, rows)
+    return chosen, rows, found
 
 
 def _drawn(
@@ -241,12 +242,15 @@ def _drawn(
     offered: tuple[list[int], FloatArray],
 ) -> dict[str, Any]:
     """Return the cells to draw, with the indices of their samples and populations."""
-    chosen = chosen_rows(len(X))
-    rows, nameless = X[chosen], without_names(model)
+    chosen, rows, found = drawn_cells(model, populations, X)
     places = {name: place for place, name in enumerate(names)}
-    found = nameless.predict(rows) if populations is None else populations.predict(nameless, rows)
+    values, axes = row_values(rows, *offered), None
+    with suppress(ValueError):  # a map needs two markers
+        positions, axes = map_cells(rows)
+        values += significant(positions.T)
     return {
         "samples": [places.get(samples[row]) for row in chosen],
         "populations": found.tolist(),
-        "values": row_values(rows, *offered),
+        "values": values,
+        "map": axes,
     }

@@ -1,12 +1,15 @@
-"""Pictures of a study: proportions in samples, and the tree of merges."""
+"""Pictures of a study: proportions in samples, populations in markers, cells in a map, the tree of merges."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..engine.model import FloatArray, IntArray
 from ..plots.style import (
     CLASS_COLOURS,
     LEGEND,
@@ -14,8 +17,10 @@ from ..plots.style import (
     Axes,
     Figure,
     colour_of,
+    dots,
     finish,
     panels_for,
+    round_of,
     short_name,
 )
 from .differences import Sides, by_q_value
@@ -34,6 +39,12 @@ _BETWEEN = "0.45"
 _MAX_BESIDE = 5
 # Most kernels of a tree in which their numbers are legible.
 _MAX_LEAVES = 60
+# Most standard deviations from the mean of all cells that colours tell apart.
+_MAX_DEVIATION = 3.0
+# Shapes that tell populations of the same colour apart.
+_SHAPES = ("o", "^", "s", "D")
+# Fewest cells for UMAP, whose neighbourhoods have 15.
+_FEWEST_MAPPED = 50
 
 
 def heat_size(n_samples: int, n_populations: int) -> tuple[float, float]:
@@ -63,7 +74,8 @@ def plot_proportions(
     noun = next((name for name in ("population", "kernel") if name in getattr(table, "columns", ())), None)
     if noun is None:
         raise ValueError("table must have a column 'kernel' or 'population', as Study.proportions has.")
-    wide = table.pivot(index="sample", columns=noun, values="proportion").loc[table["sample"].unique()]
+    wide = table.pivot(index="sample", columns=noun, values="proportion")
+    wide = wide.loc[table["sample"].unique(), table[noun].unique()]
     n_samples, n_populations = wide.shape
     (panel,) = panels_for(1, axes, figure, size=heat_size(n_samples, n_populations))
     from matplotlib.patches import Rectangle
@@ -78,10 +90,9 @@ def plot_proportions(
         dark = np.sqrt(values) > 0.5 * np.sqrt(values.max())
         for (line, column), value in np.ndenumerate(values):
             colour = "white" if dark[line, column] else "black"
-            panel.text(
-                column, line, f"{100 * value:.2g}", ha="center", va="center", fontsize=SMALL - 1, color=colour
-            )
-    headings = [short_name(name, noun) for name in wide.columns]
+            shown = f"{100 * value:.2g}" if value >= 5e-5 else "0"
+            panel.text(column, line, shown, ha="center", va="center", fontsize=SMALL - 1, color=colour)
+    headings = [short_name(name, noun).replace(" ", "\n") for name in wide.columns]
     panel.set(xlabel=noun, xticks=range(n_populations), xticklabels=headings)
     names = wide.index.tolist()
     found = {} if unusual is None else unusual[unusual["unusual"]].set_index("sample").to_dict("index")
@@ -100,6 +111,103 @@ def plot_proportions(
         if odd is not None and not odd["p_likelihood"] < odd["p_composition"] and odd.get(noun) in columns:
             corner = columns.index(odd[noun]) - 0.5, line - 0.5
             panel.add_patch(Rectangle(corner, 1.0, 1.0, fill=False, edgecolor=_UNUSUAL, lw=2.0))
+    finish(panel)
+    return panel
+
+
+def plot_markers(
+    deviations: FloatArray,
+    names: Sequence[Any],
+    markers: Sequence[str],
+    axes: Axes | None = None,
+    *,
+    figure: Figure | None = None,
+) -> Axes:
+    """Plot how far the means of populations (G, M) are from those of all cells as a heat map.
+
+    Parameters
+    ----------
+    deviations : ndarray of shape (G, M)
+        Means of the populations in the markers, less those of all cells, in standard deviations of all cells.
+    names, markers : sequences of length G and M
+        Names of the populations and of the markers.
+    axes, figure : default=None
+        Axes to draw into, or an empty figure for new axes. By default a new figure.
+    """
+    n_populations, n_markers = deviations.shape
+    size = np.clip(0.35 * n_markers + 3.2, 4.5, 16.0), np.clip(0.25 * n_populations + 1.4, 2.5, 16.0)
+    (panel,) = panels_for(1, axes, figure, size=(float(size[0]), float(size[1])))
+    limit = float(np.clip(np.abs(deviations).max(), 1.0, _MAX_DEVIATION))
+    image = panel.imshow(deviations, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
+    bar = panel.figure.colorbar(image, ax=panel, extend="both" if limit == _MAX_DEVIATION else "neither")
+    bar.set_label("mean, in SD of all cells from theirs", fontsize=SMALL)
+    bar.ax.tick_params(labelsize=SMALL)
+    panel.set_xticks(range(n_markers), markers, rotation=90)
+    panel.set_yticks(range(n_populations), [f"{name} ■" for name in names])
+    for number, text in enumerate(panel.get_yticklabels()):
+        text.set_color(colour_of(number))
+    finish(panel)
+    return panel
+
+
+def map_cells(X: FloatArray) -> tuple[FloatArray, tuple[str, str]]:
+    """Return positions (n, 2) of cells (n, M) in a map, NaN for cells with gaps, and the names of its axes.
+
+    The map is made by UMAP with its defaults if umap-learn is installed, and otherwise of the first two
+    principal components. Markers count equally: all have unit variance.
+    """
+    complete = ~np.isnan(X).any(axis=1)
+    rows = X[complete]
+    if len(rows) < 3 or X.shape[1] < 2:
+        raise ValueError(f"A map needs 2 markers and 3 cells without gaps; there are {rows.shape[::-1]}.")
+    spread = rows.std(axis=0)
+    rows = (rows - rows.mean(axis=0)) / np.where(spread > 0.0, spread, 1.0)
+    variances, directions = np.linalg.eigh(np.cov(rows.T))
+    first = directions[:, :-3:-1]
+    # The sign of a component is arbitrary: make its largest entry positive.
+    first = first * np.sign(first[np.abs(first).argmax(axis=0), [0, 1]])
+    positions = np.full((len(X), 2), np.nan)
+    positions[complete] = rows @ first
+    if len(rows) >= _FEWEST_MAPPED and find_spec("umap") is not None:
+        from umap import UMAP
+
+        start = 10.0 * positions[complete] / np.abs(positions[complete]).max()
+        positions[complete] = UMAP(init=start, random_state=0, n_jobs=1).fit_transform(rows)
+        return positions, ("UMAP 1", "UMAP 2")
+    shares = 100.0 * variances[:-3:-1] / variances.sum()
+    return positions, (
+        f"principal component 1, {shares[0]:.0f} %",
+        f"principal component 2, {shares[1]:.0f} %",
+    )
+
+
+def plot_map(
+    positions: FloatArray,
+    populations: IntArray,
+    names: Sequence[Any],
+    labels: tuple[str, str],
+    axes: Axes | None = None,
+    *,
+    figure: Figure | None = None,
+) -> Axes:
+    """Plot cells at positions (n, 2) in the colours of their populations (n,), with their names as a legend.
+
+    `labels` are those of the axes, see `map_cells`; the other parameters are those of `plot_markers`.
+    """
+    (panel,) = panels_for(1, axes, figure, size=(7.0, 4.6))
+    # Draw the largest population first, so that it hides none.
+    for number, name in enumerate(names):
+        own = positions[populations == number]
+        shape = _SHAPES[round_of(number)]
+        dots(panel, own, 2.2, shape, ls="", color=colour_of(number), label=short_name(name, "population"))
+    panel.set(xlabel=labels[0], ylabel=labels[1], xticks=[], yticks=[])
+    panel.legend(
+        loc="center left",
+        bbox_to_anchor=(1.0, 0.5),
+        markerscale=2.5,
+        ncols=1 + (len(names) - 1) // 24,
+        **LEGEND,
+    )
     finish(panel)
     return panel
 

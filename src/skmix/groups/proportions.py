@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from joblib import effective_n_jobs
-from scipy.linalg import block_diag
 
-from ..engine import density
 from ..engine.compute import need
 from ..engine.model import FloatArray, IntArray
-from ..engine.tails import Background
-from ..estimators._settings import freeze_of
 from ..estimators.rows import warn_caller
-from . import information, judging
+from . import judging
 from .differences import Sides, differences
-from .populations import Populations, draw_rows
-from .samples import Samples, fitted_samples, prior_of
+from .samples import Samples
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# Probability of the intervals of proportions.
-_LEVEL = 0.95
+    from .reference import Reference
+
 # With shifts, a sample has intervals only if effective cells / cells is at least this. In simulations,
 # intervals had their coverage at two thirds, and were too narrow below one half.
 _LEAST_EFFECTIVE = 0.6
-_TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
@@ -42,12 +32,18 @@ class Composition:
     names: np.ndarray  # (L,): of the samples
     sizes: FloatArray  # (L,): cells, or sums of their weights
     proportions: FloatArray  # (L, G)
-    variances: FloatArray  # (L, G)
+    counted: FloatArray  # (L, G): the same without a learnt prior
+    variances: FloatArray  # (L, G): of the latter
     lower: FloatArray  # (L, G)
     upper: FloatArray  # (L, G)
     effective_cells: FloatArray  # (L,): cells that would be as informative if kernels did not overlap
     noun: str  # 'kernel' or 'population'
     populations: list[Any]  # (G,): names or numbers of the populations or kernels, and 'background'
+
+    def take(self, chosen: IntArray) -> Composition:
+        """Return the composition of the samples of the given indices."""
+        found = {name: v[chosen] for name, v in vars(self).items() if isinstance(v, np.ndarray)}
+        return Composition(**{**vars(self), **found})
 
     def frame(self) -> DataFrame:
         """Return a table with a line for each sample and population."""
@@ -74,32 +70,21 @@ def _as_counts(sizes: FloatArray) -> np.ndarray:
     return whole.astype(np.int64) if np.array_equal(whole, sizes) else sizes
 
 
-def compose_samples(model: Any, samples: Samples, populations: Populations | None) -> Composition:
-    """Return the composition of samples under a mixture with NumPy arrays."""
-    draws = _Draws.of(model)
-    result = _compose(draws, samples, populations)
-    if hasattr(model, "weight_prior_"):
-        # A few samples hardly determine the prior, so a posterior that takes it as known is too narrow.
-        counted = _compose(draws, samples, populations, counted=True)
-        result = replace(
-            result,
-            lower=np.minimum(counted.lower, result.proportions),
-            upper=np.maximum(counted.upper, result.proportions),
-            effective_cells=counted.effective_cells,
-        )
-    if samples.shifts is None or freeze_of(model) == "kernels":
-        return result
-    # If shifted kernels overlap, kernels, shifts and proportions explain the same cells, and their errors are
-    # far from normal.
-    unsure = result.effective_cells < _LEAST_EFFECTIVE * result.sizes
+def without_unsure(found: Composition) -> Composition:
+    """Return the composition of samples that have shifts, without the intervals that are too narrow.
+
+    If shifted kernels overlap, kernels, shifts and proportions explain the same cells, and their errors are
+    far from normal.
+    """
+    unsure = found.effective_cells < _LEAST_EFFECTIVE * found.sizes
     if unsure.any():
         warn_caller(
-            f"Proportions of {shown(result.names[unsure].tolist())} have no intervals: with group_shift, "
+            f"Proportions of {shown(found.names[unsure].tolist())} have no intervals: with group_shift, "
             "these would be too narrow, because kernels overlap. Merge kernels into populations, or fit "
             "without group_shift."
         )
-    lower, upper = (np.where(unsure[:, None], np.nan, limits) for limits in (result.lower, result.upper))
-    return replace(result, lower=lower, upper=upper)
+    lower, upper = (np.where(unsure[:, None], np.nan, limits) for limits in (found.lower, found.upper))
+    return replace(found, lower=lower, upper=upper)
 
 
 def check_probability(value: Any, name: str) -> None:
@@ -131,139 +116,32 @@ def shown(names: Any) -> str:
     return ", ".join(map(repr, names[:5])) + (f", … ({len(names)} in all)" if len(names) > 5 else "")
 
 
-@dataclass(frozen=True)
-class _Draws:
-    """Draws from a mixture, equally many from each kernel and the background, and their log-densities."""
-
-    model: Any
-    rows: FloatArray  # (n, M)
-    log_densities: FloatArray  # (n, K), or with a background (n, K + 1)
-
-    @classmethod
-    def of(cls, model: Any, rows: FloatArray | None = None) -> _Draws:
-        """Return draws from a model, or given rows as if they were draws."""
-        rows = draw_rows(model) if rows is None else rows
-        n_jobs = effective_n_jobs(model.n_jobs)
-        logs = density.all_log_densities(rows, model._parameters, model.covariance_type_, n_jobs)
-        return cls(model, rows, logs)
-
-    @cached_property
-    def ratios(self) -> FloatArray:
-        """Densities relative to that of all draws; see `information.density_ratios`."""
-        return information.density_ratios(self.log_densities)
-
-    def moved(self, shifts: FloatArray) -> _Draws:
-        """Return the draws of a sample whose kernels are moved by shifts (K, M)."""
-        shifted = copy(self.model)
-        shifted.means_ = shifted.means_ + shifts
-        return _Draws.of(shifted, self.rows + np.repeat(shifts, len(self.rows) // len(shifts), axis=0))
-
-    def shift_errors(self, sample: Samples, prior: FloatArray | None) -> information.KernelErrors | None:
-        """Return the errors of the shifts of one sample, from which these draws are."""
-        parameters = replace(self.model._parameters, weights=sample.weights, concentration=None)
-        if isinstance(parameters.tail, Background) and sample.background is not None:
-            parameters = replace(parameters, tail=replace(parameters.tail, weights=sample.background))
-        return information.kernel_errors(
-            self.rows,
-            self.log_densities,
-            parameters,
-            self.model.covariance_type_,
-            sample.sizes,
-            prior,
-            self.model.group_shift_,
-        )
-
-    def each(self, samples: Samples) -> Iterator[_Draws]:
-        """Yield the draws of each sample."""
-        for j in range(len(samples.names)):
-            yield self if samples.shifts is None else self.moved(samples.shifts[j])
-
-
-def _compose(
-    draws: _Draws, samples: Samples, populations: Populations | None, *, counted: bool = False
-) -> Composition:
-    """Return the composition of samples, with `counted` without the learnt prior."""
-    model = draws.model
-    prior, has_posterior = prior_of(model)
-    if counted:
-        samples = replace(samples, weights=samples.counted)
-        if hasattr(model, "weight_prior_"):
-            prior, has_posterior = None, False
-    weights, errors = samples.all_weights, None
-    if freeze_of(model) != "kernels":
-        errors = information.kernel_errors(
-            draws.rows,
-            draws.log_densities,
-            model._parameters,
-            model.covariance_type_,
-            model.class_count_,
-            prior,
-        )
-    n_kernels = len(model.means_)
-    names: list[Any] = list(range(n_kernels))
-    noun, members = "kernel", np.eye(n_kernels)
-    if populations is not None:
-        populations.check_model(model)
-        noun, names, members = "population", populations.display_names, populations.members
-    # Posterior means include the cells of the prior. Otherwise, intervals add Jeffreys' prior.
-    added = np.full(len(names), 0.0 if has_posterior else 0.5)
-    prior_cells = np.full(len(names), 0.0 if prior is None else prior.sum())
-    if samples.background is not None:
-        members, names = block_diag(members, 1.0), [*names, "background"]
-        added, prior_cells = np.append(added, 0.5), np.append(prior_cells, 0.0)
-    totals = samples.sizes[:, None] + prior_cells
-    found, variances, spreads, effective = [], [], [], []
-    each = enumerate(zip(weights.T, samples.sizes, totals, draws.each(samples), strict=True))
-    for j, (w, size, total, own) in each:
-        w = w / w.sum()
-        inside = information.away_from_zero(w, size)
-        of_shifts = None if samples.shifts is None else own.shift_errors(samples.take(np.array([j])), prior)
-        covariance = information.covariance(own.ratios, inside, size, prior, errors, of_shifts)
-        found.append(w @ members)
-        variances.append(np.einsum("kg,kl,lg->g", members, covariance, members, optimize=True))
-        inside = inside @ members
-        binomial = inside * (1.0 - inside)
-        spreads.append(total * variances[-1] - binomial)
-        effective.append(binomial.sum() / max(variances[-1].sum(), _TINY))
-    proportions = np.array(found) if len(names) > 1 else np.ones((len(found), 1))
-    lower, upper = proportions, proportions
-    if len(names) > 1:
-        lower, upper = information.intervals(proportions, np.array(spreads), totals, _LEVEL, added)
-    # A single population has no variance: clip its effective cells.
-    cells = np.clip(effective, np.minimum(samples.sizes, 1.0), samples.sizes)
-    return Composition(
-        samples.names, samples.sizes, proportions, np.array(variances), lower, upper, cells, noun, names
-    )
-
-
 # ---------------------------------------------------------------- differences
 
 
-def compare_samples(
-    model: Any, samples: Samples, sides: Sides, populations: Populations | None, level: float
-) -> DataFrame:
+def compare_samples(found: Composition, sides: Sides, level: float) -> DataFrame:
     """Return the differences between two sides of samples.
 
     Proportions are without a learnt prior: shrunken proportions understate differences.
     """
-    found = _compose(_Draws.of(model), samples.take(sides.places), populations, counted=True)
-    columns = differences(found.proportions, found.variances, sides, level)
+    chosen = found.take(sides.places)
+    columns = differences(chosen.counted, chosen.variances, sides, level)
     return pandas().DataFrame({found.noun: found.populations} | columns)
 
 
 # ---------------------------------------------------------------- unusual samples
 
 
-def judge_samples(
-    model: Any, new: Samples | None, populations: Populations | None, alpha: float
-) -> DataFrame:
-    """Return how unusual the samples of a fit, or new samples, are under a mixture with NumPy arrays."""
-    draws, fitted = _Draws.of(model), fitted_samples(model)
-    judged = [fitted] if new is None else [fitted, new]
-    found = [_compose(draws, each, populations, counted=True) for each in judged]
-    raw = np.concatenate([each.proportions for each in found])
+def judge_samples(reference: Reference, new: tuple[Samples, Composition] | None, alpha: float) -> DataFrame:
+    """Return how unusual the samples of a fit, or new samples, are."""
+    fitted = reference.samples
+    judged, found, moments = [fitted], [reference.composition], [reference.moments]
+    if new is not None:
+        judged, found = [fitted, new[0]], [reference.composition, new[1]]
+        moments.append(reference.moments_of(new[0]))
+    raw = np.concatenate([each.counted for each in found])
     counts = raw * np.concatenate([each.effective_cells for each in found])[:, None]
-    residuals, n_fitted = _residuals(draws, judged), len(fitted.names)
+    residuals, n_fitted = _residuals(judged, moments), len(fitted.names)
     # New samples come last.
     verdicts = judging.judge(counts, residuals, np.arange(len(raw)) < n_fitted, float(alpha))
     # Among proportions with the same p-value, such as zero, take the one that differs most.
@@ -271,7 +149,7 @@ def judge_samples(
     away = np.where(least, np.abs(raw - verdicts.usual_proportions), -1.0)
     chosen, every = away.argmax(axis=1), np.arange(len(raw))
     columns = {
-        found[0].noun: [found[0].populations[g] for g in chosen],
+        reference.noun: [reference.names[g] for g in chosen],
         "proportion": raw[every, chosen],
         "usual_proportion": verdicts.usual_proportions[every, chosen],
         "p_composition": verdicts.p_composition,
@@ -286,34 +164,20 @@ def judge_samples(
     return pandas().DataFrame(first | {name: column[lines] for name, column in columns.items()})
 
 
-def _residuals(draws: _Draws, judged: list[Samples]) -> judging.Residuals | None:
+def _residuals(judged: list[Samples], moments: list[FloatArray | None]) -> judging.Residuals | None:
     """Return mean log-likelihoods of samples less their expectations; None if one is unknown.
 
     Kernels are never quite right, so residuals have a common mean, for the cells that are not background, and
     differ among samples by more than chance.
     """
-    rows, box, prior = draws.rows, getattr(draws.model, "background_box_", None), prior_of(draws.model)[0]
-    boxed = None
-    if any(np.isnan(samples.log_likelihoods).any() for samples in judged):
+    known = [each for each in moments if each is not None]
+    if len(known) < len(moments):
         return None
-    if box is not None:
-        # The background has no cells outside its box.
-        logs = draws.log_densities.copy()
-        logs[np.any((rows < box[0]) | (rows > box[1]), axis=1), -1] = -np.inf
-        boxed = information.density_ratios(logs)
-    found = []
-    for samples in judged:
-        each = zip(
-            samples.all_weights.T, samples.sizes, samples.log_likelihoods, draws.each(samples), strict=True
-        )
-        for weights, size, value, own in each:
-            ratios = own.ratios if boxed is None else boxed
-            mean, variance, skew = information.log_likelihood_moments(
-                own.log_densities, ratios, weights / weights.sum(), size, prior
-            )
-            found.append((value - mean, np.sqrt(variance / size), skew / np.sqrt(size)))
-    away, error, skews = np.array(found).T
+    means, variances, skews = np.concatenate(known).T
+    sizes, values = (
+        np.concatenate([getattr(each, name) for each in judged]) for name in ("sizes", "log_likelihoods")
+    )
     inside = np.concatenate(
         [np.ones(len(each.names)) if each.background is None else 1.0 - each.background for each in judged]
     )
-    return judging.Residuals(away, error, inside, skews)
+    return judging.Residuals(values - means, np.sqrt(variances / sizes), inside, skews / np.sqrt(sizes))

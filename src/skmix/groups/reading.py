@@ -15,9 +15,10 @@ from ..engine.model import FloatArray, IntArray
 from ..estimators.callbacks import progress_bar
 from ..estimators.rows import with_features_of
 from ..io import Source, open_rows
-from ..io.fcs import FcsReader
+from ..io.encoding import listed
+from ..io.fcs import FcsReader, without_bookkeeping
 from ..io.opening import files_of
-from ..io.preparation import AUTO
+from ..io.preparation import AUTO, Preparation, scale_in_words
 from ..io.readers import is_path
 
 # Cells read into memory, equally many of each sample, for the start of the fit and for the page.
@@ -31,8 +32,7 @@ class Origin:
     files: tuple[str, ...]  # names without folders; empty for cells in memory
     column: str | None  # the column that names the samples; None if each file is one, or an array names them
     markers: tuple[str, ...]  # (M,): display names of the features; empty if they have none
-    compensate: bool
-    transform: Any  # a scale, see `io.preparation`
+    preparation: dict[str, Any]  # `compensate`, `transform` and `linear`, see `io.preparation`
     notes: tuple[str, ...]  # sentences for readers of the page
 
 
@@ -78,13 +78,23 @@ def open_cells(
         # Raises ValueError if the files differ in their features.
         names = source.feature_names
         _refuse_text(source if model is None else None)
-    notes = []
     events = [reader for reader in source.readers.values() if isinstance(reader, FcsReader)]
-    prepared = {"compensate": False, "transform": "none"} | (source.preparation or {})
-    if model is None and markers is None and any(len(e.feature_names) < len(e.file.channels) for e in events):
-        notes.append("The channel Time is left out.")
-    if model is None and compensate == AUTO and prepared["compensate"]:
-        notes.append("Files were compensated with their spill-over matrices.")
+    notes = []
+    if model is None and markers is None:
+        present, kept = names or [], without_bookkeeping(names or [])
+        if events:
+            present, kept = [channel.name for channel in events[0].file.channels], events[0].file.markers
+        elif kept and kept != names:
+            source, names = source.select(kept), kept
+        if left := [name for name in present if name not in {*kept, *(names or ())}]:
+            notes.append(f"Left out, because they measure no marker of their own: {listed(left)}.")
+    prepared = preparation_of(source.preparation)
+    if model is None and events:
+        if compensate == AUTO and prepared["compensate"]:
+            notes.append("Files were compensated with their spill-over matrices.")
+        if options.get("transform", AUTO) == AUTO:
+            kind = "mass cytometry" if events[0].file.is_mass else "fluorescence"
+            notes.append(f"The files are of {kind}: values are on the scale {scale_in_words(prepared)}.")
     known = dict(zip(events[0].feature_names, events[0].markers, strict=True)) if events else {}
     labels = [
         f"{known[name]} ({name})" if known.get(name, name) not in ("", name) else name for name in names or ()
@@ -93,11 +103,16 @@ def open_cells(
         files=() if files is None else tuple(Path(reader.name).name for reader in source.readers.values()),
         column=sample if isinstance(sample, str) else None,
         markers=tuple(labels),
-        compensate=bool(prepared["compensate"]),
-        transform=prepared["transform"],
+        preparation=prepared,
         notes=tuple(notes),
     )
     return Cells(source, *_some_cells(source, seed), origin)
+
+
+def preparation_of(given: Preparation | None) -> Preparation:
+    """Return how values are read: `compensate`, `transform` and `linear`, the divisors of linear markers."""
+    defaults: Preparation = {"compensate": False, "transform": "none", "linear": {}}
+    return {name: (given or {}).get(name, value) for name, value in defaults.items()}
 
 
 def _refuse_text(source: Source | None) -> None:

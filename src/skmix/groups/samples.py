@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..engine.em import fit
 from ..engine.model import FloatArray, IntArray, Status, frame_of
+from ..engine.refine.known import with_densities
 from ..engine.refine.shift import GroupRows, shift_groups
 from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
@@ -134,12 +135,13 @@ def new_samples(model: Any, source: Source) -> Samples:
     frame = frame_of(start, structure_of(model.covariance_type_).of(model.covariances_[None]))
     strength, shifts = getattr(model, "group_shift_", np.inf), None
     if np.isfinite(strength):
-        rows = GroupRows(training.source, n_samples)
-        shifted = shift_groups(rows, start, strength, replace(options, accelerate=False), frame)
+        groups = GroupRows(training.source, n_samples)
+        shifted = shift_groups(groups, start, strength, replace(options, accelerate=False), frame)
         converged, found, shifts = shifted.converged, shifted.parameters, shifted.shifts
         log_likelihood, counts = shifted.log_likelihood, shifted.counts
     else:
-        result = fit(training.source, start.batch(), options, frame=frame)
+        rows = with_densities(training.source, start, model.covariance_type_, options.n_jobs)
+        result = fit(rows, start.batch(), options, frame=frame)
         converged, found = result.status[0] == Status.CONVERGED, result.parameters.take(0)
         log_likelihood, counts = result.log_likelihood[0], result.counts
         counts = None if counts is None else counts[0]
@@ -151,7 +153,9 @@ def new_samples(model: Any, source: Source) -> Samples:
         names=training.classes,
         sizes=training.sizes,
         weights=found.weights,
-        counted=found.weights if counts is None else shares_of(counts, found.weights),
+        counted=shares_of(counts, found.weights)
+        if counts is not None and hasattr(model, "weight_prior_")
+        else found.weights,
         background=found.tail.weights if isinstance(found.tail, Background) else None,
         shifts=shifts,
         log_likelihoods=log_likelihood / training.sizes,

@@ -2,7 +2,7 @@
 
 A population is a hill of the density. The density f of all samples together is first blurred a little, so
 that spikes, and the pieces that kernels cut a population into, are no hills of their own. The saddle between
-kernels i and j is the lowest density on the middle part of their ridgeline,
+kernels i and j is the lowest density at both means and on the middle part of their ridgeline,
 
     x(a) = [(1 − a) P_i⁻¹ + a P_j⁻¹]⁻¹ [(1 − a) P_i⁻¹ μ_i + a P_j⁻¹ μ_j],
 
@@ -29,7 +29,7 @@ HEIGHT = 0.5
 _BLUR = 0.5
 # Where to look at a ridgeline. Near its ends are the valleys around a narrow kernel, which is a spike at the
 # detector's limit more often than a population.
-_PLACES = expit(np.linspace(-2.0, 2.0, 13))
+_PLACES = np.concatenate([[0.0], expit(np.linspace(-2.0, 2.0, 13)), [1.0]])
 # A kernel without a valley to a higher one lies on its flank, and joins the nearest of them.
 _FLANK = 0.01
 # Two hills that no sample has both of are one population that differs between samples: they are merged unless
@@ -167,7 +167,7 @@ def _log_density(
 
 
 def _saddles(weights: FloatArray, means: FloatArray, covariances: FloatArray) -> FloatArray:
-    """Return the lowest log-density (K, K) on the middle part of each ridgeline."""
+    """Return the lowest log-density (K, K) on each ridgeline."""
     one, other = np.triu_indices(len(means), 1)
     precisions = np.linalg.inv(covariances)
     scaled = (precisions @ means[:, :, None])[:, :, 0]

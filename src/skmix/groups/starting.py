@@ -20,6 +20,8 @@ _CELLS = 2
 _FINER = 2
 # Most passes of k-means: EM does the rest.
 _PASSES = 30
+# Stopping rule of the fits to some cells: the fit to all cells goes on from there.
+_TOLERANCE = 1e-3
 # Cells that the variance of the whole is worth in the start of a covariance, and its share of that variance.
 _PRIOR, _SHARE = 5.0, 0.05
 
@@ -42,7 +44,7 @@ def start_of(
             start: Any = _clusters(X, number, settings["random_state"])
             if len(start["means"]) < number:  # few cells, or equal ones
                 start = "k-means"
-            model = SharedKernelMixture(number, init=start, **settings).fit(X)
+            model = SharedKernelMixture(number, init=start, tol=_TOLERANCE, **settings).fit(X)
             tried.append(number)
             found = _aicc(model, len(X))
             if best is not None and found >= lowest:

@@ -21,25 +21,27 @@ from ..estimators.rows import warn_caller
 from ..estimators.saving import estimator_of, read_model, record_of
 from ..io.encoding import listed
 from ..io.models import Record, pack, write_file
-from ..io.preparation import AUTO, scale_in_words
+from ..io.preparation import AUTO, in_words
 from ..io.writing import replacing
 from .conditions import Design, given_sides, metadata_of, read_metadata, sides_of
 from .differences import Sides
 from .judging import FEWEST_SAMPLES
 from .labelling import write_labels
+from .markers import marker_names, profiles, short_markers
 from .populations import Populations, checked_mixture, merge_kernels
 from .proportions import (
     Composition,
     check_probability,
     compare_samples,
-    compose_samples,
     judge_samples,
     pandas,
     places_of,
     shown,
+    without_unsure,
 )
-from .reading import Cells, Origin, open_cells
-from .samples import fitted_samples, new_samples
+from .reading import Cells, Origin, open_cells, preparation_of
+from .reference import Reference
+from .samples import new_samples
 from .starting import start_of
 
 if TYPE_CHECKING:
@@ -77,7 +79,9 @@ def compose(
     """Find the populations that samples share, and their proportions in each sample.
 
     All samples share Gaussian kernels, each sample in its own proportions; overlapping kernels are merged
-    into populations. ``skmix compose`` calls this function: the same files give the same numbers.
+    into populations, which are named by the markers that tell them apart, such as ``CD3⁺ CD4⁺``; without
+    names of markers, they are numbered from 0, the largest first. ``skmix compose`` calls this function: the
+    same files give the same numbers.
 
     Parameters
     ----------
@@ -87,10 +91,12 @@ def compose(
     sample : str or array-like of shape (N,), default=None
         The sample of each cell: a column of the table or of ``obs``, or an array.
     markers : sequence of str, default=None
-        Columns to use, or channels of FCS files by name or marker; None uses all except Time.
+        Columns to use, or channels of FCS files by name or marker; None uses all except Time, Event_length
+        and the like.
     compensate, transform, text : default='auto', 'auto', None
         How to read files; see `open_rows`. By default, FCS files are compensated if they have a spill-over
-        matrix, and transformed by ``arcsinh:150``.
+        matrix, and transformed by ``arcsinh:150``, or ``arcsinh:5`` if they are of mass cytometry; scatter
+        channels stay linear.
     n_kernels : int, default=None
         Number of kernels. None chooses up to 64 by AICc on 50,000 cells, equally many of each sample.
     n_populations : int, default=None
@@ -150,6 +156,9 @@ def compose(
     ).fit(cells.source)
     with progress_bar("composing", None):
         populations = merge_kernels(model, n_populations=n_populations)
+        if cells.origin.markers:
+            names = marker_names(checked_mixture(model), populations, cells.origin.markers)
+            populations = populations.renamed(names)
         study = Study(model, populations)
         return study._set_origin(list(cells.sizes), cells.origin, search, metadata, design, cells)
 
@@ -197,7 +206,8 @@ class Study:
         if populations is not None:
             populations.check_model(own)
         self.model, self.populations = model, populations
-        self._samples, self._is_new = fitted_samples(own), False
+        self._reference = Reference(own, populations)
+        self._samples, self._is_new = self._reference.samples, False
         names = own.classes_.tolist()
         self._set_origin(names, _origin_of(own), None, metadata_of(read_metadata(metadata), names), None)
 
@@ -229,13 +239,24 @@ class Study:
         return {}
 
     @cached_property
+    def _described(self) -> Composition:
+        """Composition of the samples, with all intervals and with numbers of populations."""
+        if self._is_new:
+            return self._reference.compose(self._samples)
+        found = self._reference.composition
+        return found.take(places_of(found.names, self.samples, "samples"))
+
+    @cached_property
     def _composed(self) -> Composition:
-        return compose_samples(checked_mixture(self.model), self._samples, self.populations)
+        is_unsure = self._samples.shifts is not None and self._reference.has_errors
+        return without_unsure(self._described) if is_unsure else self._described
 
     @property
     def _composition(self) -> Composition:
-        """Proportions of the populations under their current names."""
-        found = self._composed
+        return self._named(self._composed)
+
+    def _named(self, found: Composition) -> Composition:
+        """Return a composition with the current names of the populations."""
         if self.populations is None:
             return found
         background = found.populations[len(self.populations) :]
@@ -305,7 +326,7 @@ class Study:
         with progress_bar("composing", None):
             found = new_samples(own, cells.source)
         other = copy(self)
-        for name in ("_composed", "_judged"):
+        for name in ("_described", "_composed", "_judged"):
             other.__dict__.pop(name, None)
         other._samples, other._is_new = found, True
         return other._set_origin(list(cells.sizes), cells.origin, self._search, metadata, design, cells)
@@ -364,7 +385,7 @@ class Study:
         if sides.left_out:
             lacks = "the covariate" if sides.pairs is None else "a pair with samples of both sides"
             warn_caller(f"The comparison leaves out {shown(sides.left_out)}, without {lacks}.")
-        return compare_samples(checked_mixture(self.model), self._samples, sides, self.populations, level)
+        return compare_samples(self._named(self._described), sides, level)
 
     def _sides(
         self, condition: Any, other: Any, pair: str | None, covariate: str | None, metadata: Any
@@ -412,9 +433,8 @@ class Study:
                 "to tell which are unusual."
             )
         if alpha not in self._judged:
-            new = self._samples if self._is_new else None
-            numbered = self.populations and replace(self.populations, names={})
-            found = judge_samples(checked_mixture(self.model), new, numbered, alpha)
+            new = (self._samples, self._described) if self._is_new else None
+            found = judge_samples(self._reference, new, alpha)
             places = {name: place for place, name in enumerate(self.samples)}
             order = found["sample"].map(places).argsort(kind="stable")
             self._judged[alpha] = found.iloc[order].reset_index(drop=True)
@@ -427,10 +447,10 @@ class Study:
     @property
     def is_judged(self) -> bool:
         """Whether the fit has enough samples to tell which are unusual."""
-        return len(self.model.classes_) >= FEWEST_SAMPLES
+        return self._reference.is_judged
 
     def rename(self, names: Mapping[int | str, str]) -> Study:
-        """Name populations by number or current name, such as ``{3: "CD4 T"}``, and return the study."""
+        """Rename populations, given by number or name, such as ``{3: "CD4 T"}``, and return the study."""
         if self.populations is None:
             raise ValueError("This study has kernels, but no populations to name.")
         self.populations = self.populations.renamed(names)
@@ -460,12 +480,12 @@ class Study:
 
         Notes
         -----
-        A table has the column ``sample`` if the samples of the cells are known, then the populations,
-        ``p_0``, ``p_1`` … for the probabilities, and ``p_background`` if there is a background. Tables and
-        AnnData have the names of the populations that have one. In an AnnData, populations are a categorical
-        column of ``obs``, with ``background`` instead of -1; probabilities are in ``obsm``, that of a
-        background in the last column; ``uns["skmix"]`` has the samples, their weights and the kernels' means.
-        FCS files get the numbers as an additional channel, in single precision.
+        A table has the column ``sample`` if the samples of the cells are known, then the populations, the
+        probability of each, such as ``p_CD3⁺`` or ``p_0``, and ``p_background`` if there is a background.
+        Tables and AnnData have the names of the populations that have one. In an AnnData, populations are a
+        categorical column of ``obs``, with ``background`` instead of -1; probabilities are in ``obsm``, that
+        of a background in the last column; ``uns["skmix"]`` has the samples, their weights and the kernels'
+        means. FCS files get the numbers as an additional channel, in single precision.
         """
         if samples is None:
             if self._cells is None:
@@ -487,10 +507,10 @@ class Study:
         return {
             "n_cells": sum(int(size) for size in self._samples.sizes),
             "markers": [str(name) for name in getattr(model, "feature_names_in_", [])],
-            "compensate": origin.compensate,
-            "transform": origin.transform,
+            **origin.preparation,
             "n_kernels": len(model.means_),
             "n_populations": None if self.populations is None else len(self.populations),
+            "populations": None if self.populations is None else self.populations.display_names,
             "search": self._search,
             "design": None if self._design is None else asdict(self._design),
             "converged": bool(model.converged_),
@@ -514,6 +534,34 @@ class Study:
             self.proportions, self.unusual() if self.is_judged else None, axes, figure=figure
         )
 
+    def plot_markers(self, axes: Axes | None = None, *, figure: Figure | None = None) -> Axes:
+        """Plot the mean of each population, or kernel, in each marker as a heat map.
+
+        Colours show the distance from the mean of all cells, in standard deviations of all cells.
+        """
+        from .plots import plot_markers
+
+        own = checked_mixture(self.model)
+        markers = self._markers or [f"marker {number}" for number in range(own.n_features_in_)]
+        return plot_markers(
+            profiles(own, self.populations).deviations, self._names, markers, axes, figure=figure
+        )
+
+    def plot_map(self, axes: Axes | None = None, *, figure: Figure | None = None) -> Axes:
+        """Plot some cells in two dimensions, in the colours of their populations, or kernels.
+
+        At most 3000 cells, equally many of each sample, are placed by UMAP if umap-learn is installed, and by
+        their first two principal components otherwise. A study of a model, or from a file, has no cells.
+        """
+        from .page import drawn_cells
+        from .plots import map_cells, plot_map
+
+        if self._cells is None:
+            raise ValueError("A study of a model, or from a file, has no cells: apply it to some.")
+        _, rows, found = drawn_cells(self.model, self.populations, self._cells.X)
+        positions, labels = map_cells(rows)
+        return plot_map(positions, found, self._names, labels, axes, figure=figure)
+
     def plot_conditions(
         self,
         condition: str | None = None,
@@ -534,6 +582,18 @@ class Study:
         given: dict[str, Any] = {"pair": pair, "covariate": covariate, "metadata": metadata}
         table, sides = self.compare(condition, **given), self._sides(condition, None, **given)
         return plot_conditions(self._composition, sides, table, axes, figure=figure)
+
+    @property
+    def _names(self) -> list[Any]:
+        """Names of the populations, or numbers; those of kernels begin with k."""
+        if self.populations is None:
+            return [f"k{kernel}" for kernel in range(len(self.model.means_))]
+        return self.populations.display_names
+
+    @property
+    def _markers(self) -> list[str]:
+        """Short names of the markers; empty if they have none."""
+        return short_markers(self._origin.markers)
 
     def to_html(
         self,
@@ -564,13 +624,11 @@ class Study:
             title=title,
             unusual=self.unusual() if self.is_judged else None,
             compared=compared,
-            fitted_proportions=Study(self.model, self.populations)._composed.proportions
-            if self._is_new
-            else None,
+            fitted_proportions=self._reference.shares(self._reference.samples) if self._is_new else None,
             cells=None if cells is None else (cells.X, cells.y.tolist()),
-            markers=origin.markers,
+            markers=self._markers,
             made=self.provenance(),
-            scale=scale_in_words(origin.transform),
+            scale=in_words(origin.preparation),
             notes=origin.notes,
         )
         if path is not None:
@@ -587,8 +645,7 @@ class Study:
         found += [
             ("samples by", "file" if origin.column is None else f"column {origin.column}"),
             ("markers", listed(origin.markers or [f"{model.n_features_in_} without names"], MOST_LISTED)),
-            ("compensated for spill-over", "yes" if origin.compensate else "no"),
-            ("transform", scale_in_words(origin.transform)),
+            ("scale", in_words(origin.preparation)),
         ]
         if self._is_new:
             return [*found, ("model", "fitted to other samples; kernels unchanged")]
@@ -609,7 +666,7 @@ class Study:
         return f"<Study of {len(self.samples)} samples and {found}>"
 
     def _repr_html_(self) -> str:
-        """Return the table of proportions, in percent with intervals, and the heat map."""
+        """Return the table of proportions, in percent with intervals, and two heat maps."""
         from ..plots.style import new_figure
         from .plots import heat_size
 
@@ -624,14 +681,19 @@ class Study:
         page += table.to_html(escape=False)
         try:
             # Not by pyplot: a notebook would show the figure twice.
-            figure = new_figure(*heat_size(*found.proportions.shape))
-            self.plot(figure=figure)
+            for name, plot, shape in (
+                ("proportions", self.plot, found.proportions.shape),
+                ("markers", self.plot_markers, (found.proportions.shape[1], self.model.n_features_in_)),
+            ):
+                figure = new_figure(*heat_size(*shape))
+                plot(figure=figure)
+                file = io.BytesIO()
+                figure.savefig(file, format="png", bbox_inches="tight")
+                picture = base64.b64encode(file.getvalue()).decode()
+                page += f'<img alt="{name}" src="data:image/png;base64,{picture}">'
         except ImportError:  # without matplotlib, show the table alone
-            return page
-        file = io.BytesIO()
-        figure.savefig(file, format="png", bbox_inches="tight")
-        picture = base64.b64encode(file.getvalue()).decode()
-        return f'{page}<img alt="proportions" src="data:image/png;base64,{picture}">'
+            pass
+        return page
 
     # ---------------------------------------------------------------- files
 
@@ -650,6 +712,7 @@ class Study:
                 "names": {str(number): name for number, name in merged.names.items()},
             },
             "samples": self._samples.names,
+            "results": self._reference.to_dict(),
             "origin": asdict(self._origin),
             "search": self._search,
             "metadata": self._metadata,
@@ -697,16 +760,17 @@ def _study_of(record: Record) -> Study:
         names = {int(number): name for number, name in merged["names"].items()}
         populations = Populations(merged["of_kernels"], merged["tree"], names)
         populations.check(len(model.means_))
-    names, search = fields["samples"].tolist(), fields["search"]
+    names, search, found = fields["samples"].tolist(), fields["search"], Study(model, populations)
     design = fields.get("design") and Design(**fields["design"])
-    return Study(model, populations)._set_origin(names, Origin(**origin), search, fields["metadata"], design)
+    if fields["results"] is not None:
+        found._reference.restore(fields["results"])
+    return found._set_origin(names, Origin(**origin), search, fields["metadata"], design)
 
 
 def _origin_of(model: Any) -> Origin:
     """Return what a mixture knows about the origin of its cells."""
-    prepared = {"compensate": False, "transform": "none"} | getattr(model, "preparation_", {})
     names = tuple(str(name) for name in getattr(model, "feature_names_in_", ()))
-    return Origin((), None, names, bool(prepared["compensate"]), prepared["transform"], ())
+    return Origin((), None, names, preparation_of(getattr(model, "preparation_", None)), ())
 
 
 def _design_of(condition: str | None, pair: str | None, covariate: str | None) -> Design | None:

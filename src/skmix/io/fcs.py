@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ from .._errors import Argument, ArgumentError
 from ..engine.compute import need
 from ..engine.compute.blocks import Block
 from .arrow import stamp
-from .preparation import AUTO, FCS_SCALE, Preparation
+from .preparation import AUTO, FCS_SCALE, MASS_SCALE, Preparation
 from .readers import Reader, rows_in_block, rows_of_npy
 from .writing import replacing
 
@@ -30,6 +31,23 @@ _VERSIONS = ("2.0", "3.0", "3.1")
 # Magic, version, four spaces and six numbers of eight digits.
 _HEADER_BYTES = 58
 _BITS = (8, 16, 32, 64)
+# Top of the range of a channel that does not say it: that of most digital instruments.
+_SPAN = float(1 << 18)
+# Channels of scattered light, such as FSC-A, SSC_1-H and FS INT.
+_SCATTER = re.compile(r"(FSC|BSC|[VBYR]?-?SSC|FS|SS)(?![a-z])", re.IGNORECASE)
+# Channels of a mass cytometer, such as Yb171Di and CD3(Yb171)Di, and its names.
+_ISOTOPE = re.compile(r"[\d)]D[di]$")
+_MASS = re.compile(r"cytof|dvs|fluidigm|helios", re.IGNORECASE)
+# Channels that describe the recording of an event, not the cell.
+_BOOKKEEPING = re.compile(
+    r"time( [lm]sw)?|hdr-t|event([ _-]?(#|number|no|id|count|length|duration))?|cell[ _-]?length|"
+    r"file[ _-]?(number|no)",
+    re.IGNORECASE,
+)
+# Height or width of a pulse, such as FSC-H.
+_HEIGHT_OR_WIDTH = re.compile(r"(.+)[-_ ](H|W)", re.IGNORECASE)
+# What a mass cytometer says about the pulse of an event.
+_PULSE = ("center", "offset", "width", "residual")
 
 
 def write_fcs(path: Path, original: Path, added: Mapping[str, NDArray[Any]]) -> None:
@@ -68,6 +86,8 @@ class Channel:
     # A stored value v stands for factor · 10^(rate · v), or for factor · v if the rate is 0.
     rate: float
     factor: float
+    # Top of the range, on the linear scale.
+    span: float
 
     @property
     def is_plain(self) -> bool:
@@ -97,6 +117,19 @@ class FcsFile:
     spillover: str | None
     # Values of all keywords, which are in lower case and without $.
     keywords: dict[str, str]
+
+    @property
+    def is_mass(self) -> bool:
+        """Whether a mass cytometer recorded the events."""
+        isotopes = any(_ISOTOPE.search(channel.name) for channel in self.channels)
+        return isotopes or _MASS.search(self.keywords.get("cyt", "")) is not None
+
+    @property
+    def markers(self) -> list[str]:
+        """Names of the channels that describe cells; of all channels, if none does."""
+        names = [channel.name for channel in self.channels]
+        found = without_bookkeeping(names)
+        return [name for name in found if not (self.is_mass and name.casefold() in _PULSE)] or names
 
     def find(self, names: Sequence[str]) -> list[int]:
         """Return the indices of channels, looked up by name and then by marker."""
@@ -271,7 +304,7 @@ def _header(name: str, version: str, header: Any, text: dict[str, str]) -> FcsFi
 def _channel(n: int, kind: str, text: dict[str, str]) -> Channel:
     """Return channel n, counted from 1, of a file whose values are of type `kind`."""
     name = text[f"p{n}n"].strip()
-    mask, rate, factor = None, 0.0, 1.0
+    mask, rate, factor, top = None, 0.0, 1.0, _SPAN
     # The standard allows logarithmic scales only for integers.
     if kind == "I":
         span = float(text[f"p{n}r"])
@@ -287,7 +320,10 @@ def _channel(n: int, kind: str, text: dict[str, str]) -> Channel:
         factor *= float(text.get("timestep", "").strip() or 1.0)
     else:
         factor /= float(text.get(f"p{n}g", "").strip() or 1.0) or 1.0
-    return Channel(name, text.get(f"p{n}s", "").strip(), mask, rate, factor)
+    with suppress(KeyError, ValueError):
+        given = float(text[f"p{n}r"])
+        top = given if 1.0 < given < np.inf else top
+    return Channel(name, text.get(f"p{n}s", "").strip(), mask, rate, factor, top * factor)
 
 
 # ---------------------------------------------------------------- rows
@@ -304,7 +340,17 @@ class FcsReader(Reader):
     compensate: bool = False
 
     column_word = "channel"
-    usual_scale = FCS_SCALE
+
+    @property
+    def usual_scale(self) -> str:
+        return MASS_SCALE if self.file.is_mass else FCS_SCALE
+
+    @property
+    def scatter(self) -> dict[str, float]:
+        chosen = zip(self.chosen, (self.file.channels[column] for column in self._columns), strict=True)
+        return {
+            name: channel.span for name, channel in chosen if is_scatter(channel.name) and channel.rate == 0.0
+        }
 
     @property
     def feature_names(self) -> list[str]:
@@ -372,10 +418,26 @@ class FcsReader(Reader):
             yield Block(file.values(records, self._columns, self.dtype, compensate=self.compensate))
 
 
+def is_scatter(name: str) -> bool:
+    """Return whether a channel of this name measures scattered light."""
+    return _SCATTER.match(name) is not None
+
+
+def without_bookkeeping(names: Sequence[str]) -> list[str]:
+    """Return the names of columns without time, event number and the like.
+
+    Heights and widths of pulses go too if areas, nearly their products, are there for all of them: a mixture
+    would spend its kernels on these curved relations.
+    """
+    pulses = {name: found[1].casefold() for name in names if (found := _HEIGHT_OR_WIDTH.fullmatch(name))}
+    areas = {name[:-2].casefold() for name in names if name[-2:].casefold() in ("-a", "_a", " a")}
+    left = set(pulses) if set(pulses.values()) <= areas else set()
+    return [name for name in names if name not in left and not _BOOKKEEPING.fullmatch(name.strip())]
+
+
 def open_events(path: Path) -> FcsReader:
-    """Open an FCS file; Time is a feature only if it is chosen."""
+    """Open an FCS file; channels that describe its recording are features only if they are chosen."""
     file = open_fcs(path)
-    names = [channel.name for channel in file.channels]
     return FcsReader(
         name=str(path),
         n_rows=file.n_rows,
@@ -383,5 +445,5 @@ def open_events(path: Path) -> FcsReader:
         stamps={path: stamp(path)},
         path=path,
         file=file,
-        chosen=[name for name in names if name.casefold() != "time"] or names,
+        chosen=file.markers,
     )

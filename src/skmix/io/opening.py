@@ -57,7 +57,8 @@ def open_rows(
     columns : sequence of str or int, default=None
         The features: names of columns or of an AnnData's variables, channels of FCS files by name ($PnN) or
         marker ($PnS), or indices if there are no names. None uses all columns except those of labels and
-        weights, and all channels of FCS files except Time.
+        weights, and all channels of FCS files except Time, Event_length, FSC-H beside FSC-A
+        and the like.
     label : str, path or array-like of shape (N,), default=None
         Labels: the name of a column of the table or of ``obs``, or an array or its file. Labels in text
         files are whole numbers or booleans if all of them can be read so, and text otherwise.
@@ -73,8 +74,9 @@ def open_rows(
     transform : str, Arcsinh, Logicle, None or 'auto', default='auto'
         The scale of the features: a name (``"arcsinh:150"``, ``"logicle"``), an object, which may have one
         parameter per channel, such as ``Arcsinh([1e5, 150])``, or None for untransformed values. With
-        'auto', a fit uses ``arcsinh:150`` for FCS files and no scale for others, and a fitted model reads
-        files and data frames on the scale of its fit.
+        'auto', a fit uses ``arcsinh:150`` for FCS files of fluorescence, ``arcsinh:5`` for those of mass
+        cytometry and no scale for others, and a fitted model reads files and data frames on the scale of its
+        fit. A name leaves the scatter channels of FCS files (FSC, SSC) linear; an object is for all channels.
     layer, obsm : str, default=None
         The matrix of an AnnData that holds the rows; ``X`` if both are None.
     text : dict, default=None
@@ -152,7 +154,7 @@ def open_rows(
         source = source.compensated(AUTO)
     if "transform" in source.automatic and source.usual_scale is not None:
         scale = transformer_of(source.usual_scale)
-    source = replace(source, transform=scale)
+    source = replace(source, transform=scale, linear=None if isinstance(transform, str) else {})
     if label is not None:
         source = source.labelled(label)
     return source if weight is None else source.weighted(weight)

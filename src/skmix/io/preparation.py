@@ -1,8 +1,9 @@
 """Preparations: how a model transforms and encodes the values of files and data frames.
 
 A preparation is a dictionary of plain values, which models keep. ``transform`` is the scale of numbers;
-``compensate``, for FCS files, says whether spill-over is removed; ``columns`` and ``missing``, for tables
-with categories, are the kinds of columns and the words for missing values, see `skmix.io.encoding`.
+``linear`` has the divisors of features that are divided by a number instead, by name; ``compensate``, for FCS
+files, says whether spill-over is removed; ``columns`` and ``missing``, for tables with categories, are the
+kinds of columns and the words for missing values, see `skmix.io.encoding`.
 
 A scale is a name, such as ``none``, ``arcsinh:150`` or ``logicle``, or a dictionary of the ``kind`` and its
 parameters if they differ between channels or from the defaults.
@@ -35,7 +36,9 @@ Preparation = dict[str, Any]
 AUTO = "auto"
 """Leaves a setting open: a fit uses the default of the format, and a fitted model the setting of its fit."""
 FCS_SCALE = "arcsinh:150"
-"""Default scale of FCS files."""
+"""Default scale of FCS files of fluorescence."""
+MASS_SCALE = "arcsinh:5"
+"""Default scale of FCS files of mass cytometry."""
 
 
 def transformer_of(scale: str | Mapping[str, Any]) -> Any:
@@ -80,21 +83,45 @@ def scale_of(transformer: Any, columns: Sequence[int] | None = None) -> str | di
     return "logicle" if found == Logicle().get_params() else {"kind": "logicle", **found}
 
 
-def rescaled(X: FloatArray, change: Callable[[Any], Any], numeric: list[bool]) -> FloatArray:
-    """Return features (n, M), of which a function of a scale changes those that are `numeric` (M,)."""
-    if all(numeric):
+def rescaled(
+    X: FloatArray, change: Callable[[Any], Any], numeric: list[bool], factors: Mapping[int, float]
+) -> FloatArray:
+    """Return features (n, M), of which a function of a scale changes those that are `numeric` (M,).
+
+    Features with a factor, by index, are multiplied by it instead.
+    """
+    changed = [number and feature not in factors for feature, number in enumerate(numeric)]
+    if all(changed):
         return change(X)
     X = X.copy()
-    X[:, numeric] = change(X[:, numeric])
+    if any(changed):
+        X[:, changed] = change(X[:, changed])
+    for feature, factor in factors.items():
+        X[:, feature] *= factor
     return X
 
 
-def scale_in_words(scale: str | Mapping[str, Any]) -> str:
-    """Return a scale as text."""
-    if isinstance(scale, str):
-        return scale
-    parameters = (f"{name} {value}" for name, value in scale.items() if name != "kind")
-    return f"{scale['kind']} ({', '.join(parameters)})"
+def linear_units(transformer: Any, spans: Mapping[str, float]) -> dict[str, float]:
+    """Return divisors of linear features, by which the top of their range is as far from 0 as on a scale."""
+    return {
+        name: span / float(np.ptp(transformer.transform([[0.0], [span]]))) for name, span in spans.items()
+    }
+
+
+def in_words(preparation: Preparation) -> str:
+    """Return the scale and the compensation of a preparation as text."""
+    spilt = ", compensated for spill-over" if preparation.get("compensate") else ""
+    return f"{scale_in_words(preparation)}{spilt}"
+
+
+def scale_in_words(preparation: Preparation) -> str:
+    """Return the scale of a preparation, and the features that it leaves linear, as text."""
+    scale = preparation["transform"]
+    if not isinstance(scale, str):
+        parameters = (f"{name} {value}" for name, value in scale.items() if name != "kind")
+        scale = f"{scale['kind']} ({', '.join(parameters)})"
+    linear = f" ({listed([*preparation['linear']])} linear)" if preparation.get("linear") else ""
+    return f"{scale}{linear}"
 
 
 def check_preparation(preparation: Any, n_features: int, names: Sequence[str]) -> None:
@@ -102,7 +129,8 @@ def check_preparation(preparation: Any, n_features: int, names: Sequence[str]) -
     settings = preparation if isinstance(preparation, dict) else {}
     scale: Any = settings.get("transform")
     compensate, missing = settings.get("compensate", False), settings.get("missing", [])
-    if settings.keys() - {"compensate", "columns", "missing"} != {"transform"}:
+    linear = settings.get("linear", {})
+    if settings.keys() - {"compensate", "columns", "linear", "missing"} != {"transform"}:
         raise ValueError(f"preparation_ is {preparation!r}")
     if not isinstance(compensate, bool) or not (
         isinstance(missing, list) and all(isinstance(word, str) for word in missing)
@@ -111,6 +139,11 @@ def check_preparation(preparation: Any, n_features: int, names: Sequence[str]) -
     if "columns" in settings:
         check_columns(settings["columns"], names)
         n_features = sum(are_numbers(settings["columns"]))
+    if not isinstance(linear, dict) or not all(
+        name in names and isinstance(unit, float) and 0.0 < unit < np.inf for name, unit in linear.items()
+    ):
+        raise ValueError(f"the linear features of preparation_ are {linear!r}")
+    n_features = max(1, n_features - len(linear))
     try:
         transformer = transformer_of(scale)
         if transformer is not None:
@@ -192,15 +225,16 @@ class Columns:
 
     def to_scale(self, X: FloatArray) -> FloatArray:
         """Return encoded values (n, M) with numbers on the scale of the model."""
-        return self._scaled(X, "transform")
+        return self._scaled(X, "transform", -1)
 
     def from_scale(self, X: FloatArray) -> FloatArray:
         """Return features (n, M) with numbers in the units of the user."""
-        return self._scaled(X, "inverse_transform")
+        return self._scaled(X, "inverse_transform", 1)
 
-    def _scaled(self, X: FloatArray, method: str) -> FloatArray:
-        scale = transformer_of(self.preparation["transform"])
-        return X if scale is None else rescaled(X, getattr(scale, method), are_numbers(self.kinds))
+    def _scaled(self, X: FloatArray, method: str, power: int) -> FloatArray:
+        scale, linear = transformer_of(self.preparation["transform"]), self.preparation.get("linear", {})
+        factors = {self.features[self._positions[name]][0]: unit**power for name, unit in linear.items()}
+        return X if scale is None else rescaled(X, getattr(scale, method), are_numbers(self.kinds), factors)
 
     def of_columns(self, columns: Sequence[int]) -> Preparation | None:
         """Return the preparation of some columns; None if their values are used as they are."""
@@ -213,6 +247,8 @@ class Columns:
         if not isinstance(scale, str):
             scale = scale_of(transformer_of(scale), kept)
         found = self.preparation | {"transform": scale}
+        linear = {name: unit for name, unit in found.pop("linear", {}).items() if name in kinds}
+        found |= {"linear": linear} if linear else {}
         if "columns" in found:
             found["columns"] = kinds
             if not found.get("missing") and len(kept) == len(kinds):

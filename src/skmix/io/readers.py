@@ -65,8 +65,6 @@ class Reader(ABC):
     column_word: ClassVar[str] = "column"
     # Whether columns may hold labels and weights.
     is_table: ClassVar[bool] = False
-    # Default scale of a fit; None for untransformed values.
-    usual_scale: ClassVar[str | None] = None
 
     @property
     @abstractmethod
@@ -97,6 +95,16 @@ class Reader(ABC):
     @abstractmethod
     def dtype(self) -> np.dtype[Any]:
         """Type of the rows, float64 or float32."""
+
+    @property
+    def usual_scale(self) -> str | None:
+        """Default scale of a fit; None for untransformed values."""
+        return None
+
+    @property
+    def scatter(self) -> dict[str, float]:
+        """Features that a scale given by name leaves linear, and the tops of their ranges."""
+        return {}
 
     @property
     def preparation(self) -> Preparation | None:

@@ -16,12 +16,12 @@ from .._errors import Argument, ArgumentError, ArgumentWarning
 from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, kind_of, stamp
 from .labels import label_parser, plain_labels
-from .preparation import Preparation, rescaled, scale_in_words, scale_of, transformer_of
+from .preparation import Preparation, linear_units, rescaled, scale_in_words, scale_of, transformer_of
 from .readers import COLUMNS, Reader, Values, values_of
 
 # Largest size of rows that a fit keeps in memory after its first pass, if they are in several files or on
 # another scale, and therefore slow to read again.
-CACHED_BYTES = 1 << 28
+CACHED_BYTES = 1 << 29
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -38,6 +38,8 @@ class Source:
     automatic: frozenset[str] = frozenset()
     # Scale of the numeric features, Arcsinh or Logicle; None for untransformed values.
     transform: Any = None
+    # Divisors of features that the scale leaves linear, by name; None for those of the scatter channels.
+    linear: Mapping[str, float] | None = None
     # Type of the rows before features were taken from them; None if that did not happen.
     precision: np.dtype[Any] | None = None
     # Columns of tables with labels and weights.
@@ -116,7 +118,16 @@ class Source:
         found = self._aligned[0].preparation
         if self.transform is None:
             return found
-        return {**(found or {}), "transform": scale_of(self.transform)}
+        linear = {"linear": self._linear} if self._linear else {}
+        return {**(found or {}), "transform": scale_of(self.transform), **linear}
+
+    @cached_property
+    def _linear(self) -> dict[str, float]:
+        """Divisors of the features that the scale leaves linear, by name."""
+        units = self.linear
+        if units is None:
+            units = linear_units(self.transform, self._aligned[0].scatter)
+        return {name: units[name] for name in self.feature_names or () if name in units}
 
     def remarks(self) -> list[ArgumentWarning]:
         """Return notes on values that were read as missing."""
@@ -409,7 +420,10 @@ class Source:
     def _transformed(self, block: Block) -> Block:
         if self.transform is None:
             return block
-        return replace(block, X=rescaled(block.X, self.transform.transform, self._aligned[0].numeric))
+        names = self.feature_names or []
+        factors = {names.index(name): 1.0 / unit for name, unit in self._linear.items()}
+        numeric = self._aligned[0].numeric
+        return replace(block, X=rescaled(block.X, self.transform.transform, numeric, factors))
 
 
 def labels_in(block: Block) -> np.ndarray:
@@ -481,17 +495,18 @@ def prepare(source: Source, preparation: Preparation | None, names: Sequence[str
     if "compensate" in automatic:
         source = source.compensated(preparation.get("compensate", False))
     if "transform" in automatic:
-        source = replace(source, transform=transformer_of(preparation["transform"]))
-    actual = preparation | (source.preparation or {})
-    if actual["transform"] != preparation["transform"]:
+        source = replace(source, transform=transformer_of(preparation["transform"]), linear=None)
+    if source.linear is None:
+        source = replace(source, linear=preparation.get("linear", {}))
+    opened = preparation | {"linear": {}} | source.preparation if source.preparation else preparation
+    if any(opened.get(name, {}) != preparation.get(name, {}) for name in ("transform", "linear")):
         raise ValueError(
-            f"{source.name} was opened on the scale {scale_in_words(actual['transform'])}, but the fit was "
-            f"on {scale_in_words(preparation['transform'])}: leave transform out, and the model applies the "
-            "scale of its fit."
+            f"{source.name} was opened on the scale {scale_in_words(opened)}, but the fit was on "
+            f"{scale_in_words(preparation)}: leave transform out, and the model applies the scale of its fit."
         )
-    if actual.get("compensate", False) != preparation.get("compensate", False):
+    if opened.get("compensate", False) != preparation.get("compensate", False):
         raise ValueError(
-            f"{source.name} was opened {'with' if actual['compensate'] else 'without'} compensation for "
+            f"{source.name} was opened {'with' if opened['compensate'] else 'without'} compensation for "
             "spill-over, unlike the rows of the fit: leave compensate out, and the model does as its fit did."
         )
     return replace(source, automatic=frozenset())

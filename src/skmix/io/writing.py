@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
+import numpy as np
 from numpy.typing import NDArray
 
 from .arrow import pyarrow
@@ -72,6 +73,13 @@ def writable_folder(path: str | os.PathLike[str]) -> Path:
         return folder
 
 
+def _alike(values: NDArray[Any]) -> NDArray[Any]:
+    """Return values (n,) of one type: if some are text, numbers become text, as in text files."""
+    if values.dtype != object or not any(isinstance(value, str) for value in values):
+        return values
+    return np.array([value if value is None else str(value) for value in values], dtype=object)
+
+
 def write_columns(target: str | os.PathLike[str] | BinaryIO, columns: Mapping[str, NDArray[Any]]) -> None:
     r"""Write a table; a file is replaced atomically.
 
@@ -101,7 +109,7 @@ def write_columns(target: str | os.PathLike[str] | BinaryIO, columns: Mapping[st
             pa = pyarrow()
             import pyarrow.parquet as pq
 
-            pq.write_table(pa.table({name: pa.array(values) for name, values in columns.items()}), file)
+            pq.write_table(pa.table({name: pa.array(_alike(each)) for name, each in columns.items()}), file)
         elif kind.endswith(".gz"):
             # No name or date, so that the same table gives the same bytes.
             with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:

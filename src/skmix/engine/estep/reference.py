@@ -25,12 +25,15 @@ HELD = 1 << 17
 TILE = 64
 # Operations of a pass from which on compiled code pays: loading it takes as long as about a hundred passes.
 _WORTH_COMPILING = 1 << 21
+# The same for densities that are needed once.
+_WORTH_COMPILING_ONCE = 1 << 30
 
 
-def worth_compiling(n_rows: int, n_kernels: int, n_features: int) -> bool:
+def worth_compiling(n_rows: int, n_kernels: int, n_features: int, *, once: bool = False) -> bool:
     """Return whether a pass over that many rows and kernels, of all starts, should run in compiled code."""
     # Whitening and moments take M² operations, an exponential and what is around it about 20.
-    return n_rows * n_kernels * (n_features**2 + 20) >= _WORTH_COMPILING and can_compile()
+    least = _WORTH_COMPILING_ONCE if once else _WORTH_COMPILING
+    return n_rows * n_kernels * (n_features**2 + 20) >= least and can_compile()
 
 
 @dataclass(frozen=True)

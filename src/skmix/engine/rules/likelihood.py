@@ -64,9 +64,38 @@ class Likelihood:
         A start that is not usable in the new factor has degenerated. Kernels that are narrow and far from
         their origin lose digits of the covariance; they need another E-step about their new means.
         """
-        structure, regulariser, xp = self.structure, self.regulariser, namespace(statistics.mass)
+        xp, tail, frozen = namespace(statistics.mass), previous.tail, self.freeze == "kernels"
+        mass = xp.sum(statistics.mass, axis=-1)
+        alive = mass > _EMPTY
+        kernels = previous.means, previous.covariances, factor, alive & ~alive
+        if not frozen:
+            kernels = self._improve_kernels(statistics, origins, previous, factor)
+        means, covariances, next_factor, inaccurate = kernels
+        every = tail.all_mass(statistics.mass, statistics.of_tail)
+        class_mass, prior = assign_unlabelled(every, previous)
+        class_mass = where(class_mass > _EMPTY, class_mass, 0.0)
+        class_mass, tail = tail.improve(
+            class_mass,
+            where(alive, mass, TINY),
+            alive,
+            statistics.of_tail,
+            learn_degrees=self.learn_degrees and not frozen,
+        )
+        found = Parameters(previous.weights, means, covariances, prior, tail=tail)  # weights are set below
+        if self.bounded:
+            learn = self.regulariser.hierarchical != "given"
+            found = with_posterior(found, class_mass, previous, learn=learn)
+        else:
+            found = replace(found, weights=self._shares(class_mass, previous))
+        return with_frozen(self.freeze, found, previous), next_factor, inaccurate
+
+    def _improve_kernels(
+        self, statistics: Statistics, origins: FloatArray, previous: Parameters, factor: Factor
+    ) -> tuple[FloatArray, FloatArray, Factor, BoolArray]:
+        """Return new means and covariances, their factor, and kernels (R, K) that lost digits."""
+        structure, xp, tail = self.structure, namespace(statistics.mass), previous.tail
         mass, first, second = xp.sum(statistics.mass, axis=-1), statistics.first, statistics.second
-        tail, alive = previous.tail, mass > _EMPTY
+        alive = mass > _EMPTY
         weight = tail.mass_in_moments(mass, statistics.of_tail)
         some_empty = rare(xp.reshape(~alive, (-1,))) is not None
         if some_empty:
@@ -83,7 +112,7 @@ class Likelihood:
             second = structure.moved(second, first, weight[..., None], -offset, factor)
             ahead = xp.zeros_like(offset)
         covariances, next_factor = structure.update(  # (M3)
-            (mass, ahead, second), regulariser, previous.covariances
+            (mass, ahead, second), self.regulariser, previous.covariances
         )
         inaccurate = lost_digits(offset, covariances, structure)
         if some_empty:
@@ -96,19 +125,7 @@ class Likelihood:
                 next_factor.usable,
             )
             inaccurate = alive & inaccurate
-        every = tail.all_mass(statistics.mass, statistics.of_tail)
-        class_mass, prior = assign_unlabelled(every, previous)
-        class_mass = where(class_mass > _EMPTY, class_mass, 0.0)
-        class_mass, tail = tail.improve(
-            class_mass, mass, alive, statistics.of_tail, learn_degrees=self.learn_degrees
-        )
-        found = Parameters(previous.weights, means, covariances, prior, tail=tail)  # weights are set below
-        if self.bounded:
-            found = with_posterior(found, class_mass, previous, learn=regulariser.hierarchical != "given")
-        else:
-            found = replace(found, weights=self._shares(class_mass, previous))
-        following = with_frozen(self.freeze, found, previous)
-        return following, factor if self.freeze == "kernels" else next_factor, inaccurate
+        return means, covariances, next_factor, inaccurate
 
     def _shares(self, class_mass: FloatArray, previous: Parameters) -> FloatArray:
         """Return the weights (R, K, L) for the mass (R, K, L) of each class."""

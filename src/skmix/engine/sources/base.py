@@ -41,6 +41,7 @@ class RowSource(ABC):
     n_features: int
     summary: Summary  # computed on first use and cached
     covers: Coverage = COMPLETE  # the models that passes over these rows cover
+    compiles: bool = True  # whether passes may run in compiled code
 
     @abstractmethod
     def with_features(self, columns: Sequence[int]) -> RowSource:

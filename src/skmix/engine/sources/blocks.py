@@ -137,7 +137,8 @@ def add(a: Expected | None, b: Expected | None) -> Expected | None:
 
 def summarise_blocks(blocks: Blocks, seed: int = 0, device: str | None = None) -> Summary:
     """Return the summary of all blocks, with a random sample; moments are computed on a `device` if given."""
-    return blocks.reduce(partial(summarise_block, seed, device=device), merge_summaries)
+    found = blocks.reduce(partial(summarise_block, seed, device=device), merge_summaries)
+    return trimmed(found)
 
 
 def summarise_block(seed: int, block: Block, device: str | None = None) -> Summary:
@@ -160,7 +161,7 @@ def summarise_block(seed: int, block: Block, device: str | None = None) -> Summa
 
 
 def merge_summaries(a: Summary, b: Summary) -> Summary:
-    """Return the summary of the rows of both."""
+    """Return the summary of the rows of both, whose sample may be larger than it has to be: see `trimmed`."""
     if (a.labels is None) != (b.labels is None):
         raise ValueError(
             "Some blocks have labels and others have none. Give labels for all blocks or for none."
@@ -175,19 +176,31 @@ def merge_summaries(a: Summary, b: Summary) -> Summary:
         a, b = a.coded(labels), b.coded(labels)
     assert a.sample is not None
     assert b.sample is not None
-    counts = a.counts + b.counts
     X, drawn = (np.concatenate(parts) for parts in zip(a.sample, b.sample, strict=True))
-    kept = smallest(drawn["key"], drawn["label"], rows_of_label(counts, X.shape[1]))
-    kept = kept[np.lexsort([drawn["row"][kept], drawn["block"][kept]])]
-    return Summary(
+    found = Summary(
         merge_moments(a.moments, b.moments),
-        counts,
+        a.counts + b.counts,
         a.sizes + b.sizes,
         a.observed + b.observed,
         labels,
         a.n_empty + b.n_empty,
-        (X[kept], drawn[kept]),
+        (X, drawn),
     )
+    # Sorting takes longer than anything else here: do it when half of the sample goes.
+    n_labels = np.count_nonzero(found.counts)
+    return trimmed(found) if len(X) > 2 * n_labels * rows_of_label(found.counts, X.shape[1]) else found
+
+
+def trimmed(summary: Summary) -> Summary:
+    """Return the summary with no more rows in its sample than it needs, in the order of the data.
+
+    Rows that are left out early would be left out later: more labels leave fewer rows of each.
+    """
+    assert summary.sample is not None
+    X, drawn = summary.sample
+    kept = smallest(drawn["key"], drawn["label"], rows_of_label(summary.counts, X.shape[1]))
+    kept = kept[np.lexsort([drawn["row"][kept], drawn["block"][kept]])]
+    return replace(summary, sample=(X[kept], drawn[kept]))
 
 
 def _kind_of(labels: np.ndarray) -> str:
@@ -204,9 +217,9 @@ def rows_of_label(counts: IntArray, n_features: int) -> int:
 
 def smallest(keys: FloatArray, labels: IntArray, n_kept: int) -> IntArray:
     """Return the indices, increasing, of the `n_kept` smallest keys (n,) of each label (n,)."""
-    if len(keys) <= n_kept:
+    counts = np.bincount(labels)
+    if not len(keys) or counts.max() <= n_kept:
         return np.arange(len(keys))
     order = np.lexsort([keys, labels])
-    counts = np.bincount(labels)
     rank = np.arange(len(keys)) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.sort(order[rank < n_kept])

@@ -71,7 +71,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     criterion : {'auto', 'log_likelihood', 'bic'}, default='auto'
         How candidates are compared: by the log-density of held-out rows given their class, for the best
         density; or by the Bayesian information criterion, for the number of clusters. 'auto' is the
-        log-density; for Dask collections, for files with more than 256 MB of numbers, and if no class has two
+        log-density; for Dask collections, for files with more than 512 MB of numbers, and if no class has two
         rows, it is BIC.
         When to change: to 'bic' for the number of clusters, and for speed.
     n_members : int, default=8

@@ -1,5 +1,5 @@
 "use strict";
-// The page of a study: heat map of proportions, kernels in planes of two markers, tree of merges.
+// The page of a study: heat map of proportions, kernels in planes of two markers, map of cells, tree of merges.
 
 const DASHES = [null, "7 3", "2 3", "7 3 2 3"];
 const MOST_NUMBERED = 30;
@@ -128,8 +128,10 @@ function rowPaths(places, x, y, every, shape) {
     const g = report.rows.populations[n];
     paths[g] += shape(g)(Number(x(value).toFixed(1)), Number(y(up[n]).toFixed(1)));
   });
-  return paths.map((d, g) => (d ? draw("path", { class: "row", fill: colourOf(g), d }) : null)).filter(Boolean);
+  return paths.map((d, g) => (d ? draw("path", { class: "row", fill: colourOf(g), d }, draw("title", {}, nameOf(g))) : null)).filter(Boolean);
 }
+
+const labelAt = (g, x, y) => draw("text", { class: "number", x, y }, report.populations[g].label);
 
 function tellKernel(k, places) {
   const g = report.members[k];
@@ -149,8 +151,9 @@ function drawPlane(svg, frame, places) {
   for (const k of order(weights)) {
     const g = report.members[k];
     const path = ellipsePath(places.map((place) => mixture.means[k][place]), covarianceOf(k, ...places), x, y);
+    const heaviest = Math.max(...report.populations[g].kernels.map((each) => weights[each]));
     inside.append(kernelElement(k, tellKernel(k, places), path, { stroke: colourOf(g), "stroke-width": widthOf(k), "stroke-dasharray": dashOf(g) }));
-    if (weights.length <= MOST_NUMBERED) numbers.append(draw("text", { class: "number", x: x(mixture.means[k][places[0]]), y: y(mixture.means[k][places[1]]) }, report.populations[g].label));
+    if (weights.length <= MOST_NUMBERED && weights[k] === heaviest) numbers.append(labelAt(g, x(mixture.means[k][places[0]]), y(mixture.means[k][places[1]])));
   }
   svg.append(numbers);
 }
@@ -234,6 +237,35 @@ onResize(plot, (width) => {
   plotWidth = width;
   showPlane();
 });
+
+// ---------------------------------------------------------------- map of cells
+
+const mapBox = document.getElementById("map-plot");
+
+function showMap() {
+  const width = Math.floor(mapBox.clientWidth) - 14;
+  const height = Math.round(Math.min(560, Math.max(300, width * 0.62)));
+  const frame = { left: 56, right: width - 14, top: 12, bottom: height - 46 };
+  // The positions come after the features and axes.
+  const places = [features.length, features.length + 1];
+  [frame.across, frame.up] = places.map((place) => range(valuesOf(place).filter((value) => value !== null), 0.03));
+  const x = scale(...frame.across, frame.left, frame.right);
+  const y = scale(...frame.up, frame.bottom, frame.top);
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Map of cells: ${report.rows.map.join(", ")}` });
+  axes(svg, x, y, frame, report.rows.map);
+  svg.append(...rowPaths(places, x, y, 1, shapeOf));
+  report.populations.forEach((_, g) => {
+    const own = places.map((place) => valuesOf(place).filter((value, n) => value !== null && report.rows.populations[n] === g && isOwn(n)).sort((a, b) => a - b));
+    const [px, py] = own.map((values) => values[Math.floor(values.length / 2)]);
+    if (px !== undefined && report.populations.length <= MOST_NUMBERED) svg.append(labelAt(g, x(px), y(py)));
+  });
+  mapBox.replaceChildren(svg);
+}
+
+if (mapBox) {
+  control.sample.addEventListener("change", showMap);
+  onResize(mapBox, showMap);
+}
 
 // ---------------------------------------------------------------- tree of merges
 

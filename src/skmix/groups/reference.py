@@ -1,0 +1,266 @@
+"""What all samples of a mixture need: draws, errors of the kernels, and the composition of the fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from joblib import effective_n_jobs
+from scipy.linalg import block_diag
+
+from ..engine import density
+from ..engine.model import FloatArray
+from ..engine.tails import Background
+from ..estimators._settings import freeze_of
+from . import information
+from .judging import FEWEST_SAMPLES
+from .populations import Populations, draw_rows
+from .proportions import Composition
+from .samples import Samples, fitted_samples, prior_of
+
+# Probability of the intervals of proportions.
+_LEVEL = 0.95
+# Samples whose log-densities are computed together: the exponentials are the same for all.
+_TOGETHER = 32
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Draws from a mixture, equally many from each kernel and the background, and their log-densities."""
+
+    model: Any
+    rows: FloatArray  # (n, M)
+    log_densities: FloatArray  # (n, K), or with a background (n, K + 1)
+
+    @classmethod
+    def of(cls, model: Any, rows: FloatArray | None = None) -> Draws:
+        """Return draws from a model, or given rows as if they were draws."""
+        rows = draw_rows(model) if rows is None else rows
+        n_jobs = effective_n_jobs(model.n_jobs)
+        logs = density.all_log_densities(rows, model._parameters, model.covariance_type_, n_jobs, once=True)
+        return cls(model, rows, logs)
+
+    @cached_property
+    def ratios(self) -> FloatArray:
+        """Densities relative to that of all draws; see `information.density_ratios`."""
+        return information.density_ratios(self.log_densities)
+
+    def moved(self, shifts: FloatArray) -> Draws:
+        """Return the draws of a sample whose kernels are moved by shifts (K, M)."""
+        shifted = copy(self.model)
+        shifted.means_ = shifted.means_ + shifts
+        return Draws.of(shifted, self.rows + np.repeat(shifts, len(self.rows) // len(shifts), axis=0))
+
+    def shift_errors(self, sample: Samples, prior: FloatArray | None) -> information.KernelErrors | None:
+        """Return the errors of the shifts of one sample, from which these draws are."""
+        parameters = replace(self.model._parameters, weights=sample.weights, concentration=None)
+        if isinstance(parameters.tail, Background) and sample.background is not None:
+            parameters = replace(parameters, tail=replace(parameters.tail, weights=sample.background))
+        return information.kernel_errors(
+            self.rows,
+            self.log_densities,
+            parameters,
+            self.model.covariance_type_,
+            sample.sizes,
+            prior,
+            self.model.group_shift_,
+        )
+
+    def each(self, samples: Samples) -> Iterator[Draws]:
+        """Yield the draws of each sample."""
+        for j in range(len(samples.names)):
+            yield self if samples.shifts is None else self.moved(samples.shifts[j])
+
+
+class Reference:
+    """A mixture with NumPy arrays and its populations, by which its own and new samples are described.
+
+    What many descriptions need is computed once: draws from the mixture, the errors of its kernels, and the
+    composition of its own samples. Files keep the results, but not the draws.
+    """
+
+    def __init__(self, model: Any, populations: Populations | None) -> None:
+        self.model, self.samples = model, fitted_samples(model)
+        n_kernels = len(model.means_)
+        self.noun, self._members = "kernel", np.eye(n_kernels)
+        self.names: list[Any] = list(range(n_kernels))
+        if populations is not None:
+            self.noun, self._members = "population", populations.members
+            self.names = list(range(len(populations)))
+        if self.samples.background is not None:
+            self.names, self._members = [*self.names, "background"], block_diag(self._members, 1.0)
+        self._directions: FloatArray | None = None
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether the kernels are estimates, not given ones that the fit left unchanged."""
+        return freeze_of(self.model) != "kernels"
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the fit has enough samples to tell which are unusual."""
+        return len(self.samples.names) >= FEWEST_SAMPLES
+
+    @cached_property
+    def _draws(self) -> Draws:
+        return Draws.of(self.model)
+
+    @cached_property
+    def _prior(self) -> tuple[FloatArray | None, bool]:
+        """The cells (K,) that a prior adds to each sample, and whether weights are posterior means.
+
+        A few samples hardly determine a learnt prior, and a posterior that takes it as known is too narrow:
+        such a prior is left out.
+        """
+        return (None, False) if hasattr(self.model, "weight_prior_") else prior_of(self.model)
+
+    @cached_property
+    def _errors(self) -> information.KernelErrors | None:
+        """The errors of the kernels; None if these are known, or have too many means."""
+        model, draws = self.model, self._draws
+        if not self.has_errors:
+            return None
+        return information.kernel_errors(
+            draws.rows,
+            draws.log_densities,
+            model._parameters,
+            model.covariance_type_,
+            model.class_count_,
+            self._prior[0],
+            directions=self._directions,
+        )
+
+    # ---------------------------------------------------------------- proportions
+
+    @cached_property
+    def composition(self) -> Composition:
+        """The composition of the samples of the fit."""
+        return self.compose(self.samples)
+
+    def compose(self, samples: Samples) -> Composition:
+        """Return the composition of samples."""
+        counted, (prior, has_posterior) = replace(samples, weights=samples.counted), self._prior
+        # Posterior means include the cells of the prior. Otherwise, intervals add Jeffreys' prior.
+        added = np.full(len(self.names), 0.0 if has_posterior else 0.5)
+        prior_cells = np.full(len(self.names), 0.0 if prior is None else prior.sum())
+        if samples.background is not None:
+            added[-1], prior_cells[-1] = 0.5, 0.0
+        members, totals = self._members, samples.sizes[:, None] + prior_cells
+        variances, spreads, effective = [], [], []
+        each = zip(counted.all_weights.T, samples.sizes, totals, self._draws.each(samples), strict=True)
+        for j, (w, size, total, own) in enumerate(each):
+            inside, of_shifts = information.away_from_zero(w / w.sum(), size), None
+            if samples.shifts is not None:
+                of_shifts = own.shift_errors(counted.take(np.array([j])), prior)
+            covariance = information.covariance(own.ratios, inside, size, prior, self._errors, of_shifts)
+            variances.append(np.einsum("kg,kl,lg->g", members, covariance, members, optimize=True))
+            inside = inside @ members
+            binomial = inside * (1.0 - inside)
+            spreads.append(total * variances[-1] - binomial)
+            effective.append(binomial.sum() / max(variances[-1].sum(), _TINY))
+        # A single population has no variance: clip its effective cells.
+        cells = np.clip(effective, np.minimum(samples.sizes, 1.0), samples.sizes)
+        found = self.shares(counted)
+        limits = found, found
+        if len(self.names) > 1:
+            limits = information.intervals(found, np.array(spreads), totals, _LEVEL, added)
+        return self._composition(samples, np.array(variances), *limits, cells)
+
+    def shares(self, samples: Samples) -> FloatArray:
+        """Return the proportions (L, G) of the populations, and the background, in samples."""
+        if len(self.names) == 1:
+            return np.ones((len(samples.names), 1))
+        return (samples.all_weights / samples.all_weights.sum(axis=0)).T @ self._members
+
+    def _composition(
+        self, samples: Samples, variances: FloatArray, lower: FloatArray, upper: FloatArray, cells: FloatArray
+    ) -> Composition:
+        """Return the composition, given variances and limits (L, G) without a learnt prior."""
+        found, counted = self.shares(samples), self.shares(replace(samples, weights=samples.counted))
+        # Extend intervals that miss a proportion which a learnt prior has shrunk.
+        lower, upper = np.minimum(lower, found), np.maximum(upper, found)
+        limits = counted, variances, lower, upper
+        return Composition(samples.names, samples.sizes, found, *limits, cells, self.noun, self.names)
+
+    # ---------------------------------------------------------------- log-likelihoods
+
+    @cached_property
+    def moments(self) -> FloatArray | None:
+        """The moments of the samples of the fit; see `moments_of`."""
+        return self.moments_of(self.samples)
+
+    def moments_of(self, samples: Samples) -> FloatArray | None:
+        """Return mean, variance and skewness (L, 3) of the log-likelihoods of the cells of samples.
+
+        It is None if the log-likelihood of a sample is unknown.
+        """
+        if np.isnan(samples.log_likelihoods).any():
+            return None
+        draws, box, prior = self._draws, getattr(self.model, "background_box_", None), prior_of(self.model)[0]
+        boxed = None
+        if box is not None:
+            # The background has no cells outside its box.
+            logs = draws.log_densities.copy()
+            logs[np.any((draws.rows < box[0]) | (draws.rows > box[1]), axis=1), -1] = -np.inf
+            boxed = information.density_ratios(logs)
+        weights = samples.all_weights / samples.all_weights.sum(axis=0)
+        found = []
+        each = zip(weights.T, samples.sizes, self._log_densities(samples, weights), strict=True)
+        for w, size, (own, logs) in each:
+            ratios = own.ratios if boxed is None else boxed
+            found.append(information.log_likelihood_moments(logs, ratios, w, size, prior))
+        return np.array(found)
+
+    def _log_densities(self, samples: Samples, weights: FloatArray) -> Iterator[tuple[Draws, FloatArray]]:
+        """Yield the draws of each sample, and their log-densities (n,), given its weights (K, L)."""
+        if samples.shifts is not None:
+            for own, w in zip(self._draws.each(samples), weights.T, strict=True):
+                yield own, density.log_mix(own.log_densities.T, w[:, None])[0]
+            return
+        for first in range(0, weights.shape[1], _TOGETHER):
+            some = weights[:, first : first + _TOGETHER]
+            for logs in density.log_mix(self._draws.log_densities.T, some):
+                yield self._draws, logs
+
+    # ---------------------------------------------------------------- files
+
+    def to_dict(self) -> dict[str, Any] | None:
+        """Return the results for the samples of the fit; None if each has draws of its own, due to shifts."""
+        if self.samples.shifts is not None:
+            return None
+        found, errors = self.composition, self._errors
+        return {
+            "variances": found.variances,
+            "lower": found.lower,
+            "upper": found.upper,
+            "effective_cells": found.effective_cells,
+            "moments": self.moments if self.is_judged else None,
+            "directions": None if errors is None else errors.directions,
+        }
+
+    def restore(self, results: dict[str, Any]) -> None:
+        """Take over what `to_dict` returned; raise ValueError if it is not of this mixture."""
+        model, shape = self.model, (len(self.samples.names), len(self.names))
+        names = ("variances", "lower", "upper", "effective_cells")
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(names, shape)
+        shapes["effective_cells"] = shape[:1]
+        if results["moments"] is not None:
+            shapes["moments"] = (shape[0], 3)
+        if results["directions"] is not None:
+            varied = information.varied_parameters(model.means_.shape, model.covariance_type_)
+            n_each = 0 if varied is None else varied[1]
+            shapes["directions"] = (len(model.means_), n_each, np.shape(results["directions"])[-1])
+        for name, expected in shapes.items():
+            value = results[name]
+            if value.shape != expected or value.dtype != np.float64 or not np.isfinite(value).all():
+                raise ValueError(f"its {name} are not finite numbers of shape {expected}")
+        self._directions = results["directions"]
+        # Set what would be computed on demand.
+        self.composition = self._composition(self.samples, *(results[name] for name in names))
+        if results["moments"] is not None:
+            self.moments = results["moments"]
