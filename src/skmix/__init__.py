@@ -31,7 +31,7 @@ __all__ = [
 ]
 _ROOMS = (
     *("datasets", "engine", "estimators", "features", "groups", "io"),
-    *("metrics", "paper", "plots", "report", "theory"),
+    *("paper", "plots", "report", "theory"),
 )
 
 
