@@ -16,7 +16,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedShuffleSplit
 from threadpoolctl import threadpool_limits
 
-from skmix._calibration import calibration_error, reliability_bins
+from skmix.metrics import calibration_error
 from skmix.paper import harness
 
 from .classifiers import Contender, count_parameters
@@ -204,7 +204,7 @@ def measure(
         n_test=len(held),
         error=float(np.mean(predicted != codes[held])),
         log_loss=loss,
-        calibration_error=calibration_error(reliability_bins(probabilities, codes[held])),
+        calibration_error=calibration_error(probabilities, codes[held]),
         fit_seconds=seconds[0],
         predict_seconds=seconds[1],
         n_parameters=n_parameters,

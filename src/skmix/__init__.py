@@ -31,7 +31,7 @@ __all__ = [
 ]
 _ROOMS = (
     *("datasets", "engine", "estimators", "features", "groups", "io"),
-    *("paper", "plots", "report", "theory"),
+    *("metrics", "paper", "plots", "report", "theory"),
 )
 
 

@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, open_rows
-from skmix._calibration import ReliabilityBin
+from skmix.metrics import ReliabilityBin
 from skmix.plots import plot_projections
 from skmix.plots._models import drawn_kernels
 from skmix.report import Evaluation, evaluation_page, model_page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.metrics import log_loss
 
-from .._calibration import ReliabilityBin, calibration_error, reliability_bins, row_counts
 from ..estimators.callbacks import progress_bar
-from ..estimators.holdout import rows_to_divide, stratified_folds
+from ..estimators.holdout import rows_to_divide, single_split, stratified_folds
 from ..estimators.rows import enter, is_frame
 from ..io import open_rows
 from ..io.labels import number_labels
+from ..metrics import ReliabilityBin, calibration_error, reliability_bins, row_counts
 from ..plots._models import chosen_model
 from ._predictions import outlier_threshold
 from .rendering import render_page
@@ -160,19 +161,19 @@ def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None 
     np.add.at(confusion, (codes[named], taken[named]), weights[named])
     found, predicted = np.diagonal(confusion), confusion.sum(axis=0)
     labelled = confusion.sum(axis=1) + (0 if refused is None else refused)
-    iou, bins = _share(found, labelled + predicted - found), reliability_bins(probabilities, codes, weights)
+    iou = _share(found, labelled + predicted - found)
     return Evaluation(
         n_rows=weights.sum().item(),
         classes=tuple(str(label) for label in model.classes_.tolist()),
         accuracy=float(np.average(taken == codes, weights=weights)),
         mean_iou=float(np.nanmean(iou)),
         log_loss=float(log_loss(codes, probabilities, labels=every, sample_weight=weights)),
-        calibration_error=calibration_error(bins),
+        calibration_error=calibration_error(probabilities, codes, sample_weight=weights),
         confusion=confusion,
         precision=_share(found, predicted),
         recall=_share(found, labelled),
         iou=iou,
-        reliability=bins,
+        reliability=reliability_bins(probabilities, codes, sample_weight=weights),
         outliers=outliers,
         refused=refused,
     )
@@ -196,17 +197,18 @@ def cross_validate(
     y: Any = None,
     sample_weight: Any = None,
     *,
-    folds: int = 5,
+    folds: float = 5,
     random_state: int = 0,
 ) -> tuple[Evaluation, list[float]]:
-    """Evaluate a classifier by cross-validation in stratified folds.
+    """Evaluate a classifier by cross-validation in stratified folds, or on one share of rows held out.
 
-    Rows X (n, M), labels y (n,) and weights (n,) are of any kind that `fit` takes; files are read whole. NaN
-    or None marks a row without a label. Such rows, and the only row of a class, are never held out. Return
-    the evaluation of all held-out rows, and the accuracy of each fit.
+    `folds` is a number of folds, or below 1 the share of rows to hold out of a single fit. Rows X (n, M),
+    labels y (n,) and weights (n,) are of any kind that `fit` takes; files are read whole. NaN or None marks a
+    row without a label. Such rows, and the only row of a class, are never held out. Return the evaluation of
+    all held-out rows, and the accuracy of each fit.
     """
-    if not (folds >= 2 and folds == int(folds)):
-        raise ValueError(f"folds must be a whole number of at least 2, got {folds!r}.")
+    if not (0.0 < folds < 1.0 or (folds >= 2 and folds == int(folds))):
+        raise ValueError(f"folds is a number of folds from 2 on, or a share between 0 and 1; got {folds!r}.")
     # Encode the columns of a data frame once, as those of files.
     rows = enter(clone(estimator), open_rows(X) if is_frame(X) else X, y, sample_weight).in_memory()
     X, n_rows = rows.X, len(rows.X)
@@ -214,7 +216,10 @@ def cross_validate(
     classes, codes = number_labels(y)
     if not len(rows_to_divide(codes)):
         raise ValueError("no row can be held out: every class has one row.")
-    splits = stratified_folds(codes, int(folds), random_state)
+    if folds < 1:
+        splits = [single_split(codes, math.ceil(folds * np.count_nonzero(codes >= 0)), random_state)]
+    else:
+        splits = stratified_folds(codes, int(folds), random_state)
     found, accuracies = [], []
     with progress_bar("cross-validating", len(splits)) as progress:
         for training, held in splits:
