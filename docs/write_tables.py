@@ -589,6 +589,57 @@ def gated_files() -> str:
     )
 
 
+# Fits that are compared with plain ones.
+GATED_OPTIONS = ("shifts", "hierarchical", "t", "background")
+
+
+def gated_options() -> str:
+    """Return what shifts, hierarchical weights, t kernels and a background do for gated cells."""
+    held_out = {"half": "half of the samples", "batch": "a batch", "none": "cells"}
+    columns = {
+        "f1": ("F1", 3),
+        "f1_new": ("F1, held-out samples", 3),
+        "likelihood": ("log-likelihood, held-out cells", 2),
+        "likelihood_new": ("held-out samples", 2),
+        "error_100": ("error of proportions, 100 cells", 3),
+        "error_300": ("300 cells", 3),
+        "error_new": ("all cells", 3),
+    }
+    rows = []
+    for case in read("cells_options.json"):
+        of_case = (
+            f"{case['cells']}, {case['kernels']} kernels",
+            held_out[case["held_out"]],
+        )
+        plain = [run["plain"] for run in case["runs"]]
+        for name in case["runs"][0]:
+            own = [run[name] for run in case["runs"]]
+            cells = []
+            for key, (_, digits) in columns.items():
+                if key not in own[0]:
+                    cells.append("–")
+                    continue
+                text = f"{mean(run[key] for run in own):.{digits}f}"
+                sign = -1.0 if key.startswith("error") else 1.0
+                gains = [
+                    sign * (run[key] - one.get(key, 0.0))
+                    for run, one in zip(own, plain, strict=True)
+                ]
+                is_better = name in GATED_OPTIONS and min(gains) > 0.0
+                cells.append(f"**{text}**" if is_better else text)
+            if any(cell != "–" for cell in cells):
+                taken = (
+                    f"{median(run['seconds'] for run in own):.1f} s"
+                    if "seconds" in own[0]
+                    else "–"
+                )
+                rows.append([*of_case, name, *cells, taken])
+    return table(
+        ["cells", "held out", "fit", *(title for title, _ in columns.values()), "time"],
+        rows,
+    )
+
+
 def published_clusterings() -> str:
     """Return the published table of 19 methods on other cells."""
     path = RESULTS / "weber_robinson_2016.csv"
@@ -852,6 +903,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "fits": fits,
     "gated-cells": gated_cells,
     "gated-files": gated_files,
+    "gated-options": gated_options,
     "gated-parts": gated_parts,
     "mnist": mnist,
     "other-libraries": other_libraries,

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cells import adjusted_rand, elbow, half, mean_f1, simulate, split, subset
+from cells_options import OPTIONS as OPTIONS_OF_CELLS
 from comparison import Settings, contenders, key_of, load_data, run_cell
 from scipy import stats
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -187,6 +188,15 @@ def cells(results: Any) -> None:
     assert found["mixture, told 2k"]["f1"][0] < 0.95
 
 
+def cells_options(results: Any) -> None:
+    """Where populations are Gaussian and apart, no option moves a cell; a prior helps where cells are few."""
+    for run in results[0]["runs"]:
+        gated, plain, hierarchical = (run[name] for name in ("gated cells", "plain", "hierarchical"))
+        assert all(run[name][key] == 1.0 for name in OPTIONS_OF_CELLS for key in ("f1", "f1_new"))
+        assert plain["error_20"] == pytest.approx(gated["error_20"], abs=0.01)
+        assert hierarchical["error_20"] < plain["error_20"]
+
+
 def composition(results: Any) -> None:
     case, unusual = results["coverage"][0], results["unusual"][0]
     assert min(case["coverage"], case["new"]) > 0.85
@@ -228,7 +238,7 @@ SHOWN = {
     show.__name__: show
     for show in (
         *(speed, peers, many_kernels, few_rows, missing, groups, shifts, high_dimension, out_of_core),
-        *(densities, novelty, populations, cells, composition, alarms, robust),
+        *(densities, novelty, populations, cells, cells_options, composition, alarms, robust),
     )
 }
 # Benchmarks that are run to their end, and no more.
