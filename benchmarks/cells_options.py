@@ -95,6 +95,7 @@ class Case:
 CASES = (
     Case("multicenter", 16, "half"),
     Case("multicenter", 32, "half"),
+    Case("multicenter", 64, "half"),
     Case("multicenter", 32, "batch"),
     Case("euroflow", 32, "half"),
     Case("lines", 4, "none"),

@@ -589,55 +589,51 @@ def gated_files() -> str:
     )
 
 
-# Fits that are compared with plain ones.
-GATED_OPTIONS = ("shifts", "hierarchical", "t", "background")
-
-
 def gated_options() -> str:
     """Return what shifts, hierarchical weights, t kernels and a background do for gated cells."""
     held_out = {"half": "half of the samples", "batch": "a batch", "none": "cells"}
     columns = {
-        "f1": ("F1", 3),
-        "f1_new": ("F1, held-out samples", 3),
-        "likelihood": ("log-likelihood, held-out cells", 2),
-        "likelihood_new": ("held-out samples", 2),
-        "error_100": ("error of proportions, 100 cells", 3),
-        "error_300": ("300 cells", 3),
-        "error_new": ("all cells", 3),
+        "f1": "F1",
+        "f1_new": "F1, held-out samples",
+        "likelihood": "log-likelihood, held-out cells",
+        "likelihood_new": "held-out samples",
+        "likelihood_100": "held-out samples, 100 cells",
+        "error_100": "error of proportions, 100 cells",
+        "error_new": "all cells",
     }
     rows = []
     for case in read("cells_options.json"):
-        of_case = (
+        of_case = [
             f"{case['cells']}, {case['kernels']} kernels",
             held_out[case["held_out"]],
-        )
-        plain = [run["plain"] for run in case["runs"]]
+        ]
         for name in case["runs"][0]:
             own = [run[name] for run in case["runs"]]
+            if not any(key in own[0] for key in columns):
+                continue
             cells = []
-            for key, (_, digits) in columns.items():
+            for key in columns:
                 if key not in own[0]:
                     cells.append("–")
-                    continue
-                text = f"{mean(run[key] for run in own):.{digits}f}"
-                sign = -1.0 if key.startswith("error") else 1.0
-                gains = [
-                    sign * (run[key] - one.get(key, 0.0))
-                    for run, one in zip(own, plain, strict=True)
-                ]
-                is_better = name in GATED_OPTIONS and min(gains) > 0.0
-                cells.append(f"**{text}**" if is_better else text)
-            if any(cell != "–" for cell in cells):
-                taken = (
-                    f"{median(run['seconds'] for run in own):.1f} s"
-                    if "seconds" in own[0]
-                    else "–"
-                )
-                rows.append([*of_case, name, *cells, taken])
-    return table(
-        ["cells", "held out", "fit", *(title for title, _ in columns.values()), "time"],
-        rows,
-    )
+                elif name in ("plain", "gated cells"):
+                    cells.append(f"{mean(run[key] for run in own):.3f}")
+                else:
+                    cells.append(gain_over_plain(case["runs"], name, key))
+            seconds = [run["seconds"] for run in own if "seconds" in run]
+            taken = f"{median(seconds):.1f} s" if seconds else "–"
+            rows.append([*of_case, name, *cells, taken])
+    return table(["cells", "held out", "fit", *columns.values(), "time"], rows)
+
+
+def gain_over_plain(runs: Sequence[dict[str, Any]], name: str, key: str) -> str:
+    """Return the mean difference of a fit from the plain one; bold if all seeds gain, with † if all lose."""
+    differences = [run[name][key] - run["plain"][key] for run in runs]
+    text = f"{mean(differences):+.3f}".replace("-", "−")
+    signs = {(each > 0) - (each < 0) for each in differences}
+    better = -1 if key.startswith("error") else 1
+    if signs == {better}:
+        return f"**{text}**"
+    return f"{text}†" if signs == {-better} else text
 
 
 def published_clusterings() -> str:
