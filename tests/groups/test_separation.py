@@ -144,3 +144,15 @@ def test_a_rare_population_that_samples_show_clearly_is_found(seed: int) -> None
     assert np.sum((found == rare) & (y < 3)) <= 4
     for large in range(3):
         assert np.bincount(found[y == large]).max() > 0.97 * counts[large]
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_few_cells_of_many_markers_have_more_than_one_start(seed: int) -> None:
+    """One start may begin with a few outliers, and miss one of two halves."""
+    random, y = np.random.default_rng(seed), np.repeat([0, 1], 300)
+    X = random.standard_t(5, size=(600, 15))
+    X[:, :2] += 5.0 * y[:, None]
+    study = compose(X, sample=np.tile(["a", "b"], 300), random_state=seed)
+    assert study.populations is not None
+    found = study.populations.predict(study.model, X)
+    assert max(np.mean(found == y), np.mean(found != y)) > 0.98

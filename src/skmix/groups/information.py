@@ -21,9 +21,11 @@ with covariance S⁻¹, so that the term costs a few columns per sample.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy import linalg, special
+from scipy.sparse import csr_array
 
 from ..engine.model import BoolArray, FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
@@ -161,14 +163,21 @@ class KernelErrors:
     slopes: list[FloatArray]  # for each kernel: change (draws near it, B) of log f_k
     directions: FloatArray  # (K, S, B): errors of the S parameters of each kernel
 
+    @cached_property
+    def _pairs(self) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
+        """Draws and the kernels near them, sorted by draw; where those of each draw begin; and slopes."""
+        draws, numbers = np.concatenate(self.near), [len(own) for own in self.near]
+        order = np.argsort(draws, kind="stable")
+        first = np.append(0, np.cumsum(np.bincount(draws, minlength=len(self.ratios))))
+        kernels = np.repeat(np.arange(len(numbers)), numbers)[order]
+        return draws[order], kernels, first, np.concatenate(self.slopes)[order]
+
     def forces(self, weights: FloatArray, size: float) -> FloatArray:
         """Return what the errors add to the gradient of the log-likelihood for the weights (K,), (K, B)."""
-        shares = self.ratios * weights
-        shares /= shares.sum(axis=1, keepdims=True)
-        change = np.zeros((len(shares), self.slopes[0].shape[1]))
-        for k, (rows, slopes) in enumerate(zip(self.near, self.slopes, strict=True)):
-            change[rows] += shares[rows, k, None] * slopes
-        return self.ratios.T @ change * (size / len(shares))
+        (draws, kernels, first, slopes), mass = self._pairs, self.ratios @ weights
+        shares = self.ratios[draws, kernels] * weights[kernels] / mass[draws]
+        change = csr_array((shares, np.arange(len(draws)), first), shape=(len(mass), len(draws))) @ slopes
+        return self.ratios.T @ change * (size / len(mass))
 
 
 def kernel_errors(

@@ -13,6 +13,7 @@ from joblib import effective_n_jobs
 from scipy.linalg import block_diag
 
 from ..engine import density
+from ..engine.compute.threads import one_blas_thread
 from ..engine.model import FloatArray
 from ..engine.tails import Background
 from ..estimators._settings import freeze_of
@@ -153,16 +154,17 @@ class Reference:
         members, totals = self._members, samples.sizes[:, None] + prior_cells
         variances, spreads, effective = [], [], []
         each = zip(counted.all_weights.T, samples.sizes, totals, self._draws.each(samples), strict=True)
-        for j, (w, size, total, own) in enumerate(each):
-            inside, of_shifts = information.away_from_zero(w / w.sum(), size), None
-            if samples.shifts is not None:
-                of_shifts = own.shift_errors(counted.take(np.array([j])), prior)
-            covariance = information.covariance(own.ratios, inside, size, prior, self._errors, of_shifts)
-            variances.append(np.einsum("kg,kl,lg->g", members, covariance, members, optimize=True))
-            inside = inside @ members
-            binomial = inside * (1.0 - inside)
-            spreads.append(total * variances[-1] - binomial)
-            effective.append(binomial.sum() / max(variances[-1].sum(), _TINY))
+        with one_blas_thread():
+            for j, (w, size, total, own) in enumerate(each):
+                inside, of_shifts = information.away_from_zero(w / w.sum(), size), None
+                if samples.shifts is not None:
+                    of_shifts = own.shift_errors(counted.take(np.array([j])), prior)
+                covariance = information.covariance(own.ratios, inside, size, prior, self._errors, of_shifts)
+                variances.append(np.einsum("kg,kl,lg->g", members, covariance, members, optimize=True))
+                inside = inside @ members
+                binomial = inside * (1.0 - inside)
+                spreads.append(total * variances[-1] - binomial)
+                effective.append(binomial.sum() / max(variances[-1].sum(), _TINY))
         # A single population has no variance: clip its effective cells.
         cells = np.clip(effective, np.minimum(samples.sizes, 1.0), samples.sizes)
         found = self.shares(counted)
@@ -211,9 +213,10 @@ class Reference:
         weights = samples.all_weights / samples.all_weights.sum(axis=0)
         found = []
         each = zip(weights.T, samples.sizes, self._log_densities(samples, weights), strict=True)
-        for w, size, (own, logs) in each:
-            ratios = own.ratios if boxed is None else boxed
-            found.append(information.log_likelihood_moments(logs, ratios, w, size, prior))
+        with one_blas_thread():
+            for w, size, (own, logs) in each:
+                ratios = own.ratios if boxed is None else boxed
+                found.append(information.log_likelihood_moments(logs, ratios, w, size, prior))
         return np.array(found)
 
     def _log_densities(self, samples: Samples, weights: FloatArray) -> Iterator[tuple[Draws, FloatArray]]:

@@ -85,7 +85,7 @@ class _Hills:
         """Return the height (G, G) of each possible merge; 2 on the diagonal."""
         peaks = self.peaks[self.active]
         lower = np.minimum(peaks[:, None], peaks)
-        found = -np.expm1(np.minimum(self.saddles[np.ix_(self.active, self.active)] - lower, 0.0))
+        found = 0.0 - np.expm1(np.minimum(self.saddles[np.ix_(self.active, self.active)] - lower, 0.0))
         np.fill_diagonal(found, 2.0)
         return np.asarray(found)
 

@@ -20,6 +20,8 @@ _CELLS = 2
 _FINER = 2
 # Most passes of k-means: EM does the rest.
 _PASSES = 30
+# Up to this many kernels, a start may miss a large population: starts by k-means are tried too.
+_FEW, _STARTS = 8, 5
 # Stopping rule of the fits to some cells: the fit to all cells goes on from there.
 _TOLERANCE = 1e-3
 # Cells that the variance of the whole is worth in the start of a covariance, and its share of that variance.
@@ -41,10 +43,7 @@ def start_of(
     with progress_bar("choosing kernels", None) as progress:
         for number in numbers:
             progress(f"{number} kernels")
-            start: Any = _clusters(X, number, settings["random_state"])
-            if len(start["means"]) < number:  # few cells, or equal ones
-                start = "k-means"
-            model = SharedKernelMixture(number, init=start, tol=_TOLERANCE, **settings).fit(X)
+            model = _fit(X, number, settings)
             tried.append(number)
             found = _aicc(model, len(X))
             if best is not None and found >= lowest:
@@ -54,6 +53,18 @@ def start_of(
     search = {"criterion": "aicc", "n_cells": len(X), "lowest": min(tried), "highest": max(tried)}
     kernels = {"means": best.means_, "covariances": best.covariances_, "weights": best.weights_}
     return kernels, None if n_kernels is not None else search
+
+
+def _fit(X: FloatArray, n_kernels: int, settings: dict[str, Any]) -> SharedKernelMixture:
+    """Return the likeliest mixture fitted to cells X (n, M)."""
+    start = _clusters(X, n_kernels, settings["random_state"])
+    models = []
+    if len(start["means"]) == n_kernels:  # fewer if there are few cells, or equal ones
+        models = [SharedKernelMixture(n_kernels, init=start, tol=_TOLERANCE, **settings).fit(X)]
+    if not models or n_kernels <= _FEW:
+        others = SharedKernelMixture(n_kernels, init="k-means", n_init=_STARTS, tol=_TOLERANCE, **settings)
+        models.append(others.fit(X))
+    return max(models, key=lambda model: model.log_likelihood_)
 
 
 def _n_parameters(n_kernels: int, n_features: int) -> int:

@@ -698,7 +698,10 @@ class Study:
     # ---------------------------------------------------------------- files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model, populations, samples and metadata, but no cells, to a file for `skmix.load`."""
+        """Write the study, but no cells, to a file for `skmix.load`.
+
+        The file has the proportions and what new samples need of the fit, so that these are described faster.
+        """
         if self._is_new:
             raise ValueError("A study of new samples has no fit of its own: save the study of the fit.")
         merged = self.populations
