@@ -596,10 +596,10 @@ def gated_options() -> str:
         "f1": "F1",
         "f1_new": "F1, held-out samples",
         "likelihood": "log-likelihood, held-out cells",
-        "likelihood_new": "held-out samples",
-        "likelihood_100": "held-out samples, 100 cells",
+        "likelihood_new": "log-likelihood, held-out samples",
+        "likelihood_100": "the same, 100 cells",
         "error_100": "error of proportions, 100 cells",
-        "error_new": "all cells",
+        "error_new": "error, all cells",
     }
     rows = []
     for case in read("cells_options.json"):
@@ -616,7 +616,8 @@ def gated_options() -> str:
                 if key not in own[0]:
                     cells.append("–")
                 elif name in ("plain", "gated cells"):
-                    cells.append(f"{mean(run[key] for run in own):.3f}")
+                    text = f"{mean(run[key] for run in own):.3f}"
+                    cells.append(text.replace("-", "−"))
                 else:
                     cells.append(gain_over_plain(case["runs"], name, key))
             seconds = [run["seconds"] for run in own if "seconds" in run]
@@ -629,6 +630,8 @@ def gain_over_plain(runs: Sequence[dict[str, Any]], name: str, key: str) -> str:
     """Return the mean difference of a fit from the plain one; bold if all seeds gain, with † if all lose."""
     differences = [run[name][key] - run["plain"][key] for run in runs]
     text = f"{mean(differences):+.3f}".replace("-", "−")
+    if text[1:] == "0.000":
+        return "0"
     signs = {(each > 0) - (each < 0) for each in differences}
     better = -1 if key.startswith("error") else 1
     if signs == {better}:
