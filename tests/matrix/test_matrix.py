@@ -15,13 +15,24 @@ from typing import Any
 from unittest import mock
 
 import brute
-import cells
+import matrix_cells as cells
 import numpy as np
 import onnxruntime
 import pytest
-from cells import Data, as_brute, as_kind, columns_of, fitted, host, make_data, make_start, mixtures, quiet
 from crossing import FILES, REFUSED, Cell, Value, covering, default_cell, name_of
 from libraries import torch
+from matrix_cells import (
+    Data,
+    as_brute,
+    as_kind,
+    columns_of,
+    fitted,
+    host,
+    make_data,
+    make_start,
+    mixtures,
+    quiet,
+)
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 

@@ -114,8 +114,10 @@ def log_mix(values: Array, weights: FloatArray) -> Array:
         if len(kernels):
             terms = values[np.ix_(kernels, rows)] + log_weights[kernels, c, None]
             highest = terms.max(axis=0)
+            # All terms of a row that the class rules out are −∞.
+            highest = np.where(np.isfinite(highest), highest, 0.0)
             # A cumulative sum adds in the same order for any number of rows; a plain sum does not.
-            logs[c, rows] = np.log(np.cumsum(np.exp(terms - highest), axis=0)[-1]) + highest
+            logs[c, rows] = safe_log(np.cumsum(np.exp(terms - highest), axis=0)[-1]) + highest
     return logs
 
 
