@@ -347,3 +347,14 @@ def test_errors_name_their_argument(files: list[Path]) -> None:
         with pytest.raises(ArgumentError, match=message) as caught:
             compose(files, **given)
         assert caught.value.argument == argument
+
+
+def test_cells_with_gaps_are_studied_and_an_empty_marker_is_refused(found: Study) -> None:
+    table = pd.concat([frame.assign(donor=name) for name, frame in frames().items()], ignore_index=True)
+    table.loc[::7, "CD3"] = np.nan
+    table.loc[3::11, "CD8"] = np.nan
+    gapped = compose(table, sample="donor", n_kernels=4, n_populations=3)
+    own = (np.sort(study.proportions["proportion"]) for study in (gapped, found))
+    assert_allclose(*own, atol=0.03)
+    with pytest.raises(ValueError, match="marker CD4 has no value"):
+        compose(table.fillna(0.0).assign(CD4=np.nan), sample="donor")

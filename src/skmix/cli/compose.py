@@ -99,10 +99,10 @@ def compose(
     """Find the populations that samples share, and their proportions in each sample.
 
     Each file is a sample, named after it. All samples share Gaussian kernels, in
-    different proportions; kernels that overlap are merged into populations. The
-    table has a line for each sample and population: its proportion, a 95 %
-    interval, and the number of cells of the sample. Populations are named by
-    the markers that tell them apart, such as CD3⁺ CD4⁺.
+    different proportions; kernels that no valley of the density divides are merged
+    into populations. The table has a line for each sample and population: its
+    proportion, a 95 % interval, and the number of cells of the sample. Populations
+    are named by the markers that tell them apart, such as CD3⁺ CD4⁺.
 
     With --condition, a column of --metadata that has two values, the proportions
     of their samples are compared: as they are, within pairs, or adjusted for a

@@ -1,4 +1,4 @@
-"""Populations: sets of overlapping kernels of a mixture, merged."""
+"""Populations: sets of kernels of a mixture that no valley of the density divides."""
 
 from __future__ import annotations
 

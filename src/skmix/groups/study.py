@@ -78,10 +78,10 @@ def compose(
 ) -> Study:
     """Find the populations that samples share, and their proportions in each sample.
 
-    All samples share Gaussian kernels, each sample in its own proportions; overlapping kernels are merged
-    into populations, which are named by the markers that tell them apart, such as ``CD3⁺ CD4⁺``; without
-    names of markers, they are numbered from 0, the largest first. ``skmix compose`` calls this function: the
-    same files give the same numbers.
+    All samples share Gaussian kernels, each sample in its own proportions; kernels that no valley of the
+    density divides are merged into populations. These are named by the markers that tell them apart, such as
+    ``CD3⁺ CD4⁺``; without names of markers, they are numbered from 0, the largest first. ``skmix compose``
+    calls this function: the same files give the same numbers.
 
     Parameters
     ----------
@@ -142,6 +142,12 @@ def compose(
     if n_kernels is not None and n_kernels > cells.source.n_rows:
         raise ArgumentError(
             Argument("n_kernels", n_kernels), f" is more than the {cells.source.n_rows} cells there are."
+        )
+    empty = np.flatnonzero(np.isnan(cells.X).all(axis=0)).tolist()
+    if empty:
+        name = (cells.origin.markers or [f"number {i}" for i in range(cells.X.shape[1])])[empty[0]]
+        raise ArgumentError(
+            f"marker {name} has no value: leave it out by naming the others with ", Argument("markers"), "."
         )
     settings = {**_KERNELS, "n_jobs": n_jobs, "random_state": random_state}
     start, search = start_of(cells.X, n_kernels, settings)
