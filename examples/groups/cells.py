@@ -24,7 +24,7 @@ from skmix import compose, load, open_rows
 # files lack, would have been applied.
 plate = Path("../../docs/data/plate")
 rows = open_rows(plate / "wells")
-print(rows.feature_names, rows.preparation, sep="\n")
+print(rows.feature_names, rows.preparation["transform"])
 
 # %%
 # **The study.** Bacteria are tiny: all of them lie at the bottom of the scatter channels, which would only
