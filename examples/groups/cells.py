@@ -3,9 +3,9 @@ From FCS files to a page with conditions
 ========================================
 
 A tutorial with real cells: *E. coli* that carry a gene for a red (RFP), yellow (YFP) or cyan (CFP)
-fluorescent protein, seven wells of a plate, and four wells of another plate in which they were mixed.
-What the wells contain is known, so that the answers can be checked. The files are in ``docs/data/plate``
-(4,000 events of each well, from FlowCytometryTools, MIT licence; the README there says how they were cut).
+fluorescent protein, in seven wells of a plate, and mixed in four wells of another. What is in them is
+known, so that answers can be checked. The files, from FlowCytometryTools (MIT licence), are in
+``docs/data`` of a checkout, with a README. The extras ``cytometry`` and ``report`` are needed too.
 """
 
 import tempfile
