@@ -42,7 +42,7 @@ from .proportions import (
 from .reading import Cells, Origin, open_cells, preparation_of
 from .reference import Reference
 from .samples import new_samples
-from .starting import start_of
+from .starting import TOLERANCE, start_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -159,7 +159,7 @@ def compose(
         )
     start["weights"] = np.repeat(start["weights"], len(cells.sizes), axis=1)
     model = SharedKernelMixture(
-        n_kernels, init=start, weight_prior=weight_prior, device=device, **settings
+        n_kernels, init=start, tol=TOLERANCE, weight_prior=weight_prior, device=device, **settings
     ).fit(cells.source)
     with progress_bar("composing", None):
         populations = merge_kernels(model, n_populations=n_populations)
