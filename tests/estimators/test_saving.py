@@ -44,7 +44,6 @@ START = {"weights": np.full((4, 3), 0.25)}
 MODELS: dict[str, Callable[[], Any]] = {
     "mixture": lambda: SharedKernelMixture(3, n_init=2, **SEED).fit(X, Y),
     "robust": lambda: SharedKernelMixture(2, tail="t", tol=0.1, **SEED).fit(X, Y),
-    "background": lambda: SharedKernelMixture(2, tail="background", tol=0.1, **SEED).fit(X, Y),
     "variational": lambda: SharedKernelMixture(3, inference="variational", **SEED).fit(X, Y),
     "hierarchical": lambda: SharedKernelMixture(3, weight_prior="hierarchical", **SEED).fit(X, Y),
     "shifted": lambda: SharedKernelMixture(2, group_shift=2.0, **SEED).fit(X, Y),
@@ -311,7 +310,7 @@ CASES: list[tuple[str, Change, str]] = [
     ("mixture", prepare(transform="arcsinh:-1"), "the cofactor '-1' is not a number above 0"),
     ("robust", put("fitted.kernel_degrees_", np.zeros(2)), "kernel_degrees_ has 0.0"),
     ("robust", assign("parameters", "tail", None), "tail is None, but 't' was fitted"),
-    ("background", put("fitted.background_weights_", lambda w: w + 2.0), "between 0 and 1"),
+    ("robust", assign("parameters", "tail", "background"), r"'tail' .* must be a str among {'t'}"),
     ("product", assign("fitted", "temperature_", -1.0), "temperature_ has -1.0, which is not between"),
     ("product", assign("fitted", "feature_sets_", [[0, 2]]), "2 models for 1 feature sets"),
     ("product", assign("fitted", "feature_sets_", [[0, 2], [0]]), "column 0 is in feature set 0 and again"),

@@ -13,7 +13,7 @@ Cell = dict[str, Any]
 FEATURES: dict[str, list[Any]] = {
     "model": ["mixture", "classifier", "sets"],  # sets: a classifier with two sets of features
     "covariance": ["full", "tied", "diag", "spherical", "low_rank"],
-    "tail": ["none", "t", "t4", "background"],  # t: degrees are learnt
+    "tail": ["none", "t", "t4"],  # t: degrees are learnt
     "covariance_prior": ["none", "number", "auto"],
     "weight_prior": ["none", "number", "hierarchical"],
     "shift": [False, True],
@@ -29,7 +29,7 @@ FEATURES: dict[str, list[Any]] = {
     "kernels": ["few", "many"],
     "after": ["nothing", "tune", "stream", "add", "warm", "impute", "export"],
 }
-TAILS = ("t", "t4", "background")
+TAILS = ("t", "t4")
 DEVICES = ("single", "streamed")  # by the estimator's `device`; tensors stay where they are
 FILES = ("npy", "parquet", "dask", "streamed")
 
@@ -41,7 +41,6 @@ _REFUSED: list[tuple[*tuple[Values, ...], str]] = [
     (("tail", TAILS), ("inference", "variational"), "inference"),
     (("tail", TAILS), ("accelerate", True), "accelerate"),
     (("tail", TAILS), ("rows", ("tensor", *DEVICES)), "device"),
-    (("tail", "background"), ("freeze", "weights"), "freeze='weights'"),
     (("inference", "variational"), ("accelerate", True), "accelerate"),
     (("inference", "variational"), ("freeze", ("kernels", "weights")), "freeze"),
     (("inference", "variational"), ("stopping", "per-class"), "tol="),
@@ -56,11 +55,11 @@ _REFUSED: list[tuple[*tuple[Values, ...], str]] = [
     (("shift", True), ("rows", "streamed"), "streamed to a device"),
     (("covariance", "low_rank"), ("rows", ("tensor", *DEVICES)), "low_rank"),
     (("after", "stream"), ("inference", "variational"), "cannot be combined with inference='variational'"),
-    (("after", "stream"), ("tail", TAILS), "t kernels or a background"),
+    (("after", "stream"), ("tail", TAILS), "t kernels"),
     (("after", "stream"), ("shift", True), "cannot be combined with group_shift"),
     (("after", "stream"), ("covariance", "low_rank"), "low_rank"),
     (("after", "tune"), ("covariance", "low_rank"), "cannot be tuned"),
-    (("after", "tune"), ("tail", TAILS), "t kernels or a background"),
+    (("after", "tune"), ("tail", TAILS), "t kernels"),
     (("after", "tune"), ("model", "sets"), "tune cannot be combined with 2 feature sets"),
     (("after", "tune"), ("gaps", True), "without missing values"),
     (("after", "tune"), ("labels", "unlabelled"), "rows have no label in y"),

@@ -22,7 +22,6 @@ from .estep.terms import DEVICE
 from .estep.terms import log_mix as log_mix
 from .estep.terms import log_sum as log_sum
 from .model import FARTHEST, FloatArray, IntArray, Parameters, scale_of
-from .rules.likelihood import all_weights
 from .structures import Structure, structure_of
 from .tails import Tail, tail_of
 
@@ -126,7 +125,7 @@ def _prepare(parameters: Parameters, structure: Structure) -> tuple[Kernels, Flo
     """Prepare one model for rows times a scale (M,) less a shift (M,). Small ones are cached."""
     means = np.asarray(parameters.means, dtype=np.float64)
     covariances = np.asarray(parameters.covariances, dtype=np.float64)
-    tail = parameters.tail.of_kernels().map(lambda array: np.asarray(array, dtype=np.float64))
+    tail = parameters.tail.map(lambda array: np.asarray(array, dtype=np.float64))
     if means.size + covariances.size > _CACHED:
         return _scaled(means, covariances, tail, structure)
     numbers = means.tobytes(), means.shape, covariances.tobytes(), covariances.shape
@@ -173,18 +172,7 @@ def class_log_likelihood(
     X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
 ) -> FloatArray:
     """Return log p(x_n | class j), shape (N, L)."""
-    mixed = kernel_log_densities(X, parameters, covariance_type, n_jobs, parameters.weights)
-    return parameters.tail.mix(mixed, X)
-
-
-def all_log_densities(
-    X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1, *, once: bool = False
-) -> FloatArray:
-    """Return the kernels' log-densities (N, K), or (N, K + 1) with that of the background last."""
-    found = kernel_log_densities(X, parameters, covariance_type, n_jobs, once=once)
-    if not parameters.tail.n_extra:
-        return found
-    return np.concatenate([found, parameters.tail.log_densities(X)], axis=1)
+    return kernel_log_densities(X, parameters, covariance_type, n_jobs, parameters.weights)
 
 
 def log_responsibilities(
@@ -195,9 +183,8 @@ def log_responsibilities(
     n_jobs: int = 1,
 ) -> FloatArray:
     """Return the logarithms of w_nk given each row's class (N,), shape (N, K). Equation (E)."""
-    densities = all_log_densities(X, parameters, covariance_type, n_jobs)
-    found = log_normalise(densities + like(safe_log(all_weights(parameters)).T[classes], densities))
-    return found[:, : parameters.means.shape[0]]
+    densities = kernel_log_densities(X, parameters, covariance_type, n_jobs)
+    return log_normalise(densities + like(safe_log(parameters.weights).T[classes], densities))
 
 
 def most_likely_kernel(X: np.ndarray, parameters: Parameters, covariance_type: str) -> IntArray:
@@ -213,9 +200,9 @@ def averaged_log_responsibilities(
 
     They stay finite where a responsibility underflows.
     """
-    densities = all_log_densities(X, parameters, covariance_type, n_jobs)
+    densities = kernel_log_densities(X, parameters, covariance_type, n_jobs)
     per_class = class_log_likelihood(X, parameters, covariance_type, n_jobs)
-    xp, weights = namespace(densities), all_weights(parameters).T
+    xp, weights = namespace(densities), parameters.weights.T
     highest = xp.max(per_class, axis=1, keepdims=True)
     of_classes = (log_posterior - (per_class - highest)).T
     if is_numpy(densities):
@@ -225,7 +212,7 @@ def averaged_log_responsibilities(
             averaged[a : a + TILE] += log_mix(padded(cut), weights)[:, : cut.shape[1]].T
     else:
         averaged = densities - highest + log_mix(of_classes, weights).T
-    return log_normalise(averaged)[:, : parameters.means.shape[0]]
+    return log_normalise(averaged)
 
 
 def marginal(parameters: Parameters, columns: IntArray, structure: Structure) -> Parameters:
@@ -234,7 +221,6 @@ def marginal(parameters: Parameters, columns: IntArray, structure: Structure) ->
         parameters,
         means=parameters.means[..., columns],
         covariances=structure.marginal(parameters.covariances, columns),
-        tail=parameters.tail.marginal(columns),
     )
 
 
@@ -259,8 +245,7 @@ def condition(
         distances = structure.distances(factor.whitener, deviation[None, ..., None])[0].T
         widening = parameters.tail.widening(distances, len(columns))[0]
         covariances = structure.widened(covariances, widening)
-    weights, tail = parameters.tail.conditional(weights, parameters.weights, columns, others)
-    return Parameters(weights, means, covariances[0], tail=tail)
+    return Parameters(weights, means, covariances[0], tail=parameters.tail.conditional(len(columns)))
 
 
 def fill_means(
@@ -268,10 +253,9 @@ def fill_means(
 ) -> FloatArray:
     """Return rows X (N, M) with the conditional means of their missing values, which are NaN.
 
-    `responsibilities` (N, K) are those given the observed values, without that of a background.
+    `responsibilities` (N, K) are those given the observed values.
     """
     filled, n_features = X.astype(np.float64), X.shape[1]
-    left = 1.0 - responsibilities.sum(axis=1)
     step = max(1, _PREDICTED // parameters.means.size)
     patterns = [(index, known) for index, known in rows_by_pattern(X) if len(known) < n_features]
     structure, covariances = structure_of(covariance_type), parameters.covariances[None]
@@ -282,8 +266,7 @@ def fill_means(
             rows = index[start : start + step]
             deviation = filled[np.ix_(rows, known)] - parameters.means[:, None, known]
             predicted = parameters.means[:, None, others] + deviation @ slopes[0].mT
-            found = np.einsum("nk,knd->nd", responsibilities[rows], predicted)
-            filled[np.ix_(rows, others)] = parameters.tail.expected(found, left[rows], others)
+            filled[np.ix_(rows, others)] = np.einsum("nk,knd->nd", responsibilities[rows], predicted)
     return filled
 
 
@@ -298,19 +281,12 @@ def choose(probabilities: FloatArray, random_state: np.random.RandomState) -> In
 def draw(
     parameters: Parameters, covariance_type: str, classes: IntArray, random_state: np.random.RandomState
 ) -> tuple[FloatArray, IntArray]:
-    """Draw a row of each of the `classes` (n,); return the rows (n, M) and their kernels (n,).
-
-    Rows of the background have the number K.
-    """
-    n_kernels, n_features = parameters.means.shape
-    kernels = choose(all_weights(parameters).T[classes], random_state)
+    """Draw a row of each of the `classes` (n,); return the rows (n, M) and their kernels (n,)."""
+    kernels = choose(parameters.weights.T[classes], random_state)
     structure = structure_of(covariance_type)
-    X = random_state.standard_normal((len(classes), n_features))
+    X = random_state.standard_normal((len(classes), parameters.means.shape[1]))
     for k in np.unique(kernels):
         own = kernels == k
-        if k == n_kernels:
-            X[own] = parameters.tail.draw(int(own.sum()), random_state)
-            continue
         # One dense matrix at a time: with many features, all of them may not fit in memory.
         one = structure.take_kernels(parameters.covariances[None], np.array([[k]]))
         deviations = structure.correlate(one, X[own], random_state)

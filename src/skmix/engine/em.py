@@ -138,7 +138,7 @@ def fit(
     volume = passes.volume
     return replace(
         inside,
-        parameters=passes.leave(inside.parameters.map(to_numpy), starts),
+        parameters=passes.leave(inside.parameters.map(to_numpy)),
         log_likelihood=inside.log_likelihood - volume,
         objective=inside.objective - volume.sum(),
         path=[path - volume for path in inside.path],
@@ -189,11 +189,9 @@ class Passes:
         """Return starts in the frame, raised to the variance floor, and their factor."""
         return self.rule.enter(self.setting.frame.enter(starts, self.setting.structure))
 
-    def leave(self, parameters: Parameters, starts: Parameters) -> Parameters:
-        """Return parameters of the frame in the data's coordinates, with the background box of the starts."""
-        found = self.setting.frame.leave(parameters, self.setting.structure)
-        # Keep the background's box bit for bit: rounding could put rows on its edge outside.
-        return replace(found, tail=found.tail.transformed(lambda _: starts.tail.to_dict()["box"]))
+    def leave(self, parameters: Parameters) -> Parameters:
+        """Return parameters of the frame in the data's coordinates."""
+        return self.setting.frame.leave(parameters, self.setting.structure)
 
     def expect(
         self,

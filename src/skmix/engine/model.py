@@ -102,7 +102,6 @@ class Statistics(Record):
     second: FloatArray
     # What the tail adds. t kernels: sums (R, K) of w E[u] and of w E[log u] over rows of responsibility w,
     # where u is the precision of a row relative to that of its kernel; moments are then weighted by w E[u].
-    # Background: sum (R, C) of the probabilities that rows are background.
     of_tail: Sums = ()
 
     def plus(self, other: Statistics) -> Statistics:
@@ -233,7 +232,7 @@ class Frame:
             structure.rescale(parameters.covariances, 1.0 / self.scale),
             parameters.class_prior,
             concentration=parameters.concentration,
-            tail=parameters.tail.transformed(lambda values: values / self.scale - self.shift),
+            tail=parameters.tail,
         )
 
     def leave(self, parameters: Parameters, structure: Structure) -> Parameters:
@@ -246,7 +245,7 @@ class Frame:
             covariances,
             parameters.class_prior,
             concentration=parameters.concentration,
-            tail=parameters.tail.transformed(lambda values: (values + self.shift) * self.scale),
+            tail=parameters.tail,
         )
 
     def standardised(self, structure: Structure) -> Frame:

@@ -139,20 +139,19 @@ def covariance_type_of(model: Any, n_rows: int, n_features: int) -> str:
 
 
 def check_tail(tail: Any) -> tuple[str | None, float | None]:
-    """Return the kind of tail, None, 't' or 'background', and the degrees of freedom if they are given."""
+    """Return the kind of tail, None or 't', and the degrees of freedom if they are given."""
     if tail is None or isinstance(tail, str):
         return tail, None
     degrees = tail[1] if len(tail) == 2 and tail[0] == "t" else None
     if not isinstance(degrees, Real) or isinstance(degrees, bool) or not 1.0 <= float(degrees) < np.inf:
         raise ValueError(
-            "tail must be None, 't', ('t', degrees) with degrees of at least 1, or 'background', got "
-            f"{tail!r}."
+            f"tail must be None, 't' or ('t', degrees), with degrees of at least 1, got {tail!r}."
         )
     return "t", float(degrees)
 
 
 def is_robust(model: Any) -> bool:
-    """Return whether a model has a tail: t kernels or a background. Such models run on the CPU."""
+    """Return whether a model has t kernels. Such models run on the CPU."""
     return check_tail(getattr(model, "tail", None))[0] is not None
 
 
@@ -180,9 +179,8 @@ def freeze_of(model: Any) -> str | None:
 
 
 def is_robust_fit(model: Any) -> bool:
-    """Return whether a model was fitted with t kernels or a background, whatever its settings are now."""
-    parts = getattr(model, "models_", [model])
-    return any(hasattr(each, name) for each in parts for name in ("kernel_degrees_", "background_weights_"))
+    """Return whether a model was fitted with t kernels, whatever its settings are now."""
+    return any(hasattr(each, "kernel_degrees_") for each in getattr(model, "models_", [model]))
 
 
 def check_start(

@@ -364,12 +364,12 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         Raises
         ------
         ValueError
-            With several feature sets, low-rank covariances, t kernels, a background or missing values, and if
-            the prior of a class is zero.
+            With several feature sets, low-rank covariances, t kernels or missing values, and if the prior of
+            a class is zero.
         """
         check_is_fitted(self)
         if is_robust(self):
-            raise ValueError("tune cannot be combined with t kernels or a background: fit with tail=None.")
+            raise ValueError("tune cannot be combined with t kernels: fit with tail=None.")
         if len(self.models_) > 1:
             raise ValueError(
                 f"tune cannot be combined with {len(self.models_)} feature sets: it works on one model."

@@ -30,7 +30,6 @@ from .._errors import Argument, ArgumentError
 from ..engine.compute.arrays import safe_log
 from ..engine.compute.blocks import Block
 from ..engine.model import FloatArray, IntArray, Parameters
-from ..engine.rules.likelihood import all_weights
 from ..engine.structures import COVARIANCE_TYPES
 from ..io.labels import code_labels
 from ..io.preparation import Columns
@@ -70,11 +69,10 @@ _PARAMETERS = """
         than features. ('low_rank', q) has q factors W and a variance per feature, P = WWᵀ + diag(d);
         'low_rank' takes q = 2√M.
         When to change: to 'diag' or 'tied' for few rows; to 'low_rank' for hundreds of correlated features.
-    tail : {'t', 'background'}, ('t', float) or None, default=None
-        How the model treats outliers; None has Gaussian kernels. 't' has Student's t kernels and learns their
-        degrees of freedom, ('t', 4.0) fixes them; `covariances_` are then scale matrices. 'background' adds
-        a uniform density on the bounding box of the training rows, whose share is learnt for each class.
-        When to change: to 't' for heavy tails, to 'background' for debris and wrong measurements.
+    tail : 't', ('t', float) or None, default=None
+        Tails of the kernels; None has Gaussian kernels. 't' has Student's t kernels and learns their degrees
+        of freedom, ('t', 4.0) fixes them; `covariances_` are then scale matrices.
+        When to change: to 't' for heavy tails, debris and wrong measurements.
     init : {'auto', 'class', 'k-means', 'k-means++', 'random_from_data', 'uniform'} or dict, default='auto'
         Starting points. 'auto' is 'class' (k-means++ in each class) in a classifier, else 'k-means++'. A dict
         has `means` (K, M) and optionally `covariances`, `weights` (K, L), `degrees` (K,) of t kernels, and
@@ -189,11 +187,6 @@ _FITTED = """
         In a variational fit: the mean of kernel k has the posterior N(means_[k], P_k / mean_precision_[k]).
     kernel_degrees_ : ndarray of shape (K,)
         With ``tail='t'``: degrees of freedom of the kernels.
-    background_weights_ : ndarray of shape (L,)
-        With ``tail='background'``: share of the background among the rows of each class. `weights_` are
-        shares of the other rows.
-    background_box_ : ndarray of shape (2, M)
-        With ``tail='background'``: lower and upper bounds of the box on which it is uniform.
     wishart_degrees_ : ndarray of shape (K,)
         In a variational fit: degrees of freedom of the Wishart posterior of P_k⁻¹, whose mean is the inverse
         of ``covariances_[k]``.
@@ -223,7 +216,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         "n_kernels": [_COUNT, None],
         "covariance_type": [StrOptions({"auto", *COVARIANCE_TYPES}), tuple],
-        "tail": [StrOptions({"t", "background"}), tuple, None],
+        "tail": [StrOptions({"t"}), tuple, None],
         "init": [StrOptions({"auto", "class", "k-means", "k-means++", "random_from_data", "uniform"}), dict],
         "n_init": [_COUNT],
         "max_iter": [_COUNT],
@@ -681,9 +674,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         columns, parameters = list(range(self.n_features_in_)), self._parameters
         return {
             "feature_sets": [whitened_kernels(parameters, self.covariance_type_, columns, by_class=False)],
-            "log_prior": safe_log(all_weights(parameters) @ self.class_prior_),
+            "log_prior": safe_log(parameters.weights @ self.class_prior_),
             "probabilities": "responsibilities",
-            "n_hidden": parameters.tail.n_extra,
         }
 
     def predict(self, X: ArrayLike, *, groups: ArrayLike | None = None) -> IntArray:
@@ -704,8 +696,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         Returns
         -------
         ndarray of shape (n, K)
-            Probabilities; each row sums to one or, with a background, to the probability that it is not
-            background.
+            Probabilities; each row sums to one.
         """
         return score_rows(self, X, densities.responsibilities, groups, name="groups")
 

@@ -315,7 +315,7 @@ class InMemory(Rows):
         X, codes = rows.X, None if self.y is None else rows.y
         why_host = None
         if device is not None or not is_numpy(X):
-            robust = "t kernels or a background" if is_robust(estimator) else None
+            robust = "t kernels" if is_robust(estimator) else None
             why_host = robust or ("Missing values" if has_gaps(X) else None)
         if why_host is not None:
             X = to_numpy(X)
@@ -984,7 +984,7 @@ def _send_complete(rows: np.ndarray, device: str) -> Array:
 def _device_of_scores(model: Any) -> str | None:
     """Return the device for scores: that of the model, if this machine has it; None for the CPU.
 
-    Models with t kernels or a background are scored on the CPU.
+    Models with t kernels are scored on the CPU.
     """
     device = device_of(model)
     return device if device is not None and not is_robust_fit(model) and _is_here(device) else None

@@ -290,7 +290,7 @@ def _check_mixture(model: Any, sizes: dict[str, int]) -> None:
     assert fitted is not None
     for name, setting, found in (
         ("covariance_type", check_covariance_type(model.covariance_type)[0], fitted.covariance_type),
-        ("tail", check_tail(model.tail)[0], fitted.parameters.tail.name),
+        ("tail", check_tail(model.tail)[0], None if fitted.kernel_degrees is None else "t"),
     ):
         _require(setting in ("auto", found), f"{name} is {setting!r}, but {found!r} was fitted: fit again")
     _check_labels(fitted.classes, sizes["L"])

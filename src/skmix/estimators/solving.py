@@ -23,11 +23,10 @@ from ..engine.refine.shift import GroupRows, check_source, choose_strength, shif
 from ..engine.refine.shrink import are_separate, prior_of_start, with_shrinkage
 from ..engine.rules.likelihood import with_frozen
 from ..engine.rules.variational import Wishart, wishart_degrees
-from ..engine.sources import RowSource
 from ..engine.sources.summary import fill_gaps, resolution_of
 from ..engine.structures import Structure, structure_of
 from ..engine.structures.low_rank import most_factors
-from ..engine.tails import NONE, START_DEGREES, Background, StudentT, Tail
+from ..engine.tails import NONE, START_DEGREES, StudentT
 from ._settings import (
     check_covariance_prior,
     check_covariance_type,
@@ -86,7 +85,7 @@ def fit_model(
     # With callbacks, all starts run as one batch.
     apart = path is None and watching is None
     batches = start_batches(model, training, frame, structure, last, NUMBERS_TOGETHER if apart else None)
-    batches = (with_tails(model, batch, source) for batch in batches)
+    batches = (with_tails(model, batch) for batch in batches)
     given = next(batches)
     rows, _, weights = source.start_rows()
     options, floor = with_resolution(model, options, rows, weights, frame)
@@ -323,33 +322,25 @@ def options_of(model: Mixture, n_features: int, covariance_type: str) -> Options
     )
 
 
-def with_tails(model: Mixture, start: Parameters, source: RowSource) -> Parameters:
-    """Return starts with the tail that a mixture is set to: degrees of freedom or a background.
+def with_tails(model: Mixture, start: Parameters) -> Parameters:
+    """Return starts with the tail that a mixture is set to.
 
-    A given start, or the last fit, keeps its tail, unless the degrees of freedom are fixed.
+    A given start, or the last fit, keeps its degrees of freedom unless they are fixed.
     """
-    (kind, fixed), (n_starts, n_kernels, _) = check_tail(model.tail), start.means.shape
-    is_t, freeze, given = kind == "t", freeze_of(model), start.tail.name == "t"
-    tail: Tail = NONE
+    (kind, fixed), freeze, tail = check_tail(model.tail), freeze_of(model), start.tail
     if isinstance(model.init, Mapping) and "degrees" in model.init and model.tail != "t":
         raise ValueError(f"init has 'degrees', which needs tail='t', but tail is {model.tail!r}.")
-    if is_t and not given and fixed is None and freeze == "kernels":
+    if kind is None:
+        return replace(start, tail=NONE)
+    if fixed is None and isinstance(tail, StudentT):
+        return replace(start, tail=tail if freeze == "kernels" else tail.within_range())
+    if fixed is None and freeze == "kernels":
         raise ValueError(
             "freeze='kernels' keeps the degrees of freedom too: init must have 'degrees', or tail be "
             "('t', degrees)."
         )
-    if is_t and (fixed is not None or not given):
-        tail = StudentT.begin(n_starts, n_kernels, START_DEGREES if fixed is None else fixed)
-    elif is_t and isinstance(start.tail, StudentT):
-        tail = start.tail if freeze == "kernels" else start.tail.within_range()
-    if kind == "background":
-        moments, n_classes = source.summary.moments, start.weights.shape[-1]
-        # The box of a constant feature is one unit wide.
-        margin = np.where(moments.high > moments.low, 0.0, 0.5 * moments.unit)
-        tail = Background.begin(n_starts, n_classes, moments.low - margin, moments.high + margin)
-        if isinstance(start.tail, Background):
-            tail = replace(tail, weights=start.tail.weights)
-    return replace(start, tail=tail)
+    degrees = START_DEGREES if fixed is None else fixed
+    return replace(start, tail=StudentT(np.full(start.means.shape[:2], degrees)))
 
 
 def fitted_options(model: Mixture, fitted: Fitted) -> Options:
@@ -390,9 +381,8 @@ def check_inference(estimator: Any) -> None:
         "weight_prior": "hierarchical" if hierarchical else None,
         "group_shift": getattr(estimator, "group_shift", None),
     }
-    learnt = ["weight_prior"] + (["tail"] if estimator.tail == "background" else [])
     # Frozen weights cannot be learnt.
-    frozen = [("freeze", name) for name in learnt if freeze == "weights"]
+    frozen = [("freeze", "weight_prior")] if freeze == "weights" else []
     for one, other in (*_EXCLUSIVE, *frozen):
         if settings[one] is not None and settings[other] is not None:
             raise ValueError(

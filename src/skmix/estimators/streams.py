@@ -20,7 +20,6 @@ from ..engine.sources import RowSource, open_source
 from ..engine.sources.summary import measure
 from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
-from ..engine.tails import Background
 from ..io.labels import code_labels, number_labels, read_labels
 from ._settings import check_covariance_type, covariance_type_of, is_robust
 from .decisions import kind_of_labels
@@ -43,9 +42,7 @@ def check_streams(estimator: Any) -> bool:
             "partial_fit cannot be combined with group_shift, which needs all rows at once: use fit."
         )
     if is_robust(estimator):
-        raise AttributeError(
-            "partial_fit cannot be combined with t kernels or a background: use tail=None, or fit."
-        )
+        raise AttributeError("partial_fit cannot be combined with t kernels: use tail=None, or fit.")
     if check_covariance_type(estimator.covariance_type)[0] == "low_rank":
         raise AttributeError(
             "partial_fit cannot be combined with covariance_type='low_rank', whose sums change their meaning "
@@ -151,10 +148,9 @@ def _absorb(
     else:
         _check_covariance_type(model, last)
         parameters = replace(last.parameters, class_prior=last.class_prior, concentration=last.weight_prior)
-        if parameters.tail.name is not None:
+        if last.kernel_degrees is not None:
             raise ValueError(
-                "partial_fit cannot be combined with t kernels or a background, with which this model was "
-                "fitted: fit it again."
+                "partial_fit cannot be combined with t kernels, with which this model was fitted: fit again."
             )
         if last.stream is not None:
             past = Running.from_dict(last.stream)
@@ -272,8 +268,6 @@ def _insert(model: Mixture, last: Fitted, new: Block, label: Any, position: int)
     )
     before = last.parameters
     start = replace(before, weights=uniform_weights(1, len(before.means), 1)[0])
-    if isinstance(start.tail, Background):
-        start = replace(start, tail=start.tail.of_average(last.class_prior, 1))
     if options.inference == "variational":
         # Frozen kernels have no posterior: fit the weights by EM.
         options = replace(options, inference="em", weight_prior=None)
@@ -286,12 +280,10 @@ def _insert(model: Mixture, last: Fitted, new: Block, label: Any, position: int)
     source, strength = open_source(new.X, None, new.weights), model.group_shift
     if strength == "auto":
         strength = np.inf if last.shifts is None else last.shifts.group_shift
-    background, shift = last.background_weights, np.zeros_like(before.means)
+    shift = np.zeros_like(before.means)
     if strength is None or np.isinf(strength):
         found = fit(source, start.batch(), options, frame=frame).parameters
         weights = found.weights[0, :, 0]
-        if isinstance(found.tail, Background) and background is not None:
-            background = np.insert(background, position, found.tail.weights[0, 0])
     else:
         weights, shift = _adapted(last, source, start, float(strength), options, frame)
     shifts = last.shifts
@@ -308,7 +300,6 @@ def _insert(model: Mixture, last: Fitted, new: Block, label: Any, position: int)
         last,
         classes=np.insert(last.classes.astype(dtype), position, label),
         weights=np.insert(last.weights, position, weights, axis=1),
-        background_weights=background,
         shifts=shifts,
         history=None,
         weight_posterior=None,

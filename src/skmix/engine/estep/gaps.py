@@ -273,15 +273,12 @@ def _expect_chunk(
     constants = chunk.to_rows(tail.log_peaks(done.log_determinants, chunk.n_known))
     values, precisions = tail.at_distances(done.distances, constants, chunk.to_rows(chunk.n_known))
     codes = np.zeros(len(chunk.x), dtype=np.int64) if chunk.codes is None else chunk.codes
-    outside = tail.log_outside(codes, lambda logs: chunk.to_rows(chunk.logs(logs)))
     n_classes = kernels.log_weights.shape[-1]
-    found = share(
-        values + kernels.log_weights[..., codes], outside, codes, chunk.weights, n_classes, with_moments
-    )
+    found = share(values + kernels.log_weights[..., codes], codes, chunk.weights, n_classes, with_moments)
     if found.shares is None or done.ahead is None:
         first, second = np.zeros_like(kernels.means), np.zeros((n_starts, n_kernels, 1))
         return Statistics(found.likelihood, found.mass, first, second)
-    weights, of_tail = tail.weigh(found.shares, found.outside, precisions, chunk.to_rows(chunk.n_known))
+    weights, of_tail = tail.weigh(found.shares, precisions, chunk.to_rows(chunk.n_known))
     ahead = done.ahead
     if not np.array_equal(origins, kernels.means):
         # Observed values keep their digits only if the origin is subtracted from the values themselves.

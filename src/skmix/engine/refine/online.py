@@ -106,7 +106,7 @@ def absorb(
     following, next_factor, _ = rule.improve(every_row, inside.means, inside, factor)
     if not next_factor.usable[0]:
         following = replace(following, means=inside.means, covariances=inside.covariances)
-    found = passes.leave(rule.finish(following), parameters.batch()).take(0)
+    found = passes.leave(rule.finish(following)).take(0)
     if options.freeze == "kernels":
         # Undo the rounding of the change of coordinates.
         found = replace(found, means=parameters.means, covariances=parameters.covariances)

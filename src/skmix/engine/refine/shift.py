@@ -330,7 +330,7 @@ def shift_groups(
             log_likelihood = found[:, 0] if judge is None else found.sum(axis=0)
     source.clear_cache()
     return Shifted(
-        passes.leave(point, start.batch()).take(0),
+        passes.leave(point).take(0),
         own * frame.scale,
         log_likelihood if judge is not None else log_likelihood - volume,
         np.array(objectives) - volume.sum(),

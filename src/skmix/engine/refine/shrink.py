@@ -80,8 +80,6 @@ def with_shrinkage(source: RowSource, starts: Parameters, options: Options, *, f
         return options
     best = result.parameters.take(slice(result.best, result.best + 1))
     mass, scatters = _scatters(source, best, common, first, frame)
-    if not mass.any():  # every row is background
-        return options
     if common.common(frame.variance).ndim == 1:
         target = mass @ best.covariances[0] / mass.sum()
     else:
