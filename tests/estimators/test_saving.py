@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn import config_context
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.metadata_routing import get_routing_for_object
 
 from skmix import (
     GaussianMixture,
@@ -137,17 +135,6 @@ def test_what_is_not_saved(path: Path) -> None:
     assert back.feature_sets == [[0, 1], [2]]
     assert isinstance(model.random_state, np.random.RandomState)
     assert same(back.predict_proba(X), model.predict_proba(X))
-
-
-def test_output_and_metadata_requests_are_kept(path: Path) -> None:
-    model = SharedKernelMixture(2, **SEED).set_output(transform="pandas").fit(X, Y)
-    pd.testing.assert_frame_equal(through_a_file(model, path).transform(X), model.transform(X))
-    with config_context(enable_metadata_routing=True):
-        classifier = SharedKernelClassifier(**SEED).set_fit_request(sample_weight="mass")
-        classifier.set_score_request(sample_weight=True).fit(X, Y)
-    back = through_a_file(classifier, path)
-    assert str(get_routing_for_object(back)) == str(get_routing_for_object(classifier))
-    assert get_routing_for_object(back).fit.requests == {"sample_weight": "mass"}
 
 
 @pytest.mark.parametrize("name", ["search", "mixtures"])
@@ -301,10 +288,6 @@ CASES: list[tuple[str, Change, str]] = [
     ("mixture", assign("parameters", "n_init", 0), "n_init"),
     ("mixture", assign("parameters", "device", "cuda/half"), "not of the form 'cuda:0'"),
     ("mixture", assign("parameters", "shape", 1), "no parameter 'shape'; a later version may"),
-    ("mixture", assign("output", "transform", "spreadsheet"), "its output is set to"),
-    ("mixture", assign("requests", "fit", 3), "takes no metadata in 'fit'"),
-    ("mixture", assign("requests", "__class__", COLOUR), "takes no metadata in '__class__'"),
-    ("mixture", assign("requests", "fit", COLOUR), "colour"),
     ("mixture", prepare(transform="none", gate=1), "preparation_ is {'transform': 'none', 'gate'"),
     ("mixture", prepare(transform="logicle", linear={"FSC": 2.0}), "the linear features of preparation_ are"),
     ("mixture", prepare(transform="arcsinh:-1"), "the cofactor '-1' is not a number above 0"),

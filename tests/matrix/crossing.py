@@ -27,7 +27,7 @@ FEATURES: dict[str, list[Any]] = {
     "rows": ["array", "float32", "frame", "npy", "parquet", "dask", "tensor", "single", "streamed"],
     "starts": ["one", "three"],
     "kernels": ["few", "many"],
-    "after": ["nothing", "tune", "stream", "add", "warm", "impute", "export"],
+    "after": ["nothing", "tune", "stream", "add", "impute", "export"],
 }
 TAILS = ("t", "t4")
 DEVICES = ("single", "streamed")  # by the estimator's `device`; tensors stay where they are
@@ -38,6 +38,7 @@ Values = tuple[str, Any]  # of one feature: a value, or a tuple of several
 
 # Values that are refused together, and what the error says.
 _REFUSED: list[tuple[*tuple[Values, ...], str]] = [
+    (("tail", "t"), ("freeze", "kernels"), "tail must be"),
     (("tail", TAILS), ("inference", "variational"), "inference"),
     (("tail", TAILS), ("accelerate", True), "accelerate"),
     (("tail", TAILS), ("rows", ("tensor", *DEVICES)), "device"),
@@ -46,6 +47,7 @@ _REFUSED: list[tuple[*tuple[Values, ...], str]] = [
     (("inference", "variational"), ("stopping", "per-class"), "tol="),
     (("inference", "variational"), ("covariance", "low_rank"), "conjugate"),
     (("weight_prior", "hierarchical"), ("accelerate", True), "accelerate"),
+    (("weight_prior", "hierarchical"), ("inference", "variational"), "inference"),
     (("weight_prior", "hierarchical"), ("freeze", "weights"), "freeze"),
     (("weight_prior", "hierarchical"), ("stopping", "per-class"), "tol="),
     (("shift", True), ("inference", "variational"), "variational"),
@@ -78,10 +80,8 @@ _MEANINGLESS: list[tuple[Values, ...]] = [
     (("kernels", "many"), ("rows", ("dask", "tensor", *DEVICES))),
     # It is compared with derivatives for few rows only, with which no kernels are skipped.
     (("kernels", "many"), ("after", "tune")),
-    (("after", ("tune", "stream", "add", "warm", "impute", "export")), ("starts", "three")),
+    (("after", ("tune", "stream", "add", "impute", "export")), ("starts", "three")),
     (("after", "impute"), ("gaps", False)),
-    # A warm start begins with the common means, and fits shifts anew.
-    (("after", "warm"), ("shift", True)),
     # Adaptation of a new group has another rule, tested with group shifts.
     (("after", "add"), ("shift", True)),
     (("after", "add"), ("labels", "none")),

@@ -147,7 +147,7 @@ def make_start(cell: Cell, data: Data, columns: list[int]) -> brute.Model:
         covariances = factors @ factors.swapaxes(1, 2) + own[..., None] * np.eye(M)
     degrees = None
     if cell["tail"] in ("t", "t4"):
-        degrees = np.full(K, 4.0) if cell["tail"] == "t4" else random.uniform(3.0, 12.0, size=K)
+        degrees = np.full(K, 4.0 if cell["tail"] == "t4" else 10.0)  # learnt degrees begin there
     weights = random.dirichlet(np.full(K, 3.0), size=L).T
     model = brute.Model(weights, means, covariances, factors, degrees)
     if cell["labels"] == "unlabelled":
@@ -165,9 +165,6 @@ def n_factors(n_features: int) -> int:
 def as_init(cell: Cell, model: brute.Model) -> dict[str, Any]:
     """Return a start as the estimators take it."""
     init = {"means": model.means, "covariances": of_structure(cell, model), "weights": model.weights}
-    if cell["tail"] == "t":
-        assert model.degrees is not None
-        init["degrees"] = model.degrees
     if cell["freeze"] != "none":
         init["freeze"] = cell["freeze"]
     return init

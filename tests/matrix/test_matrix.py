@@ -393,22 +393,6 @@ def check_tuned(cell: Cell, data: Data, model: Any) -> None:
     assert values[1] > values[0]
 
 
-def check_warm_start(cell: Cell, data: Data, model: Any) -> None:
-    """Check that one more pass goes on from the fitted parameters, with the same prior."""
-    before = [as_brute(cell, part) for part in mixtures(model)]
-    prior = host(mixtures(model)[0].class_prior_) if cell["labels"] == "unlabelled" else None
-    if prior is not None:
-        # A fit begins with the classes as they are among rows with a label.
-        prior = cells.make_start(cell, data, columns_of(cell)[0]).class_prior
-    with tempfile.TemporaryDirectory() as folder, quiet():
-        X, y, w = as_kind(cell, data, Path(folder))
-        model.set_params(warm_start=True, max_iter=1).fit(X, y, sample_weight=w)
-    for columns, own, part in zip(columns_of(cell), before, mixtures(model), strict=True):
-        start = replace(own, class_prior=prior)
-        path, _ = cells.expected(cell, data, start, [part], columns)
-        agree(cell, as_brute(cell, part), path[-1])
-
-
 def check_imputed(cell: Cell, data: Data, model: Any) -> None:
     """Check the expectations of missing values, which are filled in some rows at a time."""
     few = data.take(np.arange(60))
@@ -449,7 +433,6 @@ AFTER: dict[str, Callable[[Cell, Data, Any], None]] = {
     "tune": check_tuned,
     "stream": check_stream,
     "add": check_added_class,
-    "warm": check_warm_start,
     "impute": check_imputed,
     "export": check_exported,
 }

@@ -277,8 +277,7 @@ def rule_of(
     if options.inference == "em":
         return Likelihood(structure, regulariser.map(place), options.freeze, options.learn_degrees)
     prior = prior_of(options, regulariser, structure, n_kernels)
-    hierarchical = regulariser.hierarchical is not None
-    return Variational.of(structure, prior, regulariser.floor, n_kernels, place, hierarchical=hierarchical)
+    return Variational.of(structure, prior, regulariser.floor, n_kernels, place)
 
 
 def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kernels: int) -> Regulariser:

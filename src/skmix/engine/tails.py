@@ -109,10 +109,6 @@ class StudentT(Tail):
 
     weighted = True
 
-    def within_range(self) -> StudentT:
-        """Return degrees clipped to the range of learnt ones: otherwise a pass could lower the objective."""
-        return StudentT(np.clip(self.degrees, LEAST_DEGREES, MOST_DEGREES))
-
     def _like(self, values: Array) -> Array:
         """Return the degrees of freedom with as many axes as the values (R, K, …)."""
         shape = self.degrees.shape + (1,) * (values.ndim - self.degrees.ndim)

@@ -11,7 +11,6 @@ import numpy as np
 from ..engine.model import FloatArray, Parameters
 from ..engine.starts import uniform_weights
 from ..engine.structures import Structure, structure_of
-from ..engine.tails import NONE, StudentT
 from ..io.preparation import Columns
 
 # Largest deviation of a sum of probabilities from one.
@@ -190,16 +189,16 @@ def check_start(
     n_classes: int,
     default_covariance: FloatArray,
 ) -> Parameters:
-    """Return the start in a dict of `means` (K, M), `covariances`, `weights` (K, L) and `degrees` (K,).
+    """Return the start in a dict of `means` (K, M), `covariances` and `weights` (K, L).
 
     Only means are required. Covariances default to `default_covariance` (M,), the variances of the features,
     over K^(2/M), and weights to uniform ones. Without `n_kernels`, the means determine K.
     """
-    unknown = set(start) - {"means", "covariances", "weights", "degrees", "freeze"}
+    unknown = set(start) - {"means", "covariances", "weights", "freeze"}
     if unknown or "means" not in start:
         raise ValueError(
-            "init as a dict needs 'means' and may have 'covariances', 'weights', 'degrees' and 'freeze', "
-            f"got the keys {sorted(map(str, start))}."
+            "init as a dict needs 'means' and may have 'covariances', 'weights' and 'freeze', got the keys "
+            f"{sorted(map(str, start))}."
         )
     n_features = len(default_covariance)
     means = as_numbers(start["means"], "means")
@@ -218,12 +217,7 @@ def check_start(
         weights = uniform_weights(1, n_kernels, n_classes)[0]
     else:
         weights = check_distribution(start["weights"], (n_kernels, n_classes), "weights")
-    degrees = None
-    if start.get("degrees") is not None:
-        degrees = as_numbers(start["degrees"], "degrees")
-        if degrees.shape != (n_kernels,) or not np.all((degrees >= 1.0) & np.isfinite(degrees)):
-            raise ValueError(f"degrees must be {n_kernels} numbers of at least 1, got {start['degrees']!r}.")
-    return Parameters(weights, means, covariances, tail=NONE if degrees is None else StudentT(degrees))
+    return Parameters(weights, means, covariances)
 
 
 def indices_of(given: Iterable[Any], columns: Columns, where: str, *, once: bool = True) -> list[int]:

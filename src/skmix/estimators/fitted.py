@@ -140,7 +140,6 @@ class LearntPrior(FitRecord):
     """The prior on covariances that ``covariance_prior='auto'`` or ``'weak'`` has learnt."""
 
     covariance_prior: tuple[float, FloatArray] = _value(tuple)  # rows, and covariance (M, M) or (M,)
-    prior_setting: str = _value(str)  # 'auto' or 'weak'
     shrinkage: float = _value(float, low=0.0, high=1.0)  # share of the prior in a kernel of average size
 
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
@@ -37,7 +36,7 @@ from . import densities, streams
 from ._settings import check_count, covariance_type_of, freeze_of
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
 from .exporting import ExportMixin, whitened_kernels
-from .fitted import FitRecord, Fitted, RowsOfFit, parameters_of
+from .fitted import FitRecord, Fitted, parameters_of
 from .rows import (
     Rows,
     Training,
@@ -51,7 +50,7 @@ from .rows import (
     warn_caller,
 )
 from .saving import FileMixin, savable
-from .solving import check_inference, fit_model, fitted_so_far, refuse_unlabelled
+from .solving import check_inference, fit_model, refuse_unlabelled
 
 Estimator = TypeVar("Estimator", bound=type)
 Part = tuple[list[int], Any]
@@ -75,9 +74,9 @@ _PARAMETERS = """
         When to change: to 't' for heavy tails, debris and wrong measurements.
     init : {'auto', 'class', 'k-means', 'k-means++', 'random_from_data', 'uniform'} or dict, default='auto'
         Starting points. 'auto' is 'class' (k-means++ in each class) in a classifier, else 'k-means++'. A dict
-        has `means` (K, M) and optionally `covariances`, `weights` (K, L), `degrees` (K,) of t kernels, and
-        `freeze`: 'kernels' or 'weights', which keep their given values. A classifier with `feature_sets`
-        takes a list of dicts. When to change: to 'k-means' for many well-separated clusters.
+        has `means` (K, M) and optionally `covariances`, `weights` (K, L), and `freeze`: 'kernels' or
+        'weights', which keep their given values. A classifier with `feature_sets` takes a list of dicts.
+        When to change: to 'k-means' for many well-separated clusters.
     n_init : int, default=1
         Number of starts, which run as one batch; the best is kept.
         When to change: to 5 to 20 if the density or the clusters matter; a classifier rarely benefits.
@@ -122,9 +121,6 @@ _PARAMETERS = """
     random_state : int, RandomState instance or None, default=None
         Source of randomness of the starts and of `sample`.
         When to change: to an integer for repeatable results.
-    warm_start : bool, default=False
-        Whether `fit` starts from the parameters of the last fit, and keeps its prior.
-        When to change: to continue a fit that was stopped, or to follow data that change slowly.
 """
 
 _FITTED = """
@@ -234,7 +230,6 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         "device": [str, None],
         "n_jobs": [Interval(Integral, None, -1, closed="right"), _COUNT, None],
         "random_state": ["random_state"],
-        "warm_start": ["boolean"],
     }
 
     def __sklearn_tags__(self) -> Any:
@@ -260,16 +255,6 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         still counts for its class.
         """
         return replace(fits[0], class_count=sizes, class_prior=prior)
-
-    def _attributes_so_far(
-        self, part: Part, training: Training, parameters: Parameters, log_likelihood: float
-    ) -> dict[str, Any]:
-        """Return the attributes of an estimator of one part after a pass."""
-        columns, model = part
-        fitted, rows = fitted_so_far(model, training, parameters, log_likelihood), RowsOfFit.of(self)
-        assert rows is not None
-        record = self._record([(columns, copy(model))], [fitted], training.sizes, fitted.class_prior)
-        return rows.attributes() | record.attributes()
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
@@ -330,9 +315,8 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
             rows = training.with_features(columns, number)
             watched: dict[str, Any] = {}
             if monitor is not None:
-                so_far = partial(self._attributes_so_far, parts[0], training) if len(parts) == 1 else None
-                watched = monitor.part(number, so_far, rows.source.summary.total)
-            fits.append(fit_model(model, rows, Fitted.of(model), columns, **watched))
+                watched = monitor.part(number, rows.source.summary.total)
+            fits.append(fit_model(model, rows, columns, **watched))
         prior = fits[0].class_prior if training.n_unlabelled else training.class_prior
         self._record(parts, fits, training.sizes, prior).store(self)
 
@@ -577,8 +561,6 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     covariance_prior_ : tuple of float and ndarray of shape (M, M) or (M,)
         With ``covariance_prior='auto'`` or ``'weak'``: strength of the prior in rows, and the common
         covariance, or its diagonal for diagonal and spherical kernels.
-    prior_setting_ : {'auto', 'weak'}
-        The `covariance_prior` with which `covariance_prior_` was found.
     resolution_ : ndarray of shape (M,)
         With a `covariance_prior`: smallest variance that each feature resolves, zero if unknown; in a stream,
         the finest of all batches.
@@ -636,7 +618,6 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         device: str | None = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
-        warm_start: bool = False,
     ) -> None:
         self.n_kernels = n_kernels
         self.covariance_type = covariance_type
@@ -654,7 +635,6 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
-        self.warm_start = warm_start
 
     @property
     def _parameters(self) -> Parameters:

@@ -55,7 +55,7 @@ def fit_each(
     for name, value in needed.items():
         if getattr(model, name) != value:
             raise ValueError(f"fit_each needs {name}={value!r}, got {getattr(model, name)!r}.")
-    model = clone(model).set_params(n_init=1, warm_start=False)
+    model = clone(model).set_params(n_init=1)
     training = enter(model, X, y).training()
     structure = structure_of("full")
     frame = training.source.summary.frame(structure)

@@ -244,7 +244,7 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         seed = int(check_random_state(source).randint(np.iinfo(np.int32).max))
         n_jobs = prototype.n_jobs if self.n_jobs is None else self.n_jobs
         device = prototype.device if self.device is None else self.device
-        prototype.set_params(n_jobs=n_jobs, device=device, random_state=seed, warm_start=False)
+        prototype.set_params(n_jobs=n_jobs, device=device, random_state=seed)
         types = self._settings_to_try()[1] or []
         low_rank = any(check_covariance_type(each)[0] == "low_rank" for each in types)
         if low_rank and device_of(prototype) is not None:
