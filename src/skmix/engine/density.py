@@ -7,6 +7,7 @@ decides whether compiled code is worth loading.
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
 
@@ -65,26 +66,21 @@ def kernel_log_densities(
             return like(kernel_log_densities(to_numpy(X), parameters, covariance_type, n_jobs, weights), X)
         DEVICE.check(structure, parameters.tail)
         return device.log_densities(X, parameters, structure, weights)
-    score = _with_gaps if some_missing else _complete
     kernels, scale, shift = _prepare(parameters, structure)
     rows = Rows(native(X), None, None, scale, shift)
-    if X.shape[0] == 1 and max(X.shape[1] ** 2, math.prod(parameters.weights.shape)) <= _SMALL:
-        return score(rows, kernels, parameters, weights, Workers(1), once)
-    with workers(n_jobs) as pool:
-        return score(rows, kernels, parameters, weights, pool, once)
+    small = X.shape[0] == 1 and max(X.shape[1] ** 2, math.prod(parameters.weights.shape)) <= _SMALL
+    with nullcontext(Workers(1)) if small else workers(n_jobs) as pool:
+        if some_missing:
+            return _with_gaps(rows, kernels, parameters.covariances, weights, pool, once)
+        return _complete(rows, kernels, weights, pool, once)
 
 
 def _complete(
-    rows: Rows,
-    kernels: Kernels,
-    parameters: Parameters,
-    weights: FloatArray | None,
-    pool: Workers,
-    once: bool,
+    rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Workers, once: bool
 ) -> FloatArray:
     """Return log-densities (N, K) of complete rows, or of mixtures (N, L)."""
     n_rows = len(rows.X)
-    if worth_compiling(n_rows, *parameters.means.shape, once=once):
+    if worth_compiling(n_rows, *kernels.means.shape[1:], once=once):
         from .estep import compiled
 
         return compiled.evaluate(rows, kernels, weights, pool)
@@ -99,7 +95,7 @@ def _complete(
 def _with_gaps(
     rows: Rows,
     kernels: Kernels,
-    parameters: Parameters,
+    covariances: FloatArray,
     weights: FloatArray | None,
     pool: Workers,
     once: bool,
@@ -109,9 +105,8 @@ def _with_gaps(
     out = np.zeros((len(rows.X), kernels.means.shape[1] if weights is None else weights.shape[1]))
     whole = np.flatnonzero(~missing.any(axis=1))
     if len(whole):
-        out[whole] = _complete(replace(rows, X=rows.X[whole]), kernels, parameters, weights, pool, once)
-    covariances = np.asarray(parameters.covariances, dtype=np.float64)[None]
-    covariances = kernels.structure.rescale(covariances, rows.scale)
+        out[whole] = _complete(replace(rows, X=rows.X[whole]), kernels, weights, pool, once)
+    covariances = kernels.structure.rescale(np.asarray(covariances, dtype=np.float64)[None], rows.scale)
     index = np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))
     for some, values in gaps.log_densities(rows, index, kernels, covariances, pool):
         for a in range(0, len(some), TILE):

@@ -105,23 +105,12 @@ def fit(
     callback: Callable[[Run], None] | None = None,
     resume: RunState | None = None,
 ) -> Result:
-    """Run EM or variational Bayes from R starts and return the outcome of each.
+    """Run EM or variational Bayes from R starts, in the data's coordinates, and return the outcome of each.
 
-    Parameters
-    ----------
-    source : RowSource, or rows that `open_source` opens
-        Training rows. With unlabelled rows the starts have a `class_prior`; log-likelihoods of labelled rows
-        are then joint with the label, and those of unlabelled rows are the last column.
-    starts : Parameters
-        Starting points with a leading axis R, in the data's coordinates.
-    options : Options
-        How to fit.
-    frame : Frame, optional
-        Frame of the rows, if already computed.
-    callback : callable, optional
-        Called after each pass with the `Run`.
-    resume : RunState, optional
-        State to continue from, instead of the starts.
+    The source may be rows that `open_source` opens. With unlabelled rows the starts have a `class_prior`;
+    log-likelihoods of labelled rows are then joint with the label, and those of unlabelled rows are the last
+    column. The frame is that of the rows, unless it is given. The callback is called after each pass with the
+    `Run`. `resume` is a state to continue from, instead of the starts.
     """
     with Passes.over(open_source(source), starts, options, frame) as passes:
         n_columns, rule = len(passes.volume), passes.rule
@@ -208,8 +197,8 @@ class Passes:
         irrelevant ones if `skips`.
         """
         mixed, summary = for_pass(parameters), self.source.summary
-        setting = self.setting if skips else replace(self.setting, skips=False)
-        statistics, origins = self.source.expect(mixed, factor, setting, centres, with_moments)
+        setting = replace(self.setting, skips=skips, with_moments=with_moments)
+        statistics, origins = self.source.expect(mixed, factor, setting, centres)
         if parameters.class_prior is not None:
             # Joint with the label, so that the sum over all rows is the likelihood that EM maximises.
             prior, xp = parameters.class_prior, namespace(parameters.class_prior)
@@ -244,15 +233,6 @@ class Passes:
         parts = [statistics.log_likelihood, rule.log_prior(parameters, factor)[:, None]]
         return following, next_factor, namespace(parts[0]).concat(parts, axis=1)
 
-    def rounding(self, objective: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:
-        """Return by how much rounding may lower objectives (R,), which are those of the parameters."""
-        n_numbers = self.source.summary.total * self.source.n_features
-        allowed: FloatArray = _ROUNDING[self.setting.precision] * (n_numbers + np.abs(objective))
-        # Covariances that are nearly singular lose digits in proportion to their variance inflation.
-        inside, own = parameters.map(to_numpy), factor.map(to_numpy)
-        lost = _EPSILON[self.setting.precision] * n_numbers
-        return allowed + lost * self.setting.structure.inflation(inside.covariances, own)
-
     def fell(
         self, before: FloatArray, after: FloatArray, parameters: Parameters, factor: Factor
     ) -> BoolArray:
@@ -264,7 +244,12 @@ class Passes:
             drop = before - after
         fell: BoolArray = drop > 0.0
         if fell.any():
-            fell &= drop > self.rounding(after, parameters, factor)
+            n_numbers, precision = self.source.summary.total * self.source.n_features, self.setting.precision
+            allowed = _ROUNDING[precision] * (n_numbers + np.abs(after))
+            # Covariances that are nearly singular lose digits in proportion to their variance inflation.
+            inside, own = parameters.map(to_numpy), factor.map(to_numpy)
+            inflation = self.setting.structure.inflation(inside.covariances, own)
+            fell &= drop > allowed + _EPSILON[precision] * n_numbers * inflation
         return fell
 
 

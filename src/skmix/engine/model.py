@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from .compute import arrays
-from .compute.arrays import Array, Record, turn
+from .compute.arrays import Record, turn
 from .compute.threads import Workers
 from .tails import NONE, Sums, Tail
 
@@ -107,15 +107,6 @@ class Statistics(Record):
     def plus(self, other: Statistics) -> Statistics:
         """Return the statistics of the rows of both."""
         return self._combine(lambda own, new: own + new, other)
-
-    def add(self, other: Statistics) -> None:
-        """Add `other` to this record in place."""
-
-        def into(own: Array, new: Array) -> Array:
-            own += new
-            return own
-
-        self._combine(into, other)
 
 
 @dataclass(frozen=True)
@@ -275,6 +266,7 @@ class Setting:
     precision: str = "float64"  # of the rows' terms and the products with them, on an accelerator
     compiles: bool = False  # whether passes over rows in memory run in compiled code
     skips: bool = True  # whether passes with many kernels of one start may skip irrelevant ones
+    with_moments: bool = True  # if not, only the log-likelihoods are defined
 
 
 def power_of_two(magnitude: FloatArray) -> FloatArray:

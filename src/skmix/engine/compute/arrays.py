@@ -110,7 +110,7 @@ def as_float64(values: Array, example: Array) -> Array:
 
 def to_numpy(array: Any) -> np.ndarray:
     """Return an array as a NumPy array on the host."""
-    return array if is_numpy(array) else operations_of(array).to_numpy(array)
+    return array if is_numpy(array) else array.detach().cpu().numpy()
 
 
 def on_host(value: Any) -> Any:
@@ -172,14 +172,13 @@ def pick(array: Any, index: Any) -> Any:
 
 def take(array: Any, index: Any, axis: int) -> Any:
     """Index an axis by integers (q,), none of them negative, of the array's library."""
-    return array.take(index, axis=axis) if is_numpy(array) else operations_of(array).take(array, index, axis)
+    return array.take(index, axis=axis) if is_numpy(array) else array.index_select(axis, index)
 
 
 def clip(values: Any, lowest: float, highest: float) -> Any:
     """Return values between two numbers; NaN stays."""
-    if is_numpy(values):
-        return np.clip(values, lowest, highest)
-    return operations_of(values).clip(values, lowest, highest)
+    # Some versions of the common namespace make the host wait.
+    return np.clip(values, lowest, highest) if is_numpy(values) else values.clamp(lowest, highest)
 
 
 def where(condition: Any, one: Any, other: Any) -> Any:
@@ -201,7 +200,7 @@ def replaced(array: Any, index: Any, values: Any) -> Any:
         return array
     xp, n = namespace(array), array.shape[0]
     if is_device_array(index):
-        return operations_of(array).put(xp.asarray(array, copy=True), index, values)
+        return array.index_copy(0, index, values)
     source = np.arange(n)
     source[_positions(index)] = n + np.arange(values.shape[0])
     return take(xp.concat([array, values]), sent_once(source, array), axis=0)

@@ -114,18 +114,18 @@ def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: b
         x = rows.cut(a, a + chunk)
         codes = np.zeros(x.shape[1], dtype=np.int64) if rows.codes is None else rows.codes[a : a + chunk]
         values, precisions = log_densities(x, kernels)
-        found = share(
+        own_likelihood, own_mass, shares = share(
             values + kernels.log_weights[..., codes],
             codes,
             None if rows.weights is None else rows.weights[a : a + chunk],
             n_classes,
             with_moments,
         )
-        likelihood += found.likelihood
-        mass += found.mass
-        if found.shares is None:
+        likelihood += own_likelihood
+        mass += own_mass
+        if shares is None:
             continue
-        weights, own = kernels.tail.weigh(found.shares, precisions, len(x))
+        weights, own = kernels.tail.weigh(shares, precisions, len(x))
         of_tail = tuple(map(operator.add, of_tail, own)) if of_tail else own
         ahead = np.swapaxes(x - origins[..., None], -1, -2)
         weighted = ahead * weights[..., None]

@@ -119,25 +119,17 @@ def log_mix(values: Array, weights: FloatArray) -> Array:
     return logs
 
 
-@dataclass(frozen=True)
-class Shares:
-    """The responsibilities of a chunk's rows, and their sums; zero where moments are left out."""
-
-    likelihood: FloatArray  # (R, C)
-    mass: FloatArray  # (R, K, C)
-    shares: FloatArray | None  # (R, K, n): responsibilities times weights of the rows; None instead of zero
-
-
 def share(
     joint: FloatArray,
     codes: IntArray,
     weights: FloatArray | None,
     n_classes: int,
     with_moments: bool,
-) -> Shares:
-    """Return the responsibilities of n rows: equation (E).
+) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+    """Return log-likelihoods (R, C), mass (R, K, C) and responsibilities (R, K, n) of n rows: equation (E).
 
-    The rows have log-joints (R, K, n), class codes (n,) and weights (n,).
+    The rows have log-joints (R, K, n), class codes (n,) and weights (n,), by which responsibilities are
+    multiplied. Where moments are left out, the mass is zero and responsibilities are None.
     """
     indicators = (codes[:, None] == np.arange(n_classes)).astype(np.float64)
     if weights is not None:
@@ -148,11 +140,10 @@ def share(
     # One product per start, so that its rounding does not depend on the others.
     likelihood = ((np.log(total) + largest)[:, None] @ indicators)[:, 0]
     if not with_moments:
-        return Shares(likelihood, np.zeros((*joint.shape[:2], n_classes)), None)
+        return likelihood, np.zeros((*joint.shape[:2], n_classes)), None
     shares /= total[:, None]
     shares[shares < _SMALLEST_SHARE] = 0.0
-    mass = shares @ indicators
-    return Shares(likelihood, mass, shares if weights is None else shares * weights)
+    return likelihood, shares @ indicators, shares if weights is None else shares * weights
 
 
 def moved(

@@ -14,7 +14,7 @@ from ..compute.blocks import Block
 from ..estep.terms import GAPS
 from ..model import Factor, FloatArray, IntArray, Parameters, Setting, Statistics
 from ..sources import RowSource
-from ..sources.base import Centres, GapRows, MemoryRows
+from ..sources.base import Centres, Expected, GapRows, MemoryRows
 from ..sources.blocks import BlockRows
 
 # Most densities that are kept: 256 MB.
@@ -42,21 +42,14 @@ class KnownRows(RowSource):
         self._parts = parts
 
     def with_features(self, columns: Sequence[int]) -> RowSource:
-        """Return the rows with some of their features, without densities; see `RowSource`."""
         return self.source.with_features(columns)
 
     def start_rows(self) -> tuple[np.ndarray, IntArray, FloatArray | None]:
-        """Return rows for the starts; see `RowSource`."""
         return self.source.start_rows()
 
     def expect(
-        self,
-        parameters: Parameters,
-        factor: Factor,
-        setting: Setting,
-        centres: Centres | None = None,
-        with_moments: bool = True,
-    ) -> tuple[Statistics, FloatArray]:
+        self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
+    ) -> Expected:
         """Do the E-step of one start for its weights; see `RowSource`. Moments are zero."""
         weights = parameters.weights[0]
         volume = self.summary.by_class(self.summary.observed, weights.shape[1]) @ np.log(setting.frame.scale)

@@ -99,8 +99,8 @@ def absorb(
         n_batches, n_rows = running.n_batches + 1, running.n_rows + n_new
         step = n_batches**-decay
         past = moved(running.statistics, running.origins, inside.means, structure)
-        average = average.map(lambda sums: step * sums)
-        average.add(past.map(lambda sums: (1.0 - step) * sums))
+        past = past.map(lambda sums: (1.0 - step) * sums)
+        average = average.map(lambda sums: step * sums).plus(past)
     # Priors count rows, so the M-step is given statistics of all rows seen.
     every_row = average.map(lambda sums: n_rows * sums)
     following, next_factor, _ = rule.improve(every_row, inside.means, inside, factor)
