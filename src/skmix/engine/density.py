@@ -24,7 +24,7 @@ from .estep.terms import log_mix as log_mix
 from .estep.terms import log_sum as log_sum
 from .model import FARTHEST, FloatArray, IntArray, Parameters, scale_of
 from .structures import Structure, structure_of
-from .tails import Tail, tail_of
+from .tails import StudentT, Tail, tail_of
 
 # Largest model, in numbers, that is cached once it is prepared for scoring.
 _CACHED = 1 << 17
@@ -236,7 +236,7 @@ def condition(
     others = np.setdiff1d(np.arange(n_features), columns)
     deviation = values - parameters.means[:, columns]
     means = parameters.means[:, others] + (slopes[0] @ deviation[..., None])[..., 0]
-    if parameters.tail.weighted:
+    if isinstance(parameters.tail, StudentT):
         distances = structure.distances(factor.whitener, deviation[None, ..., None])[0].T
         widening = parameters.tail.widening(distances, len(columns))[0]
         covariances = structure.widened(covariances, widening)

@@ -396,7 +396,6 @@ class Run:
         return fell
 
     def _drop_ended(self) -> None:
-        """Take the starts that have ended out of the batch."""
         going = self._status[self.active] == Status.RUNNING
         if going.all():
             return

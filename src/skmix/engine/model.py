@@ -75,7 +75,6 @@ def living_kernels(parameters: Parameters, structure: Structure) -> Parameters:
         means=parameters.means[alive],
         covariances=structure.take_kernels(parameters.covariances[None], alive[None])[0],
         concentration=None if own is None else own[alive],
-        tail=parameters.tail.take(None).take_kernels(alive[None]).take(0),
     )
 
 

@@ -72,25 +72,11 @@ class Tail(Record):
         """Return the sum (R, K) of the weights of rows in the moments, for the mass (R, K)."""
         return mass
 
-    def improve(self, mass: FloatArray, alive: Array, sums: Sums) -> Tail:
-        """Return the next tail; `mass` (R, K) is positive, also of kernels that are not `alive` (R, K)."""
-        return self
-
-    # ------------------------------------------------------------ parts
-
-    def take_kernels(self, kernels: IntArray) -> Tail:
-        """Return the tail of the chosen kernels (R, k) of each start."""
-        return self
-
     def to_dict(self) -> dict[str, FloatArray]:
         """Return the arrays by name; see `tail_of`."""
         return dict(vars(self))
 
     # ------------------------------------------------------------ densities of one model
-
-    def widening(self, distances: FloatArray, n_known: int) -> FloatArray:
-        """Return the factors (n, K) of covariances given known values at squared distances (n, K)."""
-        return np.ones_like(distances)
 
     def conditional(self, n_known: int) -> Tail:
         """Return the tail of the other features, given known values of some."""
@@ -144,14 +130,13 @@ class StudentT(Tail):
         return sums[0]
 
     def improve(self, mass: FloatArray, alive: Array, sums: Sums) -> Tail:
+        """Return the next tail; `mass` (R, K) is positive, also of kernels that are not `alive` (R, K)."""
         precisions, log_precisions = sums
         gap = np.where(alive, (log_precisions - precisions) / mass, -1.0)
         return StudentT(np.where(alive, likeliest_degrees(gap), self.degrees))
 
-    def take_kernels(self, kernels: IntArray) -> Tail:
-        return StudentT(np.take_along_axis(self.degrees, kernels, axis=1))
-
     def widening(self, distances: FloatArray, n_known: int) -> FloatArray:
+        """Return the factors (n, K) of scale matrices given known values at squared distances (n, K)."""
         return (self.degrees + distances) / (self.degrees + n_known)
 
     def conditional(self, n_known: int) -> Tail:

@@ -308,7 +308,6 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         return self
 
     def _fit_parts(self, parts: list[Part], training: Training, monitor: Monitor | None = None) -> None:
-        """Fit the mixture of each part, and store the fits."""
         refuse_unlabelled(training.n_unlabelled, len(parts))
         fits: list[Fitted] = []
         for number, (columns, model) in enumerate(parts):
@@ -331,7 +330,6 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         streams.absorb_batch(self, batch, classes, decay)
 
     def _insert_class(self, rows: Block, label: Any) -> None:
-        """Learn a class from its rows."""
         streams.add_class(self, rows, label, streams.position_of_label(self.classes_, label))
 
     @available_if(streams.check_streams)
@@ -638,7 +636,6 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
 
     @property
     def _parameters(self) -> Parameters:
-        """The parameters of the density."""
         return parameters_of(self)
 
     @property

@@ -402,7 +402,6 @@ class InFrame(InMemory):
 
 
 def _is_numeric(frame: Any) -> bool:
-    """Return whether all columns of a data frame have numeric types."""
     return all(
         getattr(column_type, "kind", None) in ("f", "i", "u", "b", "c")
         or _POLARS_NUMBER.match(str(column_type))
@@ -452,7 +451,6 @@ def _known_columns(model: Any, frame: Any) -> Any:
 
 
 def _names_of(frame: Any) -> list[Any]:
-    """Return the names of the columns of a data frame or an Arrow table."""
     return list(getattr(frame, "column_names", frame.columns))
 
 

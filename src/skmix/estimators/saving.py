@@ -275,7 +275,6 @@ def _check_mixture(model: Any, sizes: dict[str, int]) -> None:
 
 
 def _check_labels(labels: np.ndarray, n_classes: int) -> None:
-    """Check that class labels are sorted and distinct."""
     _require(labels.shape == (n_classes,), f"classes_ has shape {labels.shape}, not ({n_classes},)")
     plain = labels.dtype.kind in "biufU" or all(isinstance(label, str | Real) for label in labels)
     _require(plain, "classes_ has labels that are neither numbers nor text")
@@ -320,7 +319,6 @@ def _check_gaussian(model: Any, sizes: dict[str, int]) -> None:
 
 
 def _check_search(search: Any, sizes: dict[str, int]) -> None:
-    """Check the table of candidates, the members and their feature maps."""
     results = search.cv_results_
     n_candidates = len(results["params"])
     _require(search.best_index_ < n_candidates, "best_index_ is not that of a candidate in cv_results_")
@@ -359,5 +357,4 @@ _KINDS: dict[str, tuple[type[FitRecord], Callable[[Any, dict[str, int]], None]]]
 
 
 def _known_names(model: Any) -> dict[str, Any]:
-    """Return the fields of all attributes that a fit may set, by attribute name."""
     return RowsOfFit.names() | _KINDS[type(model).__name__][0].names()

@@ -112,7 +112,6 @@ def fit_model(
 
 
 def _with_prior(options: Options, prior: LearntPrior | None) -> Options:
-    """Return options with a learnt prior on covariances, if there is one."""
     if prior is None:
         return options
     rows, scale = prior.covariance_prior
@@ -190,7 +189,6 @@ def _best_result(results: Iterator[Result]) -> tuple[Result, IntArray, FloatArra
 
 
 def _objective(result: Result) -> float:
-    """Return the largest objective of the starts that did not fail."""
     return float(np.where(result.status == Status.FAILED, -np.inf, result.objective).max())
 
 
@@ -271,7 +269,6 @@ def with_resolution(
 
 
 def _evenly_spaced(n_rows: int) -> IntArray:
-    """Return the numbers of at most `_SOME_ROWS` of `n_rows` rows, evenly spaced."""
     return np.unique(np.linspace(0, n_rows - 1, _SOME_ROWS).round().astype(np.int64))
 
 

@@ -123,7 +123,6 @@ def absorb_batch(estimator: Any, batch: Block, classes: np.ndarray, decay: Any) 
 
 
 def _columns_of(rows: Block, columns: list[int]) -> Block:
-    """Return some columns, and the rows that have a value in them."""
     return replace(rows, X=columns_of(rows.X, columns)).informative()
 
 
@@ -205,7 +204,6 @@ def _sizes(batch: Block, classes: np.ndarray) -> FloatArray:
 
 
 def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options, frame: Frame) -> Parameters:
-    """Return the parameters fitted to the first batch of a stream."""
     sizes = _sizes(batch, classes)
     present = np.flatnonzero(sizes)
     if not len(present):

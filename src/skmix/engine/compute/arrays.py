@@ -110,7 +110,7 @@ def as_float64(values: Array, example: Array) -> Array:
 
 def to_numpy(array: Any) -> np.ndarray:
     """Return an array as a NumPy array on the host."""
-    return array if is_numpy(array) else array.detach().cpu().numpy()
+    return array if is_numpy(array) else operations_of(array).to_numpy(array)
 
 
 def on_host(value: Any) -> Any:
@@ -150,7 +150,6 @@ def room_on(device: str) -> float:
 
 
 def _torch(device: str) -> Any:
-    """Return our PyTorch module."""
     try:
         from . import torch
     except ImportError as error:

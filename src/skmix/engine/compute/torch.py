@@ -115,6 +115,11 @@ class TorchOperations:
         found = pinned.to(self.device, non_blocking=True)
         return found if dtype is None else found.to(dtype)
 
+    def to_numpy(self, array: Array) -> np.ndarray:
+        """Return the values on the host."""
+        values: np.ndarray = array.detach().cpu().numpy()
+        return values
+
     def normalise(self, values: Array, offsets: Array, weights: Array | None) -> tuple[Array, Array, Array]:
         """Return responsibilities times weights (n,), log-sums (R, n), and sums (R, K) of the former.
 

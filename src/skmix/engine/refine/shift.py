@@ -179,7 +179,6 @@ def _split(kind: Any, block: Block, fold: Fold | None) -> Iterator[tuple[int, Ro
 
 
 def _expect_group(rows: RowSource, j: int, given: Entered) -> GroupSums:
-    """Do the E-step of a group's rows."""
     parameters, weights = given.parameters, given.parameters.weights[:, :, j : j + 1]
     if given.n_parts > 1:
         weights = rows.to_device(np.repeat(to_numpy(weights), given.n_parts, axis=-1))
@@ -191,7 +190,6 @@ def _expect_group(rows: RowSource, j: int, given: Entered) -> GroupSums:
 
 
 def _expect_groups(groups: Iterable[tuple[int, RowSource]], given: Entered) -> GroupSums:
-    """Do the E-step of the rows of some groups."""
     return reduce(add, (_expect_group(rows, j, given) for j, rows in groups), GroupSums({}, 0.0))
 
 

@@ -13,6 +13,7 @@ from ..compute.arrays import TINY, clip, constant, namespace, rare, to_numpy, wh
 from ..model import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 from ..structures import Structure
 from ..structures.linalg import where_chosen
+from ..tails import StudentT
 from .weights import begin, log_ratio, point_weights, with_posterior
 
 # Mass below this comes only from the lower limit on responsibilities: the kernel or weight is empty.
@@ -73,7 +74,7 @@ class Likelihood:
         means, covariances, next_factor, inaccurate = kernels
         class_mass, prior = assign_unlabelled(statistics.mass, previous)
         class_mass = where(class_mass > _EMPTY, class_mass, 0.0)
-        if self.learn_degrees and not frozen:
+        if self.learn_degrees and not frozen and isinstance(tail, StudentT):
             tail = tail.improve(where(alive, mass, TINY), alive, statistics.of_tail)
         found = Parameters(previous.weights, means, covariances, prior, tail=tail)  # weights are set below
         if self.bounded:

@@ -62,7 +62,6 @@ class StreamedRows(BlockRows):
         return total, expanded.origins
 
     def _pieces(self) -> Iterator[DeviceRows]:
-        """Yield all rows on the device, piece by piece."""
         yield from self._resident
         n_skipped = sum(len(rows.X) for rows in self._resident)
         if n_skipped == self.summary.n_rows:

@@ -206,7 +206,6 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         return self
 
     def _read(self, source: Source) -> tuple[Any, Any, Any]:
-        """Return X, y and sample_weight of opened rows, in memory."""
         return read_into_memory(source)
 
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
@@ -277,7 +276,6 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
 
     @property
     def _model(self) -> Any:
-        """The fitted model that receives the rows."""
         return self.best_estimator_
 
     @property

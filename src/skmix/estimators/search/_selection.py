@@ -193,7 +193,6 @@ class Selection:
             return int(self.rows.X.shape[1])
 
     def _screen(self, trial: Trial) -> None:
-        """Score a candidate on some rows of one or two folds."""
         seed, names = self.prototype.random_state, (trial.params["transform"], trial.params["reduction"])
         whole = [self._mapped(number, *names) for number in range(self._n_screening)]
         some = [
@@ -271,7 +270,6 @@ class Selection:
                 self.trials.add("tuning", {**params, "trade_off": trade_off}, evaluate)
 
     def _members(self) -> list[Trial]:
-        """Return the trials to average, the best first."""
         best, most = self.trials.best, self.search.n_members
         if most == 1:
             return [best]
