@@ -1,7 +1,6 @@
 """Progress, monitoring and checkpoints of a fit, through scikit-learn's callbacks.
 
-A fit is a task, and each of its passes a subtask; with several feature sets, each set is a task between the
-fit and its passes.
+A fit is a task, and each of its passes a subtask.
 """
 
 from __future__ import annotations
@@ -97,8 +96,7 @@ class Monitor:
         self._written: list[Path] = []
         self._fit: Any = None
         if getattr(estimator, "_skl_callbacks", None) and hasattr(estimator, "_init_callback_context"):
-            n_tasks = n_parts if self._several else self._max_iter
-            self._fit = estimator._init_callback_context(max_subtasks=n_tasks)
+            self._fit = estimator._init_callback_context(max_subtasks=n_parts * self._max_iter)
             self._fit.call_on_fit_task_begin(**self._given)
 
     def part(self, number: int, n_rows: float) -> dict[str, Any]:
@@ -117,10 +115,6 @@ class Monitor:
     @contextmanager
     def _passes(self, n_rows: float) -> Iterator[Any]:
         """Yield a function to call after each pass of one mixture."""
-        task = self._fit
-        if task is not None and self._several:
-            task = task.subcontext("feature set", max_subtasks=self._max_iter)
-            task.call_on_fit_task_begin(**self._given)
         best, since = float("nan"), time.monotonic()
 
         def after_pass(run: Run, log_volume: float) -> None:
@@ -134,15 +128,13 @@ class Monitor:
                 f"{time.monotonic() - since:.2g} s a pass"
             )
             since = time.monotonic()
-            if task is not None:
-                one_pass = task.subcontext("pass")
+            if self._fit is not None:
+                one_pass = self._fit.subcontext("pass")
                 one_pass.call_on_fit_task_begin(**self._given)
                 one_pass.call_on_fit_task_end(**self._given)
 
         with progress_bar("passes", self._max_iter) as report:
             yield after_pass
-        if task is not self._fit:
-            task.call_on_fit_task_end(**self._given)
 
     def close(self) -> None:
         """End the task of the fit and remove its checkpoints."""

@@ -16,7 +16,7 @@ from ..engine.em import fit
 from ..engine.model import FloatArray, Frame, Options, Parameters, frame_of
 from ..engine.refine.online import Running, absorb, resume
 from ..engine.refine.shift import GroupRows, shift_groups
-from ..engine.sources import RowSource, open_source
+from ..engine.sources import open_source
 from ..engine.sources.summary import measure
 from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
@@ -283,7 +283,17 @@ def _insert(model: Mixture, last: Fitted, new: Block, label: Any, position: int)
         found = fit(source, start.batch(), options, frame=frame).parameters
         weights = found.weights[0, :, 0]
     else:
-        weights, shift = _adapted(last, source, start, float(strength), options, frame)
+        # Relevance MAP adaptation.
+        common = last.weights @ last.class_prior
+        adapted = shift_groups(
+            GroupRows(source, 1),
+            replace(start, weights=common[:, None]),
+            float(strength),
+            options,
+            frame,
+            anchor=common if options.weight_prior is None else None,
+        )
+        weights, shift = adapted.parameters.weights[:, 0], adapted.shifts[0]
     shifts = last.shifts
     if strength is not None or shifts is not None:
         none = np.zeros((len(last.classes), *shift.shape))
@@ -304,18 +314,6 @@ def _insert(model: Mixture, last: Fitted, new: Block, label: Any, position: int)
         kernel_posterior=None,
         stream=None,
     )
-
-
-def _adapted(
-    last: Fitted, source: RowSource, start: Parameters, strength: float, options: Options, frame: Frame
-) -> tuple[FloatArray, FloatArray]:
-    """Return the weights (K,) and shifts (K, M) of a new group by MAP adaptation."""
-    common = last.weights @ last.class_prior
-    anchor = common if options.weight_prior is None else None
-    found = shift_groups(
-        GroupRows(source, 1), replace(start, weights=common[:, None]), strength, options, frame, anchor=anchor
-    )
-    return found.parameters.weights[:, 0], found.shifts[0]
 
 
 def position_of_label(classes: np.ndarray, label: Any) -> int:

@@ -185,11 +185,8 @@ class GapRows(ArrayRows):
         return GapRows(X[seen], *self.of_rows(seen))
 
     def expect(
-        self, parameters: Parameters, factor: Factor | None, setting: Setting, centres: Centres | None = None
+        self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
     ) -> Expected:
-        """Do the E-step; see `RowSource`. Without a `factor` it is computed."""
-        if factor is None:
-            factor = setting.structure.factor(parameters.covariances, self.n_features)
         origins = origins_of(parameters, centres)
         sizes = parameters.weights.shape[-1], gaps.chunk_size(*origins.shape[1:])
         if self._cached is None or self._cached[0] is not setting.frame or self._cached[1] != sizes:

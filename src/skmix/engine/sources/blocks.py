@@ -79,13 +79,12 @@ class BlockRows(RowSource):
         self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
     ) -> Expected:
         some_empty = self.summary.gaps or self.summary.n_empty > 0
-        # Send covariances (rows with gaps) or the factor (complete rows), not both. Low-rank covariances
-        # always need the factor.
         kind: Any = GapRows
-        sent: tuple[Any, ...] = parameters, factor if setting.structure.projects else None
         if not self.summary.gaps:
-            kind, sent = MemoryRows, (replace(parameters, covariances=np.empty(0)), factor)
-        work = partial(expect_block, kind, some_empty, (*sent, setting, centres), self._scatters)
+            # Complete rows need the factor alone: do not send the covariances.
+            kind, parameters = MemoryRows, replace(parameters, covariances=np.empty(0))
+        arguments = parameters, factor, setting, centres
+        work = partial(expect_block, kind, some_empty, arguments, self._scatters)
         found = self.blocks.reduce(work, add)
         assert found is not None
         return found
