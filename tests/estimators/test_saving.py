@@ -287,7 +287,7 @@ CASES: list[tuple[str, Change, str]] = [
     ("mixture", put("fitted.classes_", lambda c: c[:, None]), r"classes_ has shape \(3, 1\)"),
     ("mixture", assign("parameters", "n_init", 0), "n_init"),
     ("mixture", assign("parameters", "device", "cuda/half"), "not of the form 'cuda:0'"),
-    ("mixture", assign("parameters", "shape", 1), "no parameter 'shape'; a later version may"),
+    ("mixture", assign("parameters", "shape", 1), "no parameter 'shape'; another version may"),
     ("mixture", prepare(transform="none", gate=1), "preparation_ is {'transform': 'none', 'gate'"),
     ("mixture", prepare(transform="logicle", linear={"FSC": 2.0}), "the linear features of preparation_ are"),
     ("mixture", prepare(transform="arcsinh:-1"), "the cofactor '-1' is not a number above 0"),

@@ -178,7 +178,7 @@ def _estimator_of(record: Record) -> Any:
     # Parameters that the file lacks, because they are newer, have their defaults.
     unknown = set(parameters) - set(kind._get_param_names())
     if unknown:
-        raise ValueError(f"{record.kind} has no parameter {min(unknown)!r}; a later version may")
+        raise ValueError(f"{record.kind} has no parameter {min(unknown)!r}; another version may")
     if any(isinstance(value, Record) and value.fields.get("fitted") for value in parameters.values()):
         raise ValueError("a parameter is a fitted estimator")
     estimator = kind(**{name: _restored(value) for name, value in parameters.items()})
