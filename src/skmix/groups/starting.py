@@ -17,7 +17,7 @@ _NUMBERS = (64, 32, 16, 8, 4, 2, 1)
 # Fewest cells for each parameter of the kernels.
 _CELLS = 2
 # Clusters of k-means for each kernel, before those next to each other are joined.
-_FINER = 4
+_FINER = 2
 # Most passes of k-means: EM does the rest.
 _PASSES = 30
 # Up to this many kernels, a start may miss a large population: starts by k-means are tried too.
