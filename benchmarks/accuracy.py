@@ -112,10 +112,10 @@ def run(arguments: argparse.Namespace) -> list[Outcome]:
     data = [find_data(name, arguments.files, max_rows=MAX_ROWS) for name in names]
     keys = {(each.name, own.name): key_of(each, own, settings) for each in data for own in field}
     results = Results(arguments.out, keys)
-    with Store(arguments.store) as store:
-        outcomes = run_comparison(
-            data, field, settings, store, results.add, known=results.read(), n_jobs=arguments.jobs
-        )
+    store = Store(arguments.store)
+    outcomes = run_comparison(
+        data, field, settings, store, results.add, known=results.read(), n_jobs=arguments.jobs
+    )
     return results.write(outcomes)
 
 
@@ -137,7 +137,9 @@ def main() -> None:
     )
     parser.add_argument("--files", type=Path, default=Path("."), help="folder with the tables")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "accuracy.jsonl")
-    parser.add_argument("--store", type=Path, default=Path("accuracy.sqlite"), help="store of finished cells")
+    parser.add_argument(
+        "--store", type=Path, default=Path("accuracy-cells.jsonl"), help="store of finished cells"
+    )
     parser.add_argument(
         "--only-sets", nargs="+", default=[], metavar="SET", help=f"sets, or {' or '.join(HALVES)}"
     )

@@ -38,22 +38,24 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=10, help="random draws of the rows")
     parser.add_argument("--processes", type=int, default=1, help="processes, of one thread each")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "sharing.jsonl")
-    parser.add_argument("--store", type=Path, default=Path("sharing.sqlite"), help="store of finished cells")
+    parser.add_argument(
+        "--store", type=Path, default=Path("sharing-cells.jsonl"), help="store of finished cells"
+    )
     parser.add_argument("--images", type=Path, default=ROOT / "docs" / "images")
     parser.add_argument("--draw", action="store_true", help="measure nothing; draw what --out has")
     arguments = parser.parse_args()
     if arguments.draw:
         outcomes = [Outcome.from_dict(record) for record in read_lines(arguments.out)]
     else:
-        with Store(arguments.store) as store:
-            outcomes = run_sharing(
-                [*arguments.data, *arguments.files],
-                store,
-                rows_per_class=arguments.rows,
-                n_draws=arguments.draws,
-                n_processes=arguments.processes,
-                progress=show,
-            )
+        store = Store(arguments.store)
+        outcomes = run_sharing(
+            [*arguments.data, *arguments.files],
+            store,
+            rows_per_class=arguments.rows,
+            n_draws=arguments.draws,
+            n_processes=arguments.processes,
+            progress=show,
+        )
         if not outcomes:
             parser.error(f"no data set has {min(arguments.rows)} rows of each class and more.")
         write_lines(arguments.out, [each.to_dict() for each in outcomes])

@@ -121,25 +121,25 @@ def test_batches_and_the_store_do_not_change_a_bit(
     tmp_path: Path, data: StudyData, settings: Settings
 ) -> None:
     study = make_study(CELLS, settings, data)
-    with Store(tmp_path / "study.sqlite") as store:
-        seen: list[object] = []
-        run_study(study, store, progress=seen.extend)
-        assert len(seen) == 21
-        run_study(study, store, progress=lambda runs: pytest.fail("made again"))
-        for cell, runs in stored_runs(study, store).items():
-            assert [run.run for run in runs] == list(range(7))
-            for number in (0, 5):
-                alone = run_one(data, cell.variant, cell.n_kernels, cell.method, number, settings)
-                assert same_runs(runs[number], alone)
+    store = Store(tmp_path / "study.jsonl")
+    seen: list[object] = []
+    run_study(study, store, progress=seen.extend)
+    assert len(seen) == 21
+    run_study(study, store, progress=lambda runs: pytest.fail("made again"))
+    for cell, runs in stored_runs(study, store).items():
+        assert [run.run for run in runs] == list(range(7))
+        for number in (0, 5):
+            alone = run_one(data, cell.variant, cell.n_kernels, cell.method, number, settings)
+            assert same_runs(runs[number], alone)
 
 
 def test_further_data_sets_have_the_next_seeds(tmp_path: Path, settings: Settings) -> None:
     cells = [Cell("3D", 10, method, 20, number) for number in (0, 1) for method in ("robust", "class-wise")]
     study = make_study(cells, settings)
-    with Store(tmp_path / "study.sqlite") as store:
-        run_study(study, store)
-        results = study_results(study, store, beyond=())
-        runs = stored_runs(study, store)
+    store = Store(tmp_path / "study.jsonl")
+    run_study(study, store)
+    results = study_results(study, store, beyond=())
+    runs = stored_runs(study, store)
     assert len(results.runs) == 40
     assert [(each.seed, each.variant, each.n_runs) for each in results.margins] == [
         (5, "3D", 20),

@@ -94,14 +94,14 @@ def reproduce(
     picture = plot_illustration(record)[0].figure
     planned = study.make_study(cells, settings)
     # Open the store before writing, so that a damaged store leaves the folder unchanged.
-    with harness.Store(folder / "study.sqlite") as store:
-        harness.write_json(folder / "illustration.json", record.to_dict())
-        _save(folder, ("illustration", lambda: picture))
-        _print_illustration(console, record)
-        missing = harness.missing(planned.planned(), store)
-        with progress(missing, sum(cell.n_runs for cell in planned.cells) - missing, n_jobs) as show:
-            study.run_study(planned, store, n_jobs=n_jobs, progress=show)
-        results = study.study_results(planned, store)
+    store = harness.Store(folder / "study.jsonl")
+    harness.write_json(folder / "illustration.json", record.to_dict())
+    _save(folder, ("illustration", lambda: picture))
+    _print_illustration(console, record)
+    missing = harness.missing(planned.planned(), store)
+    with progress(missing, sum(cell.n_runs for cell in planned.cells) - missing, n_jobs) as show:
+        study.run_study(planned, store, n_jobs=n_jobs, progress=show)
+    results = study.study_results(planned, store)
     tables, claims, found = make_tables(results), check_claims(results), differences(results)
     for each in tables:
         _print_table(console, each)
@@ -114,7 +114,7 @@ def reproduce(
     write_report(results, folder / "report.html", figures=pictures, tables=tables, verdicts=claims)
     console.print(
         f"Written into {folder}: report.html, tables/, figures/, illustration.json, illustration.png, "
-        "illustration.pdf; finished runs in study.sqlite.",
+        "illustration.pdf; finished runs in study.jsonl.",
         soft_wrap=True,
     )
     return {

@@ -16,17 +16,16 @@ import os
 import platform
 import re
 import signal
-import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -105,19 +104,10 @@ def generator(seed: int, *names: str | int) -> np.random.RandomState:
 
 # ---------------------------------------------------------------- store
 
-# "SKMX" in the file header, to tell stores from other SQLite files.
-_APPLICATION = 0x534B4D58
-# Version of the tables.
-_VERSION = 3
-# Longest wait for the transaction of another process, which takes milliseconds.
-_PATIENCE_SECONDS = 60.0
-_CREATE = (
-    "CREATE TABLE cells (key TEXT PRIMARY KEY, settings TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE results (key TEXT NOT NULL, replicate INTEGER NOT NULL, record TEXT NOT NULL, "
-    "PRIMARY KEY (key, replicate)) WITHOUT ROWID",
-    f"PRAGMA application_id = {_APPLICATION}",
-    f"PRAGMA user_version = {_VERSION}",
-)
+Record = dict[str, Any]
+
+# First line of a file of results, with the version of what follows.
+_HEADER = b'{"file": "results of skmix experiments", "version": 4}'
 
 
 class StoreError(ValueError):
@@ -125,11 +115,10 @@ class StoreError(ValueError):
 
 
 class Store:
-    """Results of cells in one SQLite file, found by a hash of all settings of their cell.
+    """Results of cells in one file, a line of JSON for each batch, found by a hash of all settings of a cell.
 
-    Results of other settings are never used by mistake, and one file can hold several experiments. A batch is
-    one transaction: a process killed at any moment leaves the finished batches and nothing of an unfinished
-    one. Several processes may write to one file.
+    Results of other settings are never used by mistake, and one file can hold several experiments. A process
+    killed at any moment leaves the finished batches: a line that is not complete is ignored.
 
     Parameters
     ----------
@@ -146,89 +135,50 @@ class Store:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        with ExitStack() as undo:
-            try:
-                self._connection = sqlite3.connect(self.path, timeout=_PATIENCE_SECONDS, isolation_level=None)
-                undo.callback(self.close)
-                self._open()
-            except sqlite3.OperationalError as error:
-                raise OSError(f"cannot use the store {self.path}: {error}") from error
-            except sqlite3.DatabaseError as error:
-                raise StoreError(
-                    f"{self.path} is not a store of results ({error}). Move it, or choose another folder."
-                ) from error
-            undo.pop_all()
+        self._records: dict[str, dict[int, Record]] = {}
+        with open(self.path, "a+b") as file:
+            file.seek(0)
+            header, *lines = file.read().split(b"\n")
+            if not header:
+                file.write(_HEADER)
+        if header not in (b"", _HEADER):
+            raise StoreError(
+                f"{self.path} is not a store of results, or one of another version. Move it, or choose "
+                "another folder."
+            )
+        for line in lines:
+            with suppress(ValueError):
+                self._take(line)
 
-    def _open(self) -> None:
-        """Create the tables in an empty file, or check that an existing file is a store."""
-        with self._transaction() as execute:
-            if execute("SELECT COUNT(*) FROM sqlite_master").fetchone() == (0,):
-                # The transaction includes PRAGMAs, so another process sees all or nothing.
-                for statement in _CREATE:
-                    execute(statement)
-            (application,) = execute("PRAGMA application_id").fetchone()
-            (version,) = execute("PRAGMA user_version").fetchone()
-            wrong = ""
-            if application != _APPLICATION:
-                wrong = "is an SQLite file of another program"
-            elif version != _VERSION:
-                versions = f"store version {version}, expected {_VERSION}"
-                wrong = f"was written by another version of skmix ({versions})"
-            if wrong:
-                raise StoreError(f"{self.path} {wrong}. Move it away, or choose another folder.")
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
-        # The connection commits, or rolls back after an exception.
-        with self._connection:
-            self._connection.execute("BEGIN IMMEDIATE")
-            yield self._connection.execute
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def _take(self, line: bytes) -> None:
+        key, records = json.loads(line)
+        own = self._records.setdefault(key, {})
+        for replicate, record in records.items():
+            own.setdefault(int(replicate), record)
 
     def __len__(self) -> int:
-        (count,) = self._connection.execute("SELECT COUNT(*) FROM results").fetchone()
-        return int(count)
+        return sum(map(len, self._records.values()))
 
-    def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
-
-    def add(self, settings: Mapping[str, Any], records: Mapping[int, Mapping[str, Any]]) -> None:
+    def add(self, settings: Mapping[str, Any], records: Mapping[int, Record]) -> None:
         """Store results of one cell by replicate: all of them or, if interrupted, none.
 
         Records are values for JSON. Replicates that are already stored are not replaced.
         """
-        key = cell_key(settings)
-        rows = [(key, replicate, json.dumps(record)) for replicate, record in records.items()]
-        try:
-            with self._transaction() as execute:
-                execute("INSERT OR IGNORE INTO cells VALUES (?, ?)", (key, json.dumps(settings)))
-                for row in rows:
-                    execute("INSERT OR IGNORE INTO results VALUES (?, ?, ?)", row)
-        except sqlite3.OperationalError as error:
-            # A full disk, or another process that locks the file for a minute.
-            raise OSError(f"cannot write to the store {self.path}: {error}") from error
+        line = json.dumps([cell_key(settings), dict(records)]).encode()
+        if records:
+            # The last line may be incomplete.
+            with open(self.path, "ab") as file:
+                file.write(b"\n" + line)
+            self._take(line)
 
-    def get(self, settings: Mapping[str, Any], most: float = math.inf) -> dict[int, dict[str, Any]]:
+    def get(self, settings: Mapping[str, Any], most: float = math.inf) -> dict[int, Record]:
         """Return the stored results of one cell by replicate, in order, of replicates below `most`."""
-        query = "SELECT replicate, record FROM results WHERE key = ? AND replicate < ? ORDER BY replicate"
-        found = self._connection.execute(query, (cell_key(settings), most))
-        return {replicate: json.loads(record) for replicate, record in found}
-
-    def replicates(self, settings: Mapping[str, Any]) -> set[int]:
-        """Return the stored replicates of one cell."""
-        found = self._connection.execute("SELECT replicate FROM results WHERE key = ?", (cell_key(settings),))
-        return {replicate for (replicate,) in found}
+        found = sorted(self._records.get(cell_key(settings), {}).items())
+        return {replicate: record for replicate, record in found if replicate < most}
 
 
 # ---------------------------------------------------------------- runner
 
-Record = dict[str, Any]
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 # A function of the shared data, a cell's task and some replicates that returns a record of each replicate.
@@ -297,7 +247,7 @@ def run_cells(
 def _missing_batches(cells: Iterable[Cell], store: Store) -> list[_Batch]:
     turns: list[tuple[int, _Batch]] = []
     for cell in cells:
-        stored = store.replicates(cell.settings)
+        stored = store.get(cell.settings)
         lacking = [replicate for replicate in range(cell.n_replicates) if replicate not in stored]
         for turn, first in enumerate(range(0, len(lacking), cell.batch)):
             turns.append((turn, (cell, lacking[first : first + cell.batch])))
