@@ -33,9 +33,10 @@ from comparison import (
 )
 from comparison import make_tables as tables_of
 from comparison.plots import draw_errors, draw_ranks
+from recording import read_lines, write_lines
 from rich.console import Console
 
-from skmix.paper.harness import Store, read_lines, write_lines
+from skmix.paper.harness import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED, REPEATS, MAX_ROWS = 1, 10, 4000
@@ -156,7 +157,7 @@ def main() -> None:
         parser.error(str(error))
     console = Console(width=200)
     for table in tables_of(outcomes):
-        console.print(table.text(), highlight=False)
+        console.print(table.markdown(), highlight=False)
     if not arguments.no_images:
         draw(outcomes, arguments.images)
 

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from comparison import ROWS_PER_CLASS, SHARING_DATA, Outcome, in_study_order, run_sharing, sharing_tables
 from comparison.plots import draw_curves, draw_gain
+from recording import read_lines, write_lines
 
-from skmix.paper.harness import Store, read_lines, write_lines
+from skmix.paper.harness import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -60,7 +61,7 @@ def main() -> None:
             parser.error(f"no data set has {min(arguments.rows)} rows of each class and more.")
         write_lines(arguments.out, [each.to_dict() for each in outcomes])
     points = in_study_order(outcomes)
-    print("\n\n".join(table.text() for table in sharing_tables(points)))
+    print("\n\n".join(table.markdown() for table in sharing_tables(points)))
     draw_gain(points, arguments.images / "sharing.png")
     draw_curves(points, "error", arguments.images / "sharing-error.png")
     draw_curves(points, "log_loss", arguments.images / "sharing-log-loss.png")

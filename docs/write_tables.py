@@ -849,8 +849,7 @@ def gain() -> str:
 def outcomes(name: str) -> list[Any]:
     """Return the outcomes of a comparison."""
     from comparison import Outcome
-
-    from skmix.paper.harness import read_lines
+    from recording import read_lines
 
     return [Outcome.from_dict(record) for record in read_lines(RESULTS / name)]
 

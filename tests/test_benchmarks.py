@@ -23,11 +23,11 @@ import pytest
 from cells import adjusted_rand, elbow, half, mean_f1, simulate, split, subset
 from cells_options import OPTIONS as OPTIONS_OF_CELLS
 from comparison import Settings, contenders, key_of, load_data, run_cell
+from recording import write_lines
 from scipy import stats
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from skmix import SharedKernelMixture
-from skmix.paper.harness import write_lines
 
 pytestmark = pytest.mark.slow
 

@@ -31,10 +31,8 @@ from skmix.paper.harness import (
     generator,
     library,
     missing,
-    read_lines,
     run_cells,
     write_json,
-    write_lines,
 )
 
 NESTED = {"seed": 0, "data": "d1", "model": {"n_kernels": 3, "tol": 1e-3}}
@@ -150,18 +148,7 @@ def test_nan_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "whole.json").read_text()) == {"value": 0.1, "list": [1, 2]}
     with pytest.raises(ValueError, match="JSON"):
         write_json(tmp_path / "a.json", {"value": float("nan")})
-    with pytest.raises(ValueError, match="JSON"):
-        write_lines(tmp_path / "a.jsonl", [{"value": 1.0}, {"value": float("nan")}])
     assert [path.name for path in tmp_path.iterdir()] == ["whole.json"]
-
-
-def test_records_are_written_one_on_each_line(tmp_path: Path) -> None:
-    records = [{"error": 0.1 + 0.2}, {"error": 0.5}]
-    write_lines(tmp_path / "a.jsonl", records)
-    assert read_lines(tmp_path / "a.jsonl") == records
-    (tmp_path / "notes").write_text('{"a": 1}\nbuy milk\n')
-    with pytest.raises(ValueError, match=r"line 2 of .*notes is not a record"):
-        read_lines(tmp_path / "notes")
 
 
 # ---------------------------------------------------------------- processes

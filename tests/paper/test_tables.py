@@ -501,5 +501,4 @@ def test_the_least_of_the_compared_columns_is_bold() -> None:
         "| d | 4 | +10.25 | **9.5** |",
         "| e | 5 | 1.9 ± 0.1 | **1.2 ± 0.3** |",
     ]
-    assert "**" not in table.text()
     assert bold_best(["1", "10", "9"], (1, 2), max) == ["1", "**10**", "9"]

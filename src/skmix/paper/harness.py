@@ -13,7 +13,6 @@ import json
 import math
 import multiprocessing
 import os
-import platform
 import re
 import signal
 import threading
@@ -47,12 +46,9 @@ __all__ = [
     "library",
     "missing",
     "plain_table",
-    "processor",
-    "read_lines",
     "run_cells",
     "spread",
     "write_json",
-    "write_lines",
 ]
 
 # Modules of skmix whose code affects the results of an experiment: data, models and scores, and no pages.
@@ -80,16 +76,6 @@ def library(*files: str) -> str:
     for file in [*own, *map(Path, files)]:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return f"{skmix.__version__}+{digest.hexdigest()[:16]}"
-
-
-@cache
-def processor() -> str:
-    """Return the processor's name; times of different processors cannot be compared."""
-    try:
-        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
-    except OSError:
-        found = None
-    return found.group(1) if found else platform.processor() or platform.machine()
 
 
 def generator(seed: int, *names: str | int) -> np.random.RandomState:
@@ -395,17 +381,6 @@ class Table:
             for place, source in enumerate(self.sources or ("",))
         ]
 
-    def text(self) -> str:
-        """Return the table in columns of plain text."""
-        rows = [self.headings, *self.lines]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        signs = [">" if is_number else "<" for is_number in self._numeric()]
-        shown = [
-            "  ".join(f"{cell:{sign}{width}}" for cell, sign, width in zip(row, signs, widths, strict=True))
-            for row in rows
-        ]
-        return "\n".join([self.title, *map(str.rstrip, shown), *([self.note] if self.note else [])])
-
     def markdown(self, heading: str = "###") -> str:
         """Return the table in Markdown, under a heading if one is given."""
         rule = ["--:" if is_number else "---" for is_number in self._numeric()]
@@ -505,21 +480,3 @@ def write_json(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     text = json.dumps(content, indent=2, allow_nan=False)
     with replacing(path) as file:
         file.write(text.encode() + b"\n")
-
-
-def write_lines(path: str | os.PathLike[str], records: Iterable[dict[str, Any]]) -> None:
-    """Write records as JSON, one on each line."""
-    lines = [json.dumps(record, allow_nan=False).encode() + b"\n" for record in records]
-    with replacing(path) as file:
-        file.writelines(lines)
-
-
-def read_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Return the records of a file written by `write_lines`; raise ValueError if a line is not a record."""
-    records = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            records.append(dict(json.loads(line)))
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"line {number} of {path} is not a record in JSON: {error}") from error
-    return records
