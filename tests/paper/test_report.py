@@ -169,7 +169,7 @@ def test_the_page_refers_to_nothing_outside_itself(page: Path) -> None:
 def test_pictures_are_inside_and_small() -> None:
     figures = {
         "fig1_segments": png(900, 300, dpi=(300, 300)),
-        "confusion_3D": png(8, 8),
+        "accuracy_distribution": png(8, 8),
         "projections_4D_class-wise_class7": png(30, 30),
     }
     data = report_data(synthetic_results(), figures=figures)

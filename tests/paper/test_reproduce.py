@@ -26,7 +26,7 @@ SMALL = ["--runs", "1", "--only", "3x1D", "--jobs", "1"]
 def test_a_small_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then again where only ASCII can be printed, with nothing left to do."""
     # The other figures, and the classifiers beyond the paper, have tests of their own.
-    last, figures = "confusion_3x1D", command.paper_figures
+    last, figures = "accuracy_distribution", command.paper_figures
     monkeypatch.setattr(command, "paper_figures", lambda results: {last: figures(results)[last]})
     monkeypatch.setattr("skmix.paper.study.run_beyond", lambda *_, **__: ())
     monkeypatch.setattr(command, "_FORMATS", (("png", 50),))

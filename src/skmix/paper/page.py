@@ -79,7 +79,7 @@ def write_report(
         The file to create or replace.
     figures : mapping of str to bytes, optional
         PNG pictures by their names in `skmix.paper.figures.paper_figures`, in the order of the page.
-        Pictures that the page draws itself are left out.
+        A picture that the page draws itself is left out.
     tables : iterable of Table, optional
         By default those of `skmix.paper.make_tables`.
     verdicts : iterable of Claim, optional
@@ -117,8 +117,7 @@ def report_data(
     pictures = [
         _picture(name, content)
         for name, content in (figures or {}).items()
-        # The page shows these as charts of its own.
-        if not name.startswith(("accuracy_", "confusion_"))
+        if name != "accuracy_distribution"  # the page has a chart of its own
     ]
     return {
         "title": "Shared kernel models: the whole paper, run again",
