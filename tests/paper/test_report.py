@@ -13,7 +13,6 @@ import struct
 from contextlib import redirect_stdout
 from functools import cache, partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ import pytest
 from browsing import PHONE, WIDE, choose, fetched, fits, visit, wait_for
 from synthetic import LEVELS, make_run, synthetic_results
 
+from skmix.paper import make_tables
 from skmix.paper.harness import Row, Table
 from skmix.paper.methods import run_one
 from skmix.paper.page import render, report_data, write_report
@@ -143,8 +143,10 @@ def test_a_study_of_one_variant_has_a_page() -> None:
 
 
 def test_nothing_in_the_data_can_end_the_script() -> None:
-    claims = [SimpleNamespace(claim=NASTY, target="1 < 2", measured="2 > 1", holds=False, note="a & b")]
-    data = report_data(synthetic_results(), verdicts=claims)
+    data = report_data(synthetic_results())
+    data["claims"] = [
+        {"claim": NASTY, "target": "1 < 2", "measured": "2 > 1", "holds": False, "note": "a & b"}
+    ]
     data["methods"][0]["label"] = NASTY + "\u2028"
     page = render(data)
     assert "0 of 1 claims hold" in page
@@ -199,7 +201,7 @@ def test_the_command_for_the_study_makes_the_same_runs(
     runs = [a_run(variant=v, method=m, n_kernels=K, run=i) for v, m, K, i in cells]
     settings = Settings(seed=8, dither="paper")
     results = dataclasses.replace(synthetic_results(), settings=settings, runs=tuple(runs), best={})
-    (command,) = report_data(results, tables=[], verdicts=[])["made"]["commands"]
+    (command,) = report_data(results)["made"]["commands"]
     assert command == "skmix reproduce --seed 8 --dither paper" + options
 
 
@@ -270,13 +272,14 @@ def test_the_command_for_one_run_makes_it_again() -> None:
     assert f"log_likelihood={run.log_likelihood!r}" in printed.getvalue()
 
 
-def test_cells_of_tables_by_hand() -> None:
+def test_cells_of_tables_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Table 5 has three values in a cell; what is not known is a dash."""
     sources = ("paper, printed", "paper's algorithm, rerun", "robust")
     entries = {"mean": (0.9, 0.85, None), "std": (0.125, 0.1, None), "counted": (95, 90, 0)}
     rows = tuple(Row(("3", part), (own, (None, None, None))) for part, own in entries.items())
     table = Table("table5", "Table 5: kernels", ("K", "accuracy"), "variant", ("3D", "6D"), sources, rows)
-    (shown,) = report_data(synthetic_results(), tables=[table])["tables"]
+    monkeypatch.setattr("skmix.paper.page.make_tables", lambda results: (table, make_tables(results)[-1]))
+    (shown,) = report_data(synthetic_results())["tables"]
     assert shown["columns"] == ["3D", "6D"]
     (section,) = shown["sections"]
     assert [(row["source"], row["cells"]) for row in section["rows"]] == [

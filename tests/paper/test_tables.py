@@ -84,14 +84,13 @@ def judged(runs: Sequence[Run], data: StudyData, beyond: float = 0.999) -> dict[
 
 def test_an_ideal_study_fulfils_every_claim(data: StudyData) -> None:
     found = judged(ideal_runs(), data)
-    assert len(found) == 13
+    assert len(found) == 11
     assert [claim for claim, each in found.items() if not each.holds] == []
     # Ten variants at K = 10 and four at K = 12, 15 and 18; 10D has the lowest accuracies.
     top = published_values().max_accuracy
     for method, lowest in (("robust", top["10D"] - 0.1), ("class-wise", top["10D"] - 0.01)):
         claim = found[f"{method}: no run fails or ends singular at K >= 10"]
         assert claim.measured == f"0 of 1100, lowest accuracy {lowest:.3f}"
-        assert found[f"{method}: no run fails or ends singular at K = 15 and 18"].measured == "0 of 400"
     # Robust runs at K = 10 average 0.098 below the best, class-wise ones 0.005.
     claim = found["robust: accuracy at K = 15 and 18 at least that of K = 10"]
     assert claim.measured.startswith("0.0880 above it at least (")
@@ -108,9 +107,6 @@ LIMITS: list[tuple[str, tuple[Any, ...], dict[str, Any], bool]] = [
     # One run that fails or ends singular spoils a claim.
     (f"robust: {FINITE} >= 10", ("robust", 12, NAMES, 1), {"accuracy": 0.5}, False),
     (f"class-wise: {FINITE} >= 10", ("class-wise", 10, NAMES, 1), {"reason": "overflow"}, False),
-    (f"robust: {FINITE} = 15 and 18", ("robust", 18, NAMES, 1), {"accuracy": 0.2}, False),
-    (f"robust: {FINITE} = 15 and 18", ("robust", 10, NAMES, 1), {"accuracy": 0.2}, True),
-    (f"class-wise: {FINITE} = 15 and 18", ("class-wise", 15, NAMES, 1), {"reason": "overflow"}, False),
     # Medians may be off by more than 0.02 in two of ten variants.
     (MEDIANS, ("published", 10, NAMES[:2]), {"shift": 0.021}, True),
     (MEDIANS, ("published", 10, NAMES[:3]), {"shift": 0.021}, False),

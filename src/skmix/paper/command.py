@@ -5,7 +5,6 @@ Options, progress and exit codes are in `skmix.cli`.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -29,7 +28,7 @@ from .digit_plots import plot_digits
 from .digits import make_seven_segment_digits
 from .example import IllustrationRecord, run_illustration
 from .figures import paper_figures, plot_illustration
-from .harness import Claim, Table, claims_table
+from .harness import Claim, Table, claims_table, text_of
 from .images import DIGIT_FEATURES, digit_features
 from .page import write_report
 from .published import FloatArray
@@ -111,7 +110,7 @@ def reproduce(
     for _ in harness.spread(_save, figure_folder, list(figures.items()), n_jobs):
         pass
     pictures = {name: (figure_folder / f"{name}.png").read_bytes() for name in figures}
-    write_report(results, folder / "report.html", figures=pictures, tables=tables, verdicts=claims)
+    write_report(results, folder / "report.html", pictures)
     console.print(
         f"Written into {folder}: report.html, tables/, figures/, illustration.json, illustration.png, "
         "illustration.pdf; finished runs in study.jsonl.",
@@ -202,11 +201,9 @@ def _print_table(console: Console, table: Table) -> None:
     side. Of the table of failures, only the paper's algorithm at K = 10 is printed.
     """
     if table.name == "failures":
-        found = [
-            [row.keys[1], *table.source_lines(row)[0][1]]
-            for row in table.rows
-            if row.keys[0] == str(MAIN_KERNELS) and any(table.source_lines(row)[0][1])
-        ]
+        source = table.sources[0]
+        rows = [line for line in table.lines if line[0] == str(MAIN_KERNELS) and line[2] == source]
+        found = [[variant, *counts] for _, variant, _, *counts in rows if any(counts)]
         if found:
             title = f"Paper's algorithm, rerun: singular and failed runs, K = {MAIN_KERNELS}"
             _show(console, title, _grid(["", *table.columns], found, text=True), table.note)
@@ -214,13 +211,11 @@ def _print_table(console: Console, table: Table) -> None:
     grid = _grid(["", *table.columns])
     if console.width < _WIDE:
         grid.padding = 0
-    for key, grouped in itertools.groupby(table.rows, key=lambda row: row.keys[0]):
-        rows = list(grouped)
-        grid.add_row(f"{table.key_names[0]} = {key}" if len(rows[0].keys) > 1 else key, style="bold")
-        for lines in zip(*(table.source_lines(row) for row in rows), strict=True):
-            values = zip(*(values for _, values in lines), strict=True)
-            name = Padding(lines[0][0], (0, 0, 0, 2))
-            grid.add_row(name, *(" ".join(filter(None, each)) for each in values))
+    for key, by_source in table.sections():
+        grid.add_row(f"{table.key_names[0]} = {key}" if len(table.key_names) > 1 else key, style="bold")
+        for source, cells in by_source.items():
+            values = (" ".join(filter(None, map(text_of, cell))) for cell in cells)
+            grid.add_row(Padding(source, (0, 0, 0, 2)), *values)
         grid.add_section()
     _show(console, table.title, grid, table.note)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import itertools
 import json
 import math
 import multiprocessing
@@ -369,17 +370,22 @@ class Table:
     def lines(self) -> tuple[tuple[str, ...], ...]:
         """The table as text: a line for each row and source."""
         return tuple(
-            (*row.keys, *((source,) if self.sources else ()), *values)
+            (*row.keys, *((source,) if self.sources else ()), *(text_of(each[place]) for each in row.entries))
             for row in self.rows
-            for source, values in self.source_lines(row)
+            for place, source in enumerate(self.sources or ("",))
         )
 
-    def source_lines(self, row: Row) -> list[tuple[str, list[str]]]:
-        """Return the values of a row as text for each source."""
-        return [
-            (source, [text_of(entry[place]) for entry in row.entries])
-            for place, source in enumerate(self.sources or ("",))
-        ]
+    def sections(self) -> Iterator[tuple[str, dict[str, list[Entry]]]]:
+        """Yield the first key of rows and, for each source, the values of these rows in each column."""
+        for key, rows in itertools.groupby(self.rows, key=lambda row: row.keys[0]):
+            columns = list(zip(*(row.entries for row in rows), strict=True))
+            yield (
+                key,
+                {
+                    source: [tuple(entry[place] for entry in column) for column in columns]
+                    for place, source in enumerate(self.sources)
+                },
+            )
 
     def markdown(self, heading: str = "###") -> str:
         """Return the table in Markdown, under a heading if one is given."""

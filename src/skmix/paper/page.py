@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 import io
-import itertools
 import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +20,7 @@ from skmix.io.writing import replacing
 from skmix.report.rendering import decimals, kernel_values, line_styles, number_text, render_page
 
 from . import claims
-from .harness import Table, Value
+from .harness import Entry, Table, Value
 from .printed import OK_RUNS, PublishedValues, published_values
 from .published import REASONS
 from .records import (
@@ -62,12 +61,7 @@ _MIN_FAILED = 10
 
 
 def write_report(
-    results: StudyResults,
-    path: str | os.PathLike[str],
-    *,
-    figures: Mapping[str, bytes] | None = None,
-    tables: Iterable[Table] | None = None,
-    verdicts: Iterable[Any] | None = None,
+    results: StudyResults, path: str | os.PathLike[str], figures: Mapping[str, bytes] | None = None
 ) -> Path:
     """Write the study's report: one HTML file that opens offline and fetches nothing.
 
@@ -80,19 +74,14 @@ def write_report(
     figures : mapping of str to bytes, optional
         PNG pictures by their names in `skmix.paper.figures.paper_figures`, in the order of the page.
         A picture that the page draws itself is left out.
-    tables : iterable of Table, optional
-        By default those of `skmix.paper.make_tables`.
-    verdicts : iterable of Claim, optional
-        Checked claims; by default those of `skmix.paper.check_claims`.
 
     Returns
     -------
     Path
         The file. The same arguments give the same bytes.
     """
-    page = render(report_data(results, figures=figures, tables=tables, verdicts=verdicts))
     with replacing(path) as file:
-        file.write(page.encode())
+        file.write(render(report_data(results, figures)).encode())
     return Path(path)
 
 
@@ -101,19 +90,13 @@ def render(data: Mapping[str, Any]) -> str:
     return render_page("report.html.j2", data, "skmix.paper")
 
 
-def report_data(
-    results: StudyResults,
-    *,
-    figures: Mapping[str, bytes] | None = None,
-    tables: Iterable[Table] | None = None,
-    verdicts: Iterable[Any] | None = None,
-) -> dict[str, Any]:
+def report_data(results: StudyResults, figures: Mapping[str, bytes] | None = None) -> dict[str, Any]:
     """Return the contents of the report as strings, numbers, lists and dictionaries, ready for JSON.
 
     Parameters are those of `write_report`. The result depends only on them and the versions of the libraries.
     """
     paper, runs = published_values(), Runs(results.runs)
-    checked = claims.check_claims(results) if verdicts is None else verdicts
+    *tables, failures = make_tables(results)
     pictures = [
         _picture(name, content)
         for name, content in (figures or {}).items()
@@ -129,7 +112,7 @@ def report_data(
         "claims": [
             {name: str(getattr(each, name)) for name in ("claim", "target", "measured", "note")}
             | {"holds": bool(each.holds)}
-            for each in checked
+            for each in claims.check_claims(results)
         ],
         "bin": _BIN,
         "variants": [_variant(name, results, runs, paper) for name in runs.variants],
@@ -143,14 +126,10 @@ def report_data(
         },
         "explorer": _rows(results.data),
         **line_styles(),
-        "tables": [
-            _table(table)
-            for table in (make_tables(results) if tables is None else tables)
-            if table.name.startswith("table")
-        ],
+        "tables": [_table(table) for table in tables],
         "figures": [picture for picture in pictures if not picture["chosen_by"]],
         "projections": [picture for picture in pictures if picture["chosen_by"]],
-        "failures": _failures(runs, paper),
+        "failures": _failures(failures, runs, paper),
         "differences": _differences(results),
         "level": claims.LEVEL,
         "beyond": [
@@ -333,25 +312,18 @@ def _sweep(name: str, runs: Runs, paper: PublishedValues) -> dict[str, Any]:
 # ---------------------------------------------------------------- failures and differences
 
 
-def _failures(runs: Runs, paper: PublishedValues) -> dict[str, Any]:
-    """Return how many runs of the paper's algorithm ended for each reason and how many failed, by variant."""
+def _failures(table: Table, runs: Runs, paper: PublishedValues) -> dict[str, Any]:
+    """Return the table of failures of the paper's algorithm at K = 10 by column, and the paper's numbers."""
     made = {variant: runs.of(variant, MAIN_KERNELS, "published") for variant in runs.variants}
     made = {variant: own for variant, own in made.items() if own}
-
-    def counted(chosen: Callable[[Run], bool]) -> list[int]:
-        return [sum(map(chosen, own)) for own in made.values()]
-
-    found = sorted({run.reason for own in made.values() for run in own if run.singular})
+    cells = [(str(MAIN_KERNELS), variant) for variant in made]
+    rows = [row for row in table.rows if row.keys in cells]
+    counts = [[row.entries[place][0] for row in rows] for place in range(len(table.columns))]
+    others = zip(("singular", "above", "finite", "totals"), counts[len(REASONS) :], strict=False)
     return {
         "variants": list(made),
-        "reasons": [
-            {"name": reason, "counts": [sum(run.reason == reason for run in own) for own in made.values()]}
-            for reason in dict.fromkeys([*REASONS, *found])
-        ],
-        "singular": counted(lambda run: run.singular),
-        "above": counted(lambda run: run.singular and not run.failed),
-        "finite": counted(lambda run: run.failed and not run.singular),
-        "totals": counted(lambda run: run.failed),
+        "reasons": [{"name": each, "counts": own} for each, own in zip(REASONS, counts, strict=False)],
+        **dict(others),
         "runs": sum(map(len, made.values())),
         "paper": [_failed_in_paper(paper, variant) for variant in made],
         "paper_runs": MAIN_RUNS,
@@ -424,21 +396,16 @@ def _table(table: Table) -> dict[str, Any]:
     number = int(table.name.removeprefix("table"))
     title = table.title.removeprefix(f"Table {number}:").strip()
     sections = []
-    for key, grouped in itertools.groupby(table.rows, key=lambda row: row.keys[0]):
-        entries = list(zip(*(row.entries for row in grouped), strict=True))
+    for key, by_source in table.sections():
         rows = []
-        for place, source in enumerate(table.sources):
+        for source, cells in by_source.items():
             method = METHOD_OF_SOURCE.get(source)
             # The paper prints these tables with varying numbers of digits, all others with three decimals.
             printed = method is None and table.name in (_SWEEP, "table6")
-            rows.append(
-                {
-                    "source": method or "paper",
-                    "label": LABELS[method] if method else PRINTED,
-                    "cells": [_cell([entry[place] for entry in each], printed) for each in entries],
-                }
-            )
-        rows[2:2] = _gaps(entries, table)
+            label = LABELS[method] if method else PRINTED
+            shown = [_cell(cell, printed) for cell in cells]
+            rows.append({"source": method or "paper", "label": label, "cells": shown})
+        rows[2:2] = _gaps(by_source, table)
         sections.append({"label": f"K = {key}" if table.name == _SWEEP else key, "rows": rows})
     brackets = "Mean ± standard deviation of accuracy, and in brackets the runs counted. "
     return {
@@ -450,13 +417,13 @@ def _table(table: Table) -> dict[str, Any]:
     }
 
 
-def _gaps(entries: Sequence[Sequence[tuple[Value, ...]]], table: Table) -> list[dict[str, Any]]:
+def _gaps(by_source: Mapping[str, Sequence[Entry]], table: Table) -> list[dict[str, Any]]:
     """Return a row of differences, the paper's algorithm rerun minus the printed value, or no row.
 
     For table 5, these are differences of means. Counts are left out, since the numbers of runs may differ.
     """
-    rerun = next((place for place, s in enumerate(table.sources) if METHOD_OF_SOURCE.get(s) == METHODS[0]), 0)
-    pairs = [(each[0][0], each[0][rerun]) for each in entries]
+    printed, rerun = (by_source[source] for source in (PRINTED, LABELS[METHODS[0]]))
+    pairs = [(a[0], b[0]) for a, b in zip(printed, rerun, strict=True)]
     gaps = [b - a if isinstance(a, float) and isinstance(b, float) else None for a, b in pairs]
     # Rankings have Kendall's tau instead.
     if all(gap is None for gap in gaps) or TAU in table.columns:
