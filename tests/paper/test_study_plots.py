@@ -133,10 +133,3 @@ def test_a_sheet_has_every_image_in_its_place(data: StudyData) -> None:
     # A label of several lines is written once.
     names = plot_digits(data.train_images[:90], data.train_labels[:90], n_columns=10).get_yticklabels()
     assert [text.get_text() for text in names] == ["0", "1", "2"]
-
-
-def test_images_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"images must have shape .* got \(2, 5\)"):
-        plot_digits(np.ones((2, 5)))
-    with pytest.raises(ValueError, match=r"there are 3 images but labels of shape \(2,\)"):
-        plot_digits(np.ones((3, 4)), [1, 2])
