@@ -58,6 +58,6 @@ for axes, (name, model) in zip(every, models.items(), strict=True):
     noise = 1.0 - model.predict_proba(X).sum(axis=1) > 0.5
     axes.scatter(*X[~noise].T, s=3, color="0.6")
     axes.scatter(*X[noise].T, s=24, color="#d55e00", marker="x")
-    draw_kernels(model, axes=axes, style="accessible", n_std=2.0)
+    draw_kernels(model, axes=axes, n_std=2.0)
     axes.set(title=name, xlim=(-16, 16), ylim=(-16, 16), xticks=[], yticks=[])
 plt.show()

@@ -347,7 +347,6 @@ def test_every_control_of_the_explorer_changes_the_drawing(chromium: Any, page: 
         ("explore-across", "q4"),
         ("explore-up", "pca 4"),
         ("explore-up", "density"),
-        ("explore-style", "paper"),
     ):
         before = wait_for(browser, DRAWING)
         choose(browser, control, value)

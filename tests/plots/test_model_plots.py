@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.colors import same_color
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from numpy.testing import assert_allclose
@@ -40,10 +39,9 @@ from skmix.plots import (
 from skmix.plots._models import drawn_kernels, kernel_sets
 
 SETTINGS: dict[str, Any] = {"random_state": 0, "tol": 1e-2, "max_iter": 1000}
-# One weight in each step of the paper's table 7, and what the table says about it.
+# One weight in each step of the paper's table 7, and the widths of their lines.
 WEIGHTS = np.array([0.55, 0.45, 0.35, 0.25, 0.15, 0.05, 0.005])
-COLOURS = ("black", "blue", "red", "magenta", "cyan", "green", "yellow")
-TABLE_7 = list(zip((5.0, 4.0, 3.0, 2.0, 1.0, 0.5, 0.5), COLOURS, [*["-"] * 6, "--"], strict=True))
+WIDTHS = [3.4, 2.7, 2.1, 1.6, 1.2, 0.9, 0.7]
 
 
 def model_of(means: Any, covariances: Any, weights: Any, classes: Any = ("a", "b")) -> SharedKernelMixture:
@@ -176,18 +174,18 @@ def test_a_light_kernel_far_away_does_not_decide_what_is_shown() -> None:
 # ---------------------------------------------------------------- kernels
 
 
-def test_lines_follow_the_papers_table() -> None:
-    axes = draw_kernels(with_weights(WEIGHTS), "only", style="paper")
+def test_lines_follow_the_steps_of_the_papers_table() -> None:
+    axes = draw_kernels(with_weights(WEIGHTS), "only")
     # The heaviest comes last, and so lies on top.
-    for ellipse, (width, colour, dash) in zip(reversed(ellipses(axes)), TABLE_7, strict=True):
-        assert ellipse.get_linewidth() == width
-        assert same_color(ellipse.get_edgecolor(), colour)
-        assert ellipse.get_linestyle() in (dash, {"-": "solid", "--": "dashed"}[dash])
-    weight_key(axes, style="paper")
-    assert [line.get_linewidth() for line in axes.get_legend().get_lines()] == [row[0] for row in TABLE_7]
+    shown = ellipses(axes)[::-1]
+    assert [ellipse.get_linewidth() for ellipse in shown] == WIDTHS
+    assert len({ellipse.get_edgecolor() for ellipse in shown}) == 7
+    assert [ellipse.get_linestyle() in ("--", "dashed") for ellipse in shown] == [*[False] * 6, True]
+    weight_key(axes)
+    assert [line.get_linewidth() for line in axes.get_legend().get_lines()] == WIDTHS
     # A step begins at its lower edge.
-    edges = draw_kernels(with_weights([0.0, 0.01, 0.1, 0.5, 1.0]), "only", style="paper")
-    assert [ellipse.get_linewidth() for ellipse in ellipses(edges)] == [0.5, 0.5, 1.0, 5.0, 5.0]
+    edges = draw_kernels(with_weights([0.0, 0.01, 0.1, 0.5, 1.0]), "only")
+    assert [ellipse.get_linewidth() for ellipse in ellipses(edges)] == [0.7, 0.9, 1.2, 3.4, 3.4]
 
 
 def test_the_outline_is_where_the_mahalanobis_distance_is_the_given_one() -> None:
@@ -212,7 +210,7 @@ def test_the_outline_is_where_the_mahalanobis_distance_is_the_given_one() -> Non
 def test_without_a_label_weights_are_those_of_all_classes() -> None:
     model = model_of([[0.0, 0.0], [1.0, 1.0]], [np.eye(2)] * 2, np.eye(2))
     model.class_prior_ = np.array([0.75, 0.25])
-    assert [each.get_linewidth() for each in ellipses(draw_kernels(model, style="paper"))] == [2.0, 5.0]
+    assert [each.get_linewidth() for each in ellipses(draw_kernels(model))] == [1.6, 3.4]
     mixture = GaussianMixture(2, random_state=0).fit(rows(2)[0])
     assert len(ellipses(draw_kernels(mixture))) == 2
 
@@ -381,7 +379,6 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         (lambda: draw_kernels(model, features=[0, 1, 0]), "one or two, got 3"),
         (lambda: plot_projections(model, features=["height"]), "features names 'height', but columns are"),
         (lambda: plot_projections(model, features=[]), "features is empty"),
-        (lambda: draw_kernels(model, style="pretty"), "style='pretty' is not one of 'paper', 'accessible'"),
         (lambda: plot_confusion(np.ones((2, 3))), r"a confusion matrix must be square, got shape \(2, 3\)"),
         (lambda: plot_confusion(np.eye(2), labels="abc"), "2 classes but there are 3 labels"),
         (lambda: plot_confusion([[1, -1], [0, 1]]), "finite counts that are not negative"),

@@ -262,7 +262,6 @@ def test_the_page_follows_its_controls(chromium: Any, tmp_path: Path) -> None:
         ("model-across", "2"),
         ("model-up", "1"),
         ("model-up", "density"),
-        ("model-style", "paper"),
     ):
         choose(chromium, control, value)
         assert drawn(chromium) != before, control

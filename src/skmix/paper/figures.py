@@ -200,7 +200,7 @@ def plot_illustration(record: IllustrationRecord, figure: Figure | None = None) 
     placed = own.subplot_mosaic(layout, sharex=True, sharey=True, width_ratios=(2.34, 1.0, 1.0))
     overview, *panels = (placed[name] for name in ("overview", *names[: len(classes)]))
     placed["key"].axis("off")
-    weight_key(placed["key"], style="accessible", loc="center", **LEGEND)
+    weight_key(placed["key"], loc="center", **LEGEND)
     from matplotlib.lines import Line2D
     from matplotlib.patheffects import withStroke
 
@@ -228,7 +228,7 @@ def plot_illustration(record: IllustrationRecord, figure: Figure | None = None) 
     halo: dict[str, Any] = {"path_effects": [withStroke(linewidth=2.5, foreground="white")]}
     for c, (label, panel) in enumerate(zip(classes, panels, strict=True)):
         dots(panel, record.X[codes == c], size=1.2)
-        draw_kernels(model, label, panel, style="accessible")
+        draw_kernels(model, label, panel)
         for top, weight in zip(tops, model.weights_[:, c], strict=True):
             place: dict[str, Any] = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center"}
             panel.annotate(f"{weight:.3f}", top, fontsize=SMALL, **place, **halo)

@@ -1,7 +1,7 @@
 "use strict";
 // The kernels of a fitted model: in a plane of two features or along one, as a class weighs them.
 
-const control = Object.fromEntries(["set", "class", "across", "up", "measure", "style", "light"].map((name) => [name, document.getElementById(`model-${name}`)]));
+const control = Object.fromEntries(["set", "class", "across", "up", "measure", "light"].map((name) => [name, document.getElementById(`model-${name}`)]));
 const plot = document.getElementById("model-plot");
 const weightsBox = document.getElementById("model-weights");
 const moreNote = document.getElementById("model-more");
@@ -56,7 +56,7 @@ function tellKernel(mixture, k, weights) {
 const thinness = (drawn) => (drawn.length > 60 ? 0.45 : 1);
 
 function kernelGroup(mixture, k, weights, measure, path, thin) {
-  const line = lineOf(measure, control.style.value);
+  const line = lineOf(measure);
   return kernelElement(k, tellKernel(mixture, k, weights), path, { ...line, "stroke-width": line["stroke-width"] * thin });
 }
 
@@ -154,7 +154,7 @@ function showWeights(weights) {
   const measure = measures(weights);
   const whole = Math.max(...weights) || 1;
   const sorted = order(weights).reverse();
-  weightsBox.replaceChildren(...sorted.slice(0, MOST_LISTED).map((k) => weightRow(k, weights[k], weights[k] / whole, lineOf(measure[k], control.style.value))));
+  weightsBox.replaceChildren(...sorted.slice(0, MOST_LISTED).map((k) => weightRow(k, weights[k], weights[k] / whole, lineOf(measure[k]))));
   moreNote.textContent = sorted.length > MOST_LISTED ? `and ${plural(sorted.length - MOST_LISTED, "lighter kernel")}` : "";
 }
 
@@ -185,7 +185,7 @@ function planeButton(mixture, i, j, weights) {
   const drawn = drawnOf(mixture, weights);
   for (const k of drawn) {
     const covariance = [varianceOf(mixture, k, i, i), varianceOf(mixture, k, i, j), varianceOf(mixture, k, j, j)];
-    const line = lineOf(measure[k], control.style.value);
+    const line = lineOf(measure[k]);
     svg.append(draw("path", { fill: "none", d: ellipsePath([mixture.means[k][i], mixture.means[k][j]], covariance, x, y), ...line, "stroke-width": (0.3 + 0.5 * line["stroke-width"]) * thinness(drawn) }));
   }
   const names = featuresOf(mixture);
@@ -204,7 +204,6 @@ function planeButton(mixture, i, j, weights) {
 
 function showPlanes(mixture, weights) {
   document.getElementById("model-projections").hidden = !mixture.planes.length;
-  planesBox.classList.toggle("on-white", control.style.value === "paper");
   planesBox.replaceChildren(...mixture.planes.flatMap((i, n) => mixture.planes.slice(n + 1).map((j) => planeButton(mixture, i, j, weights))));
 }
 
@@ -234,8 +233,7 @@ function show() {
   hideTip();
   const mixture = setNow();
   const weights = weightsIn(mixture, classNow());
-  plot.classList.toggle("on-white", control.style.value === "paper");
-  showLines(lineKey, control.style.value, control.measure.value === "share" ? " of the largest" : "");
+  showLines(lineKey, control.measure.value === "share" ? " of the largest" : "");
   const height = Math.round(Math.min(540, Math.max(300, plotWidth * 0.74)));
   const frame = { left: 56, right: plotWidth - 14, top: 12, bottom: height - 46 };
   const names = featuresOf(mixture);
@@ -263,7 +261,7 @@ if (control.class) options(control.class, [[ALL, "all"], ...report.classes.map((
 offerSet();
 control.set?.addEventListener("change", () => { offerSet(); show(); });
 control.across.addEventListener("change", () => { offerUp(); show(); });
-for (const name of ["class", "up", "measure", "style", "light"]) control[name]?.addEventListener("change", show);
+for (const name of ["class", "up", "measure", "light"]) control[name]?.addEventListener("change", show);
 dark.addEventListener("change", show);
 onResize(plot, (width) => {
   plotWidth = width;
