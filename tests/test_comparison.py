@@ -42,6 +42,7 @@ from comparison.running import measure, split
 from comparison.sharing import PAIRS, _contenders, few_rows
 from comparison.tables import corrected_standard_error
 from numpy.testing import assert_allclose, assert_array_equal
+from recording import bold_best, compared_table
 from scipy.stats import multivariate_normal
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -375,3 +376,22 @@ def test_gain_is_the_difference_within_draws() -> None:
     failed = [replace(points[0], failure="no"), *points[1:]]
     assert gain_table(failed).lines[0][3:5] == ("1", "1.0")
     assert sharing_tables(failed)[0].lines[0][2] == "1 of 2 failed"
+
+
+def test_the_least_of_the_compared_columns_is_bold() -> None:
+    lines = [
+        ("a", "1", "5.0 ± 1.0", "5.0 ± 0.2"),
+        ("b", "2", "2 of 3 failed", "30.0 ms"),
+        ("c", "3", "-1", ""),
+        ("d", "4", "+10.25", "9.5"),
+        ("e", "5", "1.9 ± 0.1", "1.2 ± 0.3"),
+    ]
+    table = compared_table("Errors", ("data", "rows", "LDA", "QDA"), lines, compared=("LDA", "QDA"))
+    assert table.markdown("").splitlines()[2:] == [
+        "| a | 1 | **5.0 ± 1.0** | **5.0 ± 0.2** |",
+        "| b | 2 | 2 of 3 failed | **30.0 ms** |",
+        "| c | 3 | **-1** |  |",
+        "| d | 4 | +10.25 | **9.5** |",
+        "| e | 5 | 1.9 ± 0.1 | **1.2 ± 0.3** |",
+    ]
+    assert bold_best(["1", "10", "9"], (1, 2), max) == ["1", "**10**", "9"]

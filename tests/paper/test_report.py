@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import dataclasses
 import io
-import itertools
 import json
 import re
 import shlex
@@ -184,25 +183,6 @@ def test_pictures_are_inside_and_small() -> None:
     page = render(data)
     assert figure["uri"] in page
     assert projection["uri"] in page
-
-
-@pytest.mark.parametrize(
-    ("variants", "methods", "n_runs", "options"),
-    [
-        (["6D", "3D"], METHODS, 2, " --runs 2 --only 3D --only 6D"),
-        (["3D"], ["class-wise", "robust"], 500, " --only 3D --method robust --method class-wise"),
-        ([], [], 0, ""),
-    ],
-)
-def test_the_command_for_the_study_makes_the_same_runs(
-    variants: list[str], methods: Any, n_runs: int, options: str
-) -> None:
-    cells = itertools.product(variants, methods, [10, 4], range(n_runs))
-    runs = [a_run(variant=v, method=m, n_kernels=K, run=i) for v, m, K, i in cells]
-    settings = Settings(seed=8, dither="paper")
-    results = dataclasses.replace(synthetic_results(), settings=settings, runs=tuple(runs), best={})
-    (command,) = report_data(results)["made"]["commands"]
-    assert command == "skmix reproduce --seed 8 --dither paper" + options
 
 
 def test_the_explorer_has_the_first_rows_of_each_digit_and_the_mixtures(

@@ -19,7 +19,7 @@ from synthetic import make_run
 
 from skmix.paper import Settings, check_claims, differences, make_tables, published_values, write_tables
 from skmix.paper.claims import Difference, headline
-from skmix.paper.harness import Claim, Row, Table, bold_best, plain_table
+from skmix.paper.harness import Claim, Row, Table, plain_table
 from skmix.paper.records import BestRun, Beyond, Margin, Run, StudyData, StudyResults
 from skmix.paper.tables import agreement, claims_markdown, confusion_csv
 from skmix.paper.variants import LABELS, MAIN_KERNELS, METHODS, SWEEP_KERNELS, SWEEP_VARIANTS, VARIANTS
@@ -479,22 +479,3 @@ def test_markdown_has_a_line_for_each_source() -> None:
         "",
         "A note.",
     ]
-
-
-def test_the_least_of_the_compared_columns_is_bold() -> None:
-    lines = [
-        ("a", "1", "5.0 ± 1.0", "5.0 ± 0.2"),
-        ("b", "2", "2 of 3 failed", "30.0 ms"),
-        ("c", "3", "-1", ""),
-        ("d", "4", "+10.25", "9.5"),
-        ("e", "5", "1.9 ± 0.1", "1.2 ± 0.3"),
-    ]
-    table = plain_table("Errors", ("data", "rows", "LDA", "QDA"), lines, compared=("LDA", "QDA"))
-    assert table.markdown("").splitlines()[2:] == [
-        "| a | 1 | **5.0 ± 1.0** | **5.0 ± 0.2** |",
-        "| b | 2 | 2 of 3 failed | **30.0 ms** |",
-        "| c | 3 | **-1** |  |",
-        "| d | 4 | +10.25 | **9.5** |",
-        "| e | 5 | 1.9 ± 0.1 | **1.2 ± 0.3** |",
-    ]
-    assert bold_best(["1", "10", "9"], (1, 2), max) == ["1", "**10**", "9"]

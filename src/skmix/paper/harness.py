@@ -40,7 +40,6 @@ __all__ = [
     "Store",
     "StoreError",
     "Table",
-    "bold_best",
     "cell_key",
     "claims_table",
     "generator",
@@ -328,8 +327,7 @@ Value = float | int | str | None
 Entry = tuple[Value, ...]
 
 # A number with its unit, or nothing.
-_NUMBER = re.compile(r"[-+]?\d[^A-Za-z]*(?:[mµ]?s|[kM]B|GB/s|e-\d+)?|")
-_LEADING = re.compile(r"[-+]?\d+(?:\.\d+)?")
+NUMBER = re.compile(r"[-+]?\d[^A-Za-z]*(?:[mµ]?s|[kM]B|GB/s|e-\d+)?|")
 
 
 @dataclass(frozen=True)
@@ -352,7 +350,6 @@ class Table:
     sources: tuple[str, ...]  # where the values of an entry come from; empty for a single value
     rows: tuple[Row, ...]
     note: str = ""
-    compared: tuple[str, ...] = ()  # columns among which Markdown shows the smallest value of a line in bold
 
     def value(self, keys: str | tuple[str, ...], column: str, source: str = "") -> Value:
         """Return one value by the names of its row, column and source."""
@@ -390,8 +387,7 @@ class Table:
     def markdown(self, heading: str = "###") -> str:
         """Return the table in Markdown, under a heading if one is given."""
         rule = ["--:" if is_number else "---" for is_number in self._numeric()]
-        places = [self.headings.index(name) for name in self.compared]
-        lines = [bold_best([cell.replace("|", "\\|") for cell in line], places) for line in self.lines]
+        lines = [[cell.replace("|", "\\|") for cell in line] for line in self.lines]
         above = [f"{heading} {self.title}", ""] if heading else []
         shown = [*above, *("| " + " | ".join(row) + " |" for row in (self.headings, rule, *lines))]
         return "\n".join([*shown, *(["", self.note] if self.note else [])])
@@ -413,38 +409,15 @@ class Table:
         return [
             place >= len(self.key_names)
             and any(column)
-            and all(_NUMBER.fullmatch(cell.strip("*")) for cell in column)
+            and all(NUMBER.fullmatch(cell.strip("*")) for cell in column)
             for place, column in enumerate(columns)
         ]
 
 
-def plain_table(
-    title: str,
-    headings: Sequence[str],
-    lines: Iterable[Sequence[str]],
-    name: str = "",
-    compared: Sequence[str] = (),
-) -> Table:
+def plain_table(title: str, headings: Sequence[str], lines: Iterable[Sequence[str]], name: str = "") -> Table:
     """Return a table of text whose first column is the key."""
     rows = tuple(Row((key,), tuple((cell,) for cell in cells)) for key, *cells in lines)
-    columns = tuple(headings[1:])
-    return Table(name, title, (headings[0],), "column", columns, (), rows, compared=tuple(compared))
-
-
-def bold_best(
-    cells: Sequence[str], places: Iterable[int], choose: Callable[[Iterable[float]], float] = min
-) -> list[str]:
-    """Return the cells of a line in Markdown, with the best of those at `places` in bold.
-
-    Numbers are compared as shown, without their units; ties are all bold. Cells with words are ignored.
-    """
-    shown = {place: cells[place] for place in places if _NUMBER.fullmatch(cells[place])}
-    values = {place: float(found[0]) for place, cell in shown.items() if (found := _LEADING.match(cell))}
-    best = choose(values.values()) if values else None
-    return [
-        f"**{cell}**" if best is not None and values.get(place) == best else cell
-        for place, cell in enumerate(cells)
-    ]
+    return Table(name, title, (headings[0],), "column", tuple(headings[1:]), (), rows)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from .printed import OK_RUNS, PublishedValues, published_values
 from .published import REASONS
 from .records import (
     BestRun,
-    Beyond,
     FittedMixture,
     Run,
     Runs,
@@ -46,7 +45,6 @@ from .variants import (
     SWEEP_KERNELS,
     SWEEP_RUNS,
     SWEEP_VARIANTS,
-    VARIANTS,
     variant_of,
 )
 
@@ -137,35 +135,16 @@ def report_data(results: StudyResults, figures: Mapping[str, bytes] | None = Non
             | {"errors": int(row.confusion.sum() - row.confusion.trace())}
             for row in results.beyond
         ],
-        "beaten": _beaten(results.beyond),
         "made": {
             "settings": asdict(results.settings),
             "versions": {name: version(name) for name in ("skmix", "numpy", "scipy", "scikit-learn")}
             | {"Python": platform.python_version()},
             "commands": [
-                _repeat_all(runs, results.settings),
+                f"skmix reproduce --seed {results.settings.seed} --dither {results.settings.dither}",
                 *(_repeat(best.run, results.settings) for best in list(results.best.values())[-1:]),
             ],
         },
     }
-
-
-def _repeat_all(runs: Runs, settings: Settings) -> str:
-    """Return the command that repeats the study, with the same variants, methods and number of runs."""
-    most = {
-        method: max((len(runs.of(variant, MAIN_KERNELS, method)) for variant in runs.variants), default=0)
-        for method in METHODS
-    }
-    words = [f"skmix reproduce --seed {settings.seed} --dither {settings.dither}"]
-    n_runs = max(most.values())
-    if n_runs not in (0, MAIN_RUNS):
-        words.append(f"--runs {n_runs}")
-    if len(runs.variants) < len(VARIANTS):
-        words += [f"--only {variant}" for variant in runs.variants]
-    methods = [method for method in METHODS if most[method]]
-    if len(methods) < len(METHODS):
-        words += [f"--method {method}" for method in methods]
-    return " ".join(words)
 
 
 def _repeat(run: Run, settings: Settings) -> str:
@@ -365,22 +344,6 @@ def _differences(results: StudyResults) -> list[dict[str, str]]:
             {"what": what, "paper": paper, "ours": ours, "difference": difference, "reason": found.reason}
         )
     return rows
-
-
-def _beaten(beyond: Sequence[Beyond]) -> str:
-    """Return a sentence for each set of features on which another classifier is better than ours."""
-    sentences = []
-    pairs = [(one, other) for one in beyond for other in beyond if one.ours and not other.ours]
-    for ours, other in pairs:
-        # A name is that of the classifier and, after the last comma, of the features.
-        (name, _, on), (peer, _, same) = (each.name.rpartition(", ") for each in (ours, other))
-        if on == same and other.accuracy > ours.accuracy:
-            wrong, fewer = (each.confusion.sum() - each.confusion.trace() for each in (ours, other))
-            sentences.append(
-                f"On {on.replace('paper', 'the paper')} the {peer} is better than {name}: accuracy "
-                f"{other.accuracy:.4f} against {ours.accuracy:.4f}, {fewer} errors against {wrong}."
-            )
-    return " ".join(sentences)
 
 
 # ---------------------------------------------------------------- the paper's tables
