@@ -97,14 +97,14 @@ def test_illustration_has_an_overview_and_a_panel_for_each_class() -> None:
 
 
 def test_segments_are_numbered_where_they_lie() -> None:
-    axes = plot_segments(half_length=3.0, half_width=1.0)
+    axes = plot_segments()
     boxes = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
     numbers = {text.get_text(): text.xy for text in axes.texts if text.get_text().isdigit()}
-    assert (numbers["6"], numbers["2"]) == ((0.0, 8.0), (4.0, -4.0))
+    assert (numbers["6"], numbers["2"]) == ((0.0, 5.0), (2.5, -2.5))
     for number, box in zip("1234567", boxes, strict=True):
         assert_allclose(box.get_center(), numbers[number])
         lies = number in "367"
-        assert (box.get_width(), box.get_height()) == ((6.0, 2.0) if lies else (2.0, 6.0))
+        assert (box.get_width(), box.get_height()) == ((4.0, 1.0) if lies else (1.0, 4.0))
 
 
 def test_points_come_with_three_sigma_ellipses() -> None:

@@ -49,18 +49,10 @@ _WIDE = 100
 
 
 def write_digits(out: Path, sheet: Path | None, n_per_digit: int, **settings: Any) -> int:
-    """Simulate digits, write their images and features into a file and a picture, and return their number.
+    """Simulate digits and return their number, with the further `settings` of `make_seven_segment_digits`.
 
-    Parameters
-    ----------
-    out : Path
-        An .npz file for images, labels and features, or a table for features and digits.
-    sheet : Path or None
-        File for a picture of the first images of each digit.
-    n_per_digit : int
-        Images of each digit.
-    **settings
-        Further arguments of `make_seven_segment_digits`.
+    `out` is an .npz file for images, labels and features, or a table for features and digits; `sheet` is a
+    file for a picture of the first images of each digit.
     """
     images, labels = make_seven_segment_digits(n_per_digit, **settings)
     # Draw before writing anything: matplotlib may be missing.

@@ -28,17 +28,10 @@ INK = "#1a3a5c"
 _GAP = 2
 
 
-def plot_segments(half_length: float = 2.0, half_width: float = 0.5, *, figure: Figure | None = None) -> Axes:
-    """Plot the layout of the seven segments with their numbers.
-
-    Parameters
-    ----------
-    half_length, half_width : float, default=2.0, 0.5
-        Half the length and half the width of a segment.
-    figure : matplotlib figure, default=None
-        An empty figure to draw into. By default a new one.
-    """
-    layout = segment_layout(half_length, half_width)
+def plot_segments(*, figure: Figure | None = None) -> Axes:
+    """Plot the layout of the seven segments with their numbers, into an empty figure or a new one."""
+    layout = segment_layout()
+    half_length, half_width = layout.half_length, layout.half_width
     (panel,) = panels_for(1, None, figure, size=(3.9, 4.8))
     from matplotlib.patches import Rectangle
 
@@ -77,16 +70,7 @@ def plot_digit_points(
 ) -> NDArray[Any]:
     """Plot sampled points of the digits 0 to 9 with ellipses of three standard deviations of their segments.
 
-    Parameters
-    ----------
-    half_length, half_width, random_state
-        As in `skmix.paper.make_seven_segment_digits`.
-    figure : matplotlib figure, default=None
-        An empty figure to draw into. By default a new one.
-
-    Returns
-    -------
-    ndarray of axes, shape (10,)
+    Parameters are those of `make_seven_segment_digits`, and an empty figure to draw into. Return axes (10,).
     """
     size: dict[str, Any] = {"half_length": half_length, "half_width": half_width}
     points, index = sample_points(np.arange(10), random_state=random_state, **size)
