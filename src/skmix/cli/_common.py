@@ -36,7 +36,6 @@ _OPTIONS = {
     "n_jobs": "--jobs",
     "n_kernels": "--kernels",
     "n_populations": "--populations",
-    "weight_prior": "--prior",
 }
 _ORDER = ["fit", "predict", "evaluate", "show", "sample", "export", "compose", "digits", "reproduce"]
 """The commands, as help lists them."""

@@ -67,7 +67,6 @@ def compose(
     text: Mapping[str, Any] | None = None,
     n_kernels: int | None = None,
     n_populations: int | None = None,
-    weight_prior: str | float | None = None,
     metadata: Any = None,
     condition: str | None = None,
     pair: str | None = None,
@@ -101,9 +100,6 @@ def compose(
         Number of kernels. None chooses up to 64 by AICc on 50,000 cells, equally many of each sample.
     n_populations : int, default=None
         Number of populations; None lets the valleys of the density decide, see `merge_kernels`.
-    weight_prior : float or 'hierarchical', default=None
-        Prior on the weights; see `SharedKernelMixture`. With 'hierarchical', samples with few cells borrow
-        strength from the others, which helps if kernels hardly overlap.
     metadata : DataFrame, mapping of columns or path of a table, default=None
         What is known about the samples, for `Study.compare`: a line for each sample, named in the column
         ``sample`` or in the index, with or without the suffix of its file.
@@ -157,9 +153,7 @@ def compose(
             Argument("n_populations", n_populations), f" is more than the {n_kernels} kernels there are."
         )
     start["weights"] = np.repeat(start["weights"], len(cells.sizes), axis=1)
-    model = SharedKernelMixture(
-        n_kernels, init=start, weight_prior=weight_prior, device=device, **settings
-    ).fit(cells.source)
+    model = SharedKernelMixture(n_kernels, init=start, device=device, **settings).fit(cells.source)
     with progress_bar("composing", None):
         populations = merge_kernels(model, n_populations=n_populations)
         if cells.origin.markers:
