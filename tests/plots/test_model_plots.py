@@ -30,7 +30,6 @@ from skmix import (
 )
 from skmix.plots import (
     draw_kernels,
-    plot_confusion,
     plot_projections,
     plot_reliability,
     plot_search,
@@ -270,21 +269,6 @@ def test_thirty_features_show_the_eight_that_tell_most() -> None:
 # ---------------------------------------------------------------- classifiers
 
 
-def test_confusion_shows_counts_where_they_are() -> None:
-    axes = plot_confusion([[9, 1, 0], [0, 5, 0], [2, 0, 3]], labels=["a", "b", "c"])
-    # Across are predictions, down is the truth; zeros are left out.
-    written = {text.get_position(): text.get_text() for text in axes.texts}
-    assert written == {(0, 0): "9", (1, 0): "1", (1, 1): "5", (0, 2): "2", (2, 2): "3"}
-    assert axes.get_title() == "accuracy 0.850"
-    shades = axes.get_images()[0].get_array()
-    assert_allclose(shades, np.sqrt([[0.9, 0.1, 0.0], [0.0, 1.0, 0.0], [0.4, 0.0, 0.6]]))
-    # A class may have no rows, and shares are written in place of counts.
-    shares = plot_confusion([[0.25, 0.75], [0.0, 0.0]], ["a", "a very long name"], title="shares")
-    assert [text.get_text() for text in shares.texts] == ["0.25", "0.75"]
-    # Sixty classes are shades alone.
-    assert len(plot_confusion(np.eye(60, dtype=int)).texts) == 0
-
-
 def curves(axes: Any) -> list[np.ndarray]:
     """Return the points of each curve of a reliability plot."""
     return [c.lines[0].get_xydata() for c in axes.containers if c.get_label()[0] != "_"]
@@ -353,7 +337,6 @@ def test_given_axes_are_drawn_into_and_settings_left_alone() -> None:
     grid = Figure().subplots(2, 2).ravel()
     assert plot_reliability(model, X, y, axes=grid[0]) is grid[0]
     assert draw_kernels(model, "a", grid[1]) is grid[1]
-    assert plot_confusion(np.eye(3, dtype=int), axes=grid[2]) is grid[2]
     assert list(plot_projections(model, "a", axes=grid[3])) == [grid[3]]
     figure = Figure(layout="constrained")
     assert list(plot_projections(model, "a", figure=figure)) == figure.axes
@@ -379,9 +362,6 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         (lambda: draw_kernels(model, features=[0, 1, 0]), "one or two, got 3"),
         (lambda: plot_projections(model, features=["height"]), "features names 'height', but columns are"),
         (lambda: plot_projections(model, features=[]), "features is empty"),
-        (lambda: plot_confusion(np.ones((2, 3))), r"a confusion matrix must be square, got shape \(2, 3\)"),
-        (lambda: plot_confusion(np.eye(2), labels="abc"), "2 classes but there are 3 labels"),
-        (lambda: plot_confusion([[1, -1], [0, 1]]), "finite counts that are not negative"),
         (lambda: plot_reliability(classifier, X, y[:3]), "X has 60 rows but y has 3 labels"),
         (lambda: plot_reliability(classifier, X, y, n_bins=0), "n_bins must be at least 1, got 0"),
         (lambda: plot_search(alone), "no candidate has a score"),
