@@ -7,13 +7,11 @@ const weightsBox = document.getElementById("model-weights");
 const moreNote = document.getElementById("model-more");
 const statusLine = document.getElementById("model-status");
 const lineKey = document.getElementById("model-key");
-const classKey = document.getElementById("model-classes");
 const setNote = document.getElementById("model-note");
 const planesBox = document.getElementById("model-planes");
 const DENSITY = "density";
 const ALL = "all";
 const MOST_LISTED = 40;
-const MOST_IN_KEY = 30;
 
 const setNow = () => report.feature_sets[control.set ? Number(control.set.value) : 0];
 const featuresOf = (mixture) => [...mixture.features, ...mixture.axes];
@@ -60,48 +58,11 @@ function kernelGroup(mixture, k, weights, measure, path, thin) {
   return kernelElement(k, tellKernel(mixture, k, weights), path, { ...line, "stroke-width": line["stroke-width"] * thin });
 }
 
-// ---------------------------------------------------------------- rows
-
-function valuesOf(place) {
-  if (!report.rows) return [];
-  return report.rows.values[control.set ? Number(control.set.value) : 0][place];
-}
-
-const labelOf = (i) => (report.rows.labels ? report.rows.labels[i] : null);
-const isOwn = (i) => classNow() === null || labelOf(i) === classNow() || !report.rows.labels;
-
-function drawRows(svg, across, up, x, y) {
-  const faint = draw("g");
-  const own = draw("g");
-  const coloured = classNow() === null && report.rows && report.rows.labels && report.classes.length > 1;
-  across.forEach((value, i) => {
-    if (value === null || up[i] === null) return;
-    const px = Number(x(value).toFixed(1));
-    const py = Number(y(up[i]).toFixed(1));
-    const c = labelOf(i);
-    if (coloured && c !== null) own.append(draw("path", { class: "row", fill: colourOf(c), d: shapeOf(c)(px, py), "data-row": i }));
-    else if (isOwn(i)) own.append(draw("circle", { class: "own row", cx: px, cy: py, r: 2.4, "data-row": i }));
-    else faint.append(draw("circle", { class: "others row", cx: px, cy: py, r: 1.7, "data-row": i }));
-  });
-  svg.append(faint, own);
-  const keyed = coloured && report.classes.length <= MOST_IN_KEY;
-  classKey.replaceChildren(...(keyed ? report.classes.map((name, c) => make("li", {},
-    draw("svg", { class: "row-key", viewBox: "-5 -5 10 10", "aria-hidden": "true" }, draw("path", { fill: colourOf(c), d: shapeOf(c)(0, 0) })), name)) : []));
-}
-
-plot.addEventListener("pointermove", (event) => {
-  const row = event.target.closest?.("[data-row]");
-  if (!row) return;
-  const c = labelOf(Number(row.dataset.row));
-  showTip(c === null ? "a row without a known class" : `a row of class ${report.classes[c]}`, event.clientX, event.clientY);
-});
-plot.addEventListener("pointerout", (event) => { if (event.target.closest?.("[data-row]")) hideTip(); });
-
 // ---------------------------------------------------------------- pictures
 
 const varianceOf = (mixture, k, i, j) => entry(mixture.covariances[k], featuresOf(mixture).length, i, j);
 
-// Values that a picture must include: those of the rows, and of the kernels that any class uses.
+// Values that a picture must include: those of the kernels that any class uses.
 function extentOf(mixture, place, reach) {
   const largest = Math.max(...mixture.weights.flat()) || 1;
   const whole = control.measure.value === "share" ? largest : 1;
@@ -110,8 +71,7 @@ function extentOf(mixture, place, reach) {
     const sigma = Math.sqrt(varianceOf(mixture, k, place, place));
     return [mean[place] - reach * sigma, mean[place] + reach * sigma];
   });
-  const rows = valuesOf(place).filter((value) => value !== null);
-  return range([...rows, ...ends], 0.04);
+  return range(ends, 0.04);
 }
 
 function drawPlane(svg, mixture, weights, frame) {
@@ -121,7 +81,6 @@ function drawPlane(svg, mixture, weights, frame) {
   const x = scale(...frame.across, frame.left, frame.right);
   const y = scale(...frame.up, frame.bottom, frame.top);
   axes(svg, x, y, frame, places.map((place) => featuresOf(mixture)[place]));
-  drawRows(svg, valuesOf(places[0]), valuesOf(places[1]), x, y);
   const inside = clipped(svg, frame);
   const numbers = draw("g", { "clip-path": "url(#kernel-clip)" });
   const measure = measures(weights);
@@ -139,13 +98,11 @@ function drawPlane(svg, mixture, weights, frame) {
 function drawDensity(svg, mixture, weights, frame) {
   const place = Number(control.across.value);
   frame.across = extentOf(mixture, place, 3);
-  const own = valuesOf(place).filter((value, i) => value !== null && isOwn(i));
   const sigmas = mixture.means.map((_, k) => Math.sqrt(varianceOf(mixture, k, place, place)));
   const measure = measures(weights);
   const drawn = drawnOf(mixture, weights);
-  drawDensities(svg, frame, featuresOf(mixture)[place], own, mixture.means.map((mean) => mean[place]), sigmas, weights, drawn,
+  drawDensities(svg, frame, featuresOf(mixture)[place], [], mixture.means.map((mean) => mean[place]), sigmas, weights, drawn,
     (k, path) => kernelGroup(mixture, k, weights, measure[k], path, thinness(drawn)));
-  classKey.replaceChildren();
 }
 
 // ---------------------------------------------------------------- next to the picture
@@ -176,11 +133,6 @@ function planeButton(mixture, i, j, weights) {
   const [across, up] = [extentOf(mixture, i, 1), extentOf(mixture, j, 1)];
   const x = scale(...across, 4, width - 4);
   const y = scale(...up, height - 4, 4);
-  const values = [valuesOf(i), valuesOf(j)];
-  // A few hundred rows show where a class lies; a single path is quick to draw.
-  const every = Math.max(1, Math.ceil(values[0].length / 300));
-  const dots = values[0].map((value, n) => (n % every || value === null || values[1][n] === null || !isOwn(n) ? "" : `M${x(value).toFixed(1)} ${y(values[1][n]).toFixed(1)}h1.6v1.6h-1.6z`)).join("");
-  svg.append(draw("path", { class: "dot", d: dots || "M0 0" }));
   const measure = measures(weights);
   const drawn = drawnOf(mixture, weights);
   for (const k of drawn) {
