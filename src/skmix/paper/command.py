@@ -20,11 +20,9 @@ from rich.table import Table as Grid
 
 from skmix.io import write_columns
 from skmix.io.writing import replacing, writable_folder
-from skmix.plots.style import Figure, new_figure
 
 from . import harness, study
 from .claims import Difference, check_claims, differences
-from .digit_plots import plot_digits
 from .digits import make_seven_segment_digits
 from .example import IllustrationRecord, run_illustration
 from .figures import paper_figures, plot_illustration
@@ -40,28 +38,20 @@ from .variants import MAIN_KERNELS, Cell
 # records of each batch.
 Progress = Callable[[int, int, int], AbstractContextManager[Callable[[Sequence[Any]], None]]]
 
-# Most images of each digit on a sheet.
-MAX_ON_A_SHEET = 20
 # Formats of the figures, and their resolutions.
 _FORMATS = (("png", 300), ("pdf", 300))
+# What would differ from day to day, and between versions of matplotlib.
+_UNDATED = {"pdf": {"CreationDate": None, "Creator": None, "Producer": None}, "png": {"Software": None}}
 # Least width of a terminal that has room for gaps between the columns of ten variants.
 _WIDE = 100
 
 
-def write_digits(out: Path, sheet: Path | None, n_per_digit: int, **settings: Any) -> int:
+def write_digits(out: Path, n_per_digit: int, **settings: Any) -> int:
     """Simulate digits and return their number, with the further `settings` of `make_seven_segment_digits`.
 
-    `out` is an .npz file for images, labels and features, or a table for features and digits; `sheet` is a
-    file for a picture of the first images of each digit.
+    `out` is an .npz file for images, labels and features, or a table for features and digits.
     """
     images, labels = make_seven_segment_digits(n_per_digit, **settings)
-    # Draw before writing anything: matplotlib may be missing.
-    figure = None
-    if sheet is not None:
-        across = min(n_per_digit, MAX_ON_A_SHEET)
-        shown = np.arange(len(labels)) % n_per_digit < across
-        figure = new_figure(0.45 * across + 0.5, 4.7)
-        plot_digits(images[shown], labels[shown], n_columns=across, figure=figure)
     features = digit_features(images)
     if out.suffix.lower() == ".npz":
         with replacing(out) as file:
@@ -70,8 +60,6 @@ def write_digits(out: Path, sheet: Path | None, n_per_digit: int, **settings: An
             )
     else:
         write_columns(out, {**dict(zip(DIGIT_FEATURES, features.T, strict=True)), "digit": labels})
-    if figure is not None and sheet is not None:
-        _save_figure(figure, sheet, dpi=120)
     return len(labels)
 
 
@@ -117,29 +105,19 @@ def reproduce(
 
 
 def _save(folder: Path, figure: tuple[str, Callable[[], Any]]) -> None:
-    """Draw a figure and save it into a folder."""
+    """Draw a figure and save it into a folder; the same figure gives the same bytes."""
+    import matplotlib
+
     name, draw = figure
     drawn = draw()
-    for suffix, dpi in _FORMATS:
-        _save_figure(drawn, folder / f"{name}.{suffix}", dpi=dpi)
+    # TrueType fonts: many publishers refuse the default, and the text stays editable.
+    with matplotlib.rc_context({"pdf.fonttype": 42}):
+        for suffix, dpi in _FORMATS:
+            with replacing(folder / f"{name}.{suffix}") as file:
+                drawn.savefig(file, format=suffix, dpi=dpi, metadata=_UNDATED[suffix])
 
 
 # ---------------------------------------------------------------- printing
-
-
-def _save_figure(figure: Figure, path: Path, *, dpi: float) -> None:
-    """Save a figure in the format of the path's suffix; the same figure gives the same bytes."""
-    import matplotlib
-
-    kind = path.suffix.lower().lstrip(".")
-    undated: dict[str, dict[str, Any]] = {
-        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-        "png": {"Software": None},
-        "svg": {"Date": None},
-    }
-    # TrueType fonts: many publishers refuse the default, and the text stays editable.
-    with replacing(path) as file, matplotlib.rc_context({"pdf.fonttype": 42}):
-        figure.savefig(file, format=kind, dpi=dpi, metadata=undated.get(kind))
 
 
 def _grid(headings: Sequence[str], rows: Sequence[Sequence[str]] = (), *, text: bool = False) -> Grid:
