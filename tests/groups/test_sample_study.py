@@ -329,7 +329,6 @@ def test_the_number_of_kernels_is_chosen(files: list[Path]) -> None:
 
 def test_settings_reach_the_model(files: list[Path]) -> None:
     expected: dict[str, Any] = {"n_kernels": 4, "random_state": 7, "n_jobs": 1, "device": "cpu"}
-    expected |= {"weight_prior": "hierarchical"}
     found = compose(files, n_populations=2, markers=["CD4", "CD3"], transform="arcsinh:2", **expected)
     assert {name: getattr(found.model, name) for name in expected} == expected
     assert found.model.feature_names_in_.tolist() == ["CD4", "CD3"]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .plots import plot_merges, plot_proportions
+from .plots import plot_merges
 from .populations import Populations, merge_kernels
 from .study import Study, compose, load
 
@@ -16,5 +16,4 @@ __all__ = [
     "load",
     "merge_kernels",
     "plot_merges",
-    "plot_proportions",
 ]

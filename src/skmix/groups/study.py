@@ -527,7 +527,11 @@ class Study:
         }
 
     def plot(self, axes: Axes | None = None, *, figure: Figure | None = None) -> Axes:
-        """Plot the proportions as a heat map and mark unusual samples; see `plot_proportions`."""
+        """Plot the proportions as a heat map and mark unusual samples.
+
+        Colours show the square root of the proportion, so that small ones can be told apart. Names of unusual
+        samples have an arrow; if the composition is unusual, the least usual proportion has a frame.
+        """
         from .plots import plot_proportions
 
         return plot_proportions(
