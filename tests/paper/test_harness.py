@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import math
 import os
 import signal
@@ -32,7 +31,6 @@ from skmix.paper.harness import (
     library,
     missing,
     run_cells,
-    write_json,
 )
 
 NESTED = {"seed": 0, "data": "d1", "model": {"n_kernels": 3, "tol": 1e-3}}
@@ -138,17 +136,6 @@ def test_files_of_other_programs_and_versions_are_refused_and_left_alone(
     with pytest.raises(StoreError, match="is not a store of results, or one of another version"):
         Store(path)
     assert path.read_text() == content
-
-
-# ---------------------------------------------------------------- files
-
-
-def test_nan_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    write_json(tmp_path / "whole.json", {"value": 0.1, "list": [1, 2]})
-    assert json.loads((tmp_path / "whole.json").read_text()) == {"value": 0.1, "list": [1, 2]}
-    with pytest.raises(ValueError, match="JSON"):
-        write_json(tmp_path / "a.json", {"value": float("nan")})
-    assert [path.name for path in tmp_path.iterdir()] == ["whole.json"]
 
 
 # ---------------------------------------------------------------- processes

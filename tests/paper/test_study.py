@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +17,6 @@ from sklearn.exceptions import ConvergenceWarning
 from synthetic import make_run, same_runs
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.datasets import make_shared_kernel_data
 from skmix.estimators import fit_each
 from skmix.paper import (
     Settings,
@@ -34,7 +32,7 @@ from skmix.paper import (
     study_cells,
     study_results,
 )
-from skmix.paper.example import IllustrationRecord, fit_illustration
+from skmix.paper.example import IllustrationRecord
 from skmix.paper.harness import Store, generator
 from skmix.paper.methods import fit_batch, predict, predict_published, run_batch, scores_of
 from skmix.paper.records import StudyData, features_of, fingerprint
@@ -464,17 +462,6 @@ def test_record_as_json_has_the_numbers(record: IllustrationRecord) -> None:
         assert_array_equal(content["estimated"][name], getattr(model, f"{name}_"))
         error = np.abs(np.subtract(content["estimated"][name], content["true"][name])).max()
         assert content["largest_error"][name] == error
-
-
-def test_too_few_passes_are_recorded_not_raised() -> None:
-    example = replace(illustration(), max_iter=2)
-    X, y = make_shared_kernel_data(
-        example.means, example.covariances, example.weights, [50, 40, 30], random_state=0
-    )
-    record = fit_illustration(X, y, example)
-    content = record.to_dict()
-    assert (content["converged"], content["passes"], content["seed"]) == (False, 2, None)
-    assert content["rows_per_class"] == [50, 40, 30]
 
 
 def test_the_example_is_the_papers() -> None:

@@ -427,7 +427,7 @@ class Study:
             values.
         """
         check_probability(alpha, "alpha")
-        if not self.is_judged:
+        if not self._reference.is_judged:
             raise ValueError(
                 f"The study has {len(self.model.classes_)} sample(s): at least {FEWEST_SAMPLES} are needed "
                 "to tell which are unusual."
@@ -443,11 +443,6 @@ class Study:
             names: Any = self.populations.names
             found["population"] = [names.get(number, number) for number in found["population"]]
         return found
-
-    @property
-    def is_judged(self) -> bool:
-        """Whether the fit has enough samples to tell which are unusual."""
-        return self._reference.is_judged
 
     def rename(self, names: Mapping[int | str, str]) -> Study:
         """Rename populations, given by number or name, such as ``{3: "CD4 T"}``, and return the study."""
@@ -501,7 +496,7 @@ class Study:
         """Return a summary of the study as plain values, ready for JSON."""
         model, origin = self.model, self._origin
         flagged: set[Any] = set()
-        if self.is_judged:
+        if self._reference.is_judged:
             table = self.unusual()
             flagged = set(table.loc[table["unusual"], "sample"])
         return {
@@ -520,7 +515,7 @@ class Study:
                 {
                     "sample": str(name),
                     "cells": int(size),
-                    "unusual": name in flagged if self.is_judged else None,
+                    "unusual": name in flagged if self._reference.is_judged else None,
                 }
                 for name, size in zip(self.samples, self._samples.sizes, strict=True)
             ],
@@ -535,7 +530,7 @@ class Study:
         from .plots import plot_proportions
 
         return plot_proportions(
-            self.proportions, self.unusual() if self.is_judged else None, axes, figure=figure
+            self.proportions, self.unusual() if self._reference.is_judged else None, axes, figure=figure
         )
 
     def plot_markers(self, axes: Axes | None = None, *, figure: Figure | None = None) -> Axes:
@@ -626,12 +621,12 @@ class Study:
             self.populations,
             self._composition,
             title=title,
-            unusual=self.unusual() if self.is_judged else None,
+            unusual=self.unusual() if self._reference.is_judged else None,
             compared=compared,
             fitted_proportions=self._reference.shares(self._reference.samples) if self._is_new else None,
             cells=None if cells is None else (cells.X, cells.y.tolist()),
             markers=self._markers,
-            made=self.provenance(),
+            made=self._provenance(),
             scale=in_words(origin.preparation),
             notes=origin.notes,
         )
@@ -640,7 +635,7 @@ class Study:
                 file.write(page.encode())
         return page
 
-    def provenance(self) -> list[tuple[str, str]]:
+    def _provenance(self) -> list[tuple[str, str]]:
         """Return how the study was made, as pairs of name and text."""
         origin, model = self._origin, self.model
         found = [("cells", f"{sum(int(size) for size in self._samples.sizes):,}")]

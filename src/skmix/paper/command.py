@@ -5,6 +5,7 @@ Options, progress and exit codes are in `skmix.cli`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -74,7 +75,8 @@ def reproduce(
     planned = study.make_study(cells, settings)
     # Open the store before writing, so that a damaged store leaves the folder unchanged.
     store = harness.Store(folder / "study.jsonl")
-    harness.write_json(folder / "illustration.json", record.to_dict())
+    with replacing(folder / "illustration.json") as file:
+        file.write(json.dumps(record.to_dict(), indent=2).encode() + b"\n")
     _save(folder, ("illustration", lambda: picture))
     _print_illustration(console, record)
     missing = harness.missing(planned.planned(), store)

@@ -30,7 +30,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 import skmix
-from skmix.io.writing import replacing
 
 __all__ = [
     "Cell",
@@ -48,7 +47,6 @@ __all__ = [
     "plain_table",
     "run_cells",
     "spread",
-    "write_json",
 ]
 
 # Modules of skmix whose code affects the results of an experiment: data, models and scores, and no pages.
@@ -449,13 +447,3 @@ def csv_text(lines: Iterable[Sequence[Value]]) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(lines)
     return out.getvalue()
-
-
-# ---------------------------------------------------------------- files
-
-
-def write_json(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
-    """Write numbers, strings and lists as JSON; NaN and infinities, which JSON lacks, raise ValueError."""
-    text = json.dumps(content, indent=2, allow_nan=False)
-    with replacing(path) as file:
-        file.write(text.encode() + b"\n")
