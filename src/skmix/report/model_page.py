@@ -75,9 +75,7 @@ def model_data(model: Any, *, title: str) -> dict[str, Any]:
     return {
         "title": title,
         "n_kernels": [len(kernels.means) for kernels in sets],
-        "serving": serving(
-            *([each[name] for each in described["feature_sets"]] for name in ("n_kernels", "n_shared"))
-        ),
+        "serving": serving(described),
         "n_features": [len(kernels.names) for kernels in sets],
         # This many kernels of equal weight have the same entropy.
         "n_effective": [number_text(np.exp(entropy(kernels.weights_of(None))), 1) for kernels in sets],
