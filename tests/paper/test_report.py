@@ -8,7 +8,6 @@ import io
 import json
 import re
 import shlex
-import struct
 from contextlib import redirect_stdout
 from functools import cache, partial
 from pathlib import Path
@@ -40,11 +39,11 @@ def with_runs(*runs: Run) -> StudyResults:
     return dataclasses.replace(synthetic_results(), runs=runs, best={}, beyond=())
 
 
-def png(width: int, height: int, **written: Any) -> bytes:
+def png(width: int, height: int) -> bytes:
     from PIL import Image
 
     file = io.BytesIO()
-    Image.effect_noise((width, height), 80).convert("RGBA").save(file, "PNG", **written)
+    Image.effect_noise((width, height), 80).save(file, "PNG")
     return file.getvalue()
 
 
@@ -167,22 +166,13 @@ def test_the_page_refers_to_nothing_outside_itself(page: Path) -> None:
     assert set(re.findall(r"https?://[^\s\"'<)]+", text)) == {"http://www.w3.org/2000/svg"}
 
 
-def test_pictures_are_inside_and_small() -> None:
-    figures = {
-        "fig1_segments": png(900, 300, dpi=(300, 300)),
-        "accuracy_distribution": png(8, 8),
-        "projections_4D_class-wise_class7": png(30, 30),
-    }
-    data = report_data(synthetic_results(), figures=figures)
-    (figure,), (projection,) = data["figures"], data["projections"]
-    # Of its size in inches, in twice the pixels.
-    content = base64.b64decode(figure["uri"].removeprefix("data:image/png;base64,"))
-    assert struct.unpack(">II", content[16:24]) == (600, 200)
-    assert len(content) < len(figures["fig1_segments"]) / 2
-    assert (projection["chosen_by"]["model"], projection["chosen_by"]["digit"]) == ("4D, class-wise", "7")
-    page = render(data)
-    assert figure["uri"] in page
-    assert projection["uri"] in page
+def test_the_papers_figures_are_inside() -> None:
+    figures = {"fig1_segments": png(900, 300), "accuracy_distribution": png(8, 8)}
+    data = report_data(synthetic_results(), figures)
+    (figure,) = data["figures"]
+    assert base64.b64decode(figure["uri"].removeprefix("data:image/png;base64,")) == figures["fig1_segments"]
+    assert (figure["width"], figure["height"]) == (300, 100)
+    assert figure["uri"] in render(data)
 
 
 def test_the_explorer_has_the_first_rows_of_each_digit_and_the_mixtures(

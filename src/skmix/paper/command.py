@@ -91,7 +91,7 @@ def reproduce(
     figure_folder, figures = writable_folder(folder / "figures"), paper_figures(results)
     for _ in harness.spread(_save, figure_folder, list(figures.items()), n_jobs):
         pass
-    pictures = {name: (figure_folder / f"{name}.png").read_bytes() for name in figures}
+    pictures = {name: (figure_folder / f"{name}.png").read_bytes() for name in figures if name[:3] == "fig"}
     write_report(results, folder / "report.html", pictures)
     console.print(
         f"Written into {folder}: report.html, tables/, figures/, illustration.json, illustration.png, "

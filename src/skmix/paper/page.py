@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import base64
-import io
 import os
 import platform
-import re
+import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -70,8 +69,8 @@ def write_report(
     path : path-like
         The file to create or replace.
     figures : mapping of str to bytes, optional
-        PNG pictures by their names in `skmix.paper.figures.paper_figures`, in the order of the page.
-        A picture that the page draws itself is left out.
+        PNG pictures of 300 dots per inch by their names in `skmix.paper.figures.paper_figures`. The page
+        shows figures 1 to 5; the others it draws itself.
 
     Returns
     -------
@@ -95,11 +94,6 @@ def report_data(results: StudyResults, figures: Mapping[str, bytes] | None = Non
     """
     paper, runs = published_values(), Runs(results.runs)
     *tables, failures = make_tables(results)
-    pictures = [
-        _picture(name, content)
-        for name, content in (figures or {}).items()
-        if name != "accuracy_distribution"  # the page has a chart of its own
-    ]
     return {
         "title": "Shared kernel models: the whole paper, run again",
         "methods": [{"key": method, "label": LABELS[method]} for method in METHODS],
@@ -125,8 +119,9 @@ def report_data(results: StudyResults, figures: Mapping[str, bytes] | None = Non
         "explorer": _rows(results.data),
         **line_styles(),
         "tables": [_table(table) for table in tables],
-        "figures": [picture for picture in pictures if not picture["chosen_by"]],
-        "projections": [picture for picture in pictures if picture["chosen_by"]],
+        "figures": [
+            _picture(name, content) for name, content in (figures or {}).items() if name.startswith("fig")
+        ],
         "failures": _failures(failures, runs, paper),
         "differences": _differences(results),
         "level": claims.LEVEL,
@@ -414,50 +409,9 @@ def _number(value: Value, printed: bool) -> str:
 
 # ---------------------------------------------------------------- pictures
 
-# Pixels of the page for an inch of a picture: text of 8 points is as high as small print.
-_PER_INCH = 100
-# Most pixels across a picture; wider ones are scaled down.
-_WIDEST = 1200
-# Colours of a picture: a palette reduces files to a third.
-_COLOURS = 128
-_PROJECTIONS = re.compile(r"projections_(?P<variant>[^_]+)_(?P<method>[^_]+)_class(?P<digit>\w+)")
-
 
 def _picture(name: str, content: bytes) -> dict[str, Any]:
-    """Return a PNG file as a data URI, with its size on the page in pixels.
-
-    ``chosen_by`` has the model and the digit of a projection, by which readers choose it; otherwise None.
-    """
-    content, width, height = _smaller(content)
-    chosen_by = None
-    if found := _PROJECTIONS.fullmatch(name):
-        label = LABELS.get(found["method"], found["method"])
-        chosen_by = found.groupdict() | {"method": label, "model": f"{found['variant']}, {label}"}
-    return {
-        "name": name,
-        "uri": f"data:image/png;base64,{base64.b64encode(content).decode()}",
-        "width": width,
-        "height": height,
-        "chosen_by": chosen_by,
-    }
-
-
-def _smaller(content: bytes) -> tuple[bytes, int, int]:
-    """Return a PNG with a palette, scaled down if it is very wide, and its size on the page."""
-    # Pillow comes with matplotlib, which drew the pictures.
-    from PIL import Image
-
-    with Image.open(io.BytesIO(content)) as opened:
-        # Make transparent pixels white.
-        picture = Image.new("RGB", opened.size, "white")
-        shown = _PER_INCH / opened.info.get("dpi", (_PER_INCH,))[0]
-        layered = opened.convert("RGBA")
-        picture.paste(layered, mask=layered.getchannel("A"))
-    width, height = picture.size
-    scale = min(1.0, 2.0 * shown, _WIDEST / width)
-    if scale < 1.0:
-        picture = picture.resize((round(scale * width), round(scale * height)), Image.Resampling.LANCZOS)
-    shown = min(shown, scale)
-    small = io.BytesIO()
-    picture.quantize(_COLOURS, dither=Image.Dither.NONE).save(small, "PNG")
-    return min(small.getvalue(), content, key=len), round(shown * width), round(shown * height)
+    """Return a PNG file of 300 dots per inch as a data URI, with its size on the page in pixels."""
+    width, height = (n_dots // 3 for n_dots in struct.unpack(">II", content[16:24]))
+    uri = f"data:image/png;base64,{base64.b64encode(content).decode()}"
+    return {"name": name, "uri": uri, "width": width, "height": height}
