@@ -68,25 +68,25 @@ def test_an_example_ends_in_a_picture(example: Path, monkeypatch: pytest.MonkeyP
     # As in the gallery: in the example's folder, and without __file__.
     monkeypatch.chdir(example.parent)
     namespace = {"__name__": "__main__"}
-    *cells, last = cells_of(example)
-    try:
-        for cell in cells:
+    for cell in cells_of(example):
+        shown.clear()
+        try:
             exec(compile(cell, str(example), "exec"), namespace)
-    except ModuleNotFoundError as error:
-        if error.name not in OPTIONAL:
-            raise
-        pytest.skip(f"{error.name} is not installed")
-    # The gallery keeps and closes figures after each cell: one begun earlier would be shown unfinished.
-    assert plt.get_fignums() == []
-    exec(compile(last, str(example), "exec"), namespace)
-    assert shown, "plt.show() did not come last, or there was nothing to show"
-    for number in shown:
-        figure = plt.figure(number)
-        # Frames and ticks do not count.
-        kinds = ("lines", "patches", "collections", "images", "texts")
-        empty = [axes for axes in figure.axes if not any(len(getattr(axes, kind)) for kind in kinds)]
-        assert figure.axes
-        assert not empty, f"nothing was drawn into {empty}"
+        except ModuleNotFoundError as error:
+            if error.name not in OPTIONAL:
+                raise
+            pytest.skip(f"{error.name} is not installed")
+        # The gallery keeps and closes figures after each cell: one begun earlier would be shown unfinished.
+        assert shown == plt.get_fignums(), "plt.show() did not come last"
+        for number in shown:
+            figure = plt.figure(number)
+            # Frames and ticks do not count.
+            kinds = ("lines", "patches", "collections", "images", "texts")
+            empty = [axes for axes in figure.axes if not any(len(getattr(axes, kind)) for kind in kinds)]
+            assert figure.axes
+            assert not empty, f"nothing was drawn into {empty}"
+        plt.close("all")
+    assert shown, "the last cell showed nothing"
 
 
 def test_examples_are_written_for_the_gallery() -> None:
@@ -115,13 +115,17 @@ def test_pictures_are_drawn_where_they_are_asked_for(tmp_path: Path, monkeypatch
 
 @pytest.mark.slow
 def test_the_pictures_of_the_guide_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    start, kernels = (load_script(f"docs/pictures/{name}.py") for name in ("start", "shared_kernels"))
-    for script in (start, kernels):
+    names = ("start", "shared_kernels", "hills")
+    start, kernels, hills = scripts = [load_script(f"docs/pictures/{name}.py") for name in names]
+    for script in scripts:
         monkeypatch.setattr(script, "IMAGES", tmp_path)
+    hills.draw_hills()
+    hills.draw_spike()
     start.draw()
     kernels.draw_densities()
     kernels.draw_curves(repeats=1, counts=(8, 64))
     drawn = sorted(tmp_path.iterdir())
-    assert [path.name for path in drawn] == ["shared-density.png", "shared-rows.png", "start.png"]
+    pictures = ["hills", "saddles", "shared-density", "shared-rows", "spike", "start"]
+    assert [path.stem for path in drawn] == pictures
     for path in drawn:
         assert mpl.image.imread(path)[..., :3].std() > 0.05, f"{path.name} is nearly blank"

@@ -100,9 +100,14 @@ def test_units_and_order_of_markers_change_nothing(change: Callable[..., Kernels
 
 
 def test_two_hills_that_no_sample_has_both_of_are_one_population() -> None:
-    means, covariances = np.array([[0.0], [4.5], [40.0]]), np.ones((3, 1, 1))
-    for first, expected in (([0.5, 0.5, 0.0, 0.0], 2), ([0.25, 0.25, 0.25, 0.25], 3)):
-        own = np.array([first, first[::-1], [0.5] * 4])
+    """A sample with both keeps them apart, also if no other sample has one of them."""
+    means, covariances = np.array([[0.0], [5.5], [40.0]]), np.ones((3, 1, 1))
+    for one, other, expected in (
+        ([1, 1, 0, 0], [0, 0, 1, 1], 2),
+        ([1] * 4, [1] * 4, 3),
+        ([1] * 4, [1, 0, 0, 0], 3),
+    ):
+        own = np.array([one, other, [1] * 4])
         in_samples = own / own.sum(axis=0)
         assert separate(in_samples.mean(axis=1), means, covariances, in_samples)[1] == expected
 

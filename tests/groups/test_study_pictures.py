@@ -29,10 +29,12 @@ def tables(n_groups: int) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def test_shares_are_cells_and_unusual_groups_are_marked() -> None:
     composition, unusual = tables(4)
+    composition.loc[:2, "proportion"] = [0.9985, 0.00149, 0.00001]
     axes = plot_proportions(composition, unusual)
     shares = composition["proportion"].to_numpy().reshape(4, 3)
     np.testing.assert_allclose(axes.images[0].get_array(), np.sqrt(shares))
-    assert [text.get_text() for text in axes.texts] == [f"{100 * share:.2g}" for share in shares.ravel()]
+    percent = ["100", "0.15", "0", *(f"{100 * share:.2g}" for share in shares[1:].ravel())]
+    assert [text.get_text() for text in axes.texts] == percent
     labels = [text.get_text() for text in axes.get_yticklabels()]
     assert labels == ["sample 003", "→ sample 002", "sample 001", "sample 000"]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "1", "background"]

@@ -21,7 +21,7 @@ def or_standard(place: str | None) -> str | None:
     return STANDARD if place is not None and os.path.abspath(place) in _STANDARD_OUTPUT else place
 
 
-def _some_jobs(jobs: int | None) -> int | None:
+def _some_jobs(jobs: int) -> int:
     if jobs == 0:
         refuse("--jobs", "must not be 0; -1 uses all cores.")
     return jobs
@@ -67,7 +67,10 @@ Transform = Annotated[
     ),
 ]
 Jobs = Annotated[
-    int | None, typer.Option("--jobs", help="Threads; the model does not depend on it.", callback=_some_jobs)
+    int,
+    typer.Option(
+        "--jobs", help="Threads; -1 uses all cores. The model does not depend on it.", callback=_some_jobs
+    ),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.", min=0, max=2**32 - 1)]
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON, for scripts.")]

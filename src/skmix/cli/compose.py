@@ -85,7 +85,7 @@ def compose(
         str | None, _output(help="Differences between the conditions to write, in the same formats.")
     ] = None,
     html: Annotated[str | None, _output(help="Page to write, for a browser and for colleagues.")] = None,
-    jobs: options.Jobs = None,
+    jobs: options.Jobs = -1,
     device: Annotated[
         str | None, typer.Option(metavar="DEVICE", help="PyTorch device for the fit, such as cuda.")
     ] = None,

@@ -95,7 +95,7 @@ def fit(
             metavar="SECONDS", help="Take the best candidate so far after this time, in each fold too."
         ),
     ] = None,
-    jobs: options.Jobs = None,
+    jobs: options.Jobs = -1,
     seed: options.Seed = 0,
     as_json: options.Json = False,
 ) -> None:

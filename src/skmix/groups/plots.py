@@ -55,6 +55,11 @@ def heat_size(n_samples: int, n_populations: int) -> tuple[float, float]:
     return float(np.clip(width, 4.0, 14.0)), float(np.clip(height, 2.5, 14.0))
 
 
+def _percent(proportion: float) -> str:
+    """Return a percentage with two digits; 0 for less than 0.005 %."""
+    return "100" if proportion >= 0.995 else f"{100 * proportion:.2g}" if proportion >= 5e-5 else "0"
+
+
 def plot_proportions(
     table: Any, unusual: Any = None, axes: Axes | None = None, *, figure: Figure | None = None
 ) -> Axes:
@@ -75,13 +80,14 @@ def plot_proportions(
 
     values = wide.to_numpy()
     image = panel.imshow(np.sqrt(values), cmap="cividis_r", vmin=0.0, aspect="auto")
-    _add_bar(image, "proportion, %", format=FuncFormatter(lambda root, _: f"{100 * root**2:.2g}"))
+    _add_bar(image, "proportion, %", format=FuncFormatter(lambda root, _: _percent(root**2)))
     if values.size <= _MAX_NUMBERS:
         dark = np.sqrt(values) > 0.5 * np.sqrt(values.max())
         for (line, column), value in np.ndenumerate(values):
             colour = "white" if dark[line, column] else "black"
-            shown = f"{100 * value:.2g}" if value >= 5e-5 else "0"
-            panel.text(column, line, shown, ha="center", va="center", fontsize=SMALL - 1, color=colour)
+            panel.text(
+                column, line, _percent(value), ha="center", va="center", fontsize=SMALL - 1, color=colour
+            )
     headings = [short_name(name, noun).replace(" ", "\n") for name in wide.columns]
     panel.set(xlabel=noun, xticks=range(n_populations), xticklabels=headings)
     names = wide.index.tolist()

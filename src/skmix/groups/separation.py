@@ -90,10 +90,12 @@ class _Hills:
         return np.asarray(found)
 
     def shared(self) -> FloatArray:
-        """Return how far each two (G, G) are in the same samples: 0 if in no common one, 1 if alike."""
+        """Return how often samples of one have the other (G, G): 0 if none has both, 1 if all of one do."""
+        tiny = np.finfo(float).tiny
         own = self.in_samples[self.active]
-        own = own / np.maximum(own.sum(axis=1, keepdims=True), np.finfo(float).tiny)
-        return np.asarray(np.minimum(own[:, None], own[None]).sum(axis=2))
+        own = own / np.maximum(own.max(axis=1, keepdims=True), tiny)
+        fewest = np.minimum.outer(own.sum(axis=1), own.sum(axis=1))
+        return np.asarray(np.minimum(own[:, None], own[None]).sum(axis=2) / np.maximum(fewest, tiny))
 
     def join(self, one: int, other: int, height: float) -> None:
         """Merge two sets."""

@@ -72,7 +72,7 @@ def compose(
     pair: str | None = None,
     covariate: str | None = None,
     device: str | None = None,
-    n_jobs: int | None = None,
+    n_jobs: int | None = -1,
     random_state: int = 0,
 ) -> Study:
     """Find the populations that samples share, and their proportions in each sample.
@@ -106,8 +106,9 @@ def compose(
     condition, pair, covariate : str, default=None
         Columns of the metadata that `Study.compare` and the page compare by default. They are checked before
         the fit.
-    device, n_jobs : default=None
-        Where to compute; see `SharedKernelMixture`. The result does not depend on the number of threads.
+    device, n_jobs : default=None, -1
+        Where to compute, and on how many threads; see `SharedKernelMixture`. The result does not depend on
+        their number.
     random_state : int, default=0
         Random seed.
 

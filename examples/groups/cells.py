@@ -1,0 +1,119 @@
+"""
+From FCS files to a page with conditions
+========================================
+
+A tutorial with real cells: *E. coli* that carry a gene for a red (RFP), yellow (YFP) or cyan (CFP)
+fluorescent protein, in seven wells of a plate, and mixed in four wells of another. What is in them is
+known, so that answers can be checked. The files, from FlowCytometryTools (MIT licence), are in
+``docs/data`` of a checkout, with a README. The extras ``cytometry`` and ``report`` are needed too.
+"""
+
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+from skmix import compose, load, open_rows
+
+# %%
+# **What is read.** A folder of FCS files: each file is a sample, named after it. Of the seven channels five
+# are used: the time (HDR-T) and the height of a pulse whose area is there (FSC-H) are no markers.
+# Fluorescence is on the scale arcsinh(x / 150), scatter stays linear, and a spill-over matrix, which these
+# files lack, would have been applied.
+plate = Path("../../docs/data/plate")
+rows = open_rows(plate / "wells")
+print(rows.feature_names, rows.preparation["transform"])
+
+# %%
+# **The study.** Bacteria are tiny: all of them lie at the bottom of the scatter channels, which would only
+# blur the populations, so we name the markers. V2 is the violet laser's detector, for cyan; Y2 the yellow
+# laser's, for red; B1 the blue laser's, for yellow. The metadata is a table with a line for each sample,
+# and ``red`` its column to compare: three wells got RFP, four did not.
+study = compose(
+    plate / "wells",
+    markers=["V2-A", "Y2-A", "B1-A"],
+    metadata=plate / "wells.csv",
+    condition="red",
+)
+print(study, *(f"{name}: {text}" for name, text in study.provenance()), sep="\n")
+
+# %%
+# **Names.** Nobody said how many populations there are. They are named by the markers that tell them apart.
+# The heat map shows what a name leaves out: how far the mean of each population is from that of all cells.
+names = study.populations.display_names
+print(names)
+study.plot_markers()
+plt.show()
+
+# %%
+# One is bright in the red detector, one in the yellow one, and the rest is dark: we **rename** them, by
+# name or number (``{0: "dark"}``). Then **the proportions**, with 95 % intervals: wells with RFP have red
+# cells, wells with YFP yellow ones. Many cells are dark, also where a gene was given. CFP-A04 has a few red
+# ones, as if carried over from another well.
+for name in names:
+    colour = "red" if "Y2-A⁺" in name else "yellow" if "B1-A⁺" in name else "dark"
+    study.rename({name: colour})
+print(study.proportions.head(3).round(4).to_string(index=False))
+study.plot()
+plt.show()
+
+# %%
+# **What is missing**: cyan. The map of cells (by UMAP if it is installed, here by principal components) has
+# three clouds, and the wells with CFP are in the dark one. No valley divides their cells from others, so
+# they are no population of their own. A gate could be drawn by a control, and would err on many cells.
+study.plot_map()
+plt.show()
+
+# %%
+# **Conditions.** Each point is a well. The box plots show at a glance that red cells are where RFP is, and
+# still the interval of the difference is wide and its q-value no discovery. Samples are the units, not
+# cells: the interval is about *further wells*, and one of the three with RFP (A06) has a tenth of the red
+# cells of the other two. Three samples a side are few, however many cells they have.
+print(study.compare().round(3).to_string(index=False))
+study.plot_conditions()
+plt.show()
+
+# %%
+# **Unusual samples.** Is a well unlike the rest? None is called so: with three kinds of wells, the usual is
+# wide. The least usual population of each well is named anyway.
+unusual = study.unusual()
+print(unusual[["sample", "population", "p_adjusted", "unusual"]].round(3).to_string())
+
+# %%
+# **New samples.** The four mixed wells were measured six weeks earlier. Only their proportions are fitted;
+# populations, names and colours stay. Along the plate, from H01 to H12, yellow gives way to red. All four
+# are called unusual, and rightly: their cells do not lie where those of the study do. Before such
+# proportions are trusted, look at the cells, as below.
+folder = tempfile.TemporaryDirectory()
+study.save(Path(folder.name, "plate.skmix"))
+mixed = load(Path(folder.name, "plate.skmix")).apply_to(plate / "mixed")
+table = mixed.proportions.pivot(index="sample", columns="population")["proportion"]
+print(table.round(3), mixed.unusual()[["sample", "unusual"]], sep="\n")
+
+# %%
+# **Labels and the page.** ``label_cells`` writes the population of each cell, into a table or, with the
+# name of a folder, into copies of the FCS files for a gating program. ``to_html`` writes all of the above
+# into one file to send around. Here are the cells in two markers, in the colours of their labels. Yellow
+# cells of the new wells are dimmer, near the edge of the dark ones, and some of them count as dark: that is
+# what "unusual" was about.
+#
+# The same on the command line (names are given in Python)::
+#
+#     skmix compose wells/*.fcs --markers V2-A,Y2-A,B1-A --metadata wells.csv \
+#         --condition red --html plate.html --table proportions.csv -o plate.skmix
+#     skmix compose mixed/*.fcs --model plate.skmix --html mixed.html
+study.to_html(Path(folder.name, "plate.html"))
+figure, panels = plt.subplots(1, 2, figsize=(9, 4.2), layout="constrained", sharey=True)
+for axes, found, wells in ((panels[0], study, "wells"), (panels[1], mixed, "mixed")):
+    found.label_cells(Path(folder.name, "labels.csv"))
+    labels = pd.read_csv(Path(folder.name, "labels.csv"))["population"]
+    blocks = open_rows(plate / wells, columns=["B1-A", "Y2-A"]).blocks()
+    X = np.concatenate([block.X for block in blocks])
+    for name, colour in (("dark", "0.5"), ("yellow", "#e69f00"), ("red", "#d55e00")):
+        axes.plot(*X[labels == name].T, ".", ms=1.5, color=colour, label=name)
+    axes.set(xlabel="B1-A", ylabel="Y2-A", title=wells)
+panels[0].legend(markerscale=6)
+folder.cleanup()
+plt.show()
