@@ -22,7 +22,7 @@ from skmix.paper import make_tables
 from skmix.paper.harness import Row, Table
 from skmix.paper.methods import run_one
 from skmix.paper.page import render, report_data, write_report
-from skmix.paper.records import BestRun, Beyond, Run, Settings, StudyResults, make_data
+from skmix.paper.records import BestRun, Beyond, Margin, Run, Settings, StudyResults, make_data
 from skmix.paper.variants import FEATURES, METHODS, VARIANTS
 
 a_run = partial(make_run, method="published", accuracy=0.8)
@@ -137,7 +137,10 @@ def test_the_sweep_takes_the_first_runs_at_the_paper_s_k() -> None:
 
 def test_a_study_of_one_variant_has_a_page() -> None:
     runs = [run for run in synthetic_results().runs if run.variant == "3x1D" and run.method != "class-wise"]
-    assert "#sweep" not in render(report_data(with_runs(*runs)))
+    results = dataclasses.replace(with_runs(*runs), margins=(Margin(0, "3x1D", 24, 0.9, 0.895),))
+    page = render(report_data(results))
+    assert "#sweep" not in page
+    assert '<p class="headline">Class-wise: the mean run is as good as the best of 24 robust runs' in page
 
 
 def test_nothing_in_the_data_can_end_the_script() -> None:

@@ -100,7 +100,7 @@ def report_data(results: StudyResults, figures: Mapping[str, bytes] | None = Non
         "digits": list(range(10)),
         "main_kernels": MAIN_KERNELS,
         "sources": _sources(runs, paper),
-        "headline": claims.headline(results),
+        "judged": bool(results.margins),
         "claims": [
             {name: str(getattr(each, name)) for name in ("claim", "target", "measured", "note")}
             | {"holds": bool(each.holds)}

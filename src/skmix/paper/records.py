@@ -211,7 +211,6 @@ class Margin:
     n_runs: int  # of each method
     best_robust: float
     mean_class_wise: float
-    n_failed: int = 0  # runs of both methods with an accuracy of at most one half
 
     @property
     def shortfall(self) -> float:
