@@ -176,29 +176,25 @@ def plot_accuracy_distribution(runs: Iterable[Run], *, figure: Figure | None = N
     return panels
 
 
-def plot_illustration(record: IllustrationRecord, figure: Figure | None = None) -> NDArray[Any]:
-    """Plot a run of the paper's two-dimensional illustration.
+def plot_illustration(record: IllustrationRecord) -> NDArray[Any]:
+    """Plot a run of the paper's two-dimensional illustration, in a figure without a window.
 
     Parameters
     ----------
     record : IllustrationRecord
         A run, from `skmix.paper.run_illustration`.
-    figure : matplotlib figure, default=None
-        An empty figure to draw into. None makes one without a window, ready for ``savefig``.
 
     Returns
     -------
-    ndarray of 1 + L axes
+    ndarray of 4 axes
         First the rows with the true and the estimated kernels, then the kernels with each class's weights.
     """
     model, example = record.model, record.example
     classes = model.classes_.tolist()
-    own = new_figure(10.0, 3.6) if figure is None else figure
-    # The overview is on the left; beside it, rows of two classes each, and the key at the end.
-    names = [*map(str, range(len(classes))), "key", *("." for _ in range(1 - len(classes) % 2))]
-    layout: list[Any] = [["overview", *names[first : first + 2]] for first in range(0, len(names), 2)]
+    own = new_figure(10.0, 3.6)
+    layout: Any = [["overview", "0", "1"], ["overview", "2", "key"]]
     placed = own.subplot_mosaic(layout, sharex=True, sharey=True, width_ratios=(2.34, 1.0, 1.0))
-    overview, *panels = (placed[name] for name in ("overview", *names[: len(classes)]))
+    overview, *panels = (placed[name] for name in ("overview", "0", "1", "2"))
     placed["key"].axis("off")
     weight_key(placed["key"], loc="center", **LEGEND)
     from matplotlib.lines import Line2D

@@ -349,13 +349,6 @@ class Table:
     rows: tuple[Row, ...]
     note: str = ""
 
-    def value(self, keys: str | tuple[str, ...], column: str, source: str = "") -> Value:
-        """Return one value by the names of its row, column and source."""
-        wanted = (keys,) if isinstance(keys, str) else keys
-        row = next(row for row in self.rows if row.keys == wanted)
-        place = self.sources.index(source) if self.sources else 0
-        return row.entries[self.columns.index(column)][place]
-
     @property
     def headings(self) -> tuple[str, ...]:
         """Headings of `lines`."""
