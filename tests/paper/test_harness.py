@@ -121,6 +121,9 @@ def test_a_result_is_stored_once_and_a_batch_whole_or_not_at_all(tmp_path: Path)
     written = store.path.read_bytes()
     store.add(SETTINGS, {0: {"value": 2}, 1: {"value": 3}})
     assert [record["value"] for record in store.get(SETTINGS).values()] == [1, 3]
+    before = store.path.read_bytes()
+    store.add(SETTINGS, {0: {"value": 2}})
+    assert store.path.read_bytes() == before
     # Of a batch that a killed process was writing, nothing is taken, and later ones are.
     store.path.write_bytes(written + store.path.read_bytes()[len(written) : -9])
     Store(store.path).add(SETTINGS, {5: {"value": 6}})

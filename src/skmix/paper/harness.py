@@ -148,8 +148,12 @@ class Store:
 
         Records are values for JSON. Replicates that are already stored are not replaced.
         """
-        line = json.dumps([cell_key(settings), dict(records)]).encode()
-        if records:
+        key = cell_key(settings)
+        new = {
+            number: record for number, record in records.items() if number not in self._records.get(key, ())
+        }
+        line = json.dumps([key, new]).encode()
+        if new:
             # The last line may be incomplete.
             with open(self.path, "ab") as file:
                 file.write(b"\n" + line)
@@ -367,13 +371,11 @@ class Table:
         """Yield the first key of rows and, for each source, the values of these rows in each column."""
         for key, rows in itertools.groupby(self.rows, key=lambda row: row.keys[0]):
             columns = list(zip(*(row.entries for row in rows), strict=True))
-            yield (
-                key,
-                {
-                    source: [tuple(entry[place] for entry in column) for column in columns]
-                    for place, source in enumerate(self.sources)
-                },
-            )
+            by_source = {
+                source: [tuple(entry[place] for entry in column) for column in columns]
+                for place, source in enumerate(self.sources)
+            }
+            yield key, by_source
 
     def markdown(self, heading: str = "###") -> str:
         """Return the table in Markdown, under a heading if one is given."""
