@@ -102,19 +102,8 @@ class Store:
     """Results of cells in one file, a line of JSON for each batch, found by a hash of all settings of a cell.
 
     Results of other settings are never used by mistake, and one file can hold several experiments. A process
-    killed at any moment leaves the finished batches: a line that is not complete is ignored.
-
-    Parameters
-    ----------
-    path : path-like
-        The file; created if missing, in an existing folder.
-
-    Raises
-    ------
-    StoreError
-        If the file is not a store, or a store of another version.
-    OSError
-        If the file cannot be opened.
+    killed at any moment leaves the finished batches: a line that is not complete is ignored. The file is
+    created if it is missing; StoreError is raised if it is not a store, or a store of another version.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -253,16 +242,7 @@ def spread(
 ) -> Iterator[Answer]:
     """Yield ``work(shared, task)`` for each task, in the order they finish; one job runs in this process.
 
-    Parameters
-    ----------
-    work : callable
-        A module-level function of (shared, task).
-    shared : object
-        Sent to each process once.
-    tasks : sequence
-        Tasks, in the order in which they start.
-    n_jobs : int
-        Number of processes.
+    `work` is a module-level function; `shared` is sent to each of the `n_jobs` processes once.
     """
     if n_jobs <= 1 or len(tasks) < 2:
         yield from (work(shared, task) for task in tasks)
