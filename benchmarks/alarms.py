@@ -87,7 +87,7 @@ def verdicts(
         counts = random.multinomial(n_rows, own).astype(float)
         errors = np.full(n_groups, n_rows**-0.5)
         away = errors * random.normal(size=n_groups) + 0.05 * random.normal(size=n_groups)
-        values = judging.Residuals(away, errors, np.ones(n_groups), np.zeros(n_groups))
+        values = judging.Residuals(away, errors, np.zeros(n_groups))
         found.append(judging.judge(counts, values, of_fit, LEVEL).p_adjusted <= LEVEL)
     return np.array(found)
 

@@ -1,4 +1,4 @@
-"""Gated cells: do shifts, hierarchical weights, t kernels or a background help the mixture of real samples?
+"""Gated cells: do shifts, hierarchical weights or t kernels help the mixture of real samples?
 
     python benchmarks/cells_options.py --data FOLDER --out benchmarks/results/cells_options.json
 
@@ -11,13 +11,12 @@ in `compose`, kernels are found in the cells of all training samples together; a
 - plain: Gaussian kernels, independent weights;
 - shifts: ``group_shift="auto"``;
 - hierarchical: ``weight_prior="hierarchical"``;
-- t: ``tail="t"``;
-- background: ``tail="background"``.
+- t: ``tail="t"``.
 
 Of each fit, it keeps
 
 - ``f1``: mean F1 of the populations that `merge_kernels` finds, on training cells, and ``f1_new``, on
-  held-out samples. Cells that are most likely background are in no population.
+  held-out samples.
 - ``likelihood``: mean log-density of held-out cells of the training samples, and ``likelihood_new``, of
   held-out samples, whose weights (and shifts) `Study.apply_to` finds from other cells of the same sample.
 - ``error``: of the proportions of gates in held-out samples that `Study.apply_to` finds from 100, 300 and all
@@ -49,7 +48,7 @@ from threadpoolctl import threadpool_limits
 
 from skmix import SharedKernelMixture, Study
 from skmix.engine.model import FloatArray, IntArray
-from skmix.groups import Populations, merge_kernels
+from skmix.groups import merge_kernels
 from skmix.groups.starting import start_of
 from skmix.io.writing import replacing
 
@@ -58,7 +57,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "shifts": {"group_shift": "auto"},
     "hierarchical": {"weight_prior": "hierarchical"},
     "t": {"tail": "t"},
-    "background": {"tail": "background"},
 }
 # Batch of each sample, in the order of `load`; the lines are sorted by name: half, jurkat, t293.
 BATCHES = {
@@ -128,23 +126,9 @@ def of_samples(study: Study) -> SharedKernelMixture:
     model, samples = copy(study.model), study._samples
     model.classes_, model.weights_ = samples.names, samples.weights
     model.class_prior_ = samples.sizes / samples.sizes.sum()
-    if samples.background is not None:
-        model.background_weights_ = samples.background
     if samples.shifts is not None:
         model.group_shifts_ = samples.shifts
     return model
-
-
-def probabilities(model: SharedKernelMixture, populations: Populations, cells: Cells) -> FloatArray:
-    """Return the probabilities (n, G + 1) of populations and, last, of the background, which may be zero."""
-    found = populations.predict_proba(model, cells.X, groups=cells.sample)
-    return np.column_stack([found, np.maximum(1.0 - found.sum(axis=1), 0.0)])
-
-
-def labels_of(found: FloatArray) -> IntArray:
-    """Return the most likely population (n,) of each cell, or -1 for the background."""
-    best = found.argmax(axis=1)
-    return np.where(best == found.shape[1] - 1, -1, best)
 
 
 def proportions_of_gates(cells: Cells, samples: IntArray) -> FloatArray:
@@ -169,27 +153,27 @@ def judge(
 ) -> dict[str, float]:
     """Return how good a fit is; `new` has the cells of held-out samples by the number to use of each."""
     populations = merge_kernels(model)
-    of_cells = probabilities(model, populations, train)
+    of_cells = populations.predict_proba(model, train.X, groups=train.sample)
     result = {
         "populations": len(populations),
-        "f1": mean_f1(labels_of(of_cells), train.gates),
+        "f1": mean_f1(of_cells.argmax(axis=1), train.gates),
         "likelihood": model.score(test.X, test.sample),
     }
     gates = np.eye(len(train.gate_names) + 1)[train.gates]
     both = of_cells.T @ gates
-    # (G + 1, gates + 1): how populations divide into gates.
+    # (G, gates + 1): how populations divide into gates.
     shares = both / np.maximum(both.sum(axis=1, keepdims=True), 1e-300)
     study = Study(model, populations)
     for n_cells, cells in new.items():
         own = of_samples(study.apply_to(cells.X, sample=cells.sample))
-        # All weights (L, G + 1), without the intervals that a table of proportions would have.
-        background = getattr(own, "background_weights_", np.zeros(len(own.classes_)))
-        weights = np.vstack([populations.members.T @ own.weights_ * (1.0 - background), background]).T
+        # All weights (L, G), without the intervals that a table of proportions would have.
+        weights = own.weights_.T @ populations.members
         true = proportions_of_gates(whole, own.classes_)
         result[f"error_{n_cells}"] = distance(weights @ shares, true)
         result[f"likelihood_{n_cells}"] = own.score(new_test.X, new_test.sample)
     if new:
-        result["f1_new"] = mean_f1(labels_of(probabilities(own, populations, new_test)), new_test.gates)
+        labels = populations.predict(own, new_test.X, groups=new_test.sample)
+        result["f1_new"] = mean_f1(labels, new_test.gates)
         result["likelihood_new"] = result.pop(f"likelihood_{n_cells}")
         result["error_new"] = result.pop(f"error_{n_cells}")
     return result

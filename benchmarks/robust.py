@@ -1,4 +1,4 @@
-"""Gross outliers and the time of a pass: Gaussian kernels, Student's t kernels, and a background.
+"""Gross outliers and the time of a pass: Gaussian kernels and Student's t kernels.
 
 Rows of four classes come from Gaussian kernels that all classes share. A tenth of all rows are outliers:
 uniform over a box ten times as wide as that of the others in every feature, with random labels. Each model is
@@ -29,11 +29,7 @@ from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.engine.model import FloatArray, IntArray
 from skmix.io.writing import replacing
 
-KERNELS: dict[str, dict[str, Any]] = {
-    "gaussian": {},
-    "t": {"tail": "t"},
-    "background": {"tail": "background"},
-}
+KERNELS: dict[str, dict[str, Any]] = {"gaussian": {}, "t": {"tail": "t"}}
 ERRORS = ("means", "weights", "shapes")
 N_CLASSES, N_FEATURES = 4, 10
 OUTLIERS, WIDER = 0.1, 10.0

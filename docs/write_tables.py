@@ -622,7 +622,7 @@ def gated_files() -> str:
 
 
 def gated_options() -> str:
-    """Return what shifts, hierarchical weights, t kernels and a background do for gated cells."""
+    """Return what shifts, hierarchical weights and t kernels do for gated cells."""
     held_out = {"half": "half of the samples", "batch": "a batch", "none": "cells"}
     columns = {
         "f1": "F1",

@@ -28,8 +28,6 @@ class Model:
     covariances: Array  # (K, M, M)
     factors: Array | None = None  # (K, M, q): W of low-rank covariances WWᵀ + diag(d)
     degrees: Array | None = None  # (K,): of t kernels
-    background: Array | None = None  # (L,)
-    box: Array | None = None  # (2, M)
     class_prior: Array | None = None  # (L,): where rows have no label
     shifts: Array | None = None  # (L, K, M): of groups with means of their own
     log_weights: Array | None = None  # (K, L): of the E-step where weights have a posterior
@@ -85,26 +83,15 @@ def log_densities(X: Array, model: Model, shifts: Array | None = None) -> Array:
     return out
 
 
-def log_background(X: Array, model: Model) -> Array:
-    """Return the log-density (N,) of the background."""
-    assert model.box is not None
-    lengths = np.log(model.box[1] - model.box[0])
-    return -(~np.isnan(X) @ lengths)
-
-
 def log_joints(X: Array, model: Model) -> Array:
-    """Return log Pr(k | j) p(x | k, j), shape (N, L, K + 1); the last column is the background."""
+    """Return log Pr(k | j) p(x | k, j), shape (N, L, K)."""
     n_classes, joints = model.weights.shape[1], []
     with np.errstate(divide="ignore"):
         log_weights = np.log(model.weights) if model.log_weights is None else model.log_weights
         common = log_densities(X, model) if model.shifts is None else None
         for j in range(n_classes):
             values = log_densities(X, model, model.shifts[j]) if common is None else common  # type: ignore[index]
-            values, noise = values + log_weights[:, j], np.full(len(X), -np.inf)
-            if model.background is not None:
-                noise = log_background(X, model) + np.log(model.background[j])
-                values = values + np.log1p(-model.background[j])
-            joints.append(np.column_stack([values, noise]))
+            joints.append(values + log_weights[:, j])
     return np.stack(joints, axis=1)
 
 
@@ -114,7 +101,7 @@ def class_log_likelihood(X: Array, model: Model) -> Array:
 
 
 def responsibilities(X: Array, model: Model, classes: Array, class_prior: Array) -> Array:
-    """Return Pr(j, k | x), shape (N, L, K + 1); of rows with a class, that class alone counts."""
+    """Return Pr(j, k | x), shape (N, L, K); of rows with a class, that class alone counts."""
     with np.errstate(divide="ignore"):
         joint = log_joints(X, model) + np.log(class_prior)[:, None]
     other = (classes[:, None] >= 0) & (classes[:, None] != np.arange(len(class_prior)))
@@ -147,7 +134,7 @@ def log_likelihood(rows: Rows, model: Model) -> Array:
 class Sums:
     """Sums over rows of class j and kernel k."""
 
-    mass: Array  # (L, K + 1): the last is the background
+    mass: Array  # (L, K)
     weight: Array  # (L, K): Σ r E[u]
     first: Array  # (L, K, M): Σ r E[u] x̂
     second: Array  # (L, K, M, M): Σ r (E[u] x̂ x̂ᵀ + C)
@@ -249,22 +236,20 @@ def improved(sums: Sums, model: Model, rule: Rule) -> Model:
     found = replace(model, **kernels_after(sums, model, rule)) if rule.freeze != "kernels" else model
     if rule.shift is not None:
         found = replace(found, shifts=shifts_after(sums, found.means, rule.shift))
-    mass, noise = sums.mass[:, :-1].T, sums.mass[:, -1]
-    sizes = mass.sum(axis=0) + noise
+    mass, sizes = sums.mass.T, sums.mass.sum(axis=1)
     if model.class_prior is not None:
         found = replace(found, class_prior=sizes / sizes.sum())
     if rule.freeze == "weights":
         return found
     weights = (mass + rule.weight_prior - 1.0) / (mass + rule.weight_prior - 1.0).sum(axis=0)
-    background = None if model.background is None else noise / sizes
-    return replace(found, weights=weights, background=background, counts=mass)
+    return replace(found, weights=weights, counts=mass)
 
 
 def kernels_after(sums: Sums, model: Model, rule: Rule) -> dict[str, Any]:
     """Return new means, covariances, factors and degrees of freedom."""
     if rule.shift is not None:
         return shifted_kernels_after(sums, model, rule)
-    mass, weight = sums.mass[:, :-1].sum(axis=0), sums.weight.sum(axis=0)
+    mass, weight = sums.mass.sum(axis=0), sums.weight.sum(axis=0)
     means = sums.first.sum(axis=0) / weight[:, None]
     outer = weight[:, None, None] * means[:, :, None] * means[:, None, :]
     covariances, factors = in_structure(sums.second.sum(axis=0) - outer, mass, rule, model)
@@ -277,8 +262,7 @@ def kernels_after(sums: Sums, model: Model, rule: Rule) -> dict[str, Any]:
 
 def group_means(sums: Sums) -> tuple[Array, Array]:
     """Return the mass (L, K) and mean (L, K, M) of each group's rows of each kernel."""
-    mass = sums.mass[:, :-1]
-    return mass, sums.first / mass[..., None]
+    return sums.mass, sums.first / sums.mass[..., None]
 
 
 def shifts_after(sums: Sums, means: Array, strength: float) -> Array:
@@ -364,7 +348,7 @@ def next_posterior(rows: Rows, model: Model, structure: str, prior: Prior) -> Mo
     Means are m_k, covariances the inverses of the expected precisions.
     """
     sums = expectations(rows, model)
-    mass = sums.mass[:, :-1].T
+    mass = sums.mass.T
     counts, n_features = mass.sum(axis=1), model.means.shape[1]
     own = sums.first.sum(axis=0) / counts[:, None]
     beta = prior.mean_rows + counts
@@ -415,8 +399,6 @@ def impute(X: Array, model: Model, posterior: Array) -> Array:
     for index, seen in patterns(X):
         gaps = np.setdiff1d(np.arange(n_features), seen)
         means = np.zeros((len(index), len(gaps)))
-        if model.box is not None:
-            means += shares[index, :, -1].sum(axis=1)[:, None] * model.box[:, gaps].mean(axis=0)
         for j, k in np.ndindex(posterior.shape[1], len(model.means)):
             centre = model.means[k] if model.shifts is None else model.means[k] + model.shifts[j, k]
             P = model.covariances[k]

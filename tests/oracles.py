@@ -12,7 +12,7 @@ import brute
 import numpy as np
 
 from skmix.engine.model import FloatArray, IntArray, Parameters
-from skmix.engine.tails import Background, StudentT
+from skmix.engine.tails import StudentT
 
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
 
@@ -82,16 +82,9 @@ def as_full(covariances: FloatArray, covariance_type: str, n_kernels: int, n_fea
 
 def as_brute(model: Parameters, covariance_type: str = "full") -> brute.Model:
     """Return one model for the brute-force oracle."""
-    full, tail = as_full(model.covariances, covariance_type, *model.means.shape), model.tail.to_dict()
-    return brute.Model(
-        model.weights,
-        model.means,
-        full,
-        degrees=tail.get("degrees"),
-        background=tail.get("weights"),
-        box=tail.get("box"),
-        class_prior=model.class_prior,
-    )
+    full = as_full(model.covariances, covariance_type, *model.means.shape)
+    degrees = model.tail.to_dict().get("degrees")
+    return brute.Model(model.weights, model.means, full, degrees=degrees, class_prior=model.class_prior)
 
 
 def kernel_log_densities(X: FloatArray, model: Parameters, covariance_type: str = "full") -> FloatArray:
@@ -111,7 +104,7 @@ def responsibilities(
     n_classes = model.weights.shape[1]
     every = np.full(n_classes, 1.0 / n_classes)
     shares = brute.responsibilities(X, as_brute(model, covariance_type), classes, every)
-    return shares.sum(axis=1)[:, :-1]
+    return shares.sum(axis=1)
 
 
 def total_log_likelihood(
@@ -135,8 +128,7 @@ def expected_pass(
     """
     # Second moments about a place among the rows lose no digits.
     centre, before = np.nanmean(X, axis=0), as_brute(model, covariance_type)
-    box = None if before.box is None else before.box - centre
-    before = replace(before, means=before.means - centre, box=box)
+    before = replace(before, means=before.means - centre)
     rows = brute.Rows(X - centre, classes, np.ones(len(X)) if row_weights is None else row_weights)
     rule = brute.Rule(covariance_type, np.zeros(X.shape[1]), learn_degrees=before.degrees is not None)
     after = brute.next_model(rows, before, rule)
@@ -144,6 +136,4 @@ def expected_pass(
     found = Parameters(after.weights, after.means + centre, covariances, after.class_prior)
     if after.degrees is not None:
         found = replace(found, tail=StudentT(after.degrees))
-    if after.background is not None:
-        found = replace(found, tail=Background(after.background, model.tail.to_dict()["box"]))
     return found, float(brute.log_likelihood(rows, before).sum())

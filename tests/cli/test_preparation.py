@@ -263,32 +263,6 @@ def test_errors_of_the_command_line_name_its_options(files: list[Path], tmp_path
         fitted([files[0], plain])
 
 
-def test_a_warm_start_goes_on_with_rows_of_the_same_preparation(files: list[Path], tmp_path: Path) -> None:
-    model = fitted(files).set_params(warm_start=True)
-    own, means = model.preparation_, model.means_
-    raw = pd.DataFrame(events(0.3, 5), columns=NAMES)
-    raw.to_csv(tmp_path / "t.csv", index=False)
-    for rows in (
-        open_rows(files, transform="arcsinh:5"),
-        open_rows(files, compensate=False),
-        open_rows(tmp_path / "t.csv", columns=NAMES[:2]),
-        raw[NAMES[:2]],
-    ):
-        with pytest.raises(ValueError, match=r"whose rows were prepared by .*arcsinh:150"):
-            model.fit(rows)
-        assert model.preparation_ == own
-    assert_array_equal(model.means_, means)
-    assert_allclose(model.fit(files).means_, means, rtol=1e-2)
-    # Arrays are taken as prepared already.
-    prepared = np.arcsinh(events(0.3, 5)[:, :2] / 150.0)
-    assert model.fit(prepared).preparation_ == own
-    assert model.fit(open_rows(prepared)).preparation_ == own
-    plain = SharedKernelMixture(2, random_state=0, warm_start=True).fit(prepared)
-    with pytest.raises(ValueError, match="whose rows were unprepared, but these are prepared by"):
-        plain.fit(files)
-    assert not hasattr(plain.fit(raw[NAMES[:2]]), "preparation_")
-
-
 def test_per_channel_scales_follow_their_channels(files: list[Path], tmp_path: Path) -> None:
     model = load(per_channel(tmp_path, files))
     swapped = open_rows(files, columns=["CD3", "CD4"], compensate=True, transform=Arcsinh([150.0, 5.0]))

@@ -1,4 +1,4 @@
-"""Kernels with heavy tails and a uniform background: densities, conditionals, draws and what is frozen."""
+"""Kernels with heavy tails: densities and draws."""
 
 from __future__ import annotations
 
@@ -14,51 +14,43 @@ from scipy.special import log_softmax, logsumexp
 
 from skmix.engine import density
 from skmix.engine.model import FloatArray, IntArray, Parameters
-from skmix.engine.tails import Background, StudentT
+from skmix.engine.tails import StudentT
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-each_tail = pytest.mark.parametrize("kind", ["t", "background"])
 DEGREES = np.array([1.5, 3.0, 8.0, 100.0])
-SHARES = np.array([0.1, 0.4])
-BOX = np.array([[-6.0, -7.0, -8.0], [5.0, 9.0, 7.0]])
 
 
-def problem(
-    covariance_type: str, kind: str, *, gaps: bool = False
-) -> tuple[FloatArray, IntArray, Parameters]:
+def problem(covariance_type: str, *, gaps: bool = False) -> tuple[FloatArray, IntArray, Parameters]:
     random = np.random.default_rng(0)
     X, classes = random_rows(random, 25, 2, 3)
-    X[:3] *= 10.0  # outside of the box
+    X[:3] *= 10.0  # far from all kernels
     if gaps:
         gone = random.uniform(size=X.shape) < 0.3
         gone[np.arange(25), random.integers(0, 3, size=25)] = False
         X[gone], X[4] = np.nan, np.nan
     model = random_model(random, 4, 2, 3, covariance_type)
-    return X, classes, replace(model, tail=StudentT(DEGREES) if kind == "t" else Background(SHARES, BOX))
+    return X, classes, replace(model, tail=StudentT(DEGREES))
 
 
 @each_type
-@each_tail
 @pytest.mark.parametrize("gaps", [False, True])
 def test_densities_and_responsibilities_are_those_of_rows_one_by_one(
-    covariance_type: str, kind: str, gaps: bool
+    covariance_type: str, gaps: bool
 ) -> None:
-    X, classes, model = problem(covariance_type, kind, gaps=gaps)
+    X, classes, model = problem(covariance_type, gaps=gaps)
     own = as_brute(model, covariance_type)
     densities, joint = brute.log_densities(X, own), brute.log_joints(X, own).swapaxes(1, 2)
-    everything = densities if kind == "t" else np.column_stack([densities, brute.log_background(X, own)])
     exact = {"rtol": 1e-9, "atol": 1e-9}
     assert_allclose(density.kernel_log_densities(X, model, covariance_type), densities, **exact)
-    assert_allclose(density.all_log_densities(X, model, covariance_type), everything, **exact)
     assert_allclose(
         density.class_log_likelihood(X, model, covariance_type), logsumexp(joint, axis=1), **exact
     )
-    shares = log_softmax(joint[np.arange(25), :, classes], axis=1)[:, :4]
+    shares = log_softmax(joint[np.arange(25), :, classes], axis=1)
     assert_allclose(density.log_responsibilities(X, classes, model, covariance_type), shares, **exact)
     most_likely = (densities + np.log(model.weights[:, 0])).argmax(axis=1)
     assert_array_equal(density.most_likely_kernel(X, model, covariance_type), most_likely)
     posterior = np.random.default_rng(1).dirichlet(np.ones(2), size=25)
-    averaged = np.einsum("nkc,nc->nk", np.exp(log_softmax(joint, axis=1)), posterior)[:, :4]
+    averaged = np.einsum("nkc,nc->nk", np.exp(log_softmax(joint, axis=1)), posterior)
     found = density.averaged_log_responsibilities(X, np.log(posterior), model, covariance_type)
     assert_allclose(np.exp(found), averaged, rtol=1e-8, atol=1e-12)
     # Of one row alone, too, which is evaluated without threads.
@@ -66,11 +58,8 @@ def test_densities_and_responsibilities_are_those_of_rows_one_by_one(
     assert_allclose(one, logsumexp(joint, axis=1)[7:8], **exact)
 
 
-@each_tail
-def test_models_too_large_to_be_kept_have_the_same_densities(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    X, _, model = problem("full", kind)
+def test_models_too_large_to_be_kept_have_the_same_densities(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, _, model = problem("full")
     expected = density.class_log_likelihood(X, model, "full")
     monkeypatch.setattr("skmix.engine.density._CACHED", 0)
     assert_array_equal(density.class_log_likelihood(X, model, "full"), expected)
@@ -81,30 +70,22 @@ def assert_drawn(values: FloatArray, distribution: object) -> None:
 
 
 @each_type
-@each_tail
-def test_drawn_rows_have_the_distribution_of_their_kernel(covariance_type: str, kind: str) -> None:
-    _, _, model = problem(covariance_type, kind)
+def test_drawn_rows_have_the_distribution_of_their_kernel(covariance_type: str) -> None:
+    _, _, model = problem(covariance_type)
     classes = np.repeat([0, 1], [4000, 4000])
     X, kernels = density.draw(model, covariance_type, classes, np.random.RandomState(0))
-    weights = np.concatenate([model.weights * (1.0 - SHARES), SHARES[None]])
-    degrees = DEGREES if kind == "t" else np.full(4, np.inf)
     full = as_full(model.covariances, covariance_type, 4, 3)
     for c in (0, 1):
-        shares = np.bincount(kernels[classes == c], minlength=5) / 4000.0
-        wanted = np.append(model.weights[:, c], 0.0) if kind == "t" else weights[:, c]
-        assert_allclose(shares, wanted, atol=0.03)
-    for k in range(4 if kind == "t" else 5):
+        shares = np.bincount(kernels[classes == c], minlength=4) / 4000.0
+        assert_allclose(shares, model.weights[:, c], atol=0.03)
+    for k in range(4):
         own = X[kernels == k]
         for j in range(3):
-            if k == 4:
-                assert_drawn(own[:, j], stats.uniform(BOX[0, j], BOX[1, j] - BOX[0, j]))
-            else:
-                assert_drawn(own[:, j], stats.t(degrees[k], model.means[k, j], np.sqrt(full[k, j, j])))
-        if k < 4:
-            # Features have a common tail: squared distances over M are those of an F distribution.
-            away = own - model.means[k]
-            squares = np.einsum("nd,de,ne->n", away, np.linalg.inv(full[k]), away) / 3.0
-            assert_drawn(squares, stats.f(3, degrees[k]) if kind == "t" else stats.chi2(3, scale=1.0 / 3.0))
+            assert_drawn(own[:, j], stats.t(DEGREES[k], model.means[k, j], np.sqrt(full[k, j, j])))
+        # Features have a common tail: squared distances over M are those of an F distribution.
+        away = own - model.means[k]
+        squares = np.einsum("nd,de,ne->n", away, np.linalg.inv(full[k]), away) / 3.0
+        assert_drawn(squares, stats.f(3, DEGREES[k]))
 
 
 def test_indices_are_chosen_by_their_probabilities() -> None:

@@ -280,9 +280,6 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"tail": ("t", 0.5)}, "degrees of at least 1"),
     ({"tail": ("t", 4.0, 1)}, "degrees of at least 1"),
     ({"tail": ("normal", 4.0)}, "degrees of at least 1"),
-    ({"tail": "t", **start(degrees=[1.0])}, "degrees must be 3 numbers"),
-    (start(degrees=[4.0] * 3), "init has 'degrees'"),
-    ({"tail": "t", **start(freeze="kernels")}, "init must have 'degrees'"),
     (start(means=None), r"needs 'means' .*got the keys \['covariances', 'weights'\]"),
     (start(precisions=1.0), "got the keys .*'precisions'"),
     (start(means="text"), "must be an array of numbers"),
@@ -360,16 +357,6 @@ def test_degenerate_data_without_a_floor(covariance_type: str) -> None:
     plain = {"covariance_type": covariance_type, "covariance_prior": None, "variance_floor": 0.0}
     message = "All 3 starts ended in a singular covariance.* variance_floor.*0.0"
     assert_refused("classifier", {"n_kernels": 2, "n_init": 3, **plain}, (rows, labels), message)
-
-
-@pytest.mark.parametrize("feature_sets", [None, [[0], [1, 2]]])
-def test_a_failed_warm_start_leaves_the_last_fit_alone(feature_sets: Any) -> None:
-    """The last set's rows are refused when the first set's model has been fitted already."""
-    model = SharedKernelClassifier(3, feature_sets=feature_sets, warm_start=True, random_state=0).fit(X, Y)
-    before = copy.deepcopy(vars(model))
-    with pytest.raises(ValueError, match="standard deviation"):
-        model.fit(scaled(2, 1e200) + 5.0, Y)
-    assert_same_state(model, before)
 
 
 def test_an_interrupted_fit_leaves_the_last_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:

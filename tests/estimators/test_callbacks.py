@@ -21,30 +21,6 @@ Y = RNG.integers(0, 3, 200)
 X = RNG.normal(size=(200, 2)) + 3.0 * np.eye(3)[Y][:, :2]
 
 
-def test_a_monitor_sees_the_log_likelihood_rise_to_that_of_the_fit() -> None:
-    monitor = callback.ScoringMonitor(scoring={"score": lambda model, X, y: model.score(X, y)})
-    model = SharedKernelMixture(4, random_state=0).set_callbacks(monitor).fit(X, Y)
-    passes = [row for row in monitor.get_logs().data if row["task_name"] == "pass"]
-    scores = [row["score"] for row in passes]
-    assert len(scores) == model.n_iter_
-    # The score after a pass is the mean log-likelihood, each row in its own class.
-    expected = model.log_likelihood_path_.sum(axis=1) / len(X)
-    np.testing.assert_allclose(scores[:-1], expected[1:], rtol=1e-10)
-    np.testing.assert_allclose(scores[-1], model.log_likelihood_ / len(X), rtol=1e-10)
-
-
-def test_a_monitor_of_a_classifier_is_given_fitted_classifiers() -> None:
-    def reached(estimator: Any, X: Any, y: Any) -> dict[str, float]:
-        return {"accuracy": estimator.score(X, y), "log_likelihood": estimator.log_likelihood_}
-
-    monitor = callback.ScoringMonitor(scoring=reached)
-    model = SharedKernelClassifier(4, random_state=0).set_callbacks(monitor).fit(X, Y)
-    passes = [row for row in monitor.get_logs().data if row["task_name"] == "pass"]
-    assert passes[-1]["accuracy"] == model.score(X, Y)
-    told = [row["log_likelihood"] for row in passes]
-    np.testing.assert_allclose(told, model.log_likelihood_path_.sum(axis=1), rtol=1e-10)
-
-
 @pytest.mark.parametrize("settings", [{}, {"feature_sets": [[0], [1]]}, {"n_init": 3}])
 def test_a_progress_bar_follows_a_fit(settings: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("rich")

@@ -205,20 +205,6 @@ def test_a_small_batch_does_not_widen_kernels_of_a_stream() -> None:
     assert not hasattr(model.set_params(covariance_prior=None).partial_fit(X[:50]), "variance_floor_")
 
 
-def test_a_warm_start_keeps_the_prior_of_the_same_setting_and_rows_alone() -> None:
-    X, y = load_iris(return_X_y=True)
-    model = SharedKernelClassifier(warm_start=True, random_state=0).fit(X, y)
-    strength, common = model.models_[0].covariance_prior_
-    again, same = model.fit(X, y).models_[0].covariance_prior_
-    assert again == strength
-    assert_array_equal(same, common)
-    larger = model.fit(1000.0 * X, y).models_[0].covariance_prior_[1]
-    assert_allclose(np.diag(larger), 1e6 * np.diag(common), rtol=0.5)
-    mixture = SharedKernelMixture(3, warm_start=True, random_state=0).fit(X)
-    weak = mixture.set_params(covariance_prior="weak").fit(X)
-    assert weak.covariance_prior_[0] == pytest.approx(0.01)
-
-
 @pytest.mark.parametrize(
     ("n_rows", "n_features", "expected"),
     [(499, 500, "full"), (500, 501, "diag"), (501, 501, "full"), (20, 30, "full"), (100, 2000, "diag")],

@@ -96,34 +96,6 @@ def test_information_criteria_count_free_parameters(covariance_type: Any, n_each
     assert model.bic(X, y) == pytest.approx(-2.0 * total + n_free * np.log(len(X)), rel=1e-12)
 
 
-# ---------------------------------------------------------------- starts
-
-
-@pytest.mark.parametrize(
-    ("before", "changed", "n_features", "offset"),
-    [
-        ("full", {"n_kernels": 5}, 3, 0),
-        ("full", {"covariance_type": "spherical"}, 3, 0),
-        # Three kernels in three features: tied and diagonal covariances are both (3, 3).
-        ("tied", {"covariance_type": "diag"}, 3, 0),
-        ("full", {}, 3, 7),
-        ("full", {}, 2, 0),
-    ],
-)
-def test_warm_start_begins_anew_when_the_last_fit_does_not_suit(
-    before: str, changed: dict[str, Any], n_features: int, offset: int
-) -> None:
-    X, y = labelled()
-    common: Any = {"random_state": 0, "max_iter": 900}
-    warm = SharedKernelMixture(3, covariance_type=before, warm_start=True, **common).fit(X, y)
-    rows, labels = X[:, :n_features], y + offset
-    warm.set_params(**changed).fit(rows, labels)
-    fresh = SharedKernelMixture(**{"n_kernels": 3, **changed}, **common).fit(rows, labels)
-    assert_array_equal(warm.means_, fresh.means_)
-    assert_array_equal(warm.classes_, fresh.classes_)
-    assert warm.n_iter_ == fresh.n_iter_ > 1
-
-
 # ---------------------------------------------------------------- priors, stopping, printing
 
 

@@ -135,48 +135,6 @@ def test_a_table_of_labels(tmp_path: Path, model: SharedKernelMixture, suffix: s
     assert_array_equal(read()["population"].astype(str), np.array(["T", "1"])[merged.predict(model, X)])
 
 
-def test_labels_beside_a_background(tmp_path: Path, annotate: Callable[..., Any]) -> None:
-    # The last row is so far from all kernels that their probabilities underflow.
-    rows, target = np.concatenate([X, [[1e4, 1e4]]]), tmp_path / "labels.csv"
-    start = {"means": [[0.0, 0.0], [7.0, 7.0], [7.5, 7.5]]}
-    fitted = SharedKernelMixture(3, init=start, tail="background", tol=1e-3).fit(rows)
-    merged = merge_kernels(fitted, n_populations=2)
-    # Away from the two kernels that overlap, the background is the likeliest of three before it is half.
-    away = np.array([7.25, 7.25]) + np.linspace(0.0, 6.0, 400)[:, None] * [1.0, -1.0]
-    rows = np.concatenate([away, rows])
-    shares = np.sort(fitted.predict_proba(away), axis=1)
-    left = 1.0 - shares.sum(axis=1)
-    assert ((shares[:, -1] < left) & (left < 0.5)).any()
-    assert not fitted.predict_proba(rows)[-1].any()
-    for study, expected in (
-        (Study(fitted), fitted.predict_proba(rows)),
-        (Study(fitted, merged), merged.predict_proba(fitted, rows)),
-    ):
-        study.label_cells(target, rows)
-        table = pd.read_csv(target)
-        assert table.columns[-1] == "p_background"
-        # The background is one more column, and the number of the last one is -1.
-        likely = np.c_[expected, 1.0 - expected.sum(axis=1)].argmax(axis=1)
-        numbers = np.where(likely == expected.shape[1], -1, likely)
-        assert numbers[-1] == -1
-        assert_array_equal(table.iloc[:, 0], numbers)
-        assert_allclose(table.iloc[:, 1:-1], expected, rtol=1e-12, atol=1e-300)
-        assert_allclose(table.iloc[:, 1:].sum(axis=1), 1.0)
-        study.label_cells(target, rows, probabilities=False)
-        assert pd.read_csv(target).columns.tolist() == [
-            "kernel" if study.populations is None else "population"
-        ]
-        assert_array_equal(pd.read_csv(target).iloc[:, 0], numbers)
-    rows = rows[len(away) :]
-    adata = annotate(rows, np.r_[SAMPLE, ["s1"]])
-    Study(fitted).label_cells(adata, rows)
-    column = adata.obs["kernel"]
-    assert column.cat.categories.tolist() == ["0", "1", "2", "background"]
-    assert column.iloc[-1] == "background"
-    assert column.iloc[0] == str(fitted.predict(rows[:1])[0])
-    assert_allclose(adata.obsm["kernel_probabilities"][-1], [0.0, 0.0, 0.0, 1.0])
-
-
 def write_events(path: Path, values: np.ndarray, channels: list[str], *more: Any) -> None:
     with open(path, "wb") as file:
         flowio.create_fcs(file, values.astype(np.float32).ravel().tolist(), channels, *more)

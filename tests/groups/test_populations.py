@@ -100,15 +100,6 @@ def test_probabilities_are_sums_over_kernels(settings: dict[str, Any]) -> None:
         assert_array_equal(merged.predict(model, X, **given), found.argmax(axis=1))
 
 
-def test_rows_that_are_surely_background_have_the_nearest_population() -> None:
-    X, _ = shapes()
-    model = SharedKernelMixture(4, tail="background", **SETTINGS).fit(X)
-    merged = merge_kernels(model, n_populations=2)
-    far = model.means_[merged.of_kernels == 1][:1] * 1e4
-    assert merged.predict_proba(model, far).sum() < 1e-300
-    assert merged.predict(model, far).tolist() == [merged.of_kernels[model.predict(far)[0]]]
-
-
 def test_separate_kernels_stay_apart_and_one_that_was_split_does_not() -> None:
     random = np.random.default_rng(0)
     apart = random.normal(size=(300, 1)) + 20.0 * (np.arange(300) % 3)[:, None]
@@ -121,16 +112,15 @@ def test_separate_kernels_stay_apart_and_one_that_was_split_does_not() -> None:
     assert_array_equal(found.predict(alone, apart), 0)
 
 
-def test_populations_are_numbered_by_weight_without_the_background() -> None:
+def test_populations_are_numbered_by_weight() -> None:
     X = np.array([[0.0], [30.0]] * 30) + np.random.default_rng(0).normal(size=(60, 1))
-    model = SharedKernelMixture(2, init={"means": [[0.0], [30.0]]}, tail="background")
+    model = SharedKernelMixture(2, init={"means": [[0.0], [30.0]]})
     model.fit(X, np.arange(60) // 30)
-    # Kernel 0 has most of the weight of a class that is nearly all background.
-    model.weights_, model.class_prior_ = np.array([[0.9, 0.2], [0.1, 0.8]]), np.array([0.6, 0.4])
-    model.background_weights_ = np.array([0.9, 0.0])
+    # Kernel 0 has most of the weight of a small class.
+    model.weights_, model.class_prior_ = np.array([[0.9, 0.2], [0.1, 0.8]]), np.array([0.1, 0.9])
     assert merge_kernels(model, n_populations=2).of_kernels.tolist() == [1, 0]
     # Of equal ones, the one with the lower mean comes first.
-    model.weights_, model.background_weights_ = np.full((2, 2), 0.5), np.zeros(2)
+    model.weights_ = np.full((2, 2), 0.5)
     assert merge_kernels(model, n_populations=2).of_kernels.tolist() == [0, 1]
 
 
@@ -155,7 +145,6 @@ def test_populations_have_names(merged: Populations) -> None:
         ({3: "x"}, "no population 3 among"),
         ({"Z": "x"}, "no population 'Z'"),
         ({1: "B"}, "the same name"),
-        ({1: "background"}, "cannot be called 'background'"),
         ({1: ""}, "cannot be called ''"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -325,10 +325,10 @@ def test_log_likelihoods_of_groups_do_not_count_the_label_where_others_have_none
     assert_allclose(Study(model).unusual()["log_likelihood"], expected, atol=0.01)
 
 
-def test_log_likelihoods_beside_a_background_and_a_learnt_prior_are_those_of_the_weights() -> None:
+def test_log_likelihoods_beside_a_learnt_prior_are_those_of_the_weights() -> None:
     X, y = groups_of([*COUNTS, [50, 20, 30]])
-    X[::9] = np.random.default_rng(1).uniform(-20.0, 40.0, size=X[::9].shape)
-    settings: dict[str, Any] = {"weight_prior": "hierarchical", "tail": "background", "tol": 1e-7}
+    X[::9, 0] = np.random.default_rng(1).uniform(-5.0, 30.0, size=len(X[::9]))
+    settings: dict[str, Any] = {"weight_prior": "hierarchical", "tol": 1e-7}
     model = SharedKernelMixture(3, init=start(), max_iter=2000, **settings).fit(X, y)
     expected = [model.score(X[y == name], y[y == name]) for name in NAMES[:5]]
     assert_allclose(Study(model).unusual()["log_likelihood"], expected, rtol=1e-4)
@@ -367,75 +367,11 @@ def test_groups_with_missing_values_are_not_unusual_for_them() -> None:
     assert not table["unusual"].any()
 
 
-def with_background(shares: Any, **settings: Any) -> tuple[SharedKernelMixture, np.ndarray, np.ndarray]:
-    """Return a mixture of the same groups, in which these shares of 200 rows are spread over a wide box."""
-    X, y = groups_of(np.tile([120, 60, 20], (len(shares), 1)))
-    X = X[np.random.default_rng(2).permutation(200)[None] + 200 * np.arange(len(shares))[:, None]]
-    random = np.random.default_rng(1)
-    for rows, share in zip(X, shares, strict=True):
-        n = round(200 * share)
-        rows[:n] = random.uniform([-200.0, -200.0], [200.0, 200.0], size=(n, 2))
-    X = X.reshape(-1, 2)
-    model = SharedKernelMixture(3, init=start(), tail="background", tol=1e-6, max_iter=500, **settings)
-    return model.fit(X, y), X, y
-
-
-@pytest.mark.parametrize("weight_prior", [None, "hierarchical"])
-def test_the_background_is_a_part_of_each_group(weight_prior: str | None) -> None:
-    shares = [0.05, 0.1, 0.2, 0.3]
-    model, X, y = with_background(shares, weight_prior=weight_prior)
-    for table in (Study(model).proportions, Study(model).proportions_of(X, sample=y)):
-        assert table["kernel"].tolist() == [0, 1, 2, "background"] * 4
-        assert_allclose(table.groupby("sample")["proportion"].sum(), 1.0)
-        found = table[table["kernel"] == "background"]
-        assert_allclose(found["proportion"], model.background_weights_, atol=2e-3)
-        # Kernels are far apart, and have hardly any of the background's rows.
-        counts = 200 * np.array(shares)
-        posterior = stats.beta(counts + 0.5, 200 - counts + 0.5)
-        assert_allclose(found["lower"], posterior.ppf(0.025), atol=0.012)
-        assert_allclose(found["upper"], posterior.ppf(0.975), atol=0.012)
-        rest = table[table["kernel"] == 0]
-        assert_allclose(rest["proportion"], model.weights_[0] * (1.0 - model.background_weights_), atol=2e-3)
-        width = np.diff(stats.beta(100.5, 100.5).ppf([0.025, 0.975]))[0]
-        # Intervals are those of counts, with a prior that was learnt from few groups, too.
-        assert_allclose((rest["upper"] - rest["lower"]).mean(), width, rtol=0.1)
-    table = Study(model, merge_kernels(model, n_populations=2)).compare(NAMES[:2], NAMES[2:4])
-    assert table["population"].tolist() == [0, 1, "background"]
-
-
-def test_more_background_is_unusual_but_does_not_lower_the_likelihood() -> None:
-    model, X, y = with_background([0.02] * 7 + [0.2])
-    assert_allclose(model.background_weights_[-1], 0.2, atol=0.02)
-    table = Study(model).unusual()
-    assert table["z_likelihood"].abs().max() < 3.0
-    assert table["unusual"].tolist() == [False] * 7 + [True]
-    assert table["kernel"].iloc[-1] == "background"
-    assert_allclose(table["proportion"].iloc[-1], model.background_weights_[-1])
-    expected = [model.score(X[y == name], y[y == name]) for name in NAMES]
-    assert_allclose(table["log_likelihood"], expected, rtol=1e-3)
-
-
-def test_a_group_of_background_alone_is_not_more_likely_than_others() -> None:
-    model, _, _ = with_background([0.02] * 8)
-    for n_rows in (60, 6000):
-        debris = np.random.default_rng(3).uniform(-4000.0, 4000.0, size=(n_rows, 2))
-        table = Study(model).apply_to(debris).unusual()
-        assert table["unusual"].all()
-        assert table["kernel"].tolist() == ["background"]
-        assert table["z_likelihood"].abs().max() < 3.0
-
-
 def test_shares_as_counted_leave_the_prior_out() -> None:
-    shares = [0.05] * 7 + [0.5]
-    model, X, y = with_background(shares, weight_prior="hierarchical")
-    table = Study(model).unusual()
-    belongs = model.predict_proba(X, groups=y)
-    counts = np.array([belongs[y == name].sum(axis=0) for name in NAMES])
-    counts *= ((1.0 - model.background_weights_) / counts.sum(axis=1))[:, None]
-    counts = np.column_stack([counts, model.background_weights_])
-    parts = np.array([3 if part == "background" else int(part) for part in table["kernel"]])
-    assert parts[-1] == 3
-    assert_allclose(table["proportion"], counts[np.arange(8), parts], atol=2e-3)
+    counts = [[120, 60, 20]] * 7 + [[60, 30, 110]]
+    table = Study(fitted(counts, weight_prior="hierarchical", tol=1e-6)).unusual()
+    assert table["kernel"].iloc[-1] == 2
+    assert_allclose(table["proportion"], np.array(counts)[np.arange(8), table["kernel"]] / 200, atol=2e-3)
 
 
 def test_what_is_wrong_is_said() -> None:

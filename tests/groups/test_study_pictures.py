@@ -18,9 +18,9 @@ from skmix.plots import draw_kernels
 def tables(n_groups: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     names = [f"sample {g:03}" for g in range(n_groups)][::-1]
     shares = np.random.default_rng(0).dirichlet([4.0, 2.0, 1.0], n_groups)
-    composition = {"sample": np.repeat(names, 3), "population": [0, 1, "background"] * n_groups}
+    composition = {"sample": np.repeat(names, 3), "population": [0, 1, "CD3⁺"] * n_groups}
     composition["proportion"] = shares.ravel()
-    unusual = {"sample": names, "population": "background", "p_composition": 1e-5, "p_likelihood": np.nan}
+    unusual = {"sample": names, "population": "CD3⁺", "p_composition": 1e-5, "p_likelihood": np.nan}
     odd = np.arange(n_groups) == 1
     return pd.DataFrame(composition | {"proportion": shares.ravel()}), pd.DataFrame(
         unusual | {"unusual": odd}
@@ -37,7 +37,7 @@ def test_shares_are_cells_and_unusual_groups_are_marked() -> None:
     assert [text.get_text() for text in axes.texts] == percent
     labels = [text.get_text() for text in axes.get_yticklabels()]
     assert labels == ["sample 003", "→ sample 002", "sample 001", "sample 000"]
-    assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "1", "background"]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "1", "CD3⁺"]
     (frame,) = (patch for patch in axes.patches if isinstance(patch, Rectangle))
     assert frame.get_xy() == (1.5, 0.5)
     # Where rows are unlikely, shares may be as usual.

@@ -13,7 +13,7 @@ Cell = dict[str, Any]
 FEATURES: dict[str, list[Any]] = {
     "model": ["mixture", "classifier", "sets"],  # sets: a classifier with two sets of features
     "covariance": ["full", "tied", "diag", "spherical", "low_rank"],
-    "tail": ["none", "t", "t4", "background"],  # t: degrees are learnt
+    "tail": ["none", "t", "t4"],  # t: degrees are learnt
     "covariance_prior": ["none", "number", "auto"],
     "weight_prior": ["none", "number", "hierarchical"],
     "shift": [False, True],
@@ -27,9 +27,9 @@ FEATURES: dict[str, list[Any]] = {
     "rows": ["array", "float32", "frame", "npy", "parquet", "dask", "tensor", "single", "streamed"],
     "starts": ["one", "three"],
     "kernels": ["few", "many"],
-    "after": ["nothing", "tune", "stream", "add", "warm", "impute", "export"],
+    "after": ["nothing", "tune", "stream", "add", "impute", "export"],
 }
-TAILS = ("t", "t4", "background")
+TAILS = ("t", "t4")
 DEVICES = ("single", "streamed")  # by the estimator's `device`; tensors stay where they are
 FILES = ("npy", "parquet", "dask", "streamed")
 
@@ -38,15 +38,16 @@ Values = tuple[str, Any]  # of one feature: a value, or a tuple of several
 
 # Values that are refused together, and what the error says.
 _REFUSED: list[tuple[*tuple[Values, ...], str]] = [
+    (("tail", "t"), ("freeze", "kernels"), "tail must be"),
     (("tail", TAILS), ("inference", "variational"), "inference"),
     (("tail", TAILS), ("accelerate", True), "accelerate"),
     (("tail", TAILS), ("rows", ("tensor", *DEVICES)), "device"),
-    (("tail", "background"), ("freeze", "weights"), "freeze='weights'"),
     (("inference", "variational"), ("accelerate", True), "accelerate"),
     (("inference", "variational"), ("freeze", ("kernels", "weights")), "freeze"),
     (("inference", "variational"), ("stopping", "per-class"), "tol="),
     (("inference", "variational"), ("covariance", "low_rank"), "conjugate"),
     (("weight_prior", "hierarchical"), ("accelerate", True), "accelerate"),
+    (("weight_prior", "hierarchical"), ("inference", "variational"), "inference"),
     (("weight_prior", "hierarchical"), ("freeze", "weights"), "freeze"),
     (("weight_prior", "hierarchical"), ("stopping", "per-class"), "tol="),
     (("shift", True), ("inference", "variational"), "variational"),
@@ -56,11 +57,11 @@ _REFUSED: list[tuple[*tuple[Values, ...], str]] = [
     (("shift", True), ("rows", "streamed"), "streamed to a device"),
     (("covariance", "low_rank"), ("rows", ("tensor", *DEVICES)), "low_rank"),
     (("after", "stream"), ("inference", "variational"), "cannot be combined with inference='variational'"),
-    (("after", "stream"), ("tail", TAILS), "t kernels or a background"),
+    (("after", "stream"), ("tail", TAILS), "t kernels"),
     (("after", "stream"), ("shift", True), "cannot be combined with group_shift"),
     (("after", "stream"), ("covariance", "low_rank"), "low_rank"),
     (("after", "tune"), ("covariance", "low_rank"), "cannot be tuned"),
-    (("after", "tune"), ("tail", TAILS), "t kernels or a background"),
+    (("after", "tune"), ("tail", TAILS), "t kernels"),
     (("after", "tune"), ("model", "sets"), "tune cannot be combined with 2 feature sets"),
     (("after", "tune"), ("gaps", True), "without missing values"),
     (("after", "tune"), ("labels", "unlabelled"), "rows have no label in y"),
@@ -79,10 +80,8 @@ _MEANINGLESS: list[tuple[Values, ...]] = [
     (("kernels", "many"), ("rows", ("dask", "tensor", *DEVICES))),
     # It is compared with derivatives for few rows only, with which no kernels are skipped.
     (("kernels", "many"), ("after", "tune")),
-    (("after", ("tune", "stream", "add", "warm", "impute", "export")), ("starts", "three")),
+    (("after", ("tune", "stream", "add", "impute", "export")), ("starts", "three")),
     (("after", "impute"), ("gaps", False)),
-    # A warm start begins with the common means, and fits shifts anew.
-    (("after", "warm"), ("shift", True)),
     # Adaptation of a new group has another rule, tested with group shifts.
     (("after", "add"), ("shift", True)),
     (("after", "add"), ("labels", "none")),

@@ -145,14 +145,11 @@ def make_start(cell: Cell, data: Data, columns: list[int]) -> brute.Model:
         factors = 0.5 * random.normal(size=(K, M, n_factors(M))) * deviations[:, None]
         own = random.uniform(0.2, 0.5, size=(K, M)) * deviations**2
         covariances = factors @ factors.swapaxes(1, 2) + own[..., None] * np.eye(M)
-    degrees = background = box = None
+    degrees = None
     if cell["tail"] in ("t", "t4"):
-        degrees = np.full(K, 4.0) if cell["tail"] == "t4" else random.uniform(3.0, 12.0, size=K)
-    if cell["tail"] == "background":
-        background = np.full(L, 0.05)
-        box = np.stack([np.nanmin(data.X[:, columns], axis=0), np.nanmax(data.X[:, columns], axis=0)])
+        degrees = np.full(K, 4.0 if cell["tail"] == "t4" else 10.0)  # learnt degrees begin there
     weights = random.dirichlet(np.full(K, 3.0), size=L).T
-    model = brute.Model(weights, means, covariances, factors, degrees, background, box)
+    model = brute.Model(weights, means, covariances, factors, degrees)
     if cell["labels"] == "unlabelled":
         rows = data.brute
         counted = np.bincount(rows.classes + 1, weights=rows.weights)[1:]
@@ -168,9 +165,6 @@ def n_factors(n_features: int) -> int:
 def as_init(cell: Cell, model: brute.Model) -> dict[str, Any]:
     """Return a start as the estimators take it."""
     init = {"means": model.means, "covariances": of_structure(cell, model), "weights": model.weights}
-    if cell["tail"] == "t":
-        assert model.degrees is not None
-        init["degrees"] = model.degrees
     if cell["freeze"] != "none":
         init["freeze"] = cell["freeze"]
     return init
@@ -345,11 +339,8 @@ def as_brute(cell: Cell, part: Any, class_prior: Any = None) -> brute.Model:
     elif cell["covariance"] in ("diag", "spherical"):
         variances = covariances if covariances.ndim == 2 else np.repeat(covariances[:, None], M, axis=1)
         covariances = variances[..., None] * np.eye(M)
-    others = ("kernel_degrees_", "background_weights_", "background_box_", "group_shifts_")
-    degrees, background, box, shifts = (host(vars(part).get(name)) for name in others)
-    return brute.Model(
-        own["weights"], own["means"], covariances, factors, degrees, background, box, class_prior, shifts
-    )
+    degrees, shifts = (host(vars(part).get(name)) for name in ("kernel_degrees_", "group_shifts_"))
+    return brute.Model(own["weights"], own["means"], covariances, factors, degrees, class_prior, shifts)
 
 
 # ---------------------------------------------------------------- what is expected

@@ -96,15 +96,6 @@ def test_kernels_of_any_structure_are_projected(covariance_type: str) -> None:
         assert_allclose(covariances[k], directions @ full(k) @ directions.T)
 
 
-def test_shares_of_classes_leave_the_background_out() -> None:
-    model = model_of([[0.0], [1.0]], [[[1.0]], [[1.0]]], [[0.5, 0.5], [0.5, 0.5]])
-    # Of ten rows, five in each class, one of the first class and five of the second are not background.
-    model.background_weights_ = np.array([0.8, 0.0])
-    assert_allclose(drawn_kernels(model).shares, [1 / 6, 5 / 6])
-    model.weights_ = np.eye(2)
-    assert_allclose(drawn_kernels(model).weights_of(None), [1 / 6, 5 / 6])
-
-
 def test_models_of_feature_sets_know_their_columns_and_names() -> None:
     X, y = load_iris(return_X_y=True)
     table = pd.DataFrame(X, columns=list("pqrs"))

@@ -194,18 +194,6 @@ def test_predictions_of_mixtures_name_kernels() -> None:
     assert describe(mixture)["target"] == "species"
 
 
-def test_kernels_and_the_background_share_a_row() -> None:
-    X = np.concatenate([np.linspace(-2.0, 2.0, 60), np.linspace(1.0, 5.0, 60), [-9.0, 15.0]])[:, None]
-    model = SharedKernelMixture(2, tail="background", random_state=0).fit(X)
-    columns = predict_columns(model, X)
-    assert_allclose(columns["p_0"] + columns["p_1"] + columns["p_background"], 1.0, rtol=1e-12)
-    # A row that is background alone has the kernel of `predict`.
-    far = np.array([[1e9]])
-    columns = predict_columns(model, far)
-    assert columns["p_background"] == 1.0
-    assert columns["kernel"] == model.predict(far)
-
-
 # ---------------------------------------------------------------- descriptions
 
 
@@ -257,13 +245,12 @@ def test_kernels_that_serve_several_classes_are_counted() -> None:
 def test_tails_and_shifts_are_described() -> None:
     model = SharedKernelMixture(2, random_state=0).fit(X)
     assert traits(describe(model)) == []
-    model.kernel_degrees_, model.background_weights_ = np.array([3.0, 8.5]), np.array([0.02])
-    (_, degrees), (_, background) = traits(describe(model))
+    model.kernel_degrees_ = np.array([3.0, 8.5])
+    ((_, degrees),) = traits(describe(model))
     assert "3 to 8.5" in degrees
-    assert "2 %" in background
     shifted = SharedKernelMixture(2, group_shift=7.0, random_state=0).fit(X, CODES)
     assert [name for name, _ in traits(describe(shifted))] == ["shifts"]
-    ((_, shifts),) = traits(describe(shifted), ("cells", "sample", "sample"))
+    ((_, shifts),) = traits(describe(shifted), ("cells", "sample"))
     assert shifts == "own means of each sample; the prior on shifts counts as 7 cells"
 
 

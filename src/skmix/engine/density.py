@@ -7,6 +7,7 @@ decides whether compiled code is worth loading.
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
 
@@ -22,9 +23,8 @@ from .estep.terms import DEVICE
 from .estep.terms import log_mix as log_mix
 from .estep.terms import log_sum as log_sum
 from .model import FARTHEST, FloatArray, IntArray, Parameters, scale_of
-from .rules.likelihood import all_weights
 from .structures import Structure, structure_of
-from .tails import Tail, tail_of
+from .tails import StudentT, Tail, tail_of
 
 # Largest model, in numbers, that is cached once it is prepared for scoring.
 _CACHED = 1 << 17
@@ -66,26 +66,21 @@ def kernel_log_densities(
             return like(kernel_log_densities(to_numpy(X), parameters, covariance_type, n_jobs, weights), X)
         DEVICE.check(structure, parameters.tail)
         return device.log_densities(X, parameters, structure, weights)
-    score = _with_gaps if some_missing else _complete
     kernels, scale, shift = _prepare(parameters, structure)
     rows = Rows(native(X), None, None, scale, shift)
-    if X.shape[0] == 1 and max(X.shape[1] ** 2, math.prod(parameters.weights.shape)) <= _SMALL:
-        return score(rows, kernels, parameters, weights, Workers(1), once)
-    with workers(n_jobs) as pool:
-        return score(rows, kernels, parameters, weights, pool, once)
+    small = X.shape[0] == 1 and max(X.shape[1] ** 2, math.prod(parameters.weights.shape)) <= _SMALL
+    with nullcontext(Workers(1)) if small else workers(n_jobs) as pool:
+        if some_missing:
+            return _with_gaps(rows, kernels, parameters.covariances, weights, pool, once)
+        return _complete(rows, kernels, weights, pool, once)
 
 
 def _complete(
-    rows: Rows,
-    kernels: Kernels,
-    parameters: Parameters,
-    weights: FloatArray | None,
-    pool: Workers,
-    once: bool,
+    rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Workers, once: bool
 ) -> FloatArray:
     """Return log-densities (N, K) of complete rows, or of mixtures (N, L)."""
     n_rows = len(rows.X)
-    if worth_compiling(n_rows, *parameters.means.shape, once=once):
+    if worth_compiling(n_rows, *kernels.means.shape[1:], once=once):
         from .estep import compiled
 
         return compiled.evaluate(rows, kernels, weights, pool)
@@ -100,7 +95,7 @@ def _complete(
 def _with_gaps(
     rows: Rows,
     kernels: Kernels,
-    parameters: Parameters,
+    covariances: FloatArray,
     weights: FloatArray | None,
     pool: Workers,
     once: bool,
@@ -110,9 +105,8 @@ def _with_gaps(
     out = np.zeros((len(rows.X), kernels.means.shape[1] if weights is None else weights.shape[1]))
     whole = np.flatnonzero(~missing.any(axis=1))
     if len(whole):
-        out[whole] = _complete(replace(rows, X=rows.X[whole]), kernels, parameters, weights, pool, once)
-    covariances = np.asarray(parameters.covariances, dtype=np.float64)[None]
-    covariances = kernels.structure.rescale(covariances, rows.scale)
+        out[whole] = _complete(replace(rows, X=rows.X[whole]), kernels, weights, pool, once)
+    covariances = kernels.structure.rescale(np.asarray(covariances, dtype=np.float64)[None], rows.scale)
     index = np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))
     for some, values in gaps.log_densities(rows, index, kernels, covariances, pool):
         for a in range(0, len(some), TILE):
@@ -126,7 +120,7 @@ def _prepare(parameters: Parameters, structure: Structure) -> tuple[Kernels, Flo
     """Prepare one model for rows times a scale (M,) less a shift (M,). Small ones are cached."""
     means = np.asarray(parameters.means, dtype=np.float64)
     covariances = np.asarray(parameters.covariances, dtype=np.float64)
-    tail = parameters.tail.of_kernels().map(lambda array: np.asarray(array, dtype=np.float64))
+    tail = parameters.tail.map(lambda array: np.asarray(array, dtype=np.float64))
     if means.size + covariances.size > _CACHED:
         return _scaled(means, covariances, tail, structure)
     numbers = means.tobytes(), means.shape, covariances.tobytes(), covariances.shape
@@ -173,18 +167,7 @@ def class_log_likelihood(
     X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
 ) -> FloatArray:
     """Return log p(x_n | class j), shape (N, L)."""
-    mixed = kernel_log_densities(X, parameters, covariance_type, n_jobs, parameters.weights)
-    return parameters.tail.mix(mixed, X)
-
-
-def all_log_densities(
-    X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1, *, once: bool = False
-) -> FloatArray:
-    """Return the kernels' log-densities (N, K), or (N, K + 1) with that of the background last."""
-    found = kernel_log_densities(X, parameters, covariance_type, n_jobs, once=once)
-    if not parameters.tail.n_extra:
-        return found
-    return np.concatenate([found, parameters.tail.log_densities(X)], axis=1)
+    return kernel_log_densities(X, parameters, covariance_type, n_jobs, parameters.weights)
 
 
 def log_responsibilities(
@@ -195,9 +178,8 @@ def log_responsibilities(
     n_jobs: int = 1,
 ) -> FloatArray:
     """Return the logarithms of w_nk given each row's class (N,), shape (N, K). Equation (E)."""
-    densities = all_log_densities(X, parameters, covariance_type, n_jobs)
-    found = log_normalise(densities + like(safe_log(all_weights(parameters)).T[classes], densities))
-    return found[:, : parameters.means.shape[0]]
+    densities = kernel_log_densities(X, parameters, covariance_type, n_jobs)
+    return log_normalise(densities + like(safe_log(parameters.weights).T[classes], densities))
 
 
 def most_likely_kernel(X: np.ndarray, parameters: Parameters, covariance_type: str) -> IntArray:
@@ -213,9 +195,9 @@ def averaged_log_responsibilities(
 
     They stay finite where a responsibility underflows.
     """
-    densities = all_log_densities(X, parameters, covariance_type, n_jobs)
+    densities = kernel_log_densities(X, parameters, covariance_type, n_jobs)
     per_class = class_log_likelihood(X, parameters, covariance_type, n_jobs)
-    xp, weights = namespace(densities), all_weights(parameters).T
+    xp, weights = namespace(densities), parameters.weights.T
     highest = xp.max(per_class, axis=1, keepdims=True)
     of_classes = (log_posterior - (per_class - highest)).T
     if is_numpy(densities):
@@ -225,7 +207,7 @@ def averaged_log_responsibilities(
             averaged[a : a + TILE] += log_mix(padded(cut), weights)[:, : cut.shape[1]].T
     else:
         averaged = densities - highest + log_mix(of_classes, weights).T
-    return log_normalise(averaged)[:, : parameters.means.shape[0]]
+    return log_normalise(averaged)
 
 
 def marginal(parameters: Parameters, columns: IntArray, structure: Structure) -> Parameters:
@@ -234,7 +216,6 @@ def marginal(parameters: Parameters, columns: IntArray, structure: Structure) ->
         parameters,
         means=parameters.means[..., columns],
         covariances=structure.marginal(parameters.covariances, columns),
-        tail=parameters.tail.marginal(columns),
     )
 
 
@@ -255,12 +236,11 @@ def condition(
     others = np.setdiff1d(np.arange(n_features), columns)
     deviation = values - parameters.means[:, columns]
     means = parameters.means[:, others] + (slopes[0] @ deviation[..., None])[..., 0]
-    if parameters.tail.weighted:
+    if isinstance(parameters.tail, StudentT):
         distances = structure.distances(factor.whitener, deviation[None, ..., None])[0].T
         widening = parameters.tail.widening(distances, len(columns))[0]
         covariances = structure.widened(covariances, widening)
-    weights, tail = parameters.tail.conditional(weights, parameters.weights, columns, others)
-    return Parameters(weights, means, covariances[0], tail=tail)
+    return Parameters(weights, means, covariances[0], tail=parameters.tail.conditional(len(columns)))
 
 
 def fill_means(
@@ -268,10 +248,9 @@ def fill_means(
 ) -> FloatArray:
     """Return rows X (N, M) with the conditional means of their missing values, which are NaN.
 
-    `responsibilities` (N, K) are those given the observed values, without that of a background.
+    `responsibilities` (N, K) are those given the observed values.
     """
     filled, n_features = X.astype(np.float64), X.shape[1]
-    left = 1.0 - responsibilities.sum(axis=1)
     step = max(1, _PREDICTED // parameters.means.size)
     patterns = [(index, known) for index, known in rows_by_pattern(X) if len(known) < n_features]
     structure, covariances = structure_of(covariance_type), parameters.covariances[None]
@@ -282,8 +261,7 @@ def fill_means(
             rows = index[start : start + step]
             deviation = filled[np.ix_(rows, known)] - parameters.means[:, None, known]
             predicted = parameters.means[:, None, others] + deviation @ slopes[0].mT
-            found = np.einsum("nk,knd->nd", responsibilities[rows], predicted)
-            filled[np.ix_(rows, others)] = parameters.tail.expected(found, left[rows], others)
+            filled[np.ix_(rows, others)] = np.einsum("nk,knd->nd", responsibilities[rows], predicted)
     return filled
 
 
@@ -298,19 +276,12 @@ def choose(probabilities: FloatArray, random_state: np.random.RandomState) -> In
 def draw(
     parameters: Parameters, covariance_type: str, classes: IntArray, random_state: np.random.RandomState
 ) -> tuple[FloatArray, IntArray]:
-    """Draw a row of each of the `classes` (n,); return the rows (n, M) and their kernels (n,).
-
-    Rows of the background have the number K.
-    """
-    n_kernels, n_features = parameters.means.shape
-    kernels = choose(all_weights(parameters).T[classes], random_state)
+    """Draw a row of each of the `classes` (n,); return the rows (n, M) and their kernels (n,)."""
+    kernels = choose(parameters.weights.T[classes], random_state)
     structure = structure_of(covariance_type)
-    X = random_state.standard_normal((len(classes), n_features))
+    X = random_state.standard_normal((len(classes), parameters.means.shape[1]))
     for k in np.unique(kernels):
         own = kernels == k
-        if k == n_kernels:
-            X[own] = parameters.tail.draw(int(own.sum()), random_state)
-            continue
         # One dense matrix at a time: with many features, all of them may not fit in memory.
         one = structure.take_kernels(parameters.covariances[None], np.array([[k]]))
         deviations = structure.correlate(one, X[own], random_state)

@@ -105,23 +105,12 @@ def fit(
     callback: Callable[[Run], None] | None = None,
     resume: RunState | None = None,
 ) -> Result:
-    """Run EM or variational Bayes from R starts and return the outcome of each.
+    """Run EM or variational Bayes from R starts, in the data's coordinates, and return the outcome of each.
 
-    Parameters
-    ----------
-    source : RowSource, or rows that `open_source` opens
-        Training rows. With unlabelled rows the starts have a `class_prior`; log-likelihoods of labelled rows
-        are then joint with the label, and those of unlabelled rows are the last column.
-    starts : Parameters
-        Starting points with a leading axis R, in the data's coordinates.
-    options : Options
-        How to fit.
-    frame : Frame, optional
-        Frame of the rows, if already computed.
-    callback : callable, optional
-        Called after each pass with the `Run`.
-    resume : RunState, optional
-        State to continue from, instead of the starts.
+    The source may be rows that `open_source` opens. With unlabelled rows the starts have a `class_prior`;
+    log-likelihoods of labelled rows are then joint with the label, and those of unlabelled rows are the last
+    column. The frame is that of the rows, unless it is given. The callback is called after each pass with the
+    `Run`. `resume` is a state to continue from, instead of the starts.
     """
     with Passes.over(open_source(source), starts, options, frame) as passes:
         n_columns, rule = len(passes.volume), passes.rule
@@ -138,7 +127,7 @@ def fit(
     volume = passes.volume
     return replace(
         inside,
-        parameters=passes.leave(inside.parameters.map(to_numpy), starts),
+        parameters=passes.leave(inside.parameters.map(to_numpy)),
         log_likelihood=inside.log_likelihood - volume,
         objective=inside.objective - volume.sum(),
         path=[path - volume for path in inside.path],
@@ -189,11 +178,9 @@ class Passes:
         """Return starts in the frame, raised to the variance floor, and their factor."""
         return self.rule.enter(self.setting.frame.enter(starts, self.setting.structure))
 
-    def leave(self, parameters: Parameters, starts: Parameters) -> Parameters:
-        """Return parameters of the frame in the data's coordinates, with the background box of the starts."""
-        found = self.setting.frame.leave(parameters, self.setting.structure)
-        # Keep the background's box bit for bit: rounding could put rows on its edge outside.
-        return replace(found, tail=found.tail.transformed(lambda _: starts.tail.to_dict()["box"]))
+    def leave(self, parameters: Parameters) -> Parameters:
+        """Return parameters of the frame in the data's coordinates."""
+        return self.setting.frame.leave(parameters, self.setting.structure)
 
     def expect(
         self,
@@ -210,8 +197,8 @@ class Passes:
         irrelevant ones if `skips`.
         """
         mixed, summary = for_pass(parameters), self.source.summary
-        setting = self.setting if skips else replace(self.setting, skips=False)
-        statistics, origins = self.source.expect(mixed, factor, setting, centres, with_moments)
+        setting = replace(self.setting, skips=skips, with_moments=with_moments)
+        statistics, origins = self.source.expect(mixed, factor, setting, centres)
         if parameters.class_prior is not None:
             # Joint with the label, so that the sum over all rows is the likelihood that EM maximises.
             prior, xp = parameters.class_prior, namespace(parameters.class_prior)
@@ -246,15 +233,6 @@ class Passes:
         parts = [statistics.log_likelihood, rule.log_prior(parameters, factor)[:, None]]
         return following, next_factor, namespace(parts[0]).concat(parts, axis=1)
 
-    def rounding(self, objective: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:
-        """Return by how much rounding may lower objectives (R,), which are those of the parameters."""
-        n_numbers = self.source.summary.total * self.source.n_features
-        allowed: FloatArray = _ROUNDING[self.setting.precision] * (n_numbers + np.abs(objective))
-        # Covariances that are nearly singular lose digits in proportion to their variance inflation.
-        inside, own = parameters.map(to_numpy), factor.map(to_numpy)
-        lost = _EPSILON[self.setting.precision] * n_numbers
-        return allowed + lost * self.setting.structure.inflation(inside.covariances, own)
-
     def fell(
         self, before: FloatArray, after: FloatArray, parameters: Parameters, factor: Factor
     ) -> BoolArray:
@@ -266,7 +244,12 @@ class Passes:
             drop = before - after
         fell: BoolArray = drop > 0.0
         if fell.any():
-            fell &= drop > self.rounding(after, parameters, factor)
+            n_numbers, precision = self.source.summary.total * self.source.n_features, self.setting.precision
+            allowed = _ROUNDING[precision] * (n_numbers + np.abs(after))
+            # Covariances that are nearly singular lose digits in proportion to their variance inflation.
+            inside, own = parameters.map(to_numpy), factor.map(to_numpy)
+            inflation = self.setting.structure.inflation(inside.covariances, own)
+            fell &= drop > allowed + _EPSILON[precision] * n_numbers * inflation
         return fell
 
 
@@ -279,8 +262,7 @@ def rule_of(
     if options.inference == "em":
         return Likelihood(structure, regulariser.map(place), options.freeze, options.learn_degrees)
     prior = prior_of(options, regulariser, structure, n_kernels)
-    hierarchical = regulariser.hierarchical is not None
-    return Variational.of(structure, prior, regulariser.floor, n_kernels, place, hierarchical=hierarchical)
+    return Variational.of(structure, prior, regulariser.floor, n_kernels, place)
 
 
 def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kernels: int) -> Regulariser:
@@ -414,7 +396,6 @@ class Run:
         return fell
 
     def _drop_ended(self) -> None:
-        """Take the starts that have ended out of the batch."""
         going = self._status[self.active] == Status.RUNNING
         if going.all():
             return

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from .compute import arrays
-from .compute.arrays import Array, Record, turn
+from .compute.arrays import Record, turn
 from .compute.threads import Workers
 from .tails import NONE, Sums, Tail
 
@@ -75,7 +75,6 @@ def living_kernels(parameters: Parameters, structure: Structure) -> Parameters:
         means=parameters.means[alive],
         covariances=structure.take_kernels(parameters.covariances[None], alive[None])[0],
         concentration=None if own is None else own[alive],
-        tail=parameters.tail.take(None).take_kernels(alive[None]).take(0),
     )
 
 
@@ -102,21 +101,11 @@ class Statistics(Record):
     second: FloatArray
     # What the tail adds. t kernels: sums (R, K) of w E[u] and of w E[log u] over rows of responsibility w,
     # where u is the precision of a row relative to that of its kernel; moments are then weighted by w E[u].
-    # Background: sum (R, C) of the probabilities that rows are background.
     of_tail: Sums = ()
 
     def plus(self, other: Statistics) -> Statistics:
         """Return the statistics of the rows of both."""
         return self._combine(lambda own, new: own + new, other)
-
-    def add(self, other: Statistics) -> None:
-        """Add `other` to this record in place."""
-
-        def into(own: Array, new: Array) -> Array:
-            own += new
-            return own
-
-        self._combine(into, other)
 
 
 @dataclass(frozen=True)
@@ -233,7 +222,7 @@ class Frame:
             structure.rescale(parameters.covariances, 1.0 / self.scale),
             parameters.class_prior,
             concentration=parameters.concentration,
-            tail=parameters.tail.transformed(lambda values: values / self.scale - self.shift),
+            tail=parameters.tail,
         )
 
     def leave(self, parameters: Parameters, structure: Structure) -> Parameters:
@@ -246,7 +235,7 @@ class Frame:
             covariances,
             parameters.class_prior,
             concentration=parameters.concentration,
-            tail=parameters.tail.transformed(lambda values: (values + self.shift) * self.scale),
+            tail=parameters.tail,
         )
 
     def standardised(self, structure: Structure) -> Frame:
@@ -276,6 +265,7 @@ class Setting:
     precision: str = "float64"  # of the rows' terms and the products with them, on an accelerator
     compiles: bool = False  # whether passes over rows in memory run in compiled code
     skips: bool = True  # whether passes with many kernels of one start may skip irrelevant ones
+    with_moments: bool = True  # if not, only the log-likelihoods are defined
 
 
 def power_of_two(magnitude: FloatArray) -> FloatArray:

@@ -11,7 +11,6 @@ import numpy as np
 from ..engine.model import FloatArray, Parameters
 from ..engine.starts import uniform_weights
 from ..engine.structures import Structure, structure_of
-from ..engine.tails import NONE, StudentT
 from ..io.preparation import Columns
 
 # Largest deviation of a sum of probabilities from one.
@@ -139,20 +138,19 @@ def covariance_type_of(model: Any, n_rows: int, n_features: int) -> str:
 
 
 def check_tail(tail: Any) -> tuple[str | None, float | None]:
-    """Return the kind of tail, None, 't' or 'background', and the degrees of freedom if they are given."""
+    """Return the kind of tail, None or 't', and the degrees of freedom if they are given."""
     if tail is None or isinstance(tail, str):
         return tail, None
     degrees = tail[1] if len(tail) == 2 and tail[0] == "t" else None
     if not isinstance(degrees, Real) or isinstance(degrees, bool) or not 1.0 <= float(degrees) < np.inf:
         raise ValueError(
-            "tail must be None, 't', ('t', degrees) with degrees of at least 1, or 'background', got "
-            f"{tail!r}."
+            f"tail must be None, 't' or ('t', degrees), with degrees of at least 1, got {tail!r}."
         )
     return "t", float(degrees)
 
 
 def is_robust(model: Any) -> bool:
-    """Return whether a model has a tail: t kernels or a background. Such models run on the CPU."""
+    """Return whether a model has t kernels. Such models run on the CPU."""
     return check_tail(getattr(model, "tail", None))[0] is not None
 
 
@@ -180,9 +178,8 @@ def freeze_of(model: Any) -> str | None:
 
 
 def is_robust_fit(model: Any) -> bool:
-    """Return whether a model was fitted with t kernels or a background, whatever its settings are now."""
-    parts = getattr(model, "models_", [model])
-    return any(hasattr(each, name) for each in parts for name in ("kernel_degrees_", "background_weights_"))
+    """Return whether a model was fitted with t kernels, whatever its settings are now."""
+    return any(hasattr(each, "kernel_degrees_") for each in getattr(model, "models_", [model]))
 
 
 def check_start(
@@ -192,16 +189,16 @@ def check_start(
     n_classes: int,
     default_covariance: FloatArray,
 ) -> Parameters:
-    """Return the start in a dict of `means` (K, M), `covariances`, `weights` (K, L) and `degrees` (K,).
+    """Return the start in a dict of `means` (K, M), `covariances` and `weights` (K, L).
 
     Only means are required. Covariances default to `default_covariance` (M,), the variances of the features,
     over K^(2/M), and weights to uniform ones. Without `n_kernels`, the means determine K.
     """
-    unknown = set(start) - {"means", "covariances", "weights", "degrees", "freeze"}
+    unknown = set(start) - {"means", "covariances", "weights", "freeze"}
     if unknown or "means" not in start:
         raise ValueError(
-            "init as a dict needs 'means' and may have 'covariances', 'weights', 'degrees' and 'freeze', "
-            f"got the keys {sorted(map(str, start))}."
+            "init as a dict needs 'means' and may have 'covariances', 'weights' and 'freeze', got the keys "
+            f"{sorted(map(str, start))}."
         )
     n_features = len(default_covariance)
     means = as_numbers(start["means"], "means")
@@ -220,12 +217,7 @@ def check_start(
         weights = uniform_weights(1, n_kernels, n_classes)[0]
     else:
         weights = check_distribution(start["weights"], (n_kernels, n_classes), "weights")
-    degrees = None
-    if start.get("degrees") is not None:
-        degrees = as_numbers(start["degrees"], "degrees")
-        if degrees.shape != (n_kernels,) or not np.all((degrees >= 1.0) & np.isfinite(degrees)):
-            raise ValueError(f"degrees must be {n_kernels} numbers of at least 1, got {start['degrees']!r}.")
-    return Parameters(weights, means, covariances, tail=NONE if degrees is None else StudentT(degrees))
+    return Parameters(weights, means, covariances)
 
 
 def indices_of(given: Iterable[Any], columns: Columns, where: str, *, once: bool = True) -> list[int]:

@@ -1,7 +1,6 @@
 """Progress, monitoring and checkpoints of a fit, through scikit-learn's callbacks.
 
-A fit is a task, and each of its passes a subtask; with several feature sets, each set is a task between the
-fit and its passes. After a pass, callbacks may ask for an estimator fitted up to that pass.
+A fit is a task, and each of its passes a subtask.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import numpy as np
 from ..engine.compute.dask import ClusterError
 from ..engine.em import Run, RunState
 from ..engine.model import FloatArray, Frame
-from ..engine.structures import Structure
 from ..io.models import Record, pack, read_file, unpack, write_file
 
 try:
@@ -98,64 +96,45 @@ class Monitor:
         self._written: list[Path] = []
         self._fit: Any = None
         if getattr(estimator, "_skl_callbacks", None) and hasattr(estimator, "_init_callback_context"):
-            n_tasks = n_parts if self._several else self._max_iter
-            self._fit = estimator._init_callback_context(max_subtasks=n_tasks)
+            self._fit = estimator._init_callback_context(max_subtasks=n_parts * self._max_iter)
             self._fit.call_on_fit_task_begin(**self._given)
 
-    def part(
-        self, number: int, attributes: Callable[..., dict[str, Any]] | None, n_rows: float
-    ) -> dict[str, Any]:
+    def part(self, number: int, n_rows: float) -> dict[str, Any]:
         """Return the arguments of `fit_model` that report and save the passes of one mixture.
 
-        `attributes` takes the parameters and log-likelihood of the best start, and returns the attributes of
-        a fitted estimator; `n_rows` is the number of rows, or the sum of their weights.
+        `n_rows` is the number of rows, or the sum of their weights.
         """
         path, watching = self._path, None
         if path is not None:
             path = Path(f"{path}.{number}") if self._several else path
             self._written.append(path)
         if self._fit is not None or watcher_of_fits.get() is not None:
-            watching = self._passes(attributes, n_rows)
+            watching = self._passes(n_rows)
         return {"watching": watching, "path": path}
 
     @contextmanager
-    def _passes(self, attributes: Callable[..., dict[str, Any]] | None, n_rows: float) -> Iterator[Any]:
+    def _passes(self, n_rows: float) -> Iterator[Any]:
         """Yield a function to call after each pass of one mixture."""
-        task = self._fit
-        if task is not None and self._several:
-            task = task.subcontext("feature set", max_subtasks=self._max_iter)
-            task.call_on_fit_task_begin(**self._given)
         best, since = float("nan"), time.monotonic()
 
-        def after_pass(run: Run, frame: Frame, structure: Structure, log_volume: float) -> None:
+        def after_pass(run: Run, log_volume: float) -> None:
             """Report a pass; in the frame, the log-likelihood is larger by `log_volume`."""
             nonlocal best, since
-            totals = run.totals()
-            start = int(np.argmax(totals))
-            total = float(totals[start]) - log_volume
-            change, best = total / n_rows - best, total / n_rows
+            mean = (float(run.totals().max()) - log_volume) / n_rows
+            change, best = mean - best, mean
             gained = "" if np.isnan(change) else f", changed by {change:.2e}"
             report(
                 f"pass {run.n_passes}: {len(run.active)} starts, mean log-likelihood {best:.5f}{gained}, "
                 f"{time.monotonic() - since:.2g} s a pass"
             )
             since = time.monotonic()
-            if task is None:
-                return
-
-            def current() -> dict[str, Any] | None:
-                if attributes is None:
-                    return None
-                return attributes(frame.leave(run.state().parameters, structure).take(start), total)
-
-            one_pass = task.subcontext("pass")
-            one_pass.call_on_fit_task_begin(**self._given)
-            one_pass.call_on_fit_task_end(**self._given, reconstruction_attributes=current)
+            if self._fit is not None:
+                one_pass = self._fit.subcontext("pass")
+                one_pass.call_on_fit_task_begin(**self._given)
+                one_pass.call_on_fit_task_end(**self._given)
 
         with progress_bar("passes", self._max_iter) as report:
             yield after_pass
-        if task is not self._fit:
-            task.call_on_fit_task_end(**self._given)
 
     def close(self) -> None:
         """End the task of the fit and remove its checkpoints."""
@@ -171,7 +150,7 @@ _KIND = "Checkpoint"
 # Seconds between two writes: a pass over few rows takes less time than writing a file.
 _EVERY = 5.0
 # Settings that may change when a fit is resumed, because they do not affect its result.
-_FREE = {"max_iter", "n_jobs", "random_state", "warm_start"}
+_FREE = {"max_iter", "n_jobs", "random_state"}
 # Tolerance of row statistics: a restarted cluster sums in another order.
 _TOLERANCE = 1e-9
 

@@ -159,7 +159,6 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         outlier_label: Any = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
-        warm_start: bool = False,
     ) -> None:
         self.n_kernels = n_kernels
         self.covariance_type = covariance_type
@@ -176,7 +175,6 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
-        self.warm_start = warm_start
         self.feature_sets = feature_sets
         self.priors = priors
         self.reject_below = reject_below
@@ -214,7 +212,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             settings["init"] = "class" if isinstance(start, str) and start == "auto" else start
             if isinstance(self.covariance_prior, tuple) and columns != list(range(n_features)):
                 settings["covariance_prior"] = prior_of_columns(self.covariance_prior, columns, n_features)
-            if last == sets and (stream or self.warm_start):
+            if stream and last == sets:
                 # Copy the model, so that a failed fit does not change the last one.
                 model: SharedKernelMixture = copy(self.models_[number]).set_params(**settings)
             else:
@@ -364,12 +362,12 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         Raises
         ------
         ValueError
-            With several feature sets, low-rank covariances, t kernels, a background or missing values, and if
-            the prior of a class is zero.
+            With several feature sets, low-rank covariances, t kernels or missing values, and if the prior of
+            a class is zero.
         """
         check_is_fitted(self)
         if is_robust(self):
-            raise ValueError("tune cannot be combined with t kernels or a background: fit with tail=None.")
+            raise ValueError("tune cannot be combined with t kernels: fit with tail=None.")
         if len(self.models_) > 1:
             raise ValueError(
                 f"tune cannot be combined with {len(self.models_)} feature sets: it works on one model."

@@ -254,8 +254,6 @@ def n_parameters(model: Any) -> int:
             total += round(n_features * float((rows / (rows + part.group_shift_)).sum()))
         if hasattr(part, "kernel_degrees_") and part.tail == "t":
             total += n_kernels  # learnt degrees of freedom
-        if hasattr(part, "background_weights_"):
-            total += weights.shape[1]
     return total
 
 

@@ -111,11 +111,6 @@ def whitened_kernels(
     inside = frame.enter(parameters.batch(), structure)
     factor = structure.factor(inside.covariances, n_features)
     log_peaks = inside.tail.log_peaks(factor.log_determinant, n_features)[0] - frame.log_volume()
-    weights, background = safe_log(parameters.weights), None
-    of_tail = parameters.tail.to_dict()
-    if "weights" in of_tail:
-        weights = weights + safe_log(1.0 - of_tail["weights"])
-        background = safe_log(of_tail["weights"])
     return WhitenedKernels(
         columns=columns,
         scale=frame.scale,
@@ -124,8 +119,6 @@ def whitened_kernels(
         means=inside.means[0],
         whitener=factor.whitener[0],
         log_peaks=log_peaks,
-        log_weights=weights if by_class else None,
-        degrees=of_tail.get("degrees"),
-        box=of_tail.get("box"),
-        log_background=background,
+        log_weights=safe_log(parameters.weights) if by_class else None,
+        degrees=parameters.tail.to_dict().get("degrees"),
     )

@@ -18,14 +18,12 @@ from typing import Any, Self
 import numpy as np
 
 from ..engine.model import FloatArray, Parameters
-from ..engine.tails import tail_of
+from ..engine.tails import NONE, StudentT
 
 HUGE = float(np.finfo(np.float64).max)
 TINY = float(np.finfo(np.float64).tiny)
 # The squares of larger numbers overflow.
 SQUARABLE = 1e154
-# Fields of a tail, and the names of its fields here.
-_TAIL = {"degrees": "kernel_degrees", "weights": "background_weights", "box": "background_box"}
 
 
 def _value(
@@ -142,7 +140,6 @@ class LearntPrior(FitRecord):
     """The prior on covariances that ``covariance_prior='auto'`` or ``'weak'`` has learnt."""
 
     covariance_prior: tuple[float, FloatArray] = _value(tuple)  # rows, and covariance (M, M) or (M,)
-    prior_setting: str = _value(str)  # 'auto' or 'weak'
     shrinkage: float = _value(float, low=0.0, high=1.0)  # share of the prior in a kernel of average size
 
 
@@ -177,9 +174,6 @@ class Fitted(FitRecord):
     covariances: FloatArray = _value()  # shape by structure, see `Parameters`
     # (K,): degrees of freedom of t kernels
     kernel_degrees: FloatArray | None = _value(axes="K", low=1.0, default=None)
-    # (L,): share of the background in each class
-    background_weights: FloatArray | None = _value(axes="L", low=0.0, high=1.0, default=None)
-    background_box: FloatArray | None = _value(axes="BM", default=None)  # (2, M): lowest and highest values
     converged: bool = _value(bool)
     n_iter: int = _value(Integral, low=0)
     weight_prior: FloatArray | None = _value(axes="K", low=TINY, default=None)  # (K,): learnt concentration
@@ -199,12 +193,6 @@ class Fitted(FitRecord):
         return parameters_of(self, "")
 
     @property
-    def rows_of_kernels(self) -> FloatArray:
-        """Number (L,) of rows of each class outside the background, or the sum of their weights."""
-        background = self.background_weights
-        return self.class_count if background is None else self.class_count * (1.0 - background)
-
-    @property
     def counted_weights(self) -> FloatArray:
         """Weights (K, L) from the counts of rows alone, without a learnt prior."""
         if self.weight_prior is None:
@@ -213,7 +201,7 @@ class Fitted(FitRecord):
             concentration = self.weight_posterior.weight_concentration
         else:
             # After `add_class`, only the posterior means are left.
-            concentration = self.weights * (self.rows_of_kernels + self.weight_prior.sum())
+            concentration = self.weights * (self.class_count + self.weight_prior.sum())
         return shares_of(np.maximum(concentration - self.weight_prior[:, None], 0.0), self.weights)
 
     def with_parameters(self, parameters: Parameters) -> Fitted:
@@ -234,24 +222,22 @@ def shares_of(counts: FloatArray, otherwise: FloatArray) -> FloatArray:
 
 def fields_of(parameters: Parameters) -> dict[str, Any]:
     """Return the fields of a `Fitted` that hold parameters."""
-    of_tail = parameters.tail.to_dict()
     return {
         "weights": parameters.weights,
         "means": parameters.means,
         "covariances": parameters.covariances,
         "n_kernels": len(parameters.means),
-        **{name: of_tail.get(key) for key, name in _TAIL.items()},
+        "kernel_degrees": parameters.tail.to_dict().get("degrees"),
     }
 
 
 def parameters_of(fitted: Any, ending: str = "_") -> Parameters:
     """Return the parameters of a fitted mixture, or of a record with an empty `ending` of names."""
-    arrays = {key: getattr(fitted, f"{name}{ending}", None) for key, name in _TAIL.items()}
+    degrees = getattr(fitted, f"kernel_degrees{ending}", None)
     weights, means, covariances = (
         getattr(fitted, f"{name}{ending}") for name in ("weights", "means", "covariances")
     )
-    of_tail = {key: array for key, array in arrays.items() if array is not None}
-    return Parameters(weights, means, covariances, tail=tail_of(of_tail))
+    return Parameters(weights, means, covariances, tail=NONE if degrees is None else StudentT(degrees))
 
 
 @dataclass(frozen=True, kw_only=True)

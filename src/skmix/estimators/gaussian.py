@@ -107,7 +107,6 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
 
     @_fit_context(prefer_skip_nested_validation=True)
     def _fit_rows(self, X: ArrayLike) -> np.ndarray:
-        """Fit the mixture, and return the validated rows."""
         with updating(self):
             rows: np.ndarray = validate_data(
                 self, on_host(X), dtype=[np.float64, np.float32], ensure_min_samples=2
@@ -178,7 +177,6 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         }
 
     def _run(self, X: np.ndarray) -> None:
-        """Fit on validated rows."""
         fresh = not (self.warm_start and hasattr(self, "converged_"))
         options = self._options()
         if self.reg_covar == 0.0 and self.covariance_type in ("diag", "spherical"):
@@ -247,7 +245,6 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         )
 
     def _current(self) -> Parameters:
-        """Return the fitted attributes as parameters of one class."""
         return Parameters(
             np.asarray(self.weights_, dtype=np.float64)[:, None],
             np.asarray(self.means_, dtype=np.float64),
@@ -255,7 +252,6 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         )
 
     def _store(self, parameters: Parameters, dtype: np.dtype) -> None:
-        """Set the attributes from parameters of one class."""
         structure = structure_of(self.covariance_type)
         whitener = structure.factor(parameters.covariances[None], parameters.means.shape[1]).whitener[0]
         if self.covariance_type in ("full", "tied"):
@@ -284,7 +280,6 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         self.precisions_ = root @ np.swapaxes(root, -1, -2) if dense else root**2
 
     def _print_progress(self, start: int, bounds: FloatArray, converged: bool) -> None:
-        """Print the passes of one start if `verbose`."""
         if not self.verbose:
             return
         print(f"Initialization {start}")

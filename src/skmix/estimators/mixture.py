@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
@@ -30,7 +29,6 @@ from .._errors import Argument, ArgumentError
 from ..engine.compute.arrays import safe_log
 from ..engine.compute.blocks import Block
 from ..engine.model import FloatArray, IntArray, Parameters
-from ..engine.rules.likelihood import all_weights
 from ..engine.structures import COVARIANCE_TYPES
 from ..io.labels import code_labels
 from ..io.preparation import Columns
@@ -38,7 +36,7 @@ from . import densities, streams
 from ._settings import check_count, covariance_type_of, freeze_of
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
 from .exporting import ExportMixin, whitened_kernels
-from .fitted import FitRecord, Fitted, RowsOfFit, parameters_of
+from .fitted import FitRecord, Fitted, parameters_of
 from .rows import (
     Rows,
     Training,
@@ -52,7 +50,7 @@ from .rows import (
     warn_caller,
 )
 from .saving import FileMixin, savable
-from .solving import check_inference, fit_model, fitted_so_far, refuse_unlabelled
+from .solving import check_inference, fit_model, refuse_unlabelled
 
 Estimator = TypeVar("Estimator", bound=type)
 Part = tuple[list[int], Any]
@@ -70,16 +68,15 @@ _PARAMETERS = """
         than features. ('low_rank', q) has q factors W and a variance per feature, P = WWᵀ + diag(d);
         'low_rank' takes q = 2√M.
         When to change: to 'diag' or 'tied' for few rows; to 'low_rank' for hundreds of correlated features.
-    tail : {'t', 'background'}, ('t', float) or None, default=None
-        How the model treats outliers; None has Gaussian kernels. 't' has Student's t kernels and learns their
-        degrees of freedom, ('t', 4.0) fixes them; `covariances_` are then scale matrices. 'background' adds
-        a uniform density on the bounding box of the training rows, whose share is learnt for each class.
-        When to change: to 't' for heavy tails, to 'background' for debris and wrong measurements.
+    tail : 't', ('t', float) or None, default=None
+        Tails of the kernels; None has Gaussian kernels. 't' has Student's t kernels and learns their degrees
+        of freedom, ('t', 4.0) fixes them; `covariances_` are then scale matrices.
+        When to change: to 't' for heavy tails, debris and wrong measurements.
     init : {'auto', 'class', 'k-means', 'k-means++', 'random_from_data', 'uniform'} or dict, default='auto'
         Starting points. 'auto' is 'class' (k-means++ in each class) in a classifier, else 'k-means++'. A dict
-        has `means` (K, M) and optionally `covariances`, `weights` (K, L), `degrees` (K,) of t kernels, and
-        `freeze`: 'kernels' or 'weights', which keep their given values. A classifier with `feature_sets`
-        takes a list of dicts. When to change: to 'k-means' for many well-separated clusters.
+        has `means` (K, M) and optionally `covariances`, `weights` (K, L), and `freeze`: 'kernels' or
+        'weights', which keep their given values. A classifier with `feature_sets` takes a list of dicts.
+        When to change: to 'k-means' for many well-separated clusters.
     n_init : int, default=1
         Number of starts, which run as one batch; the best is kept.
         When to change: to 5 to 20 if the density or the clusters matter; a classifier rarely benefits.
@@ -124,9 +121,6 @@ _PARAMETERS = """
     random_state : int, RandomState instance or None, default=None
         Source of randomness of the starts and of `sample`.
         When to change: to an integer for repeatable results.
-    warm_start : bool, default=False
-        Whether `fit` starts from the parameters of the last fit, and keeps its prior.
-        When to change: to continue a fit that was stopped, or to follow data that change slowly.
 """
 
 _FITTED = """
@@ -189,11 +183,6 @@ _FITTED = """
         In a variational fit: the mean of kernel k has the posterior N(means_[k], P_k / mean_precision_[k]).
     kernel_degrees_ : ndarray of shape (K,)
         With ``tail='t'``: degrees of freedom of the kernels.
-    background_weights_ : ndarray of shape (L,)
-        With ``tail='background'``: share of the background among the rows of each class. `weights_` are
-        shares of the other rows.
-    background_box_ : ndarray of shape (2, M)
-        With ``tail='background'``: lower and upper bounds of the box on which it is uniform.
     wishart_degrees_ : ndarray of shape (K,)
         In a variational fit: degrees of freedom of the Wishart posterior of P_k⁻¹, whose mean is the inverse
         of ``covariances_[k]``.
@@ -223,7 +212,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         "n_kernels": [_COUNT, None],
         "covariance_type": [StrOptions({"auto", *COVARIANCE_TYPES}), tuple],
-        "tail": [StrOptions({"t", "background"}), tuple, None],
+        "tail": [StrOptions({"t"}), tuple, None],
         "init": [StrOptions({"auto", "class", "k-means", "k-means++", "random_from_data", "uniform"}), dict],
         "n_init": [_COUNT],
         "max_iter": [_COUNT],
@@ -241,7 +230,6 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         "device": [str, None],
         "n_jobs": [Interval(Integral, None, -1, closed="right"), _COUNT, None],
         "random_state": ["random_state"],
-        "warm_start": ["boolean"],
     }
 
     def __sklearn_tags__(self) -> Any:
@@ -267,16 +255,6 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         still counts for its class.
         """
         return replace(fits[0], class_count=sizes, class_prior=prior)
-
-    def _attributes_so_far(
-        self, part: Part, training: Training, parameters: Parameters, log_likelihood: float
-    ) -> dict[str, Any]:
-        """Return the attributes of an estimator of one part after a pass."""
-        columns, model = part
-        fitted, rows = fitted_so_far(model, training, parameters, log_likelihood), RowsOfFit.of(self)
-        assert rows is not None
-        record = self._record([(columns, copy(model))], [fitted], training.sizes, fitted.class_prior)
-        return rows.attributes() | record.attributes()
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
@@ -330,16 +308,14 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         return self
 
     def _fit_parts(self, parts: list[Part], training: Training, monitor: Monitor | None = None) -> None:
-        """Fit the mixture of each part, and store the fits."""
         refuse_unlabelled(training.n_unlabelled, len(parts))
         fits: list[Fitted] = []
         for number, (columns, model) in enumerate(parts):
             rows = training.with_features(columns, number)
             watched: dict[str, Any] = {}
             if monitor is not None:
-                so_far = partial(self._attributes_so_far, parts[0], training) if len(parts) == 1 else None
-                watched = monitor.part(number, so_far, rows.source.summary.total)
-            fits.append(fit_model(model, rows, Fitted.of(model), columns, **watched))
+                watched = monitor.part(number, rows.source.summary.total)
+            fits.append(fit_model(model, rows, columns, **watched))
         prior = fits[0].class_prior if training.n_unlabelled else training.class_prior
         self._record(parts, fits, training.sizes, prior).store(self)
 
@@ -354,7 +330,6 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         streams.absorb_batch(self, batch, classes, decay)
 
     def _insert_class(self, rows: Block, label: Any) -> None:
-        """Learn a class from its rows."""
         streams.add_class(self, rows, label, streams.position_of_label(self.classes_, label))
 
     @available_if(streams.check_streams)
@@ -584,8 +559,6 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     covariance_prior_ : tuple of float and ndarray of shape (M, M) or (M,)
         With ``covariance_prior='auto'`` or ``'weak'``: strength of the prior in rows, and the common
         covariance, or its diagonal for diagonal and spherical kernels.
-    prior_setting_ : {'auto', 'weak'}
-        The `covariance_prior` with which `covariance_prior_` was found.
     resolution_ : ndarray of shape (M,)
         With a `covariance_prior`: smallest variance that each feature resolves, zero if unknown; in a stream,
         the finest of all batches.
@@ -643,7 +616,6 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         device: str | None = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
-        warm_start: bool = False,
     ) -> None:
         self.n_kernels = n_kernels
         self.covariance_type = covariance_type
@@ -661,11 +633,9 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
-        self.warm_start = warm_start
 
     @property
     def _parameters(self) -> Parameters:
-        """The parameters of the density."""
         return parameters_of(self)
 
     @property
@@ -681,9 +651,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         columns, parameters = list(range(self.n_features_in_)), self._parameters
         return {
             "feature_sets": [whitened_kernels(parameters, self.covariance_type_, columns, by_class=False)],
-            "log_prior": safe_log(all_weights(parameters) @ self.class_prior_),
+            "log_prior": safe_log(parameters.weights @ self.class_prior_),
             "probabilities": "responsibilities",
-            "n_hidden": parameters.tail.n_extra,
         }
 
     def predict(self, X: ArrayLike, *, groups: ArrayLike | None = None) -> IntArray:
@@ -704,8 +673,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         Returns
         -------
         ndarray of shape (n, K)
-            Probabilities; each row sums to one or, with a background, to the probability that it is not
-            background.
+            Probabilities; each row sums to one.
         """
         return score_rows(self, X, densities.responsibilities, groups, name="groups")
 

@@ -32,30 +32,15 @@ def fit_each(
     """Fit a mixture once per random state, all as one batch.
 
     With few rows, this is several times as fast as separate fits. A fit has the same bits alone and in any
-    batch.
-
-    Parameters
-    ----------
-    model : SharedKernelMixture
-        Settings of the fits: EM with full covariances and Gaussian kernels, ``covariance_prior=None``.
-    X : array-like of shape (N, M)
-        Rows.
-    y : array-like of shape (N,)
-        Class of each row.
-    random_states : sequence of int or RandomState
-        The random state of each fit.
-
-    Returns
-    -------
-    list of SharedKernelMixture
-        One fitted mixture per random state. If a start failed, its ``start_status_`` is 'failed', and its
-        parameters are those before the failing pass.
+    batch. The model has the settings: EM with full covariances and Gaussian kernels, without a
+    `covariance_prior`. X (N, M) are the rows, y (N,) their classes. If a start failed, its ``start_status_``
+    is 'failed', and its parameters are those before the failing pass.
     """
     needed = {"covariance_type": "full", "inference": "em", "covariance_prior": None, "tail": None}
     for name, value in needed.items():
         if getattr(model, name) != value:
             raise ValueError(f"fit_each needs {name}={value!r}, got {getattr(model, name)!r}.")
-    model = clone(model).set_params(n_init=1, warm_start=False)
+    model = clone(model).set_params(n_init=1)
     training = enter(model, X, y).training()
     structure = structure_of("full")
     frame = training.source.summary.frame(structure)

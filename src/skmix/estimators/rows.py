@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from os import PathLike
 from types import NoneType, SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn import get_config
@@ -259,7 +259,6 @@ class Training:
     classes: np.ndarray  # (L,): the labels behind the class codes
     blocks: Blocks | None = None  # rows that are not in memory
     preparation: Preparation | None = None  # how values were transformed and encoded; None if unchanged
-    is_raw: bool = False  # whether a model applies its preparation to rows of this kind
 
     @property
     def n_features(self) -> int:
@@ -305,8 +304,6 @@ class Training:
 class InMemory(Rows):
     """A NumPy array or nested lists; labels may be on a device."""
 
-    is_raw: ClassVar[bool] = False
-
     def training(self, least: int = 2) -> Training:
         estimator, device = self.estimator, device_of(self.estimator)
         check_labelled(estimator, self.y)
@@ -315,7 +312,7 @@ class InMemory(Rows):
         X, codes = rows.X, None if self.y is None else rows.y
         why_host = None
         if device is not None or not is_numpy(X):
-            robust = "t kernels or a background" if is_robust(estimator) else None
+            robust = "t kernels" if is_robust(estimator) else None
             why_host = robust or ("Missing values" if has_gaps(X) else None)
         if why_host is not None:
             X = to_numpy(X)
@@ -328,7 +325,7 @@ class InMemory(Rows):
             check_gaps(X, estimator)
         if why_host is not None:
             warn_of_host(why_host, device)
-        return Training(source, classes, preparation=preparation, is_raw=self.is_raw)
+        return Training(source, classes, preparation=preparation)
 
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
         model = host_copy(self.estimator)
@@ -390,8 +387,6 @@ def _is_valid(estimator: Any, X: np.ndarray) -> bool:
 class InFrame(InMemory):
     """A data frame. Columns of text and categories are encoded; models apply their preparation to frames."""
 
-    is_raw: ClassVar[bool] = True
-
     def unscaled(self) -> Rows | None:
         model = self.estimator
         return replace(self, estimator=_without_scale(model)) if hasattr(model, "preparation_") else None
@@ -407,7 +402,6 @@ class InFrame(InMemory):
 
 
 def _is_numeric(frame: Any) -> bool:
-    """Return whether all columns of a data frame have numeric types."""
     return all(
         getattr(column_type, "kind", None) in ("f", "i", "u", "b", "c")
         or _POLARS_NUMBER.match(str(column_type))
@@ -457,7 +451,6 @@ def _known_columns(model: Any, frame: Any) -> Any:
 
 
 def _names_of(frame: Any) -> list[Any]:
-    """Return the names of the columns of a data frame or an Arrow table."""
     return list(getattr(frame, "column_names", frame.columns))
 
 
@@ -529,7 +522,6 @@ class Prepared(InMemory):
     """Rows of files in memory. A fit notes their names and preparation, as it does those of the files."""
 
     X: PreparedRows
-    is_raw: ClassVar[bool] = True
 
     def _check(self, least: int | None = None, on_cpu: bool = False) -> Checked:
         rows = self.X
@@ -588,8 +580,7 @@ class InBlocks(Rows):
 
     def training(self, least: int = 2) -> Training:
         training = _training_in_blocks(self, self.X, device_of(self.estimator), least)
-        is_raw = "transform" in self.X.automatic
-        return replace(training, preparation=self.X.preparation, is_raw=is_raw)
+        return replace(training, preparation=self.X.preparation)
 
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
         model = host_copy(self.estimator)
@@ -813,22 +804,8 @@ def refuse_blocks(X: Any) -> None:
 
 
 def note_preparation(estimator: Any, training: Training) -> None:
-    """Keep the preparation of the training rows in the estimator, and warn of rows without a group.
-
-    A warm start keeps the preparation of the last fit, and refuses rows with another one.
-    """
-    preparation = training.preparation
-    if estimator.warm_start and hasattr(estimator, "class_prior_"):
-        last = getattr(estimator, "preparation_", None)
-        if preparation is None and not training.is_raw:
-            preparation = last  # arrays and untransformed sources count as prepared
-        if preparation != last:
-            words = ["unprepared" if each is None else f"prepared by {each}" for each in (last, preparation)]
-            raise ValueError(
-                f"warm_start=True continues the last fit, whose rows were {words[0]}, but these are "
-                f"{words[1]}. Open them with open_rows as for the last fit, or set warm_start=False."
-            )
-    note_rows(estimator, preparation_=preparation)
+    """Keep the preparation of the training rows in the estimator, and warn of rows without a group."""
+    note_rows(estimator, preparation_=training.preparation)
     if isinstance(training.blocks, Source) and training.n_unlabelled and not is_classifier(estimator):
         warn_caller(
             f"{training.n_unlabelled} of {training.source.summary.n_rows} rows of {training.blocks.name} "
@@ -984,7 +961,7 @@ def _send_complete(rows: np.ndarray, device: str) -> Array:
 def _device_of_scores(model: Any) -> str | None:
     """Return the device for scores: that of the model, if this machine has it; None for the CPU.
 
-    Models with t kernels or a background are scored on the CPU.
+    Models with t kernels are scored on the CPU.
     """
     device = device_of(model)
     return device if device is not None and not is_robust_fit(model) and _is_here(device) else None

@@ -11,9 +11,7 @@ from numbers import Real
 from typing import Any, TypeVar
 
 import numpy as np
-from sklearn import config_context
 from sklearn.base import clone, is_classifier
-from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.structures import structure_of
@@ -36,10 +34,6 @@ Estimator = TypeVar("Estimator", bound=type)
 
 # Classes that a file may hold, by name.
 _CLASSES: dict[str, Any] = {}
-# Methods with metadata requests, such as `set_fit_request`.
-_REQUESTS = ("fit", "partial_fit", "predict", "predict_proba", "score", "transform")
-# Values of `set_output`.
-_OUTPUTS = ("default", "pandas", "polars")
 # Attributes that scikit-learn sets.
 _OF_SCIKIT_LEARN = ("_skl_callbacks", "_sklearn_output_config", "_metadata_request")
 # Errors that inconsistent values in a file may raise.
@@ -77,9 +71,10 @@ class FileMixin:
 
         Notes
         -----
-        A RandomState instance as `random_state` is saved as None; an integer is kept. Callbacks are not
-        saved. `preparation_`, how values of files or data frames are transformed and encoded, is saved. You
-        may set `metadata_`, a dictionary of plain values, which is saved too.
+        A RandomState instance as `random_state` is saved as None; an integer is kept. Callbacks, metadata
+        requests and `set_output` are not saved. `preparation_`, how values of files or data frames are
+        transformed and encoded, is saved. You may set `metadata_`, a dictionary of plain values, which is
+        saved too.
 
         Examples
         --------
@@ -121,11 +116,6 @@ def _record_of(estimator: Any) -> Record:
         # Leave out times, so that equal fits give equal files.
         results = attributes["cv_results_"].items()
         attributes["cv_results_"] = {name: column for name, column in results if name != "mean_fit_time"}
-    requests = {}
-    if hasattr(estimator, "_metadata_request"):
-        routing = get_routing_for_object(estimator)
-        by_method = {method: dict(getattr(routing, method).requests) for method in _REQUESTS}
-        requests = {method: metadata for method, metadata in by_method.items() if metadata}
     return Record(
         type(estimator).__name__,
         {
@@ -135,8 +125,6 @@ def _record_of(estimator: Any) -> Record:
                 for name, value in parameters.items()
             },
             "fitted": {name: _plain(value) for name, value in attributes.items()},
-            "output": getattr(estimator, "_sklearn_output_config", {}),
-            "requests": requests,
         },
     )
 
@@ -184,14 +172,13 @@ def _estimator_of(record: Record) -> Any:
     kind = _CLASSES.get(record.kind)
     if kind is None:
         raise ValueError(f"its class is {record.kind!r}, not one of {', '.join(sorted(_CLASSES))}")
-    parts: list[Any] = [record.fields.get(part) for part in ("parameters", "fitted", "output", "requests")]
-    if not all(isinstance(part, dict) for part in parts):
+    parameters, fitted = (record.fields.get(part) for part in ("parameters", "fitted"))
+    if not isinstance(parameters, dict) or not isinstance(fitted, dict):
         raise ValueError("its parameters or fitted attributes are missing")
-    parameters, fitted, output, requests = parts
     # Parameters that the file lacks, because they are newer, have their defaults.
     unknown = set(parameters) - set(kind._get_param_names())
     if unknown:
-        raise ValueError(f"{record.kind} has no parameter {min(unknown)!r}; a later version may")
+        raise ValueError(f"{record.kind} has no parameter {min(unknown)!r}; another version may")
     if any(isinstance(value, Record) and value.fields.get("fitted") for value in parameters.values()):
         raise ValueError("a parameter is a fitted estimator")
     estimator = kind(**{name: _restored(value) for name, value in parameters.items()})
@@ -201,16 +188,6 @@ def _estimator_of(record: Record) -> Any:
         if name not in known:
             raise ValueError(f"{name!r} is not an attribute of a fitted {record.kind}")
         setattr(estimator, name, _restored(value))
-    if output:
-        if set(output) != {"transform"} or output["transform"] not in _OUTPUTS:
-            raise ValueError(f"its output is set to {output!r}")
-        estimator.set_output(**output)
-    with config_context(enable_metadata_routing=True):
-        for method, metadata in requests.items():
-            request = getattr(estimator, f"set_{method}_request", None) if method in _REQUESTS else None
-            if request is None or not isinstance(metadata, dict):
-                raise ValueError(f"{record.kind} takes no metadata in {method!r}")
-            request(**metadata)
     return estimator
 
 
@@ -290,7 +267,7 @@ def _check_mixture(model: Any, sizes: dict[str, int]) -> None:
     assert fitted is not None
     for name, setting, found in (
         ("covariance_type", check_covariance_type(model.covariance_type)[0], fitted.covariance_type),
-        ("tail", check_tail(model.tail)[0], fitted.parameters.tail.name),
+        ("tail", check_tail(model.tail)[0], None if fitted.kernel_degrees is None else "t"),
     ):
         _require(setting in ("auto", found), f"{name} is {setting!r}, but {found!r} was fitted: fit again")
     _check_labels(fitted.classes, sizes["L"])
@@ -298,7 +275,6 @@ def _check_mixture(model: Any, sizes: dict[str, int]) -> None:
 
 
 def _check_labels(labels: np.ndarray, n_classes: int) -> None:
-    """Check that class labels are sorted and distinct."""
     _require(labels.shape == (n_classes,), f"classes_ has shape {labels.shape}, not ({n_classes},)")
     plain = labels.dtype.kind in "biufU" or all(isinstance(label, str | Real) for label in labels)
     _require(plain, "classes_ has labels that are neither numbers nor text")
@@ -343,7 +319,6 @@ def _check_gaussian(model: Any, sizes: dict[str, int]) -> None:
 
 
 def _check_search(search: Any, sizes: dict[str, int]) -> None:
-    """Check the table of candidates, the members and their feature maps."""
     results = search.cv_results_
     n_candidates = len(results["params"])
     _require(search.best_index_ < n_candidates, "best_index_ is not that of a candidate in cv_results_")
@@ -382,5 +357,4 @@ _KINDS: dict[str, tuple[type[FitRecord], Callable[[Any, dict[str, int]], None]]]
 
 
 def _known_names(model: Any) -> dict[str, Any]:
-    """Return the fields of all attributes that a fit may set, by attribute name."""
     return RowsOfFit.names() | _KINDS[type(model).__name__][0].names()

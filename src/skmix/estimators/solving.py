@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -23,11 +23,10 @@ from ..engine.refine.shift import GroupRows, check_source, choose_strength, shif
 from ..engine.refine.shrink import are_separate, prior_of_start, with_shrinkage
 from ..engine.rules.likelihood import with_frozen
 from ..engine.rules.variational import Wishart, wishart_degrees
-from ..engine.sources import RowSource
 from ..engine.sources.summary import fill_gaps, resolution_of
 from ..engine.structures import Structure, structure_of
 from ..engine.structures.low_rank import most_factors
-from ..engine.tails import NONE, START_DEGREES, Background, StudentT, Tail
+from ..engine.tails import START_DEGREES, StudentT
 from ._settings import (
     check_covariance_prior,
     check_covariance_type,
@@ -58,7 +57,6 @@ _MOST_KERNELS = 50
 def fit_model(
     model: Mixture,
     training: Training,
-    last: Fitted | None = None,
     columns: list[int] | None = None,
     *,
     watching: AbstractContextManager[Any] | None = None,
@@ -66,8 +64,8 @@ def fit_model(
 ) -> Fitted:
     """Fit a mixture to training rows of its features.
 
-    A warm start continues from the `last` fit. `columns` are the indices of the features in all rows, for
-    errors. `watching` yields a function to call after each pass, and `path` is the file of a checkpoint.
+    `columns` are the indices of the features in all rows, for errors. `watching` yields a function to call
+    after each pass, and `path` is the file of a checkpoint.
     """
     source, summary, n_features = training.source, training.source.summary, training.n_features
     if model.group_shift is not None:
@@ -82,24 +80,23 @@ def fit_model(
     if path is not None:
         saved = SavedRun(path, model, frame, training.classes, training.sizes)
         resume = saved.read()
-    last = last if _continues_last_fit(model, training, structure, last) else None
     # With callbacks, all starts run as one batch.
     apart = path is None and watching is None
-    batches = start_batches(model, training, frame, structure, last, NUMBERS_TOGETHER if apart else None)
-    batches = (with_tails(model, batch, source) for batch in batches)
+    batches = start_batches(model, training, frame, structure, NUMBERS_TOGETHER if apart else None)
+    batches = (with_tails(model, batch) for batch in batches)
     given = next(batches)
     rows, _, weights = source.start_rows()
     options, floor = with_resolution(model, options, rows, weights, frame)
     prior = None
     if isinstance(model.covariance_prior, str) and options.inference == "em" and options.freeze is None:
-        prior = _default_prior(model, training, given, options, frame, last, floor, saved, resume)
+        prior = _default_prior(model, training, given, options, frame, saved, resume)
     options = _with_prior(options, prior)
     log_volume = float(summary.observed.sum(axis=0) @ np.log(frame.scale))
     with saving(saved) if saved else nullcontext(), watching or nullcontext() as report:
 
         def after_pass(run: Run) -> None:
             if report is not None:
-                report(run, frame, structure, log_volume)
+                report(run, log_volume)
             if saved is not None:
                 saved(run)
 
@@ -115,7 +112,6 @@ def fit_model(
 
 
 def _with_prior(options: Options, prior: LearntPrior | None) -> Options:
-    """Return options with a learnt prior on covariances, if there is one."""
     if prior is None:
         return options
     rows, scale = prior.covariance_prior
@@ -193,7 +189,6 @@ def _best_result(results: Iterator[Result]) -> tuple[Result, IntArray, FloatArra
 
 
 def _objective(result: Result) -> float:
-    """Return the largest objective of the starts that did not fail."""
     return float(np.where(result.status == Status.FAILED, -np.inf, result.objective).max())
 
 
@@ -203,21 +198,19 @@ def _default_prior(
     given: Parameters,
     options: Options,
     frame: Frame,
-    last: Fitted | None,
-    floor: Floor | None,
     saved: SavedRun | None,
     resume: RunState | None,
 ) -> LearntPrior | None:
     """Return the prior of ``covariance_prior='auto'`` or ``'weak'``, or None.
 
-    It comes from a checkpoint or the last fit, from a first fit if kernels have few rows, or is a mild one.
+    It comes from a checkpoint, from a first fit if kernels have few rows, or is a mild one.
     """
     summary, structure = training.source.summary, structure_of(options.covariance_type).of(given.covariances)
     n_kernels, n_features = given.means.shape[1:]
     # Row weights may be normalised to sum to one, so the total weight is not the number of rows.
     unit = min(1.0, summary.total / summary.n_rows)
-    prior = saved.prior if saved is not None and resume is not None else _kept_prior(model, last, floor)
-    if prior is None and resume is None:
+    prior = None if saved is None or resume is None else saved.prior
+    if resume is None:
         one = given.take(0)
         few = summary.total / unit / n_kernels < structure.rows_wanted(n_features)
         if few and structure.pools_as is not None and not are_separate(one.weights):
@@ -242,22 +235,9 @@ def _default_prior(
         saved.prior = prior
     return LearntPrior(
         covariance_prior=prior,
-        prior_setting=str(model.covariance_prior),
         # Share of the prior in the covariance of a kernel with an average number of rows.
         shrinkage=prior[0] / (prior[0] + summary.total / n_kernels),
     )
-
-
-def _kept_prior(model: Mixture, last: Fitted | None, floor: Floor | None) -> tuple[float, FloatArray] | None:
-    """Return the prior of the last fit if setting and floor are the same; None otherwise.
-
-    A warm start keeps its prior, so that its objective does not change. The floor depends on the rows.
-    """
-    if last is None or last.prior is None or last.floor is None or floor is None:
-        return None
-    same_floor = np.array_equal(last.floor.variance_floor, floor.variance_floor)
-    same = same_floor and last.prior.prior_setting == model.covariance_prior
-    return last.prior.covariance_prior if same else None
 
 
 def with_resolution(
@@ -289,7 +269,6 @@ def with_resolution(
 
 
 def _evenly_spaced(n_rows: int) -> IntArray:
-    """Return the numbers of at most `_SOME_ROWS` of `n_rows` rows, evenly spaced."""
     return np.unique(np.linspace(0, n_rows - 1, _SOME_ROWS).round().astype(np.int64))
 
 
@@ -323,33 +302,15 @@ def options_of(model: Mixture, n_features: int, covariance_type: str) -> Options
     )
 
 
-def with_tails(model: Mixture, start: Parameters, source: RowSource) -> Parameters:
-    """Return starts with the tail that a mixture is set to: degrees of freedom or a background.
-
-    A given start, or the last fit, keeps its tail, unless the degrees of freedom are fixed.
-    """
-    (kind, fixed), (n_starts, n_kernels, _) = check_tail(model.tail), start.means.shape
-    is_t, freeze, given = kind == "t", freeze_of(model), start.tail.name == "t"
-    tail: Tail = NONE
-    if isinstance(model.init, Mapping) and "degrees" in model.init and model.tail != "t":
-        raise ValueError(f"init has 'degrees', which needs tail='t', but tail is {model.tail!r}.")
-    if is_t and not given and fixed is None and freeze == "kernels":
-        raise ValueError(
-            "freeze='kernels' keeps the degrees of freedom too: init must have 'degrees', or tail be "
-            "('t', degrees)."
-        )
-    if is_t and (fixed is not None or not given):
-        tail = StudentT.begin(n_starts, n_kernels, START_DEGREES if fixed is None else fixed)
-    elif is_t and isinstance(start.tail, StudentT):
-        tail = start.tail if freeze == "kernels" else start.tail.within_range()
-    if kind == "background":
-        moments, n_classes = source.summary.moments, start.weights.shape[-1]
-        # The box of a constant feature is one unit wide.
-        margin = np.where(moments.high > moments.low, 0.0, 0.5 * moments.unit)
-        tail = Background.begin(n_starts, n_classes, moments.low - margin, moments.high + margin)
-        if isinstance(start.tail, Background):
-            tail = replace(tail, weights=start.tail.weights)
-    return replace(start, tail=tail)
+def with_tails(model: Mixture, start: Parameters) -> Parameters:
+    """Return starts with the tail that a mixture is set to."""
+    kind, fixed = check_tail(model.tail)
+    if kind is None:
+        return start
+    if fixed is None and freeze_of(model) == "kernels":
+        raise ValueError("freeze='kernels' keeps the degrees of freedom too: tail must be ('t', degrees).")
+    degrees = START_DEGREES if fixed is None else fixed
+    return replace(start, tail=StudentT(np.full(start.means.shape[:2], degrees)))
 
 
 def fitted_options(model: Mixture, fitted: Fitted) -> Options:
@@ -367,6 +328,7 @@ _EXCLUSIVE = (
     ("inference", "freeze"),
     ("inference", "tol"),
     ("weight_prior", "accelerate"),
+    ("weight_prior", "inference"),
     ("weight_prior", "tol"),
     ("group_shift", "inference"),
     ("group_shift", "tail"),
@@ -390,9 +352,8 @@ def check_inference(estimator: Any) -> None:
         "weight_prior": "hierarchical" if hierarchical else None,
         "group_shift": getattr(estimator, "group_shift", None),
     }
-    learnt = ["weight_prior"] + (["tail"] if estimator.tail == "background" else [])
     # Frozen weights cannot be learnt.
-    frozen = [("freeze", name) for name in learnt if freeze == "weights"]
+    frozen = [("freeze", "weight_prior")] if freeze == "weights" else []
     for one, other in (*_EXCLUSIVE, *frozen):
         if settings[one] is not None and settings[other] is not None:
             raise ValueError(
@@ -422,22 +383,16 @@ def start_batches(
     training: Training,
     frame: Frame,
     structure: Structure,
-    last: Fitted | None = None,
     n_numbers: int | None = None,
 ) -> Iterator[Parameters]:
     """Yield batches of starts, whose covariances have at most `n_numbers` entries; None for one batch.
 
-    With a `last` fit, its parameters are the only start. Starts are drawn one after the other, so that they
-    do not depend on the batches.
+    Starts are drawn one after the other, so that they do not depend on the batches.
     """
     n_kernels, classes = model.n_kernels, training.classes
     n_classes, n_features = len(classes), training.n_features
     # Only unlabelled rows need class priors.
     prior = training.class_prior if training.n_unlabelled else None
-    if last is not None:
-        concentration = last.weight_prior if model.weight_prior == "hierarchical" else None
-        yield replace(last.parameters, class_prior=prior, concentration=concentration).batch()
-        return
     if not isinstance(model.init, str):
         freeze = freeze_of(model)
         frozen = "covariances" if freeze == "kernels" else freeze
@@ -490,18 +445,6 @@ def _rows_for_starts(
     return rows, codes, weights
 
 
-def _continues_last_fit(
-    model: Mixture, training: Training, structure: Structure, last: Fitted | None
-) -> bool:
-    """Return whether a fit starts from the parameters of the last fit."""
-    if not model.warm_start or last is None:
-        return False
-    n_kernels, n_features = model.n_kernels or len(last.means), training.n_features
-    same_shape = last.covariances.shape == structure.shape(n_kernels, n_features)
-    before = last.covariance_type, last.classes.tolist(), last.means.shape
-    return same_shape and before == (structure.name, training.classes.tolist(), (n_kernels, n_features))
-
-
 def default_kernels(training: Training, structure: Structure, *, shared: bool) -> IntArray:
     """Return the default number of kernels of each class (L,), or of all classes (1,) if `shared`.
 
@@ -524,43 +467,29 @@ def default_kernels(training: Training, structure: Structure, *, shared: bool) -
 # ---------------------------------------------------------------- results
 
 
-def fitted_so_far(
-    model: Mixture, training: Training, parameters: Parameters, log_likelihood: float
-) -> Fitted:
-    """Return the record of an unfinished fit, given the parameters of one start."""
-    summary = training.source.summary
-    prior = parameters.class_prior
-    return Fitted(
-        classes=training.classes,
-        class_prior=training.class_prior if prior is None else prior,
-        class_count=training.sizes,
-        covariance_type=covariance_type_of(model, summary.n_rows, training.n_features),
-        converged=False,
-        n_iter=0,
-        history=History(
-            log_likelihood=log_likelihood,
-            log_likelihood_path=np.empty((0, len(training.classes))),
-            start_status=np.array(["stopped"]),
-            start_log_likelihoods=np.array([log_likelihood]),
-            has_gaps=bool(summary.gaps),
-        ),
-        **fields_of(parameters),
-    )
-
-
 def record_of_start(
     model: Mixture, training: Training, result: Result, start: int, parameters: Parameters | None = None
 ) -> Fitted:
     """Return the record of one start; `parameters` may replace those of the result."""
     parameters = result.parameters.take(start) if parameters is None else parameters
-    found = fitted_so_far(model, training, parameters, float(result.log_likelihood[start].sum()))
-    assert found.history is not None
-    status = Status(result.status[start])
-    history = replace(
-        found.history, log_likelihood_path=result.path[start], start_status=np.array([status.name.lower()])
+    summary, prior, status = training.source.summary, parameters.class_prior, Status(result.status[start])
+    log_likelihood = float(result.log_likelihood[start].sum())
+    return Fitted(
+        classes=training.classes,
+        class_prior=training.class_prior if prior is None else prior,
+        class_count=training.sizes,
+        covariance_type=covariance_type_of(model, summary.n_rows, training.n_features),
+        converged=status == Status.CONVERGED,
+        n_iter=int(result.n_iter[start]),
+        history=History(
+            log_likelihood=log_likelihood,
+            log_likelihood_path=result.path[start],
+            start_status=np.array([status.name.lower()]),
+            start_log_likelihoods=np.array([log_likelihood]),
+            has_gaps=bool(summary.gaps),
+        ),
+        **fields_of(parameters),
     )
-    converged, n_iter = status == Status.CONVERGED, int(result.n_iter[start])
-    return replace(found, converged=converged, n_iter=n_iter, history=history)
 
 
 def _fitted(

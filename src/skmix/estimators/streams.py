@@ -16,11 +16,10 @@ from ..engine.em import fit
 from ..engine.model import FloatArray, Frame, Options, Parameters, frame_of
 from ..engine.refine.online import Running, absorb, resume
 from ..engine.refine.shift import GroupRows, shift_groups
-from ..engine.sources import RowSource, open_source
+from ..engine.sources import open_source
 from ..engine.sources.summary import measure
 from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
-from ..engine.tails import Background
 from ..io.labels import code_labels, number_labels, read_labels
 from ._settings import check_covariance_type, covariance_type_of, is_robust
 from .decisions import kind_of_labels
@@ -43,9 +42,7 @@ def check_streams(estimator: Any) -> bool:
             "partial_fit cannot be combined with group_shift, which needs all rows at once: use fit."
         )
     if is_robust(estimator):
-        raise AttributeError(
-            "partial_fit cannot be combined with t kernels or a background: use tail=None, or fit."
-        )
+        raise AttributeError("partial_fit cannot be combined with t kernels: use tail=None, or fit.")
     if check_covariance_type(estimator.covariance_type)[0] == "low_rank":
         raise AttributeError(
             "partial_fit cannot be combined with covariance_type='low_rank', whose sums change their meaning "
@@ -126,7 +123,6 @@ def absorb_batch(estimator: Any, batch: Block, classes: np.ndarray, decay: Any) 
 
 
 def _columns_of(rows: Block, columns: list[int]) -> Block:
-    """Return some columns, and the rows that have a value in them."""
     return replace(rows, X=columns_of(rows.X, columns)).informative()
 
 
@@ -151,10 +147,9 @@ def _absorb(
     else:
         _check_covariance_type(model, last)
         parameters = replace(last.parameters, class_prior=last.class_prior, concentration=last.weight_prior)
-        if parameters.tail.name is not None:
+        if last.kernel_degrees is not None:
             raise ValueError(
-                "partial_fit cannot be combined with t kernels or a background, with which this model was "
-                "fitted: fit it again."
+                "partial_fit cannot be combined with t kernels, with which this model was fitted: fit again."
             )
         if last.stream is not None:
             past = Running.from_dict(last.stream)
@@ -209,7 +204,6 @@ def _sizes(batch: Block, classes: np.ndarray) -> FloatArray:
 
 
 def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options, frame: Frame) -> Parameters:
-    """Return the parameters fitted to the first batch of a stream."""
     sizes = _sizes(batch, classes)
     present = np.flatnonzero(sizes)
     if not len(present):
@@ -272,8 +266,6 @@ def _insert(model: Mixture, last: Fitted, new: Block, label: Any, position: int)
     )
     before = last.parameters
     start = replace(before, weights=uniform_weights(1, len(before.means), 1)[0])
-    if isinstance(start.tail, Background):
-        start = replace(start, tail=start.tail.of_average(last.class_prior, 1))
     if options.inference == "variational":
         # Frozen kernels have no posterior: fit the weights by EM.
         options = replace(options, inference="em", weight_prior=None)
@@ -286,14 +278,22 @@ def _insert(model: Mixture, last: Fitted, new: Block, label: Any, position: int)
     source, strength = open_source(new.X, None, new.weights), model.group_shift
     if strength == "auto":
         strength = np.inf if last.shifts is None else last.shifts.group_shift
-    background, shift = last.background_weights, np.zeros_like(before.means)
+    shift = np.zeros_like(before.means)
     if strength is None or np.isinf(strength):
         found = fit(source, start.batch(), options, frame=frame).parameters
         weights = found.weights[0, :, 0]
-        if isinstance(found.tail, Background) and background is not None:
-            background = np.insert(background, position, found.tail.weights[0, 0])
     else:
-        weights, shift = _adapted(last, source, start, float(strength), options, frame)
+        # Relevance MAP adaptation.
+        common = last.weights @ last.class_prior
+        adapted = shift_groups(
+            GroupRows(source, 1),
+            replace(start, weights=common[:, None]),
+            float(strength),
+            options,
+            frame,
+            anchor=common if options.weight_prior is None else None,
+        )
+        weights, shift = adapted.parameters.weights[:, 0], adapted.shifts[0]
     shifts = last.shifts
     if strength is not None or shifts is not None:
         none = np.zeros((len(last.classes), *shift.shape))
@@ -308,25 +308,12 @@ def _insert(model: Mixture, last: Fitted, new: Block, label: Any, position: int)
         last,
         classes=np.insert(last.classes.astype(dtype), position, label),
         weights=np.insert(last.weights, position, weights, axis=1),
-        background_weights=background,
         shifts=shifts,
         history=None,
         weight_posterior=None,
         kernel_posterior=None,
         stream=None,
     )
-
-
-def _adapted(
-    last: Fitted, source: RowSource, start: Parameters, strength: float, options: Options, frame: Frame
-) -> tuple[FloatArray, FloatArray]:
-    """Return the weights (K,) and shifts (K, M) of a new group by MAP adaptation."""
-    common = last.weights @ last.class_prior
-    anchor = common if options.weight_prior is None else None
-    found = shift_groups(
-        GroupRows(source, 1), replace(start, weights=common[:, None]), strength, options, frame, anchor=anchor
-    )
-    return found.parameters.weights[:, 0], found.shifts[0]
 
 
 def position_of_label(classes: np.ndarray, label: Any) -> int:

@@ -173,7 +173,6 @@ def make_schedule(
 
 
 def _check_trade_offs(trade_off: Any, in_batches: bool) -> tuple[float, ...]:
-    """Return the values of λ in order."""
     if isinstance(trade_off, str):
         if trade_off != "auto":
             raise ValueError(f"trade_off must be a number, a list of them or 'auto', got {trade_off!r}.")

@@ -28,7 +28,6 @@ from scipy import linalg, special
 from scipy.sparse import csr_array
 
 from ..engine.model import BoolArray, FloatArray, IntArray, Parameters
-from ..engine.rules.likelihood import all_weights
 from ..engine.structures import structure_of
 
 # Precision of a weight about which the cells say nothing: it lies between 0 and 1.
@@ -45,7 +44,7 @@ _DIRECTIONS = 48
 _UNLIKELY = 1e-3
 # Weights up to this count as zero.
 _ZERO = 1e-9
-# Least variance of a cell's log-likelihood, in nats². Cells that are all background have none.
+# Least variance of a cell's log-likelihood, in nats², if the weights absorb nearly all of it.
 _LEAST_VARIANCE = 0.01
 # Draws for each kernel parameter.
 _DRAWS_EACH = 8
@@ -92,8 +91,7 @@ def covariance(
     """Return the covariance (K, K) of the positive weights (K,) of a sample of `size` cells; it sums to zero.
 
     With the concentration of a Dirichlet prior, weights are posterior means and this is the covariance of the
-    posterior. If the last weight is a background, the prior applies to the others, scaled to sum to one.
-    Without `errors`, the kernels are taken as known.
+    posterior. Without `errors`, the kernels are taken as known.
     """
     found = _inverse(information(ratios, ratios @ weights, size), weights, concentration)
     moved = [found @ each.forces(weights, size) for each in errors if each is not None]
@@ -102,13 +100,7 @@ def covariance(
 
 def _inverse(precision: FloatArray, weights: FloatArray, concentration: FloatArray | None) -> FloatArray:
     """Return the covariance (K, K) for the information (K, K) about weights, to which a prior is added."""
-    own = np.full(len(weights), _LEAST_PRECISION)
-    if concentration is not None:
-        n_inside, rows = len(concentration), concentration.sum()
-        inside = weights[:n_inside].sum()
-        own[:n_inside] = rows / (weights[:n_inside] * inside)
-        if n_inside < len(weights):
-            precision[:n_inside, :n_inside] -= rows / inside**2
+    own = _LEAST_PRECISION if concentration is None else concentration.sum() / weights
     precision[np.diag_indices_from(precision)] += own
     inverse = linalg.inv(precision, check_finite=False)
     sums = inverse.sum(axis=1)
@@ -140,7 +132,7 @@ def log_likelihood_moments(
     left = np.where(near, logs - mean, 0.0)
     slopes = ((left * drawn / mass) @ ratios)[some]
     if concentration is not None:
-        concentration = concentration[some[some < len(concentration)]]
+        concentration = concentration[some]
     precision = information(ratios, mass, size)[np.ix_(some, some)]
     taken = np.zeros(len(weights))
     taken[some] = size * _inverse(precision, weights[some], concentration) @ slopes
@@ -158,7 +150,7 @@ def log_likelihood_moments(
 class KernelErrors:
     """Errors of the kernels in B directions whose outer products add up to their covariance."""
 
-    ratios: FloatArray  # (n, K) or, with a background, (n, K + 1): of some draws, see `density_ratios`
+    ratios: FloatArray  # (n, K): of some draws, see `density_ratios`
     near: list[IntArray]  # for each kernel: draws that may have come from it
     slopes: list[FloatArray]  # for each kernel: change (draws near it, B) of log f_k
     directions: FloatArray  # (K, S, B): errors of the S parameters of each kernel
@@ -195,24 +187,23 @@ def kernel_errors(
     With a `shift`, only the means have errors, and their prior counts as that many cells. `directions` are
     those of an earlier call, which take most of the time.
 
-    X (n, M) are draws with log-densities (n, K), or (n, K + 1) with a background: equally many from each
-    kernel, and from the background, in turn. If the kernels have too many parameters, only the errors of the
-    covariances' diagonals, or of their scales, are drawn; None if there are too many means.
+    X (n, M) are draws with log-densities (n, K): equally many from each kernel in turn. If the kernels have
+    too many parameters, only the errors of the covariances' diagonals, or of their scales, are drawn; None if
+    there are too many means.
     """
-    (n_kernels, n_features), n_sources = parameters.means.shape, log_densities.shape[1]
+    n_kernels, n_features = parameters.means.shape
     varied = varied_parameters((n_kernels, n_features), covariance_type, means_only=shift is not None)
     if varied is None:
         return None
     simplified, n_each = varied
     # The first draws from each kernel.
-    drawn = len(X) // n_sources
+    drawn = len(X) // n_kernels
     some = np.arange(min(drawn, -(-max(_FEWEST_DRAWS, _DRAWS_EACH * n_kernels * n_each) // n_kernels)))
-    some = (np.arange(n_sources)[:, None] * drawn + some).ravel()
+    some = (np.arange(n_kernels)[:, None] * drawn + some).ravel()
     ratios = density_ratios(log_densities[some])
     chosen, sizes = _representatives(sizes)
     pairs = zip(chosen, sizes, strict=True)
-    weights = all_weights(parameters.batch())[0]
-    weights = np.stack([away_from_zero(weights[:, j], size) for j, size in pairs], axis=1)
+    weights = np.stack([away_from_zero(parameters.weights[:, j], size) for j, size in pairs], axis=1)
     inverse = 1.0 / (ratios @ weights)
     likely = np.empty((len(some), n_kernels), dtype=bool)
     for k in range(n_kernels):
@@ -253,7 +244,7 @@ def _precision(
     """
     n_kernels, n_each, n_draws, n_samples = len(scores), scores[0].shape[1], len(ratios), len(sizes)
     precision = np.zeros((n_kernels, n_each, n_kernels, n_each))
-    cross = np.empty((n_samples, ratios.shape[1], n_kernels, n_each))
+    cross = np.empty((n_samples, n_kernels, n_kernels, n_each))
     place = np.cumsum(likely, axis=0) - 1
     for k, (rows, own) in enumerate(zip(near, scores, strict=True)):
         with_k = likely[rows, : k + 1]

@@ -40,12 +40,11 @@ _TINY = float(np.finfo(np.float64).tiny)
 class Residuals:
     """Mean log-likelihoods of L samples, less what their compositions predict.
 
-    A residual is a multiple of a common mean, plus a normal deviation among samples, plus an error.
+    A residual is a common mean, plus a normal deviation among samples, plus an error.
     """
 
     found: FloatArray  # (L,)
     errors: FloatArray  # (L,): standard deviations of the errors
-    slopes: FloatArray  # (L,): coefficients of the common mean
     skews: FloatArray  # (L,): skewness of the errors
 
 
@@ -223,7 +222,7 @@ def judge_residuals(residuals: Residuals, usual: BoolArray) -> FloatArray:
     reference, errors = np.flatnonzero(usual), residuals.errors
     own = np.full(len(errors), len(reference))
     own[reference] = np.arange(len(reference))
-    x, slope, squares = residuals.found[reference], residuals.slopes[reference], errors[reference] ** 2
+    x, squares = residuals.found[reference], errors[reference] ** 2
     typical = float(np.median(squares))
     highest = np.log1p((_WIDEST * max(np.ptp(x), np.sqrt(typical))) ** 2 / typical)
     n_steps = int(np.ceil(highest / min(_MAX_STEP, np.sqrt(2.0 / len(reference)))))
@@ -234,13 +233,13 @@ def judge_residuals(residuals: Residuals, usual: BoolArray) -> FloatArray:
         return terms.sum(axis=1, keepdims=True) - np.pad(terms, ((0, 0), (0, 1)))
 
     precision = 1.0 / (squares + among)
-    total, moment = without(precision * slope**2), without(precision * slope * x)
+    total, moment = without(precision), without(precision * x)
     mean = moment / total
     evidence = without(np.log(precision)) - np.log(total) - without(precision * x**2) + moment * mean
     evidence = 0.5 * (evidence - evidence.max(axis=0))
     evidence -= np.log(np.exp(evidence).sum(axis=0))
-    deviation = np.sqrt(errors**2 + among + residuals.slopes**2 / total[:, own])
-    z = (residuals.found - residuals.slopes * mean[:, own]) / deviation
+    deviation = np.sqrt(errors**2 + among + 1.0 / total[:, own])
+    z = (residuals.found - mean[:, own]) / deviation
     skews = residuals.skews * (errors / deviation) ** 3
     low, high = (
         special.logsumexp(evidence[:, own] + stats.pearson3(sign * skews).logsf(sign * z), axis=0)

@@ -44,58 +44,37 @@ def write_labels(
         columns = {}
         if source is not None and source.has_labels:
             columns["sample"] = source.row_labels()
-        found, posteriors = _predicted(model, rows, populations, probabilities)
-        columns[name] = _named(found, populations)
-        names = _names(model, populations)[: posteriors.shape[1]]
-        write_columns(target, columns | {f"p_{k}": each for k, each in zip(names, posteriors.T, strict=True)})
+        columns[name] = _named(_by_sample("predict", model, rows, populations), populations)
+        if probabilities:
+            posteriors = _by_sample("predict_proba", model, rows, populations)
+            names = _names(model, populations)
+            columns |= {f"p_{k}": each for k, each in zip(names, posteriors.T, strict=True)}
+        write_columns(target, columns)
     else:
         _into_files(model, source, Path(target), name, populations)
 
 
 def _names(model: Any, populations: Populations | None) -> list[Any]:
-    """Return the names or numbers of kernels or populations, and the background if there is one."""
-    names = list(range(model.n_kernels_)) if populations is None else populations.display_names
-    return [*names, "background"] if _has_background(model) else names
+    """Return the names or numbers of kernels or populations."""
+    return list(range(model.n_kernels_)) if populations is None else populations.display_names
 
 
 def _named(found: np.ndarray, populations: Populations | None) -> np.ndarray:
     """Return numbers (n,) of populations, or their names as text if any has one."""
     if populations is None or not populations.names:
         return found
-    return np.array([*map(str, populations.display_names), "background"], dtype=object)[found]
+    return np.array([*map(str, populations.display_names)], dtype=object)[found]
 
 
-def _predicted(
-    model: Any, X: Any, populations: Populations | None, probabilities: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the kernel or population (n,) of each cell, and probabilities (n, K), or (n, 0) if not asked.
+def _by_sample(method: str, model: Any, X: Any, populations: Populations | None) -> np.ndarray:
+    """Return what a method predicts (n, ...) with the weights and means of each cell's sample.
 
-    With a background, its probability is the last column, and cells that are most likely background get -1.
+    It is a method of the populations or, without them, of the model. Cells whose sample is unknown, or not in
+    the fit, are predicted with averages over the samples.
     """
-    predict, predict_proba = model.predict, model.predict_proba
+    predict = getattr(model, method)
     if populations is not None:
-        predict = partial(populations.predict, model)
-        predict_proba = partial(populations.predict_proba, model)
-    found = _by_sample(predict, model, X)
-    if not probabilities and not _has_background(model):
-        return found, np.empty((len(found), 0))
-    posteriors = _by_sample(predict_proba, model, X)
-    if _has_background(model):
-        background = np.maximum(1.0 - posteriors.sum(axis=1), 0.0)
-        found = np.where(background > posteriors.max(axis=1), -1, found)
-        posteriors = np.column_stack([posteriors, background])
-    return found, posteriors if probabilities else posteriors[:, :0]
-
-
-def _has_background(model: Any) -> bool:
-    return hasattr(model, "background_weights_")
-
-
-def _by_sample(predict: Any, model: Any, X: Any) -> np.ndarray:
-    """Return predictions (n, ...) with the weights and means of each cell's sample.
-
-    Cells whose sample is unknown, or not in the fit, are predicted with averages over the samples.
-    """
+        predict = partial(getattr(populations, method), model)
     classes = checked_mixture(model).classes_
     samples = X.row_labels() if isinstance(X, Source) and X.has_labels else np.empty(0)
     # Missing values such as pandas.NA may be neither hashable nor equal to themselves.
@@ -119,15 +98,14 @@ def _into_anndata(
         raise TypeError(f"target must be a path or an AnnData, got a {type(adata).__name__}.")
     import pandas as pd
 
-    found, posteriors = _predicted(model, X, populations, probabilities)
+    found = _by_sample("predict", model, X, populations)
     if len(found) != adata.n_obs:
         raise ValueError(f"There are {len(found)} cells, but the AnnData has {adata.n_obs} observations.")
     fitted = checked_mixture(model)
     names = [str(each) for each in _names(fitted, populations)]
-    # The background has the number -1 and the last name.
-    adata.obs[name] = pd.Categorical.from_codes(found % len(names), names)
+    adata.obs[name] = pd.Categorical.from_codes(found, names)
     if probabilities:
-        adata.obsm[f"{name}_probabilities"] = posteriors
+        adata.obsm[f"{name}_probabilities"] = _by_sample("predict_proba", model, X, populations)
     summary = {
         "samples": fitted.classes_.astype(str),
         "cells": fitted.class_count_,
@@ -162,6 +140,6 @@ def _into_files(
             raise ValueError(f"{target} is one of the input files: give another folder.")
         files[target] = (reader.path, rows)
     for target, (path, rows) in files.items():
-        labels, _ = _predicted(model, rows, populations, probabilities=False)
+        labels = _by_sample("predict", model, rows, populations)
         target.parent.mkdir(parents=True, exist_ok=True)
         write_fcs(target, path, {name: labels})

@@ -50,7 +50,7 @@ def short_markers(labels: Sequence[str]) -> list[str]:
 class Profiles:
     """G populations, or kernels, in M markers."""
 
-    proportions: FloatArray  # (G,): in all cells, without the background
+    proportions: FloatArray  # (G,): in all cells
     means: FloatArray  # (G, M)
     deviations: FloatArray  # (G, M): of the means from that of all cells, in standard deviations of all cells
 

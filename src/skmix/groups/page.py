@@ -58,7 +58,6 @@ def study_page(
         kernels = replace(kernels, names=list(markers))
     n_kernels = len(kernels.means)
     noun, names, proportions = composition.noun, composition.populations, composition.proportions
-    n_numbered = len(names) - (names[-1] == "background")
     members = np.arange(n_kernels) if populations is None else populations.of_kernels
     samples = composition.names.tolist()
     reference = proportions if fitted_proportions is None else fitted_proportions
@@ -66,7 +65,7 @@ def study_page(
     offered = offered_planes(kernels, 1)
     overall = kernels.weights_of(None)
     # Draw kernels with their weights in all fitted samples: proportions are shown beside the picture.
-    alone = replace(kernels, classes=[0], weights=overall[:, None], prior=np.ones(1), shares=np.ones(1))
+    alone = replace(kernels, classes=[0], weights=overall[:, None], prior=np.ones(1))
     tree = None if populations is None or n_kernels == 1 else populations.tree
     if unusual is None and len(model.classes_) < FEWEST_SAMPLES:
         notes = [*notes, f"Finding unusual samples takes at least {FEWEST_SAMPLES} samples."]
@@ -91,7 +90,6 @@ def study_page(
         "judged": unusual is not None,
         "unusual_rows": _unusual_rows(unusual, composition, reference),
         "conditions": None if compared is None else _conditions(*compared),
-        "n_numbered": n_numbered,
         "named": any(sign in str(name) for name in names for sign in "⁺⁻"),
         "populations": [
             {
@@ -122,7 +120,7 @@ def study_page(
         "cut": None if populations is None else populations.cut_height,
         "rows": rows,
         "rows_note": note,
-        "made": [*made, *traits(describe(model), ("cells", "sample", "sample"))],
+        "made": [*made, *traits(describe(model), ("cells", "sample"))],
         "notes": list(notes),
         "colours": list(CLASS_COLOURS),
     }

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine import density
 from ..engine.compute.arrays import Array, like, namespace
-from ..engine.model import FloatArray, IntArray, Parameters
+from ..engine.model import FloatArray, IntArray
 from ..engine.structures import structure_of
 from ..estimators import SharedKernelMixture, densities
 from ..estimators.densities import has_shifts
@@ -69,7 +69,7 @@ class Populations:
         for population, name in names.items():
             if population not in known:
                 raise ValueError(f"There is no population {population!r} among {self.display_names}.")
-            if not isinstance(name, str) or not name or name == "background":
+            if not isinstance(name, str) or not name:
                 raise ValueError(f"A population cannot be called {name!r}.")
             found[known[population]] = name
         if len(set(found.values())) < len(found):
@@ -126,18 +126,13 @@ def _probabilities(members: FloatArray, model: Any, rows: Array, codes: IntArray
 
 def _most_likely(members: FloatArray, model: Any, rows: Array, codes: IntArray | None = None) -> IntArray:
     """Return the population (n,) with the largest responsibility."""
-    logs = densities.log_responsibilities(model, rows, codes)
-    xp = namespace(logs)
-    # Relative to the largest: responsibilities underflow for rows that are certainly background.
-    shares = xp.exp(logs - xp.max(logs, axis=1, keepdims=True))
-    return xp.argmax(shares @ like(members, shares), axis=1)
+    shares = _probabilities(members, model, rows, codes)
+    return namespace(shares).argmax(shares, axis=1)
 
 
 def average_weights(model: Any) -> FloatArray:
-    """Return the weights (K,) of the kernels in all samples together, without the background."""
-    background = getattr(model, "background_weights_", None)
-    share = model.class_prior_ if background is None else model.class_prior_ * (1.0 - background)
-    found: FloatArray = model.weights_ @ (share / share.sum())
+    """Return the weights (K,) of the kernels in all samples together."""
+    found: FloatArray = model.weights_ @ model.class_prior_
     return found
 
 
@@ -229,24 +224,15 @@ def _number_by_weight(model: Any, populations: IntArray) -> IntArray:
 
 
 def draw_rows(model: Any) -> FloatArray:
-    """Draw rows (n, M) from a mixture with NumPy arrays, with a fixed seed.
-
-    Equally many come from each kernel in turn and then from the background, if there is one.
-    """
-    n_each, box = _rows_each(len(model.means_)), getattr(model, "background_box_", None)
-    rows = _draw(model, n_each)
-    if box is None:
-        return rows
-    uniform = np.random.RandomState(0).uniform(box[0], box[1], size=(n_each, box.shape[1]))
-    return np.concatenate([rows, uniform])
+    """Draw rows (n, M) from a mixture with NumPy arrays, equally many from each kernel in turn."""
+    return _draw(model, _rows_each(len(model.means_)))
 
 
 def _draw(model: Any, n_each: int) -> FloatArray:
     """Draw rows (K · n_each, M) from the kernels in turn, with a fixed seed."""
     n_kernels = len(model.means_)
     # Each kernel is a class of its own.
-    tail = model._parameters.tail.of_kernels()
-    apart = Parameters(np.eye(n_kernels), model.means_, model.covariances_, tail=tail)
+    apart = replace(model._parameters, weights=np.eye(n_kernels))
     kernels = np.repeat(np.arange(n_kernels), n_each)
     return density.draw(apart, model.covariance_type_, kernels, np.random.RandomState(0))[0]
 

@@ -27,7 +27,7 @@ _LEAST_EFFECTIVE = 0.6
 
 @dataclass(frozen=True)
 class Composition:
-    """Proportions of G populations (or kernels, if none are merged) and the background in L samples."""
+    """Proportions of G populations (or kernels, if none are merged) in L samples."""
 
     names: np.ndarray  # (L,): of the samples
     sizes: FloatArray  # (L,): cells, or sums of their weights
@@ -38,7 +38,7 @@ class Composition:
     upper: FloatArray  # (L, G)
     effective_cells: FloatArray  # (L,): cells that would be as informative if kernels did not overlap
     noun: str  # 'kernel' or 'population'
-    populations: list[Any]  # (G,): names or numbers of the populations or kernels, and 'background'
+    populations: list[Any]  # (G,): names or numbers of the populations or kernels
 
     def take(self, chosen: IntArray) -> Composition:
         """Return the composition of the samples of the given indices."""
@@ -167,8 +167,8 @@ def judge_samples(reference: Reference, new: tuple[Samples, Composition] | None,
 def _residuals(judged: list[Samples], moments: list[FloatArray | None]) -> judging.Residuals | None:
     """Return mean log-likelihoods of samples less their expectations; None if one is unknown.
 
-    Kernels are never quite right, so residuals have a common mean, for the cells that are not background, and
-    differ among samples by more than chance.
+    Kernels are never quite right, so residuals have a common mean, and differ among samples by more than
+    chance.
     """
     known = [each for each in moments if each is not None]
     if len(known) < len(moments):
@@ -177,7 +177,4 @@ def _residuals(judged: list[Samples], moments: list[FloatArray | None]) -> judgi
     sizes, values = (
         np.concatenate([getattr(each, name) for each in judged]) for name in ("sizes", "log_likelihoods")
     )
-    inside = np.concatenate(
-        [np.ones(len(each.names)) if each.background is None else 1.0 - each.background for each in judged]
-    )
-    return judging.Residuals(values - means, np.sqrt(variances / sizes), inside, skews / np.sqrt(sizes))
+    return judging.Residuals(values - means, np.sqrt(variances / sizes), skews / np.sqrt(sizes))

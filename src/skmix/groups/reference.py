@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 from joblib import effective_n_jobs
-from scipy.linalg import block_diag
 
 from ..engine import density
 from ..engine.compute.threads import one_blas_thread
 from ..engine.model import FloatArray
-from ..engine.tails import Background
 from ..estimators._settings import freeze_of
 from . import information
 from .judging import FEWEST_SAMPLES
@@ -32,18 +30,19 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws from a mixture, equally many from each kernel and the background, and their log-densities."""
+    """Draws from a mixture, equally many from each kernel, and their log-densities."""
 
     model: Any
     rows: FloatArray  # (n, M)
-    log_densities: FloatArray  # (n, K), or with a background (n, K + 1)
+    log_densities: FloatArray  # (n, K)
 
     @classmethod
     def of(cls, model: Any, rows: FloatArray | None = None) -> Draws:
         """Return draws from a model, or given rows as if they were draws."""
         rows = draw_rows(model) if rows is None else rows
         n_jobs = effective_n_jobs(model.n_jobs)
-        logs = density.all_log_densities(rows, model._parameters, model.covariance_type_, n_jobs, once=True)
+        own = model._parameters, model.covariance_type_
+        logs = density.kernel_log_densities(rows, *own, n_jobs, once=True)
         return cls(model, rows, logs)
 
     @cached_property
@@ -60,8 +59,6 @@ class Draws:
     def shift_errors(self, sample: Samples, prior: FloatArray | None) -> information.KernelErrors | None:
         """Return the errors of the shifts of one sample, from which these draws are."""
         parameters = replace(self.model._parameters, weights=sample.weights, concentration=None)
-        if isinstance(parameters.tail, Background) and sample.background is not None:
-            parameters = replace(parameters, tail=replace(parameters.tail, weights=sample.background))
         return information.kernel_errors(
             self.rows,
             self.log_densities,
@@ -93,8 +90,6 @@ class Reference:
         if populations is not None:
             self.noun, self._members = "population", populations.members
             self.names = list(range(len(populations)))
-        if self.samples.background is not None:
-            self.names, self._members = [*self.names, "background"], block_diag(self._members, 1.0)
         self._directions: FloatArray | None = None
 
     @property
@@ -147,13 +142,10 @@ class Reference:
         """Return the composition of samples."""
         counted, (prior, has_posterior) = replace(samples, weights=samples.counted), self._prior
         # Posterior means include the cells of the prior. Otherwise, intervals add Jeffreys' prior.
-        added = np.full(len(self.names), 0.0 if has_posterior else 0.5)
-        prior_cells = np.full(len(self.names), 0.0 if prior is None else prior.sum())
-        if samples.background is not None:
-            added[-1], prior_cells[-1] = 0.5, 0.0
-        members, totals = self._members, samples.sizes[:, None] + prior_cells
+        added, prior_cells = 0.0 if has_posterior else 0.5, 0.0 if prior is None else prior.sum()
+        members, totals = self._members, samples.sizes + prior_cells
         variances, spreads, effective = [], [], []
-        each = zip(counted.all_weights.T, samples.sizes, totals, self._draws.each(samples), strict=True)
+        each = zip(counted.weights.T, samples.sizes, totals, self._draws.each(samples), strict=True)
         with one_blas_thread():
             for j, (w, size, total, own) in enumerate(each):
                 inside, of_shifts = information.away_from_zero(w / w.sum(), size), None
@@ -170,14 +162,14 @@ class Reference:
         found = self.shares(counted)
         limits = found, found
         if len(self.names) > 1:
-            limits = information.intervals(found, np.array(spreads), totals, _LEVEL, added)
+            limits = information.intervals(found, np.array(spreads), totals[:, None], _LEVEL, added)
         return self._composition(samples, np.array(variances), *limits, cells)
 
     def shares(self, samples: Samples) -> FloatArray:
-        """Return the proportions (L, G) of the populations, and the background, in samples."""
+        """Return the proportions (L, G) of the populations in samples."""
         if len(self.names) == 1:
             return np.ones((len(samples.names), 1))
-        return (samples.all_weights / samples.all_weights.sum(axis=0)).T @ self._members
+        return (samples.weights / samples.weights.sum(axis=0)).T @ self._members
 
     def _composition(
         self, samples: Samples, variances: FloatArray, lower: FloatArray, upper: FloatArray, cells: FloatArray
@@ -203,20 +195,11 @@ class Reference:
         """
         if np.isnan(samples.log_likelihoods).any():
             return None
-        draws, box, prior = self._draws, getattr(self.model, "background_box_", None), prior_of(self.model)[0]
-        boxed = None
-        if box is not None:
-            # The background has no cells outside its box.
-            logs = draws.log_densities.copy()
-            logs[np.any((draws.rows < box[0]) | (draws.rows > box[1]), axis=1), -1] = -np.inf
-            boxed = information.density_ratios(logs)
-        weights = samples.all_weights / samples.all_weights.sum(axis=0)
-        found = []
+        prior, weights, found = prior_of(self.model)[0], samples.weights / samples.weights.sum(axis=0), []
         each = zip(weights.T, samples.sizes, self._log_densities(samples, weights), strict=True)
         with one_blas_thread():
             for w, size, (own, logs) in each:
-                ratios = own.ratios if boxed is None else boxed
-                found.append(information.log_likelihood_moments(logs, ratios, w, size, prior))
+                found.append(information.log_likelihood_moments(logs, own.ratios, w, size, prior))
         return np.array(found)
 
     def _log_densities(self, samples: Samples, weights: FloatArray) -> Iterator[tuple[Draws, FloatArray]]:

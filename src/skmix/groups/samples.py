@@ -16,7 +16,6 @@ from ..engine.refine.known import with_densities
 from ..engine.refine.shift import GroupRows, shift_groups
 from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
-from ..engine.tails import Background
 from ..estimators._settings import is_robust_fit
 from ..estimators.densities import has_shifts
 from ..estimators.fitted import Fitted, shares_of
@@ -36,18 +35,10 @@ class Samples:
 
     names: np.ndarray  # (L,)
     sizes: FloatArray  # (L,): cells, or sums of their weights
-    weights: FloatArray  # (K, L): of the kernels, among cells that are not background
+    weights: FloatArray  # (K, L): of the kernels
     counted: FloatArray  # (K, L): the same without a learnt prior
-    background: FloatArray | None  # (L,): weights of the background
     shifts: FloatArray | None  # (L, K, M): of the means
     log_likelihoods: FloatArray  # (L,): means over cells; NaN if unknown
-
-    @property
-    def all_weights(self) -> FloatArray:
-        """Weights (K, L) or, with a background, (K + 1, L)."""
-        if self.background is None:
-            return self.weights
-        return np.vstack([self.weights * (1.0 - self.background), self.background])
 
     def take(self, chosen: IntArray) -> Samples:
         """Return the samples of the given indices."""
@@ -67,7 +58,6 @@ def fitted_samples(model: Any) -> Samples:
         sizes=fitted.class_count,
         weights=fitted.weights,
         counted=fitted.counted_weights,
-        background=fitted.background_weights,
         shifts=model.group_shifts_ if has_shifts(model) else None,
         log_likelihoods=_log_likelihoods(fitted),
     )
@@ -91,8 +81,7 @@ def _log_likelihoods(fitted: Fitted) -> FloatArray:
         # The path uses expected log-weights: replace them by logarithms of the weights.
         after = fitted.weight_posterior.weight_concentration
         logs = digamma(after) - digamma(after.sum(axis=0))
-        change = (fitted.counted_weights * (np.log(fitted.weights) - logs)).sum(axis=0)
-        means = means + change * fitted.rows_of_kernels / sizes
+        means = means + (fitted.counted_weights * (np.log(fitted.weights) - logs)).sum(axis=0)
     return means
 
 
@@ -113,14 +102,13 @@ def new_samples(model: Any, source: Source) -> Samples:
     """Fit the weights of new samples, and their shifts if the model has any; the kernels stay unchanged."""
     training = enter(copy(model), source).training(least=1)
     n_samples, (prior, has_posterior) = len(training.classes), prior_of(model)
-    robust = is_robust_fit(model)
     options = replace(
         options_of(model, training.n_features, model.covariance_type_),
         inference="em",
         freeze="kernels",
         floor=0.0,
         stopping="total",
-        accelerate=not has_posterior and not robust,
+        accelerate=not has_posterior and not is_robust_fit(model),
         weight_prior="given" if has_posterior else None if prior is None else float(prior[0]) + 1.0,
         max_iter=_PASSES,
         tol=_GAIN / training.source.summary.total,
@@ -130,8 +118,6 @@ def new_samples(model: Any, source: Source) -> Samples:
         weights=uniform_weights(1, len(model.means_), n_samples)[0],
         concentration=prior if has_posterior else None,
     )
-    if isinstance(start.tail, Background):
-        start = replace(start, tail=start.tail.of_average(model.class_prior_, n_samples))
     frame = frame_of(start, structure_of(model.covariance_type_).of(model.covariances_[None]))
     strength, shifts = getattr(model, "group_shift_", np.inf), None
     if np.isfinite(strength):
@@ -156,7 +142,6 @@ def new_samples(model: Any, source: Source) -> Samples:
         counted=shares_of(counts, found.weights)
         if counts is not None and hasattr(model, "weight_prior_")
         else found.weights,
-        background=found.tail.weights if isinstance(found.tail, Background) else None,
         shifts=shifts,
         log_likelihoods=log_likelihood / training.sizes,
     )

@@ -34,9 +34,12 @@ _PLACES = np.concatenate([[0.0], expit(np.linspace(-2.0, 2.0, 13)), [1.0]])
 _FLANK = 0.01
 # Two hills that no sample has both of are one population that differs between samples: they are merged unless
 # the valley is very deep.
-_SHARED, _DEEP = 0.3, 0.97
+_SHARED, _DEEP = 0.5, 0.97
+# A population whose share of the cells is smaller in every sample needs a valley this deep: people gate rare
+# cells only if they stand out.
+_RARE, _CLEAR = 5e-3, 0.9
 # Share of the cells that a population needs in at least one sample; smaller ones join the nearest.
-_LEAST = 5e-4
+_LEAST = 8e-4
 
 
 def separate(
@@ -55,6 +58,7 @@ def separate(
     hills.join_while(lambda heights: heights <= HEIGHT)
     if in_samples.shape[1] > 1:
         hills.join_while(lambda heights: (heights <= _DEEP) & (hills.shared() <= _SHARED))
+    hills.join_while(lambda heights: (heights <= _CLEAR) & hills.rare())
     hills.join_smallest()
     n_populations = len(hills.active)
     hills.join_while(lambda heights: heights <= 1.0)
@@ -96,6 +100,11 @@ class _Hills:
         own = own / np.maximum(own.max(axis=1, keepdims=True), tiny)
         fewest = np.minimum.outer(own.sum(axis=1), own.sum(axis=1))
         return np.asarray(np.minimum(own[:, None], own[None]).sum(axis=2) / np.maximum(fewest, tiny))
+
+    def rare(self) -> np.ndarray:
+        """Return whether one of each two (G, G) is rare in every sample."""
+        own = self.in_samples[self.active].max(axis=1) < _RARE
+        return np.logical_or.outer(own, own)
 
     def join(self, one: int, other: int, height: float) -> None:
         """Merge two sets."""

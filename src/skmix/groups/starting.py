@@ -17,13 +17,13 @@ _NUMBERS = (64, 32, 16, 8, 4, 2, 1)
 # Fewest cells for each parameter of the kernels.
 _CELLS = 2
 # Clusters of k-means for each kernel, before those next to each other are joined.
-_FINER = 2
+_FINER = 4
 # Most passes of k-means: EM does the rest.
 _PASSES = 30
 # Up to this many kernels, a start may miss a large population: starts by k-means are tried too.
 _FEW, _STARTS = 8, 5
-# Stopping rule of the fits to some cells: the fit to all cells goes on from there.
-_TOLERANCE = 1e-3
+# Stopping rule of the fits: further passes move kernels, but not populations (benchmarks/cells.py).
+TOLERANCE = 1e-3
 # Cells that the variance of the whole is worth in the start of a covariance, and its share of that variance.
 _PRIOR, _SHARE = 5.0, 0.05
 
@@ -60,9 +60,9 @@ def _fit(X: FloatArray, n_kernels: int, settings: dict[str, Any]) -> SharedKerne
     start = _clusters(X, n_kernels, settings["random_state"])
     models = []
     if len(start["means"]) == n_kernels:  # fewer if there are few cells, or equal ones
-        models = [SharedKernelMixture(n_kernels, init=start, tol=_TOLERANCE, **settings).fit(X)]
+        models = [SharedKernelMixture(n_kernels, init=start, tol=TOLERANCE, **settings).fit(X)]
     if not models or n_kernels <= _FEW:
-        others = SharedKernelMixture(n_kernels, init="k-means", n_init=_STARTS, tol=_TOLERANCE, **settings)
+        others = SharedKernelMixture(n_kernels, init="k-means", n_init=_STARTS, tol=TOLERANCE, **settings)
         models.append(others.fit(X))
     return max(models, key=lambda model: model.log_likelihood_)
 

@@ -42,7 +42,7 @@ from .proportions import (
 from .reading import Cells, Origin, open_cells, preparation_of
 from .reference import Reference
 from .samples import new_samples
-from .starting import start_of
+from .starting import TOLERANCE, start_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -154,7 +154,8 @@ def compose(
             Argument("n_populations", n_populations), f" is more than the {n_kernels} kernels there are."
         )
     start["weights"] = np.repeat(start["weights"], len(cells.sizes), axis=1)
-    model = SharedKernelMixture(n_kernels, init=start, device=device, **settings).fit(cells.source)
+    model = SharedKernelMixture(n_kernels, init=start, tol=TOLERANCE, device=device, **settings)
+    model.fit(cells.source)
     with progress_bar("composing", None):
         populations = merge_kernels(model, n_populations=n_populations)
         if cells.origin.markers:
@@ -260,16 +261,15 @@ class Study:
         """Return a composition with the current names of the populations."""
         if self.populations is None:
             return found
-        background = found.populations[len(self.populations) :]
-        return replace(found, populations=[*self.populations.display_names, *background])
+        return replace(found, populations=self.populations.display_names)
 
     @property
     def proportions(self) -> DataFrame:
         """Proportion of each population, or kernel, in each sample, with 95 % intervals.
 
         A table with a line for each sample and population: `sample`, `population` or `kernel` (its name or
-        number, or 'background' if the fit has one), `proportion`, `lower` and `upper`, and `cells`, the
-        number of cells of the sample or the sum of their weights. The proportions of a sample sum to one.
+        number), `proportion`, `lower` and `upper`, and `cells`, the number of cells of the sample or the sum
+        of their weights. The proportions of a sample sum to one.
 
         Intervals follow from the Fisher information about weights and kernels: they are wider if kernels
         overlap, and include the errors of the kernels, unless these were frozen. If kernels are far apart,
@@ -423,9 +423,8 @@ class Study:
             the p-value for all populations together (Bonferroni); `log_likelihood`, the mean over its cells,
             `z_likelihood`, its deviation from the expectation as a standard normal variate, and
             `p_likelihood`; `p_adjusted`, the p-value for composition and likelihood (Bonferroni) of all
-            samples (Holm), and `unusual`. Proportions are without a learnt prior; the background counts as a
-            population. Log-likelihoods are NaN after `partial_fit` and `add_class`, and if cells had missing
-            values.
+            samples (Holm), and `unusual`. Proportions are without a learnt prior. Log-likelihoods are NaN
+            after `partial_fit` and `add_class`, and if cells had missing values.
         """
         check_probability(alpha, "alpha")
         if not self._reference.is_judged:
@@ -458,8 +457,7 @@ class Study:
         """Write the population, or kernel, of each cell into a table, an AnnData or copies of FCS files.
 
         Cells of fitted samples are labelled with the weights and shifts of their sample; cells of other or
-        unknown samples, with averages over the samples. With a background, cells that are more likely
-        background than any single population get the number -1.
+        unknown samples, with averages over the samples.
 
         Parameters
         ----------
@@ -476,12 +474,11 @@ class Study:
 
         Notes
         -----
-        A table has the column ``sample`` if the samples of the cells are known, then the populations, the
-        probability of each, such as ``p_CD3⁺`` or ``p_0``, and ``p_background`` if there is a background.
-        Tables and AnnData have the names of the populations that have one. In an AnnData, populations are a
-        categorical column of ``obs``, with ``background`` instead of -1; probabilities are in ``obsm``, that
-        of a background in the last column; ``uns["skmix"]`` has the samples, their weights and the kernels'
-        means. FCS files get the numbers as an additional channel, in single precision.
+        A table has the column ``sample`` if the samples of the cells are known, then the populations, and the
+        probability of each, such as ``p_CD3⁺`` or ``p_0``. Tables and AnnData have the names of the
+        populations that have one. In an AnnData, populations are a categorical column of ``obs``;
+        probabilities are in ``obsm``; ``uns["skmix"]`` has the samples, their weights and the kernels' means.
+        FCS files get the numbers as an additional channel, in single precision.
         """
         if samples is None:
             if self._cells is None:

@@ -45,9 +45,6 @@ class WhitenedKernels:
     log_peaks: np.ndarray  # (K or 1,): log-density at the mean
     log_weights: np.ndarray | None  # (K, L): log Pr(kernel | class); None if kernels are the outcomes
     degrees: np.ndarray | None = None  # (K,): degrees of freedom; None for Gaussian kernels
-    box: np.ndarray | None = None  # (2, m): support of a uniform background, in the units of X
-    # (L,): log Pr(background | class); None if kernels are the outcomes, and the background is another one
-    log_background: np.ndarray | None = None
 
 
 class _Graph:
@@ -105,21 +102,10 @@ class _Graph:
             powers = 0.5 * (kernels.degrees + len(kernels.columns))
             drop = self.add("Mul", self.add("Log", ratio), powers[:, None])
         densities = self.add("Sub", kernels.log_peaks[:, None], drop)
-        uniform = None if kernels.box is None else self.uniform(features, kernels.box)
         if kernels.log_weights is None:
-            return densities if uniform is None else self.add("Concat", densities, uniform, axis=0)
+            return densities
         weighted = self.add("Add", densities, kernels.log_weights.T[:, :, None])
-        if uniform is not None and kernels.log_background is not None:
-            noise = self.add("Add", uniform, kernels.log_background[:, None, None])
-            weighted = self.add("Concat", weighted, noise, axis=1)
         return self.add("Squeeze", self.log_sum(weighted)[1], np.array([1]))
-
-    def uniform(self, rows: str, box: np.ndarray) -> str:
-        """Return the log-density (1, n) of a background that is uniform on a box (2, m), for rows (n, m)."""
-        # The number of rows is known only when the graph runs.
-        zeros = self.add("ReduceSum", self.add("Mul", rows, np.array(0.0)), np.array([1]), keepdims=1)
-        log_density = np.array(-np.log(box[1] - box[0]).sum())
-        return self.add("Add", self.add("Transpose", zeros, perm=[1, 0]), log_density)
 
     def encoded(self, numbers: str, columns: Mapping[str, Kind]) -> str:
         """Return the features (n, M) of numbers (n, P) and of the input ``categories`` (n, Q).
@@ -232,7 +218,6 @@ def build_graph(
     features: Features | None = None,
     others: Sequence[dict[str, Any]] = (),
     log_shares: np.ndarray | None = None,
-    n_hidden: int = 0,
 ) -> ModelProto:
     """Return a graph from X (n, M) to ``label`` (n,), probabilities (n, J) and ``log_density`` (n,).
 
@@ -243,7 +228,7 @@ def build_graph(
 
     `others` are the arguments of further models. By default, probabilities are averaged over all models, and
     the density is that of the first model. With `log_shares` (one per model), densities are averaged with
-    these shares, and probabilities are those of the first model, without its last `n_hidden` outcomes.
+    these shares, and probabilities are those of the first model.
 
     With the `columns` of a table, X has the numeric columns, and the input ``categories`` (n, Q) the others.
     """
@@ -289,13 +274,9 @@ def build_graph(
         graph.add("Gather", names, best, axis=0, output="label")
         kind = helper.np_dtype_to_tensor_dtype(names.dtype)
         results.append(helper.make_tensor_value_info("label", kind, ["n"]))
-    n_outcomes = len(log_prior) - n_hidden
-    if n_hidden:
-        ends = (np.array([end]) for end in (0, n_outcomes, 1))
-        posterior = graph.add("Slice", posterior, *ends)
     graph.add("Cast", posterior, to=outside, output=probabilities)
     graph.add("Cast", density, to=outside, output="log_density")
-    results.append(helper.make_tensor_value_info(probabilities, outside, ["n", n_outcomes]))
+    results.append(helper.make_tensor_value_info(probabilities, outside, ["n", len(log_prior)]))
     results.append(helper.make_tensor_value_info("log_density", outside, ["n"]))
 
     model = helper.make_model(

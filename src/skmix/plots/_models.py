@@ -30,7 +30,6 @@ class DrawnKernels:
     classes: list[Any]
     weights: FloatArray  # (K, L)
     prior: FloatArray  # (L,)
-    shares: FloatArray  # (L,): of the classes among the rows that are not background
     means: FloatArray  # (K, M)
     stored: FloatArray  # covariances, in the shape of their structure
     structure: Structure
@@ -40,7 +39,7 @@ class DrawnKernels:
     def weights_of(self, label: Hashable | None) -> FloatArray:
         """Return the weights (K,) of one class; for None, those of the prior mixture of classes."""
         if label is None:
-            return self.weights @ self.shares
+            return self.weights @ self.prior
         if label not in self.classes:
             raise ValueError(f"label={label!r} is not one of the model's classes {self.classes}.")
         return self.weights[:, self.classes.index(label)]
@@ -132,7 +131,6 @@ def kernel_sets(model: Any) -> list[DrawnKernels]:
             classes=getattr(mixture, "classes_", np.zeros(1, dtype=int)).tolist(),
             weights=np.asarray(mixture.weights_, dtype=np.float64).reshape(len(mixture.means_), -1),
             prior=prior,
-            shares=_without_background(prior, mixture),
             means=np.asarray(mixture.means_, dtype=np.float64),
             stored=np.asarray(mixture.covariances_, dtype=np.float64),
             structure=structure_of(getattr(mixture, "covariance_type_", mixture.covariance_type)),
@@ -141,12 +139,6 @@ def kernel_sets(model: Any) -> list[DrawnKernels]:
         )
         for mixture, columns in zip(mixtures, sets, strict=True)
     ]
-
-
-def _without_background(prior: FloatArray, mixture: Any) -> FloatArray:
-    """Return the shares (L,) of the classes among the rows that are not background."""
-    left = prior * (1.0 - np.asarray(getattr(mixture, "background_weights_", 0.0)))
-    return left / left.sum()
 
 
 def chosen_model(model: Any) -> Any:

@@ -66,9 +66,9 @@ def round_of(number: int) -> int:
 
 
 def short_name(name: Any, noun: str = "kernel") -> str:
-    """Return the short name of a kernel, such as k0, of a population, such as 0, or of the background."""
+    """Return the short name of a kernel, such as k0, or of a population, such as 0."""
     # A bare number would be read as a weight, a class or a population.
-    return f"k{name}" if noun == "kernel" and name != "background" else str(name)
+    return f"k{name}" if noun == "kernel" else str(name)
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -46,31 +46,22 @@ def predict_columns(
     -------
     dict of str to ndarray of shape (n,)
         For a classifier ``label``, what `predict` returns, and ``p_…``, the posterior probability of each
-        class; for a mixture ``kernel``, ``p_0`` …, the posterior probability of each kernel, and
-        ``p_background`` if there is a background. Then ``log_density``, log p(x), and ``outlier``, 1 if that
-        is below the model's threshold, else 0.
+        class; for a mixture ``kernel`` and ``p_0`` …, the posterior probability of each kernel. Then
+        ``log_density``, log p(x), and ``outlier``, 1 if that is below the model's threshold, else 0.
     """
-    asked: dict[str, Any] = {"posteriors": model.predict_proba, "log_density": model.score_samples}
-    if not is_classifier(model):
-        # For background rows, all kernels have probability zero; `predict` still names one.
-        asked["kernel"] = model.predict
     blocks = []
     # An empty table still needs its columns: predict one row and drop it.
     some = X if len(X) else np.zeros((1, X.shape[1]))
     for rows in gen_batches(len(some), _ROWS_AT_A_TIME):
-        blocks.append([ask(some[rows]) for ask in asked.values()])
+        blocks.append((model.predict_proba(some[rows]), model.score_samples(some[rows])))
         if progress is not None:
             progress(rows.stop / len(some))
-    answers = (np.concatenate(each)[: len(X)] for each in zip(*blocks, strict=True))
-    found = dict(zip(asked, answers, strict=True))
-    posteriors, densities = found.pop("posteriors"), found.pop("log_density")
-    columns: dict[str, NDArray[Any]] = found
-    names = range(posteriors.shape[1])
+    posteriors, densities = (np.concatenate(each)[: len(X)] for each in zip(*blocks, strict=True))
+    likeliest, names = posteriors.argmax(axis=1), range(posteriors.shape[1])
+    columns: dict[str, NDArray[Any]] = {"kernel": likeliest}
     if is_classifier(model):
-        columns, names = {"label": model.classes_[posteriors.argmax(axis=1)]}, model.classes_.tolist()
+        columns, names = {"label": model.classes_[likeliest]}, model.classes_.tolist()
     columns.update({f"p_{name}": each for name, each in zip(names, posteriors.T, strict=True)})
-    if not is_classifier(model) and hasattr(chosen_model(model), "background_weights_"):
-        columns["p_background"] = np.maximum(1.0 - posteriors.sum(axis=1), 0.0)
     columns["log_density"] = densities
     if getattr(chosen_model(model), "outlier_label", None) is not None:
         columns["label"] = with_outliers(columns["label"], densities, chosen_model(model))

@@ -51,8 +51,7 @@ def describe(model: Any) -> dict[str, Any]:
                 "weights": kernels.weights.tolist(),
                 "shares": kernels.weights_of(None).tolist(),
                 "means": kernels.means.tolist(),
-                "degrees": _listed(mixture, "kernel_degrees_"),
-                "background": _listed(mixture, "background_weights_"),
+                "degrees": mixture.kernel_degrees_.tolist() if hasattr(mixture, "kernel_degrees_") else None,
             }
             for kernels, mixture in zip(sets, mixtures, strict=True)
         ],
@@ -75,28 +74,17 @@ def serving(described: dict[str, Any]) -> str:
     return f"{which}which {'serves' if shared == 1 else 'serve'} more than one class"
 
 
-def _listed(mixture: Any, name: str) -> list[float] | None:
-    values = getattr(mixture, name, None)
-    return None if values is None else np.asarray(values).tolist()
+def traits(described: dict[str, Any], nouns: tuple[str, str] = ("rows", "group")) -> list[tuple[str, str]]:
+    """Return the tails and shifts of a described model, as pairs of name and text.
 
-
-def traits(
-    described: dict[str, Any], nouns: tuple[str, str, str] = ("rows", "class", "group")
-) -> list[tuple[str, str]]:
-    """Return the tails, background and shifts of a described model, as pairs of name and text.
-
-    `nouns` are the words for rows, for a class, and for a group with its own means.
+    `nouns` are the words for rows, and for a group with its own means.
     """
     found = []
-    rows, label, group = nouns
-    for name, what, scale in (
-        ("degrees", ("kernels", "Student’s t, {} degrees of freedom"), 1.0),
-        ("background", ("background", f"{{}} % of the {rows} of each {label}"), 100.0),
-    ):
-        values = [scale * value for each in described["feature_sets"] for value in each[name] or ()]
-        if values:
-            ends = dict.fromkeys(f"{end:.3g}" for end in (min(values), max(values)))
-            found.append((what[0], what[1].format(" to ".join(ends))))
+    rows, group = nouns
+    degrees = [value for each in described["feature_sets"] for value in each["degrees"] or ()]
+    if degrees:
+        ends = dict.fromkeys(f"{end:.3g}" for end in (min(degrees), max(degrees)))
+        found.append(("kernels", f"Student’s t, {' to '.join(ends)} degrees of freedom"))
     if described["group_shift"] is not None:
         strength = f"{described['group_shift']:g} {rows}"
         found.append(("shifts", f"own means of each {group}; the prior on shifts counts as {strength}"))

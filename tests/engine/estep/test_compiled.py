@@ -22,7 +22,7 @@ from skmix.engine.estep.reference import Kernels, Rows
 from skmix.engine.model import FloatArray, Options, Parameters, Regulariser, Statistics
 from skmix.engine.sources import open_source
 from skmix.engine.structures import structure_of
-from skmix.engine.tails import Background, StudentT
+from skmix.engine.tails import StudentT
 
 pytest.importorskip("numba", reason="Numba is not installed: there is no compiled code to test")
 
@@ -43,7 +43,7 @@ def problem(
     spread: float = 2.0,
     tail: str | None = None,
 ) -> tuple[Rows, Kernels]:
-    """Return rows around the kernels of some starts; the tail is 't' or 'background'."""
+    """Return rows around the kernels of some starts; the tail may be 't'."""
     random = np.random.default_rng(n_features)
     means = spread * random.normal(size=(n_starts, n_kernels, n_features))
     X = random.normal(size=(n_rows, n_features)) + means[0, random.integers(n_kernels, size=n_rows)]
@@ -64,10 +64,6 @@ def problem(
     if tail == "t":
         degrees = random.uniform(1.0, 30.0, size=(n_starts, n_kernels))
         parameters = replace(parameters, tail=StudentT(degrees))
-    if tail == "background":
-        shares = random.uniform(0.01, 0.2, size=(n_starts, n_classes))
-        box = np.tile(np.array([[-3.0], [3.0]]), (n_starts, 1, n_features))
-        parameters = replace(parameters, tail=Background(shares, box))
     return rows, Kernels.of(parameters, factor, structure)
 
 
@@ -89,7 +85,7 @@ def assert_same(found: Statistics, expected: Statistics, covariance_type: str = 
         assert_allclose(own, value, rtol=0, atol=1e-10 * np.abs(value).max(), err_msg=name)
 
 
-@pytest.mark.parametrize("tail", [None, "t", "background"])
+@pytest.mark.parametrize("tail", [None, "t"])
 @pytest.mark.parametrize("n_features", [1, 5, 17, 33])
 @pytest.mark.parametrize("covariance_type", STRUCTURES)
 def test_statistics_are_those_of_the_reference(
@@ -115,7 +111,7 @@ def test_values_too_large_for_squares_are_clipped_on_both_sides() -> None:
         assert_same(compiled.expect(rows, kernels, kernels.means, pool), expected)
 
 
-@pytest.mark.parametrize("tail", [None, "t", "background"])
+@pytest.mark.parametrize("tail", [None, "t"])
 @pytest.mark.parametrize("covariance_type", STRUCTURES)
 @pytest.mark.parametrize("n_features", [5, 17])
 def test_log_densities_are_those_of_the_reference(
@@ -131,7 +127,7 @@ def test_log_densities_are_those_of_the_reference(
     assert_allclose(mixed, logsumexp(expected[..., None], b=weights, axis=1), rtol=1e-11)
 
 
-@pytest.mark.parametrize("tail", [None, "t", "background"])
+@pytest.mark.parametrize("tail", [None, "t"])
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("n_features", [5, 17])
 def test_kernels_skip_classes_in_which_they_have_no_weight(

@@ -21,7 +21,7 @@ from skmix.engine.sources.base import GapRows, MemoryRows
 from skmix.engine.sources.summary import measure
 from skmix.engine.structures import structure_of
 from skmix.engine.structures.linalg import INFLATED
-from skmix.engine.tails import Background, StudentT
+from skmix.engine.tails import StudentT
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 reproducible = settings(max_examples=20, deadline=None, derandomize=True)
@@ -73,7 +73,7 @@ def assert_same(found: Parameters, expected: Parameters, rtol: float = 1e-9) -> 
     unlabelled=st.booleans(),
     weighted=st.booleans(),
     offset=st.sampled_from([0.0, 1e4]),
-    tail=st.sampled_from([None, "t", "background"]),
+    tail=st.sampled_from([None, "t"]),
     compiled=st.booleans(),
 )
 def test_one_pass_is_that_of_rows_taken_one_by_one(
@@ -98,9 +98,6 @@ def test_one_pass_is_that_of_rows_taken_one_by_one(
         classes[hidden] = -1
     if tail == "t":
         model = replace(model, tail=StudentT(random.uniform(1.0, 30.0, size=4)))
-    if tail == "background":
-        box = np.stack([np.nanmin(X, axis=0), np.nanmax(X, axis=0)])
-        model = replace(model, tail=Background(random.uniform(0.0, 0.3, size=3), box))
     row_weights = random.uniform(0.2, 3.0, size=len(X)) if weighted else None
     with mock.patch.object(gaps_module, "_MANY_PATTERNS", 1 if compiled else 1000):
         found, likelihood = one_pass(X, classes, model, covariance_type, row_weights)

@@ -14,14 +14,10 @@ from skmix.engine.em import Passes
 from skmix.engine.model import Options
 from skmix.engine.refine import known
 from skmix.engine.sources import open_source
-from skmix.engine.tails import NONE, Background, StudentT
+from skmix.engine.tails import NONE, StudentT
 from skmix.io import open_rows
 
-TAILS = {
-    "gaussian": NONE,
-    "t": StudentT(np.array([3.0, 7.0, 5.0, 4.0])),
-    "background": Background(np.array([0.1, 0.3]), np.array([[-30.0] * 3, [40.0] * 3])),
-}
+TAILS = {"gaussian": NONE, "t": StudentT(np.array([3.0, 7.0, 5.0, 4.0]))}
 
 
 @pytest.mark.parametrize("tail", TAILS)
@@ -48,8 +44,6 @@ def test_an_e_step_of_known_densities_is_that_of_the_rows(
     expected, statistics = found
     assert_allclose(statistics.log_likelihood, expected.log_likelihood)
     assert_allclose(statistics.mass, expected.mass, atol=1e-12)
-    if tail == "background":
-        assert_allclose(statistics.of_tail[0], expected.of_tail[0])
     # Too many densities are not kept.
     monkeypatch.setattr(known, "_MOST", 200 * 4 - 1)
     assert known.with_densities(source, model, "full", 1) is source

@@ -283,7 +283,6 @@ def test_a_start_has_a_concentration_of_as_many_rows_as_kernels() -> None:
     assert found.counts is not None
     assert np.isinf(found.counts).all()
     assert found.counts.shape == weights.shape
-    assert begin(start, hierarchical=False).concentration is None
     known = replace(start, concentration=np.ones((1, 3)), counts=2.0 * weights)
     again = begin(known)
     assert again.concentration is known.concentration

@@ -79,16 +79,6 @@ def assert_same_fit(X, codes, weights, start, options) -> None:
         assert np.allclose(ours, theirs, rtol=1e-9, atol=0)
 
 
-def test_a_fit_to_blocks_is_the_fit_to_the_rows() -> None:
-    X, codes, weights = make_rows(unlabelled=True)
-    X[np.arange(len(X)) % 5 == 0, 1] = np.nan
-    X[200:480] = np.nan_to_num(X[200:480])  # one block without gaps
-    start = make_starts(X, codes, "full")
-    start = replace(start, class_prior=np.tile([0.5, 0.3, 0.2], (2, 1)))
-    options = Options(max_iter=15, tol=1e-7, covariance_prior=2.0)
-    assert_same_fit(X, codes, weights, start, options)
-
-
 def test_narrow_kernels_far_from_the_origin_are_collected_again_in_blocks() -> None:
     """Such kernels have moments about their own means, which all blocks must agree on."""
     random = np.random.default_rng(5)

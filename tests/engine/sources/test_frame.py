@@ -10,7 +10,7 @@ from oracles import COVARIANCE_TYPES, random_model, random_rows
 from skmix.engine.compute.arrays import turn
 from skmix.engine.model import FloatArray, power_of_two
 from skmix.engine.sources import summary
-from skmix.engine.sources.summary import fill_gaps, measure, resolution_of
+from skmix.engine.sources.summary import fill_gaps, measure, moments_of, resolution_of
 from skmix.engine.structures import structure_of
 
 FULL, SPHERICAL = structure_of("full"), structure_of("spherical")
@@ -79,10 +79,10 @@ def test_a_spread_whose_square_is_no_number_is_refused_with_the_feature(factor: 
     deviation = f"{factor * (X[:, 1] / factor).std():.3g}"
     for columns, name in ((None, 1), ([4, 7, 9], 7)):
         with pytest.raises(ValueError, match=f"Feature {name} has a standard deviation .*Rescale") as refusal:
-            measure(X, FULL, columns)
+            moments_of(X).frame(FULL, columns)
         assert deviation in str(refusal.value)
         with pytest.raises(ValueError, match=f"Feature {name} has no value"):
-            measure(np.where(np.arange(3) == 1, np.nan, X), FULL, columns)
+            moments_of(np.where(np.arange(3) == 1, np.nan, X)).frame(FULL, columns)
 
 
 @pytest.mark.parametrize("gaps", [False, True])

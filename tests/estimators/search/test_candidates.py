@@ -80,12 +80,12 @@ def test_candidates_without_time_are_counted_once(monkeypatch: pytest.MonkeyPatc
 
 
 def test_settings_of_the_search_come_before_those_of_its_estimator() -> None:
-    estimator = SharedKernelClassifier(n_jobs=2, device="cuda", random_state=1, warm_start=True, tol=0.5)
+    estimator = SharedKernelClassifier(n_jobs=2, device="cuda", random_state=1, tol=0.5)
     found = SharedKernelClassifierCV(estimator)._prototype(SharedKernelClassifier())
-    assert (found.n_jobs, found.device, found.warm_start, found.tol) == (2, "cuda", False, 0.5)
+    assert (found.n_jobs, found.device, found.tol) == (2, "cuda", 0.5)
     search = SharedKernelClassifierCV(estimator, n_jobs=3, device="cpu", random_state=5)
     other = search._prototype(SharedKernelClassifier())
-    assert (other.n_jobs, other.device, other.warm_start, other.tol) == (3, "cpu", False, 0.5)
+    assert (other.n_jobs, other.device, other.tol) == (3, "cpu", 0.5)
     # The same seed, of the search or of its estimator, gives the same one for all candidates.
     for seed, expected in ((1, found), (5, other)):
         own = SharedKernelClassifierCV(random_state=seed)._prototype(SharedKernelClassifier())

@@ -150,7 +150,6 @@ def room_on(device: str) -> float:
 
 
 def _torch(device: str) -> Any:
-    """Return our PyTorch module."""
     try:
         from . import torch
     except ImportError as error:
@@ -172,14 +171,13 @@ def pick(array: Any, index: Any) -> Any:
 
 def take(array: Any, index: Any, axis: int) -> Any:
     """Index an axis by integers (q,), none of them negative, of the array's library."""
-    return array.take(index, axis=axis) if is_numpy(array) else operations_of(array).take(array, index, axis)
+    return array.take(index, axis=axis) if is_numpy(array) else array.index_select(axis, index)
 
 
 def clip(values: Any, lowest: float, highest: float) -> Any:
     """Return values between two numbers; NaN stays."""
-    if is_numpy(values):
-        return np.clip(values, lowest, highest)
-    return operations_of(values).clip(values, lowest, highest)
+    # Some versions of the common namespace make the host wait.
+    return np.clip(values, lowest, highest) if is_numpy(values) else values.clamp(lowest, highest)
 
 
 def where(condition: Any, one: Any, other: Any) -> Any:
@@ -201,7 +199,7 @@ def replaced(array: Any, index: Any, values: Any) -> Any:
         return array
     xp, n = namespace(array), array.shape[0]
     if is_device_array(index):
-        return operations_of(array).put(xp.asarray(array, copy=True), index, values)
+        return array.index_copy(0, index, values)
     source = np.arange(n)
     source[_positions(index)] = n + np.arange(values.shape[0])
     return take(xp.concat([array, values]), sent_once(source, array), axis=0)

@@ -215,7 +215,6 @@ class Code:
         return self._folded(value, self.builder.fadd)
 
     def _folded(self, value: Any, combine: Callable[[Any, Any], Any]) -> Any:
-        """Combine the lanes, half with half."""
         while value.type.count > 1:
             half = value.type.count // 2
             undefined, kind = ir.Constant(value.type, ir.Undefined), ir.VectorType(_INDEX, half)
@@ -515,7 +514,6 @@ def _transpose(code: Code, x: Any, at: Any, step: Any, out: Any, out_at: Any, ou
 
 
 def _any_above(code: Code, value: Any, limit: Any) -> Any:
-    """Return whether any lane is larger than a number."""
     build, bits = code.builder, ir.IntType(LANES)
     mask = build.bitcast(build.fcmp_ordered(">", value, code.splat(limit)), bits)
     return build.icmp_unsigned("!=", mask, bits(0))
@@ -558,7 +556,6 @@ def _call(
     code: Code, address: Any, x: Any, at: Any, step: Any, n_rows: Any, a: Any, a_at: Any, b: Any, b_at: Any,
     out: Any, out_at: Any,
 ) -> None:  # fmt: skip
-    """Call a function that `unrolled` returned."""
     arguments = [x, at, step, n_rows, a, a_at, b, b_at, out, out_at]
     kind = ir.FunctionType(ir.VoidType(), [each.type for each in arguments])
     code.builder.call(code.builder.inttoptr(address, kind.as_pointer()), arguments)

@@ -45,13 +45,7 @@ def aligned(size: int) -> NDArray[np.float64]:
 
 
 class Workers:
-    """A pool of threads, each with its own workspace.
-
-    Parameters
-    ----------
-    n_jobs : int
-        Number of threads; with 1 the work is done in the caller's.
-    """
+    """A pool of `n_jobs` threads, each with its own workspace; one thread is the caller's."""
 
     def __init__(self, n_jobs: int) -> None:
         self.workspace = Workspace()
@@ -107,11 +101,7 @@ class ProcessSetting:
     """A setting of the whole process, changed while anyone needs it and restored after the last.
 
     Threads that need the same value share it; a thread that needs another one waits until they are done.
-
-    Parameters
-    ----------
-    change : callable
-        Takes a value, sets it, and returns a function that restores the one before.
+    `change` takes a value, sets it, and returns a function that restores the one before.
     """
 
     def __init__(self, change: Callable[[Any], Callable[[], object]]) -> None:

@@ -137,18 +137,6 @@ class TorchOperations:
         values.mul_((1.0 if weights is None else weights) / total)
         return values, (torch.log(total) + largest)[:, 0], values.sum(dim=-1, dtype=torch.float64)
 
-    def take(self, array: Array, index: Array, axis: int = 0) -> Array:
-        """Index an axis by integers (q,), none of them negative."""
-        return torch.index_select(array, axis, index)
-
-    def clip(self, values: Array, lowest: float | None, highest: float | None) -> Array:
-        """Return values between two numbers; some versions of the common namespace make the host wait."""
-        return torch.clamp(values, lowest, highest)
-
-    def put(self, array: Array, index: Array, values: Array) -> Array:
-        """Write new values (q, …) into an array (n, …) at places (q,)."""
-        return array.index_copy_(0, index, values)
-
     def cholesky(self, matrices: Array) -> tuple[Array, Array]:
         """Return lower Cholesky factors (B, M, M), and which (B,) exist; the others are undefined."""
         lower, info = torch.linalg.cholesky_ex(matrices)

@@ -48,7 +48,7 @@ from ..structures import Structure
 from ..structures.linalg import index_of
 from ..tails import StudentT, Sums
 from .reference import Kernels, Rows
-from .terms import POOLED_PRODUCTS, PRODUCTS
+from .terms import PRODUCTS
 
 # Up to this many features, the innermost loops are unrolled, in code compiled for each number of them.
 _UNROLLED = 16
@@ -140,7 +140,6 @@ class Model(NamedTuple):
     factors: Any  # (R, K, depth / ROWS, M, ROWS): V of each kernel
     rotation: Any  # (R, M, M): whitens the rows for all kernels; empty if each has its own whitener
     degrees: Any  # (R, K): degrees of freedom; empty for Gaussian kernels
-    background: Any  # (R, C): log-joints of the background; empty if there is none
 
 
 _NO_NUMBERS = np.empty(0)
@@ -180,7 +179,6 @@ class BlockSums(NamedTuple):
     moments: Any = _NO_NUMBERS  # (blocks, R, padded K, moments)
     precisions: Any = _NO_NUMBERS  # (blocks, R, K): E[u] of rows
     log_ratios: Any = _NO_NUMBERS  # (blocks, R, K): log(1 + d² / ν)
-    background: Any = _NO_NUMBERS  # (blocks, R, C)
 
 
 class Job(NamedTuple):
@@ -206,9 +204,8 @@ def _length_by_row(sizes: Sizes) -> int:
 _SCRATCH_NUMBERS: dict[str, Callable[[Sizes], int]] = {
     "x": lambda s: max(s.step, s.n_features) * s.tile,  # (step, tile): rows
     "white": lambda s: s.terms * s.tile if s.kind == _EXPANDED else 0,  # (terms, tile): whitened rows
-    # (padded K, tile): log-densities, then responsibilities; those of the background follow, then one spare
-    # vector.
-    "values": lambda s: max(s.padded_kernels, s.n_kernels + 1) * s.tile + LANES,
+    # (padded K, tile): log-densities, then responsibilities; one spare vector follows.
+    "values": lambda s: s.padded_kernels * s.tile + LANES,
     "precisions": lambda s: (s.n_kernels * s.tile + LANES) * s.heavy,  # (K, tile): E[u] of t kernels
     "log_ratios": lambda s: (s.n_kernels * s.tile + LANES) * s.heavy,  # (K, tile): log(1 + d² / ν)
     "logs": lambda s: s.tile + LANES,  # (tile,): log-likelihoods
@@ -228,10 +225,10 @@ _SCRATCH_PLACES: dict[str, Callable[[Sizes], int]] = {
     "places": lambda s: s.tile,  # (tile,): where they begin
     "bounds": lambda s: s.n_classes + 1,  # first row of each class
     "present": lambda s: s.n_classes,  # classes with rows
-    # (K + 1,): rows low … high − 1, in whole vectors, belong to classes in which the kernel has a weight.
-    "low": lambda s: s.n_kernels + 1,
-    "high": lambda s: s.n_kernels + 1,
-    "listed": lambda s: s.n_kernels + 2,  # places of some kernels' log-joints
+    # (K,): rows low … high − 1, in whole vectors, belong to classes in which the kernel has a weight.
+    "low": lambda s: s.n_kernels,
+    "high": lambda s: s.n_kernels,
+    "listed": lambda s: s.n_kernels,  # places of some kernels' log-joints
     "index": lambda s: s.tile + 1,  # places of the rows whose weights are not negligible
 }
 Scratch = namedtuple("Scratch", [*_SCRATCH_NUMBERS, *_SCRATCH_PLACES])
@@ -632,7 +629,7 @@ def _work(counter, n_tasks, job, scratch):
     n_classes, n_starts, unit = sizes.n_classes, sizes.n_starts, LANES if unrolled[0] else 2 * LANES
     x, values, logs, weights = scratch.x, scratch.values, scratch.logs, scratch.weights
     order, bounds, present = scratch.order, scratch.bounds, scratch.present
-    low, high, heavy, noisy = scratch.low, scratch.high, sizes.heavy, len(model.background) > 0
+    low, high, heavy = scratch.low, scratch.high, sizes.heavy
     by_row = scratch.by_row if with_moments else scratch.by_row[:0]
     likelihood, mass, moments = sums.likelihood, sums.mass, sums.moments
     listed, at, count, of_block = len(tiles.order) > 0, 0, n_kernels, sizes.block // tile
@@ -697,28 +694,16 @@ def _work(counter, n_tasks, job, scratch):
                     _find_likeliest(values, count, n, tile, tiles.kernels[at:], scratch, likeliest)
                 if not len(likelihood):
                     continue
-                joined = count
-                if noisy:
-                    joined, low[count], high[count] = count + 1, 0, _padded(n)
-                    _fill_peaks(
-                        values, count * tile, n, tile, model.background, s * n_classes, scratch, n_present
-                    )
                 if skips:
-                    _normalise_listed(values, tile, joined, n_present, scratch)
+                    _normalise_listed(values, tile, count, n_present, scratch)
                 else:
-                    _normalise(values, tile, None, joined, 0, _padded(n), weights, logs)
+                    _normalise(values, tile, None, count, 0, _padded(n), weights, logs)
                 batch = part * n_starts + s
                 for p in range(n_present):
                     c = present[p]
                     likelihood[batch * n_classes + c] += _sum(logs, bounds[c], bounds[c + 1])
                 if not with_moments:
                     continue
-                if noisy:
-                    for p in range(n_present):
-                        c = present[p]
-                        sums.background[batch * n_classes + c] += _sum(
-                            values, count * tile + bounds[c], count * tile + bounds[c + 1]
-                        )
                 if sizes.kind == _EXPANDED:
                     _add_products(sizes, scratch, n, batch * sizes.padded_kernels, moments)
                 for i in range(count):
@@ -798,19 +783,18 @@ def expect(
         (*leading, sizes.padded_kernels, sizes.moments if with_moments else 0),
         (*leading, n_kernels if len(model.degrees) else 0),
         (*leading, n_kernels if len(model.degrees) else 0),
-        (*leading, n_classes if len(model.background) else 0),
     ]
     sums = BlockSums(*(np.zeros(math.prod(shape)) for shape in shapes))
     job = job._replace(with_moments=with_moments, sums=sums, likeliest=likeliest or job.likeliest)
     run(pool, sizes.n_blocks * -(-n_starts // _STARTS_OF_TASK), job)
-    likelihood, mass, moments, precisions, log_ratios, background = (
+    likelihood, mass, moments, precisions, log_ratios = (
         array.reshape(shape).sum(axis=0) if sizes.n_blocks > 1 else array.reshape(shape[1:])
         for array, shape in zip(sums, shapes, strict=True)
     )
     found = statistics_of(rows, kernels, origins, sizes, (likelihood, mass, moments))
     if not with_moments:
         return found
-    found = replace(found, of_tail=_sums_of_tail(kernels, mass, precisions, log_ratios, background))
+    found = replace(found, of_tail=_sums_of_tail(kernels, mass, precisions, log_ratios))
     if not near:
         return found
     again = np.flatnonzero(_lost_digits(rows, kernels, mass.sum(axis=-1), moments, sizes))
@@ -819,16 +803,14 @@ def expect(
     return found
 
 
-def _sums_of_tail(
-    kernels: Kernels, mass: FloatArray, precisions: FloatArray, log_ratios: FloatArray, background: FloatArray
-) -> Sums:
+def _sums_of_tail(kernels: Kernels, mass: FloatArray, precisions: FloatArray, log_ratios: FloatArray) -> Sums:
     """Return what the tail adds to the statistics, from the sums of all blocks."""
     tail, n_features = kernels.tail, kernels.means.shape[-1]
-    if isinstance(tail, StudentT):
-        # E[log u] of a row at the mean; its distance takes log(1 + d² / ν) from it.
-        constants = np.log1p(n_features / tail.degrees) + tail.mean_logs(n_features)[..., 0]
-        return precisions, mass.sum(axis=-1) * constants - log_ratios
-    return (background,) if background.size else ()
+    if not isinstance(tail, StudentT):
+        return ()
+    # E[log u] of a row at the mean; its distance takes log(1 + d² / ν) from it.
+    constants = np.log1p(n_features / tail.degrees) + tail.mean_logs(n_features)[..., 0]
+    return precisions, mass.sum(axis=-1) * constants - log_ratios
 
 
 def _lost_digits(
@@ -904,7 +886,7 @@ def _places(structure: Structure, sizes: Sizes) -> IntArray:
 def _are_near(kernels: Kernels, origins: FloatArray) -> BoolArray:
     """Return the starts (R,) whose log-densities and moments may be expanded about zero."""
     structure, whitener = kernels.structure, kernels.factor.whitener
-    if all(each.lacks(structure, kernels.tail) for each in (PRODUCTS, POOLED_PRODUCTS)):
+    if PRODUCTS.lacks(structure, kernels.tail):
         return np.zeros(len(origins), dtype=bool)
     white = [m @ whitener[:, 0].mT if structure.shared else m * whitener for m in (kernels.means, origins)]
     near: BoolArray = np.square(white).sum(axis=-1).max(axis=(0, 2)) <= _LARGEST_OFFSET**2
@@ -931,7 +913,7 @@ def _tied_second(
 def evaluate(rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Workers) -> FloatArray:
     """Return log N(x_n; μ_k, P_k), shape (N, K), under one start, or their mixtures with weights (K, L)."""
     alone = np.zeros((1, kernels.means.shape[1], 1))
-    unweighted = replace(kernels, log_weights=alone, tail=kernels.tail.of_kernels(), log_outside=None)
+    unweighted = replace(kernels, log_weights=alone)
     near = bool(_are_near(kernels, kernels.means)[0])
     job = prepare(rows, unweighted, kernels.means, near=near)
     out = np.empty((len(rows.X), job.sizes.n_kernels if weights is None else weights.shape[1]))
@@ -1027,8 +1009,7 @@ def prepare(rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool) ->
     base = constants[..., None] + kernels.log_weights
     padded = _filled(means, width), _filled(origins, width)
     degrees = kernels.tail.degrees if isinstance(kernels.tail, StudentT) else _NO_NUMBERS
-    background = _NO_NUMBERS if kernels.log_outside is None else kernels.log_outside
-    arrays = base, *padded, whitener, factors, rotation, degrees, background
+    arrays = base, *padded, whitener, factors, rotation, degrees
     return Job(simd.unrolled(size), sizes, data_of(rows), Model(*map(flat, arrays)))
 
 

@@ -89,5 +89,4 @@ def _(structure: LowRank, remaining: FloatArray, gaps: IntArray, factor: Factor)
 
 
 def _others(columns: IntArray, n_features: int) -> IntArray:
-    """Return the features that are not among `columns`, in increasing order."""
     return np.flatnonzero(np.bincount(columns, minlength=n_features) == 0)

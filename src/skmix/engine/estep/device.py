@@ -322,17 +322,11 @@ class FramedRows:
     def _log_joint(
         self, start: int, stop: int, expanded: Expanded
     ) -> tuple[Array, Array, Array, Array | None]:
-        """Return the log-joints and expanded terms of rows start … stop − 1.
+        """Return the log-joints, in two parts, and expanded terms of rows start … stop − 1.
 
-        Returns
-        -------
-        values : array of shape (R, K, n)
-        offsets : array of shape (R, K)
-            Their sum is log π_kj N(x_n; μ_k, P_k), less the start's level.
-        terms : array of shape (M + S + C, padded, n)
-            The expanded rows: x, second-order terms, indicators of the C classes present, zeros.
-        indicators : array of shape (C, n) or None
-            The last of these; None when there is one class.
+        Values (R, K, n) and offsets (R, K) sum to log π_kj N(x_n; μ_k, P_k), less the start's level. Terms
+        (M + S + C, padded, n) are x, second-order terms, indicators of the C classes present, and zeros. The
+        indicators (C, n) are returned too; None when there is one class.
         """
         n_starts, n_kernels, _ = expanded.coefficients.shape
         first, last = self._classes(start, stop)
@@ -351,7 +345,7 @@ class FramedRows:
             else:
                 codes = self._order.codes[start:stop]  # type: ignore[index]
                 better = better + take(at_mean.to(self._type), codes, axis=1)
-            values = self._operations.put(values, places, better)
+            values = values.index_copy_(0, places, better)
         return values.reshape(n_starts, n_kernels, -1), offsets.to(self._type), terms, indicators
 
     def _places(self, kernels: list[tuple[int, int]], n_kernels: int) -> Array:

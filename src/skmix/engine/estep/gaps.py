@@ -231,13 +231,7 @@ def _complete_compiled(
 
 
 def expect(
-    chunks: list[Chunk],
-    parameters: Parameters,
-    factor: Factor,
-    setting: Setting,
-    origins: FloatArray,
-    *,
-    with_moments: bool,
+    chunks: list[Chunk], parameters: Parameters, factor: Factor, setting: Setting, origins: FloatArray
 ) -> Statistics:
     """Do the E-step of chunks of rows, with moments about `origins` (R, K, M)."""
     structure, (_, n_kernels, n_features) = setting.structure, origins.shape
@@ -252,7 +246,7 @@ def expect(
             part = parameters.take(own)
             kernels = Kernels.of(part, factor.take(own), structure)
             given = kernels, part.covariances, origins[own]
-            work = partial(_expect_chunk, *given, compiles=fast, with_moments=with_moments)
+            work = partial(_expect_chunk, *given, compiles=fast, with_moments=setting.with_moments)
             found.append(reduce(Statistics.plus, setting.pool.map(work, chunks)))
             order.append(own)
     return found[0] if len(found) == 1 else join(found).take(np.argsort(np.concatenate(order)))
@@ -273,15 +267,12 @@ def _expect_chunk(
     constants = chunk.to_rows(tail.log_peaks(done.log_determinants, chunk.n_known))
     values, precisions = tail.at_distances(done.distances, constants, chunk.to_rows(chunk.n_known))
     codes = np.zeros(len(chunk.x), dtype=np.int64) if chunk.codes is None else chunk.codes
-    outside = tail.log_outside(codes, lambda logs: chunk.to_rows(chunk.logs(logs)))
-    n_classes = kernels.log_weights.shape[-1]
-    found = share(
-        values + kernels.log_weights[..., codes], outside, codes, chunk.weights, n_classes, with_moments
-    )
-    if found.shares is None or done.ahead is None:
+    joint, n_classes = values + kernels.log_weights[..., codes], kernels.log_weights.shape[-1]
+    likelihood, mass, shares = share(joint, codes, chunk.weights, n_classes, with_moments)
+    if shares is None or done.ahead is None:
         first, second = np.zeros_like(kernels.means), np.zeros((n_starts, n_kernels, 1))
-        return Statistics(found.likelihood, found.mass, first, second)
-    weights, of_tail = tail.weigh(found.shares, found.outside, precisions, chunk.to_rows(chunk.n_known))
+        return Statistics(likelihood, mass, first, second)
+    weights, of_tail = tail.weigh(shares, precisions, chunk.to_rows(chunk.n_known))
     ahead = done.ahead
     if not np.array_equal(origins, kernels.means):
         # Observed values keep their digits only if the origin is subtracted from the values themselves.
@@ -289,9 +280,9 @@ def _expect_chunk(
         ahead = np.where(chunk.seen, chunk.x - origins[:, :, None], expected)
     weighted = ahead * weights[..., None]
     first, second = weighted.sum(axis=-2), kernels.structure.second_sums(ahead, weighted, kernels.factor)
-    remaining = done.second_terms(found.shares)
+    remaining = done.second_terms(shares)
     second[:, : remaining.shape[1]] += remaining
-    return Statistics(found.likelihood, found.mass, first, second, of_tail)
+    return Statistics(likelihood, mass, first, second, of_tail)
 
 
 def log_densities(

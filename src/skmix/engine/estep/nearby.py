@@ -233,7 +233,6 @@ def _select(geometry, a, extent, known, distances, widths, vectors, n_found, fou
 
 @jit
 def _work(counter, n_tasks, job, geometry, used, scratch):
-    """Do the work of a thread in the first step."""
     unrolled, sizes, data, model, tiles = job.unrolled, job.sizes, job.data, job.model, job.tiles
     n_features, n_kernels, padded = sizes.n_features, sizes.n_kernels, len(geometry.peak)
     x, values, lengths, unit = scratch.x, scratch.values, scratch.logs, LANES if unrolled[0] else 2 * LANES
@@ -470,7 +469,6 @@ def _measure(whitener: FloatArray) -> tuple[FloatArray, ...]:
 
 
 def _geometry(kernels: Kernels, job: Job, pool: Workers, always: BoolArray) -> _Geometry:
-    """Return the kernels as the bounds need them."""
     means, n_kernels = np.ascontiguousarray(kernels.means[0]), len(always)
     n_features, more = means.shape[1], -n_kernels % (2 * LANES)
     whitener = np.ascontiguousarray(kernels.factor.whitener[0])

@@ -80,7 +80,6 @@ class Kernels(Record):
     constants: FloatArray  # (R, K): log-density at the mean
     log_weights: FloatArray  # (R, K, C)
     tail: Tail = NONE
-    log_outside: FloatArray | None = None  # (R, C): log-joint of the background, the same for all rows
 
     @classmethod
     def of(cls, parameters: Parameters, factor: Factor, structure: Structure) -> Kernels:
@@ -88,9 +87,7 @@ class Kernels(Record):
         tail = parameters.tail
         constants = tail.log_peaks(factor.log_determinant, parameters.means.shape[-1])
         constants = np.broadcast_to(constants, parameters.means.shape[:2])
-        outside = tail.log_outside(slice(None))
-        log_weights = safe_log(parameters.weights)
-        return cls(structure, parameters.means, factor, constants, log_weights, tail, outside)
+        return cls(structure, parameters.means, factor, constants, safe_log(parameters.weights), tail)
 
 
 def log_densities(x: FloatArray, kernels: Kernels) -> tuple[FloatArray, FloatArray | None]:
@@ -117,19 +114,18 @@ def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: b
         x = rows.cut(a, a + chunk)
         codes = np.zeros(x.shape[1], dtype=np.int64) if rows.codes is None else rows.codes[a : a + chunk]
         values, precisions = log_densities(x, kernels)
-        found = share(
+        own_likelihood, own_mass, shares = share(
             values + kernels.log_weights[..., codes],
-            None if kernels.log_outside is None else kernels.log_outside[:, codes],
             codes,
             None if rows.weights is None else rows.weights[a : a + chunk],
             n_classes,
             with_moments,
         )
-        likelihood += found.likelihood
-        mass += found.mass
-        if found.shares is None:
+        likelihood += own_likelihood
+        mass += own_mass
+        if shares is None:
             continue
-        weights, own = kernels.tail.weigh(found.shares, found.outside, precisions, len(x))
+        weights, own = kernels.tail.weigh(shares, precisions, len(x))
         of_tail = tuple(map(operator.add, of_tail, own)) if of_tail else own
         ahead = np.swapaxes(x - origins[..., None], -1, -2)
         weighted = ahead * weights[..., None]

@@ -27,10 +27,10 @@ _SMALLEST_SHARE = 1e-200
 
 @dataclass(frozen=True)
 class Coverage:
-    """The covariance types, tails and rows that an E-step covers."""
+    """The covariance types, kernels and rows that an E-step covers."""
 
     structures: frozenset[str] = frozenset(COVARIANCE_TYPES)
-    tails: frozenset[str] = frozenset({"t", "background"})
+    t_kernels: bool = True
     gaps: bool = False  # whether values may be missing
 
     def lacks(self, structure: Structure, tail: Tail, *, gaps: bool = False) -> str | None:
@@ -39,7 +39,7 @@ class Coverage:
             return "missing values"
         if structure.name not in self.structures:
             return f"covariance_type={structure.name!r}"
-        return None if tail.name is None or tail.name in self.tails else tail.words
+        return "t kernels" if tail.weighted and not self.t_kernels else None
 
     def check(self, structure: Structure, tail: Tail, *, gaps: bool = False) -> None:
         """Refuse what the E-step on a device, the only one that users choose, does not cover."""
@@ -55,13 +55,11 @@ COMPLETE = Coverage()
 # Rows with gaps, completed for every kernel.
 GAPS = Coverage(gaps=True)
 # Compiled code whose log-densities and moments are matrix products for all kernels at once.
-PRODUCTS = Coverage(frozenset({"diag", "spherical"}), frozenset({"background"}))
-# The same with one scatter of all rows, which is that of the kernels only if responsibilities sum to one.
-POOLED_PRODUCTS = Coverage(frozenset({"tied"}), frozenset())
+PRODUCTS = Coverage(frozenset({"diag", "spherical", "tied"}), t_kernels=False)
 # Compiled code that skips irrelevant kernels: the reach of a kernel is known only of Gaussian ones.
-SKIPPING = Coverage(frozenset({"full"}), frozenset())
+SKIPPING = Coverage(frozenset({"full"}), t_kernels=False)
 # Complete rows on a device.
-DEVICE = Coverage(frozenset(STRUCTURES), frozenset())
+DEVICE = Coverage(frozenset(STRUCTURES), t_kernels=False)
 
 
 # ---------------------------------------------------------------- arithmetic
@@ -121,49 +119,31 @@ def log_mix(values: Array, weights: FloatArray) -> Array:
     return logs
 
 
-@dataclass(frozen=True)
-class Shares:
-    """The responsibilities of a chunk's rows, and their sums; zero where moments are left out."""
-
-    likelihood: FloatArray  # (R, C)
-    mass: FloatArray  # (R, K, C)
-    outside: FloatArray | None  # (R, C): of the background; None if there is none
-    shares: FloatArray | None  # (R, K, n): responsibilities times weights of the rows; None instead of zero
-
-
 def share(
     joint: FloatArray,
-    outside: FloatArray | None,
     codes: IntArray,
     weights: FloatArray | None,
     n_classes: int,
     with_moments: bool,
-) -> Shares:
-    """Return the responsibilities of n rows: equation (E).
+) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+    """Return log-likelihoods (R, C), mass (R, K, C) and responsibilities (R, K, n) of n rows: equation (E).
 
-    The rows have log-joints (R, K, n), and (R, n) under a background, class codes (n,) and weights (n,).
+    The rows have log-joints (R, K, n), class codes (n,) and weights (n,), by which responsibilities are
+    multiplied. Where moments are left out, the mass is zero and responsibilities are None.
     """
     indicators = (codes[:, None] == np.arange(n_classes)).astype(np.float64)
     if weights is not None:
         indicators *= weights[:, None]
-    n_kernels = joint.shape[1]
-    if outside is not None:
-        joint = np.concatenate([joint, outside[:, None]], axis=1)
     largest = joint.max(axis=1)
     shares = np.exp(joint - largest[:, None])
     total = shares.sum(axis=1)
     # One product per start, so that its rounding does not depend on the others.
     likelihood = ((np.log(total) + largest)[:, None] @ indicators)[:, 0]
-    of_outside = None if outside is None else np.zeros_like(likelihood)
     if not with_moments:
-        return Shares(likelihood, np.zeros((len(joint), n_kernels, n_classes)), of_outside, None)
+        return likelihood, np.zeros((*joint.shape[:2], n_classes)), None
     shares /= total[:, None]
     shares[shares < _SMALLEST_SHARE] = 0.0
-    if outside is not None:
-        of_outside = (shares[:, -1:] @ indicators)[:, 0]
-        shares = shares[:, :-1]
-    mass = shares @ indicators
-    return Shares(likelihood, mass, of_outside, shares if weights is None else shares * weights)
+    return likelihood, shares @ indicators, shares if weights is None else shares * weights
 
 
 def moved(

@@ -221,7 +221,6 @@ class Objective:
         return value, classes, mass, second
 
     def _sum(self, rows: Block, point: Point, model: Coefficients) -> GradientSums:
-        """Return the sums of n rows."""
         codes, shares, every = labels_of(rows), model.shares, np.arange(len(rows.X))
         n_features = point.means.shape[1]
         terms = np.empty((model.terms.shape[1], len(codes)))
@@ -346,7 +345,6 @@ class Judge:
         self._earlier, self._first, self.since_better = self.stages, self.n_seen, 0
 
     def _score(self, objective: Objective, parameters: Parameters, rows: Block) -> Scores:
-        """Return the scores of a model, given in the frame, on some rows."""
         structure = objective.structure
         found = objective.frame.leave(parameters.batch(), structure).take(0)
         classes = class_log_likelihood(rows.X, found, structure.name, self._n_jobs)

@@ -14,7 +14,7 @@ from ..compute.blocks import Block
 from ..estep.terms import GAPS
 from ..model import Factor, FloatArray, IntArray, Parameters, Setting, Statistics
 from ..sources import RowSource
-from ..sources.base import Centres, GapRows, MemoryRows
+from ..sources.base import Centres, Expected, GapRows, MemoryRows
 from ..sources.blocks import BlockRows
 
 # Most densities that are kept: 256 MB.
@@ -26,7 +26,7 @@ class _Part:
     """Densities of some rows of a class, relative to the largest of each row."""
 
     code: int  # of the class
-    densities: FloatArray  # (n, K) or, with a background, (n, K + 1)
+    densities: FloatArray  # (n, K)
     weights: FloatArray  # (n,): of the rows
     log_largest: float  # sum of the logarithms of the largest densities, weighted
 
@@ -42,25 +42,16 @@ class KnownRows(RowSource):
         self._parts = parts
 
     def with_features(self, columns: Sequence[int]) -> RowSource:
-        """Return the rows with some of their features, without densities; see `RowSource`."""
         return self.source.with_features(columns)
 
     def start_rows(self) -> tuple[np.ndarray, IntArray, FloatArray | None]:
-        """Return rows for the starts; see `RowSource`."""
         return self.source.start_rows()
 
     def expect(
-        self,
-        parameters: Parameters,
-        factor: Factor,
-        setting: Setting,
-        centres: Centres | None = None,
-        with_moments: bool = True,
-    ) -> tuple[Statistics, FloatArray]:
+        self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
+    ) -> Expected:
         """Do the E-step of one start for its weights; see `RowSource`. Moments are zero."""
-        tail, weights = parameters.tail, parameters.weights[0]
-        if tail.n_extra:
-            weights = np.concatenate([weights, tail.to_dict()["weights"]])
+        weights = parameters.weights[0]
         volume = self.summary.by_class(self.summary.observed, weights.shape[1]) @ np.log(setting.frame.scale)
         likelihood, mass = volume[None], np.zeros((1, *weights.shape))
         for part in self._parts:
@@ -69,9 +60,8 @@ class KnownRows(RowSource):
             with np.errstate(divide="ignore", invalid="ignore"):
                 likelihood[0, part.code] += part.weights @ np.log(mixed) + part.log_largest
                 mass[0, :, part.code] += own * ((part.weights / mixed) @ part.densities)
-        first, n_kernels = np.zeros_like(parameters.means), parameters.means.shape[1]
-        of_tail = (mass[:, -1],) if tail.n_extra else ()
-        return Statistics(likelihood, mass[:, :n_kernels], first, first, of_tail), parameters.means
+        first = np.zeros_like(parameters.means)
+        return Statistics(likelihood, mass, first, first), parameters.means
 
 
 def with_densities(source: RowSource, parameters: Parameters, covariance_type: str, n_jobs: int) -> RowSource:
@@ -79,7 +69,7 @@ def with_densities(source: RowSource, parameters: Parameters, covariance_type: s
 
     Rows come back as they are if they are on a device, some have no label, or there are too many.
     """
-    n_densities = source.summary.n_rows * (len(parameters.means) + parameters.tail.n_extra)
+    n_densities = source.summary.n_rows * len(parameters.means)
     covered = isinstance(source, (BlockRows, MemoryRows, GapRows)) and parameters.class_prior is None
     if not covered or n_densities > _MOST:
         return source
@@ -92,7 +82,7 @@ def with_densities(source: RowSource, parameters: Parameters, covariance_type: s
 def _parts_of(parameters: Parameters, covariance_type: str, n_jobs: int, block: Block) -> list[_Part]:
     """Return the densities of a block, one part for each class."""
     block = block.informative()
-    logs = density.all_log_densities(block.X, parameters, covariance_type, n_jobs, once=True)
+    logs = density.kernel_log_densities(block.X, parameters, covariance_type, n_jobs, once=True)
     largest = logs.max(axis=1)
     found = []
     for code in [0] if block.y is None else np.unique(block.y).tolist():

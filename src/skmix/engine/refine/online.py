@@ -99,14 +99,14 @@ def absorb(
         n_batches, n_rows = running.n_batches + 1, running.n_rows + n_new
         step = n_batches**-decay
         past = moved(running.statistics, running.origins, inside.means, structure)
-        average = average.map(lambda sums: step * sums)
-        average.add(past.map(lambda sums: (1.0 - step) * sums))
+        past = past.map(lambda sums: (1.0 - step) * sums)
+        average = average.map(lambda sums: step * sums).plus(past)
     # Priors count rows, so the M-step is given statistics of all rows seen.
     every_row = average.map(lambda sums: n_rows * sums)
     following, next_factor, _ = rule.improve(every_row, inside.means, inside, factor)
     if not next_factor.usable[0]:
         following = replace(following, means=inside.means, covariances=inside.covariances)
-    found = passes.leave(rule.finish(following), parameters.batch()).take(0)
+    found = passes.leave(rule.finish(following)).take(0)
     if options.freeze == "kernels":
         # Undo the rounding of the change of coordinates.
         found = replace(found, means=parameters.means, covariances=parameters.covariances)

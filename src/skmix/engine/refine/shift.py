@@ -96,7 +96,6 @@ class Entered(NamedTuple):
     factor: Factor
     setting: Setting
     n_parts: int  # of the rows of each group
-    with_moments: bool
 
 
 @dataclass(frozen=True)
@@ -142,19 +141,11 @@ class GroupRows:
             self._own = list(_split(type(source), Block(X, codes, weights), fold))
 
     def expect(
-        self,
-        parameters: Parameters,
-        shifts: FloatArray,
-        factor: Factor,
-        setting: Setting,
-        *,
-        with_moments: bool,
+        self, parameters: Parameters, shifts: FloatArray, factor: Factor, setting: Setting
     ) -> GroupSums:
         """Do the E-step of one model (1, …) in the frame, with shifts (L, K, M), on the host."""
         place, n_parts = self.source.to_device, _PARTS if self.parted else 1
-        given = Entered(
-            parameters.map(place), place(shifts), factor.map(place), setting, n_parts, with_moments
-        )
+        given = Entered(parameters.map(place), place(shifts), factor.map(place), setting, n_parts)
         if not isinstance(self.source, BlockRows):
             return _expect_groups(self._own, given)
         kind: Any = GapRows if self.source.summary.gaps else MemoryRows
@@ -188,19 +179,17 @@ def _split(kind: Any, block: Block, fold: Fold | None) -> Iterator[tuple[int, Ro
 
 
 def _expect_group(rows: RowSource, j: int, given: Entered) -> GroupSums:
-    """Do the E-step of a group's rows."""
     parameters, weights = given.parameters, given.parameters.weights[:, :, j : j + 1]
     if given.n_parts > 1:
         weights = rows.to_device(np.repeat(to_numpy(weights), given.n_parts, axis=-1))
     own = Parameters(weights, parameters.means + given.shifts[j, ...][None, ...], parameters.covariances)
-    found, origins = rows.expect(own, given.factor, given.setting, None, given.with_moments)
+    found, origins = rows.expect(own, given.factor, given.setting)
     found = found.map(to_numpy)
     sums = found.log_likelihood[0], found.mass[0].sum(axis=-1), found.first[0], to_numpy(origins)[0]
-    return GroupSums({j: sums}, found.second[0] if given.with_moments else 0.0)
+    return GroupSums({j: sums}, found.second[0] if given.setting.with_moments else 0.0)
 
 
 def _expect_groups(groups: Iterable[tuple[int, RowSource]], given: Entered) -> GroupSums:
-    """Do the E-step of the rows of some groups."""
     return reduce(add, (_expect_group(rows, j, given) for j, rows in groups), GroupSums({}, 0.0))
 
 
@@ -270,23 +259,11 @@ def shift_groups(
 ) -> Shifted:
     """Fit shifts of a given strength, and with them the common parameters, from one model.
 
-    Parameters
-    ----------
-    rows : GroupRows
-        Rows, each in one of L groups.
-    start : Parameters
-        One model in the data's coordinates, with weights (K, L).
-    strength : float
-        Strength r of the prior, in rows; infinite for no shifts.
-    options, frame : Options and Frame
-        How to fit, by EM, and the frame of the rows.
-    shifts : ndarray of shape (L, K, M), optional
-        Shifts to begin with; zero by default.
-    anchor : ndarray of shape (K,), optional
-        Shrink the groups' weights towards these by the rule of Reynolds, Quatieri & Dunn, not by the M-step:
-        π_kj ∝ a n_kj / n_j + (1 − a) anchor_k with a = n_kj / (n_kj + r).
-    judge : GroupRows, optional
-        Rows whose log-likelihoods to return instead, by part (B,) if they are held out.
+    The start, in the data's coordinates, has weights (K, L) of the groups; `shifts` (L, K, M) begin at zero.
+    An infinite strength r makes no shifts. With an `anchor` (K,), the groups' weights are shrunk towards it
+    by the rule of Reynolds, Quatieri & Dunn, not by the M-step: π_kj ∝ a n_kj / n_j + (1 − a) anchor_k with
+    a = n_kj / (n_kj + r). If a `judge` is given, the log-likelihoods are those of its rows, by part (B,) if
+    they are held out.
     """
     n_groups, source = start.weights.shape[-1], rows.source
     own = np.zeros((n_groups, *start.means.shape)) if shifts is None else shifts / frame.scale
@@ -309,7 +286,7 @@ def shift_groups(
             return found
 
         for _ in range(options.max_iter):
-            sums = rows.expect(current, own, factor, setting, with_moments=True)
+            sums = rows.expect(current, own, factor, setting)
             log_likelihood = value_of(sums)
             path.append(log_likelihood)
             following, next_factor, next_own = improve(rule, sums, log_likelihood, current, factor, strength)
@@ -322,15 +299,16 @@ def shift_groups(
             converged = bool(abs(change) < options.tol * source.summary.total)
             if converged:
                 break
-        log_likelihood = value_of(rows.expect(current, own, factor, setting, with_moments=False))
+        alone = replace(setting, with_moments=False)
+        log_likelihood = value_of(rows.expect(current, own, factor, alone))
         point = rule.finish(current)
         if rule.bounded or judge is not None:
             judged = judge or rows
-            found = judged.log_likelihoods(judged.expect(point, own, factor, setting, with_moments=False))
+            found = judged.log_likelihoods(judged.expect(point, own, factor, alone))
             log_likelihood = found[:, 0] if judge is None else found.sum(axis=0)
     source.clear_cache()
     return Shifted(
-        passes.leave(point, start.batch()).take(0),
+        passes.leave(point).take(0),
         own * frame.scale,
         log_likelihood if judge is not None else log_likelihood - volume,
         np.array(objectives) - volume.sum(),

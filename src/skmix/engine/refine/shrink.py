@@ -62,13 +62,12 @@ _OWN = 0.1
 
 
 def with_shrinkage(source: RowSource, starts: Parameters, options: Options, *, frame: Frame) -> Options:
-    """Return options with a shrinkage prior on covariances, unchanged if the structure is not shrunk.
+    """Return options with a shrinkage prior on full or low-rank covariances, unchanged if all starts fail.
 
     Parameters are as for `fit`, by EM; the options must have no prior on covariances yet.
     """
     structure = structure_of(options.covariance_type).of(starts.covariances)
-    if structure.pools_as is None:
-        return options
+    assert structure.pools_as is not None
     n_kernels, n_features = starts.means.shape[1:]
     common = structure_of(structure.pools_as)
     if common.name != structure.name:
@@ -80,14 +79,9 @@ def with_shrinkage(source: RowSource, starts: Parameters, options: Options, *, f
         return options
     best = result.parameters.take(slice(result.best, result.best + 1))
     mass, scatters = _scatters(source, best, common, first, frame)
-    if not mass.any():  # every row is background
-        return options
-    if common.common(frame.variance).ndim == 1:
-        target = mass @ best.covariances[0] / mass.sum()
-    else:
-        # Each kernel's mean takes one degree of freedom.
-        mean = _mean_covariance(best, common, mass)
-        target, _ = reduce_correlations(mean, float(mass.sum()) - n_kernels)
+    # Each kernel's mean takes one degree of freedom.
+    mean = _mean_covariance(best, common, mass)
+    target, _ = reduce_correlations(mean, float(mass.sum()) - n_kernels)
     own = mass > _ROWS_FOR_SCATTER
     eigenvalues = relative_eigenvalues(scatters[own], rescaled(target, 1.0 / frame.scale), mass[own])
     rows = likeliest_rows(mass[own], eigenvalues, n_features if scatters.ndim == 3 else 1)

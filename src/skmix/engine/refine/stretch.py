@@ -87,21 +87,17 @@ class DiagonalStretch(Stretch):
     """The coordinates around a model of diagonal or spherical covariances."""
 
     def steps(self, steps: FloatArray) -> FloatArray:
-        """Return W₀⁻¹s of steps (K, M) of the means."""
         return 1.0 / self.base.whitener[0] * steps
 
     def stretched(self, coordinates: FloatArray) -> tuple[FloatArray, Factor]:
-        """Return V (B, M or 1) of coordinates (B, M or 1), and the factor of VW₀."""
         stretch, n_features = np.exp(coordinates), self.base.whitener.shape[-1]
         log_determinant = self.base.log_determinant - 2.0 * n_features * coordinates.mean(axis=-1)
         return stretch, Factor(stretch * self.base.whitener, log_determinant, self.base.usable)
 
     def covariances(self, factor: Factor) -> FloatArray:
-        """Return the covariances (1, …) of a factor."""
         return self.structure.from_root(1.0 / factor.whitener)
 
     def gradients(self, stretch: FloatArray, factor: Factor, sums: Triple) -> tuple[FloatArray, FloatArray]:
-        """Return the gradients with respect to steps of the means (K, M), and to coordinates (B, M or 1)."""
         (mass, first, second), whitener = sums, factor.whitener[0]
         of_each = mass[:, None] - whitener**2 * second
         if self.shape[1] < of_each.shape[1]:
@@ -109,7 +105,6 @@ class DiagonalStretch(Stretch):
         return stretch * whitener * first, of_each
 
     def expand(self, x: FloatArray, out: FloatArray) -> None:
-        """Write the squares (M, n) of rows x (M, n) into `out`."""
         np.multiply(x, x, out=out)
 
 

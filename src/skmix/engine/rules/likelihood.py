@@ -13,6 +13,7 @@ from ..compute.arrays import TINY, clip, constant, namespace, rare, to_numpy, wh
 from ..model import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 from ..structures import Structure
 from ..structures.linalg import where_chosen
+from ..tails import StudentT
 from .weights import begin, log_ratio, point_weights, with_posterior
 
 # Mass below this comes only from the lower limit on responsibilities: the kernel or weight is empty.
@@ -71,16 +72,10 @@ class Likelihood:
         if not frozen:
             kernels = self._improve_kernels(statistics, origins, previous, factor)
         means, covariances, next_factor, inaccurate = kernels
-        every = tail.all_mass(statistics.mass, statistics.of_tail)
-        class_mass, prior = assign_unlabelled(every, previous)
+        class_mass, prior = assign_unlabelled(statistics.mass, previous)
         class_mass = where(class_mass > _EMPTY, class_mass, 0.0)
-        class_mass, tail = tail.improve(
-            class_mass,
-            where(alive, mass, TINY),
-            alive,
-            statistics.of_tail,
-            learn_degrees=self.learn_degrees and not frozen,
-        )
+        if self.learn_degrees and not frozen and isinstance(tail, StudentT):
+            tail = tail.improve(where(alive, mass, TINY), alive, statistics.of_tail)
         found = Parameters(previous.weights, means, covariances, prior, tail=tail)  # weights are set below
         if self.bounded:
             learn = self.regulariser.hierarchical != "given"
@@ -176,10 +171,7 @@ def with_frozen(freeze: str | None, parameters: Parameters, previous: Parameters
     if freeze == "weights":
         return replace(parameters, weights=previous.weights)
     if freeze == "kernels":
-        tail = parameters.tail
-        # Degrees of freedom belong to the kernels, a background does not.
-        tail = previous.tail if tail.of_kernels() is tail else tail
-        return replace(parameters, means=previous.means, covariances=previous.covariances, tail=tail)
+        return replace(parameters, means=previous.means, covariances=previous.covariances, tail=previous.tail)
     return parameters
 
 
@@ -189,35 +181,28 @@ def lost_digits(offset: FloatArray, covariances: FloatArray, structure: Structur
     return namespace(offset).any(offset**2 / _LARGEST_CANCELLATION > variances, axis=-1)
 
 
-def all_weights(parameters: Parameters) -> FloatArray:
-    """Return the weights (..., K, L), or (..., K + 1, L) with those of a background last."""
-    return parameters.tail.joint(parameters.weights)
-
-
 def for_pass(parameters: Parameters) -> Parameters:
-    """Return the parameters of an E-step: weights are shares of all rows, those of the background included.
+    """Return the parameters of an E-step.
 
     With class priors, weights (R, K, L + 1) have a last column for rows without a label. Such a row comes
     from kernel k with probability Σ_j Pr(class j) π_kj.
     """
-    weights = all_weights(parameters)
-    if parameters.class_prior is not None:
-        mixed = weights @ parameters.class_prior[..., None]
-        weights = namespace(mixed).concat([weights, mixed], axis=-1)
-    weights, tail = parameters.tail.split(weights)
-    return replace(parameters, weights=weights, tail=tail)
+    if parameters.class_prior is None:
+        return parameters
+    mixed = parameters.weights @ parameters.class_prior[..., None]
+    return replace(parameters, weights=namespace(mixed).concat([parameters.weights, mixed], axis=-1))
 
 
 def assign_unlabelled(mass: FloatArray, previous: Parameters) -> tuple[FloatArray, FloatArray | None]:
     """Split the mass of unlabelled rows, the last column of (R, K, L + 1), among the classes: their E-step.
 
     Returns the mass (R, K, L) of each class and the class shares (R, L). If every row has a label, the mass
-    is returned as it is, and None for the shares. With a background there are K + 1 components.
+    is returned as it is, and None for the shares.
     """
     if previous.class_prior is None:
         return mass, None
     xp = namespace(mass)
-    joint = all_weights(previous) * previous.class_prior[:, None, :]
+    joint = previous.weights * previous.class_prior[:, None, :]
     mixed = xp.sum(joint, axis=-1, keepdims=True)
     labelled = mass[..., :-1] + mass[..., -1:] * (joint / xp.where(mixed > 0, mixed, 1.0))
     sizes = xp.sum(labelled, axis=1)

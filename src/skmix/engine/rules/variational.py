@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.special import multigammaln
@@ -30,12 +29,11 @@ from ..structures import Structure
 from .likelihood import Improved, assign_unlabelled, lost_digits
 from .weights import (
     LOWEST_LOG,
-    begin,
     divergence_of_weights,
     expected_log_weights,
     is_known,
-    learn_concentration,
     point_weights,
+    with_counts,
 )
 
 # The default prior on covariances is worth this many rows more than their dimension (Fraley & Raftery, 2007).
@@ -74,7 +72,6 @@ class Variational:
     prior: Prior  # of all kernels
     floor: FloatArray  # (M,): variance floor of the starts
     pseudo_rows: FloatArray  # (1, K, S): second-order terms of the pseudo-rows of covariances
-    hierarchical: bool = False  # whether the concentration of the weights' prior is learnt
     freeze: None = None  # all parameters are learnt
     bounded: bool = True  # the objective is a lower bound of the log-evidence
     monotone: bool = True  # no pass lowers it
@@ -87,19 +84,17 @@ class Variational:
         floor: FloatArray,
         n_kernels: int,
         to_device: Callable[[Array], Array],
-        *,
-        hierarchical: bool = False,
     ) -> Variational:
         """Return the rule for K kernels, with its arrays where passes run."""
         n_features = len(floor)
         covariance = structure.from_common(prior.covariance[None], n_kernels)
         rows = prior.covariance_rows / (n_kernels if Wishart.of(structure, n_features).shared else 1)
         terms = rows * structure.terms_of(covariance, n_kernels, n_features)
-        return cls(structure, prior, to_device(floor), to_device(terms), hierarchical)
+        return cls(structure, prior, to_device(floor), to_device(terms))
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
         """Return starts as point posteriors, as if after infinitely many rows."""
-        parameters = begin(parameters.copy(), hierarchical=self.hierarchical)
+        parameters = with_counts(parameters.copy())
         covariances, factor = self.structure.raised(parameters.covariances, self.floor)
         return replace(parameters, covariances=covariances), factor
 
@@ -127,11 +122,8 @@ class Variational:
         )
         bare = Regulariser(no_floor, None, left, no_covariance, 1.0)
         covariances, next_factor = structure.update((mass, offset, second), bare)
-        concentration = previous.concentration
-        if concentration is not None:
-            concentration = learn_concentration(counts, concentration)
-        weights = xp.where(gone, 0.0, expected_weights(counts, structure, prior, concentration))
-        learnt = Parameters(weights, origins + offset, covariances, class_prior, counts, concentration)
+        weights = xp.where(gone, 0.0, expected_weights(counts, structure, prior))
+        learnt = Parameters(weights, origins + offset, covariances, class_prior, counts)
         return learnt, next_factor, lost_digits(offset, covariances, structure)
 
     def log_prior(self, parameters: Parameters, factor: Factor) -> FloatArray:
@@ -180,20 +172,11 @@ def wishart_degrees(counts: FloatArray, wishart: Wishart, covariance_rows: float
     return wishart.repeats * (covariance_rows + rows)
 
 
-def _concentration(prior: Prior, learnt: FloatArray | None) -> tuple[Any, Any]:
-    """Return the concentration of the weights' prior and its sum over kernels: numbers, or arrays with R."""
-    if learnt is None:
-        return prior.concentration, prior.n_kernels * prior.concentration
-    return learnt[..., None], namespace(learnt).sum(learnt, axis=1)[:, None, None]
-
-
-def expected_weights(
-    counts: FloatArray, structure: Structure, prior: Prior, concentration: FloatArray | None = None
-) -> FloatArray:
-    """Return ω (R, K, L), the weights of the E-step, given counts (R, K, L) and a learnt prior (R, K)."""
+def expected_weights(counts: FloatArray, structure: Structure, prior: Prior) -> FloatArray:
+    """Return ω (R, K, L), the weights of the E-step, given counts (R, K, L)."""
     xp, n_features = namespace(counts), len(prior.covariance)
     wishart = Wishart.of(structure, n_features)
-    logs = expected_log_weights(counts, *_concentration(prior, concentration))
+    logs = expected_log_weights(counts, prior.concentration, prior.n_kernels * prior.concentration)
     degrees = wishart_degrees(counts, wishart, prior.covariance_rows)
     # E log|Λ| − log|E[Λ]|, and the uncertainty of the mean.
     spread = wishart.copies * (_log_scale(degrees, wishart) - wishart.dimension * xp.log(degrees))
@@ -212,16 +195,16 @@ def divergence(parameters: Parameters, factor: Factor, structure: Structure, pri
     known = is_known(counts)
     counts = np.where(known[:, None, None], counts, 0.0)
     n_features = len(prior.covariance)
-    learnt = None if parameters.concentration is None else to_numpy(parameters.concentration)
-    of_weights = divergence_of_weights(counts, *_concentration(prior, learnt))
+    total = prior.n_kernels * prior.concentration
+    of_weights = divergence_of_weights(counts, prior.concentration, total)
     # The means given the precisions.
     share = prior.mean_rows / (prior.mean_rows + np.sum(counts, axis=-1))
     of_means = n_features * (share - np.log(share) - 1.0)
     moved = structure.precision_times(factor, parameters.means) * parameters.means
     of_means += prior.mean_rows * to_numpy(xp.sum(moved, axis=-1))
     of_precisions = _of_precisions(counts, factor, structure, prior)
-    total = of_weights + 0.5 * np.sum(of_means, axis=1) + np.sum(of_precisions, axis=1)
-    return np.where(known, total, np.inf)
+    found = of_weights + 0.5 * np.sum(of_means, axis=1) + np.sum(of_precisions, axis=1)
+    return np.where(known, found, np.inf)
 
 
 def _of_precisions(counts: FloatArray, factor: Factor, structure: Structure, prior: Prior) -> FloatArray:
@@ -261,4 +244,4 @@ def point_estimate(parameters: Parameters, prior: Prior) -> Parameters:
     xp, places = namespace(counts), constant(np.arange, counts.shape[1], example=counts)
     needed = xp.any(xp.argmax(counts, axis=1)[:, None, :] == places[:, None], axis=-1)
     alive = (xp.sum(counts, axis=-1) >= _LEAST_EXPLAINED) | needed
-    return point_weights(parameters, _concentration(prior, parameters.concentration)[0], alive)
+    return point_weights(parameters, prior.concentration, alive)

@@ -41,12 +41,18 @@ _SHORT_STEP = 1e-3
 _GROWTH = 1.1
 
 
-def begin(parameters: Parameters, *, hierarchical: bool = True) -> Parameters:
-    """Return starts with counts, infinite unless known, and with a concentration if hierarchical."""
-    xp, weights = namespace(parameters.weights), parameters.weights
-    if parameters.counts is None:
-        parameters = replace(parameters, counts=xp.full_like(weights, np.inf))
-    if hierarchical and parameters.concentration is None:
+def with_counts(parameters: Parameters) -> Parameters:
+    """Return starts with counts, infinite unless known."""
+    if parameters.counts is not None:
+        return parameters
+    return replace(parameters, counts=namespace(parameters.weights).full_like(parameters.weights, np.inf))
+
+
+def begin(parameters: Parameters) -> Parameters:
+    """Return starts with counts, infinite unless known, and with a concentration."""
+    parameters, weights = with_counts(parameters), parameters.weights
+    xp = namespace(weights)
+    if parameters.concentration is None:
         # As many rows as kernels, shared like the weights of all classes together.
         common = xp.sum(weights, axis=-1) * (weights.shape[1] / weights.shape[-1])
         parameters = replace(parameters, concentration=clip(common, _LEAST_A, np.inf))

@@ -14,18 +14,11 @@ from .summary import summarise
 
 
 def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | None = None) -> RowSource:
-    """Return the source for rows of any kind.
+    """Return the source for rows X of any kind, with class codes (N,) and positive weights (N,).
 
-    Parameters
-    ----------
-    X : array of shape (N, M), Blocks or RowSource
-        Rows: a NumPy array of float64 or float32, NaN where a value is missing; a PyTorch tensor, on whose
-        device passes run, or on the host if values are missing; or blocks, with their class codes and
-        weights.
-    codes : ndarray of shape (N,) or None
-        Class of each row, 0 … L − 1, and −1 for rows without a label; None for one class.
-    weights : ndarray of shape (N,), optional
-        Positive weights of the rows.
+    X is a NumPy array (N, M) of float64 or float32, NaN where a value is missing; a PyTorch tensor, on whose
+    device passes run, or on the host if values are missing; or blocks, which have codes and weights of their
+    own. Codes are 0 … L − 1, and −1 for rows without a label; None for one class.
     """
     if isinstance(X, RowSource):
         return X

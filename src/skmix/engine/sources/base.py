@@ -24,6 +24,8 @@ _MANY_KERNELS = 256
 
 # Mask (R, K) of recentred kernels, and their origins (R, K, M).
 Centres = tuple[BoolArray, FloatArray]
+# The statistics of some rows, and the origins (R, K, M) of their moments.
+Expected = tuple[Statistics, FloatArray]
 # One pass: from parameters and their factor to the next ones, and the log-likelihood (R, C) of the first.
 Step = Callable[[Parameters, Factor], tuple[Parameters, Factor, FloatArray]]
 
@@ -53,18 +55,12 @@ class RowSource(ABC):
 
     @abstractmethod
     def expect(
-        self,
-        parameters: Parameters,
-        factor: Factor,
-        setting: Setting,
-        centres: Centres | None = None,
-        with_moments: bool = True,
-    ) -> tuple[Statistics, FloatArray]:
+        self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
+    ) -> Expected:
         """Do the E-step: return the statistics of all rows, and the origins (R, K, M) of their moments.
 
         `parameters` are in the frame; with unlabelled rows, their weights are the last column. `factor` is
-        that of the covariances. `centres` are origins for the moments of some kernels. Unless `with_moments`,
-        only the log-likelihood is defined.
+        that of the covariances. `centres` are origins for the moments of some kernels.
         """
 
     def to_device(self, array: Array) -> Array:
@@ -103,13 +99,11 @@ class ArrayRows(RowSource):
         return summarise(self.X, self.codes, self.weights)
 
     def with_features(self, columns: Sequence[int]) -> ArrayRows:
-        """Return the rows with some of their features; see `RowSource`."""
         chosen, summary = list(columns), vars(self).get("summary")
         summary = None if summary is None else summary.with_features(chosen)
         return type(self)(self.X[:, chosen], self.codes, self.weights, summary)
 
     def start_rows(self) -> tuple[Array, IntArray, FloatArray | None]:
-        """Return all rows, their class codes (N,), and their weights (N,)."""
         codes = np.zeros(self.X.shape[0], dtype=np.int64) if self.codes is None else self.codes
         return self.X, codes, self.weights
 
@@ -137,16 +131,11 @@ class MemoryRows(ArrayRows):
     scatter: tuple[Frame, FloatArray] | None = None  # (M, M): of the rows in a frame, once known
 
     def expect(
-        self,
-        parameters: Parameters,
-        factor: Factor,
-        setting: Setting,
-        centres: Centres | None = None,
-        with_moments: bool = True,
-    ) -> tuple[Statistics, FloatArray]:
-        """Do the E-step by the first code that covers the model; see `RowSource`."""
+        self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
+    ) -> Expected:
         origins, kernels = origins_of(parameters, centres), Kernels.of(parameters, factor, setting.structure)
         rows, (n_starts, n_kernels, _) = self._rows_in(setting.frame, parameters), kernels.means.shape
+        with_moments = setting.with_moments
         if not setting.compiles or not can_compile():
             return reference.expect(rows, kernels, origins, with_moments=with_moments), origins
         if (
@@ -180,7 +169,6 @@ class MemoryRows(ArrayRows):
         return self._seen[2]
 
     def clear_cache(self) -> None:
-        """Free the rows in the frame."""
         self._seen = self._homes = self.scatter = None
 
 
@@ -192,22 +180,13 @@ class GapRows(ArrayRows):
     _cached: tuple[Frame, tuple[int, int], MemoryRows | None, list[Chunk]] | None = None
 
     def with_features(self, columns: Sequence[int]) -> GapRows:
-        """Return the rows with some of their features; see `RowSource`."""
         X = self.X[:, list(columns)]
         seen = np.flatnonzero(~np.isnan(X).all(axis=1))
         return GapRows(X[seen], *self.of_rows(seen))
 
     def expect(
-        self,
-        parameters: Parameters,
-        factor: Factor | None,
-        setting: Setting,
-        centres: Centres | None = None,
-        with_moments: bool = True,
-    ) -> tuple[Statistics, FloatArray]:
-        """Do the E-step; see `RowSource`. Without a `factor` it is computed."""
-        if factor is None:
-            factor = setting.structure.factor(parameters.covariances, self.n_features)
+        self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
+    ) -> Expected:
         origins = origins_of(parameters, centres)
         sizes = parameters.weights.shape[-1], gaps.chunk_size(*origins.shape[1:])
         if self._cached is None or self._cached[0] is not setting.frame or self._cached[1] != sizes:
@@ -215,10 +194,9 @@ class GapRows(ArrayRows):
         _, _, complete, chunks = self._cached
         found = None
         if complete is not None:
-            alone = replace(setting, skips=False)
-            found = complete.expect(parameters, factor, alone, centres, with_moments)[0]
+            found = complete.expect(parameters, factor, replace(setting, skips=False), centres)[0]
         if chunks:
-            others = gaps.expect(chunks, parameters, factor, setting, origins, with_moments=with_moments)
+            others = gaps.expect(chunks, parameters, factor, setting, origins)
             found = others if found is None else found.plus(others)
         assert found is not None
         return found, origins
@@ -233,5 +211,4 @@ class GapRows(ArrayRows):
         return complete, gaps.chunks_of(rows, np.flatnonzero(~is_complete), size)
 
     def clear_cache(self) -> None:
-        """Free the rows in the frame."""
         self._cached = None

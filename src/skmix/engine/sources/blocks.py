@@ -13,12 +13,9 @@ from ..compute.arrays import send
 from ..compute.blocks import Block, Blocks, distinct_labels
 from ..compute.threads import one_blas_thread
 from ..estep.terms import GAPS
-from ..model import Factor, FloatArray, Frame, IntArray, Parameters, Setting, Statistics
-from .base import Centres, GapRows, MemoryRows, RowSource
+from ..model import Factor, FloatArray, Frame, IntArray, Parameters, Setting
+from .base import Centres, Expected, GapRows, MemoryRows, RowSource
 from .summary import Summary, merge_moments, summarise
-
-# The statistics of some rows, and the origins (R, K, M) of their moments.
-Expected = tuple[Statistics, FloatArray]
 
 # Most rows of a label in the sample for the starts.
 _MOST_SAMPLED = 1 << 14
@@ -79,30 +76,20 @@ class BlockRows(RowSource):
         return X, label - 1, None if np.isnan(weights).all() else np.nan_to_num(weights, nan=1.0)
 
     def expect(
-        self,
-        parameters: Parameters,
-        factor: Factor,
-        setting: Setting,
-        centres: Centres | None = None,
-        with_moments: bool = True,
+        self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
     ) -> Expected:
-        """Do the E-step; see `RowSource`."""
         some_empty = self.summary.gaps or self.summary.n_empty > 0
-        # Send covariances (rows with gaps) or the factor (complete rows), not both. Low-rank covariances
-        # always need the factor.
         kind: Any = GapRows
-        sent: tuple[Any, ...] = parameters, factor if setting.structure.projects else None
         if not self.summary.gaps:
-            kind, sent = MemoryRows, (replace(parameters, covariances=np.empty(0)), factor)
-        work = partial(
-            expect_block, kind, some_empty, (*sent, setting, centres, with_moments), self._scatters
-        )
+            # Complete rows need the factor alone: do not send the covariances.
+            kind, parameters = MemoryRows, replace(parameters, covariances=np.empty(0))
+        arguments = parameters, factor, setting, centres
+        work = partial(expect_block, kind, some_empty, arguments, self._scatters)
         found = self.blocks.reduce(work, add)
         assert found is not None
         return found
 
     def clear_cache(self) -> None:
-        """Forget the scatters of the blocks."""
         self._scatters.clear()
 
 

@@ -18,9 +18,9 @@ from ..compute.arrays import (
 )
 from ..estep.device import Assumed, FramedRows, expand, order_by_class
 from ..estep.terms import DEVICE
-from ..model import Factor, FloatArray, Parameters, Setting, Statistics
+from ..model import Factor, FloatArray, Parameters, Setting
 from ..tails import Tail
-from .base import ArrayRows, Centres, Step
+from .base import ArrayRows, Centres, Expected, Step
 
 
 class DeviceRows(ArrayRows):
@@ -32,17 +32,11 @@ class DeviceRows(ArrayRows):
     _framed: FramedRows | None = None
 
     def expect(
-        self,
-        parameters: Parameters,
-        factor: Factor,
-        setting: Setting,
-        centres: Centres | None = None,
-        with_moments: bool = True,
-    ) -> tuple[Statistics, Array]:
-        """Do the E-step; see `RowSource`."""
+        self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
+    ) -> Expected:
         rows = self.framed(setting, parameters.weights.shape[-1])
         expanded = expand(parameters, setting.structure, rows.bounds, factor, centres)
-        return rows.collect(expanded, with_moments=with_moments), expanded.origins
+        return rows.collect(expanded, with_moments=setting.with_moments), expanded.origins
 
     def framed(self, setting: Setting, n_classes: int) -> FramedRows:
         """Return the rows in the frame of a setting, cached."""
@@ -54,11 +48,9 @@ class DeviceRows(ArrayRows):
         return rows
 
     def to_device(self, array: Array) -> Array:
-        """Return an array as float64 numbers on the device."""
         return as_float64(array, self.X)
 
     def wrap_step(self, step: Step) -> Step:
-        """Return the step as optimistic passes."""
         return OptimisticStep(step, self)
 
     @property
@@ -67,7 +59,6 @@ class DeviceRows(ArrayRows):
         return ((), (), 0) if self._framed is None else self._framed.assumed
 
     def clear_cache(self) -> None:
-        """Free the memory cached between passes."""
         self._framed = None
 
 

@@ -17,8 +17,8 @@ from ..compute.blocks import Block, Blocks
 from ..estep.device import expand
 from ..estep.terms import DEVICE
 from ..model import Factor, Parameters, Setting
-from .base import Centres
-from .blocks import BlockRows, Expected
+from .base import Centres, Expected
+from .blocks import BlockRows
 from .device import DeviceRows
 from .summary import Summary
 
@@ -41,36 +41,27 @@ class StreamedRows(BlockRows):
         self._room: float | None = None  # bytes for more of them; None before the first pass
 
     def with_features(self, columns: Sequence[int]) -> StreamedRows:
-        """Return the rows with some of their features; see `RowSource`."""
         some = super().with_features(columns)
         return StreamedRows(some.blocks, self._device, vars(some).get("summary"), self._seed)
 
     def to_device(self, array: Array) -> Array:
-        """Return an array as float64 numbers on the device."""
         return as_float64(array, self._example)
 
     def expect(
-        self,
-        parameters: Parameters,
-        factor: Factor,
-        setting: Setting,
-        centres: Centres | None = None,
-        with_moments: bool = True,
+        self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
     ) -> Expected:
-        """Do the E-step; see `RowSource`."""
         n_classes, total, before = parameters.weights.shape[-1], None, None
         for rows in self._pieces():
             framed = rows.framed(setting, n_classes)
             if total is None:
                 expanded = expand(parameters, setting.structure, framed.bounds, factor, centres)
             # Enqueue; do not wait.
-            own = framed.collect(expanded, with_moments=with_moments, others=before)
+            own = framed.collect(expanded, with_moments=setting.with_moments, others=before)
             total, before = own if total is None else total.plus(own), framed
         assert total is not None
         return total, expanded.origins
 
     def _pieces(self) -> Iterator[DeviceRows]:
-        """Yield all rows on the device, piece by piece."""
         yield from self._resident
         n_skipped = sum(len(rows.X) for rows in self._resident)
         if n_skipped == self.summary.n_rows:
@@ -119,5 +110,4 @@ class StreamedRows(BlockRows):
         return rows
 
     def clear_cache(self) -> None:
-        """Free the memory on the device."""
         self._resident, self._room = [], None

@@ -96,14 +96,9 @@ class Moments:
         return Frame(scale, shift, np.where(inside > 0, inside, 1.0), np.minimum(bound, FARTHEST))
 
 
-def measure(
-    X: Array,
-    structure: Structure,
-    columns: Sequence[int] | None = None,
-    row_weights: FloatArray | None = None,
-) -> Frame:
+def measure(X: Array, structure: Structure, row_weights: FloatArray | None = None) -> Frame:
     """Return the frame of rows X (N, M) with weights (N,); see `Moments.frame`."""
-    return moments_of(X, row_weights).frame(structure, columns)
+    return moments_of(X, row_weights).frame(structure)
 
 
 def moments_of(X: Array, weights: FloatArray | None = None) -> Moments:

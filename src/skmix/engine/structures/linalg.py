@@ -273,7 +273,6 @@ def _inverse_diagonals(whiteners: Array) -> Array:
 
 
 def _replaced(found: Whitened, index: IntArray, new: Whitened) -> Whitened:
-    """Return `found` with the entries of some matrices replaced."""
     whiteners, log_determinants, positive = (replaced(a, index, b) for a, b in zip(found, new, strict=True))
     return whiteners, log_determinants, positive
 

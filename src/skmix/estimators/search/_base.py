@@ -206,7 +206,6 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         return self
 
     def _read(self, source: Source) -> tuple[Any, Any, Any]:
-        """Return X, y and sample_weight of opened rows, in memory."""
         return read_into_memory(source)
 
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
@@ -244,7 +243,7 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         seed = int(check_random_state(source).randint(np.iinfo(np.int32).max))
         n_jobs = prototype.n_jobs if self.n_jobs is None else self.n_jobs
         device = prototype.device if self.device is None else self.device
-        prototype.set_params(n_jobs=n_jobs, device=device, random_state=seed, warm_start=False)
+        prototype.set_params(n_jobs=n_jobs, device=device, random_state=seed)
         types = self._settings_to_try()[1] or []
         low_rank = any(check_covariance_type(each)[0] == "low_rank" for each in types)
         if low_rank and device_of(prototype) is not None:
@@ -277,7 +276,6 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
 
     @property
     def _model(self) -> Any:
-        """The fitted model that receives the rows."""
         return self.best_estimator_
 
     @property

@@ -162,7 +162,6 @@ class Choices:
             yield from (("shared", m, name, rows) for m, rows in shared)
 
     def _of_sets(self, numbers: list[int] | None) -> Iterator[Params]:
-        """Yield the settings of kernels to try for feature sets."""
         by_class = self.kernels == "own"
         default = [m * self.n_classes for m in _OWN_OF_SET] if by_class else _KERNELS_OF_SET
         numbers = numbers or sorted({min(k, self.n_train) for k in default})

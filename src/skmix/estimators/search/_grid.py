@@ -59,11 +59,9 @@ class Scorer:
         return model.fit(*given)
 
     def _fit_arguments(self, rows: Block) -> tuple[Any, Any, Any]:
-        """Return X, y and sample_weight of some rows."""
         return self.to_device(rows.X), labels_of(rows, self.classes), rows.weights
 
     def _by_held_out_rows(self, trial: Trial) -> None:
-        """Score a candidate by the mean log-density of held-out rows."""
         densities, weights = [], self.held_weights
         for training, held in self.folds:
             model = self.fit(trial, *self._fit_arguments(training))

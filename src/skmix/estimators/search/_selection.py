@@ -80,6 +80,9 @@ class Selection:
     def __post_init__(self) -> None:
         self._mapped = cache(self._map)
         self._screened_models: dict[str, list[SharedKernelClassifier]] = {}
+        # One of many folds is too small to screen candidates.
+        self._n_screening = 2 if len(self.folds) >= _MANY_FOLDS else 1
+        self._n_tuned = _TUNED + 1 - self._n_screening
 
     def choose(self) -> list[Trial]:
         """Try candidates, and return the trials to average, the best first."""
@@ -111,19 +114,9 @@ class Selection:
         plan("members", self.search.n_members, len(self.rows.X))
 
     @property
-    def _many_folds(self) -> bool:
-        """Whether one fold is too small to screen candidates."""
-        return len(self.folds) >= _MANY_FOLDS
-
-    @property
     def _n_screened(self) -> int:
         """Number of rows to which the screening fits a candidate."""
-        return (1 + self._many_folds) * min(len(self.folds[0][0].X), _ROWS_TO_SCREEN)
-
-    @property
-    def _n_tuned(self) -> int:
-        """Number of candidates to tune."""
-        return _TUNED - self._many_folds
+        return self._n_screening * min(len(self.folds[0][0].X), _ROWS_TO_SCREEN)
 
     def _screened(self, candidates: list[Params]) -> list[Params]:
         """Return the best candidates of the screening, the best first.
@@ -200,9 +193,8 @@ class Selection:
             return int(self.rows.X.shape[1])
 
     def _screen(self, trial: Trial) -> None:
-        """Score a candidate on some rows of one or two folds."""
         seed, names = self.prototype.random_state, (trial.params["transform"], trial.params["reduction"])
-        whole = [self._mapped(number, *names) for number in range(1 + self._many_folds)]
+        whole = [self._mapped(number, *names) for number in range(self._n_screening)]
         some = [
             (fewer_rows(training, seed, _ROWS_TO_SCREEN), fewer_rows(held, seed, _ROWS_TO_SCREEN))
             for training, held in whole
@@ -278,7 +270,6 @@ class Selection:
                 self.trials.add("tuning", {**params, "trade_off": trade_off}, evaluate)
 
     def _members(self) -> list[Trial]:
-        """Return the trials to average, the best first."""
         best, most = self.trials.best, self.search.n_members
         if most == 1:
             return [best]
