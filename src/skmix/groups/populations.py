@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine import density
 from ..engine.compute.arrays import Array, like, namespace
 from ..engine.model import FloatArray, IntArray
 from ..engine.structures import structure_of
@@ -21,12 +20,6 @@ from ..estimators.densities import has_shifts
 from ..estimators.rows import host_copy, score_rows
 from .separation import HEIGHT, cut, separate
 
-# Rows to draw from a model, equally many from each kernel.
-_DRAWN = 1 << 15
-# Fewest rows to draw from each kernel, for models with many kernels.
-_FEWEST = 100
-# Most rows to draw from each kernel: more hardly change the results.
-_MOST = 4000
 _TINY = float(np.finfo(float).tiny)
 
 
@@ -218,24 +211,3 @@ def _number_by_weight(model: Any, populations: IntArray) -> IntArray:
     total = members.sum(axis=0)
     means = (members.T @ model.means_) / np.maximum(total, _TINY)[:, None]
     return np.argsort(np.lexsort((*means.T[::-1], -total)))[populations]
-
-
-# ---------------------------------------------------------------- draws from a model
-
-
-def draw_rows(model: Any) -> FloatArray:
-    """Draw rows (n, M) from a mixture with NumPy arrays, equally many from each kernel in turn."""
-    return _draw(model, _rows_each(len(model.means_)))
-
-
-def _draw(model: Any, n_each: int) -> FloatArray:
-    """Draw rows (K · n_each, M) from the kernels in turn, with a fixed seed."""
-    n_kernels = len(model.means_)
-    # Each kernel is a class of its own.
-    apart = replace(model._parameters, weights=np.eye(n_kernels))
-    kernels = np.repeat(np.arange(n_kernels), n_each)
-    return density.draw(apart, model.covariance_type_, kernels, np.random.RandomState(0))[0]
-
-
-def _rows_each(n_kernels: int) -> int:
-    return int(np.clip(_DRAWN // n_kernels, _FEWEST, _MOST))
