@@ -1,8 +1,8 @@
 """Studies of many cells: time and memory of `skmix compose`, and the time of one new sample.
 
 FCS files of simulated cells, one for each sample, are written to a temporary folder. The populations are
-Gaussian on the scale of arcsinh:150, each with its own pattern of low and high markers; their proportions
-differ between samples. Fresh processes then run
+skewed on the scale of arcsinh:150, so that kernels describe them in pieces, as they do with real cells. Each
+has its own pattern of low and high markers; their proportions differ between samples. Fresh processes run
 
 - ``skmix compose`` on all files: seconds, processor seconds over all threads, and peak memory, all including
   the start of Python;
@@ -10,14 +10,14 @@ differ between samples. Fresh processes then run
 
 ``python benchmarks/cells_size.py --out benchmarks/results/cells_size.json`` has 100 files of 100,000 cells
 with ten markers; options make them fewer and smaller. ``--kernels`` leaves out the search for their number,
-and ``--device cuda`` computes there. Processor time is more reliable on a busy machine.
+and ``--device cuda`` computes there. Processor time is more reliable on a busy machine. Runs of other sizes,
+on other cores or devices, are kept in the file.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -29,14 +29,15 @@ from typing import Any
 
 import numpy as np
 from flowio import create_fcs
+from joblib import Parallel, cpu_count, delayed
 
 from skmix import load
 from skmix.io.writing import replacing
 
 # Markers that are low or high in a population, on the scale of arcsinh:150.
 LEVELS = (0.5, 4.0)
-# Standard deviation of a marker in a population.
-DEVIATION = 0.5
+# Standard deviation of a marker in a population, and the shape of its gamma distribution.
+DEVIATION, SHAPE = 0.5, 4.0
 # Concentration of the Dirichlet distribution of proportions.
 CONCENTRATION = 2.0
 # Target: most megabytes of resident memory.
@@ -67,7 +68,8 @@ def write_sample(path: Path, n_cells: int, means: np.ndarray, seed: int) -> None
     random = np.random.default_rng((1, seed))
     shares = random.dirichlet(np.full(len(means), CONCENTRATION))
     cells = means[random.choice(len(means), n_cells, p=shares)]
-    cells = 150.0 * np.sinh(cells + DEVIATION * random.normal(size=cells.shape))
+    skewed = (random.gamma(SHAPE, size=cells.shape) - SHAPE) / np.sqrt(SHAPE)
+    cells = 150.0 * np.sinh(cells + DEVIATION * skewed)
     names = [f"M{number + 1}" for number in range(means.shape[1])]
     with path.open("wb") as file:
         create_fcs(file, array("f", cells.astype(np.float32).tobytes()), names)
@@ -88,8 +90,10 @@ def measure(folder: Path, sizes: dict[str, int], kernels: str, options: list[str
     patterns = np.random.default_rng(0).integers(0, 2, size=(sizes["populations"], sizes["markers"]))
     means, samples = np.array(LEVELS)[patterns], folder / "samples"
     samples.mkdir()
-    for number in range(sizes["files"]):
-        write_sample(samples / f"sample_{number:04d}.fcs", sizes["cells"], means, number)
+    files = (samples / f"sample_{number:04d}.fcs" for number in range(sizes["files"]))
+    Parallel(-1)(
+        delayed(write_sample)(file, sizes["cells"], means, number) for number, file in enumerate(files)
+    )
     write_sample(folder / "new.fcs", sizes["new_cells"], means, sizes["files"])
     study, table = str(folder / "study.skmix"), str(folder / "table.csv")
     command = ["compose", str(samples), "-o", study, "--table", table, "--kernels", kernels]
@@ -117,7 +121,7 @@ def main() -> None:
     parser.add_argument("--populations", type=int, default=20, help="populations that samples share")
     parser.add_argument("--new-cells", type=int, default=10_000, help="cells of the new sample")
     parser.add_argument("--kernels", default="auto", help="number of kernels, or auto")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="most threads")
+    parser.add_argument("--jobs", type=int, default=cpu_count(), help="most threads")
     parser.add_argument("--device", help="where to compute, such as cuda")
     parser.add_argument("--temporary", type=Path, help="where to write the files")
     parser.add_argument("--out", type=Path, help="JSON file to write")
@@ -145,10 +149,12 @@ def main() -> None:
         f"(at most {MOST_NEW:.0f} wanted), {new['peak_mb']:.0f} MB at most"
     )
     if arguments.out is not None:
-        machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-        results = {"machine": machine, "device": arguments.device, "sizes": sizes, **found}
+        machine = f"{platform.system()} {platform.machine()}"
+        own = {"machine": machine, "cores": arguments.jobs, "device": arguments.device, "sizes": sizes}
+        runs = json.loads(arguments.out.read_text()) if arguments.out.exists() else []
+        runs = [one for one in runs if any(one[name] != value for name, value in own.items())]
         with replacing(arguments.out) as file:
-            file.write((json.dumps(results, indent=1) + "\n").encode())
+            file.write((json.dumps([*runs, {**own, **found}], indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -112,6 +112,14 @@ def test_two_hills_that_no_sample_has_both_of_are_one_population() -> None:
         assert separate(in_samples.mean(axis=1), means, covariances, in_samples)[1] == expected
 
 
+@pytest.mark.parametrize(("share", "distance", "expected"), [(0.01, 7, 3), (0.003, 7, 2), (0.003, 8, 3)])
+def test_a_rare_population_needs_a_deep_valley(share: float, distance: float, expected: int) -> None:
+    """The density in the valley is 0.11, 0.18 and 0.04 of that at the lower peak."""
+    means, covariances = np.array([[0.0], [distance], [40.0]]), np.ones((3, 1, 1))
+    weights = np.array([0.6 - share, share, 0.4])
+    assert separate(weights, means, covariances, weights[:, None])[1] == expected
+
+
 def test_a_population_needs_some_cells_of_one_sample() -> None:
     means, covariances = np.array([[0.0], [20.0], [32.0]]), np.ones((3, 1, 1))
     for most, expected in ((4e-4, [0, 1, 1]), (1e-3, [0, 1, 2])):
