@@ -1,12 +1,12 @@
-"""Studies of many cells: time and memory of `skmix compose`, and the time of one new sample.
+"""Studies of many cells: time and memory of `compose`, and the time of one new sample.
 
 FCS files of simulated cells, one for each sample, are written to a temporary folder. The populations are
 skewed on the scale of arcsinh:150, so that kernels describe them in pieces, as they do with real cells. Each
 has its own pattern of low and high markers; their proportions differ between samples. Fresh processes run
 
-- ``skmix compose`` on all files: seconds, processor seconds over all threads, and peak memory, all including
-  the start of Python;
-- ``skmix compose new.fcs --model study.skmix`` on one more file: the same, and the seconds without imports.
+- `compose` on all files, with the table of proportions: seconds, processor seconds over all threads, and peak
+  memory, all including the start of Python;
+- `Study.apply_to` on one more file, from the saved study: the same, and the seconds without imports.
 
 ``python benchmarks/cells_size.py --out benchmarks/results/cells_size.json`` has 100 files of 100,000 cells
 with ten markers; options make them fewer and smaller. ``--kernels`` leaves out the search for their number,
@@ -45,21 +45,26 @@ MOST_MEMORY = 2000.0
 # Target: most seconds for a new sample, without imports.
 MOST_NEW = 1.0
 
-# The program skmix, which then prints its processor seconds, seconds without imports, and peak memory.
+# A fresh process, which prints its processor seconds, seconds without imports, and peak memory.
 PROGRAM = """
-import time
-import pandas, skmix.cli._tables, skmix.groups
-from skmix.__main__ import main
-begin = time.perf_counter()
-try:
-    main()
-except SystemExit as end:
-    if end.code:
-        raise
+import json, re, sys, time
+from pathlib import Path
+import pandas
+from skmix import compose, load
+
+given, begin = json.loads(sys.argv[1]), time.perf_counter()
+if given["model"] is None:
+    study = compose(given["samples"], **given["options"])
+    study.save(given["out"])
+else:
+    study = load(given["model"])
+    study.model.set_params(**given["options"])
+    study = study.apply_to(given["samples"])
+study.proportions.to_csv(given["table"])
 inside, used = time.perf_counter() - begin, time.process_time()
-from out_of_core import peak_memory
-print()
-print(used, inside, peak_memory())
+status = Path("/proc/self/status")  # of Linux
+peak = re.search(r"VmHWM:\\s*(\\d+)", status.read_text())[1] if status.exists() else "nan"
+print(used, inside, float(peak) / 1000)
 """
 
 
@@ -75,17 +80,19 @@ def write_sample(path: Path, n_cells: int, means: np.ndarray, seed: int) -> None
         create_fcs(file, array("f", cells.astype(np.float32).tobytes()), names)
 
 
-def run(command: list[str]) -> dict[str, float]:
-    """Run ``skmix`` in a fresh process; return its seconds, processor seconds, and peak memory in MB."""
+def run(**given: Any) -> dict[str, float]:
+    """Describe samples in a fresh process; return its seconds, processor seconds, and peak memory in MB."""
     begin = time.perf_counter()
-    given = [sys.executable, "-c", PROGRAM, *command]
-    done = subprocess.run(given, check=True, capture_output=True, text=True, cwd=Path(__file__).parent)
+    command = [sys.executable, "-c", PROGRAM, json.dumps(given)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     seconds = time.perf_counter() - begin
     processor, inside, peak = map(float, done.stdout.splitlines()[-1].split())
     return {"seconds": seconds, "processor_seconds": processor, "without_imports": inside, "peak_mb": peak}
 
 
-def measure(folder: Path, sizes: dict[str, int], kernels: str, options: list[str]) -> dict[str, Any]:
+def measure(
+    folder: Path, sizes: dict[str, int], n_kernels: int | None, options: dict[str, Any]
+) -> dict[str, Any]:
     """Write the files, compose them and one more sample, and return what it took."""
     patterns = np.random.default_rng(0).integers(0, 2, size=(sizes["populations"], sizes["markers"]))
     means, samples = np.array(LEVELS)[patterns], folder / "samples"
@@ -96,10 +103,11 @@ def measure(folder: Path, sizes: dict[str, int], kernels: str, options: list[str
     )
     write_sample(folder / "new.fcs", sizes["new_cells"], means, sizes["files"])
     study, table = str(folder / "study.skmix"), str(folder / "table.csv")
-    command = ["compose", str(samples), "-o", study, "--table", table, "--kernels", kernels]
-    found: dict[str, Any] = {"study": run([*command, *options])}
-    new = ["compose", str(folder / "new.fcs"), "--model", study, "--table", table]
-    found["new"] = run([*new, *options])
+    of_fit = {"n_kernels": n_kernels, **options}
+    found: dict[str, Any] = {
+        "study": run(samples=str(samples), model=None, out=study, table=table, options=of_fit),
+        "new": run(samples=str(folder / "new.fcs"), model=study, table=table, options=options),
+    }
     fitted = load(study)
     assert fitted.populations is not None
     distinct = len(np.unique(patterns, axis=0))
@@ -120,7 +128,7 @@ def main() -> None:
     parser.add_argument("--markers", type=int, default=10, help="markers of each cell")
     parser.add_argument("--populations", type=int, default=20, help="populations that samples share")
     parser.add_argument("--new-cells", type=int, default=10_000, help="cells of the new sample")
-    parser.add_argument("--kernels", default="auto", help="number of kernels, or auto")
+    parser.add_argument("--kernels", type=int, help="number of kernels, chosen by default")
     parser.add_argument("--jobs", type=int, default=cpu_count(), help="most threads")
     parser.add_argument("--device", help="where to compute, such as cuda")
     parser.add_argument("--temporary", type=Path, help="where to write the files")
@@ -130,9 +138,8 @@ def main() -> None:
     names = ("files", "cells", "markers", "populations", "new_cells")
     sizes, kernels = {name: getattr(arguments, name) for name in names}, arguments.kernels
     if arguments.small:
-        sizes, kernels = dict(zip(names, (6, 300, 4, 3, 200), strict=True)), "4"
-    options = ["--jobs", str(arguments.jobs)]
-    options += [] if arguments.device is None else ["--device", arguments.device]
+        sizes, kernels = dict(zip(names, (6, 300, 4, 3, 200), strict=True)), 4
+    options = {"n_jobs": arguments.jobs, "device": arguments.device}
     with tempfile.TemporaryDirectory(dir=arguments.temporary) as name:
         found = measure(Path(name), sizes, kernels, options)
     study, new, kinds = found["study"], found["new"], found["found"]
