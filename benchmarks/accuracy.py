@@ -33,9 +33,10 @@ from comparison import (
 )
 from comparison import make_tables as tables_of
 from comparison.plots import draw_errors, draw_ranks
+from recording import read_lines, write_lines
 from rich.console import Console
 
-from skmix.paper.harness import Store, read_lines, write_lines
+from skmix.paper.harness import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED, REPEATS, MAX_ROWS = 1, 10, 4000
@@ -112,10 +113,10 @@ def run(arguments: argparse.Namespace) -> list[Outcome]:
     data = [find_data(name, arguments.files, max_rows=MAX_ROWS) for name in names]
     keys = {(each.name, own.name): key_of(each, own, settings) for each in data for own in field}
     results = Results(arguments.out, keys)
-    with Store(arguments.store) as store:
-        outcomes = run_comparison(
-            data, field, settings, store, results.add, known=results.read(), n_jobs=arguments.jobs
-        )
+    store = Store(arguments.store)
+    outcomes = run_comparison(
+        data, field, settings, store, results.add, known=results.read(), n_jobs=arguments.jobs
+    )
     return results.write(outcomes)
 
 
@@ -137,7 +138,9 @@ def main() -> None:
     )
     parser.add_argument("--files", type=Path, default=Path("."), help="folder with the tables")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "accuracy.jsonl")
-    parser.add_argument("--store", type=Path, default=Path("accuracy.sqlite"), help="store of finished cells")
+    parser.add_argument(
+        "--store", type=Path, default=Path("accuracy-cells.jsonl"), help="store of finished cells"
+    )
     parser.add_argument(
         "--only-sets", nargs="+", default=[], metavar="SET", help=f"sets, or {' or '.join(HALVES)}"
     )
@@ -154,7 +157,7 @@ def main() -> None:
         parser.error(str(error))
     console = Console(width=200)
     for table in tables_of(outcomes):
-        console.print(table.text(), highlight=False)
+        console.print(table.markdown(), highlight=False)
     if not arguments.no_images:
         draw(outcomes, arguments.images)
 

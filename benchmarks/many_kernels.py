@@ -18,6 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from recording import processor
 from rich.console import Console
 from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
@@ -26,7 +27,6 @@ import skmix
 from skmix.engine.em import Run
 from skmix.engine.sources import base
 from skmix.io.writing import replacing
-from skmix.paper.harness import processor
 
 N_FEATURES = 16
 KERNELS = (64, 256, 1024, 4096)

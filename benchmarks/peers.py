@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from recording import processor
 from rich.console import Console
 from rich.table import Table
 from scipy.special import logsumexp
@@ -36,7 +37,6 @@ from speed import SPREADS, best_of, clusters
 from threadpoolctl import threadpool_limits
 
 from skmix.io.writing import replacing
-from skmix.paper.harness import processor
 
 # N, M and K, full covariances; the first is small.
 CASES = [

@@ -19,6 +19,7 @@ from typing import Any
 import joblib
 import numpy as np
 from cores import seconds_per_pass
+from recording import processor
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
@@ -28,7 +29,6 @@ from sklearn.pipeline import make_pipeline
 from skmix import SharedKernelClassifier
 from skmix.io.writing import replacing
 from skmix.paper import digit_features, make_seven_segment_digits
-from skmix.paper.harness import processor
 
 # Numbers of labelled rows among the 100 rows of each digit.
 LABELS = (2, 3, 5, 10, 20, 50, 100)

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from comparison import ROWS_PER_CLASS, SHARING_DATA, Outcome, in_study_order, run_sharing, sharing_tables
 from comparison.plots import draw_curves, draw_gain
+from recording import read_lines, write_lines
 
-from skmix.paper.harness import Store, read_lines, write_lines
+from skmix.paper.harness import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -38,27 +39,29 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=10, help="random draws of the rows")
     parser.add_argument("--processes", type=int, default=1, help="processes, of one thread each")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "sharing.jsonl")
-    parser.add_argument("--store", type=Path, default=Path("sharing.sqlite"), help="store of finished cells")
+    parser.add_argument(
+        "--store", type=Path, default=Path("sharing-cells.jsonl"), help="store of finished cells"
+    )
     parser.add_argument("--images", type=Path, default=ROOT / "docs" / "images")
     parser.add_argument("--draw", action="store_true", help="measure nothing; draw what --out has")
     arguments = parser.parse_args()
     if arguments.draw:
         outcomes = [Outcome.from_dict(record) for record in read_lines(arguments.out)]
     else:
-        with Store(arguments.store) as store:
-            outcomes = run_sharing(
-                [*arguments.data, *arguments.files],
-                store,
-                rows_per_class=arguments.rows,
-                n_draws=arguments.draws,
-                n_processes=arguments.processes,
-                progress=show,
-            )
+        store = Store(arguments.store)
+        outcomes = run_sharing(
+            [*arguments.data, *arguments.files],
+            store,
+            rows_per_class=arguments.rows,
+            n_draws=arguments.draws,
+            n_processes=arguments.processes,
+            progress=show,
+        )
         if not outcomes:
             parser.error(f"no data set has {min(arguments.rows)} rows of each class and more.")
         write_lines(arguments.out, [each.to_dict() for each in outcomes])
     points = in_study_order(outcomes)
-    print("\n\n".join(table.text() for table in sharing_tables(points)))
+    print("\n\n".join(table.markdown() for table in sharing_tables(points)))
     draw_gain(points, arguments.images / "sharing.png")
     draw_curves(points, "error", arguments.images / "sharing-error.png")
     draw_curves(points, "log_loss", arguments.images / "sharing-log-loss.png")

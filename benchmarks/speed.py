@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import scipy
 import sklearn
+from recording import processor
 from rich.console import Console
 from rich.table import Table
 from sklearn.datasets import load_iris
@@ -39,7 +40,6 @@ from skmix.engine.sources import open_source
 from skmix.engine.sources.summary import measure
 from skmix.engine.structures import structure_of
 from skmix.io.writing import replacing
-from skmix.paper.harness import processor
 
 # Covariances, N, M, K and the target ratio to scikit-learn, on one thread each.
 FITS = [

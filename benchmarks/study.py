@@ -44,8 +44,8 @@ def whole(
 ) -> dict[str, float | int | str]:
     """Time all cells of one method, main study and sweep, on several processes, including the store."""
     study = make_study(study_cells(n_runs, methods=[method]), settings, data)
-    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "study.sqlite") as store:
-        begun = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        store, begun = Store(Path(folder) / "study.jsonl"), time.perf_counter()
         run_study(study, store, n_jobs=n_jobs)
         seconds, made = time.perf_counter() - begun, len(store)
     return {"method": method, "runs": made, "seconds": seconds, "runs_per_second": made / seconds}

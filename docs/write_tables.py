@@ -19,13 +19,14 @@ from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
 
-from skmix.paper.harness import bold_best, plain_table
 from skmix.paper.variants import LABELS
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 # Where the comparison of classifiers is.
 sys.path.append(str(ROOT / "benchmarks"))
+from recording import bold_best, compared_table  # noqa: E402
+
 PLACE = re.compile(
     r"^<!-- ([a-z-]+):begin -->\n(.*?)^<!-- \1:end -->$", re.MULTILINE | re.DOTALL
 )
@@ -35,7 +36,7 @@ def table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], compared: Sequence[str] = ()
 ) -> str:
     """Return a table in Markdown; in each row the least value of the compared columns is bold."""
-    return plain_table("", headings, rows, compared=compared).markdown("")
+    return compared_table("", headings, rows, compared=compared).markdown("")
 
 
 def read(name: str) -> Any:
@@ -880,8 +881,7 @@ def gain() -> str:
 def outcomes(name: str) -> list[Any]:
     """Return the outcomes of a comparison."""
     from comparison import Outcome
-
-    from skmix.paper.harness import read_lines
+    from recording import read_lines
 
     return [Outcome.from_dict(record) for record in read_lines(RESULTS / name)]
 

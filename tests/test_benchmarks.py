@@ -23,11 +23,11 @@ import pytest
 from cells import adjusted_rand, elbow, half, mean_f1, simulate, split, subset
 from cells_options import OPTIONS as OPTIONS_OF_CELLS
 from comparison import Settings, contenders, key_of, load_data, run_cell
+from recording import write_lines
 from scipy import stats
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from skmix import SharedKernelMixture
-from skmix.paper.harness import write_lines
 
 pytestmark = pytest.mark.slow
 
@@ -322,7 +322,7 @@ def test_the_comparison_leaves_what_it_measured_and_pictures(tmp_path: Path, ben
         replace(known, data="mnist"),
     ]
     write_lines(out, [each.to_dict() for each in earlier])
-    places = ("--out", out, "--images", tmp_path, "--store", tmp_path / "cells.sqlite")
+    places = ("--out", out, "--images", tmp_path, "--store", tmp_path / "cells.jsonl")
     printed = benchmark("accuracy", "--small", "--only-classifiers", "naive Bayes", "LDA", *places)
     assert "iris, naive Bayes, 1: " in printed
     # What is known is not measured again.
@@ -339,7 +339,7 @@ def test_the_comparison_leaves_what_it_measured_and_pictures(tmp_path: Path, ben
 
 
 def test_the_study_of_sharing_measures_and_draws(tmp_path: Path, benchmark: Script) -> None:
-    places = ("--out", tmp_path / "sharing.jsonl", "--images", tmp_path, "--store", tmp_path / "cells.sqlite")
+    places = ("--out", tmp_path / "sharing.jsonl", "--images", tmp_path, "--store", tmp_path / "cells.jsonl")
     sizes = ("--data", "pool-3", "--rows", 2, "--draws", 1)
     printed = benchmark("sharing", *sizes, *places)
     assert "pool-3, 6 rows, own kernels, 1: error " in printed

@@ -42,6 +42,7 @@ from comparison.running import measure, split
 from comparison.sharing import PAIRS, _contenders, few_rows
 from comparison.tables import corrected_standard_error
 from numpy.testing import assert_allclose, assert_array_equal
+from recording import bold_best, compared_table
 from scipy.stats import multivariate_normal
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -159,8 +160,8 @@ def test_the_whole_field_runs_with_gaps(tmp_path: Path) -> None:
         replace(each, make=lambda seed, each=each: each.make(seed).set_params(**SMALLER.get(each.name, {})))
         for each in FIELD
     ]
-    with Store(tmp_path / "cells.sqlite") as store:
-        outcomes = run_comparison([data], field, Settings(n_repeats=1), store)
+    store = Store(tmp_path / "cells.jsonl")
+    outcomes = run_comparison([data], field, Settings(n_repeats=1), store)
     assert [each.classifier for each in outcomes] == [each.name for each in FIELD]
     assert [each.failure for each in outcomes] == [""] * len(FIELD)
     assert all(each.error < 0.3 and each.n_parameters > 0 for each in outcomes)
@@ -195,15 +196,15 @@ def test_what_is_stored_or_known_is_not_made_again(iris: DataSet, tmp_path: Path
     made: list[Outcome] = []
     key = key_of(iris, QUICK[1], Settings(1))
     known = replace(run_cell(iris, QUICK[1], 0, Settings(1)), error=0.125, key=key)
-    with Store(tmp_path / "cells.sqlite") as store:
-        first = run_comparison([iris], QUICK, Settings(1), store, made.append, known=[known])
-        assert [each.classifier for each in made] == ["LDA"]
-        assert first[1].error == 0.125
-        again = run_comparison([iris], QUICK, Settings(n_repeats=2), store, made.append)
-        assert [(each.classifier, each.repeat) for each in made[1:]] == [("LDA", 1), ("naive Bayes", 1)]
-        assert again[:2] == first
-        with pytest.raises(ValueError, match="different names, got iris, iris"):
-            run_comparison([iris, iris], QUICK, Settings(), store)
+    store = Store(tmp_path / "cells.jsonl")
+    first = run_comparison([iris], QUICK, Settings(1), store, made.append, known=[known])
+    assert [each.classifier for each in made] == ["LDA"]
+    assert first[1].error == 0.125
+    again = run_comparison([iris], QUICK, Settings(n_repeats=2), store, made.append)
+    assert [(each.classifier, each.repeat) for each in made[1:]] == [("LDA", 1), ("naive Bayes", 1)]
+    assert again[:2] == first
+    with pytest.raises(ValueError, match="different names, got iris, iris"):
+        run_comparison([iris, iris], QUICK, Settings(), store)
 
 
 def test_keys_depend_on_everything_that_changes_an_outcome(
@@ -375,3 +376,22 @@ def test_gain_is_the_difference_within_draws() -> None:
     failed = [replace(points[0], failure="no"), *points[1:]]
     assert gain_table(failed).lines[0][3:5] == ("1", "1.0")
     assert sharing_tables(failed)[0].lines[0][2] == "1 of 2 failed"
+
+
+def test_the_least_of_the_compared_columns_is_bold() -> None:
+    lines = [
+        ("a", "1", "5.0 ± 1.0", "5.0 ± 0.2"),
+        ("b", "2", "2 of 3 failed", "30.0 ms"),
+        ("c", "3", "-1", ""),
+        ("d", "4", "+10.25", "9.5"),
+        ("e", "5", "1.9 ± 0.1", "1.2 ± 0.3"),
+    ]
+    table = compared_table("Errors", ("data", "rows", "LDA", "QDA"), lines, compared=("LDA", "QDA"))
+    assert table.markdown("").splitlines()[2:] == [
+        "| a | 1 | **5.0 ± 1.0** | **5.0 ± 0.2** |",
+        "| b | 2 | 2 of 3 failed | **30.0 ms** |",
+        "| c | 3 | **-1** |  |",
+        "| d | 4 | +10.25 | **9.5** |",
+        "| e | 5 | 1.9 ± 0.1 | **1.2 ± 0.3** |",
+    ]
+    assert bold_best(["1", "10", "9"], (1, 2), max) == ["1", "**10**", "9"]

@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 import pytest
 from comparison import half_of
+from recording import read_lines
 from typer.testing import CliRunner
 
 from skmix.cli import app
-from skmix.paper.harness import read_lines
 
 NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:e[+-]?\d+)?")
 WHOLE = re.compile(r"-?\d+")

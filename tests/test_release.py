@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 from comparison import Outcome, half_of, mean_ranks, summarise
+from recording import read_lines
 
 import skmix
-from skmix.paper.harness import read_lines
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

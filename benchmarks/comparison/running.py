@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 import sklearn
+from recording import processor
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedShuffleSplit
 from threadpoolctl import threadpool_limits
@@ -210,7 +211,7 @@ def measure(
         n_parameters=n_parameters,
         failure=failure,
         settings=chosen,
-        processor=harness.processor(),
+        processor=processor(),
     )
 
 

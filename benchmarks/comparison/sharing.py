@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
+from recording import compared_table
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
 from skmix import SharedKernelClassifierCV
@@ -235,7 +236,7 @@ def sharing_table(outcomes: Sequence[Outcome], measure: LearningMeasure = "error
     ]
     compared = [name for name in names if name != TRUE]
     headings = ("data", "rows", *names)
-    return plain_table(_TITLES[measure], headings, lines, f"sharing_{measure}", compared)
+    return compared_table(_TITLES[measure], headings, lines, f"sharing_{measure}", compared)
 
 
 def gain_table(outcomes: Sequence[Outcome]) -> Table:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from recording import compared_table
 from scipy.stats import rankdata
 
 from skmix.paper.harness import Table, plain_table
@@ -151,7 +152,7 @@ def make_tables(outcomes: Iterable[Outcome]) -> list[Table]:
                 lines.append(("mean rank", *own, *(f"{ranks[name]:.2f}" for name in names)))
         headings = ("data", *(["half"] if halves else []), *names)
         best = names if measure in _RANKED else ()
-        tables.append(plain_table(title, headings, lines, measure, best))
+        tables.append(compared_table(title, headings, lines, measure, best))
     if compared := standings(kept):
         tables.append(_standings_table(compared, halves))
     failures = [
@@ -188,7 +189,7 @@ def _standings_table(compared: Sequence[Standing], halves: bool) -> Table:
     headings = ("best other", "its error", "ratio", f"above {_LARGEST_RATIO:g}", "time over the SVM's")
     title = "Error of shared kernels in per cent, beside the best other classifier"
     own_headings = ("data", *(["half"] if halves else []), "error", *headings)
-    return plain_table(title, own_headings, lines, "standings", ("error", "its error"))
+    return compared_table(title, own_headings, lines, "standings", ("error", "its error"))
 
 
 def corrected_standard_error(values: FloatArray, test_over_train: float) -> float:

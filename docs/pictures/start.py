@@ -32,7 +32,6 @@ def draw() -> None:
             y,
             axes,
             features=["petal length (cm)", "petal width (cm)"],
-            style="accessible",
             n_std=2.0,
         )
         axes.set_title(species, fontsize=11)

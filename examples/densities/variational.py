@@ -68,7 +68,7 @@ figure, (left, middle, right) = plt.subplots(
 )
 for model, name, axes in ((by_em, "EM", left), (by_bayes, "variational", middle)):
     axes.scatter(*X.T, s=10, c="0.7", lw=0)
-    draw_kernels(model, None, axes, style="accessible", n_std=2.0)
+    draw_kernels(model, None, axes, n_std=2.0)
     axes.set(
         title=f"{name}: {model.n_kernels_} kernels of 12",
         xlim=(-4.5, 9.0),

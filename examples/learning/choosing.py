@@ -86,7 +86,7 @@ for c, (colour, marker) in enumerate(
         lw=0,
         label=f"class {c}",
     )
-draw_kernels(direct, None, right, style="accessible", n_std=2.0)
+draw_kernels(direct, None, right, n_std=2.0)
 right.set(
     xlabel="feature 0", ylabel="feature 1", aspect="equal", title="The chosen model"
 )

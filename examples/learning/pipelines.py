@@ -10,12 +10,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
-from sklearn.metrics import confusion_matrix
+from sklearn.metrics import ConfusionMatrixDisplay
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 
 from skmix import SharedKernelClassifier
-from skmix.plots import plot_confusion
 
 # %%
 # A prior worth 20 rows keeps covariances wide where a kernel has few rows.
@@ -54,8 +53,8 @@ left.set_yticks(range(len(components)), components)
 left.set(
     xlabel="kernels", ylabel="principal components", title="Cross-validated accuracy"
 )
-confusion = confusion_matrix(y_test, search.predict(X_test))
-plot_confusion(confusion, range(10), axes=right).set_title(
-    f"Test digits: {accuracy:.1%} correct"
+ConfusionMatrixDisplay.from_predictions(
+    y_test, search.predict(X_test), cmap="Blues", colorbar=False, ax=right
 )
+right.set_title(f"Test digits: {accuracy:.1%} correct")
 plt.show()

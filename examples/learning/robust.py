@@ -45,6 +45,6 @@ figure, every = plt.subplots(
 )
 for axes, (name, model) in zip(every, models.items(), strict=True):
     axes.scatter(*X.T, s=3, color="0.6")
-    draw_kernels(model, axes=axes, style="accessible", n_std=2.0)
+    draw_kernels(model, axes=axes, n_std=2.0)
     axes.set(title=name, xlim=(-16, 16), ylim=(-16, 16), xticks=[], yticks=[])
 plt.show()

@@ -53,7 +53,7 @@ figure, (*panels, last) = plt.subplots(
 )
 for panel, (seen, model) in zip(panels, kept.items(), strict=True):
     panel.scatter(*X[max(seen - 500, 0) : seen].T, s=8, color="0.75", lw=0)
-    draw_kernels(model, None, panel, style="accessible", n_std=2.0)
+    draw_kernels(model, None, panel, n_std=2.0)
     panel.set(
         title=f"after {seen} rows",
         xlim=(-6, 6),

@@ -40,6 +40,6 @@ for digit in (0, 8):
 # The rows of the class are grey, the ellipses hold one standard deviation.
 figure = plt.figure(figsize=(12, 6), layout="constrained")
 for part, digit in zip(figure.subfigures(1, 2), (0, 8), strict=True):
-    plot_projections(model, digit, X, digits, figure=part, style="accessible")
+    plot_projections(model, digit, X, digits, figure=part)
     part.suptitle(f"digit {digit}", weight="bold")
 plt.show()

@@ -51,7 +51,7 @@ for c in range(3):
         lw=0,
         label=f"class {c}",
     )
-draw_kernels(model, None, left, style="accessible", n_std=2.0)
+draw_kernels(model, None, left, n_std=2.0)
 for k, (before, after) in enumerate(zip(truth.start_means, model.means_, strict=True)):
     left.annotate("", after, before, arrowprops={"arrowstyle": "->", "lw": 1.4})
     left.plot(*before, "kx", ms=8, mew=2)

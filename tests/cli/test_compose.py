@@ -94,10 +94,10 @@ def test_a_column_of_samples_gives_the_numbers_of_python(study: Path, tmp_path: 
     numbered = mixed.assign(donor=mixed["donor"].map({"a": 7, "b": 10, "c": 2}))
     for table, names in ((mixed, ["a", "b", "c"]), (numbered, [2, 7, 10])):
         table.to_parquet(tmp_path / "cells.parquet")
-        options = ("--kernels", 3, "--seed", 4, "--prior", "hierarchical", "--markers", "CD8, CD3")
+        options = ("--kernels", 3, "--seed", 4, "--markers", "CD8, CD3")
         places = ("-o", tmp_path / "m", "--table", tmp_path / "t.parquet")
         run(tmp_path / "cells.parquet", "--sample", "donor", *options, *places)
-        settings: dict[str, Any] = {"n_kernels": 3, "random_state": 4, "weight_prior": "hierarchical"}
+        settings: dict[str, Any] = {"n_kernels": 3, "random_state": 4}
         for given in (tmp_path / "cells.parquet", table):
             found = compose(given, sample="donor", markers=["CD8", "CD3"], **settings)
             assert found.samples == names
@@ -301,10 +301,7 @@ def test_a_page_or_table_on_standard_output_is_alone_there(
         (["--model", "missing.skmix"], 1, "missing.skmix"),
         *(
             (["--model", "m", *option.split()], 2, f"{option.split()[0]} is for a fit, but --model")
-            for option in (
-                *("-o x", "--kernels 3", "--populations 2", "--markers CD3"),
-                "--prior none",
-            )
+            for option in ("-o x", "--kernels 3", "--populations 2", "--markers CD3")
         ),
         (
             ["--html", "-", "--json"],

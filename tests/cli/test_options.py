@@ -77,7 +77,7 @@ GIVEN: dict[str, dict[str, Any]] = {
 def test_a_fit_has_what_is_given(tmp_path: Path, options: str) -> None:
     expected = {"X": X, "y": KINDS, "weights": None, **GIVEN[options]}
     rows, y, weights = (expected.pop(name) for name in ("X", "y", "weights"))
-    settings = {"n_kernels": 2, "covariance_prior": "auto", "random_state": 0} | expected
+    settings = {"n_kernels": 2, "n_jobs": -1, "random_state": 0} | expected
     own = SharedKernelClassifier(**settings).fit(rows, y, sample_weight=weights)
     words = options.split()
     target = words[1] if words[0] == "--target" else "kind"
@@ -99,7 +99,7 @@ def test_a_fit_has_what_is_given(tmp_path: Path, options: str) -> None:
 def test_a_mixture_has_what_is_given(
     tmp_path: Path, options: str, share: float, weights: Any, settings: dict[str, Any]
 ) -> None:
-    own = SharedKernelMixture(**{"n_kernels": 2, "covariance_prior": "auto", "random_state": 0} | settings)
+    own = SharedKernelMixture(**{"n_kernels": 2, "n_jobs": -1, "random_state": 0} | settings)
     own.fit(X, sample_weight=weights)
     beside = [] if weights is None else ["n"]
     run("fit", table(tmp_path, *beside), "--kernels", 2, *options.split(), "-o", tmp_path / "m")
@@ -110,7 +110,7 @@ def test_a_mixture_has_what_is_given(
 
 # ---------------------------------------------------------------- fit: searches
 
-QUICK = {"max_iter": 100, "tol": 1e-2, "covariance_prior": "auto", "random_state": 0} | OUTLIERS
+QUICK = {"max_iter": 100, "tol": 1e-2, "n_jobs": -1, "random_state": 0} | OUTLIERS
 SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "": ({}, {}),
     "--kernels 4 --covariance auto": ({"n_kernels": 4}, {}),
@@ -143,7 +143,7 @@ def test_a_search_of_classifiers_has_what_is_given(
     result = run("fit", table(tmp_path, "kind", "n"), "--weight", "n", *given, code=1)
     assert said(result) == "Error: enough"
     estimator = SharedKernelClassifier(**QUICK | of_model)
-    expected = SharedKernelClassifierCV(estimator, **{"random_state": 0} | of_search)
+    expected = SharedKernelClassifierCV(estimator, **{"n_jobs": -1, "random_state": 0} | of_search)
     assert repr(seen[0].get_params()) == repr(expected.get_params())
     assert_array_equal(seen[1].X, X)
     assert seen[2].tolist() == KINDS.tolist()
@@ -151,7 +151,7 @@ def test_a_search_of_classifiers_has_what_is_given(
     assert not (tmp_path / "m").exists()
 
 
-SEVERAL = {"n_init": 2, "tol": 1e-3, "covariance_prior": "auto", "random_state": 0}
+SEVERAL = {"n_init": 2, "tol": 1e-3, "n_jobs": -1, "random_state": 0}
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_search_of_mixtures_has_what_is_given(
     given = ("--weight", "n", *options.split(), "-o", tmp_path / "m")
     run("fit", table(tmp_path, "n"), *given, code=1)
     expected = SharedKernelMixtureCV(
-        SharedKernelMixture(**SEVERAL | of_model), **{"random_state": 0} | of_search
+        SharedKernelMixture(**SEVERAL | of_model), **{"n_jobs": -1, "random_state": 0} | of_search
     )
     assert repr(seen[0].get_params()) == repr(expected.get_params())
     assert_array_equal(seen[1].X, X)
@@ -232,7 +232,7 @@ def test_a_test_of_the_model_with_weights_and_rows_without_a_label(
     expected = log_loss(KINDS[tested], probabilities[tested], sample_weight=OFTEN[tested])
     assert found["log_loss"] == pytest.approx(expected)
     assert (printed["n_rows"], printed["n_unlabelled"]) == (42, 11)
-    own = SharedKernelClassifier(2, random_state=8).fit(X, y, sample_weight=OFTEN)
+    own = SharedKernelClassifier(2, n_jobs=-1, random_state=8).fit(X, y, sample_weight=OFTEN)
     same(skmix.load(tmp_path / "m"), own)
     training = np.average(own.predict(X[known]) == KINDS[known], weights=OFTEN[known])
     assert printed["training_accuracy"] == pytest.approx(training)
@@ -273,7 +273,7 @@ def test_tables_written_in_another_way_are_the_same(tmp_path: Path, how: str) ->
     """All commands have the same options for this."""
     writing, options = WRITTEN[how]
     path, target = tmp_path / "t.txt", "column_3" if how == "no header" else "kind"
-    own = SharedKernelClassifier(1, covariance_prior="auto", random_state=0).fit(GAPS[["a", "b"]], KINDS)
+    own = SharedKernelClassifier(1, n_jobs=-1, random_state=0).fit(GAPS[["a", "b"]], KINDS)
     GAPS.to_csv(path, index=False, **writing)
     run("fit", path, "-t", target, "--kernels", 1, "--outliers", 0, *options, "-o", tmp_path / "m")
     same(skmix.load(tmp_path / "m"), own)

@@ -11,14 +11,13 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linear_sum_assignment
-from scipy.stats import norm
 from sklearn.exceptions import NotFittedError
 from sklearn.mixture import GaussianMixture
 
 from skmix import SharedKernelMixture, Study
 from skmix.engine.model import Parameters
 from skmix.estimators.fitted import Fitted
-from skmix.groups import Populations, match, merge_kernels
+from skmix.groups import Populations, merge_kernels
 
 SETTINGS: dict[str, Any] = {"init": "k-means", "random_state": 0}
 
@@ -74,7 +73,6 @@ def test_names_of_features_make_no_difference() -> None:
     )
     one, two = merge_kernels(model), merge_kernels(named)
     assert_array_equal(one.of_kernels, two.of_kernels)
-    assert_array_equal(match(named, model, populations=(two, one)), np.arange(len(one)))
     pd.testing.assert_frame_equal(Study(named, two).proportions, Study(model, one).proportions)
     pd.testing.assert_frame_equal(Study(named, two).unusual(), Study(model, one).unusual())
 
@@ -176,72 +174,13 @@ def test_populations_that_are_no_cut_of_their_tree_are_refused(
 def test_populations_belong_to_the_kernels_they_were_made_of(merged: Populations) -> None:
     X, _ = shapes()
     other = SharedKernelMixture(4, **SETTINGS).fit(X)
-    for call in (
-        lambda: merged.predict(other, X),
-        lambda: Study(other, merged),
-        lambda: match(other, other, populations=(merged, merged)),
-    ):
+    for call in (lambda: merged.predict(other, X), lambda: Study(other, merged)):
         with pytest.raises(ValueError, match="populations of 9 kernels, but the mixture has 4"):
             call()
 
 
-# ---------------------------------------------------------------- two models
-
-
-def test_kernels_of_two_fits_are_matched(model: SharedKernelMixture) -> None:
-    other = copy.deepcopy(model)
-    order = np.random.default_rng(0).permutation(9)
-    store(other, other._parameters.map(lambda array: array[order]))
-    assert_array_equal(order[match(model, other)], np.arange(9))
-    # One kernel fewer: it has no counterpart, whoever asks.
-    fewer = copy.deepcopy(model)
-    store(fewer, fewer._parameters.map(lambda array: array[1:]))
-    assert_array_equal(match(model, fewer, max_distance=0.1), [-1, *range(8)])
-    assert_array_equal(match(fewer, model), np.arange(1, 9))
-    # All moved far away.
-    fewer.means_ = fewer.means_ + 1000.0
-    assert_array_equal(match(fewer, model), -1)
-
-
-def test_distance_of_populations_is_one_less_the_coefficient() -> None:
-    """Of two mixtures in one feature, by integration; a match is made from there on."""
-    X = np.linspace(0.0, 1.0, 20)[:, None]
-    parts = [([0.6, 0.1, 0.3], [0.0, 2.0, 50.0]), ([0.2, 0.5, 0.3], [1.0, 4.0, 90.0])]
-    models, merges, x = [], [], np.linspace(-10.0, 15.0, 5001)
-    densities = []
-    for weights, means in parts:
-        model = SharedKernelMixture(3, **SETTINGS).fit(X)
-        share = np.array(weights)
-        store(model, Parameters(share[:, None], np.array(means)[:, None], np.ones((3, 1, 1))))
-        models.append(model)
-        merges.append(merge_kernels(model, n_populations=2))
-        assert_array_equal(merges[-1].of_kernels, [0, 0, 1])
-        densities.append(norm.pdf(x[:, None], means[:2]) @ (share[:2] / share[:2].sum()))
-    distance = 1.0 - np.sqrt(densities[0] * densities[1]).sum() * (x[1] - x[0])
-    assert 0.3 < distance < 0.7
-    for gap, expected in ((0.01, [0, -1]), (-0.01, [-1, -1])):
-        pair = merges[0], merges[1]
-        assert_array_equal(match(*models, populations=pair, max_distance=distance + gap), expected)
-
-
-def test_models_that_cannot_be_compared_are_refused(fitted: SharedKernelMixture) -> None:
-    X, _ = shapes()
-    named = [
-        SharedKernelMixture(1).fit(pd.DataFrame(X, columns=columns)) for columns in (["a", "b"], ["b", "a"])
-    ]
-    for one, other, settings, message in (
-        (
-            fitted,
-            SharedKernelMixture(1).fit(X[:, :1]),
-            {},
-            "other has the features \\[0\\], but the model has \\[0, 1\\]",
-        ),
-        (*named, {}, r"other has the features \['b', 'a'\], but the model has \['a', 'b'\]"),
-        (fitted, fitted, {"max_distance": 3}, "max_distance must be a number from 0 to 1, got 3"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            match(one, other, **settings)
-    with pytest.raises(TypeError, match="other must be a SharedKernelMixture, got a GaussianMixture"):
-        match(fitted, GaussianMixture().fit(X))
+def test_only_fitted_mixtures_are_merged() -> None:
+    with pytest.raises(TypeError, match="model must be a SharedKernelMixture, got a GaussianMixture"):
+        merge_kernels(GaussianMixture().fit(shapes()[0]))
     with pytest.raises(NotFittedError):
-        match(fitted, SharedKernelMixture())
+        merge_kernels(SharedKernelMixture())

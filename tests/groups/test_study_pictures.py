@@ -10,7 +10,8 @@ from matplotlib.patches import Ellipse, Rectangle
 from numpy.testing import assert_allclose
 
 from skmix import SharedKernelMixture
-from skmix.groups import merge_kernels, plot_merges, plot_proportions
+from skmix.groups import merge_kernels, plot_merges
+from skmix.groups.plots import plot_proportions
 from skmix.plots import draw_kernels
 
 
@@ -47,8 +48,6 @@ def test_shares_are_cells_and_unusual_groups_are_marked() -> None:
     axes = plot_proportions(*tables(100))
     assert [text.get_text() for text in axes.get_yticklabels()] == ["→ sample 098"]
     assert not axes.texts
-    with pytest.raises(ValueError, match="'kernel' or 'population'"):
-        plot_proportions(composition.drop(columns="population"))
 
 
 def test_the_tree_has_every_merge_and_a_line_at_the_cut() -> None:

@@ -16,7 +16,7 @@ from scipy.stats import multivariate_normal
 
 from skmix.paper import Settings, loops, methods, published_passes, published_run
 from skmix.paper.methods import fit_batch, predict
-from skmix.paper.printed import OK_RUNS, published_sweep, published_values
+from skmix.paper.printed import OK_RUNS, published_values
 from skmix.paper.published import REASONS, FloatArray, IntArray, failure_reason, published_pass
 from skmix.paper.records import StudyData
 from skmix.paper.variants import VARIANTS, variant_of
@@ -251,7 +251,6 @@ def test_single_values() -> None:
     assert values.ranking_ok_runs["Med Acc"][-1] == "10D"
     entry = values.sweep[18, "9D"]
     assert (entry.mean, entry.std, entry.counted) == (0.79, 0.15, 22)
-    assert published_sweep()["9D", 18] == (0.79, pytest.approx(0.78))
     assert values.mean_accuracy["2Dx3D"] == 0.86
     assert values.max_accuracy["10D"] == 0.77
 

@@ -18,7 +18,7 @@ from skmix.paper import Settings, command, study_cells
 from skmix.paper.harness import ExperimentError, Store
 from skmix.paper.study import Study
 
-FILES = {"figures", "illustration.json", "illustration.png", "report.html", "study.sqlite", "tables"}
+FILES = {"figures", "illustration.json", "illustration.png", "report.html", "study.jsonl", "tables"}
 SMALL = ["--runs", "1", "--only", "3x1D", "--jobs", "1"]
 
 
@@ -26,7 +26,7 @@ SMALL = ["--runs", "1", "--only", "3x1D", "--jobs", "1"]
 def test_a_small_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then again where only ASCII can be printed, with nothing left to do."""
     # The other figures, and the classifiers beyond the paper, have tests of their own.
-    last, figures = "confusion_3x1D", command.paper_figures
+    last, figures = "accuracy_distribution", command.paper_figures
     monkeypatch.setattr(command, "paper_figures", lambda results: {last: figures(results)[last]})
     monkeypatch.setattr("skmix.paper.study.run_beyond", lambda *_, **__: ())
     monkeypatch.setattr(command, "_FORMATS", (("png", 50),))
@@ -57,9 +57,9 @@ def test_a_small_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.Monke
     assert other.exit_code == 0, other.output
     assert "Making 3 runs on 1 process." in other.stdout
     assert (folder / "tables" / "table1.csv").read_bytes() != written[folder / "tables" / "table1.csv"]
-    with Store(folder / "study.sqlite") as store:
-        assert len(store) == 6
-    del written[folder / "study.sqlite"]
+    store = Store(folder / "study.jsonl")
+    assert len(store) == 6
+    del written[folder / "study.jsonl"]
 
     again = CliRunner(charset="ascii").invoke(app, [*arguments, "--json"])
     assert again.exit_code == 0, again.stderr

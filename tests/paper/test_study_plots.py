@@ -16,12 +16,11 @@ from skmix.paper.digit_plots import plot_digit_points, plot_digits, plot_segment
 from skmix.paper.digits import LIT_SEGMENTS, sample_points
 from skmix.paper.figures import (
     paper_figures,
-    plot_accuracy_against_kernels,
     plot_accuracy_distribution,
     plot_illustration,
 )
 from skmix.paper.records import Runs, StudyData
-from skmix.paper.variants import FEATURES, METHODS, SWEEP_KERNELS, VARIANTS
+from skmix.paper.variants import FEATURES, METHODS, VARIANTS
 
 RESULTS = synthetic_results()
 
@@ -42,47 +41,18 @@ def test_every_run_is_a_dot_in_the_lane_of_its_method() -> None:
         plot_accuracy_distribution([make_run(n_kernels=11)])
 
 
-def test_accuracy_against_kernels_leaves_lost_runs_out() -> None:
-    printed = {("6D", 10): (0.86, 0.2), ("6D", 3): (0.3, 0.0), ("4D", 10): (0.9, 0.1)}
-    axes = plot_accuracy_against_kernels(RESULTS.runs, printed)
-    assert [panel.get_title() for panel in axes[0]] == ["3D", "6D", "9D", "10D"]
-    above, below = axes[:, 1]
-    runs = [Runs(RESULTS.runs).of("6D", k, "published") for k in SWEEP_KERNELS]
-    # With three kernels no run can be above one half, and none is lost.
-    kept = [[run.accuracy for run in own if run.accuracy > 0.5 or run.n_kernels == 3] for own in runs]
-    lost = [1.0 - len(values) / len(own) for values, own in zip(kept, runs, strict=True)]
-    assert max(lost) > 0.0
-    assert_allclose(below.get_lines()[0].get_ydata(), lost)
-    means = [np.mean(values) for values in kept]
-    assert_allclose(above.get_lines()[0].get_ydata(), means)
-    bars = above.containers[0].lines[2][0].get_segments()
-    spread = [np.std(values, ddof=1) for values in kept]
-    assert_allclose([bar[:, 1] for bar in bars], np.add(means, np.outer([-1, 1], spread)).T)
-    shown = [line for panel in (above, below) for line in panel.get_lines() if line.get_marker() == "D"]
-    assert_array_equal([line.get_xdata() for line in shown], [[3, 10]] * 2)
-    assert_array_equal([line.get_ydata() for line in shown], [[0.3, 0.86], [0.0, 0.2]])
-    # Where all runs are lost, so is the whole share.
-    axes = plot_accuracy_against_kernels([make_run(n_kernels=k, accuracy=0.1) for k in (10, 12)])
-    assert_array_equal(axes[1, 0].get_lines()[0].get_ydata(), [1.0, 1.0])
-    with pytest.raises(ValueError, match="two numbers of kernels or more"):
-        plot_accuracy_against_kernels([make_run()])
-
-
 def test_figures_show_the_data_and_runs_of_the_study(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(paper_figures(RESULTS)) == [
         *("fig1_segments", "fig2_points_d1", "fig3_points_d2", "fig4_images", "fig5_pca_features"),
         *(f"projections_{name}_class-wise_class{digit}" for name in ("4D", "6D") for digit in range(10)),
-        *("accuracy_distribution", "accuracy_against_kernels"),
-        *(f"confusion_{variant.name}" for variant in VARIANTS),
+        "accuracy_distribution",
     ]
     monkeypatch.setattr("skmix.paper.figures._IMAGES_OF_A_DIGIT", 3)
     monkeypatch.setattr("skmix.paper.figures._ROWS_OF_A_CLASS", 5)
-    monkeypatch.setattr("skmix.paper.figures.SWEEP_RUNS", 5)
     order = np.random.RandomState(0).permutation(len(RESULTS.data.train_labels))
     names = ("train_images", "train_labels", "train_features", "train_dithered")
     data = replace(RESULTS.data, **{name: getattr(RESULTS.data, name)[order] for name in names})
-    best = {key: own for key, own in RESULTS.best.items() if key in (("4D", "class-wise"), ("3D", "robust"))}
-    study = replace(RESULTS, data=data, best=best)
+    study = replace(RESULTS, data=data)
     figures = paper_figures(study)
     # The first images of each digit, a line each, and their features.
     first = [np.flatnonzero(data.train_labels == digit)[:3] for digit in range(10)]
@@ -103,15 +73,6 @@ def test_figures_show_the_data_and_runs_of_the_study(monkeypatch: pytest.MonkeyP
         assert_array_equal(np.column_stack(beneath.get_data()), rows[:, columns])
     # Figures are not left with pyplot, which would keep all in memory.
     assert plt.get_fignums() == []
-    (panel,) = figures["confusion_3D"]().axes
-    run = best["3D", "robust"].run
-    assert panel.texts[0].get_text() == str(run.confusion[0, 0])
-    # As in the paper's table 5, of the first runs alone.
-    above = figures["accuracy_against_kernels"]().axes[0]
-    runs = [each for each in study.runs if each.variant == "3D" and each.method == "robust" and each.run < 5]
-    kept = [each for each in runs if each.accuracy > 0.5 or each.n_kernels == 3]
-    means = [np.mean([each.accuracy for each in kept if each.n_kernels == k]) for k in SWEEP_KERNELS]
-    assert_allclose(above.containers[1].lines[0].get_ydata(), means)
 
 
 def test_illustration_has_an_overview_and_a_panel_for_each_class() -> None:
@@ -136,14 +97,14 @@ def test_illustration_has_an_overview_and_a_panel_for_each_class() -> None:
 
 
 def test_segments_are_numbered_where_they_lie() -> None:
-    axes = plot_segments(half_length=3.0, half_width=1.0)
+    axes = plot_segments()
     boxes = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
     numbers = {text.get_text(): text.xy for text in axes.texts if text.get_text().isdigit()}
-    assert (numbers["6"], numbers["2"]) == ((0.0, 8.0), (4.0, -4.0))
+    assert (numbers["6"], numbers["2"]) == ((0.0, 5.0), (2.5, -2.5))
     for number, box in zip("1234567", boxes, strict=True):
         assert_allclose(box.get_center(), numbers[number])
         lies = number in "367"
-        assert (box.get_width(), box.get_height()) == ((6.0, 2.0) if lies else (2.0, 6.0))
+        assert (box.get_width(), box.get_height()) == ((4.0, 1.0) if lies else (1.0, 4.0))
 
 
 def test_points_come_with_three_sigma_ellipses() -> None:
@@ -172,10 +133,3 @@ def test_a_sheet_has_every_image_in_its_place(data: StudyData) -> None:
     # A label of several lines is written once.
     names = plot_digits(data.train_images[:90], data.train_labels[:90], n_columns=10).get_yticklabels()
     assert [text.get_text() for text in names] == ["0", "1", "2"]
-
-
-def test_images_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"images must have shape .* got \(2, 5\)"):
-        plot_digits(np.ones((2, 5)))
-    with pytest.raises(ValueError, match=r"there are 3 images but labels of shape \(2,\)"):
-        plot_digits(np.ones((3, 4)), [1, 2])

@@ -18,8 +18,8 @@ from scipy.stats import t as student_t
 from synthetic import make_run
 
 from skmix.paper import Settings, check_claims, differences, make_tables, published_values, write_tables
-from skmix.paper.claims import Difference, headline
-from skmix.paper.harness import Claim, Row, Table, bold_best, plain_table
+from skmix.paper.claims import Difference
+from skmix.paper.harness import Claim, Row, Table, plain_table
 from skmix.paper.records import BestRun, Beyond, Margin, Run, StudyData, StudyResults
 from skmix.paper.tables import agreement, claims_markdown, confusion_csv
 from skmix.paper.variants import LABELS, MAIN_KERNELS, METHODS, SWEEP_KERNELS, SWEEP_VARIANTS, VARIANTS
@@ -84,14 +84,13 @@ def judged(runs: Sequence[Run], data: StudyData, beyond: float = 0.999) -> dict[
 
 def test_an_ideal_study_fulfils_every_claim(data: StudyData) -> None:
     found = judged(ideal_runs(), data)
-    assert len(found) == 13
+    assert len(found) == 11
     assert [claim for claim, each in found.items() if not each.holds] == []
     # Ten variants at K = 10 and four at K = 12, 15 and 18; 10D has the lowest accuracies.
     top = published_values().max_accuracy
     for method, lowest in (("robust", top["10D"] - 0.1), ("class-wise", top["10D"] - 0.01)):
         claim = found[f"{method}: no run fails or ends singular at K >= 10"]
         assert claim.measured == f"0 of 1100, lowest accuracy {lowest:.3f}"
-        assert found[f"{method}: no run fails or ends singular at K = 15 and 18"].measured == "0 of 400"
     # Robust runs at K = 10 average 0.098 below the best, class-wise ones 0.005.
     claim = found["robust: accuracy at K = 15 and 18 at least that of K = 10"]
     assert claim.measured.startswith("0.0880 above it at least (")
@@ -108,9 +107,6 @@ LIMITS: list[tuple[str, tuple[Any, ...], dict[str, Any], bool]] = [
     # One run that fails or ends singular spoils a claim.
     (f"robust: {FINITE} >= 10", ("robust", 12, NAMES, 1), {"accuracy": 0.5}, False),
     (f"class-wise: {FINITE} >= 10", ("class-wise", 10, NAMES, 1), {"reason": "overflow"}, False),
-    (f"robust: {FINITE} = 15 and 18", ("robust", 18, NAMES, 1), {"accuracy": 0.2}, False),
-    (f"robust: {FINITE} = 15 and 18", ("robust", 10, NAMES, 1), {"accuracy": 0.2}, True),
-    (f"class-wise: {FINITE} = 15 and 18", ("class-wise", 15, NAMES, 1), {"reason": "overflow"}, False),
     # Medians may be off by more than 0.02 in two of ten variants.
     (MEDIANS, ("published", 10, NAMES[:2]), {"shift": 0.021}, True),
     (MEDIANS, ("published", 10, NAMES[:3]), {"shift": 0.021}, False),
@@ -172,32 +168,25 @@ def test_failures_are_of_the_papers_order_and_only_our_classifiers_count(data: S
 def test_the_class_wise_start_is_judged_on_all_data_sets(data: StudyData) -> None:
     """The mean class-wise run, not the best, is compared with the best robust run, on every seed."""
 
-    def judge(*shortfalls: float, n_runs: Sequence[int] = (100,) * 5) -> tuple[Claim, str]:
+    def judge(*shortfalls: float, n_runs: Sequence[int] = (100,) * 5) -> Claim:
         margins = tuple(
-            Margin(seed, "4D", n, 0.9, 0.9 - each, n_failed=seed % 2)
+            Margin(seed, "4D", n, 0.9, 0.9 - each)
             for seed, (each, n) in enumerate(zip(shortfalls, n_runs, strict=False))
         )
-        results = StudyResults(Settings(), data, (), {}, (), margins)
-        return check_claims(results)[0], headline(results)
+        return check_claims(StudyResults(Settings(), data, (), {}, (), margins))[0]
 
-    claim, sentence = judge(0.004, 0.0099, -0.01, 0.0, 0.0)
+    claim = judge(0.004, 0.0099, -0.01, 0.0, 0.0)
     assert claim.holds
     assert "best of 100 robust runs, in every variant, over data sets of seeds 0 to 4" in claim.claim
-    assert "5 of 5 comparisons" in sentence
-    assert "0.0099 (4D, seed 1)" in sentence
-    assert "2 of 1000 robust and class-wise runs" in sentence
+    assert claim.measured == "5 of 5 comparisons; at most 0.0099 below it (4D, seed 1)"
     # With different numbers of runs, only the least is true of all.
-    claim, sentence = judge(0.0, 0.0, 0.0, n_runs=(80, 60, 100))
-    assert "best of 60 robust runs" in claim.claim
+    assert "best of 60 robust runs" in judge(0.0, 0.0, 0.0, n_runs=(80, 60, 100)).claim
     # The target itself, which is more than a hundredth in the last digits.
-    claim, sentence = judge(0.01)
-    assert claim.holds
-    assert "none of 200 robust and class-wise runs" in sentence
-    claim, _ = judge(0.004, 0.0101, -0.01, 0.0, 0.0)
+    assert judge(0.01).holds
+    claim = judge(0.004, 0.0101, -0.01, 0.0, 0.0)
     assert not claim.holds
     assert claim.measured.startswith("4 of 5 comparisons")
     assert "4D with seed 1 by 0.0001" in claim.note
-    assert headline(StudyResults(Settings(), data, (), {}, ())) == ""
 
 
 # ---------------------------------------------------------------- differences from the paper
@@ -328,6 +317,13 @@ def results(data: StudyData, settings: Settings) -> StudyResults:
     return StudyResults(settings, data, tuple(reversed(kept)), best, ())
 
 
+def value_in(table: Table, keys: str | tuple[str, ...], column: str, source: str) -> Any:
+    """Return one value by the names of its row, column and source."""
+    wanted = (keys,) if isinstance(keys, str) else keys
+    (row,) = (row for row in table.rows if row.keys == wanted)
+    return row.entries[table.columns.index(column)][table.sources.index(source)]
+
+
 @pytest.fixture
 def tables(results: StudyResults) -> dict[str, Table]:
     return {table.name: table for table in make_tables(results)}
@@ -386,7 +382,7 @@ def tables(results: StudyResults) -> dict[str, Table]:
 def test_values_are_those_computed_by_hand(
     tables: dict[str, Table], name: str, keys: Any, column: str, source: str, value: Any
 ) -> None:
-    found = tables[name].value(keys, column, source)
+    found = value_in(tables[name], keys, column, source)
     assert found == (pytest.approx(value) if isinstance(value, float) else value)
     assert type(found) is type(value)
 
@@ -408,9 +404,9 @@ def test_kendalls_tau_by_hand() -> None:
 def test_table_5_takes_the_first_hundred_runs(data: StudyData, settings: Settings) -> None:
     runs = [make_run(run=r, accuracy=0.6 if r < 100 else 0.9) for r in range(500)]
     tables = {t.name: t for t in make_tables(StudyResults(settings, data, tuple(runs), {}, ()))}
-    assert tables["table5"].value(("10", "mean"), "3D", "robust") == pytest.approx(0.6)
-    assert tables["table5"].value(("10", "counted"), "3D", "robust") == 100
-    assert tables["table1"].value("Mean Acc", "3D", "robust") == pytest.approx(0.84)
+    assert value_in(tables["table5"], ("10", "mean"), "3D", "robust") == pytest.approx(0.6)
+    assert value_in(tables["table5"], ("10", "counted"), "3D", "robust") == 100
+    assert value_in(tables["table1"], "Mean Acc", "3D", "robust") == pytest.approx(0.84)
 
 
 def test_confusion_matrices_are_labelled(results: StudyResults) -> None:
@@ -467,7 +463,6 @@ def test_csv_has_a_line_for_each_cell_in_full_precision() -> None:
     # Without sources, a line is a row.
     plain = plain_table("Errors", ("data", "LDA"), [("a", "1"), ("b", "2")], name="errors")
     assert (plain.csv(), plain.name) == ("data,LDA\na,1\nb,2\n", "errors")
-    assert plain.value("b", "LDA") == "2"
 
 
 def test_markdown_has_a_line_for_each_source() -> None:
@@ -483,23 +478,3 @@ def test_markdown_has_a_line_for_each_source() -> None:
         "",
         "A note.",
     ]
-
-
-def test_the_least_of_the_compared_columns_is_bold() -> None:
-    lines = [
-        ("a", "1", "5.0 ± 1.0", "5.0 ± 0.2"),
-        ("b", "2", "2 of 3 failed", "30.0 ms"),
-        ("c", "3", "-1", ""),
-        ("d", "4", "+10.25", "9.5"),
-        ("e", "5", "1.9 ± 0.1", "1.2 ± 0.3"),
-    ]
-    table = plain_table("Errors", ("data", "rows", "LDA", "QDA"), lines, compared=("LDA", "QDA"))
-    assert table.markdown("").splitlines()[2:] == [
-        "| a | 1 | **5.0 ± 1.0** | **5.0 ± 0.2** |",
-        "| b | 2 | 2 of 3 failed | **30.0 ms** |",
-        "| c | 3 | **-1** |  |",
-        "| d | 4 | +10.25 | **9.5** |",
-        "| e | 5 | 1.9 ± 0.1 | **1.2 ± 0.3** |",
-    ]
-    assert "**" not in table.text()
-    assert bold_best(["1", "10", "9"], (1, 2), max) == ["1", "**10**", "9"]

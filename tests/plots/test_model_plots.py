@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.colors import same_color
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from numpy.testing import assert_allclose
@@ -31,7 +30,6 @@ from skmix import (
 )
 from skmix.plots import (
     draw_kernels,
-    plot_confusion,
     plot_projections,
     plot_reliability,
     plot_search,
@@ -40,10 +38,9 @@ from skmix.plots import (
 from skmix.plots._models import drawn_kernels, kernel_sets
 
 SETTINGS: dict[str, Any] = {"random_state": 0, "tol": 1e-2, "max_iter": 1000}
-# One weight in each step of the paper's table 7, and what the table says about it.
+# One weight in each step of the paper's table 7, and the widths of their lines.
 WEIGHTS = np.array([0.55, 0.45, 0.35, 0.25, 0.15, 0.05, 0.005])
-COLOURS = ("black", "blue", "red", "magenta", "cyan", "green", "yellow")
-TABLE_7 = list(zip((5.0, 4.0, 3.0, 2.0, 1.0, 0.5, 0.5), COLOURS, [*["-"] * 6, "--"], strict=True))
+WIDTHS = [3.4, 2.7, 2.1, 1.6, 1.2, 0.9, 0.7]
 
 
 def model_of(means: Any, covariances: Any, weights: Any, classes: Any = ("a", "b")) -> SharedKernelMixture:
@@ -167,18 +164,18 @@ def test_a_light_kernel_far_away_does_not_decide_what_is_shown() -> None:
 # ---------------------------------------------------------------- kernels
 
 
-def test_lines_follow_the_papers_table() -> None:
-    axes = draw_kernels(with_weights(WEIGHTS), "only", style="paper")
+def test_lines_follow_the_steps_of_the_papers_table() -> None:
+    axes = draw_kernels(with_weights(WEIGHTS), "only")
     # The heaviest comes last, and so lies on top.
-    for ellipse, (width, colour, dash) in zip(reversed(ellipses(axes)), TABLE_7, strict=True):
-        assert ellipse.get_linewidth() == width
-        assert same_color(ellipse.get_edgecolor(), colour)
-        assert ellipse.get_linestyle() in (dash, {"-": "solid", "--": "dashed"}[dash])
-    weight_key(axes, style="paper")
-    assert [line.get_linewidth() for line in axes.get_legend().get_lines()] == [row[0] for row in TABLE_7]
+    shown = ellipses(axes)[::-1]
+    assert [ellipse.get_linewidth() for ellipse in shown] == WIDTHS
+    assert len({ellipse.get_edgecolor() for ellipse in shown}) == 7
+    assert [ellipse.get_linestyle() in ("--", "dashed") for ellipse in shown] == [*[False] * 6, True]
+    weight_key(axes)
+    assert [line.get_linewidth() for line in axes.get_legend().get_lines()] == WIDTHS
     # A step begins at its lower edge.
-    edges = draw_kernels(with_weights([0.0, 0.01, 0.1, 0.5, 1.0]), "only", style="paper")
-    assert [ellipse.get_linewidth() for ellipse in ellipses(edges)] == [0.5, 0.5, 1.0, 5.0, 5.0]
+    edges = draw_kernels(with_weights([0.0, 0.01, 0.1, 0.5, 1.0]), "only")
+    assert [ellipse.get_linewidth() for ellipse in ellipses(edges)] == [0.7, 0.9, 1.2, 3.4, 3.4]
 
 
 def test_the_outline_is_where_the_mahalanobis_distance_is_the_given_one() -> None:
@@ -203,7 +200,7 @@ def test_the_outline_is_where_the_mahalanobis_distance_is_the_given_one() -> Non
 def test_without_a_label_weights_are_those_of_all_classes() -> None:
     model = model_of([[0.0, 0.0], [1.0, 1.0]], [np.eye(2)] * 2, np.eye(2))
     model.class_prior_ = np.array([0.75, 0.25])
-    assert [each.get_linewidth() for each in ellipses(draw_kernels(model, style="paper"))] == [2.0, 5.0]
+    assert [each.get_linewidth() for each in ellipses(draw_kernels(model))] == [1.6, 3.4]
     mixture = GaussianMixture(2, random_state=0).fit(rows(2)[0])
     assert len(ellipses(draw_kernels(mixture))) == 2
 
@@ -261,21 +258,6 @@ def test_thirty_features_show_the_eight_that_tell_most() -> None:
 
 
 # ---------------------------------------------------------------- classifiers
-
-
-def test_confusion_shows_counts_where_they_are() -> None:
-    axes = plot_confusion([[9, 1, 0], [0, 5, 0], [2, 0, 3]], labels=["a", "b", "c"])
-    # Across are predictions, down is the truth; zeros are left out.
-    written = {text.get_position(): text.get_text() for text in axes.texts}
-    assert written == {(0, 0): "9", (1, 0): "1", (1, 1): "5", (0, 2): "2", (2, 2): "3"}
-    assert axes.get_title() == "accuracy 0.850"
-    shades = axes.get_images()[0].get_array()
-    assert_allclose(shades, np.sqrt([[0.9, 0.1, 0.0], [0.0, 1.0, 0.0], [0.4, 0.0, 0.6]]))
-    # A class may have no rows, and shares are written in place of counts.
-    shares = plot_confusion([[0.25, 0.75], [0.0, 0.0]], ["a", "a very long name"], title="shares")
-    assert [text.get_text() for text in shares.texts] == ["0.25", "0.75"]
-    # Sixty classes are shades alone.
-    assert len(plot_confusion(np.eye(60, dtype=int)).texts) == 0
 
 
 def curves(axes: Any) -> list[np.ndarray]:
@@ -346,7 +328,6 @@ def test_given_axes_are_drawn_into_and_settings_left_alone() -> None:
     grid = Figure().subplots(2, 2).ravel()
     assert plot_reliability(model, X, y, axes=grid[0]) is grid[0]
     assert draw_kernels(model, "a", grid[1]) is grid[1]
-    assert plot_confusion(np.eye(3, dtype=int), axes=grid[2]) is grid[2]
     assert list(plot_projections(model, "a", axes=grid[3])) == [grid[3]]
     figure = Figure(layout="constrained")
     assert list(plot_projections(model, "a", figure=figure)) == figure.axes
@@ -372,10 +353,6 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         (lambda: draw_kernels(model, features=[0, 1, 0]), "one or two, got 3"),
         (lambda: plot_projections(model, features=["height"]), "features names 'height', but columns are"),
         (lambda: plot_projections(model, features=[]), "features is empty"),
-        (lambda: draw_kernels(model, style="pretty"), "style='pretty' is not one of 'paper', 'accessible'"),
-        (lambda: plot_confusion(np.ones((2, 3))), r"a confusion matrix must be square, got shape \(2, 3\)"),
-        (lambda: plot_confusion(np.eye(2), labels="abc"), "2 classes but there are 3 labels"),
-        (lambda: plot_confusion([[1, -1], [0, 1]]), "finite counts that are not negative"),
         (lambda: plot_reliability(classifier, X, y[:3]), "X has 60 rows but y has 3 labels"),
         (lambda: plot_reliability(classifier, X, y, n_bins=0), "n_bins must be at least 1, got 0"),
         (lambda: plot_search(alone), "no candidate has a score"),

@@ -57,12 +57,10 @@ def fitted(n_features: int = 3, **settings: Any) -> SharedKernelClassifier:
 def test_the_page_of_a_model_has_its_numbers(covariance_type: str) -> None:
     X, y = labelled(3)
     model = SharedKernelClassifier(4, covariance_type=covariance_type, **SETTINGS).fit(X, y)
-    page = model_page(model, title="model", X=X, y=y)
-    assert model_page(model, title="model", X=open_rows(X, chunk_rows=50), y=y) == page
-    data = embedded(page)
+    data = embedded(model_page(model, title="model"))
     (group,) = data["feature_sets"]
     assert group["features"] == ["feature 0", "feature 1", "feature 2"]
-    # Beside the features, the axes along which kernels differ: means and rows are projected alike.
+    # Beside the features, the axes along which kernels differ.
     assert group["axes"] == ["axis 1", "axis 2", "axis 3"]
     kernels = drawn_kernels(model)
     directions = np.concatenate([np.eye(3), kernels.directions_of_difference(3)])
@@ -70,8 +68,7 @@ def test_the_page_of_a_model_has_its_numbers(covariance_type: str) -> None:
     assert_allclose(group["weights"], model.weights_, atol=5e-6)
     assert_allclose(group["means"], means, rtol=1e-4, atol=1e-4)
     assert_allclose(group["covariances"], covariances[(..., *np.triu_indices(6))], rtol=1e-3, atol=1e-4)
-    assert_allclose(data["rows"]["values"][0], directions @ X.T, rtol=1e-4, atol=1e-4)
-    assert [data["classes"][c] for c in data["rows"]["labels"]] == y.tolist()
+    assert data["classes"] == ["a", "b", "c"]
 
 
 def test_classes_and_settings() -> None:
@@ -102,19 +99,16 @@ def test_classes_and_settings() -> None:
 
 def test_feature_sets_have_their_own_kernels_and_columns() -> None:
     model = fitted(4, feature_sets=[[3, 0], [2]])
-    X, y = labelled(4)
-    data = model_data(model, title="model", X=X, y=y)
+    data = model_data(model, title="model")
     assert [group["features"] for group in data["feature_sets"]] == [
         ["feature 3", "feature 0"],
         ["feature 2"],
     ]
     for group, part in zip(data["feature_sets"], model.models_, strict=True):
         assert_allclose(group["means"], part.means_, rtol=1e-4)
-    assert_allclose(data["rows"]["values"][0], X[:, [3, 0]].T, rtol=1e-4)
-    assert_allclose(data["rows"]["values"][1], X[:, [2]].T, rtol=1e-4)
 
 
-def test_pages_have_room_for_so_many_features_and_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_have_room_for_so_many_features(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = SharedKernelMixture(3, covariance_type="diag", **SETTINGS).fit(labelled(300)[0])
     (group,) = model_data(wide, title="model")["feature_sets"]
     assert len(group["features"]) + len(group["axes"]) == 40
@@ -126,17 +120,6 @@ def test_pages_have_room_for_so_many_features_and_rows(monkeypatch: pytest.Monke
     numbers = [len(group["features"]) + len(group["axes"]) for group in groups]
     assert min(numbers) > 4
     assert sum(4 * n * (n + 1) / 2 for n in numbers) <= 200
-    # 3000 rows at most, from all of the table; a label that is no class of the model is none.
-    X, y = np.random.RandomState(0).normal(size=(5000, 2)), np.array(["a", "z"] * 2500)
-    X[:, 0] = np.arange(5000) * np.where(y == "a", 1.0, -1.0)
-    X[7, 1] = np.nan
-    data = model_data(fitted(2), title="model", X=X, y=y)
-    drawn = np.array(data["rows"]["values"][0][0])
-    assert len(drawn) == 3000
-    assert data["rows"]["labels"] == [0 if value >= 0.0 else None for value in drawn]
-    assert np.all(np.diff(np.abs(drawn)) > 0)
-    assert np.abs(drawn[-1]) > 4900
-    assert "3000 of the 5000 rows" in data["rows_note"]
 
 
 def test_files_are_drawn_by_the_names_of_their_columns(tmp_path: Path) -> None:
@@ -144,36 +127,15 @@ def test_files_are_drawn_by_the_names_of_their_columns(tmp_path: Path) -> None:
     frame, path = pd.DataFrame({"u": X[:, 0], "v": X[:, 1]}), tmp_path / "rows.csv"
     frame.assign(other="text", y=y)[["v", "other", "y", "u"]].to_csv(path, index=False)
     model = SharedKernelClassifier(4, **SETTINGS).fit(frame, y)
-    expected = model_page(model, title="m", X=frame, y=y)
     opened = open_rows(path, label="y")
-    for given in ((path, "y"), (opened, None), (opened, "y"), (open_rows(X), y), (X, y)):
-        assert model_page(model, title="m", X=given[0], y=given[1]) == expected
-    for given in ((frame, y), (opened, None)):
+    for given in ((frame, y), (path, "y"), (opened, None), (opened, "y"), (open_rows(X), y), (X, y)):
         (panel,) = plot_projections(model, "b", *given)
         assert_allclose(np.column_stack(panel.get_lines()[0].get_data()), X[y == "b"])
 
 
-def test_what_does_not_fit_is_refused() -> None:
-    X, y = labelled(2)
-    model = fitted(2)
-    named = SharedKernelMixture(3, **SETTINGS).fit(pd.DataFrame(X, columns=["u", "v"]), y)
-    other = pd.DataFrame(X, columns=["u", "w"])
-    for call, message in (
-        (lambda: model_page(model, title="m", X=X[:, :1]), "X has 1 features"),
-        (lambda: model_page(model, title="m", X=X, y=y[1:]), "X has 120 rows but y has 119 labels"),
-        (lambda: model_page(model, title="m", y=y), "y needs X"),
-        (lambda: model_page(named, title="m", X=other), "feature names"),
-        (
-            lambda: evaluation_page(replace(NUMBERS, confusion=np.eye(2)), title="m"),
-            r"3 classes but the confusion matrix has shape \(2, 2\)",
-        ),
-    ):
-        with pytest.raises(ValueError, match=message):
-            call()
+def test_a_model_that_is_not_fitted_is_refused() -> None:
     with pytest.raises(NotFittedError, match="not fitted yet"):
         model_page(SharedKernelMixture(), title="m")
-    # Rows without names are taken in the order of the model's features.
-    assert '"features":["u","v"]' in model_page(named, title="m", X=X)
 
 
 # ---------------------------------------------------------------- evaluations
@@ -203,7 +165,7 @@ def hostile_page() -> str:
     X, y = labelled(3, (HOSTILE, "b & c", "plain"))
     table = pd.DataFrame(X, columns=[HOSTILE, "x'\"", "y"])
     model = SharedKernelClassifier(3, **SETTINGS).fit(table, y)
-    return model_page(model, title=HOSTILE, X=table, y=y)
+    return model_page(model, title=HOSTILE)
 
 
 def test_what_comes_from_data_is_escaped() -> None:
@@ -224,15 +186,14 @@ def opened(browser: Any, folder: Path, page: str, *how: Any) -> None:
 
 
 def test_pages_load_without_errors_and_fit(chromium: Any, tmp_path: Path) -> None:
-    X, y = labelled(7)
     one = labelled(1)[0]
     many = np.random.RandomState(0).uniform(size=(1200, 2))
     crowd = SharedKernelMixture(150, max_iter=9, tol=100.0, random_state=0).fit(many)
     for name, page in {
-        "classes": model_page(fitted(7), title="classes", X=X, y=y),
+        "classes": model_page(fitted(7), title="classes"),
         "feature sets": model_page(fitted(4, feature_sets=[[3, 0], [2]]), title="sets"),
-        "one feature": model_page(GaussianMixture(1).fit(one), title="one", X=one),
-        "many kernels": model_page(crowd, title="many", X=many),
+        "one feature": model_page(GaussianMixture(1).fit(one), title="one"),
+        "many kernels": model_page(crowd, title="many"),
         "hostile": hostile_page(),
         "evaluation": evaluation_page(replace(NUMBERS, classes=(HOSTILE, "dog", "yeti")), title="animals"),
     }.items():
@@ -247,8 +208,7 @@ def test_pages_load_without_errors_and_fit(chromium: Any, tmp_path: Path) -> Non
 
 def test_the_page_follows_its_controls(chromium: Any, tmp_path: Path) -> None:
     model = fitted(4, priors=[0.5, 0.3, 0.2])
-    X, y = labelled(4)
-    opened(chromium, tmp_path, model_page(model, title="m", X=X, y=y))
+    opened(chromium, tmp_path, model_page(model, title="m"))
     before = drawn(chromium)
     # The heaviest kernel tells its weight to the keyboard.
     overall = model.weights_ @ model.class_prior_
@@ -262,7 +222,6 @@ def test_the_page_follows_its_controls(chromium: Any, tmp_path: Path) -> None:
         ("model-across", "2"),
         ("model-up", "1"),
         ("model-up", "density"),
-        ("model-style", "paper"),
     ):
         choose(chromium, control, value)
         assert drawn(chromium) != before, control

@@ -36,18 +36,11 @@ _OPTIONS = {
     "n_jobs": "--jobs",
     "n_kernels": "--kernels",
     "n_populations": "--populations",
-    "weight_prior": "--prior",
 }
-_ORDER = ["fit", "predict", "evaluate", "show", "sample", "export", "compose", "digits", "reproduce"]
-"""The commands, as help lists them."""
 
 
 class _Commands(TyperGroup):
     """Commands that end without a traceback when their output cannot be written."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of the commands in their order."""
-        return sorted(super().list_commands(ctx), key=lambda name: [*_ORDER, name].index(name))
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command and report errors that it did not handle itself."""

@@ -105,7 +105,8 @@ def print_fit(outcome: dict[str, Any], *, err: bool) -> None:
     """Print the result of `skmix fit` in sentences."""
     from skmix.report.description import serving
 
-    classes, numbers, n_features = outcome["classes"], outcome["n_kernels"], len(outcome["features"])
+    classes, n_features = outcome["classes"], len(outcome["features"])
+    numbers = [each["n_kernels"] for each in outcome["feature_sets"]]
     first = f"{outcome['n_rows']} rows, {counted(n_features, 'feature')}"
     if classes:
         sizes = {each["n_rows"] for each in classes}
@@ -116,7 +117,7 @@ def print_fit(outcome: dict[str, Any], *, err: bool) -> None:
     if outcome["n_unlabelled"]:
         first += f", {outcome['n_unlabelled']} rows without a label"
     kernels = ", ".join(map(str, numbers)) + (" kernel" if numbers == [1] else " kernels")
-    kernels += f", {serving(numbers, outcome['n_shared'])}" if len(classes) > 1 else ""
+    kernels += f", {serving(outcome)}" if len(classes) > 1 else ""
     if outcome["n_components"]:
         kernels += f", in {outcome['n_components']} {outcome['reduction'] or 'components'}"
     shape = outcome["covariance_type"].replace("_", " ")
@@ -132,7 +133,9 @@ def print_fit(outcome: dict[str, Any], *, err: bool) -> None:
             chosen += f"; {outcome['n_untried']} more were not tried within --time-limit"
         lines.append(chosen)
     if len(numbers) > 1:
-        lines.append("feature sets: " + "; ".join(map(", ".join, outcome["feature_sets"])))
+        lines.append(
+            "feature sets: " + "; ".join(", ".join(each["features"]) for each in outcome["feature_sets"])
+        )
     lines.append(_ending(outcome))
     if outcome["training_accuracy"] is not None:
         lines.append(
@@ -209,8 +212,7 @@ def print_model(described: dict[str, Any], name: str) -> None:
 
     classes, sets, names = described["classes"], described["feature_sets"], described["features"]
     likelihood, threshold = described["log_likelihood"], described["outlier_threshold"]
-    numbers, n_shared = ([each[name] for each in sets] for name in ("n_kernels", "n_shared"))
-    shared = f", {serving(numbers, n_shared)}" if len(classes) > 1 else ""
+    numbers = ", ".join(str(each["n_kernels"]) for each in sets)
     by_rank, n_transformed = described["by_rank"], described["n_transformed"]
     facts = {
         "features": (f"{len(names)}: " if len(names) <= _MAX_NAMES else "") + listed(names, _MAX_NAMES),
@@ -219,7 +221,7 @@ def print_model(described: dict[str, Any], name: str) -> None:
         "components": described["n_components"],
         "averaged": described["n_members"] and f"{described['n_members']} models; the best one follows",
         "target": described["target"],
-        "kernels": ", ".join(map(str, numbers)) + shared,
+        "kernels": numbers + (f", {serving(described)}" if len(classes) > 1 else ""),
         "covariances": described["covariance_type"].replace("_", " "),
         "parameters": described["n_parameters"],
         "fit": _ending(described) + ("" if likelihood is None else f", log-likelihood {likelihood:.2f}"),

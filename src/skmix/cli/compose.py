@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -63,10 +63,6 @@ def compose(
     populations: Annotated[
         str, _of_model(metavar="auto|N", help="Number of populations that kernels are merged into.")
     ] = "auto",
-    prior: Annotated[
-        Literal["hierarchical", "none"] | None,
-        _of_model(help="With hierarchical, samples of few cells borrow from the others; by default none."),
-    ] = None,
     metadata: Annotated[
         str | None,
         _of_comparison(metavar="TABLE", help="What is known about samples, named in its column sample."),
@@ -115,13 +111,7 @@ def compose(
     n_populations = options.parse_number("--populations", populations)
     names = None if markers is None else options.parse_names("--markers", markers)
     reading = options.parse_preparation(compensate, transform) | {"sample": sample, "text": text}
-    of_fit = {
-        "-o": out,
-        "--kernels": n_kernels,
-        "--populations": n_populations,
-        "--markers": markers,
-        "--prior": prior,
-    }
+    of_fit = {"-o": out, "--kernels": n_kernels, "--populations": n_populations, "--markers": markers}
     for option, given in of_fit.items() if model is not None else ():
         if given is not None:
             cli.stop(f"{option} is for a fit, but --model has been fitted already.", cli.WRONG_USE)
@@ -146,7 +136,6 @@ def compose(
                 markers=names,
                 n_kernels=n_kernels,
                 n_populations=n_populations,
-                weight_prior=None if prior in (None, "none") else prior,
                 device=device,
                 n_jobs=jobs,
                 random_state=seed,

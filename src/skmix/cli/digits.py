@@ -15,7 +15,6 @@ from skmix.cli._progress import watching
 
 @cli.app.command(
     epilog=cli.examples(
-        "skmix digits --sheet digits.png",
         "skmix digits --out digits.csv --per-digit 50 --seed 1",
     )
 )
@@ -29,10 +28,6 @@ def digits(
     ] = Path("digits.npz"),
     per_digit: Annotated[int, typer.Option(help="Images of each digit.", min=1)] = 100,
     seed: Annotated[int, typer.Option(help="Seed of the images.", min=0, max=2**32 - 1)] = 0,
-    sheet: Annotated[
-        Path | None,
-        typer.Option(help="Picture of the first 20 images of each digit (.png, .pdf, .svg)."),
-    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Simulate images of seven-segment digits and compute their features.
@@ -44,20 +39,13 @@ def digits(
     from skmix.io.writing import WRITABLE, writable_folder
     from skmix.paper.command import write_digits
 
-    known = {"--out": (".npz", *WRITABLE), "--sheet": (".pdf", ".png", ".svg")}
-    wanted = {option: file for option, file in zip(known, (out, sheet), strict=True) if file is not None}
-    for option, file in wanted.items():
-        if not file.name.lower().endswith(known[option]):
-            suffixes = " or ".join(known[option])
-            cli.stop(f"{option} {file}: the name must end in {suffixes}.", cli.WRONG_USE)
-    files = " and ".join(map(str, wanted.values()))
-    with cli.guarded(cli.WRONG_USE), cli.failing(f"cannot write {files}"):
-        for file in wanted.values():
-            writable_folder(file.parent)
+    if not out.name.lower().endswith((".npz", *WRITABLE)):
+        cli.stop(f"--out {out}: the name must end in .npz or {' or '.join(WRITABLE)}.", cli.WRONG_USE)
+    with cli.guarded(cli.WRONG_USE), cli.failing(f"cannot write {out}"):
+        writable_folder(out.parent)
         with watching() as watch, watch.steps("simulating", None):
-            n_images = write_digits(out, sheet, per_digit, random_state=seed)
+            n_images = write_digits(out, per_digit, random_state=seed)
     if as_json:
-        picture = None if sheet is None else str(sheet)
-        printing.print_json({"file": str(out), "sheet": picture, "n_images": n_images})
+        printing.print_json({"file": str(out), "n_images": n_images})
     else:
-        printing.say(f"{n_images} images, {per_digit} of each digit, written into {files}.")
+        printing.say(f"{n_images} images, {per_digit} of each digit, written into {out}.")

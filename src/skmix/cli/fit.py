@@ -16,11 +16,6 @@ from skmix.cli._progress import watching
 _of_table = partial(typer.Option, rich_help_panel="The table")
 _of_model = partial(typer.Option, rich_help_panel="The model")
 _of_search = partial(typer.Option, rich_help_panel="The search")
-# What JSON has of a model's description.
-_DESCRIBED = (
-    *("kind", "features", "n_transformed", "by_rank", "n_components", "n_members", "target", "classes"),
-    *("covariance_type", "n_parameters", "converged", "n_iter", "log_likelihood", "outlier_threshold"),
-)
 
 
 @cli.app.command(
@@ -168,11 +163,15 @@ def fit(
             if target is None and outliers:
                 model.threshold_ = novelty_threshold(model, outliers, Block(X.X, None, weights))
         tables.write_model(out, model)
+        results = getattr(estimator, "cv_results_", None)
         outcome: dict[str, Any] = {
             "model": None if out == cli.STANDARD else out,
             "n_rows": len(X),
             "n_unlabelled": 0,
-            **_description(model, estimator),
+            **report.describe(model),
+            "n_candidates": None if results is None else len(set(map(repr, results["params"]))),
+            "n_untried": getattr(estimator, "n_untried_", None),
+            "reduction": getattr(estimator, "best_params_", {}).get("reduction"),
             "training_accuracy": None,
             "folds": None,
         }
@@ -196,22 +195,6 @@ def fit(
         if test is not None and not aside:
             printing.say()
             printing.print_evaluation(tested)
-
-
-def _description(model: Any, estimator: Any) -> dict[str, Any]:
-    """Return what JSON has of a model, and of the estimator that found it."""
-    from skmix import report
-
-    described, results = report.describe(model), getattr(estimator, "cv_results_", None)
-    sets = described["feature_sets"]
-    return {
-        **{name: described[name] for name in _DESCRIBED},
-        **{name: [each[name] for each in sets] for name in ("n_kernels", "n_shared")},
-        "feature_sets": [each["features"] for each in sets],
-        "n_candidates": None if results is None else len(set(map(repr, results["params"]))),
-        "n_untried": getattr(estimator, "n_untried_", None),
-        "reduction": getattr(estimator, "best_params_", {}).get("reduction"),
-    }
 
 
 def _estimator(

@@ -73,47 +73,6 @@ def predict(
         printing.say(f"{n_rows} rows, {n_outliers} of them outliers, written into {out}")
 
 
-@cli.app.command(epilog=cli.examples("skmix sample flowers.skmix 100 -o made.csv"))
-def sample(
-    model: options.Model,
-    number: Annotated[int, typer.Argument(metavar="N", help="Number of rows.", min=1)],
-    out: options.Out = cli.STANDARD,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed; by default that of the fit.", min=0, max=2**32 - 1)
-    ] = None,
-    as_json: options.Json = False,
-) -> None:
-    """Draw rows from a model.
-
-    The table has the columns of the fit, in their units, with the label last.
-    """
-    from skmix.cli import _tables as tables
-    from skmix.report._predictions import target_of
-
-    tables.check_place(out, reading=[model], table=True, as_json=as_json)
-    with cli.guarded(), watching() as watch, watch.steps("drawing", None):
-        fitted = tables.load_model(model)
-        if not hasattr(fitted, "sample"):
-            cli.stop(
-                f"{model} reduces the features first and cannot be sampled: fit with --kernels.",
-                cli.BAD_INPUT,
-            )
-        if seed is not None:
-            fitted.set_params(random_state=seed)
-        classes: Any = getattr(fitted, "classes_", ())
-        drawn, labels = fitted.sample(number)
-        names = [*tables.columns_of(fitted)] or [f"x{i}" for i in range(1, drawn.shape[1] + 1)]
-        values = [drawn[name].to_numpy() for name in drawn] if hasattr(drawn, "columns") else drawn.T
-        columns: dict[str, Any] = dict(zip(names, values, strict=True))
-        if len(classes) > 1:
-            columns[target_of(fitted) or "label"] = labels
-        tables.write_table(out, columns)
-    if as_json:
-        printing.print_json({"file": out, "n_rows": number, "columns": list(columns)})
-    elif out != cli.STANDARD:
-        printing.say(f"{number} rows written into {out}")
-
-
 @cli.app.command(
     epilog=cli.examples(
         "skmix evaluate flowers.skmix test.csv",
@@ -208,6 +167,47 @@ def show(
                 page = make_page(title=name)
             tables.write_bytes(html, page.encode())
     printing.print_result(described, in_words, html, as_json=as_json)
+
+
+@cli.app.command(epilog=cli.examples("skmix sample flowers.skmix 100 -o made.csv"))
+def sample(
+    model: options.Model,
+    number: Annotated[int, typer.Argument(metavar="N", help="Number of rows.", min=1)],
+    out: options.Out = cli.STANDARD,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed; by default that of the fit.", min=0, max=2**32 - 1)
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Draw rows from a model.
+
+    The table has the columns of the fit, in their units, with the label last.
+    """
+    from skmix.cli import _tables as tables
+    from skmix.report._predictions import target_of
+
+    tables.check_place(out, reading=[model], table=True, as_json=as_json)
+    with cli.guarded(), watching() as watch, watch.steps("drawing", None):
+        fitted = tables.load_model(model)
+        if not hasattr(fitted, "sample"):
+            cli.stop(
+                f"{model} reduces the features first and cannot be sampled: fit with --kernels.",
+                cli.BAD_INPUT,
+            )
+        if seed is not None:
+            fitted.set_params(random_state=seed)
+        classes: Any = getattr(fitted, "classes_", ())
+        drawn, labels = fitted.sample(number)
+        names = [*tables.columns_of(fitted)] or [f"x{i}" for i in range(1, drawn.shape[1] + 1)]
+        values = [drawn[name].to_numpy() for name in drawn] if hasattr(drawn, "columns") else drawn.T
+        columns: dict[str, Any] = dict(zip(names, values, strict=True))
+        if len(classes) > 1:
+            columns[target_of(fitted) or "label"] = labels
+        tables.write_table(out, columns)
+    if as_json:
+        printing.print_json({"file": out, "n_rows": number, "columns": list(columns)})
+    elif out != cli.STANDARD:
+        printing.say(f"{number} rows written into {out}")
 
 
 @cli.app.command(epilog=cli.examples("skmix export flowers.skmix --onnx flowers.onnx"))

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from .plots import plot_merges, plot_proportions
-from .populations import Populations, match, merge_kernels
+from .plots import plot_merges
+from .populations import Populations, merge_kernels
 from .study import Study, compose, load
 
 __all__ = [
@@ -14,8 +14,6 @@ __all__ = [
     "Study",
     "compose",
     "load",
-    "match",
     "merge_kernels",
     "plot_merges",
-    "plot_proportions",
 ]

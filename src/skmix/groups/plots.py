@@ -43,6 +43,8 @@ _MAX_LEAVES = 60
 _MAX_DEVIATION = 3.0
 # Shapes that tell populations of the same colour apart.
 _SHAPES = ("o", "^", "s", "D")
+# Legends beside a picture.
+_BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), **LEGEND}
 # Fewest cells for UMAP, whose neighbourhoods have 15.
 _FEWEST_MAPPED = 50
 
@@ -61,24 +63,14 @@ def _percent(proportion: float) -> str:
 def plot_proportions(
     table: Any, unusual: Any = None, axes: Axes | None = None, *, figure: Figure | None = None
 ) -> Axes:
-    """Plot proportions as a heat map, samples by kernels or populations, and mark unusual samples.
+    """Plot the table of `Study.proportions` as a heat map, and mark samples by that of `Study.unusual`.
 
     Colours show the square root of the proportion, so that small ones can be told apart, and go from light to
     dark, also for colour-blind readers. Numbers are percentages; they are left out if there are too many.
-
-    Parameters
-    ----------
-    table : DataFrame
-        The table of `Study.proportions`.
-    unusual : DataFrame, default=None
-        The table of `Study.unusual`. Names of unusual samples have an arrow and a colour; if the composition
-        is unusual, the least usual proportion has a frame.
-    axes, figure : default=None
-        Axes to draw into, or an empty figure for new axes. By default a new figure.
+    Names of unusual samples have an arrow and a colour; if the composition is unusual, the least usual
+    proportion has a frame.
     """
-    noun = next((name for name in ("population", "kernel") if name in getattr(table, "columns", ())), None)
-    if noun is None:
-        raise ValueError("table must have a column 'kernel' or 'population', as Study.proportions has.")
+    noun = "population" if "population" in table else "kernel"
     wide = table.pivot(index="sample", columns=noun, values="proportion")
     wide = wide.loc[table["sample"].unique(), table[noun].unique()]
     n_samples, n_populations = wide.shape
@@ -88,9 +80,7 @@ def plot_proportions(
 
     values = wide.to_numpy()
     image = panel.imshow(np.sqrt(values), cmap="cividis_r", vmin=0.0, aspect="auto")
-    bar = panel.figure.colorbar(image, ax=panel, format=FuncFormatter(lambda root, _: _percent(root**2)))
-    bar.set_label("proportion, %", fontsize=SMALL)
-    bar.ax.tick_params(labelsize=SMALL)
+    _add_bar(image, "proportion, %", format=FuncFormatter(lambda root, _: _percent(root**2)))
     if values.size <= _MAX_NUMBERS:
         dark = np.sqrt(values) > 0.5 * np.sqrt(values.max())
         for (line, column), value in np.ndenumerate(values):
@@ -131,29 +121,28 @@ def plot_markers(
 ) -> Axes:
     """Plot how far the means of populations (G, M) are from those of all cells as a heat map.
 
-    Parameters
-    ----------
-    deviations : ndarray of shape (G, M)
-        Means of the populations in the markers, less those of all cells, in standard deviations of all cells.
-    names, markers : sequences of length G and M
-        Names of the populations and of the markers.
-    axes, figure : default=None
-        Axes to draw into, or an empty figure for new axes. By default a new figure.
+    Deviations are in standard deviations of all cells.
     """
     n_populations, n_markers = deviations.shape
     size = np.clip(0.35 * n_markers + 3.2, 4.5, 16.0), np.clip(0.25 * n_populations + 1.4, 2.5, 16.0)
     (panel,) = panels_for(1, axes, figure, size=(float(size[0]), float(size[1])))
     limit = float(np.clip(np.abs(deviations).max(), 1.0, _MAX_DEVIATION))
     image = panel.imshow(deviations, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
-    bar = panel.figure.colorbar(image, ax=panel, extend="both" if limit == _MAX_DEVIATION else "neither")
-    bar.set_label("mean, in SD of all cells from theirs", fontsize=SMALL)
-    bar.ax.tick_params(labelsize=SMALL)
+    extend = "both" if limit == _MAX_DEVIATION else "neither"
+    _add_bar(image, "mean, in SD of all cells from theirs", extend=extend)
     panel.set_xticks(range(n_markers), markers, rotation=90)
     panel.set_yticks(range(n_populations), [f"{name} ■" for name in names])
     for number, text in enumerate(panel.get_yticklabels()):
         text.set_color(colour_of(number))
     finish(panel)
     return panel
+
+
+def _add_bar(image: Any, label: str, **settings: Any) -> None:
+    """Add a colour bar beside a heat map."""
+    bar = image.figure.colorbar(image, ax=image.axes, **settings)
+    bar.set_label(label, fontsize=SMALL)
+    bar.ax.tick_params(labelsize=SMALL)
 
 
 def map_cells(X: FloatArray) -> tuple[FloatArray, tuple[str, str]]:
@@ -198,7 +187,7 @@ def plot_map(
 ) -> Axes:
     """Plot cells at positions (n, 2) in the colours of their populations (n,), with their names as a legend.
 
-    `labels` are those of the axes, see `map_cells`; the other parameters are those of `plot_markers`.
+    `labels` are those of the axes, see `map_cells`.
     """
     (panel,) = panels_for(1, axes, figure, size=(7.0, 4.6))
     # Draw the largest population first, so that it hides none.
@@ -207,13 +196,7 @@ def plot_map(
         shape = _SHAPES[round_of(number)]
         dots(panel, own, 2.2, shape, ls="", color=colour_of(number), label=short_name(name, "population"))
     panel.set(xlabel=labels[0], ylabel=labels[1], xticks=[], yticks=[])
-    panel.legend(
-        loc="center left",
-        bbox_to_anchor=(1.0, 0.5),
-        markerscale=2.5,
-        ncols=1 + (len(names) - 1) // 24,
-        **LEGEND,
-    )
+    panel.legend(**_BESIDE, markerscale=2.5, ncols=1 + (len(names) - 1) // 24)
     finish(panel)
     return panel
 
@@ -228,16 +211,7 @@ def plot_conditions(
 ) -> NDArray[Any]:
     """Plot the proportions on two sides as box plots, a panel for each population, the least q-value first.
 
-    Parameters
-    ----------
-    composition : Composition
-        Proportions in all samples of the study.
-    sides : Sides
-        The samples that are compared. Lines join the samples of a pair.
-    table : DataFrame
-        The table of `Study.compare`.
-    axes, figure : default=None
-        As many axes as there are populations, or an empty figure for new axes. By default a new figure.
+    Lines join the samples of a pair; `table` is that of `Study.compare`.
     """
     panels = panels_for(len(table), axes, figure, n_columns=_MAX_BESIDE, size=(2.2, 2.4))
     values, places = 100.0 * composition.proportions[sides.places], np.where(sides.is_first, 0.0, 1.0)
@@ -246,16 +220,9 @@ def plot_conditions(
     joined = sides.joined()
     for panel, g in zip(panels, by_q_value(table), strict=True):
         own = values[:, g]
-        panel.boxplot(
-            [own[sides.is_first], own[~sides.is_first]],
-            positions=[0.0, 1.0],
-            widths=0.55,
-            showfliers=False,
-            boxprops={"color": _BETWEEN},
-            whiskerprops={"color": _BETWEEN},
-            capprops={"color": _BETWEEN},
-            medianprops={"color": "black"},
-        )
+        both, look = [own[sides.is_first], own[~sides.is_first]], {"medianprops": {"color": "black"}}
+        look |= {f"{part}props": {"color": _BETWEEN} for part in ("box", "whisker", "cap")}
+        panel.boxplot(both, positions=[0.0, 1.0], widths=0.55, showfliers=False, **look)
         for one, other in joined:
             panel.plot(places[[one, other]], own[[one, other]], color="0.75", lw=0.8, zorder=1)
         panel.plot(places, own, "o", ms=4.0, mew=0.0, color=colour_of(g), zorder=3)
@@ -306,8 +273,6 @@ def plot_merges(populations: Populations, axes: Axes | None = None, *, figure: F
         for g, label in enumerate(populations.display_names)
     ]
     if n_populations <= 2 * len(CLASS_COLOURS):
-        panel.legend(
-            handles=handles, title="population", loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND
-        )
+        panel.legend(handles=handles, title="population", **_BESIDE)
     finish(panel)
     return panel

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import linear_sum_assignment
-from scipy.special import logsumexp
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine import density
 from ..engine.compute.arrays import Array, like, namespace
 from ..engine.model import FloatArray, IntArray
 from ..engine.structures import structure_of
@@ -23,12 +20,6 @@ from ..estimators.densities import has_shifts
 from ..estimators.rows import host_copy, score_rows
 from .separation import HEIGHT, cut, separate
 
-# Rows to draw from a model, equally many from each kernel.
-_DRAWN = 1 << 15
-# Fewest rows to draw from each kernel, for models with many kernels.
-_FEWEST = 100
-# Most rows to draw from each kernel: more hardly change the results.
-_MOST = 4000
 _TINY = float(np.finfo(float).tiny)
 
 
@@ -205,10 +196,10 @@ def _kernels_of_all_samples(model: Any) -> tuple[FloatArray, FloatArray]:
     return means + average, covariances + np.einsum("kl,lkm,lkn->kmn", shares, apart, apart)
 
 
-def checked_mixture(model: Any, name: str = "model") -> Any:
+def checked_mixture(model: Any) -> Any:
     """Return a fitted mixture with NumPy arrays; raise TypeError for anything else."""
     if not isinstance(model, SharedKernelMixture):
-        raise TypeError(f"{name} must be a SharedKernelMixture, got a {type(model).__name__}.")
+        raise TypeError(f"model must be a SharedKernelMixture, got a {type(model).__name__}.")
     check_is_fitted(model)
     return host_copy(model)
 
@@ -220,98 +211,3 @@ def _number_by_weight(model: Any, populations: IntArray) -> IntArray:
     total = members.sum(axis=0)
     means = (members.T @ model.means_) / np.maximum(total, _TINY)[:, None]
     return np.argsort(np.lexsort((*means.T[::-1], -total)))[populations]
-
-
-# ---------------------------------------------------------------- draws from a model
-
-
-def draw_rows(model: Any) -> FloatArray:
-    """Draw rows (n, M) from a mixture with NumPy arrays, equally many from each kernel in turn."""
-    return _draw(model, _rows_each(len(model.means_)))
-
-
-def _draw(model: Any, n_each: int) -> FloatArray:
-    """Draw rows (K · n_each, M) from the kernels in turn, with a fixed seed."""
-    n_kernels = len(model.means_)
-    # Each kernel is a class of its own.
-    apart = replace(model._parameters, weights=np.eye(n_kernels))
-    kernels = np.repeat(np.arange(n_kernels), n_each)
-    return density.draw(apart, model.covariance_type_, kernels, np.random.RandomState(0))[0]
-
-
-def _rows_each(n_kernels: int) -> int:
-    return int(np.clip(_DRAWN // n_kernels, _FEWEST, _MOST))
-
-
-# ---------------------------------------------------------------- two models
-
-
-def match(
-    model: SharedKernelMixture,
-    other: SharedKernelMixture,
-    *,
-    populations: tuple[Populations, Populations] | None = None,
-    max_distance: float = 0.9,
-) -> IntArray:
-    """Match the kernels, or populations, of two mixtures.
-
-    Each is matched to at most one of the other model, such that the sum of distances is smallest. The
-    distance is the squared Hellinger distance of the densities, 1 − ∫√(p q), estimated from draws from both
-    models.
-
-    Parameters
-    ----------
-    model, other : SharedKernelMixture
-        Two fitted mixtures of the same features.
-    populations : pair of Populations, default=None
-        The populations of `model` and of `other`, to match populations; None matches kernels.
-    max_distance : float, default=0.9
-        Largest distance, from 0 to 1, of a match.
-
-    Returns
-    -------
-    ndarray of shape (K,) or (G,)
-        Numbers of the matches in the other model; -1 for no match.
-    """
-    if not (isinstance(max_distance, Real) and 0.0 <= float(max_distance) <= 1.0):
-        raise ValueError(f"max_distance must be a number from 0 to 1, got {max_distance!r}.")
-    pair = checked_mixture(model), checked_mixture(other, "other")
-    features = [getattr(each, "feature_names_in_", np.arange(each.n_features_in_)).tolist() for each in pair]
-    named = all(hasattr(each, "feature_names_in_") for each in pair)
-    if len(features[0]) != len(features[1]) or (named and features[0] != features[1]):
-        raise ValueError(f"other has the features {features[1]}, but the model has {features[0]}.")
-    if populations is None:
-        members = [np.eye(len(each.means_)) for each in pair]
-    else:
-        for each, own in zip(populations, pair, strict=True):
-            each.check_model(own)
-        members = [each.members for each in populations]
-    cost = 1.0 - _overlaps(*pair, *members)
-    rows, columns = linear_sum_assignment(cost)
-    found = np.full(len(cost), -1, dtype=np.int64)
-    near = cost[rows, columns] <= max_distance
-    found[rows[near]] = columns[near]
-    return found
-
-
-def _overlaps(model: Any, other: Any, members: FloatArray, others: FloatArray) -> FloatArray:
-    """Return Bhattacharyya coefficients (G, G') of populations of two models, by importance sampling.
-
-    `members` (K, G) and `others` (K', G') are the memberships of kernels, as ones and zeros.
-    """
-    n_kernels = len(model.means_) + len(other.means_)
-    n_each = _rows_each(n_kernels)
-    rows = np.concatenate([_draw(model, n_each), _draw(other, n_each)])
-    logs = [
-        density.kernel_log_densities(rows, each._parameters, each.covariance_type_, 1)
-        for each in (model, other)
-    ]
-    # Density of all draws: equally many come from each kernel.
-    drawn = logsumexp(np.concatenate(logs, axis=1), axis=1, keepdims=True) - np.log(n_kernels)
-    roots = []
-    for each, of_kernels, membership in zip((model, other), logs, (members, others), strict=True):
-        weights = membership * average_weights(each)[:, None]
-        weights = weights / np.maximum(weights.sum(axis=0), _TINY)
-        # Bounded: a population's density is at most n_kernels times that of the draws.
-        roots.append(np.sqrt(np.exp(of_kernels - drawn) @ weights))
-    return np.minimum(roots[0].T @ roots[1] / len(rows), 1.0)

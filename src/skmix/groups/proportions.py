@@ -149,7 +149,7 @@ def judge_samples(reference: Reference, new: tuple[Samples, Composition] | None,
     away = np.where(least, np.abs(raw - verdicts.usual_proportions), -1.0)
     chosen, every = away.argmax(axis=1), np.arange(len(raw))
     columns = {
-        reference.noun: [reference.names[g] for g in chosen],
+        reference.noun: chosen.tolist(),
         "proportion": raw[every, chosen],
         "usual_proportion": verdicts.usual_proportions[every, chosen],
         "p_composition": verdicts.p_composition,

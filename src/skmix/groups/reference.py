@@ -17,12 +17,16 @@ from ..engine.model import FloatArray
 from ..estimators._settings import freeze_of
 from . import information
 from .judging import FEWEST_SAMPLES
-from .populations import Populations, draw_rows
+from .populations import Populations
 from .proportions import Composition
 from .samples import Samples, fitted_samples, prior_of
 
 # Probability of the intervals of proportions.
 _LEVEL = 0.95
+# Rows to draw from a model, equally many from each kernel.
+_DRAWN = 1 << 15
+# Fewest and most rows to draw from each kernel: more hardly change the results.
+_FEWEST, _MOST = 100, 4000
 # Samples whose log-densities are computed together: the exponentials are the same for all.
 _TOGETHER = 32
 _TINY = float(np.finfo(np.float64).tiny)
@@ -38,12 +42,15 @@ class Draws:
 
     @classmethod
     def of(cls, model: Any, rows: FloatArray | None = None) -> Draws:
-        """Return draws from a model, or given rows as if they were draws."""
-        rows = draw_rows(model) if rows is None else rows
+        """Return draws from a model with a fixed seed, or given rows as if they were draws."""
+        own, structure, n_kernels = model._parameters, model.covariance_type_, len(model.means_)
+        if rows is None:
+            kernels = np.repeat(np.arange(n_kernels), np.clip(_DRAWN // n_kernels, _FEWEST, _MOST))
+            # Each kernel is a class of its own.
+            apart = replace(own, weights=np.eye(n_kernels))
+            rows = density.draw(apart, structure, kernels, np.random.RandomState(0))[0]
         n_jobs = effective_n_jobs(model.n_jobs)
-        own = model._parameters, model.covariance_type_
-        logs = density.kernel_log_densities(rows, *own, n_jobs, once=True)
-        return cls(model, rows, logs)
+        return cls(model, rows, density.kernel_log_densities(rows, own, structure, n_jobs, once=True))
 
     @cached_property
     def ratios(self) -> FloatArray:
@@ -84,12 +91,9 @@ class Reference:
 
     def __init__(self, model: Any, populations: Populations | None) -> None:
         self.model, self.samples = model, fitted_samples(model)
-        n_kernels = len(model.means_)
-        self.noun, self._members = "kernel", np.eye(n_kernels)
-        self.names: list[Any] = list(range(n_kernels))
-        if populations is not None:
-            self.noun, self._members = "population", populations.members
-            self.names = list(range(len(populations)))
+        self.noun = "kernel" if populations is None else "population"
+        self._members = np.eye(len(model.means_)) if populations is None else populations.members
+        self.numbers = list(range(self._members.shape[1]))
         self._directions: FloatArray | None = None
 
     @property
@@ -161,13 +165,13 @@ class Reference:
         cells = np.clip(effective, np.minimum(samples.sizes, 1.0), samples.sizes)
         found = self.shares(counted)
         limits = found, found
-        if len(self.names) > 1:
+        if len(self.numbers) > 1:
             limits = information.intervals(found, np.array(spreads), totals[:, None], _LEVEL, added)
         return self._composition(samples, np.array(variances), *limits, cells)
 
     def shares(self, samples: Samples) -> FloatArray:
         """Return the proportions (L, G) of the populations in samples."""
-        if len(self.names) == 1:
+        if len(self.numbers) == 1:
             return np.ones((len(samples.names), 1))
         return (samples.weights / samples.weights.sum(axis=0)).T @ self._members
 
@@ -179,7 +183,7 @@ class Reference:
         # Extend intervals that miss a proportion which a learnt prior has shrunk.
         lower, upper = np.minimum(lower, found), np.maximum(upper, found)
         limits = counted, variances, lower, upper
-        return Composition(samples.names, samples.sizes, found, *limits, cells, self.noun, self.names)
+        return Composition(samples.names, samples.sizes, found, *limits, cells, self.noun, self.numbers)
 
     # ---------------------------------------------------------------- log-likelihoods
 
@@ -231,7 +235,7 @@ class Reference:
 
     def restore(self, results: dict[str, Any]) -> None:
         """Take over what `to_dict` returned; raise ValueError if it is not of this mixture."""
-        model, shape = self.model, (len(self.samples.names), len(self.names))
+        model, shape = self.model, (len(self.samples.names), len(self.numbers))
         names = ("variances", "lower", "upper", "effective_cells")
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(names, shape)
         shapes["effective_cells"] = shape[:1]

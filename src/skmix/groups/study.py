@@ -67,7 +67,6 @@ def compose(
     text: Mapping[str, Any] | None = None,
     n_kernels: int | None = None,
     n_populations: int | None = None,
-    weight_prior: str | float | None = None,
     metadata: Any = None,
     condition: str | None = None,
     pair: str | None = None,
@@ -101,9 +100,6 @@ def compose(
         Number of kernels. None chooses up to 64 by AICc on 50,000 cells, equally many of each sample.
     n_populations : int, default=None
         Number of populations; None lets the valleys of the density decide, see `merge_kernels`.
-    weight_prior : float or 'hierarchical', default=None
-        Prior on the weights; see `SharedKernelMixture`. With 'hierarchical', samples with few cells borrow
-        strength from the others, which helps if kernels hardly overlap.
     metadata : DataFrame, mapping of columns or path of a table, default=None
         What is known about the samples, for `Study.compare`: a line for each sample, named in the column
         ``sample`` or in the index, with or without the suffix of its file.
@@ -158,9 +154,8 @@ def compose(
             Argument("n_populations", n_populations), f" is more than the {n_kernels} kernels there are."
         )
     start["weights"] = np.repeat(start["weights"], len(cells.sizes), axis=1)
-    model = SharedKernelMixture(
-        n_kernels, init=start, tol=TOLERANCE, weight_prior=weight_prior, device=device, **settings
-    ).fit(cells.source)
+    model = SharedKernelMixture(n_kernels, init=start, tol=TOLERANCE, device=device, **settings)
+    model.fit(cells.source)
     with progress_bar("composing", None):
         populations = merge_kernels(model, n_populations=n_populations)
         if cells.origin.markers:
@@ -432,7 +427,7 @@ class Study:
             after `partial_fit` and `add_class`, and if cells had missing values.
         """
         check_probability(alpha, "alpha")
-        if not self.is_judged:
+        if not self._reference.is_judged:
             raise ValueError(
                 f"The study has {len(self.model.classes_)} sample(s): at least {FEWEST_SAMPLES} are needed "
                 "to tell which are unusual."
@@ -448,11 +443,6 @@ class Study:
             names: Any = self.populations.names
             found["population"] = [names.get(number, number) for number in found["population"]]
         return found
-
-    @property
-    def is_judged(self) -> bool:
-        """Whether the fit has enough samples to tell which are unusual."""
-        return self._reference.is_judged
 
     def rename(self, names: Mapping[int | str, str]) -> Study:
         """Rename populations, given by number or name, such as ``{3: "CD4 T"}``, and return the study."""
@@ -504,7 +494,7 @@ class Study:
         """Return a summary of the study as plain values, ready for JSON."""
         model, origin = self.model, self._origin
         flagged: set[Any] = set()
-        if self.is_judged:
+        if self._reference.is_judged:
             table = self.unusual()
             flagged = set(table.loc[table["unusual"], "sample"])
         return {
@@ -523,18 +513,22 @@ class Study:
                 {
                     "sample": str(name),
                     "cells": int(size),
-                    "unusual": name in flagged if self.is_judged else None,
+                    "unusual": name in flagged if self._reference.is_judged else None,
                 }
                 for name, size in zip(self.samples, self._samples.sizes, strict=True)
             ],
         }
 
     def plot(self, axes: Axes | None = None, *, figure: Figure | None = None) -> Axes:
-        """Plot the proportions as a heat map and mark unusual samples; see `plot_proportions`."""
+        """Plot the proportions as a heat map and mark unusual samples.
+
+        Colours show the square root of the proportion, so that small ones can be told apart. Names of unusual
+        samples have an arrow; if the composition is unusual, the least usual proportion has a frame.
+        """
         from .plots import plot_proportions
 
         return plot_proportions(
-            self.proportions, self.unusual() if self.is_judged else None, axes, figure=figure
+            self.proportions, self.unusual() if self._reference.is_judged else None, axes, figure=figure
         )
 
     def plot_markers(self, axes: Axes | None = None, *, figure: Figure | None = None) -> Axes:
@@ -625,12 +619,12 @@ class Study:
             self.populations,
             self._composition,
             title=title,
-            unusual=self.unusual() if self.is_judged else None,
+            unusual=self.unusual() if self._reference.is_judged else None,
             compared=compared,
             fitted_proportions=self._reference.shares(self._reference.samples) if self._is_new else None,
             cells=None if cells is None else (cells.X, cells.y.tolist()),
             markers=self._markers,
-            made=self.provenance(),
+            made=self._provenance(),
             scale=in_words(origin.preparation),
             notes=origin.notes,
         )
@@ -639,7 +633,7 @@ class Study:
                 file.write(page.encode())
         return page
 
-    def provenance(self) -> list[tuple[str, str]]:
+    def _provenance(self) -> list[tuple[str, str]]:
         """Return how the study was made, as pairs of name and text."""
         origin, model = self._origin, self.model
         found = [("cells", f"{sum(int(size) for size in self._samples.sizes):,}")]

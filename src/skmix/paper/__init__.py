@@ -12,7 +12,7 @@ _HOMES = {
     "claims": ("check_claims", "differences"),
     "digits": ("make_seven_segment_digits",),
     "example": ("illustration", "run_illustration"),
-    "images": ("DIGIT_FEATURES", "digit_features", "dither", "principal_axis", "quadrant_mass"),
+    "images": ("DIGIT_FEATURES", "digit_features", "dither"),
     "methods": ("run_one",),
     "published": ("published_pass", "published_passes", "published_run"),
     "printed": ("published_values",),

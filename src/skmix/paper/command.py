@@ -5,7 +5,7 @@ Options, progress and exit codes are in `skmix.cli`.
 
 from __future__ import annotations
 
-import itertools
+import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -21,15 +21,13 @@ from rich.table import Table as Grid
 
 from skmix.io import write_columns
 from skmix.io.writing import replacing, writable_folder
-from skmix.plots.style import Figure, new_figure
 
 from . import harness, study
 from .claims import Difference, check_claims, differences
-from .digit_plots import plot_digits
 from .digits import make_seven_segment_digits
 from .example import IllustrationRecord, run_illustration
 from .figures import paper_figures, plot_illustration
-from .harness import Claim, Table, claims_table
+from .harness import Claim, Table, claims_table, text_of
 from .images import DIGIT_FEATURES, digit_features
 from .page import write_report
 from .published import FloatArray
@@ -41,36 +39,20 @@ from .variants import MAIN_KERNELS, Cell
 # records of each batch.
 Progress = Callable[[int, int, int], AbstractContextManager[Callable[[Sequence[Any]], None]]]
 
-# Most images of each digit on a sheet.
-MAX_ON_A_SHEET = 20
 # Formats of the figures, and their resolutions.
 _FORMATS = (("png", 300), ("pdf", 300))
+# What would differ from day to day, and between versions of matplotlib.
+_UNDATED = {"pdf": {"CreationDate": None, "Creator": None, "Producer": None}, "png": {"Software": None}}
 # Least width of a terminal that has room for gaps between the columns of ten variants.
 _WIDE = 100
 
 
-def write_digits(out: Path, sheet: Path | None, n_per_digit: int, **settings: Any) -> int:
-    """Simulate digits, write their images and features into a file and a picture, and return their number.
+def write_digits(out: Path, n_per_digit: int, **settings: Any) -> int:
+    """Simulate digits and return their number, with the further `settings` of `make_seven_segment_digits`.
 
-    Parameters
-    ----------
-    out : Path
-        An .npz file for images, labels and features, or a table for features and digits.
-    sheet : Path or None
-        File for a picture of the first images of each digit.
-    n_per_digit : int
-        Images of each digit.
-    **settings
-        Further arguments of `make_seven_segment_digits`.
+    `out` is an .npz file for images, labels and features, or a table for features and digits.
     """
     images, labels = make_seven_segment_digits(n_per_digit, **settings)
-    # Draw before writing anything: matplotlib may be missing.
-    figure = None
-    if sheet is not None:
-        across = min(n_per_digit, MAX_ON_A_SHEET)
-        shown = np.arange(len(labels)) % n_per_digit < across
-        figure = new_figure(0.45 * across + 0.5, 4.7)
-        plot_digits(images[shown], labels[shown], n_columns=across, figure=figure)
     features = digit_features(images)
     if out.suffix.lower() == ".npz":
         with replacing(out) as file:
@@ -79,8 +61,6 @@ def write_digits(out: Path, sheet: Path | None, n_per_digit: int, **settings: An
             )
     else:
         write_columns(out, {**dict(zip(DIGIT_FEATURES, features.T, strict=True)), "digit": labels})
-    if figure is not None and sheet is not None:
-        _save_figure(figure, sheet, dpi=120)
     return len(labels)
 
 
@@ -94,14 +74,15 @@ def reproduce(
     picture = plot_illustration(record)[0].figure
     planned = study.make_study(cells, settings)
     # Open the store before writing, so that a damaged store leaves the folder unchanged.
-    with harness.Store(folder / "study.sqlite") as store:
-        harness.write_json(folder / "illustration.json", record.to_dict())
-        _save(folder, ("illustration", lambda: picture))
-        _print_illustration(console, record)
-        missing = harness.missing(planned.planned(), store)
-        with progress(missing, sum(cell.n_runs for cell in planned.cells) - missing, n_jobs) as show:
-            study.run_study(planned, store, n_jobs=n_jobs, progress=show)
-        results = study.study_results(planned, store)
+    store = harness.Store(folder / "study.jsonl")
+    with replacing(folder / "illustration.json") as file:
+        file.write(json.dumps(record.to_dict(), indent=2).encode() + b"\n")
+    _save(folder, ("illustration", lambda: picture))
+    _print_illustration(console, record)
+    missing = harness.missing(planned.planned(), store)
+    with progress(missing, sum(cell.n_runs for cell in planned.cells) - missing, n_jobs) as show:
+        study.run_study(planned, store, n_jobs=n_jobs, progress=show)
+    results = study.study_results(planned, store)
     tables, claims, found = make_tables(results), check_claims(results), differences(results)
     for each in tables:
         _print_table(console, each)
@@ -110,11 +91,11 @@ def reproduce(
     figure_folder, figures = writable_folder(folder / "figures"), paper_figures(results)
     for _ in harness.spread(_save, figure_folder, list(figures.items()), n_jobs):
         pass
-    pictures = {name: (figure_folder / f"{name}.png").read_bytes() for name in figures}
-    write_report(results, folder / "report.html", figures=pictures, tables=tables, verdicts=claims)
+    pictures = {name: (figure_folder / f"{name}.png").read_bytes() for name in figures if name[:3] == "fig"}
+    write_report(results, folder / "report.html", pictures)
     console.print(
         f"Written into {folder}: report.html, tables/, figures/, illustration.json, illustration.png, "
-        "illustration.pdf; finished runs in study.sqlite.",
+        "illustration.pdf; finished runs in study.jsonl.",
         soft_wrap=True,
     )
     return {
@@ -126,29 +107,19 @@ def reproduce(
 
 
 def _save(folder: Path, figure: tuple[str, Callable[[], Any]]) -> None:
-    """Draw a figure and save it into a folder."""
+    """Draw a figure and save it into a folder; the same figure gives the same bytes."""
+    import matplotlib
+
     name, draw = figure
     drawn = draw()
-    for suffix, dpi in _FORMATS:
-        _save_figure(drawn, folder / f"{name}.{suffix}", dpi=dpi)
+    # TrueType fonts: many publishers refuse the default, and the text stays editable.
+    with matplotlib.rc_context({"pdf.fonttype": 42}):
+        for suffix, dpi in _FORMATS:
+            with replacing(folder / f"{name}.{suffix}") as file:
+                drawn.savefig(file, format=suffix, dpi=dpi, metadata=_UNDATED[suffix])
 
 
 # ---------------------------------------------------------------- printing
-
-
-def _save_figure(figure: Figure, path: Path, *, dpi: float) -> None:
-    """Save a figure in the format of the path's suffix; the same figure gives the same bytes."""
-    import matplotlib
-
-    kind = path.suffix.lower().lstrip(".")
-    undated: dict[str, dict[str, Any]] = {
-        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-        "png": {"Software": None},
-        "svg": {"Date": None},
-    }
-    # TrueType fonts: many publishers refuse the default, and the text stays editable.
-    with replacing(path) as file, matplotlib.rc_context({"pdf.fonttype": 42}):
-        figure.savefig(file, format=kind, dpi=dpi, metadata=undated.get(kind))
 
 
 def _grid(headings: Sequence[str], rows: Sequence[Sequence[str]] = (), *, text: bool = False) -> Grid:
@@ -202,11 +173,9 @@ def _print_table(console: Console, table: Table) -> None:
     side. Of the table of failures, only the paper's algorithm at K = 10 is printed.
     """
     if table.name == "failures":
-        found = [
-            [row.keys[1], *table.source_lines(row)[0][1]]
-            for row in table.rows
-            if row.keys[0] == str(MAIN_KERNELS) and any(table.source_lines(row)[0][1])
-        ]
+        source = table.sources[0]
+        rows = [line for line in table.lines if line[0] == str(MAIN_KERNELS) and line[2] == source]
+        found = [[variant, *counts] for _, variant, _, *counts in rows if any(counts)]
         if found:
             title = f"Paper's algorithm, rerun: singular and failed runs, K = {MAIN_KERNELS}"
             _show(console, title, _grid(["", *table.columns], found, text=True), table.note)
@@ -214,13 +183,11 @@ def _print_table(console: Console, table: Table) -> None:
     grid = _grid(["", *table.columns])
     if console.width < _WIDE:
         grid.padding = 0
-    for key, grouped in itertools.groupby(table.rows, key=lambda row: row.keys[0]):
-        rows = list(grouped)
-        grid.add_row(f"{table.key_names[0]} = {key}" if len(rows[0].keys) > 1 else key, style="bold")
-        for lines in zip(*(table.source_lines(row) for row in rows), strict=True):
-            values = zip(*(values for _, values in lines), strict=True)
-            name = Padding(lines[0][0], (0, 0, 0, 2))
-            grid.add_row(name, *(" ".join(filter(None, each)) for each in values))
+    for key, by_source in table.sections():
+        grid.add_row(f"{table.key_names[0]} = {key}" if len(table.key_names) > 1 else key, style="bold")
+        for source, cells in by_source.items():
+            values = (" ".join(filter(None, map(text_of, cell))) for cell in cells)
+            grid.add_row(Padding(source, (0, 0, 0, 2)), *values)
         grid.add_section()
     _show(console, table.title, grid, table.note)
 

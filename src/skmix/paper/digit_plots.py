@@ -28,17 +28,10 @@ INK = "#1a3a5c"
 _GAP = 2
 
 
-def plot_segments(half_length: float = 2.0, half_width: float = 0.5, *, figure: Figure | None = None) -> Axes:
-    """Plot the layout of the seven segments with their numbers.
-
-    Parameters
-    ----------
-    half_length, half_width : float, default=2.0, 0.5
-        Half the length and half the width of a segment.
-    figure : matplotlib figure, default=None
-        An empty figure to draw into. By default a new one.
-    """
-    layout = segment_layout(half_length, half_width)
+def plot_segments(*, figure: Figure | None = None) -> Axes:
+    """Plot the layout of the seven segments with their numbers, into an empty figure or a new one."""
+    layout = segment_layout()
+    half_length, half_width = layout.half_length, layout.half_width
     (panel,) = panels_for(1, None, figure, size=(3.9, 4.8))
     from matplotlib.patches import Rectangle
 
@@ -77,16 +70,7 @@ def plot_digit_points(
 ) -> NDArray[Any]:
     """Plot sampled points of the digits 0 to 9 with ellipses of three standard deviations of their segments.
 
-    Parameters
-    ----------
-    half_length, half_width, random_state
-        As in `skmix.paper.make_seven_segment_digits`.
-    figure : matplotlib figure, default=None
-        An empty figure to draw into. By default a new one.
-
-    Returns
-    -------
-    ndarray of axes, shape (10,)
+    Parameters are those of `make_seven_segment_digits`, and an empty figure to draw into. Return axes (10,).
     """
     size: dict[str, Any] = {"half_length": half_length, "half_width": half_width}
     points, index = sample_points(np.arange(10), random_state=random_state, **size)
@@ -105,63 +89,42 @@ def plot_digit_points(
 
 
 def plot_digits(
-    images: ArrayLike,
-    labels: ArrayLike | None = None,
-    *,
-    n_columns: int | None = None,
-    figure: Figure | None = None,
+    images: ArrayLike, labels: ArrayLike, n_columns: int, *, figure: Figure | None = None
 ) -> Axes:
     """Plot a sheet of images, row by row in the given order.
 
     Parameters
     ----------
-    images : array-like of shape (n, height, width), or (n, side * side)
+    images : array-like of shape (n, height, width)
         Images, at least one; dark is high.
-    labels : array-like of shape (n,), default=None
-        Their labels. If all images of a row have the same label, it is on the left; otherwise it is on each
-        image.
-    n_columns : int, default=None
-        Images in a row; None makes the sheet about square, with at least ten columns.
+    labels : array-like of shape (n,)
+        Their labels, shown on the left of each row that begins with a new one.
+    n_columns : int
+        Images in a row.
     figure : matplotlib figure, default=None
         An empty figure to draw into. By default a new one.
     """
-    tiles = np.asarray(images, dtype=np.float64)
-    if tiles.ndim == 2 and (side := round(np.sqrt(tiles.shape[1]))) ** 2 == tiles.shape[1]:
-        tiles = tiles.reshape(len(tiles), side, side)
-    if tiles.ndim != 3 or 0 in tiles.shape:
-        raise ValueError(f"images must have shape (n, height, width) or (n, side * side), got {tiles.shape}.")
-    names = None if labels is None else np.asarray(labels)
-    if names is not None and names.shape != (len(tiles),):
-        raise ValueError(f"there are {len(tiles)} images but labels of shape {names.shape}.")
+    tiles, names = np.asarray(images, dtype=np.float64), np.asarray(labels)
     n, height, width = tiles.shape
-    across = min(n_columns or max(10, round(np.sqrt(n))), n)
-    down = -(-n // across)
+    down = -(-n // n_columns)
     # Scale each image to its brightest pixel, and add a gap on the right and below.
     brightest = np.maximum(tiles.max(axis=(1, 2), keepdims=True), np.finfo(float).tiny)
-    padded = np.full((down * across, height + _GAP, width + _GAP), np.nan)
+    padded = np.full((down * n_columns, height + _GAP, width + _GAP), np.nan)
     padded[:n, :height, :width] = tiles / brightest
-    sheet = padded.reshape(down, across, height + _GAP, width + _GAP).swapaxes(1, 2)
+    sheet = padded.reshape(down, n_columns, height + _GAP, width + _GAP).swapaxes(1, 2)
     sheet = sheet.reshape(down * (height + _GAP), -1)[:-_GAP, :-_GAP]
-    inches = float(np.clip(9.0 / across, 0.3, 0.8))
-    size = (inches * across + 0.4, inches * height / width * down + 0.2)
+    inches = float(np.clip(9.0 / n_columns, 0.3, 0.8))
+    size = (inches * n_columns + 0.4, inches * height / width * down + 0.2)
     (panel,) = panels_for(1, None, figure, size=size)
     panel.imshow(sheet, cmap="gray_r", vmin=0.0, vmax=1.0)
+    firsts = range(0, n, n_columns)
+    new = [first for first in firsts if first == 0 or names[first] != names[first - n_columns]]
+    middles = [first // n_columns * (height + _GAP) + height / 2 for first in new]
     # A light grey background separates the images from the gaps.
-    panel.set(xticks=[], yticks=[], facecolor="0.85")
+    panel.set(xticks=[], facecolor="0.85")
+    panel.set_yticks(middles, [str(names[first]) for first in new])
+    panel.tick_params(left=False, labelsize=MEDIUM)
     panel.spines[:].set_visible(False)
-    firsts = range(0, n, across)
-    if names is None:
-        return panel
-    if all(len(set(names[first : first + across].tolist())) == 1 for first in firsts):
-        # If several rows have the same label, the first shows it.
-        new = [first for first in firsts if first == 0 or names[first] != names[first - across]]
-        middles = [first // across * (height + _GAP) + height / 2 for first in new]
-        panel.set_yticks(middles, [str(names[first]) for first in new])
-        panel.tick_params(left=False, labelsize=MEDIUM)
-    else:
-        for place, name in enumerate(names.tolist()):
-            corner = (place % across * (width + _GAP) + 1, place // across * (height + _GAP) + 1)
-            panel.annotate(str(name), corner, ha="left", va="top", fontsize=6, color=CLASS_COLOURS[1])
     return panel
 
 

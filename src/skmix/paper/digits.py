@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, check_scalar
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -70,10 +68,12 @@ def segment_layout(
     half_length: float = 2.0, half_width: float = 0.5, variance_scale: float = 1.2
 ) -> SegmentLayout:
     """Return the positions of the seven segments; for the settings, see `make_seven_segment_digits`."""
-    length, width = _positive("half_length", half_length), _positive("half_width", half_width)
-    scale = _positive("variance_scale", variance_scale)
+    length, width = half_length, half_width
+    sizes = {"half_length": length, "half_width": width, "variance_scale": variance_scale}
+    for name, size in sizes.items():
+        check_scalar(size, name, numbers.Real, min_val=0.0, max_val=np.inf, include_boundaries="neither")
     horizontal = np.array(_HORIZONTAL)
-    variances = scale * np.where(horizontal[:, None], (length, width), (width, length))
+    variances = variance_scale * np.where(horizontal[:, None], (length, width), (width, length))
     return SegmentLayout(
         half_length=length,
         half_width=width,
@@ -99,12 +99,12 @@ def sample_points(
     see `make_seven_segment_digits`.
     """
     layout = segment_layout(half_length, half_width, variance_scale)
-    count = _whole_number("n_points", n_points, least=1)
+    check_scalar(n_points, "n_points", numbers.Integral, min_val=1)
     index, centres, covariances = layout._of_digits(digits)
-    points = check_random_state(random_state).standard_normal((len(index), count, 2))
+    points = check_random_state(random_state).standard_normal((len(index), n_points, 2))
     points *= np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))[:, None]
     points += centres[:, None]
-    return points.reshape(-1, 2), np.repeat(index, count)
+    return points.reshape(-1, 2), np.repeat(index, n_points)
 
 
 def bin_points(
@@ -175,10 +175,10 @@ def make_seven_segment_digits(
     >>> images.shape, labels[:6].tolist()
     ((20, 28, 28), [0, 0, 1, 1, 2, 2])
     """
-    n_each = _whole_number("n_per_digit", n_per_digit, least=1)
+    check_scalar(n_per_digit, "n_per_digit", numbers.Integral, min_val=1)
     random = check_random_state(random_state)
     size = {"half_length": half_length, "half_width": half_width}
-    labels = np.repeat(np.arange(len(LIT_SEGMENTS), dtype=np.int64), n_each)
+    labels = np.repeat(np.arange(len(LIT_SEGMENTS), dtype=np.int64), n_per_digit)
     images = np.empty((len(labels), IMAGE_SIDE, IMAGE_SIDE), dtype=np.uint8)
     for start in range(0, len(labels), _IMAGES_AT_A_TIME):
         own = labels[start : start + _IMAGES_AT_A_TIME]
@@ -187,22 +187,3 @@ def make_seven_segment_digits(
         )
         images[start : start + len(own)] = bin_points(points, index, len(own), **size)
     return images, labels
-
-
-def _whole_number(name: str, value: Any, *, least: int) -> int:
-    """Return the value as an int; raise if it is not an integer of at least `least`."""
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer, got {value!r}.")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}.")
-    return int(value)
-
-
-def _positive(name: str, value: Any) -> float:
-    """Return the value as a float; raise if it is not a positive finite number."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool):
-        raise TypeError(f"{name} must be a number, got {value!r}.")
-    number = float(value)
-    if not 0.0 < number < math.inf:
-        raise ValueError(f"{name} must be positive and finite, got {value}.")
-    return number

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
 from skmix.datasets import make_shared_kernel_data
@@ -77,7 +75,7 @@ class Comparison:
 class IllustrationRecord:
     """One run of the illustration."""
 
-    seed: int | None  # of the sample; None if the rows were given
+    seed: int  # of the sample
     example: Illustration  # the truth and the start
     X: FloatArray  # (N, M)
     y: IntArray  # (N,)
@@ -132,21 +130,8 @@ def run_illustration(seed: int = 0) -> IllustrationRecord:
     X, y = make_shared_kernel_data(
         example.means, example.covariances, example.weights, example.n_per_class, random_state=seed
     )
-    return fit_illustration(X, y, example, seed=seed)
-
-
-def fit_illustration(
-    X: FloatArray, y: IntArray, example: Illustration, *, seed: int | None = None
-) -> IllustrationRecord:
-    """Fit rows X (N, M) of classes y (N,), 0 to L - 1, from an example's start, with the paper's tolerance.
-
-    The fit may not converge: see ``model.converged_`` of the record.
-    """
     rule: dict[str, Any] = {"max_iter": example.max_iter, "tol": ("per-class", TOLERANCE)}
-    model = SharedKernelMixture(init=_start(example), covariance_prior=None, **rule)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(X, y)
+    model = SharedKernelMixture(init=_start(example), covariance_prior=None, **rule).fit(X, y)
     return IllustrationRecord(seed, example, X, y, model)
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.plots import draw_kernels, plot_confusion, plot_projections, weight_key
+from skmix.plots import draw_kernels, plot_projections, weight_key
 from skmix.plots.style import (
     CLASS_COLOURS,
     LEGEND,
     MEDIUM,
     SMALL,
-    Axes,
     Figure,
     colour_of,
     dots,
@@ -27,38 +26,10 @@ from skmix.plots.style import (
 
 from .digit_plots import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
 from .example import IllustrationRecord
-from .printed import published_sweep
-from .records import (
-    FAILED_BELOW,
-    BestRun,
-    FittedMixture,
-    FloatArray,
-    Run,
-    Runs,
-    StudyResults,
-    counted_in_sweep,
-    features_of,
-    statistics,
-)
-from .variants import (
-    FEATURES,
-    LABELS,
-    MAIN_KERNELS,
-    METHODS,
-    PRINTED,
-    SWEEP_RUNS,
-    SWEEP_VARIANTS,
-    VARIANTS,
-    Method,
-    variant_of,
-)
+from .records import FAILED_BELOW, BestRun, FittedMixture, FloatArray, Run, Runs, StudyResults, features_of
+from .variants import FEATURES, LABELS, MAIN_KERNELS, METHODS, Method, variant_of
 
-__all__ = [
-    "paper_figures",
-    "plot_accuracy_against_kernels",
-    "plot_accuracy_distribution",
-    "plot_illustration",
-]
+__all__ = ["paper_figures", "plot_accuracy_distribution", "plot_illustration"]
 
 # Half lengths and half widths of the segments in the paper's figures of points.
 _SIZES = {"d1": (1.0, 0.2), "d2": (2.0, 0.5)}
@@ -68,10 +39,10 @@ _PROJECTED = ("4D", "6D")
 _IMAGES_OF_A_DIGIT = 10
 # Rows beneath the kernels: enough to see the class, few enough for a small file.
 _ROWS_OF_A_CLASS = 100
-_STYLES: dict[Method, dict[str, Any]] = {
-    "published": {"color": CLASS_COLOURS[1], "marker": "o"},
-    "robust": {"color": CLASS_COLOURS[0], "marker": "s"},
-    "class-wise": {"color": CLASS_COLOURS[2], "marker": "^"},
+_COLOURS: dict[Method, str] = {
+    "published": CLASS_COLOURS[1],
+    "robust": CLASS_COLOURS[0],
+    "class-wise": CLASS_COLOURS[2],
 }
 # Most runs of a variant and method that are drawn: as many as in the paper. More could not be told apart.
 _MAX_DOTS = 500
@@ -116,14 +87,6 @@ def _figures(results: StudyResults) -> Iterator[tuple[str, Callable[[], Figure]]
             yield from _projections(best[variant, "class-wise"], results)
     if any(run.n_kernels == MAIN_KERNELS for run in runs):
         yield "accuracy_distribution", partial(_drawn, (9.5, 7.6), plot_accuracy_distribution, runs)
-    sweep = [run for run in runs if run.run < SWEEP_RUNS and run.variant in SWEEP_VARIANTS]
-    if len({run.n_kernels for run in sweep}) > 1:
-        draw = partial(_drawn, (10.0, 4.6), plot_accuracy_against_kernels, sweep, published_sweep())
-        yield "accuracy_against_kernels", draw
-    for variant in (each.name for each in VARIANTS):
-        own = [best[variant, method].run for method in METHODS if (variant, method) in best]
-        if own:
-            yield f"confusion_{variant}", partial(_drawn, (3.9 * len(own), 4.3), _plot_confusions, own)
 
 
 def _drawn(
@@ -138,13 +101,6 @@ def _drawn(
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     return figure
-
-
-def _plot_confusions(runs: Sequence[Run], *, figure: Figure) -> None:
-    """Plot the confusion matrices of runs side by side."""
-    for run, panel in zip(runs, figure.subplots(1, len(runs), squeeze=False)[0], strict=True):
-        title = f"{run.variant}, {LABELS[run.method]}: {run.accuracy:.3f}"
-        plot_confusion(run.confusion, title=title, axes=panel)
 
 
 def _projections(best: BestRun, results: StudyResults) -> Iterator[tuple[str, Callable[[], Figure]]]:
@@ -197,7 +153,7 @@ def plot_accuracy_distribution(runs: Iterable[Run], *, figure: Figure | None = N
     for variant, panel in zip(cells.variants, panels, strict=True):
         panel.axvspan(0.0, FAILED_BELOW, color="0.94", lw=0, zorder=-2)
         for lane, method in enumerate(METHODS):
-            own, colour = cells.of(variant, MAIN_KERNELS, method), _STYLES[method]["color"]
+            own, colour = cells.of(variant, MAIN_KERNELS, method), _COLOURS[method]
             if not own:
                 continue
             accuracies = np.array([run.accuracy for run in own])
@@ -220,109 +176,27 @@ def plot_accuracy_distribution(runs: Iterable[Run], *, figure: Figure | None = N
     return panels
 
 
-def plot_accuracy_against_kernels(
-    runs: Iterable[Run],
-    printed: Mapping[tuple[str, int], tuple[float, float]] | None = None,
-    *,
-    figure: Figure | None = None,
-) -> NDArray[Any]:
-    """Plot accuracy and the share of lost runs against the number of kernels.
-
-    As in the paper's table 5, the accuracy is the mean over the runs that are not lost: those with an
-    accuracy above one half or, with three kernels, which cannot reach that, all runs.
-
-    Parameters
-    ----------
-    runs : iterable of Run
-        Runs of any variants and methods; variants with only one K are left out.
-    printed : dict of (variant, K) to (mean accuracy, share of runs lost), default=None
-        The paper's values, shown for comparison.
-    figure : matplotlib figure, default=None
-        An empty figure to draw into. By default a new one.
-
-    Returns
-    -------
-    ndarray of axes, shape (2, variants)
-        Accuracies above, shares of lost runs below. Error bars are one standard deviation.
-    """
-    cells = Runs(runs)
-    kernels = {each.name: cells.kernels(each.name) for each in VARIANTS}
-    variants = [name for name, found in kernels.items() if len(found) > 1]
-    if not variants:
-        raise ValueError("accuracy against K needs a variant with runs for two numbers of kernels or more.")
-    share: dict[str, Any] = {"sharex": True, "sharey": "row", "height_ratios": (2, 1)}
-    n = len(variants)
-    panels = panels_for(2 * n, None, figure, n_columns=n, size=(2.5, 1.9), **share).reshape(2, n)
-    for variant, (above, below) in zip(variants, panels.T, strict=True):
-        for place, method in enumerate(METHODS):
-            by_kernels = {k: own for k in kernels[variant] if (own := cells.of(variant, k, method))}
-            if not by_kernels:
-                continue
-            # Offset in K, so that error bars do not cover one another.
-            ks = np.array(list(by_kernels)) + 0.15 * (place - 1)
-            means, deviations, lost = np.array([_summary(own) for own in by_kernels.values()]).T
-            look = {"ms": 3.5, "lw": 1.2, "label": LABELS[method], **_STYLES[method]}
-            above.errorbar(ks, means, deviations, elinewidth=0.8, **look)
-            below.plot(ks, lost, **look)
-        points = sorted((k, *value) for (name, k), value in (printed or {}).items() if name == variant)
-        for panel, column in ((above, 1), (below, 2)):
-            if points:
-                across, up = np.array(points)[:, [0, column]].T
-                panel.plot(across, up, "D", mfc="none", mec="black", ms=5, label=PRINTED, zorder=5)
-            panel.set(ylim=(-0.03, 1.03), axisbelow=True)
-            panel.grid(axis="y", color="0.92", lw=0.6)
-        above.set_title(variant)
-        below.set(xlabel="kernels K", xticks=kernels[variant])
-    panels[0, 0].set_ylabel("mean accuracy")
-    panels[1, 0].set_ylabel("share of runs lost")
-    entries = _handles_of(panels[0], (*LABELS.values(), PRINTED))
-    panels[0, 0].legend(*entries, **LEGEND | {"fontsize": SMALL - 1}, loc="lower right")
-    finish(*panels.flat)
-    return panels
-
-
-def _handles_of(panels: Iterable[Axes], order: Sequence[str]) -> tuple[list[Any], list[str]]:
-    """Return handles and labels for one legend of all panels, in that order."""
-    found: dict[str, Any] = {}
-    for panel in panels:
-        found |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
-    names = [name for name in order if name in found]
-    return [found[name] for name in names], names
-
-
-def _summary(runs: list[Run]) -> tuple[float, float, float]:
-    """Return mean and standard deviation over the runs that are not lost, or NaN, and the share lost."""
-    kept = counted_in_sweep(runs)
-    found = statistics(kept)
-    spread = found.get("Std Acc", 0.0 if kept else np.nan)
-    return found.get("Mean Acc", np.nan), spread, 1.0 - len(kept) / len(runs)
-
-
-def plot_illustration(record: IllustrationRecord, figure: Figure | None = None) -> NDArray[Any]:
-    """Plot a run of the paper's two-dimensional illustration.
+def plot_illustration(record: IllustrationRecord) -> NDArray[Any]:
+    """Plot a run of the paper's two-dimensional illustration, in a figure without a window.
 
     Parameters
     ----------
     record : IllustrationRecord
         A run, from `skmix.paper.run_illustration`.
-    figure : matplotlib figure, default=None
-        An empty figure to draw into. None makes one without a window, ready for ``savefig``.
 
     Returns
     -------
-    ndarray of 1 + L axes
+    ndarray of 4 axes
         First the rows with the true and the estimated kernels, then the kernels with each class's weights.
     """
     model, example = record.model, record.example
     classes = model.classes_.tolist()
-    own = new_figure(10.0, 3.6) if figure is None else figure
-    # The overview is on the left; beside it, rows of two classes each, and the key at the end.
-    names = [*map(str, range(len(classes))), "key", *("." for _ in range(1 - len(classes) % 2))]
-    layout: list[Any] = [["overview", *names[first : first + 2]] for first in range(0, len(names), 2)]
+    own = new_figure(10.0, 3.6)
+    layout: Any = [["overview", "0", "1"], ["overview", "2", "key"]]
     placed = own.subplot_mosaic(layout, sharex=True, sharey=True, width_ratios=(2.34, 1.0, 1.0))
-    overview, *panels = (placed[name] for name in ("overview", *names[: len(classes)]))
+    overview, *panels = (placed[name] for name in ("overview", "0", "1", "2"))
     placed["key"].axis("off")
-    weight_key(placed["key"], style="accessible", loc="center", **LEGEND)
+    weight_key(placed["key"], loc="center", **LEGEND)
     from matplotlib.lines import Line2D
     from matplotlib.patheffects import withStroke
 
@@ -350,7 +224,7 @@ def plot_illustration(record: IllustrationRecord, figure: Figure | None = None) 
     halo: dict[str, Any] = {"path_effects": [withStroke(linewidth=2.5, foreground="white")]}
     for c, (label, panel) in enumerate(zip(classes, panels, strict=True)):
         dots(panel, record.X[codes == c], size=1.2)
-        draw_kernels(model, label, panel, style="accessible")
+        draw_kernels(model, label, panel)
         for top, weight in zip(tops, model.weights_[:, c], strict=True):
             place: dict[str, Any] = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center"}
             panel.annotate(f"{weight:.3f}", top, fontsize=SMALL, **place, **halo)

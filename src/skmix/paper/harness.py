@@ -9,29 +9,27 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import itertools
 import json
 import math
 import multiprocessing
 import os
-import platform
 import re
 import signal
-import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 import skmix
-from skmix.io.writing import replacing
 
 __all__ = [
     "Cell",
@@ -41,19 +39,14 @@ __all__ = [
     "Store",
     "StoreError",
     "Table",
-    "bold_best",
     "cell_key",
     "claims_table",
     "generator",
     "library",
     "missing",
     "plain_table",
-    "processor",
-    "read_lines",
     "run_cells",
     "spread",
-    "write_json",
-    "write_lines",
 ]
 
 # Modules of skmix whose code affects the results of an experiment: data, models and scores, and no pages.
@@ -83,16 +76,6 @@ def library(*files: str) -> str:
     return f"{skmix.__version__}+{digest.hexdigest()[:16]}"
 
 
-@cache
-def processor() -> str:
-    """Return the processor's name; times of different processors cannot be compared."""
-    try:
-        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
-    except OSError:
-        found = None
-    return found.group(1) if found else platform.processor() or platform.machine()
-
-
 def generator(seed: int, *names: str | int) -> np.random.RandomState:
     """Return a new generator seeded by a hash of the seed and names, the same on every machine.
 
@@ -105,19 +88,10 @@ def generator(seed: int, *names: str | int) -> np.random.RandomState:
 
 # ---------------------------------------------------------------- store
 
-# "SKMX" in the file header, to tell stores from other SQLite files.
-_APPLICATION = 0x534B4D58
-# Version of the tables.
-_VERSION = 3
-# Longest wait for the transaction of another process, which takes milliseconds.
-_PATIENCE_SECONDS = 60.0
-_CREATE = (
-    "CREATE TABLE cells (key TEXT PRIMARY KEY, settings TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE results (key TEXT NOT NULL, replicate INTEGER NOT NULL, record TEXT NOT NULL, "
-    "PRIMARY KEY (key, replicate)) WITHOUT ROWID",
-    f"PRAGMA application_id = {_APPLICATION}",
-    f"PRAGMA user_version = {_VERSION}",
-)
+Record = dict[str, Any]
+
+# First line of a file of results, with the version of what follows.
+_HEADER = b'{"file": "results of skmix experiments", "version": 4}'
 
 
 class StoreError(ValueError):
@@ -125,110 +99,63 @@ class StoreError(ValueError):
 
 
 class Store:
-    """Results of cells in one SQLite file, found by a hash of all settings of their cell.
+    """Results of cells in one file, a line of JSON for each batch, found by a hash of all settings of a cell.
 
-    Results of other settings are never used by mistake, and one file can hold several experiments. A batch is
-    one transaction: a process killed at any moment leaves the finished batches and nothing of an unfinished
-    one. Several processes may write to one file.
-
-    Parameters
-    ----------
-    path : path-like
-        The file; created if missing, in an existing folder.
-
-    Raises
-    ------
-    StoreError
-        If the file is not a store, or a store of another version.
-    OSError
-        If the file cannot be opened.
+    Results of other settings are never used by mistake, and one file can hold several experiments. A process
+    killed at any moment leaves the finished batches: a line that is not complete is ignored. The file is
+    created if it is missing; StoreError is raised if it is not a store, or a store of another version.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        with ExitStack() as undo:
-            try:
-                self._connection = sqlite3.connect(self.path, timeout=_PATIENCE_SECONDS, isolation_level=None)
-                undo.callback(self.close)
-                self._open()
-            except sqlite3.OperationalError as error:
-                raise OSError(f"cannot use the store {self.path}: {error}") from error
-            except sqlite3.DatabaseError as error:
-                raise StoreError(
-                    f"{self.path} is not a store of results ({error}). Move it, or choose another folder."
-                ) from error
-            undo.pop_all()
+        self._records: dict[str, dict[int, Record]] = {}
+        with open(self.path, "a+b") as file:
+            file.seek(0)
+            header, *lines = file.read().split(b"\n")
+            if not header:
+                file.write(_HEADER)
+        if header not in (b"", _HEADER):
+            raise StoreError(
+                f"{self.path} is not a store of results, or one of another version. Move it, or choose "
+                "another folder."
+            )
+        for line in lines:
+            with suppress(ValueError):
+                self._take(line)
 
-    def _open(self) -> None:
-        """Create the tables in an empty file, or check that an existing file is a store."""
-        with self._transaction() as execute:
-            if execute("SELECT COUNT(*) FROM sqlite_master").fetchone() == (0,):
-                # The transaction includes PRAGMAs, so another process sees all or nothing.
-                for statement in _CREATE:
-                    execute(statement)
-            (application,) = execute("PRAGMA application_id").fetchone()
-            (version,) = execute("PRAGMA user_version").fetchone()
-            wrong = ""
-            if application != _APPLICATION:
-                wrong = "is an SQLite file of another program"
-            elif version != _VERSION:
-                versions = f"store version {version}, expected {_VERSION}"
-                wrong = f"was written by another version of skmix ({versions})"
-            if wrong:
-                raise StoreError(f"{self.path} {wrong}. Move it away, or choose another folder.")
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
-        # The connection commits, or rolls back after an exception.
-        with self._connection:
-            self._connection.execute("BEGIN IMMEDIATE")
-            yield self._connection.execute
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def _take(self, line: bytes) -> None:
+        key, records = json.loads(line)
+        own = self._records.setdefault(key, {})
+        for replicate, record in records.items():
+            own.setdefault(int(replicate), record)
 
     def __len__(self) -> int:
-        (count,) = self._connection.execute("SELECT COUNT(*) FROM results").fetchone()
-        return int(count)
+        return sum(map(len, self._records.values()))
 
-    def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
-
-    def add(self, settings: Mapping[str, Any], records: Mapping[int, Mapping[str, Any]]) -> None:
+    def add(self, settings: Mapping[str, Any], records: Mapping[int, Record]) -> None:
         """Store results of one cell by replicate: all of them or, if interrupted, none.
 
         Records are values for JSON. Replicates that are already stored are not replaced.
         """
         key = cell_key(settings)
-        rows = [(key, replicate, json.dumps(record)) for replicate, record in records.items()]
-        try:
-            with self._transaction() as execute:
-                execute("INSERT OR IGNORE INTO cells VALUES (?, ?)", (key, json.dumps(settings)))
-                for row in rows:
-                    execute("INSERT OR IGNORE INTO results VALUES (?, ?, ?)", row)
-        except sqlite3.OperationalError as error:
-            # A full disk, or another process that locks the file for a minute.
-            raise OSError(f"cannot write to the store {self.path}: {error}") from error
+        new = {
+            number: record for number, record in records.items() if number not in self._records.get(key, ())
+        }
+        line = json.dumps([key, new]).encode()
+        if new:
+            # The last line may be incomplete.
+            with open(self.path, "ab") as file:
+                file.write(b"\n" + line)
+            self._take(line)
 
-    def get(self, settings: Mapping[str, Any], most: float = math.inf) -> dict[int, dict[str, Any]]:
+    def get(self, settings: Mapping[str, Any], most: float = math.inf) -> dict[int, Record]:
         """Return the stored results of one cell by replicate, in order, of replicates below `most`."""
-        query = "SELECT replicate, record FROM results WHERE key = ? AND replicate < ? ORDER BY replicate"
-        found = self._connection.execute(query, (cell_key(settings), most))
-        return {replicate: json.loads(record) for replicate, record in found}
-
-    def replicates(self, settings: Mapping[str, Any]) -> set[int]:
-        """Return the stored replicates of one cell."""
-        found = self._connection.execute("SELECT replicate FROM results WHERE key = ?", (cell_key(settings),))
-        return {replicate for (replicate,) in found}
+        found = sorted(self._records.get(cell_key(settings), {}).items())
+        return {replicate: record for replicate, record in found if replicate < most}
 
 
 # ---------------------------------------------------------------- runner
 
-Record = dict[str, Any]
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 # A function of the shared data, a cell's task and some replicates that returns a record of each replicate.
@@ -297,7 +224,7 @@ def run_cells(
 def _missing_batches(cells: Iterable[Cell], store: Store) -> list[_Batch]:
     turns: list[tuple[int, _Batch]] = []
     for cell in cells:
-        stored = store.replicates(cell.settings)
+        stored = store.get(cell.settings)
         lacking = [replicate for replicate in range(cell.n_replicates) if replicate not in stored]
         for turn, first in enumerate(range(0, len(lacking), cell.batch)):
             turns.append((turn, (cell, lacking[first : first + cell.batch])))
@@ -315,16 +242,7 @@ def spread(
 ) -> Iterator[Answer]:
     """Yield ``work(shared, task)`` for each task, in the order they finish; one job runs in this process.
 
-    Parameters
-    ----------
-    work : callable
-        A module-level function of (shared, task).
-    shared : object
-        Sent to each process once.
-    tasks : sequence
-        Tasks, in the order in which they start.
-    n_jobs : int
-        Number of processes.
+    `work` is a module-level function; `shared` is sent to each of the `n_jobs` processes once.
     """
     if n_jobs <= 1 or len(tasks) < 2:
         yield from (work(shared, task) for task in tasks)
@@ -391,8 +309,7 @@ Value = float | int | str | None
 Entry = tuple[Value, ...]
 
 # A number with its unit, or nothing.
-_NUMBER = re.compile(r"[-+]?\d[^A-Za-z]*(?:[mµ]?s|[kM]B|GB/s|e-\d+)?|")
-_LEADING = re.compile(r"[-+]?\d+(?:\.\d+)?")
+NUMBER = re.compile(r"[-+]?\d[^A-Za-z]*(?:[mµ]?s|[kM]B|GB/s|e-\d+)?|")
 
 
 @dataclass(frozen=True)
@@ -415,14 +332,6 @@ class Table:
     sources: tuple[str, ...]  # where the values of an entry come from; empty for a single value
     rows: tuple[Row, ...]
     note: str = ""
-    compared: tuple[str, ...] = ()  # columns among which Markdown shows the smallest value of a line in bold
-
-    def value(self, keys: str | tuple[str, ...], column: str, source: str = "") -> Value:
-        """Return one value by the names of its row, column and source."""
-        wanted = (keys,) if isinstance(keys, str) else keys
-        row = next(row for row in self.rows if row.keys == wanted)
-        place = self.sources.index(source) if self.sources else 0
-        return row.entries[self.columns.index(column)][place]
 
     @property
     def headings(self) -> tuple[str, ...]:
@@ -433,34 +342,25 @@ class Table:
     def lines(self) -> tuple[tuple[str, ...], ...]:
         """The table as text: a line for each row and source."""
         return tuple(
-            (*row.keys, *((source,) if self.sources else ()), *values)
+            (*row.keys, *((source,) if self.sources else ()), *(text_of(each[place]) for each in row.entries))
             for row in self.rows
-            for source, values in self.source_lines(row)
+            for place, source in enumerate(self.sources or ("",))
         )
 
-    def source_lines(self, row: Row) -> list[tuple[str, list[str]]]:
-        """Return the values of a row as text for each source."""
-        return [
-            (source, [text_of(entry[place]) for entry in row.entries])
-            for place, source in enumerate(self.sources or ("",))
-        ]
-
-    def text(self) -> str:
-        """Return the table in columns of plain text."""
-        rows = [self.headings, *self.lines]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        signs = [">" if is_number else "<" for is_number in self._numeric()]
-        shown = [
-            "  ".join(f"{cell:{sign}{width}}" for cell, sign, width in zip(row, signs, widths, strict=True))
-            for row in rows
-        ]
-        return "\n".join([self.title, *map(str.rstrip, shown), *([self.note] if self.note else [])])
+    def sections(self) -> Iterator[tuple[str, dict[str, list[Entry]]]]:
+        """Yield the first key of rows and, for each source, the values of these rows in each column."""
+        for key, rows in itertools.groupby(self.rows, key=lambda row: row.keys[0]):
+            columns = list(zip(*(row.entries for row in rows), strict=True))
+            by_source = {
+                source: [tuple(entry[place] for entry in column) for column in columns]
+                for place, source in enumerate(self.sources)
+            }
+            yield key, by_source
 
     def markdown(self, heading: str = "###") -> str:
         """Return the table in Markdown, under a heading if one is given."""
         rule = ["--:" if is_number else "---" for is_number in self._numeric()]
-        places = [self.headings.index(name) for name in self.compared]
-        lines = [bold_best([cell.replace("|", "\\|") for cell in line], places) for line in self.lines]
+        lines = [[cell.replace("|", "\\|") for cell in line] for line in self.lines]
         above = [f"{heading} {self.title}", ""] if heading else []
         shown = [*above, *("| " + " | ".join(row) + " |" for row in (self.headings, rule, *lines))]
         return "\n".join([*shown, *(["", self.note] if self.note else [])])
@@ -482,38 +382,15 @@ class Table:
         return [
             place >= len(self.key_names)
             and any(column)
-            and all(_NUMBER.fullmatch(cell.strip("*")) for cell in column)
+            and all(NUMBER.fullmatch(cell.strip("*")) for cell in column)
             for place, column in enumerate(columns)
         ]
 
 
-def plain_table(
-    title: str,
-    headings: Sequence[str],
-    lines: Iterable[Sequence[str]],
-    name: str = "",
-    compared: Sequence[str] = (),
-) -> Table:
+def plain_table(title: str, headings: Sequence[str], lines: Iterable[Sequence[str]], name: str = "") -> Table:
     """Return a table of text whose first column is the key."""
     rows = tuple(Row((key,), tuple((cell,) for cell in cells)) for key, *cells in lines)
-    columns = tuple(headings[1:])
-    return Table(name, title, (headings[0],), "column", columns, (), rows, compared=tuple(compared))
-
-
-def bold_best(
-    cells: Sequence[str], places: Iterable[int], choose: Callable[[Iterable[float]], float] = min
-) -> list[str]:
-    """Return the cells of a line in Markdown, with the best of those at `places` in bold.
-
-    Numbers are compared as shown, without their units; ties are all bold. Cells with words are ignored.
-    """
-    shown = {place: cells[place] for place in places if _NUMBER.fullmatch(cells[place])}
-    values = {place: float(found[0]) for place, cell in shown.items() if (found := _LEADING.match(cell))}
-    best = choose(values.values()) if values else None
-    return [
-        f"**{cell}**" if best is not None and values.get(place) == best else cell
-        for place, cell in enumerate(cells)
-    ]
+    return Table(name, title, (headings[0],), "column", tuple(headings[1:]), (), rows)
 
 
 @dataclass(frozen=True)
@@ -545,31 +422,3 @@ def csv_text(lines: Iterable[Sequence[Value]]) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(lines)
     return out.getvalue()
-
-
-# ---------------------------------------------------------------- files
-
-
-def write_json(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
-    """Write numbers, strings and lists as JSON; NaN and infinities, which JSON lacks, raise ValueError."""
-    text = json.dumps(content, indent=2, allow_nan=False)
-    with replacing(path) as file:
-        file.write(text.encode() + b"\n")
-
-
-def write_lines(path: str | os.PathLike[str], records: Iterable[dict[str, Any]]) -> None:
-    """Write records as JSON, one on each line."""
-    lines = [json.dumps(record, allow_nan=False).encode() + b"\n" for record in records]
-    with replacing(path) as file:
-        file.writelines(lines)
-
-
-def read_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Return the records of a file written by `write_lines`; raise ValueError if a line is not a record."""
-    records = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            records.append(dict(json.loads(line)))
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"line {number} of {path} is not a record in JSON: {error}") from error
-    return records

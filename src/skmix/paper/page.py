@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import base64
-import io
-import itertools
 import os
 import platform
-import re
+import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -21,12 +19,11 @@ from skmix.io.writing import replacing
 from skmix.report.rendering import decimals, kernel_values, line_styles, number_text, render_page
 
 from . import claims
-from .harness import Table, Value
+from .harness import Entry, Table, Value
 from .printed import OK_RUNS, PublishedValues, published_values
 from .published import REASONS
 from .records import (
     BestRun,
-    Beyond,
     FittedMixture,
     Run,
     Runs,
@@ -47,7 +44,6 @@ from .variants import (
     SWEEP_KERNELS,
     SWEEP_RUNS,
     SWEEP_VARIANTS,
-    VARIANTS,
     variant_of,
 )
 
@@ -62,12 +58,7 @@ _MIN_FAILED = 10
 
 
 def write_report(
-    results: StudyResults,
-    path: str | os.PathLike[str],
-    *,
-    figures: Mapping[str, bytes] | None = None,
-    tables: Iterable[Table] | None = None,
-    verdicts: Iterable[Any] | None = None,
+    results: StudyResults, path: str | os.PathLike[str], figures: Mapping[str, bytes] | None = None
 ) -> Path:
     """Write the study's report: one HTML file that opens offline and fetches nothing.
 
@@ -78,21 +69,16 @@ def write_report(
     path : path-like
         The file to create or replace.
     figures : mapping of str to bytes, optional
-        PNG pictures by their names in `skmix.paper.figures.paper_figures`, in the order of the page.
-        Pictures that the page draws itself are left out.
-    tables : iterable of Table, optional
-        By default those of `skmix.paper.make_tables`.
-    verdicts : iterable of Claim, optional
-        Checked claims; by default those of `skmix.paper.check_claims`.
+        PNG pictures of 300 dots per inch by their names in `skmix.paper.figures.paper_figures`. The page
+        shows figures 1 to 5; the others it draws itself.
 
     Returns
     -------
     Path
         The file. The same arguments give the same bytes.
     """
-    page = render(report_data(results, figures=figures, tables=tables, verdicts=verdicts))
     with replacing(path) as file:
-        file.write(page.encode())
+        file.write(render(report_data(results, figures)).encode())
     return Path(path)
 
 
@@ -101,36 +87,24 @@ def render(data: Mapping[str, Any]) -> str:
     return render_page("report.html.j2", data, "skmix.paper")
 
 
-def report_data(
-    results: StudyResults,
-    *,
-    figures: Mapping[str, bytes] | None = None,
-    tables: Iterable[Table] | None = None,
-    verdicts: Iterable[Any] | None = None,
-) -> dict[str, Any]:
+def report_data(results: StudyResults, figures: Mapping[str, bytes] | None = None) -> dict[str, Any]:
     """Return the contents of the report as strings, numbers, lists and dictionaries, ready for JSON.
 
     Parameters are those of `write_report`. The result depends only on them and the versions of the libraries.
     """
     paper, runs = published_values(), Runs(results.runs)
-    checked = claims.check_claims(results) if verdicts is None else verdicts
-    pictures = [
-        _picture(name, content)
-        for name, content in (figures or {}).items()
-        # The page shows these as charts of its own.
-        if not name.startswith(("accuracy_", "confusion_"))
-    ]
+    *tables, failures = make_tables(results)
     return {
         "title": "Shared kernel models: the whole paper, run again",
         "methods": [{"key": method, "label": LABELS[method]} for method in METHODS],
         "digits": list(range(10)),
         "main_kernels": MAIN_KERNELS,
         "sources": _sources(runs, paper),
-        "headline": claims.headline(results),
+        "judged": bool(results.margins),
         "claims": [
             {name: str(getattr(each, name)) for name in ("claim", "target", "measured", "note")}
             | {"holds": bool(each.holds)}
-            for each in checked
+            for each in claims.check_claims(results)
         ],
         "bin": _BIN,
         "variants": [_variant(name, results, runs, paper) for name in runs.variants],
@@ -144,14 +118,11 @@ def report_data(
         },
         "explorer": _rows(results.data),
         **line_styles(),
-        "tables": [
-            _table(table)
-            for table in (make_tables(results) if tables is None else tables)
-            if table.name.startswith("table")
+        "tables": [_table(table) for table in tables],
+        "figures": [
+            _picture(name, content) for name, content in (figures or {}).items() if name.startswith("fig")
         ],
-        "figures": [picture for picture in pictures if not picture["chosen_by"]],
-        "projections": [picture for picture in pictures if picture["chosen_by"]],
-        "failures": _failures(runs, paper),
+        "failures": _failures(failures, runs, paper),
         "differences": _differences(results),
         "level": claims.LEVEL,
         "beyond": [
@@ -159,35 +130,16 @@ def report_data(
             | {"errors": int(row.confusion.sum() - row.confusion.trace())}
             for row in results.beyond
         ],
-        "beaten": _beaten(results.beyond),
         "made": {
             "settings": asdict(results.settings),
             "versions": {name: version(name) for name in ("skmix", "numpy", "scipy", "scikit-learn")}
             | {"Python": platform.python_version()},
             "commands": [
-                _repeat_all(runs, results.settings),
+                f"skmix reproduce --seed {results.settings.seed} --dither {results.settings.dither}",
                 *(_repeat(best.run, results.settings) for best in list(results.best.values())[-1:]),
             ],
         },
     }
-
-
-def _repeat_all(runs: Runs, settings: Settings) -> str:
-    """Return the command that repeats the study, with the same variants, methods and number of runs."""
-    most = {
-        method: max((len(runs.of(variant, MAIN_KERNELS, method)) for variant in runs.variants), default=0)
-        for method in METHODS
-    }
-    words = [f"skmix reproduce --seed {settings.seed} --dither {settings.dither}"]
-    n_runs = max(most.values())
-    if n_runs not in (0, MAIN_RUNS):
-        words.append(f"--runs {n_runs}")
-    if len(runs.variants) < len(VARIANTS):
-        words += [f"--only {variant}" for variant in runs.variants]
-    methods = [method for method in METHODS if most[method]]
-    if len(methods) < len(METHODS):
-        words += [f"--method {method}" for method in methods]
-    return " ".join(words)
 
 
 def _repeat(run: Run, settings: Settings) -> str:
@@ -334,25 +286,18 @@ def _sweep(name: str, runs: Runs, paper: PublishedValues) -> dict[str, Any]:
 # ---------------------------------------------------------------- failures and differences
 
 
-def _failures(runs: Runs, paper: PublishedValues) -> dict[str, Any]:
-    """Return how many runs of the paper's algorithm ended for each reason and how many failed, by variant."""
+def _failures(table: Table, runs: Runs, paper: PublishedValues) -> dict[str, Any]:
+    """Return the table of failures of the paper's algorithm at K = 10 by column, and the paper's numbers."""
     made = {variant: runs.of(variant, MAIN_KERNELS, "published") for variant in runs.variants}
     made = {variant: own for variant, own in made.items() if own}
-
-    def counted(chosen: Callable[[Run], bool]) -> list[int]:
-        return [sum(map(chosen, own)) for own in made.values()]
-
-    found = sorted({run.reason for own in made.values() for run in own if run.singular})
+    cells = [(str(MAIN_KERNELS), variant) for variant in made]
+    rows = [row for row in table.rows if row.keys in cells]
+    counts = [[row.entries[place][0] for row in rows] for place in range(len(table.columns))]
+    others = zip(("singular", "above", "finite", "totals"), counts[len(REASONS) :], strict=False)
     return {
         "variants": list(made),
-        "reasons": [
-            {"name": reason, "counts": [sum(run.reason == reason for run in own) for own in made.values()]}
-            for reason in dict.fromkeys([*REASONS, *found])
-        ],
-        "singular": counted(lambda run: run.singular),
-        "above": counted(lambda run: run.singular and not run.failed),
-        "finite": counted(lambda run: run.failed and not run.singular),
-        "totals": counted(lambda run: run.failed),
+        "reasons": [{"name": each, "counts": own} for each, own in zip(REASONS, counts, strict=False)],
+        **dict(others),
         "runs": sum(map(len, made.values())),
         "paper": [_failed_in_paper(paper, variant) for variant in made],
         "paper_runs": MAIN_RUNS,
@@ -396,22 +341,6 @@ def _differences(results: StudyResults) -> list[dict[str, str]]:
     return rows
 
 
-def _beaten(beyond: Sequence[Beyond]) -> str:
-    """Return a sentence for each set of features on which another classifier is better than ours."""
-    sentences = []
-    pairs = [(one, other) for one in beyond for other in beyond if one.ours and not other.ours]
-    for ours, other in pairs:
-        # A name is that of the classifier and, after the last comma, of the features.
-        (name, _, on), (peer, _, same) = (each.name.rpartition(", ") for each in (ours, other))
-        if on == same and other.accuracy > ours.accuracy:
-            wrong, fewer = (each.confusion.sum() - each.confusion.trace() for each in (ours, other))
-            sentences.append(
-                f"On {on.replace('paper', 'the paper')} the {peer} is better than {name}: accuracy "
-                f"{other.accuracy:.4f} against {ours.accuracy:.4f}, {fewer} errors against {wrong}."
-            )
-    return " ".join(sentences)
-
-
 # ---------------------------------------------------------------- the paper's tables
 
 _SWEEP = "table5"
@@ -425,21 +354,16 @@ def _table(table: Table) -> dict[str, Any]:
     number = int(table.name.removeprefix("table"))
     title = table.title.removeprefix(f"Table {number}:").strip()
     sections = []
-    for key, grouped in itertools.groupby(table.rows, key=lambda row: row.keys[0]):
-        entries = list(zip(*(row.entries for row in grouped), strict=True))
+    for key, by_source in table.sections():
         rows = []
-        for place, source in enumerate(table.sources):
+        for source, cells in by_source.items():
             method = METHOD_OF_SOURCE.get(source)
             # The paper prints these tables with varying numbers of digits, all others with three decimals.
             printed = method is None and table.name in (_SWEEP, "table6")
-            rows.append(
-                {
-                    "source": method or "paper",
-                    "label": LABELS[method] if method else PRINTED,
-                    "cells": [_cell([entry[place] for entry in each], printed) for each in entries],
-                }
-            )
-        rows[2:2] = _gaps(entries, table)
+            label = LABELS[method] if method else PRINTED
+            shown = [_cell(cell, printed) for cell in cells]
+            rows.append({"source": method or "paper", "label": label, "cells": shown})
+        rows[2:2] = _gaps(by_source, table)
         sections.append({"label": f"K = {key}" if table.name == _SWEEP else key, "rows": rows})
     brackets = "Mean ± standard deviation of accuracy, and in brackets the runs counted. "
     return {
@@ -451,13 +375,13 @@ def _table(table: Table) -> dict[str, Any]:
     }
 
 
-def _gaps(entries: Sequence[Sequence[tuple[Value, ...]]], table: Table) -> list[dict[str, Any]]:
+def _gaps(by_source: Mapping[str, Sequence[Entry]], table: Table) -> list[dict[str, Any]]:
     """Return a row of differences, the paper's algorithm rerun minus the printed value, or no row.
 
     For table 5, these are differences of means. Counts are left out, since the numbers of runs may differ.
     """
-    rerun = next((place for place, s in enumerate(table.sources) if METHOD_OF_SOURCE.get(s) == METHODS[0]), 0)
-    pairs = [(each[0][0], each[0][rerun]) for each in entries]
+    printed, rerun = (by_source[source] for source in (PRINTED, LABELS[METHODS[0]]))
+    pairs = [(a[0], b[0]) for a, b in zip(printed, rerun, strict=True)]
     gaps = [b - a if isinstance(a, float) and isinstance(b, float) else None for a, b in pairs]
     # Rankings have Kendall's tau instead.
     if all(gap is None for gap in gaps) or TAU in table.columns:
@@ -485,50 +409,9 @@ def _number(value: Value, printed: bool) -> str:
 
 # ---------------------------------------------------------------- pictures
 
-# Pixels of the page for an inch of a picture: text of 8 points is as high as small print.
-_PER_INCH = 100
-# Most pixels across a picture; wider ones are scaled down.
-_WIDEST = 1200
-# Colours of a picture: a palette reduces files to a third.
-_COLOURS = 128
-_PROJECTIONS = re.compile(r"projections_(?P<variant>[^_]+)_(?P<method>[^_]+)_class(?P<digit>\w+)")
-
 
 def _picture(name: str, content: bytes) -> dict[str, Any]:
-    """Return a PNG file as a data URI, with its size on the page in pixels.
-
-    ``chosen_by`` has the model and the digit of a projection, by which readers choose it; otherwise None.
-    """
-    content, width, height = _smaller(content)
-    chosen_by = None
-    if found := _PROJECTIONS.fullmatch(name):
-        label = LABELS.get(found["method"], found["method"])
-        chosen_by = found.groupdict() | {"method": label, "model": f"{found['variant']}, {label}"}
-    return {
-        "name": name,
-        "uri": f"data:image/png;base64,{base64.b64encode(content).decode()}",
-        "width": width,
-        "height": height,
-        "chosen_by": chosen_by,
-    }
-
-
-def _smaller(content: bytes) -> tuple[bytes, int, int]:
-    """Return a PNG with a palette, scaled down if it is very wide, and its size on the page."""
-    # Pillow comes with matplotlib, which drew the pictures.
-    from PIL import Image
-
-    with Image.open(io.BytesIO(content)) as opened:
-        # Make transparent pixels white.
-        picture = Image.new("RGB", opened.size, "white")
-        shown = _PER_INCH / opened.info.get("dpi", (_PER_INCH,))[0]
-        layered = opened.convert("RGBA")
-        picture.paste(layered, mask=layered.getchannel("A"))
-    width, height = picture.size
-    scale = min(1.0, 2.0 * shown, _WIDEST / width)
-    if scale < 1.0:
-        picture = picture.resize((round(scale * width), round(scale * height)), Image.Resampling.LANCZOS)
-    shown = min(shown, scale)
-    small = io.BytesIO()
-    picture.quantize(_COLOURS, dither=Image.Dither.NONE).save(small, "PNG")
-    return min(small.getvalue(), content, key=len), round(shown * width), round(shown * height)
+    """Return a PNG file of 300 dots per inch as a data URI, with its size on the page in pixels."""
+    width, height = (n_dots // 3 for n_dots in struct.unpack(">II", content[16:24]))
+    uri = f"data:image/png;base64,{base64.b64encode(content).decode()}"
+    return {"name": name, "uri": uri, "width": width, "height": height}

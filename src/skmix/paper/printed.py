@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .variants import SWEEP_RUNS, VARIANTS
+from .variants import VARIANTS
 
 METRICS = ("Med Acc", "Mean Acc", "Std Acc", "Med MIoU", "Mean MIoU", "Std MIoU")
 RANKED_METRICS = ("Med Acc", "Mean Acc", "Med MIoU", "Mean MIoU")
@@ -64,14 +64,6 @@ def published_values() -> PublishedValues:
         max_accuracy={name: float(row[2]) for name, row in zip(names, extremes, strict=True)},
         confusion=matrices,
     )
-
-
-def published_sweep() -> dict[tuple[str, int], tuple[float, float]]:
-    """Return the mean accuracy and the share of runs not counted of table 5, by (variant, K)."""
-    return {
-        (name, n_kernels): (entry.mean, 1.0 - entry.counted / SWEEP_RUNS)
-        for (n_kernels, name), entry in published_values().sweep.items()
-    }
 
 
 def _read(name: str) -> list[list[str]]:

@@ -170,11 +170,6 @@ def published_pass(
         return Parameters(mass_in_class / sizes, means, covariances), log_likelihood  # (M1)
 
 
-def published_densities(rows: FloatArray, parameters: Parameters) -> FloatArray:
-    """Return N(x_n; μ_k, P_k) of rows (M, N), shape (K, N), in the linear domain; it may not be finite."""
-    return _exponentials(rows, parameters) / _normalisers(parameters)[:, None]
-
-
 def _normalisers(parameters: Parameters) -> FloatArray:
     """Return √((2π)^M |P_k|), shape (K,)."""
     n_features = parameters.means.shape[1]
@@ -241,7 +236,8 @@ def failure_reason(before: Parameters, rows: FloatArray, sizes: IntArray) -> Rea
     more rows than features. Any other cause is called "overflow".
     """
     with np.errstate(all="ignore"):
-        failing = ~np.isfinite(published_densities(rows, before)).all(axis=1)
+        densities = _exponentials(rows, before) / _normalisers(before)[:, None]
+    failing = ~np.isfinite(densities).all(axis=1)
     few = before.weights @ sizes <= len(rows) + _HALF_A_ROW
     variances = np.diagonal(before.covariances, axis1=1, axis2=2)
     constant = (variances <= _CONSTANT * rows.var(axis=1)).any(axis=1)

@@ -146,10 +146,6 @@ class Runs:
         # Variants that have runs at K = 10, in the paper's order.
         self.variants = tuple(variant.name for variant in VARIANTS if variant.name in at_main)
 
-    def kernels(self, variant: str) -> list[int]:
-        """Return the sorted numbers of kernels at which a variant has runs."""
-        return sorted({n_kernels for name, n_kernels, _ in self._cells if name == variant})
-
     def of(self, variant: str, n_kernels: int, method: str, most: int | None = None) -> list[Run]:
         """Return the first `most` runs of a cell, or all, in order."""
         return self._cells.get((variant, n_kernels, method), [])[:most]
@@ -215,7 +211,6 @@ class Margin:
     n_runs: int  # of each method
     best_robust: float
     mean_class_wise: float
-    n_failed: int = 0  # runs of both methods with an accuracy of at most one half
 
     @property
     def shortfall(self) -> float:

@@ -19,7 +19,6 @@ from skmix import SharedKernelClassifier
 from . import harness
 from .methods import N_CLASSES, fit_batch, run_batch, scores_of
 from .records import (
-    FAILED_BELOW,
     BestRun,
     Beyond,
     FittedMixture,
@@ -178,8 +177,7 @@ def _margins(stored: Mapping[Cell, list[Run]], seed: int) -> Iterator[Margin]:
             n_runs = min(len(robust), len(class_wise))
             if n_runs >= ENOUGH_RUNS:
                 mean = float(np.mean(class_wise))
-                n_failed = sum(not accuracy > FAILED_BELOW for accuracy in (*robust, *class_wise))
-                yield Margin(seed + data_set, variant.name, n_runs, max(robust), mean, n_failed)
+                yield Margin(seed + data_set, variant.name, n_runs, max(robust), mean)
 
 
 def run_beyond(data: StudyData, seed: int = 0) -> tuple[Beyond, ...]:

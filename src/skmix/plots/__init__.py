@@ -6,12 +6,11 @@ matplotlib is imported when something is drawn; everything else works without it
 
 from __future__ import annotations
 
-from .classifiers import plot_confusion, plot_reliability, plot_search
+from .classifiers import plot_reliability, plot_search
 from .kernels import draw_kernels, plot_projections, weight_key
 
 __all__ = [
     "draw_kernels",
-    "plot_confusion",
     "plot_projections",
     "plot_reliability",
     "plot_search",

@@ -1,8 +1,7 @@
-"""Plots of classifiers: confusion matrices, reliability, and the candidates of a search."""
+"""Plots of classifiers: reliability, and the candidates of a search."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,71 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..estimators.rows import enter
 from ..metrics import reliability_bins
-from .style import CLASS_COLOURS, LEGEND, SMALL, Axes, Figure, finish, panels_for
-
-# Most classes of a confusion matrix in which numbers are legible.
-_MAX_WRITTEN = 30
-# Most class names along an axis.
-_MAX_TICKS = 45
-# Width of a small letter, in inches.
-_LETTER = 0.075
-
-
-def plot_confusion(
-    matrix: ArrayLike,
-    labels: Sequence[Any] | None = None,
-    *,
-    title: str | None = None,
-    axes: Axes | None = None,
-    figure: Figure | None = None,
-) -> Axes:
-    """Plot a confusion matrix: counts as numbers, their shares of the true class as shades.
-
-    Shades grow with the square root of the share, so that rare errors are visible. With more than thirty
-    classes there are only shades.
-
-    Parameters
-    ----------
-    matrix : array-like of shape (L, L)
-        Counts (or shares); rows are true classes, columns predicted ones.
-    labels : sequence of L labels, default=None
-        Names of the classes; None numbers them from 0.
-    title : str, default=None
-        Title of the axes; None shows the accuracy.
-    axes, figure : default=None
-        Axes to draw into, or an empty figure for new axes. By default a new figure.
-    """
-    counts = np.asarray(matrix)
-    if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not len(counts):
-        raise ValueError(f"a confusion matrix must be square, got shape {counts.shape}.")
-    if not np.all(np.isfinite(counts)) or counts.min() < 0:
-        raise ValueError("a confusion matrix must have finite counts that are not negative.")
-    names = [str(label) for label in (range(len(counts)) if labels is None else labels)]
-    if len(names) != len(counts):
-        raise ValueError(f"the matrix has {len(counts)} classes but there are {len(names)} labels.")
-    n_classes, longest = len(names), _LETTER * max(map(len, names))
-    side = max(0.34 * n_classes, 2.0) if n_classes <= _MAX_WRITTEN else min(max(0.12 * n_classes, 5.0), 10.0)
-    # Names that do not fit side by side are written upright.
-    upright = longest > side / n_classes
-    height = side + (longest if upright else 0.15) + 0.8
-    (panel,) = panels_for(1, axes, figure, size=(side + longest + 0.5, height))
-    totals = counts.sum(axis=1, keepdims=True)
-    shades = np.sqrt(counts / np.where(totals > 0, totals, 1))
-    panel.imshow(shades, cmap="Blues", vmin=0.0, vmax=1.15)
-    digits = "" if np.issubdtype(counts.dtype, np.integer) else ".2f"
-    for (i, j), count in np.ndenumerate(counts if n_classes <= _MAX_WRITTEN else np.zeros((0, 0))):
-        if count > 0:
-            colour = "white" if shades[i, j] > 0.65 else "black"
-            text = f"{count:{digits}}"
-            panel.text(j, i, text, ha="center", va="center", fontsize=SMALL - 1, color=colour)
-    panel.set_yticks(**_ticks(names))
-    panel.set_xticks(**_ticks(names), rotation=90.0 if upright else 0.0)
-    panel.tick_params(length=0)
-    if title is None:
-        title = f"accuracy {np.trace(counts) / max(counts.sum(), np.finfo(float).tiny):.3f}"
-    panel.set(title=title, xlabel="predicted", ylabel="true")
-    finish(panel)
-    return panel
+from .style import CLASS_COLOURS, LEGEND, Axes, Figure, finish, panels_for
 
 
 def plot_reliability(
@@ -199,9 +134,3 @@ def _family(params: dict[str, Any]) -> str:
         return "feature\nsets"
     steps = [params[name] for name in ("transform", "reduction") if params[name] != "none"]
     return "\n".join(steps).replace(" ", "\n") or "features\nas they are"
-
-
-def _ticks(names: list[str]) -> dict[str, Any]:
-    """Return tick positions and labels for all names or, if they are many, for evenly spaced ones."""
-    shown = range(0, len(names), -(-len(names) // _MAX_TICKS))
-    return {"ticks": shown, "labels": [names[cell] for cell in shown]}

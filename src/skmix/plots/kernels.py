@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,23 +30,15 @@ from .style import (
     round_of,
 )
 
-Style = Literal["paper", "accessible"]
-
 # Weights at which the line style of a kernel changes, as in the paper's table 7.
 STEPS = (0.0, 0.01, 0.1, 0.2, 0.3, 0.4, 0.5)
 # Their names in legends.
 STEP_NAMES = ("< 0.01", "0.01 – 0.1", "0.1 – 0.2", "0.2 – 0.3", "0.3 – 0.4", "0.4 – 0.5", "≥ 0.5")
-# Line widths of the steps, by style.
-WIDTHS: dict[str, tuple[float, ...]] = {
-    "paper": (0.5, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0),
-    "accessible": (0.7, 0.9, 1.2, 1.6, 2.1, 2.7, 3.4),
-}
-# Colours of the steps, by style. The accessible ones decrease in lightness, so that the order is visible to
-# colour-blind readers and in grey; the lightest has a contrast of 3 to 1 against white.
-COLOURS: dict[str, tuple[str, ...]] = {
-    "paper": ("yellow", "green", "cyan", "magenta", "red", "blue", "black"),
-    "accessible": ("#ed6925", "#d44842", "#b73557", "#932667", "#6a176e", "#420a68", "#160b39"),
-}
+# Line widths of the steps.
+WIDTHS = (0.7, 0.9, 1.2, 1.6, 2.1, 2.7, 3.4)
+# Colours of the steps. Lightness decreases, so that the order is visible to colour-blind readers and in grey;
+# the lightest has a contrast of 3 to 1 against white.
+COLOURS = ("#ed6925", "#d44842", "#b73557", "#932667", "#6a176e", "#420a68", "#160b39")
 # Most features of a new figure, unless they are given: panels of more are too small.
 _MAX_FEATURES = 8
 
@@ -57,7 +49,6 @@ def draw_kernels(
     axes: Axes | None = None,
     *,
     features: Sequence[Feature] | None = None,
-    style: Style = "accessible",
     colours: Sequence[int] | NDArray[np.integer] | None = None,
     n_std: float = 1.0,
 ) -> Axes:
@@ -77,9 +68,6 @@ def draw_kernels(
     features : sequence of one or two of int or str, default=None
         The features on the horizontal and the vertical axis, by index or name; a single one is shown as
         curves. None takes the first two, or the only one.
-    style : {'accessible', 'paper'}, default='accessible'
-        'accessible' has colours of decreasing lightness that are safe for colour-blind readers and legible on
-        white; 'paper' has the widths and colours of the paper's table 7, yellow among them.
     colours : sequence of K int, default=None
         Number of each kernel's colour, such as its population (``populations.of_kernels``). Lines then show
         colours instead of weights.
@@ -92,7 +80,7 @@ def draw_kernels(
         raise ValueError(f"features must be one or two, got {len(chosen)}.")
     columns = kernels.indices(chosen)
     weights = kernels.weights_of(label)
-    lines = [_line_of(weight, style) for weight in weights]
+    lines = [_line_of(weight) for weight in weights]
     if colours is not None:
         if len(colours) != len(weights):
             raise ValueError(f"The model has {len(weights)} kernels, but colours has {len(colours)} numbers.")
@@ -132,20 +120,18 @@ def _draw(
     axes.set_ylim(bottom=0.0)
 
 
-def weight_key(axes: Axes, *, style: Style = "accessible", **legend: Any) -> Axes:
+def weight_key(axes: Axes, **legend: Any) -> Axes:
     """Add a legend of line styles and weights to axes.
 
     Parameters
     ----------
     axes : matplotlib axes
         Where to put it.
-    style : {'accessible', 'paper'}, default='accessible'
-        The style the kernels were drawn in.
     **legend
         Passed on to ``axes.legend``.
     """
     settings: dict[str, Any] = {"title": "weight in the class", "frameon": False} | legend
-    axes.legend(handles=_key_handles(style, range(len(STEPS))[::-1]), **settings)
+    axes.legend(handles=_key_handles(range(len(STEPS))[::-1]), **settings)
     return axes
 
 
@@ -154,19 +140,17 @@ def _step_of(weight: float) -> int:
     return int(np.searchsorted(STEPS, weight, side="right")) - 1
 
 
-def _line_of(weight: float, style: str) -> Line:
+def _line_of(weight: float) -> Line:
     """Return the line style of a weight."""
-    if style not in COLOURS:
-        raise ValueError(f"style={style!r} is not one of {', '.join(map(repr, COLOURS))}.")
     step = _step_of(weight)
-    return {"color": COLOURS[style][step], "lw": WIDTHS[style][step], "ls": "solid" if step else "dashed"}
+    return {"color": COLOURS[step], "lw": WIDTHS[step], "ls": "solid" if step else "dashed"}
 
 
-def _key_handles(style: str, steps: Sequence[int]) -> list[Any]:
+def _key_handles(steps: Sequence[int]) -> list[Any]:
     """Return handles for a legend of the given steps."""
     from matplotlib.lines import Line2D
 
-    return [Line2D([], [], label=STEP_NAMES[step], **_line_of(STEPS[step], style)) for step in steps]
+    return [Line2D([], [], label=STEP_NAMES[step], **_line_of(STEPS[step])) for step in steps]
 
 
 def plot_projections(
@@ -178,7 +162,6 @@ def plot_projections(
     *,
     figure: Figure | None = None,
     features: Sequence[Feature] | None = None,
-    style: Style = "accessible",
     n_std: float = 1.0,
 ) -> NDArray[Any]:
     """Plot a fitted model's kernels in every plane of two features, with the weights of one class.
@@ -188,7 +171,7 @@ def plot_projections(
 
     Parameters
     ----------
-    model, label, style, n_std
+    model, label, n_std
         As for `draw_kernels`. If the model has feature sets, plot ``model.models_[g]``.
     X : array-like of shape (n, M), default=None
         Rows to show beneath the kernels.
@@ -217,7 +200,7 @@ def plot_projections(
         labels = labels_of(model, X, y, len(rows))
         rows = rows if labels is None else rows[[each == label for each in labels]]
     means, covariances = kernels.project(np.eye(n_features)[columns])
-    lines = [_line_of(weight, style) for weight in weights]
+    lines = [_line_of(weight) for weight in weights]
     pairs: list[tuple[int, ...]] = list(itertools.combinations(range(len(columns)), 2)) or [(0,)]
     panels = _corner(len(columns), figure) if axes is None else panels_for(len(pairs), axes, figure)
     for panel, pair in zip(panels, pairs, strict=True):
@@ -235,7 +218,7 @@ def plot_projections(
             panels[0].figure.suptitle(", ".join(title))
         steps = sorted({_step_of(weight) for weight in weights}, reverse=True)
         panels[0].figure.legend(
-            handles=_key_handles(style, steps) + panels[0].get_legend_handles_labels()[0],
+            handles=_key_handles(steps) + panels[0].get_legend_handles_labels()[0],
             title="weight",
             # The upper right half of a triangle of panels is free.
             loc="upper right" if len(columns) > 2 else "outside right upper",

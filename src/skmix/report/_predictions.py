@@ -31,23 +31,12 @@ def outlier_threshold(model: Any) -> float:
 def predict_columns(
     model: Any, X: NDArray[np.float64], progress: Callable[[float], None] | None = None
 ) -> dict[str, NDArray[Any]]:
-    """Return predictions as named columns.
+    """Return predictions for rows (n, M) as named columns (n,).
 
-    Parameters
-    ----------
-    model : SharedKernelClassifier, SharedKernelMixture or GaussianMixture
-        A fitted model.
-    X : ndarray of shape (n, M)
-        Rows.
-    progress : callable, default=None
-        Called with the share of the rows processed so far, from 0 to 1.
-
-    Returns
-    -------
-    dict of str to ndarray of shape (n,)
-        For a classifier ``label``, what `predict` returns, and ``p_…``, the posterior probability of each
-        class; for a mixture ``kernel`` and ``p_0`` …, the posterior probability of each kernel. Then
-        ``log_density``, log p(x), and ``outlier``, 1 if that is below the model's threshold, else 0.
+    For a classifier, these are ``label``, what `predict` returns, and ``p_…``, the posterior probability of
+    each class; for a mixture ``kernel`` and ``p_0`` …, the posterior probability of each kernel. Then
+    ``log_density``, log p(x), and ``outlier``, 1 if that is below the model's threshold, else 0. `progress`
+    is called with the share of the rows processed so far.
     """
     blocks = []
     # An empty table still needs its columns: predict one row and drop it.

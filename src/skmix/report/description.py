@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -66,9 +65,9 @@ def describe(model: Any) -> dict[str, Any]:
     }
 
 
-def serving(n_kernels: Sequence[int], n_shared: Sequence[int]) -> str:
-    """Return how many kernels of a model, by feature set, serve more than one class, in words."""
-    n, shared = sum(n_kernels), sum(n_shared)
+def serving(described: dict[str, Any]) -> str:
+    """Return how many kernels of a described model serve more than one class, in words."""
+    n, shared = (sum(each[name] for each in described["feature_sets"]) for name in ("n_kernels", "n_shared"))
     if shared == 0:
         return "each of one class"
     which = "" if n == 1 else "all of " if shared == n else f"{shared} of "

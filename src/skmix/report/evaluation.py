@@ -266,8 +266,6 @@ def evaluation_page(evaluation: Evaluation, *, title: str) -> str:
 def evaluation_data(evaluation: Evaluation, *, title: str) -> dict[str, Any]:
     """Return the contents of the page as plain values."""
     names, counts = evaluation.classes, evaluation.confusion
-    if counts.shape != (len(names), len(names)):
-        raise ValueError(f"there are {len(names)} classes but the confusion matrix has shape {counts.shape}.")
     labelled, refused = evaluation.n_labelled, evaluation.refused
     return {
         **evaluation.as_dict(),

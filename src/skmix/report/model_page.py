@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.stats import entropy
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.model import IntArray
-from ..plots._models import DrawnKernels, chosen_model, kernel_sets, labels_of, rows_of
+from ..plots._models import DrawnKernels, chosen_model, kernel_sets
 from ..plots.kernels import STEPS
-from ..plots.style import CLASS_COLOURS, FloatArray, short_name
+from ..plots.style import FloatArray, short_name
 from .description import describe, serving, traits
 from .rendering import (
     decimals,
@@ -37,7 +36,7 @@ _MAX_AXES = 4
 _MAX_PLANES = 6
 
 
-def model_page(model: Any, *, title: str, X: ArrayLike | None = None, y: ArrayLike | None = None) -> str:
+def model_page(model: Any, *, title: str) -> str:
     """Return the page of a fitted model: one HTML file that opens offline and fetches nothing.
 
     Parameters
@@ -46,12 +45,6 @@ def model_page(model: Any, *, title: str, X: ArrayLike | None = None, y: ArrayLi
         The model, of any covariance type and number of features, with or without feature sets.
     title : str
         Title of the page.
-    X : array-like of shape (n, M), default=None
-        Rows to draw beneath the kernels, at most 3000 of them, chosen at random; NaN marks a missing value.
-        They become part of the page.
-    y : array-like of shape (n,), default=None
-        Their labels, unless they were opened with labels; rows whose label is not a class of the model are
-        shown without a class.
 
     Returns
     -------
@@ -65,30 +58,24 @@ def model_page(model: Any, *, title: str, X: ArrayLike | None = None, y: ArrayLi
     >>> from skmix.report import model_page
     >>> X, y = load_iris(return_X_y=True)
     >>> model = SharedKernelClassifier(random_state=0).fit(X, y)
-    >>> page = model_page(model, title="Iris", X=X, y=y)
+    >>> page = model_page(model, title="Iris")
     >>> page.splitlines()[0]
     '<!doctype html>'
     """
-    return render_page("model.html.j2", model_data(model, title=title, X=X, y=y))
+    return render_page("model.html.j2", model_data(model, title=title))
 
 
-def model_data(
-    model: Any, *, title: str, X: ArrayLike | None = None, y: ArrayLike | None = None
-) -> dict[str, Any]:
-    """Return the contents of the page as plain values; parameters are those of `model_page`."""
+def model_data(model: Any, *, title: str) -> dict[str, Any]:
+    """Return the contents of the page as plain values."""
     check_is_fitted(model)
     sets = kernel_sets(model)
     described = describe(model)
     names = [str(label) for label in sets[0].classes]
     counts = [each["n_rows"] for each in described["classes"]] or [None] * len(names)
-    offered = [offered_planes(kernels, len(sets)) for kernels in sets]
-    rows, note = _rows(model, X, y, sets, offered)
     return {
         "title": title,
         "n_kernels": [len(kernels.means) for kernels in sets],
-        "serving": serving(
-            *([each[name] for each in described["feature_sets"]] for name in ("n_kernels", "n_shared"))
-        ),
+        "serving": serving(described),
         "n_features": [len(kernels.names) for kernels in sets],
         # This many kernels of equal weight have the same entropy.
         "n_effective": [number_text(np.exp(entropy(kernels.weights_of(None))), 1) for kernels in sets],
@@ -99,12 +86,11 @@ def model_data(
         "counted": counts[0] is not None,
         "prior": decimals(sets[0].prior, 5),
         "feature_sets": [
-            mixture_values(kernels, *own, name=f"set {place}" if len(sets) > 1 else "")
-            for place, (kernels, own) in enumerate(zip(sets, offered, strict=True), start=1)
+            mixture_values(
+                kernels, *offered_planes(kernels, len(sets)), name=f"set {place}" if len(sets) > 1 else ""
+            )
+            for place, kernels in enumerate(sets, start=1)
         ],
-        "rows": rows,
-        "rows_note": note,
-        "colours": list(CLASS_COLOURS),
         **line_styles(),
     }
 
@@ -185,36 +171,6 @@ def mixture_values(
         "furthest apart.",
         **kernel_values(kernels.weights, means, covariances),
     }
-
-
-def _rows(
-    model: Any,
-    X: ArrayLike | None,
-    y: ArrayLike | None,
-    sets: Sequence[DrawnKernels],
-    offered: Sequence[tuple[list[int], FloatArray]],
-) -> tuple[dict[str, Any] | None, str]:
-    """Return the rows to draw in the offered features and axes of each set, their classes, and a note."""
-    if X is None:
-        if y is not None:
-            raise ValueError("y needs X: give the rows of these labels too.")
-        return None, ""
-    rows = rows_of(model, X)
-    chosen = chosen_rows(len(rows))
-    note = f"{len(chosen)} of the {len(rows)} rows are drawn, chosen at random."
-    note = note if len(chosen) < len(rows) else ""
-    codes: list[int | None] | None = None
-    labels = labels_of(model, X, y, len(rows))
-    if labels is not None:
-        places = {label: c for c, label in enumerate(sets[0].classes)}
-        codes = [places.get(labels[row]) for row in chosen]
-    rows = rows[chosen]
-    if getattr(model, "feature_map_", None) is not None:
-        rows = model.best_estimator_[:-1].transform(rows)
-    values = []
-    for kernels, (features, axes) in zip(sets, offered, strict=True):
-        values.append(row_values(rows[:, kernels.columns], features, axes))
-    return {"labels": codes, "values": values}, note
 
 
 def chosen_rows(n_rows: int) -> IntArray:

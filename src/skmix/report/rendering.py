@@ -51,10 +51,7 @@ def line_styles() -> dict[str, Any]:
     return {
         "steps": list(kernels.STEPS),
         "step_names": list(kernels.STEP_NAMES),
-        "styles": {
-            style: {"widths": list(kernels.WIDTHS[style]), "colours": list(kernels.COLOURS[style])}
-            for style in ("paper", "accessible")
-        },
+        "styles": {"widths": list(kernels.WIDTHS), "colours": list(kernels.COLOURS)},
     }
 
 

@@ -178,19 +178,3 @@ for (const input of document.querySelectorAll('input[name="confusion-method"]'))
   input.addEventListener("change", showConfusions);
 }
 showConfusions();
-
-// ---------------------------------------------------------------- one of many projections
-
-const projections = [...document.querySelectorAll("#projections figure")];
-if (projections.length) {
-  const model = document.getElementById("projection-model");
-  const digit = document.getElementById("projection-digit");
-  const choose = () => {
-    for (const figure of projections) {
-      figure.hidden = figure.dataset.model !== model.value || figure.dataset.digit !== digit.value;
-    }
-  };
-  model.addEventListener("change", choose);
-  digit.addEventListener("change", choose);
-  choose();
-}

@@ -3,7 +3,7 @@
 
 const explorer = report.explorer;
 const explored = report.variants.filter((variant) => Object.values(variant.methods).some((method) => method.best));
-const control = Object.fromEntries(["variant", "method", "digit", "across", "up", "style"].map((name) => [name, document.getElementById(`explore-${name}`)]));
+const control = Object.fromEntries(["variant", "method", "digit", "across", "up"].map((name) => [name, document.getElementById(`explore-${name}`)]));
 const plot = document.getElementById("explorer-plot");
 const weightsBox = document.getElementById("explorer-weights");
 const statusLine = document.getElementById("explorer-status");
@@ -53,7 +53,7 @@ function rowsOf(feature) {
 function kernelGroup(k, weight, path) {
   const text = `kernel k${k}, weight ${number(weight)}`;
   const where = control.digit.value === "all" ? "over all digits" : `in the class of digit ${control.digit.value}`;
-  const element = kernelElement(k, `${text}\n${where}`, path, lineOf(weight, control.style.value), text);
+  const element = kernelElement(k, `${text}\n${where}`, path, lineOf(weight), text);
   element.setAttribute("tabindex", 0);
   return element;
 }
@@ -126,8 +126,7 @@ function show() {
   const model = modelOf();
   const { set } = placeOf(control.across.value);
   const mixture = model.mixtures[set];
-  plot.classList.toggle("on-white", control.style.value === "paper");
-  showLines(styleKey, control.style.value);
+  showLines(styleKey);
   if (!mixture) {
     plot.replaceChildren(make("p", { class: "note" }, "Every run of this method failed: there is no finite model to draw."));
     weightsBox.replaceChildren();
@@ -143,7 +142,7 @@ function show() {
   if (control.up.value === DENSITY) density(svg, mixture, weights, frame);
   else plane(svg, mixture, weights, frame);
   plot.replaceChildren(svg);
-  weightsBox.replaceChildren(...order(weights).reverse().map((k) => weightRow(k, weights[k], weights[k], lineOf(weights[k], control.style.value))));
+  weightsBox.replaceChildren(...order(weights).reverse().map((k) => weightRow(k, weights[k], weights[k], lineOf(weights[k]))));
   statusLine.textContent = describe(model, weights);
 }
 
@@ -154,7 +153,7 @@ if (explored.length) {
   offerVariant();
   control.variant.addEventListener("change", () => { offerVariant(); show(); });
   control.across.addEventListener("change", () => { offerUp(); show(); });
-  for (const name of ["method", "digit", "up", "style"]) control[name].addEventListener("change", show);
+  for (const name of ["method", "digit", "up"]) control[name].addEventListener("change", show);
   dark.addEventListener("change", show);
   onResize(plot, (width) => {
     plotWidth = width;

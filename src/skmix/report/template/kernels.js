@@ -83,19 +83,19 @@ function histogramOf(values, low, high, bins = 48) {
   return { width, heights: counts.map((count) => count / ((values.length || 1) * width)) };
 }
 
-// The line of a kernel by its weight, or its weight relative to the largest, in one of the styles.
-function lineOf(measure, style) {
+// The line of a kernel by its weight, or its weight relative to the largest.
+function lineOf(measure) {
   const step = report.steps.reduce((found, start, i) => (measure >= start ? i : found), 0);
-  const { colours, widths } = report.styles[style];
-  const shown = style !== "paper" && dark.matches ? lightened(colours) : colours;
+  const { colours, widths } = report.styles;
+  const shown = dark.matches ? lightened(colours) : colours;
   return { stroke: shown[step], "stroke-width": widths[step], "stroke-dasharray": step === 0 ? "4 3" : null };
 }
 
 // The key of the lines.
-function showLines(list, style, unit = "") {
-  const line = (i) => draw("line", { x1: 1, x2: 29, y1: 6, y2: 6, ...lineOf(report.steps[i], style) });
+function showLines(list, unit = "") {
+  const line = (i) => draw("line", { x1: 1, x2: 29, y1: 6, y2: 6, ...lineOf(report.steps[i]) });
   list.replaceChildren(...report.step_names.map((name, i) => make("li", {},
-    make("span", { class: style === "paper" ? "swatch on-white" : "swatch" }, draw("svg", { viewBox: "0 0 30 12", "aria-hidden": "true" }, line(i))),
+    make("span", { class: "swatch" }, draw("svg", { viewBox: "0 0 30 12", "aria-hidden": "true" }, line(i))),
     `${name}${i === report.step_names.length - 1 ? unit : ""}`)));
 }
 

@@ -1,19 +1,17 @@
 "use strict";
 // The kernels of a fitted model: in a plane of two features or along one, as a class weighs them.
 
-const control = Object.fromEntries(["set", "class", "across", "up", "measure", "style", "light"].map((name) => [name, document.getElementById(`model-${name}`)]));
+const control = Object.fromEntries(["set", "class", "across", "up", "measure", "light"].map((name) => [name, document.getElementById(`model-${name}`)]));
 const plot = document.getElementById("model-plot");
 const weightsBox = document.getElementById("model-weights");
 const moreNote = document.getElementById("model-more");
 const statusLine = document.getElementById("model-status");
 const lineKey = document.getElementById("model-key");
-const classKey = document.getElementById("model-classes");
 const setNote = document.getElementById("model-note");
 const planesBox = document.getElementById("model-planes");
 const DENSITY = "density";
 const ALL = "all";
 const MOST_LISTED = 40;
-const MOST_IN_KEY = 30;
 
 const setNow = () => report.feature_sets[control.set ? Number(control.set.value) : 0];
 const featuresOf = (mixture) => [...mixture.features, ...mixture.axes];
@@ -56,52 +54,15 @@ function tellKernel(mixture, k, weights) {
 const thinness = (drawn) => (drawn.length > 60 ? 0.45 : 1);
 
 function kernelGroup(mixture, k, weights, measure, path, thin) {
-  const line = lineOf(measure, control.style.value);
+  const line = lineOf(measure);
   return kernelElement(k, tellKernel(mixture, k, weights), path, { ...line, "stroke-width": line["stroke-width"] * thin });
 }
-
-// ---------------------------------------------------------------- rows
-
-function valuesOf(place) {
-  if (!report.rows) return [];
-  return report.rows.values[control.set ? Number(control.set.value) : 0][place];
-}
-
-const labelOf = (i) => (report.rows.labels ? report.rows.labels[i] : null);
-const isOwn = (i) => classNow() === null || labelOf(i) === classNow() || !report.rows.labels;
-
-function drawRows(svg, across, up, x, y) {
-  const faint = draw("g");
-  const own = draw("g");
-  const coloured = classNow() === null && report.rows && report.rows.labels && report.classes.length > 1;
-  across.forEach((value, i) => {
-    if (value === null || up[i] === null) return;
-    const px = Number(x(value).toFixed(1));
-    const py = Number(y(up[i]).toFixed(1));
-    const c = labelOf(i);
-    if (coloured && c !== null) own.append(draw("path", { class: "row", fill: colourOf(c), d: shapeOf(c)(px, py), "data-row": i }));
-    else if (isOwn(i)) own.append(draw("circle", { class: "own row", cx: px, cy: py, r: 2.4, "data-row": i }));
-    else faint.append(draw("circle", { class: "others row", cx: px, cy: py, r: 1.7, "data-row": i }));
-  });
-  svg.append(faint, own);
-  const keyed = coloured && report.classes.length <= MOST_IN_KEY;
-  classKey.replaceChildren(...(keyed ? report.classes.map((name, c) => make("li", {},
-    draw("svg", { class: "row-key", viewBox: "-5 -5 10 10", "aria-hidden": "true" }, draw("path", { fill: colourOf(c), d: shapeOf(c)(0, 0) })), name)) : []));
-}
-
-plot.addEventListener("pointermove", (event) => {
-  const row = event.target.closest?.("[data-row]");
-  if (!row) return;
-  const c = labelOf(Number(row.dataset.row));
-  showTip(c === null ? "a row without a known class" : `a row of class ${report.classes[c]}`, event.clientX, event.clientY);
-});
-plot.addEventListener("pointerout", (event) => { if (event.target.closest?.("[data-row]")) hideTip(); });
 
 // ---------------------------------------------------------------- pictures
 
 const varianceOf = (mixture, k, i, j) => entry(mixture.covariances[k], featuresOf(mixture).length, i, j);
 
-// Values that a picture must include: those of the rows, and of the kernels that any class uses.
+// Values that a picture must include: those of the kernels that any class uses.
 function extentOf(mixture, place, reach) {
   const largest = Math.max(...mixture.weights.flat()) || 1;
   const whole = control.measure.value === "share" ? largest : 1;
@@ -110,8 +71,7 @@ function extentOf(mixture, place, reach) {
     const sigma = Math.sqrt(varianceOf(mixture, k, place, place));
     return [mean[place] - reach * sigma, mean[place] + reach * sigma];
   });
-  const rows = valuesOf(place).filter((value) => value !== null);
-  return range([...rows, ...ends], 0.04);
+  return range(ends, 0.04);
 }
 
 function drawPlane(svg, mixture, weights, frame) {
@@ -121,7 +81,6 @@ function drawPlane(svg, mixture, weights, frame) {
   const x = scale(...frame.across, frame.left, frame.right);
   const y = scale(...frame.up, frame.bottom, frame.top);
   axes(svg, x, y, frame, places.map((place) => featuresOf(mixture)[place]));
-  drawRows(svg, valuesOf(places[0]), valuesOf(places[1]), x, y);
   const inside = clipped(svg, frame);
   const numbers = draw("g", { "clip-path": "url(#kernel-clip)" });
   const measure = measures(weights);
@@ -139,13 +98,11 @@ function drawPlane(svg, mixture, weights, frame) {
 function drawDensity(svg, mixture, weights, frame) {
   const place = Number(control.across.value);
   frame.across = extentOf(mixture, place, 3);
-  const own = valuesOf(place).filter((value, i) => value !== null && isOwn(i));
   const sigmas = mixture.means.map((_, k) => Math.sqrt(varianceOf(mixture, k, place, place)));
   const measure = measures(weights);
   const drawn = drawnOf(mixture, weights);
-  drawDensities(svg, frame, featuresOf(mixture)[place], own, mixture.means.map((mean) => mean[place]), sigmas, weights, drawn,
+  drawDensities(svg, frame, featuresOf(mixture)[place], [], mixture.means.map((mean) => mean[place]), sigmas, weights, drawn,
     (k, path) => kernelGroup(mixture, k, weights, measure[k], path, thinness(drawn)));
-  classKey.replaceChildren();
 }
 
 // ---------------------------------------------------------------- next to the picture
@@ -154,7 +111,7 @@ function showWeights(weights) {
   const measure = measures(weights);
   const whole = Math.max(...weights) || 1;
   const sorted = order(weights).reverse();
-  weightsBox.replaceChildren(...sorted.slice(0, MOST_LISTED).map((k) => weightRow(k, weights[k], weights[k] / whole, lineOf(measure[k], control.style.value))));
+  weightsBox.replaceChildren(...sorted.slice(0, MOST_LISTED).map((k) => weightRow(k, weights[k], weights[k] / whole, lineOf(measure[k]))));
   moreNote.textContent = sorted.length > MOST_LISTED ? `and ${plural(sorted.length - MOST_LISTED, "lighter kernel")}` : "";
 }
 
@@ -176,16 +133,11 @@ function planeButton(mixture, i, j, weights) {
   const [across, up] = [extentOf(mixture, i, 1), extentOf(mixture, j, 1)];
   const x = scale(...across, 4, width - 4);
   const y = scale(...up, height - 4, 4);
-  const values = [valuesOf(i), valuesOf(j)];
-  // A few hundred rows show where a class lies; a single path is quick to draw.
-  const every = Math.max(1, Math.ceil(values[0].length / 300));
-  const dots = values[0].map((value, n) => (n % every || value === null || values[1][n] === null || !isOwn(n) ? "" : `M${x(value).toFixed(1)} ${y(values[1][n]).toFixed(1)}h1.6v1.6h-1.6z`)).join("");
-  svg.append(draw("path", { class: "dot", d: dots || "M0 0" }));
   const measure = measures(weights);
   const drawn = drawnOf(mixture, weights);
   for (const k of drawn) {
     const covariance = [varianceOf(mixture, k, i, i), varianceOf(mixture, k, i, j), varianceOf(mixture, k, j, j)];
-    const line = lineOf(measure[k], control.style.value);
+    const line = lineOf(measure[k]);
     svg.append(draw("path", { fill: "none", d: ellipsePath([mixture.means[k][i], mixture.means[k][j]], covariance, x, y), ...line, "stroke-width": (0.3 + 0.5 * line["stroke-width"]) * thinness(drawn) }));
   }
   const names = featuresOf(mixture);
@@ -204,7 +156,6 @@ function planeButton(mixture, i, j, weights) {
 
 function showPlanes(mixture, weights) {
   document.getElementById("model-projections").hidden = !mixture.planes.length;
-  planesBox.classList.toggle("on-white", control.style.value === "paper");
   planesBox.replaceChildren(...mixture.planes.flatMap((i, n) => mixture.planes.slice(n + 1).map((j) => planeButton(mixture, i, j, weights))));
 }
 
@@ -234,8 +185,7 @@ function show() {
   hideTip();
   const mixture = setNow();
   const weights = weightsIn(mixture, classNow());
-  plot.classList.toggle("on-white", control.style.value === "paper");
-  showLines(lineKey, control.style.value, control.measure.value === "share" ? " of the largest" : "");
+  showLines(lineKey, control.measure.value === "share" ? " of the largest" : "");
   const height = Math.round(Math.min(540, Math.max(300, plotWidth * 0.74)));
   const frame = { left: 56, right: plotWidth - 14, top: 12, bottom: height - 46 };
   const names = featuresOf(mixture);
@@ -263,7 +213,7 @@ if (control.class) options(control.class, [[ALL, "all"], ...report.classes.map((
 offerSet();
 control.set?.addEventListener("change", () => { offerSet(); show(); });
 control.across.addEventListener("change", () => { offerUp(); show(); });
-for (const name of ["class", "up", "measure", "style", "light"]) control[name]?.addEventListener("change", show);
+for (const name of ["class", "up", "measure", "light"]) control[name]?.addEventListener("change", show);
 dark.addEventListener("change", show);
 onResize(plot, (width) => {
   plotWidth = width;
