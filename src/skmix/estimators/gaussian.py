@@ -30,7 +30,7 @@ from ..engine.starts import from_responsibilities
 from ..engine.structures import structure_of
 from .exporting import ExportMixin, whitened_kernels
 from .rows import refuse_blocks, updating
-from .saving import FileMixin, savable
+from .saving import FileMixin
 from .solving import NUMBERS_TOGETHER
 
 _SINGULAR = (
@@ -61,7 +61,6 @@ def _or_scikit_learn(method: Callable[..., Any]) -> Any:
     return call
 
 
-@savable
 class GaussianMixture(FileMixin, ExportMixin, ScikitLearnGaussianMixture):
     """Gaussian mixture with scikit-learn's interface, on the shared-kernel engine.
 

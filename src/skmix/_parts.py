@@ -1,0 +1,33 @@
+"""Parts of a package that are imported when they are first used."""
+
+import sys
+from collections.abc import Callable, Collection, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def on_first_use(
+    package: str, names: Mapping[str, str], modules: Collection[str] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package whose names and modules are not imported yet.
+
+    Parameters
+    ----------
+    package : str
+        The package's ``__name__``.
+    names : mapping
+        For each public name the module that defines it, relative to the package.
+    modules : collection of str
+        Modules that are attributes of the package, whether they have been imported or not.
+    """
+
+    def find(name: str) -> Any:
+        if name in modules:
+            return import_module(f".{name}", package)
+        if name not in names:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        found = getattr(import_module(f".{names[name]}", package), name)
+        setattr(sys.modules[package], name, found)
+        return found
+
+    return find, lambda: sorted({*vars(sys.modules[package]), *names, *modules})
