@@ -3,9 +3,10 @@
     python benchmarks/imports.py
     python benchmarks/imports.py --rounds 20
 
-Prints processor seconds of whole processes, interpreter included, the least of several rounds: a busy machine makes
-them longer, never shorter. Bytecode is kept in a folder of the benchmark, as installed packages have theirs. The last
-line is `skmix compose new.fcs --model study.skmix`, with a study of six samples that the benchmark makes first.
+Prints processor seconds of whole processes, interpreter included, the least of several rounds: a busy
+machine makes them longer, never shorter. Bytecode is kept in a folder of the benchmark, as installed packages
+have theirs. The last line finds the populations of a study of six samples, which the benchmark makes first,
+in a new sample.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ def main() -> None:
         study = ["-m", "skmix", "compose", *write_samples(folder), "-o", "study.skmix"]
         seconds_of(study, folder)
         # The first round writes bytecode, and does not count.
-        times = [{text: seconds_of(words, folder) for text, words in programs.items()} for _ in range(rounds + 1)]
+        times = []
+        for _ in range(rounds + 1):
+            times.append({text: seconds_of(words, folder) for text, words in programs.items()})
     least = {text: min(each[text] for each in times[1:]) for text in programs}
     print(f"{'processor seconds':64}{'all':>6}{'more than scikit-learn':>24}")
     for text, seconds in least.items():

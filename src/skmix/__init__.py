@@ -34,5 +34,8 @@ __getattr__, __dir__ = on_first_use(
     __name__,
     dict.fromkeys(__all__, "estimators")
     | {"Study": "groups", "compose": "groups", "load": "groups", "open_rows": "io"},
-    ("datasets", "engine", "estimators", "features", "groups", "io", "metrics", "paper", "plots", "report", "theory"),
+    (
+        *("datasets", "engine", "estimators", "features", "groups", "io"),
+        *("metrics", "paper", "plots", "report", "theory"),
+    ),
 )

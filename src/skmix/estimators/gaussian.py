@@ -28,10 +28,10 @@ from ..engine.sources import open_source
 from ..engine.sources.summary import measure
 from ..engine.starts import from_responsibilities
 from ..engine.structures import structure_of
+from ._settings import NUMBERS_TOGETHER
 from .exporting import ExportMixin, whitened_kernels
 from .rows import refuse_blocks, updating
 from .saving import FileMixin
-from .solving import NUMBERS_TOGETHER
 
 _SINGULAR = (
     "Fitting the mixture model failed because some components have ill-defined empirical covariance (for "
