@@ -87,6 +87,8 @@ def test_importing_skmix_loads_its_parts_when_they_are_used_and_nothing_heavy(tm
 import sys, skmix
 print([name for name in ('numpy', *{OPTIONAL!r}) if name in sys.modules])
 print(set(skmix.__all__) <= set(dir(skmix)))
+import skmix.cli  # for help, which needs no library
+print([name for name in ('numpy', 'scipy', 'sklearn', 'pyarrow') if name in sys.modules])
 import sklearn.base
 try:
     import sklearn.callback
@@ -100,7 +102,7 @@ load = skmix.load
 print([name for name in {UNUSED!r} if name in set(sys.modules) - before])
 print(type(load({path!r})).__name__)
 """)
-    assert said == "[]\nTrue\nTrue False\n[]\nload_mnist\n[]\nGaussianMixture"
+    assert said == "[]\nTrue\n[]\nTrue False\n[]\nload_mnist\n[]\nGaussianMixture"
 
 
 def test_names_and_rooms_are_attributes() -> None:

@@ -97,9 +97,7 @@ class Populations:
         linked = (
             tree.shape == (n_kernels - 1, 4)
             and tree.dtype == np.float64
-            and bool(
-                np.isfinite(tree).all() and (tree[:, 2:] >= 0.0).all() and (tree[:, 3] <= n_kernels).all()
-            )
+            and bool(np.isfinite(tree).all() and (tree >= 0.0).all() and (tree[:, 3] <= n_kernels).all())
             # Kernels and all merges but the last are joined once, and merges after they are made.
             and np.array_equal(np.sort(tree[:, :2], axis=None), np.arange(2 * n_kernels - 2))
             and bool((tree[:, :2].max(axis=1, initial=0.0) < n_kernels + np.arange(n_kernels - 1)).all())
