@@ -90,7 +90,12 @@ def test_samples_may_be_in_one_table(found: Study, files: list[Path]) -> None:
         own = compose(given, n_kernels=4, n_populations=3, **options)
         assert own.samples == sorted(SHARES)
         assert_allclose(own.proportions["proportion"], expected["proportion"], atol=2e-3)
+        by = "column donor" if isinstance(options.get("sample"), str) else None
+        assert dict(own._provenance()).get("samples by") == by
     path.unlink()
+    for name, value in {"sample": "donor", "markers": ["CD3"], "transform": None}.items():
+        with pytest.raises(ArgumentError, match=f"{name} is for samples to open"):
+            compose(open_rows(table, label="donor"), **{name: value})
     one = compose(rows, n_kernels=2)
     assert one.samples == [0]
     with pytest.raises(ValueError, match="column 'donor' names no sample in 7 of 1200 rows"):
@@ -238,6 +243,7 @@ def test_wrong_conditions_and_metadata_are_refused(found: Study) -> None:
     for table, message in (
         (pd.DataFrame({"sample": ["s1", "s2"], "arm": [0, 1]}), "metadata has no line for odd, s3"),
         (pd.DataFrame({"sample": [*SHARES, "s1"], "arm": 0}), "metadata has two lines for s1"),
+        ({"arm": [0, 1, 2]}, "metadata has 3 lines for 6 samples"),
     ):
         with pytest.raises(ArgumentError, match=message) as caught:
             Study(found.model, metadata=table)
@@ -324,6 +330,8 @@ def test_the_number_of_kernels_is_chosen(files: list[Path]) -> None:
     )
     assert found.populations is not None
     assert len(found.populations) == 3
+    # There are not fewer kernels than populations.
+    assert compose(files, n_populations=best + 1).describe()["search"]["lowest"] > best
 
 
 def test_settings_reach_the_model(files: list[Path]) -> None:
@@ -339,6 +347,9 @@ def test_settings_reach_the_model(files: list[Path]) -> None:
 def test_errors_name_their_argument(files: list[Path]) -> None:
     for given, argument, message in (
         ({"n_kernels": 3, "n_populations": 4}, "n_populations", "n_populations=4 is more than the 3 kernels"),
+        ({"n_populations": 33}, "n_populations", "=33 is more than the 32 kernels .* default: give n_kernels"),
+        ({"n_populations": 0}, "n_populations", "n_populations=0 must be a whole number of at least 1"),
+        ({"n_kernels": True}, "n_kernels", "n_kernels=True must be a whole number"),
         ({"n_kernels": 1201}, "n_kernels", "n_kernels=1201 is more than the 1200 cells there are"),
         ({"compensate": True}, "compensate", "compensate=True needs FCS files"),
     ):

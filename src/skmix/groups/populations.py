@@ -65,8 +65,12 @@ class Populations:
             if not isinstance(name, str) or not name:
                 raise ValueError(f"A population cannot be called {name!r}.")
             found[known[population]] = name
-        if len(set(found.values())) < len(found):
-            raise ValueError(f"Two populations would have the same name: {sorted(found.values())}.")
+        if len({known[population] for population in names}) < len(names):
+            raise ValueError("names has a population twice, by number and by name.")
+        # Files have numbers as text.
+        shown = [str(found.get(number, number)) for number in range(len(self))]
+        if len(set(shown)) < len(shown):
+            raise ValueError(f"Two populations would have the same name: {sorted(shown)}.")
         return replace(self, names=found)
 
     def predict_proba(self, model: Any, X: ArrayLike, *, groups: ArrayLike | None = None) -> FloatArray:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, replace
 from functools import cached_property
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +42,7 @@ from .proportions import (
 )
 from .reading import Cells, Origin, open_cells, preparation_of
 from .reference import Reference
-from .samples import new_samples
+from .samples import mixture_of, new_samples
 from .starting import TOLERANCE, start_of
 
 if TYPE_CHECKING:
@@ -124,6 +125,9 @@ def compose(
     >>> study.proportions  # doctest: +SKIP
     """
     pandas()  # report a missing library before any work
+    for name, number in (("n_kernels", n_kernels), ("n_populations", n_populations)):
+        if number is not None and (not isinstance(number, Integral) or number is True or number < 1):
+            raise ArgumentError(Argument(name, number), " must be a whole number of at least 1.")
     design = _design_of(condition, pair, covariate)
     metadata = read_metadata(metadata, design)
     cells = open_cells(
@@ -147,12 +151,8 @@ def compose(
             f"marker {name} has no value: leave it out by naming the others with ", Argument("markers"), "."
         )
     settings = {**_KERNELS, "n_jobs": n_jobs, "random_state": random_state}
-    start, search = start_of(cells.X, n_kernels, settings)
+    start, search = start_of(cells.X, n_kernels, settings, n_populations)
     n_kernels = len(start["means"])
-    if n_populations is not None and n_populations > n_kernels:
-        raise ArgumentError(
-            Argument("n_populations", n_populations), f" is more than the {n_kernels} kernels there are."
-        )
     start["weights"] = np.repeat(start["weights"], len(cells.sizes), axis=1)
     model = SharedKernelMixture(n_kernels, init=start, tol=TOLERANCE, device=device, **settings)
     model.fit(cells.source)
@@ -347,8 +347,8 @@ class Study:
         Parameters
         ----------
         condition : str or sequence of samples, default=None
-            A column of the metadata that has two values, or the samples of one side. None compares what
-            `compose` was told to.
+            A column of the metadata that has two values, or the samples of one side. Samples without a value
+            are left out, with a warning. None compares what `compose` was told to.
         other : sequence of samples, default=None
             The samples of the other side, if `condition` is a sequence.
         pair : str, default=None
@@ -384,8 +384,9 @@ class Study:
         check_probability(level, "level")
         sides = self._sides(condition, other, pair, covariate, metadata)
         if sides.left_out:
-            lacks = "the covariate" if sides.pairs is None else "a pair with samples of both sides"
-            warn_caller(f"The comparison leaves out {shown(sides.left_out)}, without {lacks}.")
+            lacks = "" if sides.covariate is None else "the covariate or "
+            lacks = lacks if sides.pairs is None else "a pair with samples of both sides or "
+            warn_caller(f"The comparison leaves out {shown(sides.left_out)}, without {lacks}the condition.")
         return compare_samples(self._named(self._described), sides, level)
 
     def _sides(
@@ -456,8 +457,8 @@ class Study:
     ) -> None:
         """Write the population, or kernel, of each cell into a table, an AnnData or copies of FCS files.
 
-        Cells of fitted samples are labelled with the weights and shifts of their sample; cells of other or
-        unknown samples, with averages over the samples.
+        Cells of the study's samples are labelled with the weights and shifts of their sample; cells of other
+        or unknown samples, with averages over the samples.
 
         Parameters
         ----------
@@ -486,7 +487,8 @@ class Study:
                     Argument("samples"), " is missing: a study of a model, or from a file, has no cells."
                 )
             samples = self._cells.source
-        write_labels(self.model, self.populations, samples, target, probabilities=probabilities, name=name)
+        model = mixture_of(checked_mixture(self.model), self._samples) if self._is_new else self.model
+        write_labels(model, self.populations, samples, target, probabilities=probabilities, name=name)
 
     # ---------------------------------------------------------------- descriptions and pictures
 
@@ -639,8 +641,9 @@ class Study:
         found = [("cells", f"{sum(int(size) for size in self._samples.sizes):,}")]
         if origin.files:
             found = [("files", f"{len(origin.files)}: {listed(origin.files, MOST_LISTED)}"), *found]
+        if origin.column is not None or len(origin.files) == len(self.samples):
+            found.append(("samples by", "file" if origin.column is None else f"column {origin.column}"))
         found += [
-            ("samples by", "file" if origin.column is None else f"column {origin.column}"),
             ("markers", listed(origin.markers or [f"{model.n_features_in_} without names"], MOST_LISTED)),
             ("scale", in_words(origin.preparation)),
         ]
@@ -659,8 +662,9 @@ class Study:
     def __repr__(self) -> str:
         found = f"{len(self.model.means_)} kernels"
         if self.populations is not None:
-            found = f"{len(self.populations)} populations"
-        return f"<Study of {len(self.samples)} samples and {found}>"
+            found = f"{len(self.populations)} population{'' if len(self.populations) == 1 else 's'}"
+        n_samples = len(self.samples)
+        return f"<Study of {n_samples} sample{'' if n_samples == 1 else 's'} and {found}>"
 
     def _repr_html_(self) -> str:
         """Return the table of proportions, in percent with intervals, and two heat maps."""
