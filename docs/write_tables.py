@@ -658,6 +658,42 @@ def gated_options() -> str:
     return table(["cells", "held out", "fit", *columns.values(), "time"], rows)
 
 
+def many_cells() -> str:
+    """Return time and memory of studies of many cells."""
+    rows = []
+    runs = read("cells_size.json")
+    for run in sorted(
+        runs, key=lambda run: run["sizes"]["files"] * run["sizes"]["cells"]
+    ):
+        sizes, study, new = run["sizes"], run["study"], run["new"]
+        of = [
+            thousands(sizes["files"] * sizes["cells"]),
+            str(sizes["markers"]),
+            str(sizes["files"]),
+        ]
+        where = f"{run['machine'].split()[-1]}, {run['cores']} cores"
+        where += f", {run['device']}" if run["device"] else ""
+        taken = f"{study['seconds']:.0f} s", f"{thousands(study['peak_mb'])} MB"
+        rows.append(
+            [
+                *of,
+                where,
+                *taken,
+                f"{new['seconds']:.1f} s ({new['without_imports']:.1f})",
+            ]
+        )
+    headings = [
+        "cells",
+        "markers",
+        "files",
+        "on",
+        "time",
+        "memory",
+        "a new sample (without imports)",
+    ]
+    return table(headings, rows)
+
+
 def gain_over_plain(runs: Sequence[dict[str, Any]], name: str, key: str) -> str:
     """Return the mean difference of a fit from the plain one; bold if all seeds gain, with † if all lose."""
     differences = [run[name][key] - run["plain"][key] for run in runs]
@@ -936,6 +972,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "gated-options": gated_options,
     "gated-parts": gated_parts,
     "gated-short": gated_short,
+    "many-cells": many_cells,
     "mnist": mnist,
     "other-libraries": other_libraries,
     "peers": peers,

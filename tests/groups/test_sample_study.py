@@ -107,7 +107,7 @@ def test_new_samples_have_proportions_of_the_same_populations(found: Study, file
     assert again.samples == ["odd", "s3"]
     pd.testing.assert_frame_equal(found.proportions_of([files[5], files[0]]), again.proportions)
     assert again.unusual()["unusual"].tolist() == [True, False]
-    assert [name for name, _ in again._provenance()][-1] == "model"
+    assert [name for name, _ in again.provenance()][-1] == "model"
     with pytest.raises(ValueError, match="new samples has no fit of its own"):
         again.save("never")
 
@@ -143,7 +143,7 @@ def test_a_study_comes_back_from_its_file(
     for table, before in zip(tables, expected, strict=True):
         pd.testing.assert_frame_equal(table, before)
     assert len(calls) == 1
-    assert again._provenance() == found._provenance()
+    assert again.provenance() == found.provenance()
     assert again.describe() == found.describe()
     # Cells stay where they were.
     assert again.to_html() != found.to_html()
@@ -272,7 +272,7 @@ def test_the_picture_and_the_page(found: Study, tmp_path: Path) -> None:
     assert "→ odd" in [text.get_text() for text in axes.get_yticklabels()]
     page = found.to_html(tmp_path / "study.html")
     assert (tmp_path / "study.html").read_text(encoding="utf-8") == page
-    made = dict(found._provenance())
+    made = dict(found.provenance())
     assert made["files"] == "6: s3.csv, s1.csv, s2.csv, s5.csv, s4.csv, odd.csv"
     assert made["passes of EM"] == str(found.model.n_iter_)
     assert all(value in page for value in made.values())
@@ -325,7 +325,7 @@ def test_the_number_of_kernels_is_chosen(files: list[Path]) -> None:
     assert (search["criterion"], search["n_cells"], search["highest"]) == ("aicc", 1200, 32)
     best = len(found.model.means_)
     assert search["lowest"] <= best
-    assert dict(found._provenance())["kernels"] == (
+    assert dict(found.provenance())["kernels"] == (
         f"{best}, chosen by AICc from {search['lowest']} to 32 on 1,200 cells"
     )
     assert found.populations is not None

@@ -626,7 +626,7 @@ class Study:
             fitted_proportions=self._reference.shares(self._reference.samples) if self._is_new else None,
             cells=None if cells is None else (cells.X, cells.y.tolist()),
             markers=self._markers,
-            made=self._provenance(),
+            made=self.provenance(),
             scale=in_words(origin.preparation),
             notes=origin.notes,
         )
@@ -635,7 +635,7 @@ class Study:
                 file.write(page.encode())
         return page
 
-    def _provenance(self) -> list[tuple[str, str]]:
+    def provenance(self) -> list[tuple[str, str]]:
         """Return how the study was made, as pairs of name and text."""
         origin, model = self._origin, self.model
         found = [("cells", f"{sum(int(size) for size in self._samples.sizes):,}")]
