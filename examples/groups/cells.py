@@ -37,8 +37,7 @@ study = compose(
     metadata=plate / "wells.csv",
     condition="red",
 )
-found = study.describe()
-print(study, f"{found['n_kernels']} kernels for {found['n_cells']} cells", *found["notes"], sep="\n")
+print(study, *(f"{name}: {text}" for name, text in study.provenance()), sep="\n")
 
 # %%
 # **Names.** Nobody said how many populations there are. They are named by the markers that tell them apart.

@@ -91,7 +91,7 @@ def test_samples_may_be_in_one_table(found: Study, files: list[Path]) -> None:
         assert own.samples == sorted(SHARES)
         assert_allclose(own.proportions["proportion"], expected["proportion"], atol=2e-3)
         by = "column donor" if isinstance(options.get("sample"), str) else None
-        assert dict(own._provenance()).get("samples by") == by
+        assert dict(own.provenance()).get("samples by") == by
     path.unlink()
     for name, value in {"sample": "donor", "markers": ["CD3"], "transform": None}.items():
         with pytest.raises(ArgumentError, match=f"{name} is for samples to open"):
