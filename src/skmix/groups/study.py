@@ -100,7 +100,8 @@ def compose(
     n_kernels : int, default=None
         Number of kernels. None chooses up to 64 by AICc on 50,000 cells, equally many of each sample.
     n_populations : int, default=None
-        Number of populations; None lets the valleys of the density decide, see `merge_kernels`.
+        Number of populations; None lets the valleys of the density decide, see `merge_kernels`. There are
+        at least as many kernels.
     metadata : DataFrame, mapping of columns or path of a table, default=None
         What is known about the samples, for `Study.compare`: a line for each sample, named in the column
         ``sample`` or in the index, with or without the suffix of its file.
@@ -277,8 +278,12 @@ class Study:
         With hierarchical weights, they ignore the prior, and one that misses the shrunken proportion is
         extended to it: the proportion is then one of its limits. With `group_shift`, limits are NaN if
         kernels overlap so much that intervals would be too narrow. Intervals do not account for missing
-        values: they use the information of complete cells. They assume that the fit has converged: a `tol` of
-        1e-6 or less, with `accelerate`, suits samples of thousands of cells.
+        values: they use the information of complete cells.
+
+        Intervals describe the error of counting cells, given the populations as found. They do not describe
+        where the boundary between two populations lies: if a kernel belonged to the other one, proportions
+        could change by more. They assume that the fit has converged. `compose` stops its fits at a `tol` of
+        1e-3; for proportions of single kernels in thousands of cells, fit a mixture with 1e-6 or less.
         """
         return self._composition.frame()
 
