@@ -41,9 +41,8 @@ def start_of(
     possible = [n_kernels] if n_kernels is not None else _possible(*X.shape)
     numbers = [number for number in possible if number >= (n_populations or 1)]
     if not numbers:
-        limit = f" is more than the {possible[0]} kernels there are"
-        advice = ["."] if n_kernels is not None else [" by default: give ", Argument("n_kernels"), "."]
-        raise ArgumentError(Argument("n_populations", n_populations), limit, *advice)
+        limit = f" is more than the {possible[0]} kernels there are: ask for more with "
+        raise ArgumentError(Argument("n_populations", n_populations), limit, Argument("n_kernels"), ".")
     tried: list[int] = []
     best, lowest = None, np.inf
     with progress_bar("choosing kernels", None) as progress:
