@@ -323,7 +323,8 @@ class Study:
             if reading.get(name, AUTO) not in (AUTO, fitted[name]):
                 raise ArgumentError(Argument(name), " differs from the fit: leave it out.")
             reading[name] = AUTO
-        names = None if isinstance(samples, np.ndarray) else getattr(own, "feature_names_in_", None)
+        is_array = hasattr(samples, "__array__") and not hasattr(samples, "columns")
+        names = None if is_array else getattr(own, "feature_names_in_", None)
         markers = None if names is None else [str(name) for name in names]
         design = _design_of(condition, pair, covariate)
         metadata = read_metadata(metadata, design)
