@@ -143,8 +143,8 @@ def merge_kernels(model: SharedKernelMixture, *, n_populations: int | None = Non
     the saddle between them is highest in relation to the lower of their peaks [1]_. By default, populations
     stay apart if the density at the saddle is less than half that at the lower peak. Two that no sample has
     both of are merged unless the valley is very deep: such pairs are one population that differs between
-    samples. Populations with less than 0.05 % of every sample join the nearest. The mixture and its density
-    do not change.
+    samples. Populations with less than 0.05 % of every sample join the nearest. Kernels of Student's t count
+    as Gaussians here. The mixture and its density do not change.
 
     Parameters
     ----------
