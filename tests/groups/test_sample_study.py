@@ -97,7 +97,8 @@ def test_samples_may_be_in_one_table(found: Study, files: list[Path]) -> None:
         with pytest.raises(ArgumentError, match=f"{name} is for samples to open"):
             compose(open_rows(table, label="donor"), **{name: value})
     one = compose(rows, n_kernels=2)
-    assert one.samples == [0]
+    assert (one.samples, one.proportions["population"].tolist()) == ([0], [0, 1])
+    assert one.plot_markers().get_xticklabels()[1].get_text() == "marker 1"
     with pytest.raises(ValueError, match="column 'donor' names no sample in 7 of 1200 rows"):
         compose(table.assign(donor=table["donor"].where(np.arange(1200) > 6)), sample="donor")
 
