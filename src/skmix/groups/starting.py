@@ -37,6 +37,7 @@ def start_of(
     kernels are worse. Samples are pooled: their cells come from the same kernels. `settings` are those of the
     mixture.
     """
+    X = X[np.lexsort(X.T)]  # neither the order of cells nor that of files matters
     numbers = [n_kernels] if n_kernels is not None else _possible(*X.shape)
     tried: list[int] = []
     best, lowest = None, np.inf
