@@ -142,7 +142,7 @@ def _some_cells(source: Source, seed: int) -> tuple[dict[Any, int], FloatArray, 
     random = np.random.RandomState(seed)
 
     def some(n_cells: int) -> IntArray:
-        n_each = max(1, SOME_CELLS // len(names))
+        n_each = n_cells if source.n_rows <= SOME_CELLS else max(1, SOME_CELLS // len(names))
         return random.choice(n_cells, n_each, replace=False) if n_cells > n_each else np.arange(n_cells)
 
     if source.by_file:

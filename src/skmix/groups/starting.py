@@ -43,6 +43,7 @@ def start_of(
     if not numbers:
         limit = f" is more than the {possible[0]} kernels there are: ask for more with "
         raise ArgumentError(Argument("n_populations", n_populations), limit, Argument("n_kernels"), ".")
+    X = X[np.lexsort(X.T)]  # neither the order of cells nor that of files matters
     tried: list[int] = []
     best, lowest = None, np.inf
     with progress_bar("choosing kernels", None) as progress:
