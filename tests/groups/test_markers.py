@@ -87,12 +87,6 @@ def test_names_colours_and_pictures_go_together() -> None:
         Study(found.model, found.populations).plot_map()
 
 
-def test_populations_of_arrays_have_numbers() -> None:
-    found = compose(cells(), n_kernels=5, n_populations=5)
-    assert found.proportions["population"].tolist() == list(range(5))
-    assert found.plot_markers().get_xticklabels()[1].get_text() == "marker 1"
-
-
 @pytest.mark.parametrize("umap", [False, True])
 def test_a_map_has_two_dimensions(monkeypatch: pytest.MonkeyPatch, umap: bool) -> None:
     if umap:

@@ -106,6 +106,17 @@ def test_new_samples_have_the_proportions_of_plain_em(tail: str, prior: str, tmp
         assert_array_equal(vars(model)[name], value)
 
 
+def test_cells_of_new_samples_are_labelled_by_their_own_weights(tmp_path: Path) -> None:
+    """Also if samples of the fit have the same names."""
+    y = np.repeat(["s0", "s1"], [len(own) for own in NEW.values()])
+    new = Study(fitted("gaussian", "likelihood")).apply_to(np.concatenate(list(NEW.values())), sample=y)
+    new.label_cells(tmp_path / "labels.csv")
+    means = pd.read_csv(tmp_path / "labels.csv").groupby("sample")[["p_0", "p_1", "p_2"]].mean()
+    # Weights of largest likelihood are mean probabilities.
+    shares = new.proportions.pivot(index="sample", columns="kernel", values="proportion")
+    assert_allclose(means, shares, atol=2e-3)
+
+
 def test_missing_values_of_arrays_and_of_files_with_a_word_for_them_are_the_same(tmp_path: Path) -> None:
     """A study of files knows their words for missing values; new files have the same ones."""
     files = [tmp_path / f"{name}.csv" for name in NEW]

@@ -145,6 +145,8 @@ def test_populations_have_names(merged: Populations) -> None:
         ({3: "x"}, "no population 3 among"),
         ({"Z": "x"}, "no population 'Z'"),
         ({1: "B"}, "the same name"),
+        ({0: "1"}, "the same name"),
+        ({0: "x", "T": "y"}, "a population twice"),
         ({1: ""}, "cannot be called ''"),
     ):
         with pytest.raises(ValueError, match=message):

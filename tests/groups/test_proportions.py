@@ -153,6 +153,9 @@ def test_samples_without_a_partner_or_covariate_are_left_out(varied: Study) -> N
     assert_allclose(table["p_value"], expected["p_value"])
     with pytest.warns(UserWarning, match="leaves out 'patient 2', without the covariate"):
         varied.compare("arm", covariate="age", metadata=about)
+    with pytest.warns(UserWarning, match="leaves out 'patient 7', without the condition"):
+        table = varied.compare("arm", metadata={"arm": [*"aaaabbb", None]})
+    assert_allclose(table["p_value"], varied.compare(NAMES[:4], NAMES[4:7])["p_value"])
 
 
 @pytest.mark.parametrize(

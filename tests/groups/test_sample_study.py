@@ -90,9 +90,15 @@ def test_samples_may_be_in_one_table(found: Study, files: list[Path]) -> None:
         own = compose(given, n_kernels=4, n_populations=3, **options)
         assert own.samples == sorted(SHARES)
         assert_allclose(own.proportions["proportion"], expected["proportion"], atol=2e-3)
+        by = "column donor" if isinstance(options.get("sample"), str) else None
+        assert dict(own.provenance()).get("samples by") == by
     path.unlink()
+    for name, value in {"sample": "donor", "markers": ["CD3"], "transform": None}.items():
+        with pytest.raises(ArgumentError, match=f"{name} is for samples to open"):
+            compose(open_rows(table, label="donor"), **{name: value})
     one = compose(rows, n_kernels=2)
-    assert one.samples == [0]
+    assert (one.samples, one.proportions["population"].tolist()) == ([0], [0, 1])
+    assert one.plot_markers().get_xticklabels()[1].get_text() == "marker 1"
     with pytest.raises(ValueError, match="column 'donor' names no sample in 7 of 1200 rows"):
         compose(table.assign(donor=table["donor"].where(np.arange(1200) > 6)), sample="donor")
 
@@ -102,7 +108,7 @@ def test_new_samples_have_proportions_of_the_same_populations(found: Study, file
     assert again.samples == ["odd", "s3"]
     pd.testing.assert_frame_equal(found.proportions_of([files[5], files[0]]), again.proportions)
     assert again.unusual()["unusual"].tolist() == [True, False]
-    assert [name for name, _ in again._provenance()][-1] == "model"
+    assert [name for name, _ in again.provenance()][-1] == "model"
     with pytest.raises(ValueError, match="new samples has no fit of its own"):
         again.save("never")
 
@@ -138,7 +144,7 @@ def test_a_study_comes_back_from_its_file(
     for table, before in zip(tables, expected, strict=True):
         pd.testing.assert_frame_equal(table, before)
     assert len(calls) == 1
-    assert again._provenance() == found._provenance()
+    assert again.provenance() == found.provenance()
     assert again.describe() == found.describe()
     # Cells stay where they were.
     assert again.to_html() != found.to_html()
@@ -238,6 +244,7 @@ def test_wrong_conditions_and_metadata_are_refused(found: Study) -> None:
     for table, message in (
         (pd.DataFrame({"sample": ["s1", "s2"], "arm": [0, 1]}), "metadata has no line for odd, s3"),
         (pd.DataFrame({"sample": [*SHARES, "s1"], "arm": 0}), "metadata has two lines for s1"),
+        ({"arm": [0, 1, 2]}, "metadata has 3 lines for 6 samples"),
     ):
         with pytest.raises(ArgumentError, match=message) as caught:
             Study(found.model, metadata=table)
@@ -266,7 +273,7 @@ def test_the_picture_and_the_page(found: Study, tmp_path: Path) -> None:
     assert "→ odd" in [text.get_text() for text in axes.get_yticklabels()]
     page = found.to_html(tmp_path / "study.html")
     assert (tmp_path / "study.html").read_text(encoding="utf-8") == page
-    made = dict(found._provenance())
+    made = dict(found.provenance())
     assert made["files"] == "6: s3.csv, s1.csv, s2.csv, s5.csv, s4.csv, odd.csv"
     assert made["passes of EM"] == str(found.model.n_iter_)
     assert all(value in page for value in made.values())
@@ -283,8 +290,6 @@ def test_a_study_of_a_model_alone(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no populations to name"):
         found.rename({0: "T"})
     few = SharedKernelMixture(2, random_state=0).fit(X[:400], np.repeat(["a", "b"], N))
-    with pytest.raises(ValueError, match=r"has 2 sample\(s\): at least 5 are needed"):
-        Study(few).unusual()
     assert Study(few).describe()["samples"][0] == {"sample": "a", "cells": N, "unusual": None}
 
 
@@ -319,11 +324,13 @@ def test_the_number_of_kernels_is_chosen(files: list[Path]) -> None:
     assert (search["criterion"], search["n_cells"], search["highest"]) == ("aicc", 1200, 32)
     best = len(found.model.means_)
     assert search["lowest"] <= best
-    assert dict(found._provenance())["kernels"] == (
+    assert dict(found.provenance())["kernels"] == (
         f"{best}, chosen by AICc from {search['lowest']} to 32 on 1,200 cells"
     )
     assert found.populations is not None
     assert len(found.populations) == 3
+    # There are not fewer kernels than populations.
+    assert compose(files, n_populations=best + 1).describe()["search"]["lowest"] > best
 
 
 def test_settings_reach_the_model(files: list[Path]) -> None:
@@ -338,9 +345,9 @@ def test_settings_reach_the_model(files: list[Path]) -> None:
 
 def test_errors_name_their_argument(files: list[Path]) -> None:
     for given, argument, message in (
-        ({"n_kernels": 3, "n_populations": 4}, "n_populations", "n_populations=4 is more than the 3 kernels"),
-        ({"n_kernels": 1201}, "n_kernels", "n_kernels=1201 is more than the 1200 cells there are"),
-        ({"compensate": True}, "compensate", "compensate=True needs FCS files"),
+        ({"n_populations": 33}, "n_populations", "n_populations=33 is more than the 32 kernels there are"),
+        ({"n_populations": 0}, "n_populations", "n_populations=0 must be a whole number of at least 1"),
+        ({"n_kernels": True}, "n_kernels", "n_kernels=True must be a whole number"),
     ):
         with pytest.raises(ArgumentError, match=message) as caught:
             compose(files, **given)

@@ -129,6 +129,21 @@ def test_cuts_are_those_of_scipy() -> None:
             assert len(set(zip(ours, theirs, strict=True))) == n_populations == len(set(ours))
 
 
+def test_populations_do_not_depend_on_the_order_of_cells_or_on_files() -> None:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(900, 2)) + np.repeat([[0.0, 0.0], [7.0, 0.0], [3.0, 6.0]], 300, axis=0)
+    three, order = np.arange(900) % 3, random.permutation(900)
+    first, again = compose(X, sample=three, n_kernels=8), compose(X[order], sample=three[order], n_kernels=8)
+    assert_allclose(again.model.means_, first.model.means_, rtol=1e-6)
+    six = np.arange(900) % 6
+    dealt = compose(X[order], sample=six, n_kernels=8)
+    labels = [
+        study.populations.predict(study.model, cells, groups=samples)
+        for study, cells, samples in ((first, X[order], three[order]), (dealt, X[order], six))
+    ]
+    assert_array_equal(*labels)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_rare_population_that_samples_show_clearly_is_found(seed: int) -> None:
     """0.1 % of the cells, beside populations that are skewed and much larger."""

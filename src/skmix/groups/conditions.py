@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -72,7 +72,12 @@ def metadata_of(table: Any, samples: Sequence[Any]) -> dict[str, list[Any]] | No
         return None
     if isinstance(table, Mapping):
         table = pandas().DataFrame(table)
-        table = table.set_axis(list(samples)) if len(table) == len(samples) else table
+        if len(table) != len(samples):
+            raise ArgumentError(
+                Argument("metadata"),
+                f" has {len(table)} lines for {len(samples)} samples: name these in a column sample.",
+            )
+        table = table.set_axis(list(samples))
     exact: dict[str, list[int]] = {}
     stems: dict[str, list[int]] = {}
     for place, name in enumerate(map(str, table.index)):
@@ -123,7 +128,9 @@ def sides_of(samples: np.ndarray, table: Columns | None, design: Design) -> Side
             Argument("condition", design.condition), f" must have two values, but has {values[:5]}."
         )
     first, second = (np.flatnonzero([text == value for text in texts]) for value in values)
-    return _sides(samples, table, (values[0], values[1]), first, second, design.pair, design.covariate)
+    found = _sides(samples, table, (values[0], values[1]), first, second, design.pair, design.covariate)
+    without = samples[[text is None for text in texts]].tolist()
+    return replace(found, left_out=(*without, *found.left_out))
 
 
 def given_sides(

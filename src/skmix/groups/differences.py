@@ -28,7 +28,7 @@ class Sides:
     is_first: BoolArray  # (L,)
     pairs: IntArray | None  # (L,): number of the pair of each sample
     covariate: FloatArray | None  # (L, C): columns of a linear model
-    left_out: tuple[Any, ...]  # samples without a pair, or without a value of the covariate
+    left_out: tuple[Any, ...]  # samples without a condition, pair or covariate
 
     def joined(self) -> list[tuple[int, int]]:
         """Return which samples of the two sides are of the same pair, as indices of `places`."""

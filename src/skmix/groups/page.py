@@ -77,6 +77,7 @@ def study_page(
     data = {
         "title": title,
         "noun": noun,
+        "of_fit": "" if fitted_proportions is None else " in the fit",
         "shrunken": hasattr(model, "weight_prior_"),
         "kernel": "Student’s t distribution" if hasattr(model, "kernel_degrees_") else "Gaussian",
         "n_kernels": n_kernels,

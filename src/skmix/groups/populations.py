@@ -65,8 +65,12 @@ class Populations:
             if not isinstance(name, str) or not name:
                 raise ValueError(f"A population cannot be called {name!r}.")
             found[known[population]] = name
-        if len(set(found.values())) < len(found):
-            raise ValueError(f"Two populations would have the same name: {sorted(found.values())}.")
+        if len({known[population] for population in names}) < len(names):
+            raise ValueError("names has a population twice, by number and by name.")
+        # Files have numbers as text.
+        shown = [str(found.get(number, number)) for number in range(len(self))]
+        if len(set(shown)) < len(shown):
+            raise ValueError(f"Two populations would have the same name: {sorted(shown)}.")
         return replace(self, names=found)
 
     def predict_proba(self, model: Any, X: ArrayLike, *, groups: ArrayLike | None = None) -> FloatArray:
@@ -142,8 +146,8 @@ def merge_kernels(model: SharedKernelMixture, *, n_populations: int | None = Non
     the saddle between them is highest in relation to the lower of their peaks [1]_. By default, populations
     stay apart if the density at the saddle is less than half that at the lower peak. Two that no sample has
     both of are merged unless the valley is very deep: such pairs are one population that differs between
-    samples. Populations with less than 0.05 % of every sample join the nearest. The mixture and its density
-    do not change.
+    samples. Populations with less than 0.05 % of every sample join the nearest. Kernels of Student's t count
+    as Gaussians here. The mixture and its density do not change.
 
     Parameters
     ----------

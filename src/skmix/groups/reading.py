@@ -64,9 +64,15 @@ def open_cells(
     files = files_of(samples)
     if is_path(samples):
         files = files or [Path(samples)]
+    is_open = isinstance(samples, Source)
+    given = {"sample": sample, "markers": markers if model is None else None, "compensate": compensate}
+    for name, value in (given | options).items() if is_open else ():
+        default = AUTO if name in ("compensate", "transform") else None
+        if value is not default and not (isinstance(value, str) and value == AUTO):
+            raise ArgumentError(Argument(name), " is for samples to open: these were opened by open_rows.")
     with progress_bar("opening", None):
         source = samples
-        if not isinstance(samples, Source):
+        if not is_open:
             source = open_rows(
                 samples if files is None else list(files),
                 columns=markers,
@@ -100,8 +106,10 @@ def open_cells(
         f"{known[name]} ({name})" if known.get(name, name) not in ("", name) else name for name in names or ()
     ]
     origin = Origin(
-        files=() if files is None else tuple(Path(reader.name).name for reader in source.readers.values()),
-        column=sample if isinstance(sample, str) else None,
+        files=tuple(Path(reader.name).name for reader in source.readers.values())
+        if files is not None or source.by_file
+        else (),
+        column=sample if isinstance(sample, str) else source.label if source.labels is None else None,
         markers=tuple(labels),
         preparation=prepared,
         notes=tuple(notes),
@@ -134,7 +142,7 @@ def _some_cells(source: Source, seed: int) -> tuple[dict[Any, int], FloatArray, 
     random = np.random.RandomState(seed)
 
     def some(n_cells: int) -> IntArray:
-        n_each = max(1, SOME_CELLS // len(names))
+        n_each = n_cells if source.n_rows <= SOME_CELLS else max(1, SOME_CELLS // len(names))
         return random.choice(n_cells, n_each, replace=False) if n_cells > n_each else np.arange(n_cells)
 
     if source.by_file:

@@ -63,6 +63,16 @@ def fitted_samples(model: Any) -> Samples:
     )
 
 
+def mixture_of(model: Any, samples: Samples) -> Any:
+    """Return a mixture with the kernels of a model with NumPy arrays, whose classes are other samples."""
+    other = copy(model)
+    other.classes_, other.class_count_, other.weights_ = samples.names, samples.sizes, samples.weights
+    other.class_prior_ = samples.sizes / samples.sizes.sum()
+    if samples.shifts is not None:
+        other.group_shifts_ = samples.shifts
+    return other
+
+
 def _log_likelihoods(fitted: Fitted) -> FloatArray:
     """Return the mean log-likelihood (L,) of the cells of each sample of a fit.
 

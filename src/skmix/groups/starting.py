@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from .._errors import Argument, ArgumentError
 from ..engine.model import FloatArray
 from ..estimators import SharedKernelMixture
 from ..estimators.callbacks import progress_bar
@@ -28,15 +29,20 @@ _PRIOR, _SHARE = 5.0, 0.05
 
 
 def start_of(
-    X: FloatArray, n_kernels: int | None, settings: dict[str, Any]
+    X: FloatArray, n_kernels: int | None, settings: dict[str, Any], n_populations: int | None = None
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return kernels fitted to some cells X (n, M), a start for all cells, and how their number was chosen.
 
     If it is not given, AICc chooses the number, beginning with the largest: the search stops when fewer
-    kernels are worse. Samples are pooled: their cells come from the same kernels. `settings` are those of the
-    mixture.
+    kernels are worse, or would be fewer than populations. Samples are pooled: their cells come from the same
+    kernels. `settings` are those of the mixture.
     """
-    numbers = [n_kernels] if n_kernels is not None else _possible(*X.shape)
+    possible = [n_kernels] if n_kernels is not None else _possible(*X.shape)
+    numbers = [number for number in possible if number >= (n_populations or 1)]
+    if not numbers:
+        limit = f" is more than the {possible[0]} kernels there are: ask for more with "
+        raise ArgumentError(Argument("n_populations", n_populations), limit, Argument("n_kernels"), ".")
+    X = X[np.lexsort(X.T)]  # neither the order of cells nor that of files matters
     tried: list[int] = []
     best, lowest = None, np.inf
     with progress_bar("choosing kernels", None) as progress:

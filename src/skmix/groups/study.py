@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, replace
 from functools import cached_property
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +42,7 @@ from .proportions import (
 )
 from .reading import Cells, Origin, open_cells, preparation_of
 from .reference import Reference
-from .samples import new_samples
+from .samples import mixture_of, new_samples
 from .starting import TOLERANCE, start_of
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ def compose(
     n_kernels : int, default=None
         Number of kernels. None chooses up to 64 by AICc on 50,000 cells, equally many of each sample.
     n_populations : int, default=None
-        Number of populations; None lets the valleys of the density decide, see `merge_kernels`.
+        Number of populations; None lets the valleys of the density decide, see `merge_kernels`. There are
+        at least as many kernels.
     metadata : DataFrame, mapping of columns or path of a table, default=None
         What is known about the samples, for `Study.compare`: a line for each sample, named in the column
         ``sample`` or in the index, with or without the suffix of its file.
@@ -124,6 +126,9 @@ def compose(
     >>> study.proportions  # doctest: +SKIP
     """
     pandas()  # report a missing library before any work
+    for name, number in (("n_kernels", n_kernels), ("n_populations", n_populations)):
+        if number is not None and (not isinstance(number, Integral) or number is True or number < 1):
+            raise ArgumentError(Argument(name, number), " must be a whole number of at least 1.")
     design = _design_of(condition, pair, covariate)
     metadata = read_metadata(metadata, design)
     cells = open_cells(
@@ -147,12 +152,8 @@ def compose(
             f"marker {name} has no value: leave it out by naming the others with ", Argument("markers"), "."
         )
     settings = {**_KERNELS, "n_jobs": n_jobs, "random_state": random_state}
-    start, search = start_of(cells.X, n_kernels, settings)
+    start, search = start_of(cells.X, n_kernels, settings, n_populations)
     n_kernels = len(start["means"])
-    if n_populations is not None and n_populations > n_kernels:
-        raise ArgumentError(
-            Argument("n_populations", n_populations), f" is more than the {n_kernels} kernels there are."
-        )
     start["weights"] = np.repeat(start["weights"], len(cells.sizes), axis=1)
     model = SharedKernelMixture(n_kernels, init=start, tol=TOLERANCE, device=device, **settings)
     model.fit(cells.source)
@@ -277,8 +278,12 @@ class Study:
         With hierarchical weights, they ignore the prior, and one that misses the shrunken proportion is
         extended to it: the proportion is then one of its limits. With `group_shift`, limits are NaN if
         kernels overlap so much that intervals would be too narrow. Intervals do not account for missing
-        values: they use the information of complete cells. They assume that the fit has converged: a `tol` of
-        1e-6 or less, with `accelerate`, suits samples of thousands of cells.
+        values: they use the information of complete cells.
+
+        Intervals describe the error of counting cells, given the populations as found. They do not describe
+        where the boundary between two populations lies: if a kernel belonged to the other one, proportions
+        could change by more. They assume that the fit has converged. `compose` stops its fits at a `tol` of
+        1e-3; for proportions of single kernels in thousands of cells, fit a mixture with 1e-6 or less.
         """
         return self._composition.frame()
 
@@ -318,7 +323,8 @@ class Study:
             if reading.get(name, AUTO) not in (AUTO, fitted[name]):
                 raise ArgumentError(Argument(name), " differs from the fit: leave it out.")
             reading[name] = AUTO
-        names = None if isinstance(samples, np.ndarray) else getattr(own, "feature_names_in_", None)
+        is_array = hasattr(samples, "__array__") and not hasattr(samples, "columns")
+        names = None if is_array else getattr(own, "feature_names_in_", None)
         markers = None if names is None else [str(name) for name in names]
         design = _design_of(condition, pair, covariate)
         metadata = read_metadata(metadata, design)
@@ -347,8 +353,8 @@ class Study:
         Parameters
         ----------
         condition : str or sequence of samples, default=None
-            A column of the metadata that has two values, or the samples of one side. None compares what
-            `compose` was told to.
+            A column of the metadata that has two values, or the samples of one side. Samples without a value
+            are left out, with a warning. None compares what `compose` was told to.
         other : sequence of samples, default=None
             The samples of the other side, if `condition` is a sequence.
         pair : str, default=None
@@ -384,8 +390,9 @@ class Study:
         check_probability(level, "level")
         sides = self._sides(condition, other, pair, covariate, metadata)
         if sides.left_out:
-            lacks = "the covariate" if sides.pairs is None else "a pair with samples of both sides"
-            warn_caller(f"The comparison leaves out {shown(sides.left_out)}, without {lacks}.")
+            lacks = "" if sides.covariate is None else "the covariate or "
+            lacks = lacks if sides.pairs is None else "a pair with samples of both sides or "
+            warn_caller(f"The comparison leaves out {shown(sides.left_out)}, without {lacks}the condition.")
         return compare_samples(self._named(self._described), sides, level)
 
     def _sides(
@@ -456,8 +463,8 @@ class Study:
     ) -> None:
         """Write the population, or kernel, of each cell into a table, an AnnData or copies of FCS files.
 
-        Cells of fitted samples are labelled with the weights and shifts of their sample; cells of other or
-        unknown samples, with averages over the samples.
+        Cells of the study's samples are labelled with the weights and shifts of their sample; cells of other
+        or unknown samples, with averages over the samples.
 
         Parameters
         ----------
@@ -486,7 +493,8 @@ class Study:
                     Argument("samples"), " is missing: a study of a model, or from a file, has no cells."
                 )
             samples = self._cells.source
-        write_labels(self.model, self.populations, samples, target, probabilities=probabilities, name=name)
+        model = mixture_of(checked_mixture(self.model), self._samples) if self._is_new else self.model
+        write_labels(model, self.populations, samples, target, probabilities=probabilities, name=name)
 
     # ---------------------------------------------------------------- descriptions and pictures
 
@@ -624,7 +632,7 @@ class Study:
             fitted_proportions=self._reference.shares(self._reference.samples) if self._is_new else None,
             cells=None if cells is None else (cells.X, cells.y.tolist()),
             markers=self._markers,
-            made=self._provenance(),
+            made=self.provenance(),
             scale=in_words(origin.preparation),
             notes=origin.notes,
         )
@@ -633,14 +641,15 @@ class Study:
                 file.write(page.encode())
         return page
 
-    def _provenance(self) -> list[tuple[str, str]]:
+    def provenance(self) -> list[tuple[str, str]]:
         """Return how the study was made, as pairs of name and text."""
         origin, model = self._origin, self.model
         found = [("cells", f"{sum(int(size) for size in self._samples.sizes):,}")]
         if origin.files:
             found = [("files", f"{len(origin.files)}: {listed(origin.files, MOST_LISTED)}"), *found]
+        if origin.column is not None or len(origin.files) == len(self.samples):
+            found.append(("samples by", "file" if origin.column is None else f"column {origin.column}"))
         found += [
-            ("samples by", "file" if origin.column is None else f"column {origin.column}"),
             ("markers", listed(origin.markers or [f"{model.n_features_in_} without names"], MOST_LISTED)),
             ("scale", in_words(origin.preparation)),
         ]
@@ -659,8 +668,9 @@ class Study:
     def __repr__(self) -> str:
         found = f"{len(self.model.means_)} kernels"
         if self.populations is not None:
-            found = f"{len(self.populations)} populations"
-        return f"<Study of {len(self.samples)} samples and {found}>"
+            found = f"{len(self.populations)} population{'' if len(self.populations) == 1 else 's'}"
+        n_samples = len(self.samples)
+        return f"<Study of {n_samples} sample{'' if n_samples == 1 else 's'} and {found}>"
 
     def _repr_html_(self) -> str:
         """Return the table of proportions, in percent with intervals, and two heat maps."""
