@@ -9,16 +9,9 @@ from typing import Any
 def on_first_use(
     package: str, names: Mapping[str, str], modules: Collection[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` of a package whose names and modules are not imported yet.
+    """Return ``__getattr__`` and ``__dir__`` of a package that imports names and modules when asked.
 
-    Parameters
-    ----------
-    package : str
-        The package's ``__name__``.
-    names : mapping
-        For each public name the module that defines it, relative to the package.
-    modules : collection of str
-        Modules that are attributes of the package, whether they have been imported or not.
+    `names` has the module of each public name, relative to the package; `modules` are attributes themselves.
     """
 
     def find(name: str) -> Any:
