@@ -20,6 +20,12 @@ OPTIONAL = (
     *("pandas", "pyarrow", "rich", "safetensors", "torch", "typer", "zarr"),
 )
 
+# What neither a mixture nor a saved study needs.
+UNUSED = (
+    *("numba", "scipy.cluster", "sklearn.cluster", "sklearn.metrics", "sklearn.model_selection"),
+    *("skmix.estimators.classifier", "skmix.estimators.gaussian", "skmix.estimators.search", "skmix.plots"),
+)
+
 
 def run_python(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -73,19 +79,30 @@ for act in (
         assert re.search(rf'{library}.*pip install "\.\[{extra}\]"', line)
 
 
-def test_importing_skmix_loads_its_parts_when_they_are_used_and_nothing_heavy() -> None:
+def test_importing_skmix_loads_its_parts_when_they_are_used_and_nothing_heavy(tmp_path: Path) -> None:
     """scikit-learn may load what it likes, and newer ones load rich where it is installed."""
+    path = str(tmp_path / "model.skmix")
+    skmix.GaussianMixture().fit([[0.0], [1.0]]).save(path)
     said = run_python(f"""
 import sys, skmix
 print([name for name in ('numpy', *{OPTIONAL!r}) if name in sys.modules])
 print(set(skmix.__all__) <= set(dir(skmix)))
-import sklearn.mixture
+import skmix.cli  # for help, which needs no library
+print([name for name in ('numpy', 'scipy', 'sklearn', 'pyarrow') if name in sys.modules])
+import sklearn.base
+try:
+    import sklearn.callback
+except ImportError:
+    pass
 before = set(sys.modules)
-print(skmix.SharedKernelMixture.__name__, hasattr(skmix, 'nothing'))
-print([name for name in {OPTIONAL!r} if name in set(sys.modules) - before])
+print(skmix.SharedKernelMixture(1).fit([[0.0], [1.0]]).n_iter_ > 0, hasattr(skmix, 'nothing'))
+print([name for name in {(*OPTIONAL, *UNUSED)!r} if name in set(sys.modules) - before])
 print(skmix.datasets.load_mnist.__name__)
+load = skmix.load
+print([name for name in {UNUSED!r} if name in set(sys.modules) - before])
+print(type(load({path!r})).__name__)
 """)
-    assert said == "[]\nTrue\nSharedKernelMixture False\n[]\nload_mnist"
+    assert said == "[]\nTrue\n[]\nTrue False\n[]\nload_mnist\n[]\nGaussianMixture"
 
 
 def test_names_and_rooms_are_attributes() -> None:

@@ -83,10 +83,3 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     assert program.returncode == 130
     assert errors == b"Error: interrupted; nothing was written.\n"
     assert list(out.parent.iterdir()) == []
-
-
-def test_help_loads_no_library() -> None:
-    """NumPy and scikit-learn take seconds to load: commands import them when they run."""
-    code = "import sys, skmix.cli; print({'numpy', 'sklearn', 'pyarrow', 'scipy'} & sys.modules.keys())"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout == "set()\n"

@@ -162,6 +162,8 @@ def test_populations_have_names(merged: Populations) -> None:
         ("tree", lambda a: a[:-1], "no valid tree"),
         ("tree", lambda a: np.where(a == a.max(), 99.0, a), "no valid tree"),
         ("tree", lambda a: a * np.nan, "no valid tree"),
+        ("tree", lambda a: a[::-1], "no valid tree"),
+        ("tree", lambda a: -a, "no valid tree"),
         ("names", lambda _: {7: "T"}, "no population 7"),
     ],
 )

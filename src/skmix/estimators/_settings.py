@@ -13,6 +13,8 @@ from ..engine.starts import uniform_weights
 from ..engine.structures import Structure, structure_of
 from ..io.preparation import Columns
 
+# Largest number of entries in the covariances of a batch of starts.
+NUMBERS_TOGETHER = 1 << 17
 # Largest deviation of a sum of probabilities from one.
 _SUM_TOLERANCE = 1e-6
 # Smallest variance: the squares of rows, divided by a smaller one, overflow.

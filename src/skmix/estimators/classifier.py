@@ -11,7 +11,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -27,7 +26,6 @@ from .exporting import whitened_kernels
 from .fitted import FitRecord, Fitted, FittedClassifier
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented_model
 from .rows import Training, computed, enter, score_rows, updating
-from .saving import savable
 
 
 def _of_only_model(name: str, *, alone: bool = True) -> Any:
@@ -43,7 +41,6 @@ def _of_only_model(name: str, *, alone: bool = True) -> Any:
     return property(get)
 
 
-@savable
 @documented_model
 class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     """Classifier whose classes are Gaussian mixtures over the same kernels.
@@ -429,6 +426,8 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
 
         Rows that `open_rows` opened with labels and weights are scored with these.
         """
+        from sklearn.metrics import accuracy_score  # slow to import
+
         check_is_fitted(self)
         given = enter(self, X, y, sample_weight)
         predicted = computed(self.predict(given.X))

@@ -28,10 +28,10 @@ from ..engine.sources import open_source
 from ..engine.sources.summary import measure
 from ..engine.starts import from_responsibilities
 from ..engine.structures import structure_of
+from ._settings import NUMBERS_TOGETHER
 from .exporting import ExportMixin, whitened_kernels
 from .rows import refuse_blocks, updating
-from .saving import FileMixin, savable
-from .solving import NUMBERS_TOGETHER
+from .saving import FileMixin
 
 _SINGULAR = (
     "Fitting the mixture model failed because some components have ill-defined empirical covariance (for "
@@ -61,7 +61,6 @@ def _or_scikit_learn(method: Callable[..., Any]) -> Any:
     return call
 
 
-@savable
 class GaussianMixture(FileMixin, ExportMixin, ScikitLearnGaussianMixture):
     """Gaussian mixture with scikit-learn's interface, on the shared-kernel engine.
 

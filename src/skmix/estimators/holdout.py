@@ -17,7 +17,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, StratifiedShuffleSplit, check_cv
 
 from ..engine.model import IntArray
 
@@ -57,6 +56,8 @@ def stratified_folds(
     codes: IntArray, n_folds: int, seed: int, groups: np.ndarray | None = None
 ) -> list[Split]:
     """Return at most `n_folds` shuffled folds: not more than rows of the largest class, or than groups."""
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold  # slow to import
+
     if groups is not None:
         known = np.flatnonzero(codes >= 0)
         n_folds = min(n_folds, len(np.unique(groups[known])))
@@ -71,6 +72,8 @@ def stratified_folds(
 
 def single_split(codes: IntArray, n_held: int, seed: int | np.random.RandomState) -> Split:
     """Return a split that holds out `n_held` rows, but at least one per class to divide."""
+    from sklearn.model_selection import StratifiedShuffleSplit  # slow to import
+
     rows = rows_to_divide(codes)
     n_held = max(n_held, len(np.unique(codes[rows])))
     ((training, held),) = _divide(codes, rows, StratifiedShuffleSplit(1, test_size=n_held, random_state=seed))
@@ -84,6 +87,8 @@ def splits_of(cv: Any, codes: IntArray, groups: np.ndarray | None, kept: IntArra
 
     A list has numbers or masks of the rows that the user gave; `kept` (n,) are the numbers of these rows.
     """
+    from sklearn.model_selection import check_cv  # slow to import
+
     if isinstance(cv, Iterable) and not hasattr(cv, "split"):
         if groups is not None:
             raise ValueError(

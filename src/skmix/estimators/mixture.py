@@ -49,7 +49,7 @@ from .rows import (
     updating,
     warn_caller,
 )
-from .saving import FileMixin, savable
+from .saving import FileMixin
 from .solving import check_inference, fit_model, refuse_unlabelled
 
 Estimator = TypeVar("Estimator", bound=type)
@@ -530,7 +530,6 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         return weights @ scores, weights.sum()
 
 
-@savable
 @documented_model
 class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, SharedKernelBase):
     """Gaussian mixtures, one per class, that share their kernels.

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone, is_classifier
@@ -30,20 +31,18 @@ from .fitted import (
 )
 from .rows import device_and_precision, host_copy
 
-Estimator = TypeVar("Estimator", bound=type)
-
-# Classes that a file may hold, by name.
-_CLASSES: dict[str, Any] = {}
+# Classes that a file may hold; their subclasses cannot be saved.
+_CLASSES = (
+    "GaussianMixture",
+    "SharedKernelClassifier",
+    "SharedKernelClassifierCV",
+    "SharedKernelMixture",
+    "SharedKernelMixtureCV",
+)
 # Attributes that scikit-learn sets.
 _OF_SCIKIT_LEARN = ("_skl_callbacks", "_sklearn_output_config", "_metadata_request")
 # Errors that inconsistent values in a file may raise.
 _MALFORMED = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
-
-
-def savable(cls: Estimator) -> Estimator:
-    """Register a class whose estimators can be saved; subclasses must be registered too."""
-    _CLASSES[cls.__name__] = cls
-    return cls
 
 
 class FileMixin:
@@ -90,8 +89,8 @@ class FileMixin:
 def record_of(estimator: Any) -> Record:
     """Return the record of a fitted estimator; raise an error if `estimator_of` would refuse it."""
     name = type(estimator).__name__
-    if _CLASSES.get(name) is not type(estimator):
-        raise TypeError(f"{name} cannot be saved; {', '.join(sorted(_CLASSES))} can.")
+    if _class_of(name) is not type(estimator):
+        raise TypeError(f"{name} cannot be saved; {', '.join(_CLASSES)} can.")
     check_is_fitted(estimator)
     estimator._validate_params()
     model = host_copy(estimator)
@@ -102,6 +101,11 @@ def record_of(estimator: Any) -> Record:
     except (ValueError, TypeError) as error:
         raise type(error)(f"This {name} cannot be saved: {str(error).rstrip('.')}.") from None
     return record
+
+
+def _class_of(name: Any) -> Any:
+    """Return the class that a file may hold, imported when it is first needed, or None."""
+    return getattr(import_module(__package__), name) if name in _CLASSES else None
 
 
 def _record_of(estimator: Any) -> Record:
@@ -169,9 +173,9 @@ def estimator_of(record: Record) -> Any:
 
 def _estimator_of(record: Record) -> Any:
     """Return the estimator of a record, without checking its attributes."""
-    kind = _CLASSES.get(record.kind)
+    kind = _class_of(record.kind)
     if kind is None:
-        raise ValueError(f"its class is {record.kind!r}, not one of {', '.join(sorted(_CLASSES))}")
+        raise ValueError(f"its class is {record.kind!r}, not one of {', '.join(_CLASSES)}")
     parameters, fitted = (record.fields.get(part) for part in ("parameters", "fitted"))
     if not isinstance(parameters, dict) or not isinstance(fitted, dict):
         raise ValueError("its parameters or fitted attributes are missing")

@@ -28,6 +28,7 @@ from ..engine.structures import Structure, structure_of
 from ..engine.structures.low_rank import most_factors
 from ..engine.tails import START_DEGREES, StudentT
 from ._settings import (
+    NUMBERS_TOGETHER,
     check_covariance_prior,
     check_covariance_type,
     check_start,
@@ -44,8 +45,6 @@ from .rows import Training, device_and_precision, warn_caller
 if TYPE_CHECKING:
     from .mixture import SharedKernelMixture as Mixture
 
-# Largest number of entries in the covariances of a batch of starts.
-NUMBERS_TOGETHER = 1 << 17
 # Largest number of rows from which to estimate the resolution and the mild prior.
 _SOME_ROWS = 1 << 12
 # Strength of covariance_prior='weak', relative to 'auto'.

@@ -5,9 +5,14 @@
 
 from __future__ import annotations
 
-from .plots import plot_merges
+from typing import TYPE_CHECKING
+
+from .._parts import on_first_use
 from .populations import Populations, merge_kernels
 from .study import Study, compose, load
+
+if TYPE_CHECKING:
+    from .plots import plot_merges
 
 __all__ = [
     "Populations",
@@ -17,3 +22,5 @@ __all__ = [
     "merge_kernels",
     "plot_merges",
 ]
+# A study needs no pictures until it shows one.
+__getattr__, __dir__ = on_first_use(__name__, {"plot_merges": "plots"})

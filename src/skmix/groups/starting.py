@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from .._errors import Argument, ArgumentError
@@ -96,7 +95,9 @@ def _clusters(X: FloatArray, n_kernels: int, seed: int) -> dict[str, Any]:
     clusters than there are kernels, and complete linkage joins those that are next to each other, however
     many cells they have: a rare population keeps its own.
     """
-    from scipy.cluster.hierarchy import fcluster, linkage  # slow to import
+    # Slow to import, and new samples do not need them.
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from sklearn.cluster import KMeans
 
     X = np.where(np.isnan(X), np.nanmedian(X, axis=0), X)
     spread = X.std(axis=0)

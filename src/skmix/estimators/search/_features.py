@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.utils import check_random_state
 from sklearn.utils.extmath import svd_flip
 
@@ -224,6 +223,8 @@ def fit_features(transform: str, reduction: str, rows: Block) -> FeatureMap | No
     scaled = features * spread
     offset = np.average(scaled, axis=0, weights=weights)
     if reduction == "discriminants":
+        from sklearn.discriminant_analysis import LinearDiscriminantAnalysis  # slow to import
+
         known = codes >= 0
         discriminants = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto")
         with warnings.catch_warnings():

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils._param_validation import Interval, Options, StrOptions
 
 from ...engine.compute.arrays import namespace, on_host
@@ -21,7 +19,6 @@ from ...engine.model import FloatArray
 from ..classifier import SharedKernelClassifier
 from ..decisions import with_outliers
 from ..rows import enter, sender
-from ..saving import savable
 from ._base import Search, delegated, documented_search, make_folds
 from ._features import FeatureMap, filler
 from ._selection import Selection, mapped
@@ -31,7 +28,6 @@ from ._trials import Params, Trial, Trials
 QUICK_FITS: Params = {"max_iter": 100, "tol": 1e-2}
 
 
-@savable
 @documented_search
 class SharedKernelClassifierCV(ClassifierMixin, Search):
     """SharedKernelClassifier with settings chosen by cross-validation.
@@ -211,6 +207,9 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     @property
     def best_estimator_(self) -> Any:
         """The best candidate, fitted to all rows: a classifier, or a pipeline that maps features first."""
+        from sklearn.pipeline import make_pipeline  # slow to import
+        from sklearn.preprocessing import FunctionTransformer
+
         if self.feature_map_ is None:
             return self.classifier_
         return make_pipeline(FunctionTransformer(self.feature_map_.transform), self.classifier_)

@@ -26,7 +26,6 @@ from ...io.sources import CACHED_BYTES
 from .._settings import check_count, is_wide
 from ..mixture import SharedKernelMixture
 from ..rows import computed, enter, note_rows, sender, warn_caller
-from ..saving import savable
 from ._base import Search, delegated, documented_search, make_folds
 from ._grid import Scorer, average, try_grid
 from ._trials import Params, Trial, Trials
@@ -43,7 +42,6 @@ _PATIENCE = 3
 SEVERAL_STARTS: Params = {"n_init": 2, "tol": 1e-3}
 
 
-@savable
 @documented_search
 class SharedKernelMixtureCV(DensityMixin, Search):
     """SharedKernelMixture with the number of kernels and the covariance type chosen by a criterion.
