@@ -72,12 +72,12 @@ class Problem:
 
 
 PROBLEMS = [
-    Problem("1000x4, 10 kernels", 1000, 4, 10),
-    Problem("10,000x8, 10 kernels", 10_000, 8, 10),
-    Problem("100,000x8, 10 kernels", 100_000, 8, 10),
-    Problem("100,000x16, 50 kernels", 100_000, 16, 50),
-    Problem("20,000x32, 32 kernels", 20_000, 32, 32),
-    Problem("500,000x6, 20 kernels", 500_000, 6, 20),
+    Problem("1000x4, 10 kernels", 1000, 4, 10, 1.0),
+    Problem("10,000x8, 10 kernels", 10_000, 8, 10, 1.0),
+    Problem("100,000x8, 10 kernels", 100_000, 8, 10, 1.0),
+    Problem("100,000x16, 50 kernels", 100_000, 16, 50, 1.0),
+    Problem("20,000x32, 32 kernels", 20_000, 32, 32, 1.0),
+    Problem("500,000x6, 20 kernels", 500_000, 6, 20, 1.0),
     Problem("200 rows", 200, 2, 3),
     Problem("500 rows", 500, 6, 4),
     Problem("1000 rows, one feature", 1000, 1, 4),
