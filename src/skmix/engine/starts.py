@@ -420,6 +420,10 @@ def _swapped(sample: FloatArray, seeds: FloatArray, chances: FloatArray) -> Floa
     these distances falls most, if it falls (Lattanzi and Sohler, A better k-means++ algorithm via local
     search, ICML 2019).
     """
+    if worth_compiling(len(sample), *seeds.shape):
+        from .estep import clusters
+
+        return clusters.swapped(sample, seeds, chances)
     seeds, n_rows = seeds.copy(), len(sample)
     nearest, squared = np.empty((n_rows, 2), dtype=np.int64), np.empty((n_rows, 2))
 

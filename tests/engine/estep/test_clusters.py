@@ -7,10 +7,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix.engine.compute.threads import workers
+from skmix.engine.estep.clusters import Clusters
 from skmix.engine.estep.reference import Rows
 from skmix.engine.model import FloatArray
-
-clusters = pytest.importorskip("skmix.engine.estep.clusters")
 
 
 def one_by_one(rows: Rows, n_classes: int, centres: FloatArray) -> FloatArray:
@@ -41,7 +40,7 @@ def test_sums_are_those_of_the_nearest_rows(
     expected = one_by_one(rows, 3, centres)
     for n_jobs in (1, 2):
         with workers(n_jobs) as pool:
-            found = clusters.Clusters(rows, 3, len(centres), pool).sums(centres)
+            found = Clusters(rows, 3, len(centres), pool).sums(centres)
         assert_array_equal(found, expected)
 
 
@@ -52,7 +51,7 @@ def test_passes_end_where_lloyds_iteration_ends_with_any_number_of_threads() -> 
     ends = []
     for n_jobs in (1, 3):
         with workers(n_jobs) as pool:
-            passes, centres = clusters.Clusters(rows, 1, 6, pool), X[:6]
+            passes, centres = Clusters(rows, 1, 6, pool), X[:6]
             for _ in range(5):
                 sums = passes.sums(centres)
                 centres = sums[:, :4] / sums[:, 4:]

@@ -1,4 +1,4 @@
-"""Passes of k-means in compiled code: sums over the rows that are nearest to each centre.
+"""k-means in compiled code: sums over the rows that are nearest to each centre, and swaps of seeds.
 
 Rows are taken in tiles as in the E-step. Blocks of rows depend on the sizes of the problem only, and their
 sums are added in order: results are bitwise the same for any number of threads.
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..compute import simd
-from ..compute.simd import LANES, ROWS, fma, jit, load, splat, store
+from ..compute.simd import LANES, ROWS, fma, inner, jit, load, splat, store, subtract
 from ..compute.threads import Workers, aligned
 from ..model import FloatArray
 from .compiled import Data, data_of, fill, flat
@@ -138,3 +138,72 @@ class Clusters:
         self._pool.run(work_in_thread, sizes.n_blocks)
         total = found.sum(axis=0)
         return np.concatenate([total[:, : sizes.n_features], total[:, sizes.step :]], axis=1)
+
+
+@inner
+def _squared(rows, i, seeds, k, step):
+    """Return the squared distance of row i from seed k; both have `step` numbers."""
+    found = splat(0.0)
+    for j in range(0, step, LANES):
+        ahead = subtract(load(rows, i * step + j), load(seeds, k * step + j))
+        found = fma(ahead, ahead, found)
+    return simd.total(found)
+
+
+@inner
+def _find_two(rows, i, seeds, n_seeds, step, nearest, squared):
+    """Find the two seeds nearest to row i."""
+    squared[i, 0] = squared[i, 1] = np.inf
+    for k in range(n_seeds):
+        _enter(i, k, _squared(rows, i, seeds, k, step), nearest, squared)
+
+
+@inner
+def _enter(i, k, distance, nearest, squared):
+    """Make seed k one of the two nearest to row i, if it is."""
+    if distance < squared[i, 0]:
+        nearest[i, 1], squared[i, 1] = nearest[i, 0], squared[i, 0]
+        nearest[i, 0], squared[i, 0] = k, distance
+    elif distance < squared[i, 1]:
+        nearest[i, 1], squared[i, 1] = k, distance
+
+
+@jit
+def _swap(rows, seeds, chances, step, nearest, squared, distances, costs):
+    n_rows, n_seeds = len(distances), len(costs)
+    for i in range(n_rows):
+        _find_two(rows, i, seeds, n_seeds, step, nearest, squared)
+    for chance in chances:
+        total, reached, drawn = 0.0, 0.0, n_rows - 1
+        for i in range(n_rows):
+            total += squared[i, 0]
+        for i in range(n_rows):
+            reached += squared[i, 0]
+            if reached > chance * total:
+                drawn = i
+                break
+        base, costs[:] = 0.0, 0.0
+        for i in range(n_rows):
+            distance = distances[i] = _squared(rows, i, rows, drawn, step)
+            with_new = min(squared[i, 0], distance)
+            base += with_new
+            # Without its seed, a row falls to the second or to the new one.
+            costs[nearest[i, 0]] += min(squared[i, 1], distance) - with_new
+        worst = costs.argmin()
+        if base + costs[worst] < total:
+            seeds[worst * step : (worst + 1) * step] = rows[drawn * step : (drawn + 1) * step]
+            for i in range(n_rows):
+                if nearest[i, 0] == worst or nearest[i, 1] == worst:
+                    _find_two(rows, i, seeds, n_seeds, step, nearest, squared)
+                else:
+                    _enter(i, worst, distances[i], nearest, squared)
+
+
+def swapped(sample: FloatArray, seeds: FloatArray, chances: FloatArray) -> FloatArray:
+    """Return seeds (q, M) of rows (n, M) after a swap is tried for each chance (s,); see `starts`."""
+    (n_rows, n_features), step = sample.shape, -(-sample.shape[1] // LANES) * LANES
+    rows, found = np.zeros((n_rows, step)), np.zeros((len(seeds), step))
+    rows[:, :n_features], found[:, :n_features] = sample, seeds
+    memory = np.zeros((n_rows, 2), dtype=np.int64), np.empty((n_rows, 2)), np.empty(n_rows)
+    _swap(rows.reshape(-1), found.reshape(-1), chances, step, *memory, np.empty(len(seeds)))
+    return found[:, :n_features]
