@@ -231,11 +231,19 @@ def robust(results: Any) -> None:
             assert far["accuracy"] > clean["accuracy"] - 0.01 or not several
 
 
+def answer(results: Any) -> None:
+    found = {row["name"]: row for row in results}
+    assert all(("difference" in row) == (row["n_groups"] == 1 and not row["gaps"]) for row in results)
+    # Where clusters are apart both find them.
+    assert abs(found["apart"]["difference"]) < 0.002
+    assert "reached" in found["apart"]
+
+
 SHOWN = {
     show.__name__: show
     for show in (
         *(speed, peers, many_kernels, few_rows, missing, groups, shifts, high_dimension, out_of_core),
-        *(densities, novelty, populations, cells, cells_options, composition, alarms, robust),
+        *(densities, novelty, populations, cells, cells_options, composition, alarms, robust, answer),
     )
 }
 # Benchmarks that are run to their end, and no more.

@@ -224,11 +224,16 @@ def test_k_means_counts_weights_like_rows_and_leaves_unlabelled_rows_to_the_clus
     assert_allclose(found.covariances, np.stack([pooled / weights.sum()] * 4), rtol=1e-9, atol=1e-9)
 
 
-def test_k_means_does_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("compiles", [False, True])
+def test_k_means_is_the_same_in_chunks_and_in_compiled_code(
+    compiles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     X, corner = four_clusters()
-    whole = all_rows(X, corner, 3, 5)
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, size=len(X))
+    whole = all_rows(X, corner - 1, 3, 5, weights)
     monkeypatch.setattr(starts, "_NUMBERS_AT_ONCE", 600)
-    found = all_rows(X, corner, 3, 5)
+    monkeypatch.setattr(starts, "worth_compiling", lambda *_: compiles)
+    found = all_rows(X, corner - 1, 3, 5, weights)
     for name in ("weights", "means", "covariances"):
         assert_allclose(getattr(found, name), getattr(whole, name), rtol=1e-9, atol=1e-9)
 
@@ -270,8 +275,12 @@ def test_starts_are_drawn_from_rows_with_close_neighbours() -> None:
             assert 0.75 <= share < 0.78
 
 
-def test_a_swap_is_the_one_that_lowers_the_sum_of_squares_most() -> None:
+@pytest.mark.parametrize("compiles", [False, True])
+def test_a_swap_is_the_one_that_lowers_the_sum_of_squares_most(
+    compiles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Against all exchanges of a seed for the row drawn, one by one."""
+    monkeypatch.setattr(starts, "worth_compiling", lambda *_: compiles)
 
     def cost(rows: FloatArray, seeds: FloatArray) -> float:
         return float(np.square(rows[:, None] - seeds).sum(axis=-1).min(axis=1).sum())

@@ -7,16 +7,18 @@ data and starts differ even where the seeding rule itself is deterministic.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import starmap
 
 import numpy as np
-from scipy.sparse import csc_array
 from scipy.spatial import KDTree
 
 from .compute.arrays import Array, as_float64, constant, is_numpy, namespace, pick, to_numpy
+from .compute.threads import workers
+from .estep.reference import Rows, native, worth_compiling
 from .model import FARTHEST, FloatArray, Frame, IntArray, Parameters, Regulariser
 from .structures import Structure
 
@@ -36,8 +38,6 @@ _MOST_SWAPS = 1000
 _CONVERGED = 1e-6
 # Most passes of k-means over all rows: EM refines what is left.
 _MOST_LLOYD_PASSES = 30
-# Centres above which clusters are summed by sparse products, whose cost does not grow with their number.
-_MANY_CENTRES = 16
 # Numbers in the rows and distances that k-means holds at a time.
 _NUMBERS_AT_ONCE = 1 << 20
 # Share of the features' variances mixed into a start's covariance, for conditioning with few rows.
@@ -68,6 +68,7 @@ class Wanted:
     frame: Frame  # coordinates in which distances count
     structure: Structure
     random_state: np.random.RandomState
+    n_jobs: int = 1
 
 
 def uniform(
@@ -119,34 +120,58 @@ def k_means(X: Array, classes: IntArray, wanted: Wanted, row_weights: FloatArray
     the shares of its rows in the clusters, by their classes (N,), −1 for none; some is spread over all
     kernels. A row with weight (N,) two counts as two.
     """
-    xp, (n_rows, n_features) = namespace(X), X.shape
-    n_classes, n_starts, n_kernels, frame, structure, random_state = vars(wanted).values()
-    masses, seeds = np.ones(n_rows) if row_weights is None else row_weights, []
-    for _ in range(n_starts):
-        draw = _draw(np.arange(n_rows), n_kernels, row_weights, random_state, swap=True)
-        seeds.append(_seeds(_rows(X, draw.rows, frame), draw))
+    n_features, frame, structure = X.shape[1], wanted.frame, wanted.structure
+    n_kernels, means, of_clusters, covariances = wanted.n_kernels, [], [], []
+    with _opened(X, classes, wanted, row_weights) as (sums_of, second):
+        for _ in range(wanted.n_starts):
+            draw = _draw(np.arange(len(classes)), n_kernels, row_weights, wanted.random_state, swap=True)
+            centres = _seeds(_rows(X, draw.rows, frame), draw)
+            for _ in range(_MOST_LLOYD_PASSES):
+                sums = sums_of(centres)
+                before, centres = centres, _means(sums, centres)
+                if float(((centres - before) ** 2).max()) < _CONVERGED:
+                    break
+            means.append(to_numpy(centres))
+            of_clusters.append(to_numpy(sums))
+            scatter = _scatter(second, of_clusters[-1], means[-1], frame)
+            covariances.append(structure.from_common(structure.common(scatter)[None], n_kernels))
+    masses = np.stack(of_clusters)[..., n_features:-1]
+    weights = masses / masses.sum(axis=1, keepdims=True)
+    weights = (1.0 - _EVEN_WEIGHT) * weights + _EVEN_WEIGHT / n_kernels
+    return frame.leave(Parameters(weights, np.stack(means), np.concatenate(covariances)), structure)
+
+
+@contextmanager
+def _opened(
+    X: Array, classes: IntArray, wanted: Wanted, row_weights: FloatArray | None
+) -> Iterator[tuple[Callable[[Array], Array], FloatArray]]:
+    """Yield a function for passes of k-means over all rows, and the sum (M, M) of x xᵀ.
+
+    The function takes centres (K, M) and returns sums (K, M + L + 1) over the rows nearest to each: their
+    values, and masses by class, those of rows without a class last.
+    """
+    n_rows, n_features = X.shape
+    codes, frame, n_kernels = np.where(classes < 0, wanted.n_classes, classes), wanted.frame, wanted.n_kernels
+    if is_numpy(X):
+        rows = Rows(native(X), codes, row_weights, 1.0 / frame.scale, frame.shift)
+        if worth_compiling(n_rows, n_kernels, n_features):
+            from .estep.clusters import Clusters
+
+            with workers(wanted.n_jobs) as pool:
+                yield Clusters(rows, wanted.n_classes + 1, n_kernels, pool).sums, rows.scatter
+            return
+    xp, masses = namespace(X), np.ones(n_rows) if row_weights is None else row_weights
 
     def read(cut: slice) -> tuple[Array, Array]:
-        """Return rows, and what clusters sum: their values, and masses by class with unlabelled rows last."""
+        """Return rows, and what clusters sum."""
         x = _rows(X, np.arange(n_rows)[cut], frame)
-        of_rows = np.eye(n_classes + 1)[classes[cut]] * masses[cut][:, None]
+        of_rows = np.eye(wanted.n_classes + 1)[codes[cut]] * masses[cut][:, None]
         weighted = x * as_float64(masses[cut], X)[:, None]
         return x, xp.concat([weighted, as_float64(of_rows, X)], axis=1)
 
-    cuts, centres = _cuts(n_rows, n_starts * n_kernels + n_features), xp.stack(seeds)
+    cuts = _cuts(n_rows, n_kernels + n_features)
     second = reduce(np.add, (to_numpy(values[:, :n_features].T @ x) for x, values in map(read, cuts)))
-    for _ in range(_MOST_LLOYD_PASSES):
-        sums = _sum_clusters(map(read, cuts), centres)
-        before, centres = centres, _means(sums, centres)
-        if float(xp.max((centres - before) ** 2)) < _CONVERGED:
-            break
-    means, sums, covariances = to_numpy(centres), to_numpy(sums), []
-    for r in range(n_starts):
-        scatter = _scatter(second, sums[r], means[r], frame)
-        covariances.append(structure.from_common(structure.common(scatter)[None], n_kernels))
-    weights = sums[..., n_features:-1] / sums[..., n_features:-1].sum(axis=1, keepdims=True)
-    weights = (1.0 - _EVEN_WEIGHT) * weights + _EVEN_WEIGHT / n_kernels
-    return frame.leave(Parameters(weights, means, np.concatenate(covariances)), structure)
+    yield lambda centres: _sum_clusters(map(read, cuts), centres), second
 
 
 def class_wise(
@@ -167,7 +192,7 @@ def class_wise(
     With `own_kernels` (L,), each class has that many of the K kernels to itself, one class after the other.
     No weight is spread, so that they remain its own. With `swap`, seeds are improved before they are used.
     """
-    n_classes, n_starts, n_kernels, frame, structure, random_state = vars(wanted).values()
+    n_classes, n_starts, n_kernels, frame, structure, random_state, _ = vars(wanted).values()
     by_class, bounds = np.arange(len(classes)), np.array([0, len(classes)])
     if n_classes > 1:
         by_class = np.argsort(classes, kind="stable")
@@ -311,13 +336,13 @@ def _cluster(sample: Array, draws: Sequence[_Draw]) -> tuple[FloatArray, FloatAr
     xp, found, first = namespace(sample), [], 0
     for draw in draws:
         x = sample[first : first + len(draw.rows)]
-        first, centres = first + len(draw.rows), _seeds(x, draw)[None]
+        first, centres = first + len(draw.rows), _seeds(x, draw)
         values = xp.concat([x, xp.ones_like(x[:, :1])], axis=1)
-        pieces = [(x[cut], values[cut]) for cut in _cuts(len(x), centres.shape[1] + x.shape[1])]
+        pieces = [(x[cut], values[cut]) for cut in _cuts(len(x), sum(centres.shape))]
         # One centre needs one pass.
-        for _ in range(_LLOYD_PASSES if centres.shape[1] > 1 else 1):
+        for _ in range(_LLOYD_PASSES if centres.shape[0] > 1 else 1):
             centres = _means(_sum_clusters(pieces, centres), centres)
-        found.append((to_numpy(centres[0]), to_numpy(_sum_clusters(pieces, centres)[0])))
+        found.append((to_numpy(centres), to_numpy(_sum_clusters(pieces, centres))))
     centres, sums = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return centres, sums
 
@@ -329,26 +354,20 @@ def _cuts(n_rows: int, width: int) -> list[slice]:
 
 
 def _sum_clusters(pieces: Iterable[tuple[Array, Array]], centres: Array) -> Array:
-    """Return the sums (R, K, V) of values (n, V) over the rows x (n, M) nearest to each centre (R, K, M)."""
-    xp, n_centres = namespace(centres), centres.shape[1]
-    if n_centres == 1:
-        return xp.ones_like(centres[..., :1]) * sum(xp.sum(values, axis=0) for _, values in pieces)
+    """Return the sums (K, V) of values (n, V) over the rows x (n, M) nearest to each centre (K, M)."""
+    xp, n_centres = namespace(centres), centres.shape[0]
     numbers = constant(np.arange, n_centres, example=centres)[:, None]
-    halves = 0.5 * xp.vecdot(centres, centres)[:, None]
+    halves = 0.5 * xp.vecdot(centres, centres)
 
     def sums_of(x: Array, values: Array) -> Array:
-        nearest = xp.argmax(x @ centres.mT - halves, axis=-1)
-        if not is_numpy(x) or n_centres <= _MANY_CENTRES:
-            return xp.astype(nearest[:, None] == numbers, xp.float64) @ values
-        ones, ends = np.ones(len(x)), np.arange(len(x) + 1)
-        own = [csc_array((ones, index, ends), shape=(n_centres, len(x))) for index in nearest]
-        return np.stack([each @ values for each in own])
+        nearest = xp.argmax(x @ centres.T - halves, axis=-1)
+        return xp.astype(nearest[None] == numbers, xp.float64) @ values
 
     return reduce(operator.add, starmap(sums_of, pieces))
 
 
 def _means(sums: Array, centres: Array) -> Array:
-    """Return the means (R, K, M) of clusters from their sums (R, K, V); without rows a centre stays."""
+    """Return the means (K, M) of clusters from their sums (K, V); without rows a centre stays."""
     xp, n_features = namespace(sums), centres.shape[-1]
     counts = xp.sum(sums[..., n_features:], axis=-1, keepdims=True)
     filled = counts > 0
@@ -401,6 +420,10 @@ def _swapped(sample: FloatArray, seeds: FloatArray, chances: FloatArray) -> Floa
     these distances falls most, if it falls (Lattanzi and Sohler, A better k-means++ algorithm via local
     search, ICML 2019).
     """
+    if worth_compiling(len(sample), *seeds.shape):
+        from .estep import clusters
+
+        return clusters.swapped(sample, seeds, chances)
     seeds, n_rows = seeds.copy(), len(sample)
     nearest, squared = np.empty((n_rows, 2), dtype=np.int64), np.empty((n_rows, 2))
 

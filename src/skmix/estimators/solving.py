@@ -416,7 +416,8 @@ def start_batches(
     for first in range(0, model.n_init, together):
         n_starts = min(together, model.n_init - first)
         coordinates = frame.standardised(structure)
-        wanted = starts.Wanted(n_classes, n_starts, n_kernels, coordinates, structure, random_state)
+        sizes, n_jobs = (n_classes, n_starts, n_kernels), effective_n_jobs(model.n_jobs)
+        wanted = starts.Wanted(*sizes, coordinates, structure, random_state, n_jobs)
         if init == "uniform":
             batch = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
         elif init == "class":

@@ -51,6 +51,7 @@ SOURCES = (
     "compute/arrays.py",
     "compute/matrices.py",
     "compute/simd.py",
+    "estep/clusters.py",
     "estep/compiled.py",
     "estep/nearby.py",
 )

@@ -1,0 +1,197 @@
+"""Whole default fits beside scikit-learn's default mixture: what a user waits for, and what comes out.
+
+Both fit the same rows in the same process, one after the other, with their defaults. Compiled code is loaded
+before the clock starts. Labelled groups and gaps have no peer. The time at which our fit reaches the peer's
+log-likelihood, less 0.002 nats a row, is interpolated: a fit of one pass, then passes of equal length.
+
+Some minutes on two cores; ``--only`` chooses problems by name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from recording import processor
+from rich.console import Console
+from rich.table import Table
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
+
+from skmix import SharedKernelMixture
+from skmix.io.writing import replacing
+
+# Nats a row by which a default fit may end below the peer's.
+TOLERATED = 0.002
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Rows of clusters with covariances of their own, and the number of kernels to fit."""
+
+    name: str
+    n_rows: int
+    n_features: int
+    n_kernels: int
+    spread: float = 2.0  # of the centres, in standard deviations of a cluster
+    n_clusters: int | None = None  # that rows are drawn from; None for one for each kernel
+    n_groups: int = 1  # labelled groups, which differ in the proportions of clusters
+    gaps: float = 0.0  # share of values that are missing
+
+    @property
+    def has_peer(self) -> bool:
+        """Whether scikit-learn's mixture can be fitted."""
+        return self.n_groups == 1 and not self.gaps
+
+    def draw(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return rows and their groups, or None for one group."""
+        random = np.random.default_rng([self.n_rows, self.n_features, self.n_kernels, int(10 * self.spread)])
+        n_clusters, shape = self.n_clusters or self.n_kernels, (self.n_rows, self.n_features)
+        centres = self.spread * random.normal(size=(n_clusters, self.n_features))
+        turns = np.linalg.qr(random.normal(size=(n_clusters, self.n_features, self.n_features)))[0]
+        turns = turns * random.uniform(0.5, 1.5, size=(n_clusters, 1, self.n_features))
+        proportions = random.dirichlet(np.full(n_clusters, 3.0), size=self.n_groups)
+        groups = np.arange(self.n_rows) % self.n_groups
+        X, cluster = random.normal(size=shape), np.empty(self.n_rows, dtype=np.int64)
+        for g, p in enumerate(proportions):
+            cluster[groups == g] = random.choice(n_clusters, size=int(np.sum(groups == g)), p=p)
+        for k in range(n_clusters):
+            X[cluster == k] = centres[k] + X[cluster == k] @ turns[k].T
+        if self.gaps:
+            lost = random.random(shape) < self.gaps
+            lost[:, 0] = False
+            X[lost] = np.nan
+        return X, groups if self.n_groups > 1 else None
+
+
+PROBLEMS = [
+    Problem("1000x4, 10 kernels", 1000, 4, 10, 1.0),
+    Problem("10,000x8, 10 kernels", 10_000, 8, 10, 1.0),
+    Problem("100,000x8, 10 kernels", 100_000, 8, 10, 1.0),
+    Problem("100,000x16, 50 kernels", 100_000, 16, 50, 1.0),
+    Problem("20,000x32, 32 kernels", 20_000, 32, 32, 1.0),
+    Problem("500,000x6, 20 kernels", 500_000, 6, 20, 1.0),
+    Problem("200 rows", 200, 2, 3),
+    Problem("500 rows", 500, 6, 4),
+    Problem("1000 rows, one feature", 1000, 1, 4),
+    Problem("overlapping", 5000, 4, 5, 0.7),
+    Problem("overlapping, 10 features", 20_000, 10, 8, 0.5),
+    Problem("apart", 5000, 4, 8, 10.0),
+    Problem("apart, 30 kernels", 20_000, 5, 30, 10.0),
+    Problem("200 kernels", 20_000, 3, 200, 6.0),
+    Problem("fewer kernels than clusters", 20_000, 6, 8, 3.0, 24),
+    Problem("more kernels than clusters", 20_000, 6, 20, 3.0, 6),
+    Problem("64 features", 5000, 64, 8),
+    Problem("20 groups", 20_000, 6, 12, n_groups=20),
+    Problem("gaps", 5000, 6, 6, gaps=0.1),
+    Problem("gaps in 5 groups", 5000, 4, 6, n_groups=5, gaps=0.05),
+]
+
+
+def timed(fit: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
+    """Return a fitted model, and the wall and processor seconds of the fit."""
+    wall, used = time.perf_counter(), time.process_time()
+    model = fit()
+    return model, {"wall": time.perf_counter() - wall, "processor": time.process_time() - used}
+
+
+def measure(problem: Problem, settings: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Fit both sides to one problem."""
+    X, y = problem.draw()
+
+    def fit(**more: Any) -> SharedKernelMixture:
+        return SharedKernelMixture(problem.n_kernels, random_state=seed, **settings | more).fit(X, y)
+
+    fit(max_iter=1)  # loads compiled code
+    _, first = timed(lambda: fit(max_iter=1))
+    ours, whole = timed(fit)
+    path = ours.log_likelihood_path_.sum(axis=1) / len(X)
+    found: dict[str, Any] = {
+        **asdict(problem),
+        "skmix": {
+            **whole,
+            "start": first,
+            "passes": ours.n_iter_,
+            "log_likelihood": ours.log_likelihood_ / len(X),
+        },
+    }
+    if not problem.has_peer:
+        return found
+    peer, seconds = timed(lambda: GaussianMixture(problem.n_kernels, random_state=seed).fit(X))
+    goal = float(peer.score(X))
+    found["scikit-learn"] = {**seconds, "passes": int(peer.n_iter_), "log_likelihood": goal}
+    found["difference"] = found["skmix"]["log_likelihood"] - goal
+    # The path has the likelihood before each pass; the last one is that of the result.
+    reached = np.flatnonzero(np.append(path, found["skmix"]["log_likelihood"]) >= goal - TOLERATED)
+    if len(reached):
+        share = max(0.0, (reached[0] - 1) / max(1, ours.n_iter_ - 1))
+        found["reached"] = {kind: first[kind] + share * (whole[kind] - first[kind]) for kind in whole}
+    return found
+
+
+def row_of(found: dict[str, Any]) -> list[str]:
+    """Return the line of a problem in the table."""
+    ours, peer, none = found["skmix"], found.get("scikit-learn"), "–"
+    line = [found["name"], f"{ours['wall']:.3f}", f"{ours['processor']:.3f}", str(ours["passes"])]
+    if peer is None:
+        return [*line, *[none] * 7]
+    reached = found.get("reached")
+    return [
+        *line, f"{peer['wall']:.3f}", f"{peer['processor']:.3f}", str(peer["passes"]),
+        f"{peer['wall'] / ours['wall']:.1f}", f"{peer['processor'] / ours['processor']:.1f}",
+        none if reached is None else f"{peer['processor'] / max(reached['processor'], 1e-9):.1f}",
+        f"{found['difference']:+.4f}",
+    ]  # fmt: skip
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=[each.name for each in PROBLEMS])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--settings", type=json.loads, default={}, help="other settings of ours, as JSON")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    problems = [each for each in PROBLEMS if arguments.only is None or each.name in arguments.only]
+    if arguments.small:
+        shrunk = {"n_rows": 400, "n_kernels": 3, "n_clusters": None}
+        problems = [replace(each, **shrunk) for each in problems if each.n_features <= 8]
+    shown = Table(title="default fits: seconds, and how many times faster than scikit-learn's")
+    titles = ("wall", "processor", "passes", "peer's wall", "processor", "passes")
+    for title in (
+        "problem",
+        *titles,
+        "times, wall",
+        "processor",
+        "until the peer's likelihood",
+        "nats a row",
+    ):
+        shown.add_column(title, justify="left" if title == "problem" else "right")
+    results = [measure(each, arguments.settings, arguments.seed) for each in problems]
+    for found in results:
+        shown.add_row(*row_of(found))
+    console = Console(width=150)
+    console.print(shown)
+    differences = [found["difference"] for found in results if "difference" in found]
+    if differences:
+        low = sum(each < -TOLERATED for each in differences)
+        console.print(
+            f"{processor()}: {low} of {len(differences)} fits end more than {TOLERATED} nats a row below the "
+            f"peer's, the lowest {min(differences):+.4f}"
+        )
+    if arguments.out is not None:
+        with replacing(arguments.out) as file:
+            file.write((json.dumps(results, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Compiled passes of k-means, against distances and sums one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skmix.engine.compute.threads import workers
+from skmix.engine.estep.clusters import Clusters
+from skmix.engine.estep.reference import Rows
+from skmix.engine.model import FloatArray
+
+
+def one_by_one(rows: Rows, n_classes: int, centres: FloatArray) -> FloatArray:
+    """Return what `Clusters.sums` should: of equally near centres the first has the row."""
+    found = np.zeros((len(centres), centres.shape[1] + n_classes))
+    for n, row in enumerate(rows.X.astype(np.float64) * rows.scale - rows.shift):
+        nearest = np.square(row - centres).sum(axis=1).argmin()
+        weight = 1.0 if rows.weights is None else rows.weights[n]
+        found[nearest, : len(row)] += weight * row
+        found[nearest, len(row) + (0 if rows.codes is None else rows.codes[n])] += weight
+    return found
+
+
+@pytest.mark.parametrize(("n_rows", "n_features", "n_centres"), [(7, 1, 1), (300, 3, 9), (5000, 9, 5)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sums_are_those_of_the_nearest_rows(
+    n_rows: int, n_features: int, n_centres: int, weighted: bool
+) -> None:
+    """Rows and centres have small integer coordinates, so that ties are exact, as are sums."""
+    random = np.random.default_rng(n_rows)
+    X = np.asfortranarray(random.integers(-3, 4, size=(n_rows, n_features)))
+    codes = random.integers(3, size=n_rows) if weighted else None
+    weights = random.integers(1, 4, size=n_rows).astype(np.float64) if weighted else None
+    X = X.astype(np.float32 if weighted else np.float64)
+    rows = Rows(X, codes, weights, np.full(n_features, 2.0), np.ones(n_features))
+    # All but the last are there twice: the second of equal ones gets nothing.
+    centres = np.concatenate([random.integers(-6, 7, size=(n_centres, n_features)) * 1.0] * 2)[:-1]
+    expected = one_by_one(rows, 3, centres)
+    for n_jobs in (1, 2):
+        with workers(n_jobs) as pool:
+            found = Clusters(rows, 3, len(centres), pool).sums(centres)
+        assert_array_equal(found, expected)
+
+
+def test_passes_end_where_lloyds_iteration_ends_with_any_number_of_threads() -> None:
+    random = np.random.default_rng(0)
+    X, weights = random.normal(size=(9000, 4)) ** 3, random.uniform(0.5, 2.0, size=9000)
+    rows = Rows(X, None, weights, np.ones(4), np.zeros(4))
+    ends = []
+    for n_jobs in (1, 3):
+        with workers(n_jobs) as pool:
+            passes, centres = Clusters(rows, 1, 6, pool), X[:6]
+            for _ in range(5):
+                sums = passes.sums(centres)
+                centres = sums[:, :4] / sums[:, 4:]
+        ends.append(centres)
+    assert_array_equal(*ends)
+    expected = X[:6]
+    for _ in range(5):
+        nearest = np.square(X[:, None] - expected).sum(axis=-1).argmin(axis=1)
+        own = [nearest == k for k in range(6)]
+        expected = np.stack([np.average(X[k], axis=0, weights=weights[k]) for k in own])
+    assert_allclose(ends[0], expected, rtol=1e-9)
