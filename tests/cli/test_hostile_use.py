@@ -86,7 +86,6 @@ def test_a_graph_goes_through_a_pipe(folder: Path) -> None:
     graph = onnx.load_from_string(result.stdout_bytes).graph
     assert [each.name for each in graph.output] == ["label", "probabilities", "log_density"]
     assert "outputs: label, probabilities, log_density" in said(result)
-    assert "FILE" in said(run("export", folder / "model.skmix", "--onnx", "-", "--json", code=2))
 
 
 def test_many_classes_fit_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

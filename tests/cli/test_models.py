@@ -238,7 +238,6 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
         ("predict - iris.csv", 2, "a model must be a file"),
         ("predict iris.skmix iris.csv -o out.xls", 2, "must end in .csv"),
         ("predict iris.skmix iris.csv -o iris.csv/o.csv", 2, "cannot write iris.csv/o.csv"),
-        ("predict iris.skmix iris.csv --json", 2, "--out FILE"),
         ("predict iris.skmix clash.csv --keep label", 2, "--keep label"),
         ("evaluate iris.skmix iris.csv --html .", 2, ".: it is a folder. Name a file in it."),
         ("sample iris.skmix 0", 2, "N"),

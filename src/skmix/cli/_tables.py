@@ -336,16 +336,11 @@ def records(proportions: Any, differences: Any) -> dict[str, Any]:
     return {name: table.to_dict("records") for name, table in found.items() if table is not None}
 
 
-def check_place(
-    out: str | None, *, reading: Sequence[str | Path | None], table: bool = False, as_json: bool = False
-) -> None:
+def check_place(out: str | None, *, reading: Sequence[str | Path | None], table: bool = False) -> None:
     """Create the folder of a file; stop if the file cannot be written or is one of those to be read.
 
-    A table needs a known suffix. With `as_json`, standard output is reserved for a summary.
+    A table needs a known suffix.
     """
-    if out == STANDARD and as_json:
-        where = "table to a file: --out FILE" if table else "graph to a file: --onnx FILE"
-        stop(f"--json prints a summary to standard output; write the {where}.", WRONG_USE)
     if out is None or out == STANDARD:
         return
     place = Path(out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -179,18 +180,6 @@ def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None 
     )
 
 
-@dataclass(frozen=True)
-class _HeldOut:
-    """Held-out probabilities (n, L) of several models, as if one model had predicted them."""
-
-    classes_: NDArray[Any]
-    probabilities: NDArray[np.float64]
-
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return the probabilities (n, L) of all rows."""
-        return self.probabilities
-
-
 def cross_validate(
     estimator: Any,
     X: Any,
@@ -231,7 +220,8 @@ def cross_validate(
             found.append(model.predict_proba(X[held]))
             progress("")
     every = np.concatenate([held for _, held in splits])
-    together = _HeldOut(model.classes_, np.concatenate(found))
+    probabilities = np.concatenate(found)
+    together = SimpleNamespace(classes_=model.classes_, predict_proba=lambda rows: probabilities)
     weights = None if sample_weight is None else sample_weight[every]
     return evaluate(together, X[every], classes[codes[every]], weights), accuracies
 
