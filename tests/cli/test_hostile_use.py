@@ -16,7 +16,6 @@ import pytest
 from commands import run, said
 
 from skmix import SharedKernelClassifier
-from skmix.cli import app
 from skmix.cli._printing import console, table, verbatim
 from skmix.io import write_columns
 
@@ -222,23 +221,6 @@ def test_what_a_terminal_shows(name: str) -> None:
     shown.file = io.StringIO()
     shown.print(table([name], [[name]]))
     assert shown.file.getvalue().count(shown_as(name)) == 2
-
-
-def test_closed_streams_are_one_line(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """As after ``<&-`` and ``>&-``: Python has no streams then."""
-    arguments = ["predict", str(folder / "model.skmix")]
-    monkeypatch.setattr(sys, "stdin", None)
-    assert app([*arguments, "-"], standalone_mode=False) == 1
-    assert "Error: standard input is closed." in capfd.readouterr().err
-    monkeypatch.setattr(sys, "stdout", None)
-    assert app([*arguments, str(folder / "table.csv")], standalone_mode=False) == 2
-    assert "Error: standard output is closed." in capfd.readouterr().err
-    assert not app(
-        [*arguments, str(folder / "table.csv"), "-o", str(tmp_path / "p.csv")], standalone_mode=False
-    )
-    assert (tmp_path / "p.csv").exists()
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])

@@ -38,8 +38,6 @@ def _reading(watch: Watch, data: str, *advice: str) -> Iterator[Path]:
 
     Errors about the column of a feature end in the advice, with the name of the column.
     """
-    if data == STANDARD and sys.stdin is None:
-        stop("standard input is closed.", BAD_INPUT)
     path, folder = Path(data), ""
     with watch.steps("reading", None), ExitStack() as stack:
         if data == STANDARD or is_device(path):
@@ -391,7 +389,5 @@ def write_bytes(out: str, content: bytes) -> None:
 
 def _standard_output() -> BinaryIO:
     """Return standard output as a stream of bytes, after flushing text."""
-    if getattr(sys.stdout, "name", None) == os.devnull:
-        stop("standard output is closed.", WRONG_USE)
     sys.stdout.flush()
     return cast(BinaryIO, sys.stdout.buffer)
