@@ -82,8 +82,8 @@ def test_a_singular_covariance_gives_rows_in_its_subspace() -> None:
         ({"weights": [[0.2, 0.8, 0.0], [0.3, 0.7, 0.0], [0.5, 0.4, 0.1]]}, r"sums to 0\.1\. The rows do"),
         ({"weights": [[1.2, 0.5], [-0.2, 0.0], [0.0, 0.5]]}, r"kernel 1 has -0\.2 in class 0"),
         ({"n_per_class": [1, 2, 3]}, "n_per_class has 3 entries, but the weights have 2 columns"),
-        ({"n_per_class": [1, -2]}, r"n_per_class\[1\] must be at least 0, got -2"),
-        ({"n_per_class": 0}, r"is zero for all 2 class"),
+        ({"n_per_class": [1, -2]}, r"must not be negative, .* got \[1, -2\]"),
+        ({"n_per_class": 0}, "nor zero for all classes, got 0"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_numbers(changed: dict[str, Any], message: str) -> None:
@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_refused_with_the_numbers(changed: dict[str, Any], 
 
 @pytest.mark.parametrize("counts", [2.5, [1, 2.0], "3", True, None])
 def test_counts_that_are_no_integers_are_refused(counts: Any) -> None:
-    with pytest.raises(TypeError, match=r"n_per_class\[[01]\] must be an integer"):
+    with pytest.raises(TypeError, match="n_per_class must be an integer"):
         make_shared_kernel_data(**VALID | {"n_per_class": counts})
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import math
-import numbers
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -157,20 +156,16 @@ def _check_weights(weights: ArrayLike, n_kernels: int) -> FloatArray:
 
 def _check_counts(n_per_class: int | Sequence[int] | IntArray, n_classes: int) -> IntArray:
     """Return the number of rows of each class, shape (L,)."""
-    given: list[Any] = np.atleast_1d(np.asarray(n_per_class, dtype=object)).tolist()
-    given *= n_classes if np.ndim(n_per_class) == 0 else 1
-    if len(given) != n_classes:
+    counts = np.asarray(n_per_class)
+    if counts.dtype.kind not in "iu":
+        raise TypeError(f"n_per_class must be an integer or one for each class, got {n_per_class!r}.")
+    if counts.shape not in ((), (n_classes,)):
         raise ValueError(
-            f"n_per_class has {len(given)} entries, but the weights have {n_classes} columns, one per class."
+            f"n_per_class has {counts.size} entries, but the weights have {n_classes} columns, one per class."
         )
-    for c, count in enumerate(given):
-        if not isinstance(count, numbers.Integral) or isinstance(count, bool):
-            raise TypeError(f"n_per_class[{c}] must be an integer, got {count!r}.")
-        if count < 0:
-            raise ValueError(f"n_per_class[{c}] must be at least 0, got {count}.")
-    if not any(given):
-        raise ValueError(f"n_per_class is zero for all {n_classes} class(es).")
-    return np.array(given, dtype=np.int64)
+    if counts.min() < 0 or not counts.any():
+        raise ValueError(f"n_per_class must not be negative, nor zero for all classes, got {n_per_class!r}.")
+    return np.broadcast_to(counts, n_classes).astype(np.int64)
 
 
 # ---------------------------------------------------------------- MNIST
