@@ -221,7 +221,7 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
         ("fit iris.csv --jobs 0", 2, "-1 uses all cores"),
         ("fit iris.csv --sep ;;", 2, "';;' is not one character"),
         ("fit iris.csv --sep .", 2, "'.' is also --decimal"),
-        ("fit iris.csv --encoding klingon", 2, "'klingon' is not known to Python"),
+        ("fit iris.csv --encoding klingon", 1, "--encoding klingon is not known to Python"),
         ("fit iris.csv --covariance round", 2, "round"),
         ("fit iris.csv -t species --time-limit 0", 2, "0 is not a number of seconds above 0"),
         ("fit iris.csv -t species --time-limit nan", 2, "nan is not a number of seconds"),

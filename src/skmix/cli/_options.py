@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import inspect
 import os
 from collections.abc import Callable
@@ -142,10 +141,6 @@ def _text(
         refuse("--sep", f"{sep!r} is not one character, tab or space.")
     if sep == decimal:
         refuse("--sep", f"{sep!r} is also --decimal.")
-    try:
-        codecs.lookup(encoding or "utf-8")
-    except LookupError:
-        refuse("--encoding", f"{encoding!r} is not known to Python.")
     return {
         "header": not no_header,
         "sep": sep,

@@ -93,9 +93,9 @@ class Source:
         return self.n_rows, self.n_features
 
     @property
-    def named(self) -> bool:
-        """Whether features can be selected by name."""
-        return next(iter(self.readers.values())).named
+    def first(self) -> Reader:
+        """The first reader, which says how features are named and scaled."""
+        return next(iter(self.readers.values()))
 
     @property
     def feature_names(self) -> list[str] | None:
@@ -106,11 +106,6 @@ class Source:
     def dtype(self) -> np.dtype[Any]:
         """Type of the rows, float64 or float32."""
         return self.precision or np.result_type(*(reader.dtype for reader in self._aligned))
-
-    @property
-    def usual_scale(self) -> str | None:
-        """Default scale of a fit; None for untransformed values."""
-        return next(iter(self.readers.values())).usual_scale
 
     @property
     def preparation(self) -> Preparation | None:
@@ -185,7 +180,7 @@ class Source:
             raise ValueError(f"columns must be a list of at least one column, got {columns!r}.")
         if len(set(columns)) < len(columns):
             raise ValueError(f"columns must not repeat a column, got {list(columns)}.")
-        if self.named:
+        if self.first.named:
             if not all(isinstance(name, str) for name in columns):
                 raise ValueError(f"Columns of {self.name} are chosen by name, got {list(columns)}.")
             return self.select([str(name) for name in columns])
@@ -481,14 +476,14 @@ def prepare(source: Source, preparation: Preparation | None, names: Sequence[str
     if "transform" in automatic and preparation is not None:
         # The scale of the model replaces the default scale of the files.
         source = replace(source, transform=None, cached={})
-    elif "transform" in automatic and source.usual_scale is not None:
+    elif "transform" in automatic and source.first.usual_scale is not None:
         raise ArgumentError(
             "the model does not say on which scale it was fitted: choose that scale with ",
             Argument("transform", wording="open_rows(..., transform=...)"),
             ".",
         )
     columns = (preparation or {}).get("columns") or dict.fromkeys(names if names is not None else ())
-    if columns and (source.named or any(columns.values())):
+    if columns and (source.first.named or any(columns.values())):
         source = source.encoded(columns, (preparation or {}).get("missing", ()))
     if preparation is None:
         return source
