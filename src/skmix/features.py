@@ -29,11 +29,6 @@ class Deskew(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     Negative pixels have no mass. An image without mass is returned unchanged, and one whose mass is in a
     single row has no slant.
 
-    Parameters
-    ----------
-    image_shape : (height, width) or None, default=None
-        Shape of flattened images; one of them may be -1. None assumes square images.
-
     Attributes
     ----------
     image_shape_ : (height, width)
@@ -48,24 +43,23 @@ class Deskew(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     [0.0, 0.0, 5.0, 0.0, 0.0]
     """
 
-    def __init__(self, *, image_shape: ImageShape | None = None) -> None:
-        self.image_shape = image_shape
-
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Store the shape of the images.
 
         Parameters
         ----------
         X : array-like of shape (n, height, width) or (n, height * width)
-            Images, at least one; flattened ones row by row.
+            Images, at least one; flattened ones, row by row, must be square.
         y : ignored
             Present for pipelines.
         """
         flat, shape = self._flatten(X, reset=True)
-        found = _resolve(shape if self.image_shape is None else self.image_shape, flat.shape[1])
-        if shape not in (None, found):
-            raise ValueError(f"images have shape {shape}, but image_shape={self.image_shape}.")
-        self.image_shape_ = found
+        side = math.isqrt(flat.shape[1])
+        if shape is None and side**2 != flat.shape[1]:
+            raise ValueError(
+                f"images of {flat.shape[1]} pixels are not square: pass them as (n, height, width)."
+            )
+        self.image_shape_ = shape or (side, side)
         return self
 
     def transform(self, X: ArrayLike) -> FloatArray:
@@ -113,25 +107,3 @@ def _upright(image: FloatArray) -> FloatArray:
     shear = np.array([[1.0, 0.0], [covariance / variance if variance > 0.0 else 0.0, 1.0]])
     middle = (np.array(image.shape) - 1.0) / 2.0
     return affine_transform(image, shear, mean - shear @ middle, order=1, mode="grid-constant")
-
-
-def _resolve(image_shape: ImageShape | None, n_pixels: int) -> ImageShape:
-    """Return (height, width) of images with `n_pixels` pixels."""
-    if image_shape is None:
-        side = math.isqrt(n_pixels)
-        if side * side != n_pixels:
-            raise ValueError(
-                f"images of {n_pixels} pixels are not square: pass them as (n, height, width) or give "
-                "image_shape=(height, width)."
-            )
-        return side, side
-    try:
-        height, width = np.empty(n_pixels, dtype=bool).reshape(image_shape).shape
-        if min(image_shape) < -1:  # NumPy treats any negative number as -1
-            raise ValueError
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"image_shape={image_shape!r} does not fit images of {n_pixels} pixels: it must be "
-            "(height, width), of which one may be -1."
-        ) from error
-    return height, width
