@@ -82,14 +82,6 @@ def parse_number(option: str, given: str) -> int | None:
     return None if given == "auto" else int(given)
 
 
-def parse_names(option: str, given: str) -> list[str]:
-    """Return names, given as ``a,b``."""
-    names = [name for name in map(str.strip, given.split(",")) if name]
-    if not names:
-        refuse(option, f"{given!r} names nothing.")
-    return names
-
-
 def with_text(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that say how a table is written, as its one argument `text`."""
     options = list(inspect.signature(_text, eval_str=True).parameters.values())

@@ -13,7 +13,6 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 if TYPE_CHECKING:
     from skmix.report import Evaluation
@@ -40,14 +39,9 @@ def verbatim(text: str, *, in_line: bool = False) -> str:
     return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
-class _VerbatimConsole(Console):
-    def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(verbatim(text), **options)
-
-
 def console() -> Console:
-    """Return a console that prints text as it is: no markup, emoji or control characters."""
-    return _VerbatimConsole(markup=False, emoji=False, highlight=False)
+    """Return a console that prints text as it is: no markup and no emoji."""
+    return Console(markup=False, emoji=False, highlight=False)
 
 
 def say(text: str = "", *, err: bool = False) -> None:

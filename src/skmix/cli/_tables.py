@@ -314,18 +314,9 @@ def load_model(path: str) -> Any:
 
 
 def composed(study: Study) -> tuple[dict[str, Any], Any, Any]:
-    """Return the description of a study, and its tables of proportions and, or None, of differences.
-
-    A column of populations holds names or numbers alone.
-    """
+    """Return the description of a study, and its tables of proportions and, or None, of differences."""
     outcome = study.describe()
-    proportions, differences = study.proportions, None if outcome["design"] is None else study.compare()
-    part = "kernel" if study.populations is None else "population"
-    if any(isinstance(each, str) for each in proportions[part]):
-        for table in (proportions, differences):
-            if table is not None:
-                table[part] = table[part].astype(str)
-    return outcome, proportions, differences
+    return outcome, study.proportions, None if outcome["design"] is None else study.compare()
 
 
 def records(proportions: Any, differences: Any) -> dict[str, Any]:

@@ -12,11 +12,7 @@ from skmix.cli import _printing as printing
 from skmix.cli._progress import watching
 
 
-@cli.app.command(
-    epilog=cli.examples(
-        "skmix digits --out digits.csv --per-digit 50 --seed 1",
-    )
-)
+@cli.app.command(epilog=cli.examples("skmix digits --out digits.csv --per-digit 50 --seed 1"))
 def digits(
     out: Annotated[
         Path,
