@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
-from sklearn.metrics import log_loss
+from sklearn.metrics import confusion_matrix, log_loss
 
 from ..estimators.callbacks import progress_bar
 from ..estimators.holdout import rows_to_divide, single_split, stratified_folds
@@ -157,9 +157,7 @@ def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None 
             # `predict` returns no class for these rows.
             taken = np.where(below, -1, taken)
             refused = np.bincount(codes[below], weights[below], len(every)).astype(weights.dtype)
-    named = taken >= 0
-    confusion = np.zeros((len(every), len(every)), dtype=weights.dtype)
-    np.add.at(confusion, (codes[named], taken[named]), weights[named])
+    confusion = confusion_matrix(codes, taken, labels=every, sample_weight=weights)
     found, predicted = np.diagonal(confusion), confusion.sum(axis=0)
     labelled = confusion.sum(axis=1) + (0 if refused is None else refused)
     iou = _share(found, labelled + predicted - found)
