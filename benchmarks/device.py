@@ -213,13 +213,12 @@ def time_fits(
             X = rows_of_fit(n_rows, n_features, n_kernels, spread, device)
             begun, passes = [], []
             with (
-                mock.patch.object(starts, "k_means_plus_plus", timed(starts.k_means_plus_plus, begun)),
+                mock.patch.object(starts, "k_means", timed(starts.k_means, begun)),
                 mock.patch.object(em.Run, "step", timed(em.Run.step, passes)),
             ):
                 for most in (4, n_passes):
                     model = skmix.SharedKernelMixture(
                         n_kernels,
-                        init="k-means++",
                         max_iter=most,
                         random_state=0,
                         covariance_type=covariances,

@@ -266,7 +266,7 @@ def fits() -> str:
             "",
             f"Whole fits from host arrays on {measured['device']}, PyTorch {measured['torch']}, of clusters "
             f"that overlap and that lie apart: {measured['fits'][0]['passes']} passes, the first of which "
-            "are slower, and the k-means++ start.",
+            "are slower, and the start.",
         ]
     )
 

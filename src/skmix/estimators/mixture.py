@@ -72,11 +72,11 @@ _PARAMETERS = """
         Tails of the kernels; None has Gaussian kernels. 't' has Student's t kernels and learns their degrees
         of freedom, ('t', 4.0) fixes them; `covariances_` are then scale matrices.
         When to change: to 't' for heavy tails, debris and wrong measurements.
-    init : {'auto', 'class', 'k-means', 'k-means++', 'random_from_data', 'uniform'} or dict, default='auto'
-        Starting points. 'auto' is 'class' (k-means++ in each class) in a classifier, else 'k-means++'. A dict
-        has `means` (K, M) and optionally `covariances`, `weights` (K, L), and `freeze`: 'kernels' or
-        'weights', which keep their given values. A classifier with `feature_sets` takes a list of dicts.
-        When to change: to 'k-means' for many well-separated clusters.
+    init : {'auto', 'class', 'k-means', 'random_from_data', 'uniform'} or dict, default='auto'
+        Starting points. 'auto' is 'class' (k-means++ in each class) in a classifier, else 'k-means', on a
+        sample if there are many rows. A dict has `means` (K, M) and optionally `covariances`, `weights`
+        (K, L), and `freeze`: 'kernels' or 'weights', which keep their given values. A classifier with
+        `feature_sets` takes a list of dicts. When to change: to a dict if you know where kernels are.
     n_init : int, default=1
         Number of starts, which run as one batch; the best is kept.
         When to change: to 5 to 20 if the density or the clusters matter; a classifier rarely benefits.
@@ -213,7 +213,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         "n_kernels": [_COUNT, None],
         "covariance_type": [StrOptions({"auto", *COVARIANCE_TYPES}), tuple],
         "tail": [StrOptions({"t"}), tuple, None],
-        "init": [StrOptions({"auto", "class", "k-means", "k-means++", "random_from_data", "uniform"}), dict],
+        "init": [StrOptions({"auto", "class", "k-means", "random_from_data", "uniform"}), dict],
         "n_init": [_COUNT],
         "max_iter": [_COUNT],
         "tol": [Interval(Real, 0.0, None, closed="left"), tuple],

@@ -404,7 +404,7 @@ def start_batches(
         start = check_start(model.init, structure, n_kernels, n_classes, variances)
         yield replace(start, class_prior=prior).batch()
         return
-    init = "k-means++" if model.init == "auto" else model.init
+    init = "k-means" if model.init == "auto" else model.init
     own_kernels = None
     if n_kernels is None:
         own_kernels = default_kernels(training, structure, shared=model.init == "auto")
@@ -425,8 +425,7 @@ def start_batches(
         elif init == "k-means":
             batch = starts.k_means(rows, codes, wanted, weights)
         else:
-            choose = starts.k_means_plus_plus if init == "k-means++" else starts.random_from_data
-            batch = choose(rows, wanted, weights)
+            batch = starts.random_from_data(rows, wanted, weights)
         yield batch if prior is None else replace(batch, class_prior=np.tile(prior, (n_starts, 1)))
 
 
