@@ -105,10 +105,10 @@ def random_from_data(X: np.ndarray, wanted: Wanted, row_weights: FloatArray | No
 def k_means(X: Array, classes: IntArray, wanted: Wanted, row_weights: FloatArray | None = None) -> Parameters:
     """Return R starts by k-means over the rows X (N, M) of all classes together, or a sample of them.
 
-    Rows stay on their device. Each kernel has the mean and the covariance of a cluster, with a few rows' worth
-    of the pooled scatter within clusters. The weights of a class are the shares of its rows in the clusters,
-    by their classes (N,), −1 for none; some is spread over all kernels. A row with weight (N,) two counts as
-    two.
+    Rows stay on their device. Each kernel has the mean and the covariance of a cluster, with a few rows'
+    worth of the pooled scatter within clusters. The weights of a class are the shares of its rows in the
+    clusters, by their classes (N,), −1 for none; some is spread over all kernels. A row with weight (N,) two
+    counts as two.
     """
     n_classes, n_starts, n_kernels, frame, structure, random_state, n_jobs = vars(wanted).values()
     n_rows, found = max(_ROWS_PER_CLUSTER * n_kernels, _FEWEST_ROWS), []
@@ -138,8 +138,8 @@ def _spread_seeds(
     """Return seeds (K, M) among rows x (n, M) of masses (n,).
 
     k-means++ is likely to leave out some of many clusters and to have two seeds in others, which neither
-    Lloyd's iterations nor EM mends. So it draws more seeds than are wanted, of which the least useful ones are
-    left out.
+    Lloyd's iterations nor EM mends. So it draws more seeds than are wanted, of which the least useful ones
+    are left out.
     """
     n_sample = min(_ROWS_PER_SEED * n_kernels, max(_MANY_SEEDED, _FEWEST_PER_SEED * n_kernels))
     n_sample = min(n_sample, x.shape[0])
@@ -157,7 +157,7 @@ def _spread_seeds(
 
 
 def _most_useful(squared: FloatArray, n_kept: int) -> IntArray:
-    """Return the seeds that remain when others are left out, given squared distances (n, q) of rows from them.
+    """Return the seeds that remain when others are left out, given squared distances (n, q) of rows.
 
     Each time the seed is left out without which the sum of the distances from the nearest seed rises least.
     """
@@ -203,7 +203,7 @@ def _clusters(x: Array, masses: FloatArray | None, centres: Array, pool: Workers
 def _covariances(
     x: Array, masses: FloatArray | None, centres: Array, nearest: Array, wanted: Wanted
 ) -> FloatArray:
-    """Return covariances (1, K, …) of clusters of rows x (n, M), given their means and the cluster of each row.
+    """Return covariances (1, K, …) of clusters of rows x (n, M), given their means and each row's cluster.
 
     A structure whose kernels share a covariance, or have a factor of it, has the pooled scatter.
     """
@@ -395,7 +395,7 @@ def _cluster(sample: Array, draws: Sequence[_Draw]) -> tuple[FloatArray, FloatAr
 
 
 def _pieces(x: Array, masses: FloatArray | None, n_centres: int) -> list[tuple[Array, Array]]:
-    """Return rows x (n, M) in pieces, each with the values (n, M + 1) that clusters sum: x and 1, weighted."""
+    """Return rows x (n, M) in pieces, each with the values (n, M + 1) to be summed: x and 1, weighted."""
     xp, (n_rows, n_features) = namespace(x), x.shape
     values = xp.concat([x, xp.ones_like(x[:, :1])], axis=1)
     if masses is not None:

@@ -83,7 +83,7 @@ _PARAMETERS = """
     max_iter : int, default=200
         Largest number of passes over the data.
         When to change: increase it after a ConvergenceWarning.
-    tol : float or ('per-class', float), default=1e-4
+    tol : float or ('per-class', float), default=3e-4, in a classifier 1e-4
         The fit stops once the mean log-likelihood per row changes by less. ('per-class', 0.1) is the paper's
         rule: a class counts as converged, and stays so, once the log-likelihood of its rows changes by less
         than 0.1; the fit ends when all classes have converged.
@@ -116,8 +116,9 @@ _PARAMETERS = """
         over rows, and keep about five, or two to three, digits.
         When to change: if there is a GPU and there are many rows.
     n_jobs : int, default=None
-        Number of threads; -1 uses all cores. Results do not depend on it.
-        When to change: to -1 if nothing else needs the cores.
+        Number of threads. None uses all cores, or the number in the environment variable OMP_NUM_THREADS, as
+        scikit-learn's own threads do. Results do not depend on it.
+        When to change: to 1 if something else needs the cores.
     random_state : int, RandomState instance or None, default=None
         Source of randomness of the starts and of `sample`.
         When to change: to an integer for repeatable results.
@@ -605,7 +606,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         init: str | Mapping[str, Any] = "auto",
         n_init: int = 1,
         max_iter: int = 200,
-        tol: float | tuple[str, float] = 1e-4,
+        tol: float | tuple[str, float] = 3e-4,
         variance_floor: float = 1e-6,
         covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
         weight_prior: float | str | None = None,

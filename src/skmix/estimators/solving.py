@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from joblib import effective_n_jobs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
@@ -37,6 +36,7 @@ from ._settings import (
     covariance_type_of,
     freeze_of,
     is_robust,
+    threads_of,
 )
 from .callbacks import SavedRun, saving
 from .fitted import Fitted, Floor, History, KernelPosterior, LearntPrior, Shifts, WeightPosterior, fields_of
@@ -268,6 +268,8 @@ def with_resolution(
 
 
 def _evenly_spaced(n_rows: int) -> IntArray:
+    if n_rows <= _SOME_ROWS:
+        return np.arange(n_rows)
     return np.unique(np.linspace(0, n_rows - 1, _SOME_ROWS).round().astype(np.int64))
 
 
@@ -292,7 +294,7 @@ def options_of(model: Mixture, n_features: int, covariance_type: str) -> Options
         covariance_prior=rows,
         covariance_prior_scale=scale,
         weight_prior=model.weight_prior,  # type: ignore[arg-type]
-        n_jobs=effective_n_jobs(model.n_jobs),
+        n_jobs=threads_of(model.n_jobs),
         accelerate=model.accelerate,
         freeze=freeze,  # type: ignore[arg-type]
         precision=device_and_precision(model.device)[1],  # type: ignore[arg-type]
@@ -416,7 +418,7 @@ def start_batches(
     for first in range(0, model.n_init, together):
         n_starts = min(together, model.n_init - first)
         coordinates = frame.standardised(structure)
-        sizes, n_jobs = (n_classes, n_starts, n_kernels), effective_n_jobs(model.n_jobs)
+        sizes, n_jobs = (n_classes, n_starts, n_kernels), threads_of(model.n_jobs)
         wanted = starts.Wanted(*sizes, coordinates, structure, random_state, n_jobs)
         if init == "uniform":
             batch = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)

@@ -61,7 +61,7 @@ class _Scratch(NamedTuple):
 
 @jit
 def _work(counter, sizes, data, centres, halves, sums, clusters, scratch):
-    """Do the work of a thread: add the rows of blocks to the sums (blocks, K, width) of their clusters (N,)."""
+    """Do the work of a thread: add rows to the sums (blocks, K, width) of their clusters (N,)."""
     n_features, step, width, n_centres = sizes.n_features, sizes.step, sizes.width, sizes.n_centres
     x, by_row, values, highest, nearest, places = scratch
     while True:
@@ -120,7 +120,7 @@ class Clusters:
         self._pool = pool
 
     def sums(self, centres: FloatArray) -> tuple[FloatArray, IntArray]:
-        """Return sums (K, M + 1) of the rows nearest to centres (K, M) and of their masses, and clusters (N,).
+        """Return sums (K, M + 1) of the rows nearest to centres (K, M) and of their masses, and which (N,).
 
         Of equally near centres, the first one has the row.
         """
