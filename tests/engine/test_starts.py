@@ -244,7 +244,7 @@ def test_k_means_takes_a_sample_of_many_rows(monkeypatch: pytest.MonkeyPatch) ->
     """A class without a row in the sample begins with equal weights."""
     monkeypatch.setattr(starts, "_ROWS_PER_CLUSTER", 10)
     monkeypatch.setattr(starts, "_FEWEST_ROWS", 15)
-    X, corner = four_clusters(n_rows=4000)
+    X, _ = four_clusters(n_rows=4000)
     classes = np.zeros(4000, dtype=np.int64)
     classes[0] = 1
     found = starts.k_means(X, classes, wanted(X, 2, 3, 4), np.full(4000, 0.5))
@@ -363,7 +363,8 @@ def test_centres_of_classes_are_those_of_three_passes_of_lloyd() -> None:
     expected, sums, first = [], [], 0
     for draw in draws:
         rows = sample[first : first + len(draw.rows)]
-        first, centres = first + len(rows), starts.draw_seeds(rows, draw.first, draw.chances)
+        begin, first = rows[draw.first : draw.first + 1], first + len(rows)
+        centres = starts.draw_seeds(rows, begin, draw.chances)
         for _ in range(4):
             own = np.square(rows[:, None] - centres).sum(axis=-1).argmin(axis=1)
             expected, last = [*expected[: len(sums)], centres], own
@@ -381,7 +382,7 @@ def test_seeds_are_drawn_by_their_squared_distance_from_the_others(library: str)
     for chance in chances:
         nearest = np.square(sample[:, None] - sample[seeds]).sum(axis=-1).min(axis=1).cumsum()
         seeds.append(int(np.flatnonzero(nearest > chance * nearest[-1])[0]))
-    assert_array_equal(to_numpy(starts.draw_seeds(made(sample), 7, made(chances))), sample[seeds])
+    assert_array_equal(to_numpy(starts.draw_seeds(made(sample), made(sample[7:8]), made(chances))), sample[seeds])
     # Fewer distinct rows than seeds: all of them, and one again.
     twice = np.repeat(sample[:1], 3, axis=0)
     assert_array_equal(to_numpy(starts.draw_seeds(made(twice), 0, made(chances[:2]))), twice)

@@ -24,10 +24,11 @@ from .structures import Structure
 _ROWS_PER_KERNEL = 25
 # Lloyd iterations from these seeds.
 _LLOYD_PASSES = 3
-# For k-means over all classes: rows sampled per kernel for seeds, seeds per kernel before most are left out,
-# rows from which on a sample has only a few per kernel, and these.
-_ROWS_PER_SEED, _SEEDS_PER_KERNEL = 100, 3
-_MANY_SEEDED, _FEWEST_PER_SEED = 1 << 13, 8
+# For k-means over all classes: rows sampled per kernel for seeds, rows from which on a sample has fewer per
+# kernel, and the fewest.
+_ROWS_PER_SEED, _MANY_SEEDED, _FEWEST_PER_SEED = 100, 1 << 13, 8
+# Most times that more seeds are drawn than are wanted.
+_ROUNDS = 3
 # Most distances between rows and seeds, so that these do not fill the memory.
 _MOST_DISTANCES = 1 << 24
 # Rows per kernel that suffice for Lloyd iterations, and the fewest in all: a start then costs a few passes.
@@ -123,13 +124,14 @@ def k_means(X: Array, classes: IntArray, wanted: Wanted, row_weights: FloatArray
             covariances = _covariances(x, masses, centres, nearest, wanted)
             known = np.flatnonzero(codes >= 0)
             place = to_numpy(nearest)[known] * n_classes + codes[known]
-            mass = np.bincount(place, None if masses is None else masses[known], n_kernels * n_classes)
+            known_masses = None if masses is None else masses[known]
+            mass = np.bincount(place, known_masses, n_kernels * n_classes)
             # A class may have no row in a sample.
-            mass = mass.reshape(n_kernels, n_classes) + np.finfo(np.float64).tiny
-            weights = (1.0 - _EVEN_WEIGHT) * (mass / mass.sum(axis=0)) + _EVEN_WEIGHT / n_kernels
+            masses = mass.reshape(n_kernels, n_classes) + np.finfo(np.float64).tiny
+            weights = (1.0 - _EVEN_WEIGHT) * (masses / masses.sum(axis=0)) + _EVEN_WEIGHT / n_kernels
             found.append((weights[None], to_numpy(centres)[None], covariances))
-    parts = (np.concatenate(each) for each in zip(*found, strict=True))
-    return frame.leave(Parameters(*parts), structure)
+    weights, means, covariances = (np.concatenate(each) for each in zip(*found, strict=True))
+    return frame.leave(Parameters(weights, means, covariances), structure)
 
 
 def _spread_seeds(
@@ -138,22 +140,23 @@ def _spread_seeds(
     """Return seeds (K, M) among rows x (n, M) of masses (n,).
 
     k-means++ is likely to leave out some of many clusters and to have two seeds in others, which neither
-    Lloyd's iterations nor EM mends. So it draws more seeds than are wanted, of which the least useful ones
-    are left out.
+    Lloyd's iterations nor EM mends. So more seeds are drawn than are wanted, given the means of the clusters
+    so far, and the least useful ones are left out; this is done again until none of the new ones is kept.
     """
-    n_sample = min(_ROWS_PER_SEED * n_kernels, max(_MANY_SEEDED, _FEWEST_PER_SEED * n_kernels))
-    n_sample = min(n_sample, x.shape[0])
-    n_seeds = max(n_kernels, min(_SEEDS_PER_KERNEL * n_kernels, _MOST_DISTANCES // n_sample))
-    if n_kernels == 1:
-        n_seeds = 1
-    draw = _draw(np.arange(x.shape[0]), n_sample, n_seeds, masses, random_state)
-    sample = pick(x, draw.rows)
-    seeds = _seeds(sample, draw)
-    if n_seeds == n_kernels:
-        return seeds
-    xp = namespace(x)
-    squared = xp.vecdot(sample, sample)[:, None] - 2.0 * (sample @ seeds.T) + xp.vecdot(seeds, seeds)
-    return pick(seeds, _most_useful(to_numpy(squared), n_kernels))
+    n_sample = min(_ROWS_PER_SEED * n_kernels, max(_MANY_SEEDED, _FEWEST_PER_SEED * n_kernels), x.shape[0])
+    draw = _draw(np.arange(x.shape[0]), n_sample, n_kernels, masses, random_state)
+    sample, xp = pick(x, draw.rows), namespace(x)
+    pieces, seeds = _pieces(sample, None, n_kernels), _seeds(sample, draw)
+    n_more = min(n_kernels, max(0, _MOST_DISTANCES // n_sample - n_kernels)) if n_kernels > 1 else 0
+    for chances in random_state.uniform(size=(_ROUNDS, n_more))[: _ROUNDS if n_more else 0]:
+        seeds = _means(_sum_clusters(pieces, seeds)[0], seeds)
+        every = draw_seeds(sample, seeds, as_float64(chances, x))
+        squared = xp.vecdot(sample, sample)[:, None] - 2.0 * (sample @ every.T) + xp.vecdot(every, every)
+        kept = _most_useful(to_numpy(squared), n_kernels)
+        if kept[-1] < n_kernels:
+            break
+        seeds = pick(every, kept)
+    return seeds
 
 
 def _most_useful(squared: FloatArray, n_kept: int) -> IntArray:
@@ -362,7 +365,8 @@ def _sample(n_rows: int, n_sample: int, random_state: np.random.RandomState) -> 
     found: IntArray = np.empty(0, dtype=np.int64)
     while len(found) < n_sample:
         more = random_state.randint(n_rows, size=n_sample - len(found))
-        found = np.unique(np.append(found, more))
+        found = np.sort(np.append(found, more))
+        found = found[np.append(True, found[1:] != found[:-1])]
     return found
 
 
@@ -439,22 +443,23 @@ def _scatter(second: FloatArray, sums: FloatArray, centres: FloatArray, frame: F
 
 def _seeds(sample: Array, draw: _Draw) -> Array:
     """Return seeds (q, M) by k-means++ among the rows (n, M) of a draw."""
-    return draw_seeds(sample, draw.first, as_float64(draw.chances, sample))
+    first = sample[draw.first : draw.first + 1]
+    return draw_seeds(sample, first, as_float64(draw.chances, sample))
 
 
-def draw_seeds(sample: Array, first: int, chances: Array) -> Array:
-    """Return seeds (q + 1, M) of k-means++ among rows (n, M): the first, and one for each chance (q,).
+def draw_seeds(sample: Array, seeds: Array, chances: Array) -> Array:
+    """Return seeds (q, M), and one more for each chance (p,), by k-means++ among rows (n, M).
 
     The host reads nothing of a device, so that it need not wait.
     """
-    xp, seeds, nearest = namespace(sample), [sample[first : first + 1]], None
-    squares = xp.vecdot(sample, sample)
+    xp, squares, found = namespace(sample), namespace(sample).vecdot(sample, sample), [seeds]
+    nearest = xp.min(xp.vecdot(seeds, seeds) - 2.0 * (sample @ seeds.T), axis=1)
+    nearest = xp.clip(squares + nearest, 0.0, None)
     for chance in chances:
-        last = seeds[-1][0]
-        lengths = xp.clip(squares - 2.0 * (sample @ last) + last @ last, 0.0, None)
-        nearest = lengths if nearest is None else xp.minimum(nearest, lengths)
         cumulative = nearest.cumsum(0)
         # With fewer distinct rows than seeds all distances are zero, and the last row is repeated.
         place = xp.searchsorted(cumulative[:-1], chance * cumulative[-1:], side="right")
-        seeds.append(pick(sample, place))
-    return xp.concat(seeds)
+        found.append(pick(sample, place))
+        lengths = squares - 2.0 * (sample @ found[-1][0]) + pick(squares, place)
+        nearest = xp.minimum(nearest, xp.clip(lengths, 0.0, None))
+    return xp.concat(found)
