@@ -27,8 +27,8 @@ _LLOYD_PASSES = 3
 # For k-means over all classes: rows sampled per kernel for seeds, rows from which on a sample has fewer per
 # kernel, and the fewest.
 _ROWS_PER_SEED, _MANY_SEEDED, _FEWEST_PER_SEED = 100, 1 << 13, 8
-# Most times that more seeds are drawn than are wanted.
-_ROUNDS = 3
+# Seeds per kernel that are drawn in addition, and how often at most.
+_MORE_SEEDS, _ROUNDS = 2, 3
 # Most distances between rows and seeds, so that these do not fill the memory.
 _MOST_DISTANCES = 1 << 24
 # Rows per kernel that suffice for Lloyd iterations, and the fewest in all: a start then costs a few passes.
@@ -147,7 +147,8 @@ def _spread_seeds(
     draw = _draw(np.arange(x.shape[0]), n_sample, n_kernels, masses, random_state)
     sample, xp = pick(x, draw.rows), namespace(x)
     pieces, seeds = _pieces(sample, None, n_kernels), _seeds(sample, draw)
-    n_more = min(n_kernels, max(0, _MOST_DISTANCES // n_sample - n_kernels)) if n_kernels > 1 else 0
+    n_more = min(_MORE_SEEDS * n_kernels, max(0, _MOST_DISTANCES // n_sample - n_kernels))
+    n_more = n_more if n_kernels > 1 else 0
     for chances in random_state.uniform(size=(_ROUNDS, n_more))[: _ROUNDS if n_more else 0]:
         seeds = _means(_sum_clusters(pieces, seeds)[0], seeds)
         every = draw_seeds(sample, seeds, as_float64(chances, x))
