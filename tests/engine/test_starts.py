@@ -94,7 +94,7 @@ def test_more_kernels_than_rows_use_rows_again() -> None:
 
 
 @each_library
-def test_swaps_move_seeds_to_clusters_without_one(library: str) -> None:
+def test_more_seeds_than_wanted_find_clusters_that_have_none(library: str) -> None:
     """Of 25 clusters on a grid, k-means++ alone leaves out some in most starts."""
     grid = np.stack(np.meshgrid(np.arange(5.0), np.arange(5.0)), axis=-1).reshape(-1, 2)
     rows = np.repeat(grid, 40, axis=0) + 0.15 * np.random.default_rng(0).normal(size=(1000, 2))

@@ -74,6 +74,8 @@ def fit_model(
     covariance_type = covariance_type_of(model, summary.n_rows, n_features)
     structure = structure_of(covariance_type, n_factors)
     options = options_of(model, n_features, covariance_type)
+    if model.n_jobs is None and source.is_shared_out:
+        options = replace(options, n_jobs=1)
     frame = summary.frame(structure, columns)
     saved, resume = None, None
     if path is not None:
