@@ -20,14 +20,12 @@ def how_to_install(extra: str) -> str:
 
 @lru_cache
 def can_compile() -> bool:
-    """Return whether there is compiled code: not where Numba is missing, does not work or is switched off."""
+    """Return whether there is compiled code: not where LLVM is missing or does not work."""
     try:
-        import numba
-
         from . import simd  # noqa: F401
     except ImportError:
         return False
-    return not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
+    return True
 
 
 def is_loaded() -> bool:

@@ -22,18 +22,16 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 from numpy.lib.stride_tricks import as_strided
 
 from ..compute import simd
 from ..compute.arrays import FARTHEST_SQUARED, join, read_only
+from ..compute.native import inner, jit
 from ..compute.simd import (
     LANES,
     ROWS,
     add,
     fma,
-    inner,
-    jit,
     larger,
     load,
     multiply,
@@ -89,7 +87,7 @@ _FACTORS = 1
 _EXPANDED = 2
 
 
-@register_jitable
+@inner
 def _padded(n):
     """Return n rounded up to whole vectors."""
     return -(-n // LANES) * LANES
@@ -250,7 +248,8 @@ def _sort(codes, rows, a, n, n_classes, order, bounds, present):
     They are rows[a : a + n], or a … a + n − 1 if `rows` is empty. Returns how many classes have rows there;
     they are listed in `present`.
     """
-    bounds[:] = 0
+    for c in range(n_classes + 1):
+        bounds[c] = 0
     if n_classes == 1:
         present[0], bounds[1] = 0, n
         for i in range(n):
@@ -564,7 +563,7 @@ def _add_sums(sizes, model, kernel, scratch, n, weights, at, moments, first_at):
     for c in range(count):
         for j in range(n_features):
             turned[j * tile + c] = ahead[c * width + j]
-    along[:] = 0.0
+    fill(along, 0, len(along), 0.0)
     for block in range(0, depth, LANES):
         factors_at = (kernel * depth + block) * n_features
         for c in range(0, count, ROWS):
