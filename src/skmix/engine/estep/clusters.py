@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..compute import simd
-from ..compute.simd import LANES, ROWS, fma, inner, jit, load, splat, store, subtract
+from ..compute.native import inner, jit
+from ..compute.simd import LANES, ROWS, fma, load, splat, store, subtract
 from ..compute.threads import Workers, aligned
 from ..model import FloatArray
 from .compiled import Data, data_of, fill, flat
@@ -173,25 +174,30 @@ def _swap(rows, seeds, chances, step, nearest, squared, distances, costs):
     n_rows, n_seeds = len(distances), len(costs)
     for i in range(n_rows):
         _find_two(rows, i, seeds, n_seeds, step, nearest, squared)
-    for chance in chances:
+    for c in range(len(chances)):
         total, reached, drawn = 0.0, 0.0, n_rows - 1
         for i in range(n_rows):
             total += squared[i, 0]
         for i in range(n_rows):
             reached += squared[i, 0]
-            if reached > chance * total:
+            if reached > chances[c] * total:
                 drawn = i
                 break
-        base, costs[:] = 0.0, 0.0
+        base = 0.0
+        for k in range(n_seeds):
+            costs[k] = 0.0
         for i in range(n_rows):
             distance = distances[i] = _squared(rows, i, rows, drawn, step)
             with_new = min(squared[i, 0], distance)
             base += with_new
             # Without its seed, a row falls to the second or to the new one.
             costs[nearest[i, 0]] += min(squared[i, 1], distance) - with_new
-        worst = costs.argmin()
+        worst = 0
+        for k in range(n_seeds):
+            worst = k if costs[k] < costs[worst] else worst
         if base + costs[worst] < total:
-            seeds[worst * step : (worst + 1) * step] = rows[drawn * step : (drawn + 1) * step]
+            for j in range(0, step, LANES):
+                store(seeds, worst * step + j, load(rows, drawn * step + j))
             for i in range(n_rows):
                 if nearest[i, 0] == worst or nearest[i, 1] == worst:
                     _find_two(rows, i, seeds, n_seeds, step, nearest, squared)
