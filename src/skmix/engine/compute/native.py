@@ -177,6 +177,18 @@ def _write(symbol: str, code: bytes) -> None:
             return
 
 
+@contextlib.contextmanager
+def defined(module: ir.Module, name: str, kinds: Sequence[ir.Type]) -> Iterator[tuple[Any, Any]]:
+    """Define a function of arguments of these kinds by the instructions that a builder gets meanwhile."""
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    body = function.append_basic_block("body")
+    builder.branch(body)  # the entry will hold the memory of variables
+    builder.position_at_end(body)
+    yield builder, function.args
+    builder.ret_void()
+
+
 # ---------------------------------------------------------------- functions
 
 
@@ -207,6 +219,10 @@ class inner:
         return ChainMap(dict(found.nonlocals), self.function.__globals__, vars(builtins))
 
 
+class apart(inner):
+    """An inner function of numbers and arrays that is called, so that its loops have the registers alone."""
+
+
 class jit(inner):
     """A function that Python calls, compiled for the kinds of arguments that it is called with.
 
@@ -232,16 +248,10 @@ class jit(inner):
 
     def _compiled(self, key: tuple[str, ...], arguments: Sequence[Any]) -> Callable[[bytes], None]:
         def build(module: ir.Module, symbol: str) -> None:
-            kind = ir.FunctionType(ir.VoidType(), [INT.as_pointer()])
-            function = ir.Function(module, kind, symbol)
-            builder = ir.IRBuilder(function.append_basic_block("entry"))
-            places = iter(range(1 << 20))
-            given = [_unpacked(each, builder, function.args[0], places) for each in arguments]
-            body = function.append_basic_block("body")
-            builder.branch(body)
-            builder.position_at_end(body)
-            Translation(builder, self, given).translate()
-            builder.ret_void()
+            with defined(module, symbol, [INT.as_pointer()]) as (builder, (frame,)):
+                places = iter(range(1 << 20))
+                given = [_unpacked(each, builder, frame, places) for each in arguments]
+                Translation(builder, self, given).translate()
 
         address = machine_code(f"{self.name} {' '.join(key)}", build)
         self._packers[key] = struct.Struct("".join("qd"[kind == "f"] * (1 + len(kind[2:])) for kind in key))
@@ -660,6 +670,8 @@ class Translation:
         function, given = self._value(node.func), [self._value(each) for each in node.args]
         if node.keywords:
             self._refuse(node, "keywords")
+        if isinstance(function, apart):
+            return self._called(function, given)
         if isinstance(function, inner):
             return Translation(self._build, function, given).translate()
         if isinstance(function, generated):
@@ -678,6 +690,26 @@ class Translation:
             (x,) = (self._as(self._number(each), FLOAT) for each in given)
             return intrinsic(self._build, _MATH.get(function, "fabs"), x)
         self._refuse(node, f"calls of {getattr(function, '__name__', function)}")
+
+    def _called(self, function: apart, given: list[Any]) -> None:
+        parts = [(each.pointer, *each.shape) if isinstance(each, Array) else (each,) for each in given]
+        values = [each for part in parts for each in part if isinstance(each, ir.Value)]
+        name = f"{function.name} {[str(getattr(each, 'type', each)) for part in parts for each in part]}"
+        if name not in self._build.module.globals:
+            with defined(self._build.module, name, [each.type for each in values]) as (builder, arguments):
+                own = dict(zip(map(id, values), arguments, strict=True))
+                taken = [tuple(own.get(id(each), each) for each in part) for part in parts]
+                Translation(
+                    builder,
+                    function,
+                    [
+                        Array(part[0], each.stored, part[1:]) if isinstance(each, Array) else part[0]
+                        for each, part in zip(given, taken, strict=True)
+                    ],
+                ).translate()
+            self._build.module.globals[name].linkage = "internal"
+            self._build.module.globals[name].attributes.add("noinline")
+        self._build.call(self._build.module.globals[name], values)
 
     def _emitted(self, function: generated, given: list[Any]) -> Any:
         n_values = len(given) - function.literals

@@ -23,7 +23,7 @@ import numpy as np
 from llvmlite import ir
 
 from .arrays import FARTHEST_SQUARED
-from .native import FLOAT, INT, generated, intrinsic, machine_code
+from .native import FLOAT, INT, defined, generated, intrinsic, machine_code
 
 LANES = 8 if llvm.get_host_cpu_features().get("avx512f") else 4
 # Sums of LANES kernels or features times two vectors fit into the registers.
@@ -472,19 +472,12 @@ def unrolled(n_features: int) -> tuple[int, int]:
 @lru_cache
 def _unrolled(n_features: int) -> tuple[int, int]:
     numbers = FLOAT.as_pointer()
-    kind = ir.FunctionType(
-        ir.VoidType(), [numbers, INT, INT, INT, numbers, INT, numbers, INT, numbers, INT]
-    )  # fmt: skip
+    kinds = [numbers, INT, INT, INT, numbers, INT, numbers, INT, numbers, INT]
 
     def compiled(emit: Callable[..., None]) -> int:
         def build(module: ir.Module, symbol: str) -> None:
-            function = ir.Function(module, kind, symbol)
-            builder = ir.IRBuilder(function.append_basic_block("entry"))
-            body = function.append_basic_block("body")
-            builder.branch(body)
-            builder.position_at_end(body)
-            emit(Code(builder), *function.args, n_features)
-            builder.ret_void()
+            with defined(module, symbol, kinds) as (builder, arguments):
+                emit(Code(builder), *arguments, n_features)
 
         return machine_code(f"{emit.__name__} {n_features}", build)
 
