@@ -20,10 +20,14 @@ def how_to_install(extra: str) -> str:
 
 @lru_cache
 def can_compile() -> bool:
-    """Return whether there is compiled code: not where LLVM is missing or does not work."""
+    """Return whether there is compiled code: not where LLVM is missing, does not work or is not allowed to."""
     try:
+        from llvmlite.binding import check_jit_execution
+
         from . import simd  # noqa: F401
-    except ImportError:
+
+        check_jit_execution()
+    except (ImportError, OSError):
         return False
     return True
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from . import simd
 from .arrays import TINY
-from .native import inner, jit
+from .native import jit
 from .simd import LANES, add, bits, fma, load, multiply, of_bits, splat, store, subtract
+from .translation import inner
 
 
 @jit

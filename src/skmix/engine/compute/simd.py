@@ -23,7 +23,8 @@ import numpy as np
 from llvmlite import ir
 
 from .arrays import FARTHEST_SQUARED
-from .native import FLOAT, INT, defined, generated, intrinsic, machine_code
+from .native import defined, machine_code
+from .translation import FLOAT, INT, generated, intrinsic
 
 LANES = 8 if llvm.get_host_cpu_features().get("avx512f") else 4
 # Sums of LANES kernels or features times two vectors fit into the registers.
@@ -31,6 +32,7 @@ ROWS = LANES
 _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
 _INTEGERS = ir.VectorType(ir.IntType(64), LANES)
 _INDEX = ir.IntType(32)
+_ON_ARM = llvm.get_process_triple().startswith(("aarch64", "arm64"))
 # Exponentials below e^-460 = 1e-200 are zero: subnormal numbers would be slow, and nothing needs them.
 _LOWEST = -460.0
 # The first digits of log 2, so that small multiples are exact.
@@ -337,6 +339,9 @@ def _add_products(
         row, column = build.add(right_at, build.mul(c, right_step)), build.mul(c, left_step)
         vectors = [code.load(right, code.plus(row, v * LANES)) for v in range(n_vectors)]
         numbers = [code.broadcast(left, build.add(row, column)) for row in rows]
+        if _ON_ARM:
+            # Nothing, but it needs the index: pointers that step would be read by slower instructions.
+            build.asm(ir.FunctionType(ir.VoidType(), [INT]), "", "r", [c], side_effect=True)
         return [lambda s, i=i, v=v: code.fma(numbers[i], vectors[v], s) for i, v in cells]
 
     found = code.sums(count, 1, [code.load(out, place) for place in places], terms)
@@ -479,6 +484,6 @@ def _unrolled(n_features: int) -> tuple[int, int]:
             with defined(module, symbol, kinds) as (builder, arguments):
                 emit(Code(builder), *arguments, n_features)
 
-        return machine_code(f"{emit.__name__} {n_features}", build)
+        return machine_code(f"{emit.__name__} {n_features}", __file__, build)
 
     return compiled(_add_distances), compiled(_add_moments)

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..compute import simd
-from ..compute.native import inner, jit
+from ..compute.native import jit
 from ..compute.simd import LANES, ROWS, fma, load, splat, store, subtract
 from ..compute.threads import Workers, aligned
+from ..compute.translation import inner
 from ..model import FloatArray
 from .compiled import Data, data_of, fill, flat
 from .reference import Rows

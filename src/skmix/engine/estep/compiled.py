@@ -26,7 +26,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..compute import simd
 from ..compute.arrays import FARTHEST_SQUARED, join, read_only
-from ..compute.native import apart, inner, jit
+from ..compute.native import jit
 from ..compute.simd import (
     LANES,
     ROWS,
@@ -41,6 +41,7 @@ from ..compute.simd import (
     subtract,
 )
 from ..compute.threads import Workers, aligned
+from ..compute.translation import inner
 from ..model import FARTHEST, BoolArray, FloatArray, IntArray, Statistics
 from ..structures import Structure
 from ..structures.linalg import index_of
@@ -328,13 +329,15 @@ def _whiten(x, tile, matrix, at, n_features, out):
             store(out, i * tile + r + LANES, other)
 
 
-@apart
-def _add_terms(x, tile, n_terms, coefficients, first, n_kernels, values):
-    """Add the expanded log-densities of rows x (terms, tile) under kernels from `first` on."""
+@inner
+def _add_terms(x, sizes, model, start, values):
+    """Add the expanded log-densities of rows x (terms, tile) under all kernels."""
+    tile, n_terms = sizes.tile, sizes.terms
     for r in range(0, tile, 2 * LANES):
-        for k in range(0, n_kernels, ROWS):
+        for k in range(0, sizes.padded_kernels, ROWS):
+            at = (start * sizes.padded_kernels + k) * n_terms
             simd.add_products(
-                coefficients, (first + k) * n_terms, n_terms, 1, x, r, tile, n_terms, values, k * tile + r, tile, ROWS, 2
+                model.whitener, at, n_terms, 1, x, r, tile, n_terms, values, k * tile + r, tile, ROWS, 2
             )
 
 
@@ -388,7 +391,7 @@ def add_distances(x, tile, sizes, model, kernel, ahead, values, place):
         store(values, place + r + LANES, fma(half, other, load(values, place + r + LANES)))
 
 
-@apart
+@inner
 def _add_tails(distances, a, b, degrees, n_features, values, precisions, log_ratios, place):
     """Add the logarithms of t densities, relative to the peak, of rows a … b − 1 to values[place:].
 
@@ -437,7 +440,7 @@ def _find_likeliest(values, count, n, tile, kernels, scratch, likeliest):
         likeliest.log_joint[order[i]] = highest[i]
 
 
-@apart
+@inner
 def _normalise(values, tile, kernels, count, a, b, weights, logs):
     """Turn log-joints (K, tile) of rows a … b − 1 into responsibilities times weights.
 
@@ -684,8 +687,7 @@ def _work(counter, n_tasks, job, scratch):
                             values, into, scratch.log_ratios, place,
                         )  # fmt: skip
                 if sizes.kind == _EXPANDED:
-                    padded = sizes.padded_kernels
-                    _add_terms(seen, tile, sizes.terms, model.whitener, s * padded, padded, values)
+                    _add_terms(seen, sizes, model, s, values)
                 if len(out):
                     _write(values, a, n, sizes, mixing, scratch, out)
                 if len(likeliest.kernel):

@@ -26,9 +26,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..compute import simd
-from ..compute.native import inner, jit
+from ..compute.native import jit
 from ..compute.simd import LANES, ROWS, add, fma, load, multiply, splat, store, subtract
 from ..compute.threads import Workers
+from ..compute.translation import inner
 from ..model import BoolArray, FloatArray, IntArray, Statistics
 from ..structures.linalg import invert_lower
 from . import compiled
