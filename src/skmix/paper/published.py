@@ -161,7 +161,9 @@ def published_pass(
         mass = mass_in_class.sum(axis=1)
         deviations, weighted = _scratch((2, *parameters.means.shape, rows.shape[1]))
         # A kernel that collapses onto a row needs even the smallest responsibilities of the others.
-        for used in (loops.without(responsibilities, _NEGLIGIBLE * mass), responsibilities):
+        cleared = np.empty_like(responsibilities)
+        loops.clear(responsibilities, _NEGLIGIBLE * mass, cleared)
+        for used in (cleared, responsibilities):
             means = (used @ rows.T) / mass[:, None]  # (M2)
             loops.weigh(used, rows, means, deviations, weighted)  # about the new means
             covariances = weighted @ deviations.transpose(0, 2, 1) / mass[:, None, None]  # (M3)

@@ -20,7 +20,7 @@ def how_to_install(extra: str) -> str:
 
 @lru_cache
 def can_compile() -> bool:
-    """Return whether there is compiled code: not where LLVM is missing, does not work or is not allowed to."""
+    """Return whether there is compiled code: not where LLVM is missing or is not allowed to make it."""
     try:
         from llvmlite.binding import check_jit_execution
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ def to_covariances(second, places, mass, offset, prior, rows, ridge, out):
             out[b, at] = (out[b, at] + prior[at]) / divisor + ridge[at]
 
 
-def eliminate(matrices, singular, whiteners, units, pivots, positive, inflation):
+def eliminate(matrices: Any, singular: float, *written: Any) -> None:
     """Factor symmetric matrices (B, M, M) as `whiten_batch` does, without extended precision.
 
     Writes whiteners (B, M, M), the units (B, M) and pivots (M, B) of the scaled matrices, which matrices (B,)
@@ -41,7 +42,7 @@ def eliminate(matrices, singular, whiteners, units, pivots, positive, inflation)
     """
     n_features = matrices.shape[-1]
     memory = [np.empty(length * LANES) for length in (n_features**2, n_features**2, 1, n_features)]
-    _eliminate(matrices, singular, whiteners, units, pivots, positive, inflation, *memory)
+    _eliminate(matrices, singular, *written, *memory)
 
 
 @jit
@@ -142,7 +143,7 @@ def _factor_known_first(covariances, at, order, lower, roots):
             store(lower, place + 3 * row, multiply(subtract(load(lower, place + 3 * row), d), root))
 
 
-def complete_rows(x, first, orders, n_known, covariances, means, distances, logs, ahead, remaining, places):
+def complete_rows(x: Any, *given: Any) -> None:
     """Complete rows with gaps under vectors of LANES kernels; one or more vectors share a covariance.
 
     Rows x (n, M) are ordered by pattern; those of pattern p begin at first[p], first is (P + 1,). The first
@@ -154,8 +155,7 @@ def complete_rows(x, first, orders, n_known, covariances, means, distances, logs
     """
     row = x.shape[1] * LANES
     memory = np.zeros((x.shape[1] + 3) * row), np.zeros(row), np.empty(row)
-    written = distances, logs, ahead, remaining, places
-    _complete_rows(x, first, orders, n_known, covariances, means, *written, *memory)
+    _complete_rows(x, *given, *memory)
 
 
 @jit

@@ -1,4 +1,4 @@
-"""Machine code: Python functions that are compiled for the kinds of their arguments, and the files of the code.
+"""Machine code: functions that are compiled for the kinds of their arguments, and the files of the code.
 
 `translation` turns a function into LLVM's instructions. Compiled code is kept in files, so that a computer
 compiles once; it is loaded in milliseconds.
@@ -23,7 +23,7 @@ import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 
-from .translation import FLOAT, INT, STORED, Array, Translation, inner
+from .translation import FLOAT, INT, STORED, Array, Inner, Translation
 
 _KINDS = {np.dtype(name): f"{place}a" for place, name in enumerate(STORED)}
 # LLVM works for one thread at a time.
@@ -31,7 +31,7 @@ _COMPILING = threading.RLock()
 _addresses: dict[str, int] = {}
 
 
-class jit(inner):
+class Compiled(Inner):
     """A function that Python calls, compiled for the kinds of arguments that it is called with.
 
     Other threads run meanwhile. Arguments are numbers, arrays in C order and tuples of these, with or without
@@ -43,6 +43,7 @@ class jit(inner):
         self._entries: dict[tuple[str, ...], tuple[Callable[..., bytes], Callable[[bytes], None]]] = {}
 
     def __call__(self, *arguments: Any) -> None:
+        """Run the machine code."""
         kinds: list[str] = []
         numbers: list[Any] = []
         _flatten(arguments, kinds, numbers)
@@ -60,6 +61,9 @@ class jit(inner):
         packed = struct.Struct("".join("d" if kind == "f" else "q" * max(1, len(kind) - 1) for kind in key))
         self._entries[key] = packed.pack, ctypes.CFUNCTYPE(None, ctypes.c_char_p)(address)
         return self._entries[key]
+
+
+jit = Compiled  # the name of the decorator
 
 
 def _flatten(argument: Any, kinds: list[str], numbers: list[Any]) -> None:
@@ -109,7 +113,7 @@ def defined(module: ir.Module, name: str, kinds: Sequence[ir.Type]) -> Iterator[
 
 
 def machine_code(name: str, file: str, build: Callable[[ir.Module, str], None]) -> int:
-    """Return the address of a function that a file defines: of kept code, or of the module that `build` fills.
+    """Return the address of a function of a file: of kept code, or of the module that `build` fills.
 
     The name ends with all that the code depends on besides that file, the engine's and the processor.
     """

@@ -24,7 +24,7 @@ from llvmlite import ir
 
 from .arrays import FARTHEST_SQUARED
 from .native import defined, machine_code
-from .translation import FLOAT, INT, generated, intrinsic
+from .translation import FLOAT, INT, Generated, intrinsic
 
 LANES = 8 if llvm.get_host_cpu_features().get("avx512f") else 4
 # Sums of LANES kernels or features times two vectors fit into the registers.
@@ -239,9 +239,9 @@ class Code:
         return [self.builder.load(total) for total in totals]
 
 
-def _generated(emit: Callable[..., Any], literals: int = 0) -> generated:
+def _generated(emit: Callable[..., Any], literals: int = 0) -> Any:
     """Return a function for compiled code whose instructions ``emit(code, *arguments)`` generates."""
-    return generated(lambda builder, *arguments: emit(Code(builder), *arguments), literals)
+    return Generated(lambda builder, *arguments: emit(Code(builder), *arguments), literals)
 
 
 def _lower_blocks(n_features: int) -> list[range]:

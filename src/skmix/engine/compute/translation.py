@@ -5,12 +5,14 @@ and what the loops of this package do not need is refused. There are
 
 - 64-bit integers, float64, truth values, vectors of `simd`, arrays in C order, and tuples of these, with or
   without names; a variable keeps the kind of its first value;
-- assignments, conditions, loops over `range` or while something holds, calls of `inner` and `generated`
+- assignments, conditions, loops over `range` or while something holds, calls of `inner` and generated
   functions, `min`, `max`, `abs`, `len`, square roots, exponentials and logarithms.
 
 The meaning is Python's, but indices are not tested: they must lie within their array. A condition that is
 constant decides what is translated.
 """
+
+# ruff: noqa: D102 (methods are named after the kinds of syntax that they translate)
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ _COMPARISONS: dict[type[ast.cmpop], tuple[Callable[[Any, Any], bool], str]] = {
 }
 
 
-class inner:
+class Inner:
     """A function that compiled functions call: its code becomes a part of theirs."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -82,7 +84,10 @@ class inner:
         return ChainMap(outer, self.function.__globals__, vars(builtins))
 
 
-class generated(NamedTuple):
+inner = Inner  # the name of the decorator
+
+
+class Generated(NamedTuple):
     """A function for compiled code whose instructions ``emit(builder, *arguments)`` generates.
 
     Arrays are passed to `emit` as pointers to their numbers; the last `literals` arguments must be constants
@@ -114,10 +119,10 @@ class _Variable(NamedTuple):
     slots: Any
 
 
-class Translation:
+class Translation(ast.NodeVisitor):
     """Translates a call of a function with the given values, at the position of a builder."""
 
-    def __init__(self, builder: ir.IRBuilder, function: inner, arguments: Sequence[Any]) -> None:
+    def __init__(self, builder: ir.IRBuilder, function: Inner, arguments: Sequence[Any]) -> None:
         self._build, self._function = builder, function
         self._names: dict[str, Any] = {}
         self._loops: list[tuple[Any, Any]] = []  # where `continue` and `break` go
@@ -146,31 +151,32 @@ class Translation:
             if self._build.block.is_terminated:
                 return
             try:
-                getattr(self, f"_run_{type(statement).__name__}", self._refuse)(statement)
+                self.visit(statement)
             except NotImplementedError:
                 raise
             except Exception as error:
                 where = f"{self._function.name}, line {statement.lineno}"
                 raise NotImplementedError(f"{where}, cannot be compiled: {error}") from error
 
-    def _refuse(self, node: ast.AST) -> NoReturn:
+    def generic_visit(self, node: ast.AST) -> NoReturn:
+        """Refuse what is not known."""
         raise TypeError(f"{type(node).__name__} is not among what can be translated")
 
-    def _run_Expr(self, node: ast.Expr) -> None:
+    def visit_Expr(self, node: ast.Expr) -> None:
         if not isinstance(node.value, ast.Constant):
-            self._value(node.value)
+            self.visit(node.value)
 
-    def _run_Assign(self, node: ast.Assign) -> None:
-        value = self._value(node.value)
+    def visit_Assign(self, node: ast.Assign) -> None:
+        value = self.visit(node.value)
         for target in node.targets:
             self._assign(target, value)
 
-    def _run_AugAssign(self, node: ast.AugAssign) -> None:
-        found = self._combined(type(node.op), self._value(node.target), self._value(node.value))
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        found = self._combined(type(node.op), self.visit(node.target), self.visit(node.value))
         self._assign(node.target, found)
 
-    def _run_If(self, node: ast.If) -> None:
-        test = self._truth(self._value(node.test))
+    def visit_If(self, node: ast.If) -> None:
+        test = self._truth(self.visit(node.test))
         if isinstance(test, bool):
             return self._run(node.body if test else node.orelse)
         with self._build.if_else(test) as branches:
@@ -178,18 +184,18 @@ class Translation:
                 with branch:
                     self._run(statements)
 
-    def _run_While(self, node: ast.While) -> None:
+    def visit_While(self, node: ast.While) -> None:
         test, body, after = self._blocks(3)
         self._build.branch(test)
         self._build.position_at_end(test)
-        self._build.cbranch(self._number(self._truth(self._value(node.test))), body, after)
+        self._build.cbranch(self._number(self._truth(self.visit(node.test))), body, after)
         self._build.position_at_end(body)
         self._repeat(node.body, test, after)
 
-    def _run_For(self, node: ast.For) -> None:
-        if not isinstance(node.iter, ast.Call) or self._value(node.iter.func) is not range:
-            self._refuse(node.iter)
-        bounds = [self._value(each) for each in node.iter.args]
+    def visit_For(self, node: ast.For) -> None:
+        if not isinstance(node.iter, ast.Call) or self.visit(node.iter.func) is not range:
+            self.generic_visit(node.iter)
+        bounds = [self.visit(each) for each in node.iter.args]
         first, last, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
         # A step that is not constant must be positive.
         sign = ">" if isinstance(step, int) and step < 0 else "<"
@@ -215,15 +221,15 @@ class Translation:
             self._build.branch(again)
         self._build.position_at_end(after)
 
-    def _run_Continue(self, node: ast.Continue) -> None:
+    def visit_Continue(self, node: ast.Continue) -> None:
         self._build.branch(self._loops[-1][0])
 
-    def _run_Break(self, node: ast.Break) -> None:
+    def visit_Break(self, node: ast.Break) -> None:
         self._build.branch(self._loops[-1][1])
 
-    def _run_Return(self, node: ast.Return) -> None:
+    def visit_Return(self, node: ast.Return) -> None:
         if node.value is not None:
-            self._result = self._stored(self._result, self._value(node.value))
+            self._result = self._stored(self._result, self.visit(node.value))
         self._build.branch(self._end)
 
     def _blocks(self, count: int) -> list[Any]:
@@ -260,7 +266,7 @@ class Translation:
             for each, part in zip(target.elts, value, strict=True):
                 self._assign(each, part)
         elif isinstance(target, ast.Subscript):
-            part = self._part(self._value(target.value), self._value(target.slice))
+            part = self._part(self.visit(target.value), self.visit(target.slice))
             value, stored = self._number(value), part.stored
             if stored == _BYTE:
                 value = self._build.zext(self._as(value, BOOL), _BYTE)
@@ -268,11 +274,11 @@ class Translation:
                 value = self._build.trunc(self._as(value, INT), stored)
             self._build.store(self._as(value, stored), part.pointer)
         else:
-            self._refuse(target)
+            self.generic_visit(target)
 
     def _assign_name(self, name: str, value: Any) -> None:
         held = self._names.get(name)
-        if value is None or hasattr(value, "_fields") and not isinstance(value, Array):
+        if value is None or (hasattr(value, "_fields") and not isinstance(value, Array)):
             if held is not None:
                 raise TypeError(f"{name} has a value already")
             self._names[name] = value
@@ -280,15 +286,13 @@ class Translation:
             self._names[name] = _Variable(self._stored(held.slots if held else None, value))
 
     # ------------------------------------------------------------ expressions
+    #
+    # Their values are LLVM's, Python's if they are constant, or tuples of these.
 
-    def _value(self, node: ast.expr) -> Any:
-        """Return the value of an expression: one of LLVM's, one of Python's if it is constant, or a tuple."""
-        return getattr(self, f"_value_{type(node).__name__}", self._refuse)(node)
-
-    def _value_Constant(self, node: ast.Constant) -> Any:
+    def visit_Constant(self, node: ast.Constant) -> Any:
         return node.value
 
-    def _value_Name(self, node: ast.Name) -> Any:
+    def visit_Name(self, node: ast.Name) -> Any:
         found = self._names.get(node.id)
         if isinstance(found, _Variable):
             return self._loaded(found.slots)
@@ -298,17 +302,17 @@ class Translation:
             raise TypeError(f"{node.id} has no value yet")
         return self._function.scope[node.id]
 
-    def _value_Attribute(self, node: ast.Attribute) -> Any:
-        return getattr(self._value(node.value), node.attr)
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        return getattr(self.visit(node.value), node.attr)
 
-    def _value_Tuple(self, node: ast.Tuple) -> Any:
-        return tuple(self._value(each) for each in node.elts)
+    def visit_Tuple(self, node: ast.Tuple) -> Any:
+        return tuple(self.visit(each) for each in node.elts)
 
-    def _value_Slice(self, node: ast.Slice) -> Any:
-        return slice(*(each and self._value(each) for each in (node.lower, node.upper, node.step)))
+    def visit_Slice(self, node: ast.Slice) -> Any:
+        return slice(*(each and self.visit(each) for each in (node.lower, node.upper, node.step)))
 
-    def _value_Subscript(self, node: ast.Subscript) -> Any:
-        whole, index = self._value(node.value), self._value(node.slice)
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        whole, index = self.visit(node.value), self.visit(node.slice)
         if not isinstance(whole, Array):
             return whole[index]
         part = self._part(whole, index)
@@ -334,19 +338,19 @@ class Translation:
                 place = self._build.add(place, self._as(self._number(indices[axis]), INT))
         return Array(self._build.gep(array.pointer, [place]), array.stored, array.shape[len(indices) :])
 
-    def _value_UnaryOp(self, node: ast.UnaryOp) -> Any:
-        value = self._value(node.operand)
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        value = self.visit(node.operand)
         if isinstance(node.op, ast.Not):
             truth = self._truth(value)
             return not truth if isinstance(truth, bool) else self._build.not_(truth)
         if not isinstance(node.op, ast.USub):
-            self._refuse(node.op)
+            self.generic_visit(node.op)
         if not isinstance(value, ir.Value):
             return -value
         return self._build.fneg(value) if value.type == FLOAT else self._build.neg(self._as(value, INT))
 
-    def _value_BinOp(self, node: ast.BinOp) -> Any:
-        return self._combined(type(node.op), self._value(node.left), self._value(node.right))
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
+        return self._combined(type(node.op), self.visit(node.left), self.visit(node.right))
 
     def _combined(self, kind: type[ast.operator], a: Any, b: Any) -> Any:
         in_python, of_integers, of_floats = _OPERATORS[kind]
@@ -373,8 +377,8 @@ class Translation:
         below = build.and_(build.icmp_signed("!=", rest, INT(0)), signs_differ)
         return build.sub(quotient, build.zext(below, INT)), build.select(below, build.add(rest, b), rest)
 
-    def _value_Compare(self, node: ast.Compare) -> Any:
-        values, found = [self._value(each) for each in (node.left, *node.comparators)], True
+    def visit_Compare(self, node: ast.Compare) -> Any:
+        values, found = [self.visit(each) for each in (node.left, *node.comparators)], True
         for kind, a, b in zip(node.ops, values, values[1:], strict=False):
             one = self._compared(type(kind), a, b)
             found = one if found is True else self._combined(ast.BitAnd, found, one)
@@ -391,9 +395,9 @@ class Translation:
             return self._build.icmp_signed(sign, one, other)
         return (self._build.fcmp_unordered if sign == "!=" else self._build.fcmp_ordered)(sign, one, other)
 
-    def _value_BoolOp(self, node: ast.BoolOp) -> Any:
+    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         def decided(nodes: Sequence[ast.expr]) -> Any:
-            truth = self._truth(self._value(nodes[0]))
+            truth = self._truth(self.visit(nodes[0]))
             if not nodes[1:]:
                 return truth
             if isinstance(node.op, ast.Or):
@@ -402,9 +406,9 @@ class Translation:
 
         return decided(node.values)
 
-    def _value_IfExp(self, node: ast.IfExp) -> Any:
-        test = self._truth(self._value(node.test))
-        return self._either(test, lambda: self._value(node.body), lambda: self._value(node.orelse))
+    def visit_IfExp(self, node: ast.IfExp) -> Any:
+        test = self._truth(self.visit(node.test))
+        return self._either(test, lambda: self.visit(node.body), lambda: self.visit(node.orelse))
 
     def _either(self, test: Any, *ways: Callable[[], Any]) -> Any:
         if isinstance(test, bool):
@@ -416,13 +420,13 @@ class Translation:
                     slots = self._stored(slots, way())
         return self._loaded(slots)
 
-    def _value_Call(self, node: ast.Call) -> Any:
-        function, given = self._value(node.func), [self._value(each) for each in node.args]
+    def visit_Call(self, node: ast.Call) -> Any:
+        function, given = self.visit(node.func), [self.visit(each) for each in node.args]
         if node.keywords:
-            self._refuse(node.keywords[0])
-        if isinstance(function, inner):
+            self.generic_visit(node.keywords[0])
+        if isinstance(function, Inner):
             return Translation(self._build, function, given).translate()
-        if isinstance(function, generated):
+        if isinstance(function, Generated):
             return self._emitted(function, given)
         if function is len:
             return given[0].shape[0] if isinstance(given[0], Array) else len(given[0])
@@ -437,9 +441,11 @@ class Translation:
             return best
         return intrinsic(self._build, _FUNCTIONS[function], self._as(given[0], FLOAT))
 
-    def _emitted(self, function: generated, given: list[Any]) -> Any:
+    def _emitted(self, function: Generated, given: list[Any]) -> Any:
         n_values = len(given) - function.literals
-        values = (each.pointer if isinstance(each, Array) else self._number(each) for each in given[:n_values])
+        values = (
+            each.pointer if isinstance(each, Array) else self._number(each) for each in given[:n_values]
+        )
         found = function.emit(self._build, *values, *given[n_values:])
         return tuple(found) if isinstance(found, list) else found
 

@@ -212,5 +212,12 @@ def swapped(sample: FloatArray, seeds: FloatArray, chances: FloatArray) -> Float
     rows, found = np.zeros((n_rows, step)), np.zeros((len(seeds), step))
     rows[:, :n_features], found[:, :n_features] = sample, seeds
     memory = np.zeros((n_rows, 2), dtype=np.int64), np.empty((n_rows, 2)), np.empty(n_rows)
-    _swap(rows.reshape(-1), found.reshape(-1), chances, step, *memory, np.empty(len(seeds)))
+    _swap(
+        rows.reshape(-1),
+        found.reshape(-1),
+        np.ascontiguousarray(chances),
+        step,
+        *memory,
+        np.empty(len(seeds)),
+    )
     return found[:, :n_features]

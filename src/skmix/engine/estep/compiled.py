@@ -25,7 +25,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..compute import simd
-from ..compute.arrays import FARTHEST_SQUARED, join, read_only
+from ..compute.arrays import FARTHEST_SQUARED, join
 from ..compute.native import jit
 from ..compute.simd import (
     LANES,
@@ -191,7 +191,7 @@ class Job(NamedTuple):
     with_moments: bool = False
     sums: BlockSums = BlockSums()
     likeliest: Likeliest = Likeliest()
-    mixing: Any = read_only(_NO_NUMBERS)  # (K · L,): weights of mixtures
+    mixing: Any = _NO_NUMBERS  # (K · L,): weights of mixtures
     out: Any = np.empty((0, 0))  # (N, K) or (N, L): log-densities
 
 
@@ -1025,8 +1025,8 @@ def _filled(array: FloatArray, *shape: int) -> FloatArray:
 
 
 def flat(array: np.ndarray) -> np.ndarray:
-    """Return the numbers of an array, read-only."""
-    return read_only(array).reshape(-1)
+    """Return the numbers of an array in C order."""
+    return np.ascontiguousarray(array).reshape(-1)
 
 
 def _in_blocks(matrices: FloatArray) -> FloatArray:

@@ -313,7 +313,7 @@ def _add_slots(kernels, parts, totals):
 
 @jit
 def _cut(order, home, key, n_kernels, tile, start, first_tile):
-    """Cut rows that are ordered by home and key into tiles, and write the first tile of each home (K + 1,)."""
+    """Cut rows ordered by home and key into tiles, and write the first tile of each home (K + 1,)."""
     count, i, n_rows = 0, 0, len(order)
     for a in range(n_kernels):
         first_tile[a], end = count, i
@@ -499,7 +499,7 @@ def _list(job: Job, geometry: _Geometry, pool: Workers) -> Tiles | None:
 
 
 def _listing(geometry: _Geometry) -> tuple[Any, ...]:
-    """Return what a thread needs to list kernels: the highest peak, kernels that always matter, and memory."""
+    """Return what lists need: the highest peak, kernels that are never skipped, and memory."""
     (n_kernels, n_features), padded = geometry.means.shape, len(geometry.peak)
     memory = np.empty(ROWS * padded), np.empty(padded + 1, np.int32), np.empty(n_kernels, dtype=bool)
     more = *np.empty((2, n_kernels)), np.empty((3, n_features))
