@@ -946,7 +946,7 @@ def data_of(rows: Rows) -> Data:
     return Data(
         as_strided(X, (n_numbers,), (X.itemsize,), writeable=False),
         np.array(steps, dtype=np.int64),
-        flat(_NO_PLACES if rows.codes is None else rows.codes),
+        flat(_NO_PLACES if rows.codes is None else np.asarray(rows.codes, dtype=np.int64)),
         flat(_NO_NUMBERS if rows.weights is None else rows.weights),
         flat(rows.scale),
         flat(rows.shift),
