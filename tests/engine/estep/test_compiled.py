@@ -272,15 +272,17 @@ def test_exponentials_and_logarithms() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("llvm", ["missing", "not allowed"])
-def test_fits_without_compiled_code(llvm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lacking", ["LLVM", "permission", "sources"])
+def test_fits_without_compiled_code(lacking: str, monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(0)
     X = random.normal(size=(4000, 5)) + 3.0 * random.integers(3, size=4000)[:, None]
     model = SharedKernelMixture(10, max_iter=5, tol=0.0, random_state=0)
     expected = model.fit(X).score(X)
     can_compile.cache_clear()
-    if llvm == "missing":
+    if lacking == "LLVM":
         monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
+    elif lacking == "sources":
+        monkeypatch.setattr("skmix.engine.compute.simd.__file__", "package.zip/simd.py")
     else:
         monkeypatch.setattr("llvmlite.binding.check_jit_execution", Mock(side_effect=PermissionError))
     try:

@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 
@@ -20,16 +21,16 @@ def how_to_install(extra: str) -> str:
 
 @lru_cache
 def can_compile() -> bool:
-    """Return whether there is compiled code: not where LLVM is missing or is not allowed to make it."""
+    """Return whether there is compiled code: not without LLVM, permission or our sources."""
     try:
         from llvmlite.binding import check_jit_execution
 
-        from . import simd  # noqa: F401
+        from . import simd
 
         check_jit_execution()
     except (ImportError, OSError):
         return False
-    return True
+    return Path(simd.__file__).is_file() and simd.__file__.endswith(".py")
 
 
 def is_loaded() -> bool:

@@ -41,15 +41,15 @@ def eliminate(matrices: Any, singular: float, *written: Any) -> None:
     are positive definite, and the largest variance inflation (B,) of each.
     """
     n_features = matrices.shape[-1]
-    memory = [np.empty(length * LANES) for length in (n_features**2, n_features**2, 1, n_features)]
-    _eliminate(matrices, singular, *written, *memory)
+    _eliminate(matrices, singular, *written, np.empty((2 * n_features**2 + n_features + 1) * LANES))
 
 
 @jit
-def _eliminate(
-    matrices, singular, whiteners, units, pivots, positive, inflation, rest, inverse, roots, least
-):  # fmt: skip
+def _eliminate(matrices, singular, whiteners, units, pivots, positive, inflation, memory):
     n_matrices, n_features, _ = matrices.shape
+    size = n_features**2 * LANES
+    rest, inverse, roots = memory[:size], memory[size : 2 * size], memory[2 * size : 2 * size + LANES]
+    least = memory[2 * size + LANES :]
     for b in range(0, n_matrices, LANES):
         for lane in range(LANES):
             own = min(b + lane, n_matrices - 1)

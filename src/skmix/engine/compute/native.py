@@ -25,7 +25,9 @@ from llvmlite import ir
 
 from .translation import FLOAT, INT, STORED, Array, Inner, Translation
 
-_KINDS = {np.dtype(name): f"{place}a" for place, name in enumerate(STORED)}
+# Length of what every object begins with. In an array, a pointer to its numbers follows, and 16 bytes on one to
+# its shape: all extensions that use NumPy rely on it, and asking for an address takes microseconds.
+_HEADER = object.__basicsize__
 # LLVM works for one thread at a time.
 _COMPILING = threading.RLock()
 _addresses: dict[str, int] = {}
@@ -40,25 +42,25 @@ class Compiled(Inner):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        self._entries: dict[tuple[str, ...], tuple[Callable[..., bytes], Callable[[bytes], None]]] = {}
+        self._entries: dict[tuple[Any, ...], tuple[Callable[..., bytes], Callable[[bytes], None]]] = {}
 
     def __call__(self, *arguments: Any) -> None:
         """Run the machine code."""
-        kinds: list[str] = []
+        kinds: list[Any] = []
         numbers: list[Any] = []
         _flatten(arguments, kinds, numbers)
         key = tuple(kinds)
-        pack, run = self._entries.get(key) or self._compiled(key, arguments)
+        pack, run = self._entries.get(key) or self._compiled(key, arguments, numbers)
         run(pack(*numbers))
 
-    def _compiled(self, key: tuple[str, ...], arguments: tuple[Any, ...]) -> Any:
+    def _compiled(self, key: tuple[Any, ...], arguments: tuple[Any, ...], numbers: list[Any]) -> Any:
         def build(module: ir.Module, symbol: str) -> None:
             with defined(module, symbol, [INT.as_pointer()]) as (builder, (frame,)):
                 given = _unpacked(arguments, builder, frame, iter(range(1 << 20)))
                 Translation(builder, self, given).translate()
 
-        address = machine_code(f"{self.name} {' '.join(key)}", self.function.__code__.co_filename, build)
-        packed = struct.Struct("".join("d" if kind == "f" else "q" * max(1, len(kind) - 1) for kind in key))
+        address = machine_code(f"{self.name} {key}", self.function.__code__.co_filename, build)
+        packed = struct.Struct("".join("d" if isinstance(each, float) else "q" for each in numbers))
         self._entries[key] = packed.pack, ctypes.CFUNCTYPE(None, ctypes.c_char_p)(address)
         return self._entries[key]
 
@@ -66,18 +68,18 @@ class Compiled(Inner):
 jit = Compiled  # the name of the decorator
 
 
-def _flatten(argument: Any, kinds: list[str], numbers: list[Any]) -> None:
-    """Append the kinds of the numbers and arrays in an argument, and the numbers that describe them."""
+def _flatten(argument: Any, kinds: list[Any], numbers: list[Any]) -> None:
+    """Append the kinds of the numbers and arrays in an argument, and the numbers or where the arrays are."""
     if isinstance(argument, tuple):
         for each in argument:
             _flatten(each, kinds, numbers)
     elif isinstance(argument, np.ndarray):
         if not argument.flags.c_contiguous:
             raise ValueError("Compiled code takes arrays in C order only.")
-        kinds.append(_KINDS[argument.dtype] + "n" * argument.ndim)
-        numbers += argument.ctypes.data, *argument.shape
+        kinds += argument.dtype, argument.ndim
+        numbers.append(id(argument))
     else:
-        kinds.append("f" if isinstance(argument, float) else "b" if isinstance(argument, bool) else "i")
+        kinds.append(float if isinstance(argument, float) else bool if isinstance(argument, bool) else int)
         numbers.append(argument)
 
 
@@ -88,13 +90,17 @@ def _unpacked(argument: Any, builder: ir.IRBuilder, frame: Any, places: Iterator
         pointer = builder.gep(frame, [INT(next(places))])
         return builder.load(builder.bitcast(pointer, kind.as_pointer()))
 
+    def pointer_at(address: Any, kind: ir.Type) -> Any:
+        return builder.load(builder.inttoptr(address, kind.as_pointer().as_pointer()))
+
     if isinstance(argument, tuple):
         values = [_unpacked(each, builder, frame, places) for each in argument]
         return type(argument)(*values) if hasattr(argument, "_fields") else tuple(values)
     if isinstance(argument, np.ndarray):
-        stored = STORED[argument.dtype.str]
-        pointer = builder.inttoptr(number(INT), stored.as_pointer())
-        return Array(pointer, stored, tuple(number(INT) for _ in argument.shape))
+        stored, fields = STORED[argument.dtype.str], builder.add(number(INT), INT(_HEADER))
+        pointer, shape = pointer_at(fields, stored), pointer_at(builder.add(fields, INT(16)), INT)
+        lengths = (builder.load(builder.gep(shape, [INT(axis)])) for axis in range(argument.ndim))
+        return Array(pointer, stored, tuple(lengths))
     if isinstance(argument, bool):
         return builder.icmp_signed("!=", number(INT), INT(0))
     return number(FLOAT if isinstance(argument, float) else INT)
