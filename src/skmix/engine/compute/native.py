@@ -25,7 +25,7 @@ from llvmlite import ir
 
 from .translation import FLOAT, INT, STORED, Array, Inner, Translation
 
-# Length of what every object begins with. In an array, a pointer to its numbers follows, and 16 bytes on one to
+# Length of what every object begins with. In an array, a pointer to its numbers follows, 16 bytes on one to
 # its shape: all extensions that use NumPy rely on it, and asking for an address takes microseconds.
 _HEADER = object.__basicsize__
 # LLVM works for one thread at a time.
