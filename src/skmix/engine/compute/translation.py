@@ -354,7 +354,7 @@ class Translation(ast.NodeVisitor):
 
     def _combined(self, kind: type[ast.operator], a: Any, b: Any) -> Any:
         in_python, of_integers, of_floats = _OPERATORS[kind]
-        if not isinstance(a, ir.Value) and not isinstance(b, ir.Value):
+        if _are_constant(a, b):
             return in_python(a, b)
         if kind is ast.Pow and b == 2:
             return self._combined(ast.Mult, a, a)
@@ -388,7 +388,7 @@ class Translation(ast.NodeVisitor):
         if kind in (ast.Is, ast.IsNot):
             return (a is b) == (kind is ast.Is)
         in_python, sign = _COMPARISONS[kind]
-        if not isinstance(a, ir.Value) and not isinstance(b, ir.Value):
+        if _are_constant(a, b):
             return in_python(a, b)
         one, other = self._alike(a, b, INT)
         if one.type == INT:
@@ -430,7 +430,7 @@ class Translation(ast.NodeVisitor):
             return self._emitted(function, given)
         if function is len:
             return given[0].shape[0] if isinstance(given[0], Array) else len(given[0])
-        if not any(isinstance(each, ir.Value) for each in given):
+        if _are_constant(*given):
             return function(*given)
         if function in (min, max):
             best = given[0]
@@ -478,9 +478,13 @@ class Translation(ast.NodeVisitor):
 
     def _truth(self, value: Any) -> Any:
         """Return whether a value is true: a bool if that is constant."""
-        if not isinstance(value, ir.Value):
+        if value is None or _are_constant(value):
             return bool(value)
-        return value if value.type == BOOL else self._compared(ast.NotEq, value, 0)
+        return value if self._number(value).type == BOOL else self._compared(ast.NotEq, value, 0)
+
+
+def _are_constant(*values: Any) -> bool:
+    return all(isinstance(each, int | float) for each in values)
 
 
 def intrinsic(builder: ir.IRBuilder, name: str, *arguments: Any) -> Any:
