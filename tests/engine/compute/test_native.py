@@ -162,6 +162,18 @@ def loops_over_values(x, out):
         out[0] = each
 
 
+def assigns_slices(x, out):
+    out[0:1] = x
+
+
+def counts_from_the_end(x, out):
+    out[0] = out[-1]
+
+
+def needs_truth(x, out):
+    out[0] = x or 1.0
+
+
 def cubes(x, out):
     out[0] = x**3
 
@@ -180,7 +192,10 @@ def calls(x, out):
     [
         (changes_kind, 2, "double is given for i64"),
         (has_no_value, 2, "later has no value yet"),
-        (loops_over_values, 1, "Name is not among"),
+        (loops_over_values, 1, "over ranges"),
+        (assigns_slices, 1, "only numbers"),
+        (counts_from_the_end, 1, "negative"),
+        (needs_truth, 1, "truth value"),
         (cubes, 1, ""),
         (adds_arrays, 1, "no number"),
         (calls, 1, "fsum"),

@@ -185,6 +185,8 @@ class Translation(ast.NodeVisitor):
                     self._run(statements)
 
     def visit_While(self, node: ast.While) -> None:
+        if node.orelse:
+            self.generic_visit(node.orelse[0])
         test, body, after = self._blocks(3)
         self._build.branch(test)
         self._build.position_at_end(test)
@@ -193,8 +195,8 @@ class Translation(ast.NodeVisitor):
         self._repeat(node.body, test, after)
 
     def visit_For(self, node: ast.For) -> None:
-        if not isinstance(node.iter, ast.Call) or self.visit(node.iter.func) is not range:
-            self.generic_visit(node.iter)
+        if node.orelse or not isinstance(node.iter, ast.Call) or self.visit(node.iter.func) is not range:
+            raise TypeError("loops are over ranges, and have no other branch")
         bounds = [self.visit(each) for each in node.iter.args]
         first, last, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
         # A step that is not constant must be positive.
@@ -240,6 +242,8 @@ class Translation(ast.NodeVisitor):
     def _stored(self, slots: Any, value: Any) -> Any:
         """Store a value in memory that is made for the first one, and return where that is."""
         if isinstance(value, Array):
+            if slots and slots[0] != value.stored:
+                raise TypeError("an array of other numbers is assigned to a name")
             return value.stored, self._stored(slots and slots[1], (value.pointer, *value.shape))
         if isinstance(value, tuple):
             pairs = zip(slots or [None] * len(value), value, strict=True)
@@ -268,6 +272,8 @@ class Translation(ast.NodeVisitor):
         elif isinstance(target, ast.Subscript):
             part = self._part(self.visit(target.value), self.visit(target.slice))
             value, stored = self._number(value), part.stored
+            if part.shape:
+                raise TypeError("only numbers of arrays are assigned")
             if stored == _BYTE:
                 value = self._build.zext(self._as(value, BOOL), _BYTE)
             elif stored == STORED["<i4"]:
@@ -329,9 +335,13 @@ class Translation(ast.NodeVisitor):
         """Return the part of an array at indices of its first axes, or in a slice of its only axis."""
         if isinstance(index, slice):
             (length,), first = array.shape, self._number(index.start or 0)
+            if index.step is not None:
+                raise TypeError("slices have no steps")
             length = self._build.sub(length if index.stop is None else self._number(index.stop), first)
             return Array(self._build.gep(array.pointer, [first]), array.stored, (length,))
         indices, place = index if isinstance(index, tuple) else (index,), INT(0)
+        if len(indices) > len(array.shape) or any(isinstance(each, int) and each < 0 for each in indices):
+            raise TypeError("an index is negative, or there are too many")
         for axis, length in enumerate(array.shape):
             place = self._build.mul(place, length)
             if axis < len(indices):
@@ -397,7 +407,9 @@ class Translation(ast.NodeVisitor):
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         def decided(nodes: Sequence[ast.expr]) -> Any:
-            truth = self._truth(self.visit(nodes[0]))
+            truth = self.visit(nodes[0])
+            if self._number(truth).type != BOOL:
+                raise TypeError("a number is given for a truth value")
             if not nodes[1:]:
                 return truth
             if isinstance(node.op, ast.Or):
