@@ -182,7 +182,7 @@ def time_compilation(n_features: int, *, small: bool) -> dict[str, float]:
                 check=True,
                 capture_output=True,
                 text=True,
-                env=dict(os.environ) if small else {**os.environ, "NUMBA_CACHE_DIR": folder},
+                env=dict(os.environ) if small else {**os.environ, "SKMIX_CACHE_DIR": folder},
             )
             found[f"{name}_s"] = float(done.stdout)
     return found

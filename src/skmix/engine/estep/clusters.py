@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..compute import simd
-from ..compute.simd import LANES, ROWS, fma, jit, load, splat, store
+from ..compute.native import jit
+from ..compute.simd import LANES, ROWS, fma, load, splat, store
 from ..compute.threads import Workers, aligned
 from ..model import FloatArray, IntArray
 from .compiled import Data, data_of, fill, flat
