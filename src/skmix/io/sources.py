@@ -201,9 +201,8 @@ class Source:
     def labelled(self, y: Any) -> Self:
         """Return the rows with labels: an array, its file, or the name of a column that all tables have."""
         if not self._is_column(y):
-            return replace(
-                self, labels=self._for_each_row(plain_labels(y), "labels", "labels"), by_file=False
-            )
+            values = self._for_each_row(plain_labels(y), "labels", "labels")
+            return replace(self, labels=values, by_file=False)
         rule = "labels must be whole numbers, strings or booleans"
         types = self._types_of(y, ("boolean", "number", "text"), rule)
         (first, one), *others = types.items()
@@ -283,10 +282,8 @@ class Source:
                 for values in (self.labels, self.weights)
             )
             first += reader.n_rows
-            yield (
-                name,
-                replace(self, readers={name: reader}, labels=labels, weights=weights, cached={}, codes={}),
-            )
+            own = replace(self, readers={name: reader}, labels=labels, weights=weights, cached={}, codes={})
+            yield name, own
 
     @property
     def _opened(self) -> list[Reader | Values]:
@@ -427,10 +424,9 @@ def labels_in(block: Block) -> np.ndarray:
     return block.y if block.names is None else block.names[block.y]
 
 
-def _parse_labels(texts: np.ndarray | None, all_texts: frozenset[str], column: str) -> np.ndarray | None:
+def _parse_labels(texts: np.ndarray | None, all_texts: frozenset[str], column: str) -> np.ndarray:
     """Return the labels (C,) of texts (C,), None for missing ones, given all texts of the column."""
-    if texts is None:
-        return None
+    assert texts is not None  # columns of text files have names
     parse = label_parser(all_texts, column)
     labels = [None if text is None else parse(text) for text in texts.tolist()]
     return np.array(labels, dtype=object if None in labels else None if labels else "<U1")
