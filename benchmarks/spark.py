@@ -1,4 +1,4 @@
-"""A mixture of the rows of Parquet files: Dask beside Spark, and a worker that is killed in the midst of a fit.
+"""A mixture of the rows of Parquet files: Dask beside Spark, and a worker killed in the midst of a fit.
 
     python benchmarks/spark.py --spark PYTHON --out benchmarks/results/spark.json
 
@@ -7,18 +7,18 @@ Spark runs by the interpreter that ``--spark`` names, since it is no dependency 
     apt-get install default-jre-headless
     python -m venv ENVIRONMENT && ENVIRONMENT/bin/pip install pyspark numpy
 
-- **The same fit**: `SharedKernelMixture` on a Dask cluster of two worker processes of one thread, and Spark ML's
-  `GaussianMixture` on two threads (``local[2]``), fit the same files by maximum likelihood with the same number
-  of passes from the same start. Spark ML takes no start; it gives the one it draws by a fit of no passes.
+- **The same fit**: `SharedKernelMixture` on a Dask cluster of two worker processes of one thread, and Spark
+  ML's `GaussianMixture` on two threads (``local[2]``), fit the same files by maximum likelihood with the same
+  number of passes from the same start. Spark ML takes no start; a fit of no passes returns the one it draws.
 - **A killed worker**: the same fit on Dask, in which one of the workers gets SIGKILL in the midst of a pass.
-- **Fits as by default**: either side with its own start and stopping rule, on one of the files.
-- **Units**: the same fit of few rows, in other units or with more features. Spark adds 2.2e-16 to each density
-  of a row, which changes the fit where densities are as small as that.
+- **Fits as by default**: either side with its own start and stopping rule, on fewer rows.
+- **Units**: the same fit of few rows, in other units or with more features. Spark adds 2.2e-16 to each
+  density of a row, which changes the fit where densities are as small as that.
 
 Log-likelihoods are computed here, by one function, from the parameters of either side. Starting Spark or the
-cluster does not count, compiling neither: either side makes a fit first. Seconds of the same fit are the least
-of some repeats; those of a pass leave out reading and the start. Processor time is that of all processes of a
-side. Native BLAS does not help Spark with so few features; what it found is in the results.
+cluster does not count, compiling neither: either side makes a fit first. Seconds of the same fit are the
+least of some repeats; those of a pass leave out reading and the start. Processor time is that of all
+processes of a side. Spark uses native BLAS if it finds ``libblas.so.3``, and the results say whether it did.
 """
 
 from __future__ import annotations
@@ -89,9 +89,8 @@ try:
     native = bool(jvm.dev.ludovic.netlib.blas.NativeBLAS.getInstance())
 except Exception:
     native = False
-found = {"versions": json.dumps(
-    {"pyspark": pyspark.__version__, "java": jvm.java.lang.System.getProperty("java.version"), "native": native}
-)}
+java = jvm.java.lang.System.getProperty("java.version")
+found = {"versions": json.dumps({"pyspark": pyspark.__version__, "java": java, "native_blas": native})}
 for job in jobs:
     begun = now()
     table = spark.read.parquet(job["folder"])
@@ -164,7 +163,8 @@ def mean_log_likelihood(X: FloatArray, found: Found) -> float:
 class Passes:
     """A watcher of fits: when each pass ended, and processor time and bytes after the second and the last.
 
-    The latter only with a number of passes. After pass `kill` a worker gets SIGKILL when half the time of a pass is over.
+    The latter only if the number of passes is given. Half the time of a pass after pass `kill`, a worker gets
+    SIGKILL.
     """
 
     def __init__(self, client: Client, n_passes: int = 0, kill: int | None = None) -> None:
@@ -230,7 +230,7 @@ def kill_a_worker(
 ) -> dict[str, Any]:
     """Return what becomes of a fit whose worker is killed."""
     before = set(client.run(os.getpid).values())
-    kill = settings["max_iter"] // 2
+    kill = settings["max_iter"] // 3
     watcher = Passes(client, kill=kill)
     results, found = fit(folder, client, watcher, **settings)
     client.wait_for_workers(len(before), timeout=60)
@@ -275,17 +275,15 @@ def run_spark(
     return json.loads(str(given["versions"])), fits
 
 
-def spark_jobs(
-    folders: dict[str, Path], n_passes: int, n_repeats: int, n_seeds: int
-) -> list[dict[str, Any]]:
+def spark_jobs(folders: dict[str, Path], n_passes: int, n_repeats: int, n_seeds: int) -> list[dict[str, Any]]:
     """Return the fits that Spark makes in each folder, after some that are not used."""
     own = {"k": N_KERNELS, "seed": 1}
     few = [{**own, "tol": 0.0, "maxIter": n} for n in (0, n_passes)]
     fits = dict.fromkeys(folders, few)
     fits["files"] = [*few[:1] * n_repeats, *few[1:] * n_repeats]
-    fits["one file"] = [{"k": N_KERNELS, "seed": seed} for seed in range(n_seeds)]
+    fits["two files"] = [{"k": N_KERNELS, "seed": seed} for seed in range(n_seeds)]
     jobs = [{"name": name, "folder": str(folders[name]), "fits": own} for name, own in fits.items()]
-    return [{"name": "first", "folder": str(folders["one file"]), "fits": few}, *jobs]
+    return [{"name": "first", "folder": str(folders["two files"]), "fits": few}, *jobs]
 
 
 # ---------------------------------------------------------------- all
@@ -300,10 +298,11 @@ def measure(
     client: Client, python: str | None, temporary: Path, *, small: bool, n_repeats: int
 ) -> dict[str, Any]:
     """Measure everything; Spark if an interpreter is given."""
-    n_files, n_rows, n_passes, n_few, n_seeds = (4, 2000, 6, 2000, 1) if small else (16, 50_000, 10, 20_000, 3)
-    folders = {name: temporary / name for name in ("files", "one file")}
+    n_files, n_rows, n_few = (4, 2000, 2000) if small else (16, 50_000, 20_000)
+    n_passes, n_seeds = (6, 1) if small else (20, 3)
+    folders = {name: temporary / name for name in ("files", "two files")}
     write_files(folders["files"], n_files, n_rows)
-    write_files(folders["one file"], 1, n_rows)
+    write_files(folders["two files"], 2, n_rows // 2)
     for n_features, unit in UNITS:
         folders[f"{n_features}, {unit}"] = temporary / f"{n_features}-{unit}"
         write_files(folders[f"{n_features}, {unit}"], 1, n_few, n_features, unit)
@@ -342,14 +341,14 @@ def measure(
             fits[f"pass_{name}"] = (fits[name] - starts[name]) / n_passes
         results["spark"] = {**fits, "log_likelihood": mean_log_likelihood(X, spark["files"][-1][1])}
 
-    X = read_rows(folders["one file"])
+    X = read_rows(folders["two files"])
     results["default"] = {"dask": [], "spark": []}
     # Compiles what only a start needs.
-    fit(folders["one file"], client, Passes(client), random_state=0, max_iter=2)
+    fit(folders["two files"], client, Passes(client), random_state=0, max_iter=2)
     for seed in range(n_seeds):
-        sides = {"dask": fit(folders["one file"], client, Passes(client), random_state=seed)}
+        sides = {"dask": fit(folders["two files"], client, Passes(client), random_state=seed)}
         if spark:
-            sides["spark"] = spark["one file"][seed]
+            sides["spark"] = spark["two files"][seed]
         for side, (own, found) in sides.items():
             own["log_likelihood"] = mean_log_likelihood(X, found)
             results["default"][side].append(own)

@@ -172,21 +172,26 @@ def test_collections_that_do_not_belong_together_are_refused(X, y, message):
         open_collections(X, y, None, VERSION).reduce(Add(), add)
 
 
-def test_work_travels_once_and_blocks_stay(client):
-    """Who holds which block is the same after some passes; without stealing, which is for others to want."""
+@pytest.fixture
+def still(client):
+    """The cluster, which moves no block of its own accord."""
     stealing = client.cluster.scheduler.extensions["stealing"]
     client.sync(stealing.stop)
-    try:
-        blocks = open_collections(*collections(chunk=25), None, VERSION)
-        held = client.has_what()
-        for _ in range(3):
-            blocks.reduce(Add(), add)
-        rows = {part.rows.key for part in blocks.parts}
-        assert len(rows) == 16
-        for worker, keys in client.has_what().items():
-            assert rows & set(keys) == rows & set(held[worker])
-    finally:
-        client.sync(stealing.start)
+    client.amm.stop()
+    yield client
+    client.amm.start()
+    client.sync(stealing.start)
+
+
+def test_blocks_stay(still):
+    blocks = open_collections(*collections(chunk=25), None, VERSION)
+    held = still.has_what()
+    for _ in range(3):
+        blocks.reduce(Add(), add)
+    rows = {part.rows.key for part in blocks.parts}
+    assert len(rows) == 16
+    for worker, keys in still.has_what().items():
+        assert rows & set(keys) == rows & set(held[worker])
 
 
 @dataclass(frozen=True)
@@ -210,16 +215,19 @@ def test_work_is_pickled_once_a_pass_whatever_the_number_of_blocks(client):
 
 
 @pytest.mark.slow
-def test_a_worker_killed_in_the_midst_of_a_pass_costs_only_time(client, tmp_path):
+def test_a_worker_killed_in_the_midst_of_a_pass_costs_only_time(still, tmp_path):
+    """The one that replaces it takes over its blocks."""
     blocks = open_collections(*collections(), None, VERSION)
-    before = blocks.reduce(Add(), add)
-    pids = set(client.run(os.getpid).values())
-    after = blocks.reduce(DieOnce(str(tmp_path / "died")), add)
-    assert (tmp_path / "died").exists()
-    assert [part if isinstance(part, list) else part.tolist() for part in after] == [
-        part if isinstance(part, list) else part.tolist() for part in before
-    ]
-    assert set(client.run(os.getpid).values()) != pids
+    before, *_ = blocks.reduce(Add(), add)
+    workers = set(still.nthreads())
+    after, *_ = blocks.reduce(DieOnce(str(tmp_path / "died")), add)
+    still.wait_for_workers(2, timeout=60)
+    (replacement,) = set(still.nthreads()) - workers
+    again, *_ = blocks.reduce(Add(), add)
+    assert before.tolist() == after.tolist() == again.tolist()
+    rows = {part.rows.key for part in blocks.parts if part.worker not in still.nthreads()}
+    assert rows
+    assert rows <= set(still.has_what()[replacement])
 
 
 @pytest.mark.slow

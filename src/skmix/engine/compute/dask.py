@@ -79,7 +79,8 @@ class _Partition(NamedTuple):
 class DaskBlocks:
     """The partitions of Dask collections as `Blocks`, of M features; `client` is None without a cluster.
 
-    `threads` is the number of threads of each worker of the cluster.
+    `threads` is the number of threads of each worker of the cluster; `places` are the workers that have taken
+    the place of those that left.
     """
 
     n_features: int
@@ -87,6 +88,7 @@ class DaskBlocks:
     parts: list[_Partition]
     client: Any = None
     threads: dict[str | None, int] = field(default_factory=dict)
+    places: dict[str | None, str] = field(default_factory=dict)
     columns: list[int] | None = None
 
     def reduce(self, work: Callable[[Block], Answer], merge: Callable[[Answer, Answer], Answer]) -> Answer:
@@ -97,6 +99,7 @@ class DaskBlocks:
             shared = dask.delayed((work, self.columns), name=_unique_name(work), traverse=False)
             return reduce(merge, dask.compute(*self._merged(shared, merge)))
         with _cluster_errors(self.client), dask.config.set(_CONFIG):
+            self._fill_places()
             # As a task of its own, the work is sent to each worker once and recomputed if it is lost.
             shared = self.client.submit(tuple, (work, self.columns), key=_unique_name(work))
             futures = self._merged(shared, merge)
@@ -111,9 +114,18 @@ class DaskBlocks:
             # Every thread gets a task. Without a cluster blocks stay apart: a task would hold all of its own.
             size = max(1, min(_BLOCKS_PER_TASK, len(parts) // self.threads.get(worker, len(parts))))
             batches = [zip(*batch, strict=True) for batch in _batches(parts, size)]
-            answers = self._map(_answer, [(shared, merge, *map(list, batch)) for batch in batches], worker)
-            roots += self._tree(answers, merge, 1, worker)
+            place = self.places.get(worker, worker)
+            answers = self._map(_answer, [(shared, merge, *map(list, batch)) for batch in batches], place)
+            roots += self._tree(answers, merge, 1, place)
         return self._tree(roots, merge, _ROOTS)
+
+    def _fill_places(self) -> None:
+        """Let workers that have joined take the places, and so the blocks, of those that left."""
+        present = self.client.nthreads().keys()
+        for left in {part.worker for part in self.parts} - present:
+            free = present - self.threads.keys() - set(self.places.values())
+            if free and self.places.get(left) not in present:
+                self.places[left] = min(free)
 
     def _tree(
         self, level: list[Any], merge: Callable[..., Any], n_roots: int, worker: str | None = None
