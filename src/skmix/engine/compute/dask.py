@@ -79,8 +79,7 @@ class _Partition(NamedTuple):
 class DaskBlocks:
     """The partitions of Dask collections as `Blocks`, of M features; `client` is None without a cluster.
 
-    `threads` is the number of threads of each worker of the cluster; `places` are the workers that have taken
-    the place of those that left.
+    `threads` are the numbers of each worker's threads, `places` the workers in place of those that left.
     """
 
     n_features: int
@@ -122,7 +121,7 @@ class DaskBlocks:
     def _fill_places(self) -> None:
         """Let workers that have joined take the places, and so the blocks, of those that left."""
         present = self.client.nthreads().keys()
-        for left in {part.worker for part in self.parts} - present:
+        for left in {part.worker for part in self.parts if part.worker} - present:
             free = present - self.threads.keys() - set(self.places.values())
             if free and self.places.get(left) not in present:
                 self.places[left] = min(free)
@@ -167,20 +166,12 @@ def _batches(values: list[Any], size: int) -> list[list[Any]]:
     return [values[a : a + size] for a in range(0, len(values), size)]
 
 
-def _answer(
-    shared: tuple[Any, Any],
-    merge: Callable[..., Any],
-    rows: list[np.ndarray],
-    labels: list[Any],
-    weights: list[Any],
-    numbers: list[int],
-) -> Any:
-    """Return the work's merged results for some blocks."""
+def _answer(shared: tuple[Any, Any], merge: Callable[..., Any], *parts: list[Any]) -> Any:
+    """Return the work's merged results for some blocks: lists of rows, labels, weights and numbers."""
     work, columns = shared
-    blocks = map(Block, rows, labels, weights, numbers)
-    return reduce(
-        merge, (work(block if columns is None else block.with_features(columns)) for block in blocks)
-    )
+    blocks = map(Block, *parts)
+    answers = (work(block if columns is None else block.with_features(columns)) for block in blocks)
+    return reduce(merge, answers)
 
 
 def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
@@ -193,11 +184,8 @@ def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
     rows, labels = _aligned(_matrix(X), y, "y")
     rows, shares = _aligned(rows, weights, "sample_weight")
     n_blocks, arrays = rows.numblocks[0], []
-    for array, function in (
-        (rows, _as_rows),
-        (labels, np.asarray),
-        (shares, partial(np.asarray, dtype=float)),
-    ):
+    as_floats = partial(np.asarray, dtype=float)
+    for array, function in ((rows, _as_rows), (labels, np.asarray), (shares, as_floats)):
         blocks = [] if array is None else array.to_delayed().ravel()
         arrays += [dask.delayed(function)(block) for block in blocks] or [None] * n_blocks
     holders: list[str | None] = [None] * n_blocks
