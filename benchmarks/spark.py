@@ -233,7 +233,7 @@ def kill_a_worker(
     kill = settings["max_iter"] // 3
     watcher = Passes(client, kill=kill)
     results, found = fit(folder, client, watcher, **settings)
-    client.wait_for_workers(len(before), timeout=60)
+    client.wait_for_workers(len(before), timeout=600)
     after = set(client.run(os.getpid).values())
     results |= {
         "killed_in_pass": kill + 1,
