@@ -483,11 +483,20 @@ def spark() -> str:
                 compared_row(1, "from files to model", "processor", "{:.1f} s"),
                 compared_row(1, "passes", "passes", "{:.0f}"),
                 compared_row(1, *likelihood, "{:.3f}"),
+                [
+                    "of each seed",
+                    *(
+                        ", ".join(f"{fit['log_likelihood']:.3f}" for fit in fits)
+                        for fits in found["default"].values()
+                    ),
+                    "",
+                ],
             ],
         ),
         f"{found['n_features']} features, {found['n_kernels']} kernels, full covariances; "
         f"{found['machine']}; Dask {versions['dask']} with two worker processes of one thread, Spark "
-        f"{versions['pyspark']} on two threads of Java {versions['java']}, {native} native BLAS.",
+        f"{versions['pyspark']} on two threads of Java {versions['java']}, {native} native BLAS. "
+        f"Features have a deviation of {found['unit']:g} within a cluster. Runs of the same fit: {found['n_repeats']}.",
         table(
             [units, "skmix on Dask", "Spark ML"],
             [
@@ -508,7 +517,7 @@ def spark() -> str:
 def killed_worker() -> str:
     """Return what became of a fit whose worker was killed."""
     found = read("spark.json")
-    killed, undisturbed = found["killed"], found["dask"]
+    killed = found["killed"]
     number, seconds = killed["killed_in_pass"], killed["seconds_of_passes"]
     # The first of these is that of the second pass.
     before, during, after = (
@@ -516,13 +525,13 @@ def killed_worker() -> str:
         seconds[number - 2],
         seconds[number - 1 :],
     )
+    more = sum(seconds) - len(seconds) * median(before)
     return (
         f"Measured: {thousands(found['n_rows'])} rows in {found['n_files']} Parquet files, two workers. One "
         f"gets SIGKILL in the midst of pass {number} of {killed['passes']}. Passes before it take "
-        f"{median(before):.2f} s, that one takes {during:.2f} s, and those after it take "
-        f"{', '.join(f'{each:.2f}' for each in after)} s. The fit takes {killed['seconds']:.1f} s instead of "
-        f"{undisturbed['seconds']:.1f} s, and its parameters differ from those of the undisturbed fit by at "
-        f"most {killed['difference']:.0e}."
+        f"{median(before):.1f} s, that one takes {during:.1f} s, and those after it take "
+        f"{', '.join(f'{each:.1f}' for each in after)} s: {more:.0f} s are lost. The parameters differ from "
+        f"those of an undisturbed fit by at most {killed['difference']:.0e}."
     )
 
 
