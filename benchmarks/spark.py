@@ -59,9 +59,8 @@ from skmix.estimators.callbacks import Report, watched_by
 
 N_FEATURES = 16
 N_KERNELS = 16
-# Deviation of a feature within a cluster. Spark's addition to densities does not matter in such units; with
-# 0.1 it moved the log-likelihood after 20 passes by 1e-4.
-UNIT = 0.01
+# Deviation of a feature within a cluster. Spark's addition to densities matters little in such units.
+UNIT = 0.1
 # Features and deviations of other units.
 UNITS = ((16, 0.1), (16, 1.0), (16, 10.0), (32, 1.0))
 # Parameters: weights (K,), means (K, M), covariances (K, M, M).

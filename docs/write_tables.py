@@ -474,7 +474,7 @@ def spark() -> str:
                 compared_row(0, "from files to model", "processor", "{:.1f} s"),
                 compared_row(0, "a pass", "pass_processor", "{:.2f} s"),
                 ["over the network in a pass", kilobytes, "", ""],
-                compared_row(0, *likelihood, "{:.7f}"),
+                compared_row(0, *likelihood, "{:.6f}"),
             ],
         ),
         table(
@@ -495,8 +495,7 @@ def spark() -> str:
         ),
         f"{found['n_features']} features, {found['n_kernels']} kernels, full covariances; "
         f"{found['machine']}; Dask {versions['dask']} with two worker processes of one thread, Spark "
-        f"{versions['pyspark']} on two threads of Java {versions['java']}, {native} native BLAS. "
-        f"Features have a deviation of {found['unit']:g} within a cluster. Runs of the same fit: {found['n_repeats']}.",
+        f"{versions['pyspark']} on two threads of Java {versions['java']}, {native} native BLAS.",
         table(
             [units, "skmix on Dask", "Spark ML"],
             [
