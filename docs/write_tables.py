@@ -513,6 +513,25 @@ def spark() -> str:
     return "\n\n".join(parts)
 
 
+def spark_second() -> str:
+    """Return where a second run of the same fit, in other units, differs from the first."""
+    first, second = read("spark.json"), read("spark_second.json")
+    ours, theirs = second["dask"], second["spark"]
+    ratios = [
+        theirs["processor"] / ours["processor"],
+        first["spark"]["processor"] / first["dask"]["processor"],
+    ]
+    return (
+        "A second run, while the machine was busier, had rows in units ten times smaller: log-likelihoods "
+        f"{ours['log_likelihood']:.6f} and {theirs['log_likelihood']:.6f}, processor time from files to "
+        f"model {ours['processor']:.1f} s and {theirs['processor']:.1f} s. The ratio is {ratios[0]:.1f}, not "
+        f"{ratios[1]:.1f}, and {ours['pass_bytes'] / 1e6:.1f} MB went over the network in a pass, not "
+        f"{first['dask']['pass_bytes'] / 1e3:.0f} kB, more than the messages of a pass need. The likely "
+        "cause is Dask's work stealing, which moves blocks from a worker that is late to another; "
+        "`distributed.scheduler.work-stealing: false` turns it off."
+    )
+
+
 def killed_worker() -> str:
     """Return what became of a fit whose worker was killed."""
     found = read("spark.json")
@@ -1147,6 +1166,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "robust": robust,
     "sharing": sharing,
     "spark": spark,
+    "spark-second": spark_second,
     "speed": speed,
     "standings": standings,
     "streaming": streaming,
