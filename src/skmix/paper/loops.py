@@ -39,19 +39,20 @@ def exponents(projected, deviations, out):
 
 @compiled
 def normalise(joint, normalisers, weights, sizes, evidence):
-    """Turn exponentials (K, N) into responsibilities, and write the rows' densities to evidence (N,)."""
-    n_kernels, n_classes = weights.shape
+    """Turn exponentials (R, K, N) into responsibilities; write the rows' densities to evidence (R, N)."""
+    n_runs, n_kernels, n_classes = weights.shape
     evidence[:] = 0.0
-    for k in range(n_kernels):
-        a = 0
-        for c in range(n_classes):
-            for n in range(a, a + sizes[c]):
-                joint[k, n] = joint[k, n] / normalisers[k] * weights[k, c]
-                evidence[n] += joint[k, n]
-            a += sizes[c]
-    for k in range(n_kernels):
-        for n in range(joint.shape[1]):
-            joint[k, n] /= evidence[n]
+    for r in range(n_runs):
+        for k in range(n_kernels):
+            a = 0
+            for c in range(n_classes):
+                for n in range(a, a + sizes[c]):
+                    joint[r, k, n] = joint[r, k, n] / normalisers[r, k] * weights[r, k, c]
+                    evidence[r, n] += joint[r, k, n]
+                a += sizes[c]
+        for k in range(n_kernels):
+            for n in range(joint.shape[2]):
+                joint[r, k, n] /= evidence[r, n]
 
 
 @compiled
@@ -68,11 +69,13 @@ def weigh(responsibilities, rows, means, deviations, weighted):
 
 @compiled
 def without(responsibilities, least):
-    """Return responsibilities (K, N), with values below `least` (K,) of their kernel set to zero."""
+    """Return responsibilities (R, K, N), with values below `least` (R, K) of their kernel set to zero."""
     found = np.empty_like(responsibilities)
-    for k in range(len(least)):
-        for n in range(found.shape[1]):
-            found[k, n] = 0.0 if responsibilities[k, n] < least[k] else responsibilities[k, n]
+    for r in range(len(found)):
+        for k in range(found.shape[1]):
+            for n in range(found.shape[2]):
+                value = responsibilities[r, k, n]
+                found[r, k, n] = 0.0 if value < least[r, k] else value
     return found
 
 
