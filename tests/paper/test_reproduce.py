@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +29,9 @@ def test_a_small_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.Monke
     """Then again where only ASCII can be printed, with nothing left to do."""
     # The other figures, and the classifiers beyond the paper, have tests of their own.
     last, figures = "accuracy_distribution", command.paper_figures
-    monkeypatch.setattr(command, "paper_figures", lambda results: {last: figures(results)[last]})
+    monkeypatch.setattr(
+        command, "paper_figures", lambda r: {k: v for k, v in figures(r).items() if k == last}
+    )
     monkeypatch.setattr("skmix.paper.study.run_beyond", lambda *_, **__: ())
     monkeypatch.setattr(command, "_FORMATS", (("png", 50),))
     # Few images of each digit.
@@ -52,7 +56,7 @@ def test_a_small_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.Monke
 
     # Other settings are other runs, and replace none of those that are stored.
     written = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    monkeypatch.setattr(command, "_save", lambda folder, figure: None)
+    monkeypatch.setattr(command, "_save", lambda study, figure: None)
     other = CliRunner().invoke(app, ["reproduce", *arguments[1:5], "--dither", "paper", *SMALL])
     assert other.exit_code == 0, other.output
     assert "Making 3 runs on 1 process." in other.stdout
@@ -118,6 +122,11 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         seen.update(study=study, **options)
         raise seen.get("error", ExperimentError("two runs are lost."))
 
+    @contextmanager
+    def crew(study: Any, n_jobs: int) -> Iterator[Any]:
+        seen["n_processes"] = n_jobs
+        yield SimpleNamespace(each=lambda work, tasks: ())
+
     def illustration(seed: int) -> Any:
         seen["seed"] = seed
         return SimpleNamespace(to_dict=lambda: {"seed": seed})
@@ -127,9 +136,8 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "run_illustration": illustration,
         "study.make_study": lambda cells, settings: Study(settings, tuple(cells), ()),
         "harness.missing": lambda planned, store: 5,
-        "plot_illustration": lambda record: [SimpleNamespace(figure=None)],
         "_print_illustration": lambda console, record: None,
-        "_save": lambda folder, figure: None,
+        "harness.Crew": crew,
         "joblib.cpu_count": lambda: 6,
     }.items():
         monkeypatch.setattr(f"skmix.paper.command.{name}", own)
@@ -165,7 +173,7 @@ def test_a_study_has_the_settings_that_are_given(
     assert begun["study"].settings == Settings(**settings)
     assert begun["seed"] == settings.get("seed", 0)
     assert json.loads((tmp_path / "out" / "illustration.json").read_text()) == {"seed": begun["seed"]}
-    assert begun["n_jobs"] == n_jobs
+    assert begun["n_processes"] == n_jobs
     stored, made = result.stdout.splitlines()[:2]
     assert stored.split()[0] == str(sum(cell.n_runs for cell in expected) - 5)
     assert re.findall(r"\d+", made) == ["5", str(n_jobs)]

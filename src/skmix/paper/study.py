@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ from .variants import (
 
 # Runs in a batch, which takes some seconds. Large batches are faster, since the engine shares work between
 # their runs, but every process needs some. The published method shares no work.
-_BATCH: dict[Method, int] = {"published": 10, "robust": 250, "class-wise": 250}
+_BATCH: dict[Method, int] = {"published": 25, "robust": 250, "class-wise": 250}
 # Files of this room that affect the results, besides those that `harness.library` hashes.
 _PARTS = ("loops", "methods", "published", "records", "variants")
 _CODE = [str(Path(__file__).with_name(f"{name}.py")) for name in _PARTS]
@@ -92,15 +93,17 @@ def make_study(
     """Return a study of cells with the data sets they need; `data` replaces the first of them."""
     study = Study(settings or Settings(), tuple(cells), ())
     n_sets = 1 + max((cell.data_set for cell in study.cells), default=0)
-    further = [make_data(study.settings_of(number)) for number in range(1, n_sets)]
-    return replace(study, data=(data or make_data(study.settings), *further))
+    wanted = [study.settings_of(number) for number in range(0 if data is None else 1, n_sets)]
+    with ThreadPoolExecutor() as threads:
+        made = tuple(threads.map(make_data, wanted))
+    return replace(study, data=made if data is None else (data, *made))
 
 
 def run_study(
     study: Study,
     store: harness.Store,
     *,
-    n_jobs: int = 1,
+    n_jobs: int | harness.Crew = 1,
     progress: Callable[[Sequence[Any]], None] | None = None,
 ) -> None:
     """Run what the store lacks; arguments as for `skmix.paper.harness.run_cells`."""
