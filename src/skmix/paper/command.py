@@ -45,6 +45,8 @@ Progress = Callable[[int, int, int], AbstractContextManager[Callable[[Sequence[A
 _FORMATS = (("png", 300), ("pdf", 300))
 # What would differ from day to day, and between versions of matplotlib.
 _UNDATED = {"pdf": {"CreationDate": None, "Creator": None, "Producer": None}, "png": {"Software": None}}
+# Half the time of the default to compress, for files that are a fifth larger.
+_FAST = {"png": {"pil_kwargs": {"compress_level": 3}}}
 # Least width of a terminal that has room for gaps between the columns of ten variants.
 _WIDE = 100
 
@@ -128,7 +130,7 @@ def _save(_: object, figure: tuple[Path, str, Callable[[], Any]]) -> None:
     with matplotlib.rc_context({"pdf.fonttype": 42}):
         for suffix, dpi in _FORMATS:
             with replacing(folder / f"{name}.{suffix}") as file:
-                drawn.savefig(file, format=suffix, dpi=dpi, metadata=_UNDATED[suffix])
+                drawn.savefig(file, format=suffix, dpi=dpi, metadata=_UNDATED[suffix], **_FAST.get(suffix, {}))
 
 
 # ---------------------------------------------------------------- printing

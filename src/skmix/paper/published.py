@@ -256,10 +256,7 @@ def _exponentials(
     from . import loops
 
     out = np.empty((len(means), rows.shape[1])) if out is None else out
-    deviations, projected = _scratch((2, *means.shape, rows.shape[1]))
-    loops.deviate(rows, means, deviations)
-    np.matmul(inverses, deviations, out=projected)
-    loops.exponents(projected, deviations, out)
+    loops.exponents(rows, means, inverses, out)
     return np.exp(out, out=out)
 
 
