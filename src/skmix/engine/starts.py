@@ -337,10 +337,15 @@ def _cluster(sample: Array, draws: Sequence[_Draw]) -> tuple[FloatArray, FloatAr
     for draw in draws:
         x = sample[first : first + len(draw.rows)]
         first, centres = first + len(draw.rows), _seeds(x, draw)
-        values = xp.concat([x, xp.ones_like(x[:, :1])], axis=1)
+        ones = xp.ones_like(x[:, :1])
+        values = xp.concat([x, ones], axis=1)
+        if centres.shape[0] == 1:
+            # The only centre is the mean.
+            sums = ones.T @ values
+            found.append((to_numpy(sums[:, :-1] / sums[:, -1:]), to_numpy(sums)))
+            continue
         pieces = [(x[cut], values[cut]) for cut in _cuts(len(x), sum(centres.shape))]
-        # One centre needs one pass.
-        for _ in range(_LLOYD_PASSES if centres.shape[0] > 1 else 1):
+        for _ in range(_LLOYD_PASSES):
             centres = _means(_sum_clusters(pieces, centres), centres)
         found.append((to_numpy(centres), to_numpy(_sum_clusters(pieces, centres))))
     centres, sums = (np.concatenate(parts) for parts in zip(*found, strict=True))
