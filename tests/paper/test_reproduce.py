@@ -33,7 +33,8 @@ def test_a_small_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.Monke
         command, "paper_figures", lambda r: {k: v for k, v in figures(r).items() if k == last}
     )
     monkeypatch.setattr("skmix.paper.study.run_beyond", lambda *_, **__: ())
-    monkeypatch.setattr(command, "_FORMATS", (("png", 50),))
+    monkeypatch.setattr(command, "_FORMATS", {"png": {}})
+    monkeypatch.setattr(command, "_DPI", 50)
     # Few images of each digit.
     monkeypatch.setattr(Settings.__init__, "__defaults__", (0, "all", 20, 10, 40))
     folder = tmp_path / "deep" / "results"
@@ -118,8 +119,8 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Have studies end where their runs would begin; what these would be like."""
     seen: dict[str, Any] = {}
 
-    def run_study(study: Any, store: Any, **options: Any) -> None:
-        seen.update(study=study, **options)
+    def run_study(study: Any, *_: Any) -> None:
+        seen["study"] = study
         raise seen.get("error", ExperimentError("two runs are lost."))
 
     @contextmanager

@@ -340,14 +340,14 @@ def _cluster(sample: Array, draws: Sequence[_Draw]) -> tuple[FloatArray, FloatAr
         ones = xp.ones_like(x[:, :1])
         values = xp.concat([x, ones], axis=1)
         if centres.shape[0] == 1:
-            # The only centre is the mean.
             sums = ones.T @ values
-            found.append((to_numpy(sums[:, :-1] / sums[:, -1:]), to_numpy(sums)))
-            continue
-        pieces = [(x[cut], values[cut]) for cut in _cuts(len(x), sum(centres.shape))]
-        for _ in range(_LLOYD_PASSES):
-            centres = _means(_sum_clusters(pieces, centres), centres)
-        found.append((to_numpy(centres), to_numpy(_sum_clusters(pieces, centres))))
+            centres = sums[:, :-1] / sums[:, -1:]
+        else:
+            pieces = [(x[cut], values[cut]) for cut in _cuts(len(x), sum(centres.shape))]
+            for _ in range(_LLOYD_PASSES):
+                centres = _means(_sum_clusters(pieces, centres), centres)
+            sums = _sum_clusters(pieces, centres)
+        found.append((to_numpy(centres), to_numpy(sums)))
     centres, sums = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return centres, sums
 

@@ -41,12 +41,13 @@ from .variants import MAIN_KERNELS, Cell
 # records of each batch.
 Progress = Callable[[int, int, int], AbstractContextManager[Callable[[Sequence[Any]], None]]]
 
-# Formats of the figures, and their resolutions.
-_FORMATS = (("png", 300), ("pdf", 300))
-# What would differ from day to day, and between versions of matplotlib.
-_UNDATED = {"pdf": {"CreationDate": None, "Creator": None, "Producer": None}, "png": {"Software": None}}
-# Half the time of the default to compress, for files that are a fifth larger.
-_FAST = {"png": {"pil_kwargs": {"compress_level": 3}}}
+# Formats of the figures, without what would differ from day to day, and between versions of matplotlib.
+# Pictures are compressed in half the usual time, to files that are a fifth larger.
+_FORMATS: dict[str, dict[str, Any]] = {
+    "png": {"metadata": {"Software": None}, "pil_kwargs": {"compress_level": 3}},
+    "pdf": {"metadata": {"CreationDate": None, "Creator": None, "Producer": None}},
+}
+_DPI = 300
 # Least width of a terminal that has room for gaps between the columns of ten variants.
 _WIDE = 100
 
@@ -86,7 +87,7 @@ def reproduce(
     with harness.Crew(planned, n_jobs) as crew:
         drawn = [crew.each(_save, [(folder, "illustration", partial(_illustration, record))])]
         with progress(missing, n_stored, n_jobs) as show:
-            study.run_study(planned, store, n_jobs=crew, progress=show)
+            study.run_study(planned, store, crew, show)
         # The figures of the digits need no run: they are drawn while this process gathers the results.
         figure_folder = writable_folder(folder / "figures")
         digits = paper_figures(StudyResults(settings, planned.data[0], (), {}, ()))
@@ -128,9 +129,9 @@ def _save(_: object, figure: tuple[Path, str, Callable[[], Any]]) -> None:
     drawn = draw()
     # TrueType fonts: many publishers refuse the default, and the text stays editable.
     with matplotlib.rc_context({"pdf.fonttype": 42}):
-        for suffix, dpi in _FORMATS:
+        for suffix, settings in _FORMATS.items():
             with replacing(folder / f"{name}.{suffix}") as file:
-                drawn.savefig(file, format=suffix, dpi=dpi, metadata=_UNDATED[suffix], **_FAST.get(suffix, {}))
+                drawn.savefig(file, format=suffix, dpi=_DPI, **settings)
 
 
 # ---------------------------------------------------------------- printing

@@ -47,7 +47,6 @@ __all__ = [
     "missing",
     "plain_table",
     "run_cells",
-    "spread",
 ]
 
 # Modules of skmix whose code affects the results of an experiment: data, models and scores, and no pages.
@@ -189,10 +188,8 @@ def missing(cells: Iterable[Cell], store: Store) -> int:
 def run_cells(
     cells: Iterable[Cell],
     work: Work,
-    shared: Any,
+    crew: Crew,
     store: Store,
-    *,
-    n_jobs: int | Crew = 1,
     progress: Callable[[list[Record]], None] | None = None,
 ) -> None:
     """Run what the store lacks, and store each batch as soon as it is finished.
@@ -207,18 +204,14 @@ def run_cells(
     work : callable
         A module-level function of (shared, task, replicates) that returns one record for each replicate. Its
         result must not depend on the batch or the process.
-    shared : object
-        Sent to each process once.
+    crew : Crew
+        Does the work, with the shared data.
     store : Store
         Store for the results.
-    n_jobs : int or Crew, default=1
-        Number of processes; 1 runs everything in this process. Or a crew that shares the data.
     progress : callable, optional
         Called with the records of each batch after they are stored.
     """
-    batches, run = _missing_batches(cells, store), partial(_run, work)
-    done = n_jobs.each(run, batches) if isinstance(n_jobs, Crew) else spread(run, shared, batches, n_jobs)
-    for cell, replicates, records in done:
+    for cell, replicates, records in crew.each(partial(_run, work), _missing_batches(cells, store)):
         store.add(cell.settings, dict(zip(replicates, records, strict=True)))
         if progress is not None:
             progress(records)
@@ -240,21 +233,13 @@ def _run(work: Work, shared: Any, batch: _Batch) -> _Done:
     return cell, replicates, work(shared, cell.task, replicates)
 
 
-def spread(
-    work: Callable[[Any, Task], Answer], shared: Any, tasks: Sequence[Task], n_jobs: int
-) -> Iterator[Answer]:
-    """Yield ``work(shared, task)`` for each task, in the order they finish; one job runs in this process.
-
-    `work` is a module-level function; `shared` is sent to each of the `n_jobs` processes once.
-    """
-    with Crew(shared, min(n_jobs, len(tasks))) as crew:
-        yield from crew.each(work, tasks)
-
-
 class Crew:
-    """Processes that have the same data and do tasks, until the context ends; one job needs no process."""
+    """Processes that have the same data and do tasks, until the context ends; one job needs no process.
 
-    def __init__(self, shared: Any, n_jobs: int) -> None:
+    `shared` is sent to each of the `n_jobs` processes once.
+    """
+
+    def __init__(self, shared: Any, n_jobs: int = 1) -> None:
         self._shared, self._pool = shared, None
         if n_jobs > 1:
             # Spawn fresh interpreters: a fork would inherit BLAS threads in an unknown state.
@@ -271,7 +256,10 @@ class Crew:
             self._pool.shutdown(cancel_futures=True)
 
     def each(self, work: Callable[[Any, Task], Answer], tasks: Sequence[Task]) -> Iterator[Answer]:
-        """Return ``work(shared, task)`` for each task, as they finish; processes begin with them now."""
+        """Return ``work(shared, task)`` for each task, as they finish; processes begin with them now.
+
+        `work` is a module-level function.
+        """
         if self._pool is None:
             return (work(self._shared, task) for task in tasks)
         with _interrupts_ignored():

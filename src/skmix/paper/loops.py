@@ -93,22 +93,11 @@ def weigh(responsibilities, rows, means, deviations, weighted):
 
 
 @compiled
-def without(responsibilities, least):
-    """Return responsibilities (R, K, N), with values below `least` (R, K) of their kernel set to zero."""
-    found = np.empty_like(responsibilities)
-    for r in range(len(found)):
-        for k in range(found.shape[1]):
-            for n in range(found.shape[2]):
-                value = responsibilities[r, k, n]
-                found[r, k, n] = 0.0 if value < least[r, k] else value
-    return found
-
-
-@compiled
 def relative_densities(whitened, offsets, constants, out, highest):
-    """Write densities (K, n) of whitened rows (K, M, n), relative to the highest (n,), a logarithm.
+    """Write densities (K, n) of whitened rows (K, M, n), relative to the highest of a row.
 
-    The highest starts at −∞. `offsets` (K, M) are the whitened means, `constants` (K,) the log-densities at the means.
+    `highest` (n,) are the logarithms of these, −∞ before; `offsets` (K, M) are the whitened means, and
+    `constants` (K,) the log-densities at the means.
     """
     n_kernels, n_features, n_rows = whitened.shape
     for k in range(n_kernels):

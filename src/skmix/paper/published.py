@@ -12,7 +12,6 @@ The labels in comments are those of ``docs/notation.md``: (E) the responsibiliti
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -69,7 +68,9 @@ class Fit:
     log_likelihood: float  # of all training rows, summed over the feature sets; NaN for a failed run
 
 
-def published_run(X: FloatArray, classes: IntArray, start: Parameters, *, max_iter: int = 100) -> Fit:
+def published_runs(
+    X: FloatArray, classes: IntArray, starts: Sequence[Parameters], *, max_iter: int = 100
+) -> list[Fit]:
     """Run the published algorithm until all classes have converged, it fails, or `max_iter` is reached.
 
     Parameters
@@ -78,23 +79,17 @@ def published_run(X: FloatArray, classes: IntArray, start: Parameters, *, max_it
         Rows.
     classes : ndarray of shape (N,)
         Class of each row, 0 to L - 1.
-    start : Parameters
-        Weights (K, L), means (K, M), covariances (K, M, M).
+    starts : sequence of Parameters
+        Weights (K, L), means (K, M), covariances (K, M, M) of each run.
     max_iter : int, default=100
         Largest number of passes.
 
     Returns
     -------
-    Fit
-        A fit of one feature set. Its log-likelihood is that of the parameters before the last pass.
+    list of Fit
+        Fits of one feature set, with the same bits alone and together. Their log-likelihoods are those of the
+        parameters before the last pass.
     """
-    return published_runs(X, classes, [start], max_iter=max_iter)[0]
-
-
-def published_runs(
-    X: FloatArray, classes: IntArray, starts: Sequence[Parameters], *, max_iter: int = 100
-) -> list[Fit]:
-    """Do `published_run` from several starts; a run has the same bits alone and with others."""
     rows, sizes = _by_class(X, classes, starts[0])
     weights, means, covariances = zip(*((s.weights, s.means, s.covariances) for s in starts), strict=True)
     before = Parameters(np.stack(weights), np.stack(means), np.stack(covariances))
@@ -104,15 +99,15 @@ def published_runs(
     converged = np.zeros(previous.shape, dtype=bool)
     for number in range(1, max_iter + 1):
         after, log_likelihood = published_pass(rows, sizes, before)
-        converged = _latched(converged, previous, log_likelihood)
+        with np.errstate(invalid="ignore"):
+            converged = converged | (np.abs(log_likelihood - previous) < TOLERANCE)
         finite, done = _finite(after, log_likelihood), converged.all(axis=1)
         left = finite & ~done & (number < max_iter)
         for r in np.flatnonzero(~left):
+            total, last = float(log_likelihood[r].sum()), before.take(r)
             if finite[r]:
-                total = float(log_likelihood[r].sum())
                 fits[going[r]] = Fit((after.take(r),), number, bool(done[r]), None, "", total)
             else:
-                last = before.take(r)
                 reason = failure_reason(last, np.ascontiguousarray(X.T), sizes)
                 fits[going[r]] = Fit((last,), number, False, number, reason, math.nan)
         if not left.any():
@@ -128,18 +123,11 @@ def _by_class(X: FloatArray, classes: IntArray, start: Parameters) -> tuple[Floa
     return np.ascontiguousarray(X[np.argsort(classes, kind="stable")].T), sizes
 
 
-def _latched(
-    converged: NDArray[np.bool_], previous: FloatArray, log_likelihood: FloatArray
-) -> NDArray[np.bool_]:
-    """Return which classes (..., L) have converged in this pass or an earlier one; NaN has not."""
-    with np.errstate(invalid="ignore"):
-        return converged | (np.abs(log_likelihood - previous) < TOLERANCE)
-
-
 def _finite(after: Parameters, log_likelihood: FloatArray) -> NDArray[np.bool_]:
     """Return which of R runs have finite parameters and log-likelihoods (R, L)."""
     arrays = (after.weights, after.means, after.covariances, log_likelihood)
-    return np.all([np.isfinite(each).reshape(len(each), -1).all(axis=1) for each in arrays], axis=0)
+    finite = [np.isfinite(each).reshape(len(each), -1).all(axis=1) for each in arrays]
+    return np.asarray(np.all(finite, axis=0))
 
 
 def published_passes(
@@ -149,7 +137,7 @@ def published_passes(
 
     A class that has converged once counts as converged, even if it moves again. A comparison with NaN is
     false, so a failed run continues to `max_iter`, as the published code does. Parameters as in
-    `published_run`.
+    `published_runs`, with one start.
     """
     rows, sizes = _by_class(X, classes, start)
     parameters = start
@@ -157,7 +145,8 @@ def published_passes(
     previous = np.full(len(sizes), np.nan)
     for number in range(1, max_iter + 1):
         parameters, log_likelihood = published_pass(rows, sizes, parameters)
-        converged = _latched(converged, previous, log_likelihood)
+        with np.errstate(invalid="ignore"):
+            converged = converged | (np.abs(log_likelihood - previous) < TOLERANCE)
         yield PublishedPass(number, parameters, log_likelihood, converged)
         if converged.all():
             return
@@ -194,10 +183,11 @@ def published_pass(
     n_runs, n_kernels, n_features = parameters.means.shape
     responsibilities = np.empty((n_runs, n_kernels, rows.shape[1]))
     evidence = np.empty((n_runs, rows.shape[1]))
-    covariances = np.empty(parameters.covariances.shape)
+    means, covariances = np.empty_like(parameters.means), np.empty_like(parameters.covariances)
+    # Of one run at a time, to stay in the processor's cache.
+    deviations, weighted = np.empty((2, n_kernels, *rows.shape))
     with np.errstate(all="ignore"):
         inverses = _inverses(parameters.covariances.reshape(-1, n_features, n_features))
-        # A run at a time where arrays (K, M, N) are needed, which stay in the processor's cache.
         for own in zip(parameters.means, inverses.reshape(covariances.shape), responsibilities, strict=True):
             _exponentials(rows, *own)
         normalisers = _normalisers(parameters)
@@ -205,26 +195,16 @@ def published_pass(
         log_likelihood = np.add.reduceat(np.log(evidence), bounds, axis=1)  # (LL)
         mass_in_class = np.add.reduceat(responsibilities, bounds, axis=2)
         mass = mass_in_class.sum(axis=2)
-        used = loops.without(responsibilities, _NEGLIGIBLE * mass)
-        means = (used @ rows.T) / mass[:, :, None]  # (M2)
-        for r in range(n_runs):
-            covariances[r] = _covariances(used[r], rows, means[r], mass[r])  # (M3)
-            if not np.all(np.diagonal(covariances[r], axis1=1, axis2=2) > _COLLAPSED):
-                # A kernel that collapses onto a row needs even the smallest responsibilities of the others.
-                means[r] = (responsibilities[r] @ rows.T) / mass[r, :, None]
-                covariances[r] = _covariances(responsibilities[r], rows, means[r], mass[r])
+        used = np.where(responsibilities < _NEGLIGIBLE * mass[:, :, None], 0.0, responsibilities)
+        for r, own_mass in enumerate(mass):
+            # A kernel that collapses onto a row needs even the smallest responsibilities of the others.
+            for own in (used[r], responsibilities[r]):
+                means[r] = (own @ rows.T) / own_mass[:, None]  # (M2)
+                loops.weigh(own, rows, means[r], deviations, weighted)  # about the new means
+                covariances[r] = weighted @ deviations.transpose(0, 2, 1) / own_mass[:, None, None]  # (M3)
+                if np.all(np.diagonal(covariances[r], axis1=1, axis2=2) > _COLLAPSED):
+                    break
         return Parameters(mass_in_class / sizes, means, covariances), log_likelihood  # (M1)
-
-
-def _covariances(
-    responsibilities: FloatArray, rows: FloatArray, means: FloatArray, mass: FloatArray
-) -> FloatArray:
-    """Return covariances (K, M, M) of rows (M, N) about the means, by responsibilities (K, N)."""
-    from . import loops
-
-    deviations, weighted = _scratch((2, *means.shape, rows.shape[1]))
-    loops.weigh(responsibilities, rows, means, deviations, weighted)
-    return np.asarray(weighted @ deviations.transpose(0, 2, 1) / mass[:, None, None])
 
 
 def _normalisers(parameters: Parameters) -> FloatArray:
@@ -258,21 +238,6 @@ def _exponentials(
     out = np.empty((len(means), rows.shape[1])) if out is None else out
     loops.exponents(rows, means, inverses, out)
     return np.exp(out, out=out)
-
-
-class _Memory(threading.local):
-    array: FloatArray = np.empty(0)
-
-
-_memory = _Memory()
-
-
-def _scratch(shape: tuple[int, ...]) -> FloatArray:
-    """Return reused memory of this thread in a shape: allocating it takes as long as filling it."""
-    size = math.prod(shape)
-    if _memory.array.size < size:
-        _memory.array = np.empty(size)
-    return _memory.array[:size].reshape(shape)
 
 
 def _inverses(covariances: FloatArray) -> FloatArray:

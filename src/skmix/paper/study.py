@@ -44,9 +44,9 @@ from .variants import (
     variant_of,
 )
 
-# Runs in a batch, which takes some seconds. Large batches are faster, since the engine shares work between
-# their runs, but every process needs some. The published method shares no work.
-_BATCH: dict[Method, int] = {"published": 25, "robust": 250, "class-wise": 250}
+# Runs in a batch, which takes some seconds. Large batches are faster, since their runs share work, but every
+# process needs some. The published method shares little.
+_BATCH: dict[Method, int] = {"published": 50, "robust": 250, "class-wise": 250}
 # Files of this room that affect the results, besides those that `harness.library` hashes.
 _PARTS = ("loops", "methods", "published", "records", "variants")
 _CODE = [str(Path(__file__).with_name(f"{name}.py")) for name in _PARTS]
@@ -102,12 +102,11 @@ def make_study(
 def run_study(
     study: Study,
     store: harness.Store,
-    *,
-    n_jobs: int | harness.Crew = 1,
+    crew: harness.Crew | None = None,
     progress: Callable[[Sequence[Any]], None] | None = None,
 ) -> None:
-    """Run what the store lacks; arguments as for `skmix.paper.harness.run_cells`."""
-    harness.run_cells(study.planned(), _work, study, store, n_jobs=n_jobs, progress=progress)
+    """Run what the store lacks, by a crew that shares the study, or in this process."""
+    harness.run_cells(study.planned(), _work, crew or harness.Crew(study), store, progress)
 
 
 def _work(study: Study, cell: Cell, runs: Sequence[int]) -> list[dict[str, Any]]:
