@@ -7,59 +7,34 @@ The loops of the published arithmetic do the same operations in the same order a
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numba import njit
 
 compiled = njit(nogil=True, error_model="numpy", cache=True)
-# Rows at a time, of which all features stay in a core's first-level cache.
-_BLOCK = 256
-# Logarithm of a density that is negligible beside the highest: below `methods._UNDERFLOW`.
-_FAR = -300.0
-
-
-@njit(nogil=True, error_model="numpy", cache=True, fastmath={"contract"})
-def _project(n_rows, row, deviations, out):
-    """Write a row (M,) of an inverse times deviations (M, ≥ n): the features in order, as BLAS adds them."""
-    n_features, first = len(row), deviations[0]
-    for n in range(n_rows):
-        out[n] = row[0] * first[n]
-    done = 1
-    while done + 4 <= n_features:
-        a, b, c, d = row[done], row[done + 1], row[done + 2], row[done + 3]
-        p, q, r, s = deviations[done], deviations[done + 1], deviations[done + 2], deviations[done + 3]
-        for n in range(n_rows):
-            out[n] = d * s[n] + (c * r[n] + (b * q[n] + (a * p[n] + out[n])))
-        done += 4
-    while done < n_features:
-        a, p = row[done], deviations[done]
-        for n in range(n_rows):
-            out[n] = a * p[n] + out[n]
-        done += 1
 
 
 @compiled
-def exponents(rows, means, inverses, out):
-    """Write −½ (x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) of rows (M, N), means (K, M) and inverses into out (K, N)."""
-    n_kernels, n_features = means.shape
-    deviations, projected, total = np.empty((n_features, _BLOCK)), np.empty(_BLOCK), np.empty(_BLOCK)
-    for begin in range(0, rows.shape[1], _BLOCK):
-        n_rows = min(_BLOCK, rows.shape[1] - begin)
-        for k in range(n_kernels):
-            for d in range(n_features):
-                own, row, mean = deviations[d], rows[d, begin:], means[k, d]
-                for n in range(n_rows):
-                    own[n] = row[n] - mean
-            total[:] = 0.0
-            for d in range(n_features):
-                _project(n_rows, inverses[k, d], deviations, projected)
-                own = deviations[d]
-                for n in range(n_rows):
-                    total[n] += projected[n] * own[n]
-            written = out[k, begin:]
+def deviate(rows, means, out):
+    """Write rows (M, N) less each of the means (K, M) into out (K, M, N)."""
+    n_kernels, n_features, n_rows = out.shape
+    for k in range(n_kernels):
+        for d in range(n_features):
             for n in range(n_rows):
-                written[n] = -0.5 * total[n]
+                out[k, d, n] = rows[d, n] - means[k, d]
+
+
+@compiled
+def exponents(projected, deviations, out):
+    """Write −½ Σ_d projected · deviations, both (K, M, N), into out (K, N)."""
+    n_kernels, n_features, n_rows = deviations.shape
+    for k in range(n_kernels):
+        for n in range(n_rows):
+            out[k, n] = projected[k, 0, n] * deviations[k, 0, n]
+        for d in range(1, n_features):
+            for n in range(n_rows):
+                out[k, n] += projected[k, d, n] * deviations[k, d, n]
+        for n in range(n_rows):
+            out[k, n] *= -0.5
 
 
 @compiled
@@ -93,11 +68,10 @@ def weigh(responsibilities, rows, means, deviations, weighted):
 
 
 @compiled
-def relative_densities(whitened, offsets, constants, out, highest):
-    """Write densities (K, n) of whitened rows (K, M, n), relative to the highest of a row.
+def relative_logs(whitened, offsets, constants, out, highest):
+    """Write log-densities (K, n) of whitened rows (K, M, n), less the highest (n,), which starts at −∞.
 
-    `highest` (n,) are the logarithms of these, −∞ before; `offsets` (K, M) are the whitened means, and
-    `constants` (K,) the log-densities at the means.
+    `offsets` (K, M) are the whitened means, `constants` (K,) the log-densities at the means.
     """
     n_kernels, n_features, n_rows = whitened.shape
     for k in range(n_kernels):
@@ -112,8 +86,7 @@ def relative_densities(whitened, offsets, constants, out, highest):
             highest[n] = max(highest[n], out[k, n])
     for k in range(n_kernels):
         for n in range(n_rows):
-            difference = out[k, n] - highest[n]
-            out[k, n] = math.exp(difference) if difference > _FAR else 0.0
+            out[k, n] -= highest[n]
 
 
 @compiled

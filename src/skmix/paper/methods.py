@@ -228,8 +228,8 @@ def _relative_likelihoods(rows: FloatArray, mixture: Parameters) -> tuple[FloatA
         block = slice(start, start + size)
         whitened = (stacked @ rows[:, block]).reshape(n_kernels, n_features, -1)
         densities = np.empty((n_kernels, whitened.shape[2]))
-        loops.relative_densities(whitened, offsets, constants, densities, highest[block])
-        likelihoods[:, block] = mixture.weights.T @ densities
+        loops.relative_logs(whitened, offsets, constants, densities, highest[block])
+        likelihoods[:, block] = mixture.weights.T @ np.exp(densities, out=densities)
     return likelihoods, highest
 
 

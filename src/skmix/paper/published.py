@@ -184,12 +184,13 @@ def published_pass(
     responsibilities = np.empty((n_runs, n_kernels, rows.shape[1]))
     evidence = np.empty((n_runs, rows.shape[1]))
     means, covariances = np.empty_like(parameters.means), np.empty_like(parameters.covariances)
-    # Of one run at a time, to stay in the processor's cache.
-    deviations, weighted = np.empty((2, n_kernels, *rows.shape))
+    # Memory for one run at a time, to stay in the processor's cache.
+    deviations, weighted = scratch = np.empty((2, n_kernels, *rows.shape))
     with np.errstate(all="ignore"):
         inverses = _inverses(parameters.covariances.reshape(-1, n_features, n_features))
-        for own in zip(parameters.means, inverses.reshape(covariances.shape), responsibilities, strict=True):
-            _exponentials(rows, *own)
+        inverses = inverses.reshape(covariances.shape)
+        for r in range(n_runs):
+            responsibilities[r] = _exponentials(rows, parameters.means[r], inverses[r], scratch)
         normalisers = _normalisers(parameters)
         loops.normalise(responsibilities, normalisers, parameters.weights, sizes, evidence)  # (E)
         log_likelihood = np.add.reduceat(np.log(evidence), bounds, axis=1)  # (LL)
@@ -230,14 +231,17 @@ def published_likelihoods(
 
 
 def _exponentials(
-    rows: FloatArray, means: FloatArray, inverses: FloatArray, out: FloatArray | None = None
+    rows: FloatArray, means: FloatArray, inverses: FloatArray, scratch: FloatArray | None = None
 ) -> FloatArray:
-    """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2) of rows (M, N), shape (K, N)."""
+    """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2) of rows (M, N), shape (K, N), with memory for it."""
     from . import loops
 
-    out = np.empty((len(means), rows.shape[1])) if out is None else out
-    loops.exponents(rows, means, inverses, out)
-    return np.exp(out, out=out)
+    deviations, projected = np.empty((2, len(means), *rows.shape)) if scratch is None else scratch
+    loops.deviate(rows, means, deviations)
+    np.matmul(inverses, deviations, out=projected)
+    exponents = np.empty((len(means), rows.shape[1]))
+    loops.exponents(projected, deviations, exponents)
+    return np.exp(exponents, out=exponents)
 
 
 def _inverses(covariances: FloatArray) -> FloatArray:
