@@ -180,6 +180,7 @@ def published_pass(
         after, log_likelihood = published_pass(rows, sizes, parameters.batch())
         return after.take(0), log_likelihood[0]
     bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    rows, weights = map(np.ascontiguousarray, (rows, parameters.weights))
     n_runs, n_kernels, n_features = parameters.means.shape
     responsibilities = np.empty((n_runs, n_kernels, rows.shape[1]))
     evidence = np.empty((n_runs, rows.shape[1]))
@@ -192,7 +193,7 @@ def published_pass(
         for r in range(n_runs):
             responsibilities[r] = _exponentials(rows, parameters.means[r], inverses[r], scratch)
         normalisers = _normalisers(parameters)
-        loops.normalise(responsibilities, normalisers, parameters.weights, sizes, evidence)  # (E)
+        loops.normalise(responsibilities, normalisers, weights, sizes, evidence)  # (E)
         log_likelihood = np.add.reduceat(np.log(evidence), bounds, axis=1)  # (LL)
         mass_in_class = np.add.reduceat(responsibilities, bounds, axis=2)
         mass = mass_in_class.sum(axis=2)
@@ -237,7 +238,7 @@ def _exponentials(
     from . import loops
 
     deviations, projected = np.empty((2, len(means), *rows.shape)) if scratch is None else scratch
-    loops.deviate(rows, means, deviations)
+    loops.deviate(np.ascontiguousarray(rows), np.ascontiguousarray(means), deviations)
     np.matmul(inverses, deviations, out=projected)
     exponents = np.empty((len(means), rows.shape[1]))
     loops.exponents(projected, deviations, exponents)
