@@ -33,7 +33,7 @@ N_CLASSES = 10
 # Settings of the mixtures of the methods on our engine.
 _MIXTURES: dict[Method, dict[str, Any]] = {
     "robust": {"init": "uniform", "tol": ("per-class", TOLERANCE)},
-    "class-wise": {"init": "class"},
+    "class-wise": {"init": "class", "tol": 1e-4},
 }
 # Variances of the kernels at the paper's start.
 _START_VARIANCE = 0.3
