@@ -26,6 +26,7 @@ from ..rows import Sender
 from ._base import Fold, labels_of
 from ._candidates import MOST_NUMBERS_A_ROW, Choices, make_classifier
 from ._features import FeatureMap, fewer_rows, filler, fit_features
+from ._quick import QuickFits
 from ._trials import SCREENING, Params, Trial, Trials
 
 # Approximate number of rows of a fold in the screening.
@@ -78,7 +79,11 @@ class Selection:
     to_device: Sender
 
     def __post_init__(self) -> None:
-        self._mapped = cache(self._map)
+        self._fold = cache(self._map)
+        self._quick = QuickFits(self.prototype, self.classes)
+        # Candidates that are about to be tried, and log-joints of held-out rows by candidate and fold.
+        self._planned: list[Params] = []
+        self._logs: dict[tuple[str, int], FloatArray] = {}
         self._screened_models: dict[str, list[SharedKernelClassifier]] = {}
         # One of many folds is too small to screen candidates.
         self._n_screening = 2 if len(self.folds) >= _MANY_FOLDS else 1
@@ -95,9 +100,11 @@ class Selection:
         self._plan(candidates)
         if len(candidates) > _KEPT:
             candidates = self._screened(self._with_best_features(candidates))
+        self._planned = candidates
         for params in candidates:
             trials.add("kernels", params, self._evaluate)
         self._screened_models.clear()
+        self._logs.clear()
         trials.check()
         if self.search.tune == "auto":
             self._tune_best()
@@ -126,7 +133,8 @@ class Selection:
         self.trials.plan(SCREENING, len(candidates), self._n_screened)
         paths: dict[tuple[Any, ...], dict[int, float]] = {}
         screened = []
-        for params in candidates:
+        self._planned = sorted(candidates, key=lambda params: params["n_kernels"])
+        for params in self._planned:
             kind = tuple(params[name] for name in ("transform", "reduction", "kernels", "covariance_type"))
             path = paths.setdefault(kind, {})
             if isinstance(self.search.n_kernels, str) and params["n_kernels"] not in path:
@@ -143,14 +151,15 @@ class Selection:
 
     def _with_best_features(self, candidates: list[Params]) -> list[Params]:
         """Return the candidates with the best feature maps, which a few of them determine."""
-        best: dict[tuple[str, str], float] = {}
-        seen = set()
+        probes: dict[tuple[Any, ...], Params] = {}
         for params in candidates:
             features = params["transform"], params["reduction"]
             kind = params["kernels"], params["n_kernels"] // len(self.classes), params["covariance_type"]
-            if (features, kind) in seen or (kind not in _PROBES and features in best):
-                continue
-            seen.add((features, kind))
+            if kind in _PROBES or not any(features == other for other, _ in probes):
+                probes.setdefault((features, kind), params)
+        best: dict[tuple[str, str], float] = {}
+        self._planned = list(probes.values())
+        for (features, _), params in probes.items():
             trial = self.trials.add(SCREENING, params, self._screen)
             score = -np.inf if trial is None else trial.score
             best[features] = max(score, best.get(features, -np.inf))
@@ -177,55 +186,65 @@ class Selection:
 
     # ------------------------------------------------------------ scores
 
-    def _map(self, number: int, transform: str, reduction: str) -> Fold:
-        """Fit a feature map to the training rows of a fold, and return the mapped fold."""
+    def _map(self, number: int, transform: str, reduction: str, some: bool = False) -> Fold:
+        """Fit a feature map to the training rows of a fold, and return the mapped fold, or some of its rows."""
+        if some:
+            whole, seed = self._fold(number, transform, reduction), self.prototype.random_state
+            return fewer_rows(whole[0], seed, _ROWS_TO_SCREEN), fewer_rows(whole[1], seed, _ROWS_TO_SCREEN)
         training, held = self.folds[number]
         feature_map = fit_features(transform, reduction, training)
         if feature_map is None:
             return training, held
         return mapped(training, feature_map.transform), mapped(held, feature_map.transform)
 
+    def _folds_of(self, params: Params, *, some: bool = False) -> list[Fold]:
+        """Return the mapped folds for a candidate; for the screening, some rows of the first ones."""
+        numbers = range(self._n_screening if some else len(self.folds))
+        names = params["transform"], params["reduction"]
+        return [self._fold(number, *names, True) if some else self._fold(number, *names) for number in numbers]
+
     def _width(self, transform: str, reduction: str) -> int:
         """Return the number of mapped features; that of all features if the map cannot be fitted."""
         try:
-            return int(self._mapped(0, transform, reduction)[0].X.shape[1])
+            return int(self._fold(0, transform, reduction)[0].X.shape[1])
         except ValueError:
             return int(self.rows.X.shape[1])
 
     def _screen(self, trial: Trial) -> None:
-        seed, names = self.prototype.random_state, (trial.params["transform"], trial.params["reduction"])
-        whole = [self._mapped(number, *names) for number in range(self._n_screening)]
-        some = [
-            (fewer_rows(training, seed, _ROWS_TO_SCREEN), fewer_rows(held, seed, _ROWS_TO_SCREEN))
-            for training, held in whole
-        ]
-        self._score(trial, some, [])
-        if all(part[0] is fold[0] for part, fold in zip(some, whole, strict=True)):
+        some = self._folds_of(trial.params, some=True)
+        self._score(trial, some)
+        if trial.models and all(
+            part[0] is fold[0] for part, fold in zip(some, self._folds_of(trial.params), strict=False)
+        ):
             # The comparison on all folds need not fit these rows again.
             self._screened_models[repr(trial.params)] = trial.models
 
     def _evaluate(self, trial: Trial, fitted: Sequence[SharedKernelClassifier] = ()) -> None:
         """Score a candidate on all folds; with fitted models, tune them instead of fitting."""
-        names = trial.params["transform"], trial.params["reduction"]
-        self._score(trial, [self._mapped(number, *names) for number in range(len(self.folds))], fitted)
+        self._score(trial, self._folds_of(trial.params), fitted)
 
-    def _score(self, trial: Trial, folds: list[Fold], fitted: Sequence[SharedKernelClassifier]) -> None:
+    def _score(
+        self, trial: Trial, folds: list[Fold], fitted: Sequence[SharedKernelClassifier] = ()
+    ) -> None:
         """Fit a candidate, or tune fitted models, and score it by the least log-loss over temperatures."""
         params, held = trial.params, [held for _, held in folds]
         # Rows and settings have already been checked.
         with config_context(assume_finite=True, skip_parameter_validation=True):
-            if fitted:
-                trial.models = [
-                    self.tune(deepcopy(model), rows, params["trade_off"])
-                    for model, (rows, _) in zip(fitted, folds, strict=True)
-                ]
+            if not fitted and all(self._quick.covers(params, rows) for rows, _ in folds):
+                logs = self._quick_logs(params, folds)
             else:
-                screened = self._screened_models.pop(repr(params), [])
-                trial.models = screened + [self._fit(params, rows) for rows, _ in folds[len(screened) :]]
-            logs = [
-                on_host(model.predict_log_proba(self.to_device(rows.X)))
-                for model, rows in zip(trial.models, held, strict=True)
-            ]
+                if fitted:
+                    trial.models = [
+                        self.tune(deepcopy(model), rows, params["trade_off"])
+                        for model, (rows, _) in zip(fitted, folds, strict=True)
+                    ]
+                else:
+                    screened = self._screened_models.pop(repr(params), [])
+                    trial.models = screened + [self._fit(params, rows) for rows, _ in folds[len(screened) :]]
+                logs = [
+                    on_host(model.predict_log_proba(self.to_device(rows.X)))
+                    for model, rows in zip(trial.models, held, strict=True)
+                ]
         codes = np.concatenate([codes_of(rows) for rows in held])
         weights = np.concatenate([rows.row_weights for rows in held])
         temperature, _ = least_log_loss(np.concatenate(logs), codes, weights)
@@ -237,9 +256,30 @@ class Selection:
         trial.score = float(np.average(trial.split_scores, weights=sizes))
         trial.probabilities = softmax(np.concatenate(logs) / temperature, axis=1)
 
-    def _fit(self, params: Params, rows: Block) -> SharedKernelClassifier:
-        """Return a candidate fitted to rows without missing values."""
+    def _quick_logs(self, params: Params, folds: list[Fold]) -> list[FloatArray]:
+        """Return log-joints (n, L) of the held-out rows of each fold, by quick fits.
+
+        Planned candidates with the same kernels are fitted at once.
+        """
+        keys = [(repr(params), id(rows)) for rows, _ in folds]
+        if any(key not in self._logs for key in keys):
+            names = "kernels", "n_kernels", "covariance_type"
+            tasks = {}
+            for other in self._planned:
+                if all(other[name] == params[name] for name in names):
+                    of_other = folds if other == params else self._folds_of(other, some=len(folds) < len(self.folds))
+                    tasks |= {(repr(other), id(fold[0])): (other, fold) for fold in of_other}
+            tasks = {key: task for key, task in tasks.items() if key not in self._logs}
+            fits = self._quick.fit([(own, rows) for own, (rows, _) in tasks.values()], self.prototype.random_state)
+            for fit, (key, (_, (_, held))) in zip(fits, tasks.items(), strict=True):
+                self._logs[key] = fit.log_joints(held.X)
+        return [self._logs[key] for key in keys]
+
+    def _fit(self, params: Params, rows: Block, start: Any = None) -> SharedKernelClassifier:
+        """Return a candidate fitted to rows without missing values, from a start if it is given."""
         model = make_classifier(self.prototype, params, rows, self.prototype.random_state)
+        if start is not None:
+            model.set_params(n_kernels=None, init=start)
         return model.fit(self.to_device(rows.X), labels_of(rows, self.classes), rows.weights)
 
     def tune(self, model: SharedKernelClassifier, rows: Block, trade_off: float) -> SharedKernelClassifier:
@@ -257,14 +297,19 @@ class Selection:
 
     def _tune_best(self) -> None:
         """Tune the best candidates, except those with too many parameters or without tuning."""
-        best = sorted((t for t in self.trials.list if t.models), key=lambda t: -t.score)
+        best = sorted((t for t in self.trials.list if t.stage == "kernels"), key=lambda t: -t.score)
         # Keep references: trials drop their models once others are better.
         for params, models in [(t.params, t.models) for t in best[: self._n_tuned]]:
             low_rank = check_covariance_type(params["covariance_type"])[0] == "low_rank"
             unsuited = low_rank or params["feature_sets"] is not None or is_robust(self.prototype)
-            n_numbers = params["n_kernels"] * models[0].n_features_in_
+            folds = self._folds_of(params)
+            n_numbers = params["n_kernels"] * folds[0][0].X.shape[1]
             if unsuited or n_numbers > MOST_NUMBERS_A_ROW * len(self.rows.X):
                 continue
+            if not models:
+                fits = self._quick.fit([(params, rows) for rows, _ in folds], self.prototype.random_state)
+                pairs = zip(fits, folds, strict=True)
+                models = [self._fit(params, rows, fit.start) for fit, (rows, _) in pairs]
             evaluate = partial(self._evaluate, fitted=models)
             for trade_off in _TRADE_OFFS:
                 self.trials.add("tuning", {**params, "trade_off": trade_off}, evaluate)
