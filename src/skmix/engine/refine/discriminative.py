@@ -432,16 +432,20 @@ def lbfgs(objective: Objective, rows: Block, max_iter: int, judge: Judge, pool: 
         if judge.since_better >= _PATIENCE_OF_STEPS:
             raise StopIteration
 
-    limits = objective.limits()
-    minimize(
+    limits, judged = objective.limits(), judge.before is not None
+    found = minimize(
         negative,
         np.zeros(objective.size),
         jac=True,
         method="L-BFGS-B",
         bounds=Bounds(-limits, limits),
-        callback=look,
+        callback=look if judged else None,
         options={"maxiter": max_iter},
     )
+    if not judged:
+        # The last model counts: only its number matters of the others.
+        judge.n_seen += max(found.nit - 1, 0)
+        judge.see(objective, found.x)
 
 
 def adam(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from joblib import effective_n_jobs
 from sklearn.base import clone
 
 from ...engine.compute.arrays import join, safe_log
 from ...engine.compute.blocks import Block
-from ...engine.model import Factor, FloatArray, Frame, IntArray, Parameters
+from ...engine.model import Factor, FloatArray, Frame, Options, Parameters
+from ...engine.refine.discriminative import Schedule, tune
 from ...engine.refine.discriminative import labels_of as codes_of
 from ...engine.refine.together import Task, class_log_densities, fit_together
 from ...engine.structures import Structure, structure_of
@@ -23,6 +25,8 @@ from ._candidates import own_kernels, prior_scale
 from ._features import pooled_covariance
 from ._trials import Params
 
+# Most rows: with more, fits on several threads and mini-batches of tuning are faster.
+_MOST_ROWS = 10_000
 # Most numbers in the terms of rows that are held at a time.
 _MOST_NUMBERS = 1 << 23
 # Settings of the estimator that quick fits heed, or that do not matter to them.
@@ -41,6 +45,17 @@ class QuickFit:
     frame: Frame
     structure: Structure
     class_prior: FloatArray  # (L,)
+    options: Options  # of the fit, for tuning
+
+    def tuned(self, rows: Block, trade_off: float, n_rounds: int) -> QuickFit:
+        """Return the candidate tuned for classification on labelled rows, for a number of rounds."""
+        given = self.frame.leave(self.parameters, self.structure).take(0)
+        # Rows are used all at once: no order is drawn.
+        schedule = Schedule([(trade_off, n_rounds)], None, n_rounds, np.random.RandomState())
+        best = tune(given, self.class_prior, rows, None, self.options, schedule).best
+        inside = self.frame.enter(best.batch(), self.structure)
+        factor = self.structure.factor(inside.covariances, len(self.frame.scale))
+        return replace(self, parameters=inside, factor=factor)
 
     def log_joints(self, X: np.ndarray) -> FloatArray:
         """Return log p(x, class), shape (n, L), of rows X (n, M), up to a constant of each row."""
@@ -89,6 +104,7 @@ class QuickFits:
             and params["feature_sets"] is params["weight_prior"] is None
             and params["prior_rows"] is not None
             and isinstance(rows.X, np.ndarray)
+            and n_rows <= _MOST_ROWS
             and n_rows * n_features * (n_features + 3) // 2 <= _MOST_NUMBERS
             and bool(np.all(codes_of(rows) >= 0))
         )
@@ -154,12 +170,20 @@ class QuickFits:
         passes = {"max_iter": self._prototype.max_iter, "tol": check_tol(self._prototype.tol)[1]}
         found, factor = fit_together(task, join(pieces), structure, **passes)
         fits = []
-        for group, (_, own, _) in enumerate(parts):
+        for group, (params, own, _) in enumerate(parts):
             parameters, factor_of = found.take(groups == group), factor.take(groups == group)
             if apart:
                 parameters, factor_of = _joined(parameters, factor_of)
+            unit = own.frame.scale
+            options = Options(
+                covariance_type=structure.name,
+                resolution=unit**2,
+                covariance_prior=params["prior_rows"] * n_features,
+                covariance_prior_scale=priors[group * n_each] * unit[:, None] * unit,
+                n_jobs=effective_n_jobs(self._prototype.n_jobs),
+            )
             prior = own.training.class_prior
-            fits.append(QuickFit(parameters, factor_of, own.frame, structure, prior))
+            fits.append(QuickFit(parameters, factor_of, own.frame, structure, prior, options))
         return fits
 
     def _prepared(self, block: Block) -> _Rows:

@@ -26,7 +26,7 @@ from ..rows import Sender
 from ._base import Fold, labels_of
 from ._candidates import MOST_NUMBERS_A_ROW, Choices, make_classifier
 from ._features import FeatureMap, fewer_rows, filler, fit_features
-from ._quick import QuickFits
+from ._quick import QuickFit, QuickFits
 from ._trials import SCREENING, Params, Trial, Trials
 
 # Approximate number of rows of a fold in the screening.
@@ -53,6 +53,8 @@ _MANY_ROWS = 1000
 _ROUNDS_WITH_MANY = 60
 # Duration of tuning relative to a fit, for the progress bar.
 _WORK_OF_TUNING = 2
+# A candidate is dropped if it is worse than the best by this many standard errors on the first folds.
+_HOPELESS = 1.0
 # Replaces a probability of zero in log-losses.
 _SMALLEST = np.finfo(np.float64).tiny
 
@@ -219,42 +221,62 @@ class Selection:
             # The comparison on all folds need not fit these rows again.
             self._screened_models[repr(trial.params)] = trial.models
 
-    def _evaluate(self, trial: Trial, fitted: Sequence[SharedKernelClassifier] = ()) -> None:
-        """Score a candidate on all folds; with fitted models, tune them instead of fitting."""
-        self._score(trial, self._folds_of(trial.params), fitted)
+    def _evaluate(self, trial: Trial, fitted: Sequence[Any] = ()) -> None:
+        """Score a candidate on all folds; with fitted models, tune them instead of fitting.
 
-    def _score(
-        self, trial: Trial, folds: list[Fold], fitted: Sequence[SharedKernelClassifier] = ()
-    ) -> None:
+        One that is clearly worse on the first folds is dropped, and keeps their scores as one of the screening.
+        """
+        folds = self._folds_of(trial.params)
+        self._score(trial, folds, fitted)
+
+    def _score(self, trial: Trial, folds: list[Fold], fitted: Sequence[Any] = ()) -> None:
         """Fit a candidate, or tune fitted models, and score it by the least log-loss over temperatures."""
-        params, held = trial.params, [held for _, held in folds]
+        params, logs = trial.params, []
         # Rows and settings have already been checked.
         with config_context(assume_finite=True, skip_parameter_validation=True):
             if not fitted and all(self._quick.covers(params, rows) for rows, _ in folds):
                 logs = self._quick_logs(params, folds)
             else:
-                if fitted:
-                    trial.models = [
-                        self.tune(deepcopy(model), rows, params["trade_off"])
-                        for model, (rows, _) in zip(fitted, folds, strict=True)
-                    ]
-                else:
-                    screened = self._screened_models.pop(repr(params), [])
-                    trial.models = screened + [self._fit(params, rows) for rows, _ in folds[len(screened) :]]
-                logs = [
-                    on_host(model.predict_log_proba(self.to_device(rows.X)))
-                    for model, rows in zip(trial.models, held, strict=True)
-                ]
-        codes = np.concatenate([codes_of(rows) for rows in held])
-        weights = np.concatenate([rows.row_weights for rows in held])
+                screened = self._screened_models.pop(repr(params), [])
+                for number, (rows, held) in enumerate(folds):
+                    if number == self._n_screening and self._is_hopeless(folds[:number], logs):
+                        trial.stage, folds = SCREENING, folds[:number]
+                        break
+                    if fitted:
+                        model = self.tune(deepcopy(fitted[number]), rows, params["trade_off"])
+                    else:
+                        model = screened[number] if number < len(screened) else self._fit(params, rows)
+                    trial.models.append(model)
+                    logs.append(self._log_joints(model, held))
+        held_out = [held for _, held in folds]
+        codes, weights = codes_and_weights(held_out)
         temperature, _ = least_log_loss(np.concatenate(logs), codes, weights)
         trial.columns["temperature"] = temperature
-        for rows, log in zip(held, logs, strict=True):
+        for rows, log in zip(held_out, logs, strict=True):
             loss = np.average(log_losses(log, codes_of(rows), temperature), weights=rows.weights)
             trial.split_scores.append(-float(loss))
-        sizes = [rows.row_weights.sum() for rows in held]
+        sizes = [rows.row_weights.sum() for rows in held_out]
         trial.score = float(np.average(trial.split_scores, weights=sizes))
         trial.probabilities = softmax(np.concatenate(logs) / temperature, axis=1)
+
+    def _is_hopeless(self, folds: list[Fold], logs: list[FloatArray]) -> bool:
+        """Return whether a candidate is clearly worse than the best on the held-out rows of the first folds."""
+        best = self.trials.best.probabilities
+        if best is None:
+            return False
+        codes, weights = codes_and_weights([held for _, held in folds])
+        joints = np.concatenate(logs)
+        losses = log_losses(joints, codes, least_log_loss(joints, codes, weights)[0])
+        rise = losses + np.log(np.maximum(best[np.arange(len(codes)), codes], _SMALLEST))
+        mean = np.average(rise, weights=weights)
+        error = np.sqrt(np.average((rise - mean) ** 2, weights=weights) / weights.sum())
+        return bool(mean > _HOPELESS * error)
+
+    def _log_joints(self, model: Any, held: Block) -> FloatArray:
+        """Return the log-joints (n, L) of held-out rows, up to a constant of each row."""
+        if isinstance(model, QuickFit):
+            return model.log_joints(held.X)
+        return on_host(model.predict_log_proba(self.to_device(held.X)))
 
     def _quick_logs(self, params: Params, folds: list[Fold]) -> list[FloatArray]:
         """Return log-joints (n, L) of the held-out rows of each fold, by quick fits.
@@ -275,23 +297,24 @@ class Selection:
                 self._logs[key] = fit.log_joints(held.X)
         return [self._logs[key] for key in keys]
 
-    def _fit(self, params: Params, rows: Block, start: Any = None) -> SharedKernelClassifier:
-        """Return a candidate fitted to rows without missing values, from a start if it is given."""
+    def _fit(self, params: Params, rows: Block) -> SharedKernelClassifier:
+        """Return a candidate fitted to rows without missing values."""
         model = make_classifier(self.prototype, params, rows, self.prototype.random_state)
-        if start is not None:
-            model.set_params(n_kernels=None, init=start)
         return model.fit(self.to_device(rows.X), labels_of(rows, self.classes), rows.weights)
 
-    def tune(self, model: SharedKernelClassifier, rows: Block, trade_off: float) -> SharedKernelClassifier:
-        """Tune a fitted classifier on the labelled rows, for a fixed number of rounds."""
+    def tune(self, model: Any, rows: Block, trade_off: float) -> Any:
+        """Tune a fitted classifier, or return a tuned quick fit, on the labelled rows, for some rounds."""
         labelled, many = rows.labelled(), trade_off == 0.0 and len(self.rows.X) >= _MANY_ROWS
+        n_rounds = _ROUNDS_WITH_MANY if many else _ROUNDS
+        if isinstance(model, QuickFit):
+            return model.tuned(labelled, trade_off, n_rounds)
         return model.tune(
             labelled.X,
             labels_of(labelled, self.classes),
             trade_off=trade_off,
             sample_weight=labelled.weights,
             validation=None,
-            max_iter=_ROUNDS_WITH_MANY if many else _ROUNDS,
+            max_iter=n_rounds,
             random_state=model.random_state,
         )
 
@@ -307,9 +330,7 @@ class Selection:
             if unsuited or n_numbers > MOST_NUMBERS_A_ROW * len(self.rows.X):
                 continue
             if not models:
-                fits = self._quick.fit([(params, rows) for rows, _ in folds], self.prototype.random_state)
-                pairs = zip(fits, folds, strict=True)
-                models = [self._fit(params, rows, fit.start) for fit, (rows, _) in pairs]
+                models = self._quick.fit([(params, rows) for rows, _ in folds], self.prototype.random_state)
             evaluate = partial(self._evaluate, fitted=models)
             for trade_off in _TRADE_OFFS:
                 self.trials.add("tuning", {**params, "trade_off": trade_off}, evaluate)
@@ -318,8 +339,7 @@ class Selection:
         best, most = self.trials.best, self.search.n_members
         if most == 1:
             return [best]
-        codes = np.concatenate([codes_of(held) for _, held in self.folds])
-        weights = np.concatenate([held.row_weights for _, held in self.folds])
+        codes, weights = codes_and_weights([held for _, held in self.folds])
         others = [each for each in self.trials.list if each.probabilities is not None and each is not best]
         return members_of([best, *others], codes, weights, most)
 
@@ -344,7 +364,12 @@ class Selection:
             if params["feature_sets"] is not None:
                 # The sets of candidates are of features; those of the search are of the given columns.
                 classifier.set_params(feature_sets=self.search.feature_sets)
-            classifier.fit(*data)
+            wanted = {name: getattr(classifier, name) for name in ("n_kernels", "init")}
+            if self._quick.covers(params, filled):
+                # A fit with gaps, labels missing or other devices than the first continues from a quick one.
+                (start,) = self._quick.fit([(params, filled)], seed)
+                classifier.set_params(n_kernels=None, init=start.start)
+            classifier.fit(*data).set_params(**wanted)
             if params["trade_off"] is not None:
                 # The model may have feature names, which filled rows lack.
                 warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
@@ -366,6 +391,12 @@ class Selection:
 
         groups = None if groups is None else groups[codes_of(member.filled) >= 0]
         return novelty_threshold(member.classifier, share, member.filled.labelled(), finish, groups)
+
+
+def codes_and_weights(blocks: list[Block]) -> tuple[IntArray, FloatArray]:
+    """Return the class codes and weights (n,) of all rows of some blocks."""
+    codes = np.concatenate([codes_of(rows) for rows in blocks])
+    return codes, np.concatenate([rows.row_weights for rows in blocks])
 
 
 def mapped(rows: Block, function: Callable[[np.ndarray], np.ndarray]) -> Block:

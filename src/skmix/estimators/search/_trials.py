@@ -113,7 +113,7 @@ class Trials:
             self._error = error
         trial.seconds = time.monotonic() - started
         self.list.append(trial)
-        if screening:
+        if trial.stage == SCREENING:
             trial.models, trial.probabilities = [], None
         else:
             if trial.score > self.best.score or np.isnan(self.best.score) or not self.best.params:
