@@ -24,7 +24,7 @@ from ..compute.arrays import safe_log
 from ..compute.blocks import Block
 from ..compute.threads import Workers, workers
 from ..density import class_log_likelihood
-from ..em import regulariser_of
+from ..em import regulariser_of, time_is_up
 from ..estep.terms import expand_densities
 from ..model import Factor, FloatArray, Frame, IntArray, Options, Parameters, Regulariser
 from ..sources.summary import measure
@@ -428,8 +428,9 @@ def lbfgs(objective: Objective, rows: Block, max_iter: int, judge: Judge, pool: 
         return -value, -gradient
 
     def look(coordinates: FloatArray) -> None:
-        judge.see(objective, coordinates)
-        if judge.since_better >= _PATIENCE_OF_STEPS:
+        if judged:
+            judge.see(objective, coordinates)
+        if judge.since_better >= _PATIENCE_OF_STEPS or time_is_up():
             raise StopIteration
 
     limits, judged = objective.limits(), judge.before is not None
@@ -439,7 +440,7 @@ def lbfgs(objective: Objective, rows: Block, max_iter: int, judge: Judge, pool: 
         jac=True,
         method="L-BFGS-B",
         bounds=Bounds(-limits, limits),
-        callback=look if judged else None,
+        callback=look,
         options={"maxiter": max_iter},
     )
     if not judged:
@@ -470,7 +471,7 @@ def adam(
         if batch < n_batches - 1:
             continue
         raised = judge.see(objective, average)
-        if judge.since_better >= _PATIENCE:
+        if judge.since_better >= _PATIENCE or time_is_up():
             return
         if raised is not None:
             objective = replace(objective, parameters=raised)

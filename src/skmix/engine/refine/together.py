@@ -12,6 +12,7 @@ import numpy as np
 
 from ..compute.arrays import TINY, Record, safe_log
 from ..compute.threads import one_blas_thread
+from ..em import time_is_up
 from ..estep.terms import expand_densities, log_mix, share
 from ..model import Factor, FloatArray, IntArray, Parameters
 from ..structures import Structure
@@ -39,7 +40,8 @@ def fit_together(
 ) -> tuple[Parameters, Factor]:
     """Run EM from one start for each of R models, and return their parameters and factor.
 
-    A group of models ends when the mean log-likelihood of its rows changes by less than `tol`.
+    A group of models ends when the mean log-likelihood of its rows changes by less than `tol`; all end when
+    time is up.
     """
     floor, n_groups = np.ones(task.x.shape[1]), task.groups.max() + 1
     least = tol * np.bincount(task.groups, task.weights.sum(axis=1))
@@ -60,8 +62,8 @@ def fit_together(
                 ended, factors = ended.put(active, current), factors.put(active, factor)
                 task, current, factor = task.take(going), current.take(going), factor.take(going)
                 active, terms = active[going], terms[going]
-                if not len(active):
-                    break
+            if not len(active) or time_is_up():
+                break
     return ended.put(active, current), factors.put(active, factor)
 
 

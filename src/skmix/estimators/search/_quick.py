@@ -25,10 +25,13 @@ from ._candidates import own_kernels, prior_scale
 from ._features import pooled_covariance
 from ._trials import Params
 
-# Most rows: with more, fits on several threads and mini-batches of tuning are faster.
+# Most rows: with more, mini-batches are faster for tuning.
 _MOST_ROWS = 10_000
-# Most numbers in the terms of rows that are held at a time.
+# Most numbers in the terms of rows.
 _MOST_NUMBERS = 1 << 23
+# Most responsibilities of a fit, and of fits at a time: with more, compiled code is faster, and they leave
+# the cache.
+_MOST_SHARES = 1 << 17
 # Settings of the estimator that quick fits heed, or that do not matter to them.
 _HEEDED = {
     *("n_kernels", "covariance_type", "init", "max_iter", "tol", "variance_floor", "n_jobs", "random_state"),
@@ -47,6 +50,11 @@ class QuickFit:
     class_prior: FloatArray  # (L,)
     options: Options  # of the fit, for tuning
 
+    @property
+    def n_features_in_(self) -> int:
+        """Number M of features."""
+        return len(self.frame.scale)
+
     def tuned(self, rows: Block, trade_off: float, n_rounds: int) -> QuickFit:
         """Return the candidate tuned for classification on labelled rows, for a number of rounds."""
         given = self.frame.leave(self.parameters, self.structure).take(0)
@@ -54,7 +62,7 @@ class QuickFit:
         schedule = Schedule([(trade_off, n_rounds)], None, n_rounds, np.random.RandomState())
         best = tune(given, self.class_prior, rows, None, self.options, schedule).best
         inside = self.frame.enter(best.batch(), self.structure)
-        factor = self.structure.factor(inside.covariances, len(self.frame.scale))
+        factor = self.structure.factor(inside.covariances, self.n_features_in_)
         return replace(self, parameters=inside, factor=factor)
 
     def log_joints(self, X: np.ndarray) -> FloatArray:
@@ -98,6 +106,7 @@ class QuickFits:
     def covers(self, params: Params, rows: Block) -> bool:
         """Return whether a candidate can be fitted to these rows."""
         n_rows, n_features = rows.X.shape
+        n_kernels, split = params["n_kernels"], params["kernels"] == "own" and params["covariance_type"] == "full"
         return (
             self._is_usual
             and params["covariance_type"] in ("full", "tied")
@@ -105,7 +114,8 @@ class QuickFits:
             and params["prior_rows"] is not None
             and isinstance(rows.X, np.ndarray)
             and n_rows <= _MOST_ROWS
-            and n_rows * n_features * (n_features + 3) // 2 <= _MOST_NUMBERS
+            and n_rows * (n_kernels // len(self._classes) if split else n_kernels) <= _MOST_SHARES
+            and n_rows * n_features**2 <= _MOST_NUMBERS
             and bool(np.all(codes_of(rows) >= 0))
         )
 
@@ -120,10 +130,11 @@ class QuickFits:
             kind = params["covariance_type"], apart, start.means.shape
             batches.setdefault(kind, []).append(number)
         found: dict[int, QuickFit] = {}
-        for (name, apart, _), numbers in batches.items():
+        for (name, apart, shape), numbers in batches.items():
             structure = structure_of(name)
             n_features, n_rows = rows[numbers[0]].x.shape
-            size = max(1, _MOST_NUMBERS // (n_rows * n_features * (n_features + 3) // 2))
+            n_shares = n_rows * shape[1] // (len(self._classes) if apart else 1)
+            size = max(1, min(_MOST_NUMBERS // (n_rows * n_features**2), _MOST_SHARES // n_shares))
             for first in range(0, len(numbers), size):
                 batch = numbers[first : first + size]
                 parts = [(tasks[i][0], rows[i], starts[i]) for i in batch]

@@ -15,6 +15,7 @@ from sklearn import config_context
 
 from ...engine.compute.arrays import on_host
 from ...engine.compute.blocks import Block
+from ...engine.em import ending_at
 from ...engine.model import FloatArray, IntArray
 from ...engine.refine.discriminative import labels_of as codes_of
 from ...engine.refine.temperature import least_log_loss, log_losses
@@ -27,7 +28,7 @@ from ._base import Fold, labels_of
 from ._candidates import MOST_NUMBERS_A_ROW, Choices, make_classifier
 from ._features import FeatureMap, fewer_rows, filler, fit_features
 from ._quick import QuickFit, QuickFits
-from ._trials import SCREENING, Params, Trial, Trials
+from ._trials import CHOOSING, FITTING, SCREENING, Params, Trial, Trials
 
 # Approximate number of rows of a fold in the screening.
 _ROWS_TO_SCREEN = 2000
@@ -93,6 +94,10 @@ class Selection:
 
     def choose(self) -> list[Trial]:
         """Try candidates, and return the trials to average, the best first."""
+        with ending_at(self.trials.ends(CHOOSING)):
+            return self._choose()
+
+    def _choose(self) -> list[Trial]:
         trials, candidates = self.trials, self.candidates()
         trials.n_kept = self._n_tuned
         if not self.folds:
@@ -325,19 +330,19 @@ class Selection:
         for params, models in [(t.params, t.models) for t in best[: self._n_tuned]]:
             low_rank = check_covariance_type(params["covariance_type"])[0] == "low_rank"
             unsuited = low_rank or params["feature_sets"] is not None or is_robust(self.prototype)
-            folds = self._folds_of(params)
-            n_numbers = params["n_kernels"] * folds[0][0].X.shape[1]
+            if not models:
+                blocks = [rows for rows, _ in self._folds_of(params)]
+                models = self._quick.fit([(params, rows) for rows in blocks], self.prototype.random_state)
+            n_numbers = params["n_kernels"] * models[0].n_features_in_
             if unsuited or n_numbers > MOST_NUMBERS_A_ROW * len(self.rows.X):
                 continue
-            if not models:
-                models = self._quick.fit([(params, rows) for rows, _ in folds], self.prototype.random_state)
             evaluate = partial(self._evaluate, fitted=models)
             for trade_off in _TRADE_OFFS:
                 self.trials.add("tuning", {**params, "trade_off": trade_off}, evaluate)
 
     def _members(self) -> list[Trial]:
         best, most = self.trials.best, self.search.n_members
-        if most == 1:
+        if most == 1 or best.probabilities is None:
             return [best]
         codes, weights = codes_and_weights([held for _, held in self.folds])
         others = [each for each in self.trials.list if each.probabilities is not None and each is not best]
@@ -353,6 +358,8 @@ class Selection:
         self.trials.plan("members", len(chosen), len(self.rows.X))
         complete, members = mapped(self.rows, filler(self.rows.X, self.prototype.random_state)), []
         for number, trial in enumerate(chosen):
+            if members and self.trials.time_is_up(FITTING):
+                break
             params, data = trial.params, given
             feature_map = fit_features(params["transform"], params["reduction"], complete)
             rows, filled = self.rows, complete
@@ -378,7 +385,7 @@ class Selection:
             self.trials.step("members", "fitting to all rows")
             members.append(Member(classifier, feature_map, rows, filled))
         for trial in self.trials.list:
-            trial.columns["member"] = any(trial is each for each in chosen)
+            trial.columns["member"] = any(trial is each for each in chosen[: len(members)])
         return members
 
     def threshold(self, member: Member, params: Params, share: float, groups: np.ndarray | None) -> float:

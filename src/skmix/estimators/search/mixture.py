@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ...engine.compute.arrays import namespace, safe_log
 from ...engine.compute.dask import is_collection
+from ...engine.em import ending_at
 from ...engine.model import FloatArray
 from ...engine.refine.discriminative import labels_of as codes_of
 from ...engine.structures import STRUCTURES
@@ -28,7 +29,7 @@ from ..mixture import SharedKernelMixture
 from ..rows import computed, enter, note_rows, sender, warn_caller
 from ._base import Search, delegated, documented_search, make_folds
 from ._grid import Scorer, average, try_grid
-from ._trials import Params, Trial, Trials
+from ._trials import CHOOSING, FITTING, Params, Trial, Trials
 
 # Try up to this many kernels per class, and up to four times as many while the largest number is the best.
 _KERNELS_PER_CLASS = 4
@@ -138,7 +139,8 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
         prototype = self._prototype(SharedKernelMixture(**SEVERAL_STARTS))
         scorer = self._scorer(prototype, (X, y, sample_weight), groups)
-        best = try_grid(trials, scorer, **self._grid(scorer))
+        with ending_at(trials.ends(CHOOSING)):
+            best = try_grid(trials, scorer, **self._grid(scorer))
         members, shares = [best], np.ones(1)
         if scorer.folds and np.isfinite(best.score):
             members, shares = average(scorer.tried, scorer.held_weights, self.n_members)
@@ -146,8 +148,11 @@ class SharedKernelMixtureCV(DensityMixin, Search):
                 trial.columns["share"] = sum(
                     share for each, share in zip(members, shares, strict=True) if each is trial
                 )
-        self.mixtures_ = [(each.models or [scorer.fit(each, *scorer.given)])[0] for each in members]
-        self.shares_ = shares
+        self.mixtures_ = []
+        for each in members:
+            if not (self.mixtures_ and trials.time_is_up(FITTING)):
+                self.mixtures_.append((each.models or [scorer.fit(each, *scorer.given)])[0])
+        self.shares_ = shares[: len(self.mixtures_)] / shares[: len(self.mixtures_)].sum()
         return best
 
     def _read(self, source: Source) -> tuple[Any, Any, Any]:
