@@ -13,10 +13,10 @@ import numpy as np
 from ..compute.arrays import TINY, Record, safe_log
 from ..compute.threads import one_blas_thread
 from ..em import time_is_up
-from ..estep.terms import expand_densities, log_mix, share
-from ..model import Factor, FloatArray, IntArray, Parameters
+from ..estep.terms import log_mix, share
+from ..model import FloatArray, IntArray, Parameters
 from ..structures import Structure
-from ..structures.linalg import unpack
+from ..structures.linalg import index_of, unpack
 from ..tails import NONE
 
 
@@ -35,71 +35,85 @@ class Task(Record):
     groups: IntArray  # (R,): models with the same number end together
 
 
+@dataclass(frozen=True)
+class Model(Record):
+    """R models with full or tied covariances."""
+
+    weights: FloatArray  # (R, K, L)
+    means: FloatArray  # (R, K, M)
+    covariances: FloatArray  # (R, K, M, M) or (R, M, M)
+    precisions: FloatArray  # their inverses
+
+    @classmethod
+    def of(cls, weights: FloatArray, means: FloatArray, covariances: FloatArray) -> Model:
+        """Return models whose covariances are raised to P ⪰ I."""
+        precisions = np.linalg.inv(covariances)
+        # tr(P⁻¹) < 1 proves that no eigenvalue is below one.
+        low = np.nonzero(np.trace(precisions, axis1=-2, axis2=-1) >= 1.0)
+        if len(low[0]):
+            values, vectors = np.linalg.eigh(covariances[low])
+            raised = np.maximum(values, 1.0)[..., None, :]
+            covariances = covariances.copy()
+            covariances[low], precisions[low] = (vectors * raised) @ vectors.mT, (vectors / raised) @ vectors.mT
+        return cls(weights, means, covariances, precisions)
+
+
 def fit_together(
     task: Task, starts: Parameters, structure: Structure, *, max_iter: int, tol: float
-) -> tuple[Parameters, Factor]:
-    """Run EM from one start for each of R models, and return their parameters and factor.
+) -> Model:
+    """Run EM from one start for each of R models with full or tied covariances, and return them.
 
     A group of models ends when the mean log-likelihood of its rows changes by less than `tol`; all end when
     time is up.
     """
-    floor, n_groups = np.ones(task.x.shape[1]), task.groups.max() + 1
-    least = tol * np.bincount(task.groups, task.weights.sum(axis=1))
-    last, active = np.full(n_groups, -np.inf), np.arange(len(task.groups))
+    n_groups, active = task.groups.max() + 1, np.arange(len(task.groups))
+    last, least = np.full(n_groups, -np.inf), tol * np.bincount(task.groups, task.weights.sum(axis=1))
     with one_blas_thread():
         terms = _terms(task.x, structure)
-        covariances, factor = structure.raised(starts.covariances.copy(), floor)
-        current = Parameters(starts.weights, starts.means, covariances)
-        ended, factors = current.copy(), factor.copy()
+        current = Model.of(starts.weights, starts.means, starts.covariances)
+        ended = current.copy()
         for _ in range(max_iter):
-            likelihood, current = _improve(task, terms, current, factor, structure)
-            covariances, factor = structure.raised(current.covariances, floor)
-            current = Parameters(current.weights, current.means, covariances)
+            likelihood, current = _improve(task, terms, current, structure)
             reached = np.bincount(task.groups, likelihood, minlength=n_groups)
             going = (np.abs(reached - last) >= least)[task.groups]
             last = reached
             if not going.all():
-                ended, factors = ended.put(active, current), factors.put(active, factor)
-                task, current, factor = task.take(going), current.take(going), factor.take(going)
-                active, terms = active[going], terms[going]
+                ended = ended.put(active, current)
+                task, current, active, terms = task.take(going), current.take(going), active[going], terms[going]
             if not len(active) or time_is_up():
                 break
-    return ended.put(active, current), factors.put(active, factor)
+    return ended.put(active, current)
 
 
 def _improve(
-    task: Task, terms: FloatArray, current: Parameters, factor: Factor, structure: Structure
-) -> tuple[FloatArray, Parameters]:
-    """Do one pass: return the log-likelihood (R,) of the models, and the next ones without a floor."""
-    n_features, n_classes, rows = task.x.shape[1], current.weights.shape[-1], task.prior_rows
-    joint = _log_densities(task.x, terms, current, factor, structure)
+    task: Task, terms: FloatArray, current: Model, structure: Structure
+) -> tuple[FloatArray, Model]:
+    """Do one pass: return the log-likelihood (R,) of the models, and the next ones."""
+    n_features, n_classes, rows = task.x.shape[1], current.weights.shape[-1], task.prior_rows[:, None, None]
+    joint = _log_densities(task.x, terms, current, structure)
     joint += np.take_along_axis(safe_log(current.weights), task.codes[:, None], axis=2)
     likelihood, class_mass, shares = share(joint, task.codes, task.weights, n_classes, with_moments=True)
     assert shares is not None
     sums = shares @ terms.mT
-    mass = sums[..., -1:]
+    mass, prior = sums[..., -1:], rows * task.prior_covariance
     means = np.where(mass > 0.0, sums[..., :n_features] / np.maximum(mass, TINY), current.means)
     if structure.shared:
         # Responsibilities sum to one.
         scatter = (task.x * task.weights[:, None]) @ task.x.mT - (mass * means).mT @ means
-        total = (mass[..., 0].sum(axis=1) + rows)[:, None, None]
-        covariances = (scatter + rows[:, None, None] * task.prior_covariance) / total
+        covariances = (scatter + prior) / (mass.sum(axis=1, keepdims=True) + rows)
     else:
         scatter = unpack(sums[..., n_features:-1], n_features)
         scatter -= (mass * means)[..., None] * means[..., None, :]
-        scatter += (rows[:, None, None] * task.prior_covariance)[:, None]
-        covariances = scatter / (mass + rows[:, None, None])[..., None]
+        covariances = (scatter + prior[:, None]) / (mass + rows)[..., None]
     weights = class_mass / np.maximum(class_mass.sum(axis=1, keepdims=True), TINY)
-    return likelihood.sum(axis=1), Parameters(weights, means, covariances)
+    return likelihood.sum(axis=1), Model.of(weights, means, covariances)
 
 
-def class_log_densities(
-    x: FloatArray, parameters: Parameters, factor: Factor, structure: Structure
-) -> FloatArray:
+def class_log_densities(x: FloatArray, model: Model, structure: Structure) -> FloatArray:
     """Return log p(x | class), shape (L, n), of rows x (M, n) under one model with a leading axis of one."""
     with one_blas_thread():
-        terms = _terms(x[None], structure)
-        return log_mix(_log_densities(x[None], terms, parameters, factor, structure)[0], parameters.weights[0])
+        values = _log_densities(x[None], _terms(x[None], structure), model, structure)
+        return log_mix(values[0], model.weights[0])
 
 
 def _terms(x: FloatArray, structure: Structure) -> FloatArray:
@@ -113,19 +127,17 @@ def _terms(x: FloatArray, structure: Structure) -> FloatArray:
     return terms
 
 
-def _log_densities(
-    x: FloatArray, terms: FloatArray, parameters: Parameters, factor: Factor, structure: Structure
-) -> FloatArray:
+def _log_densities(x: FloatArray, terms: FloatArray, model: Model, structure: Structure) -> FloatArray:
     """Return the log-densities (R, K, n) of rows x (R, M, n) with their terms (R, D, n)."""
-    means, n_features = parameters.means, x.shape[1]
+    means, n_features, precision = model.means, x.shape[1], structure.by_kernel(model.precisions)
+    linear = (precision @ means[..., None])[..., 0]
+    roots = np.linalg.cholesky(structure.by_kernel(model.covariances))
+    log_determinant = 2.0 * np.log(np.diagonal(roots, axis1=-2, axis2=-1)).sum(axis=-1)
+    peaks = NONE.log_peaks(log_determinant, n_features) - 0.5 * np.sum(linear * means, axis=-1)
+    parts = [linear, peaks[..., None]]
+    if not structure.shared:
+        parts.insert(1, structure.pack(precision) * index_of(n_features, "multiplicity"))
+    values: FloatArray = np.concatenate(parts, axis=-1) @ terms
     if structure.shared:
-        coefficients = structure.precision_times(factor, means)
-        at_zero = -0.5 * np.sum(coefficients * means, axis=-1)
-    else:
-        no_bounds = np.zeros(terms.shape[1] - 1)
-        coefficients, at_zero, _ = expand_densities(means, factor, structure, no_bounds)
-    peaks = at_zero + NONE.log_peaks(factor.log_determinant, n_features)
-    values: FloatArray = np.concatenate([coefficients, peaks[..., None]], axis=-1) @ terms
-    if structure.shared:
-        values -= 0.5 * structure.distances(factor.whitener[:, 0], x)[:, None]
+        values -= 0.5 * np.sum(x * (precision[:, 0] @ x), axis=1, keepdims=True)
     return values

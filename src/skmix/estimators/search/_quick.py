@@ -12,10 +12,10 @@ from sklearn.base import clone
 
 from ...engine.compute.arrays import join, safe_log
 from ...engine.compute.blocks import Block
-from ...engine.model import Factor, FloatArray, Frame, Options, Parameters
+from ...engine.model import FloatArray, Frame, Options, Parameters
 from ...engine.refine.discriminative import Schedule, tune
 from ...engine.refine.discriminative import labels_of as codes_of
-from ...engine.refine.together import Task, class_log_densities, fit_together
+from ...engine.refine.together import Model, Task, class_log_densities, fit_together
 from ...engine.structures import Structure, structure_of
 from .._settings import check_tol
 from ..rows import Training, enter
@@ -43,8 +43,7 @@ _HEEDED = {
 class QuickFit:
     """A candidate fitted to rows."""
 
-    parameters: Parameters  # in the frame, with a leading axis of one
-    factor: Factor
+    model: Model  # in the frame, with a leading axis of one
     frame: Frame
     structure: Structure
     class_prior: FloatArray  # (L,)
@@ -57,24 +56,28 @@ class QuickFit:
 
     def tuned(self, rows: Block, trade_off: float, n_rounds: int) -> QuickFit:
         """Return the candidate tuned for classification on labelled rows, for a number of rounds."""
-        given = self.frame.leave(self.parameters, self.structure).take(0)
         # Rows are used all at once: no order is drawn.
         schedule = Schedule([(trade_off, n_rounds)], None, n_rounds, np.random.RandomState())
-        best = tune(given, self.class_prior, rows, None, self.options, schedule).best
+        best = tune(self._parameters, self.class_prior, rows, None, self.options, schedule).best
         inside = self.frame.enter(best.batch(), self.structure)
-        factor = self.structure.factor(inside.covariances, self.n_features_in_)
-        return replace(self, parameters=inside, factor=factor)
+        return replace(self, model=Model.of(inside.weights, inside.means, inside.covariances))
+
+    @property
+    def _parameters(self) -> Parameters:
+        """The parameters in the data's coordinates."""
+        inside = Parameters(self.model.weights, self.model.means, self.model.covariances)
+        return self.frame.leave(inside, self.structure).take(0)
 
     def log_joints(self, X: np.ndarray) -> FloatArray:
         """Return log p(x, class), shape (n, L), of rows X (n, M), up to a constant of each row."""
         x = self.frame.rows(X, np.empty(X.shape[::-1]))
-        found = class_log_densities(x, self.parameters, self.factor, self.structure)
+        found = class_log_densities(x, self.model, self.structure)
         return found.T + safe_log(self.class_prior)
 
     @property
     def start(self) -> dict[str, FloatArray]:
         """The fitted parameters as an `init`."""
-        found = self.frame.leave(self.parameters, self.structure).take(0)
+        found = self._parameters
         return {"means": found.means, "covariances": found.covariances, "weights": found.weights}
 
 
@@ -119,12 +122,12 @@ class QuickFits:
             and bool(np.all(codes_of(rows) >= 0))
         )
 
-    def fit(self, tasks: Sequence[tuple[Params, Block]], seed: int) -> list[QuickFit]:
-        """Return candidates fitted to blocks of rows; those of the same shape are fitted together."""
+    def fit(self, tasks: Sequence[tuple[Params, Block, int]]) -> list[QuickFit]:
+        """Return candidates fitted to blocks of rows, with a seed each; those of one shape are fitted at once."""
         batches: dict[tuple[Any, ...], list[int]] = {}
-        rows = [self._prepared(block) for _, block in tasks]
-        starts = [self._start(params, own, seed) for (params, _), own in zip(tasks, rows, strict=True)]
-        for number, ((params, _), start) in enumerate(zip(tasks, starts, strict=True)):
+        rows = [self._prepared(block) for _, block, _ in tasks]
+        starts = [self._start(params, own, seed) for (params, _, seed), own in zip(tasks, rows, strict=True)]
+        for number, ((params, _, _), start) in enumerate(zip(tasks, starts, strict=True)):
             # If a class has fewer rows than kernels, its kernels cannot be fitted apart from others.
             apart = params["kernels"] == "own" and start.means.shape[1] == params["n_kernels"]
             kind = params["covariance_type"], apart, start.means.shape
@@ -179,12 +182,10 @@ class QuickFits:
             task.x[r, :, : len(codes)] = x
             task.codes[r, : len(codes)], task.weights[r, : len(codes)] = codes, weights
         passes = {"max_iter": self._prototype.max_iter, "tol": check_tol(self._prototype.tol)[1]}
-        found, factor = fit_together(task, join(pieces), structure, **passes)
+        found = fit_together(task, join(pieces), structure, **passes)
         fits = []
         for group, (params, own, _) in enumerate(parts):
-            parameters, factor_of = found.take(groups == group), factor.take(groups == group)
-            if apart:
-                parameters, factor_of = _joined(parameters, factor_of)
+            model = found.take(groups == group)
             unit = own.frame.scale
             options = Options(
                 covariance_type=structure.name,
@@ -194,7 +195,8 @@ class QuickFits:
                 n_jobs=effective_n_jobs(self._prototype.n_jobs),
             )
             prior = own.training.class_prior
-            fits.append(QuickFit(parameters, factor_of, own.frame, structure, prior, options))
+            model = _joined(model) if apart else model
+            fits.append(QuickFit(model, own.frame, structure, prior, options))
         return fits
 
     def _prepared(self, block: Block) -> _Rows:
@@ -237,17 +239,10 @@ class QuickFits:
         return rows.starts[key]
 
 
-def _joined(parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor]:
+def _joined(models: Model) -> Model:
     """Return the mixtures (L, k, …) of all classes as one model whose kernels belong to one class each."""
-    n_classes, per_class, n_features = parameters.means.shape
+    n_classes, per_class, _ = models.means.shape
     weights = np.zeros((n_classes, per_class, n_classes))
-    weights[np.arange(n_classes), :, np.arange(n_classes)] = parameters.weights[..., 0]
-    n_kernels = n_classes * per_class
-    square = 1, n_kernels, n_features, n_features
-    found = Parameters(
-        weights.reshape(1, n_kernels, n_classes),
-        parameters.means.reshape(1, n_kernels, n_features),
-        parameters.covariances.reshape(square),
-    )
-    of_kernels = factor.log_determinant.reshape(1, n_kernels)
-    return found, Factor(factor.whitener.reshape(square), of_kernels, factor.usable[:1])
+    weights[np.arange(n_classes), :, np.arange(n_classes)] = models.weights[..., 0]
+    whole = replace(models, weights=weights)
+    return whole.map(lambda each: each.reshape(1, n_classes * per_class, *each.shape[2:]))

@@ -26,7 +26,7 @@ from ..crossfit import novelty_threshold
 from ..rows import Sender
 from ._base import Fold, labels_of
 from ._candidates import MOST_NUMBERS_A_ROW, Choices, make_classifier
-from ._features import FeatureMap, fewer_rows, filler, fit_features
+from ._features import FeatureMap, fewer_rows, filler, fit_features, fit_transform, project
 from ._quick import QuickFit, QuickFits
 from ._trials import CHOOSING, FITTING, SCREENING, Params, Trial, Trials
 
@@ -83,6 +83,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         self._fold = cache(self._map)
+        self._transform = cache(lambda number, name: fit_transform(name, self.folds[number][0]))
         self._quick = QuickFits(self.prototype, self.classes)
         # Candidates that are about to be tried, and log-joints of held-out rows by candidate and fold.
         self._planned: list[Params] = []
@@ -199,9 +200,9 @@ class Selection:
             whole, seed = self._fold(number, transform, reduction), self.prototype.random_state
             return fewer_rows(whole[0], seed, _ROWS_TO_SCREEN), fewer_rows(whole[1], seed, _ROWS_TO_SCREEN)
         training, held = self.folds[number]
-        feature_map = fit_features(transform, reduction, training)
-        if feature_map is None:
+        if transform == reduction == "none" or self._transform(number, transform) is None:
             return training, held
+        feature_map = project(self._transform(number, transform), reduction, training)
         return mapped(training, feature_map.transform), mapped(held, feature_map.transform)
 
     def _folds_of(self, params: Params, *, some: bool = False) -> list[Fold]:
@@ -297,7 +298,8 @@ class Selection:
                     of_other = folds if other == params else self._folds_of(other, some=len(folds) < len(self.folds))
                     tasks |= {(repr(other), id(fold[0])): (other, fold) for fold in of_other}
             tasks = {key: task for key, task in tasks.items() if key not in self._logs}
-            fits = self._quick.fit([(own, rows) for own, (rows, _) in tasks.values()], self.prototype.random_state)
+            seed = self.prototype.random_state
+            fits = self._quick.fit([(own, rows, seed) for own, (rows, _) in tasks.values()])
             for fit, (key, (_, (_, held))) in zip(fits, tasks.items(), strict=True):
                 self._logs[key] = fit.log_joints(held.X)
         return [self._logs[key] for key in keys]
@@ -332,7 +334,7 @@ class Selection:
             unsuited = low_rank or params["feature_sets"] is not None or is_robust(self.prototype)
             if not models:
                 blocks = [rows for rows, _ in self._folds_of(params)]
-                models = self._quick.fit([(params, rows) for rows in blocks], self.prototype.random_state)
+                models = self._quick.fit([(params, rows, self.prototype.random_state) for rows in blocks])
             n_numbers = params["n_kernels"] * models[0].n_features_in_
             if unsuited or n_numbers > MOST_NUMBERS_A_ROW * len(self.rows.X):
                 continue
@@ -356,26 +358,34 @@ class Selection:
         `given` are X, y and sample_weight of the user, for members without a feature map.
         """
         self.trials.plan("members", len(chosen), len(self.rows.X))
-        complete, members = mapped(self.rows, filler(self.rows.X, self.prototype.random_state)), []
-        for number, trial in enumerate(chosen):
+        seed, complete = self.prototype.random_state, mapped(self.rows, filler(self.rows.X, self.prototype.random_state))
+
+        @cache
+        def features(transform: str, reduction: str) -> tuple[FeatureMap | None, Block, Block]:
+            """Return a feature map, and all rows mapped, as they are and filled."""
+            found = fit_features(transform, reduction, complete)
+            function = found.transform if found is not None else lambda X: X
+            return found, mapped(self.rows, function), mapped(complete, function)
+
+        parts = [features(trial.params["transform"], trial.params["reduction"]) for trial in chosen]
+        tasks = [(trial.params, part[2], seed + i) for i, (trial, part) in enumerate(zip(chosen, parts, strict=True))]
+        quick = [number for number, task in enumerate(tasks) if self._quick.covers(*task[:2])]
+        # Fits to all rows, which may have gaps, continue from quick ones to filled rows.
+        starts = dict(zip(quick, self._quick.fit([tasks[number] for number in quick]), strict=True))
+        members: list[Member] = []
+        for number, (trial, (feature_map, rows, filled)) in enumerate(zip(chosen, parts, strict=True)):
             if members and self.trials.time_is_up(FITTING):
                 break
             params, data = trial.params, given
-            feature_map = fit_features(params["transform"], params["reduction"], complete)
-            rows, filled = self.rows, complete
             if feature_map is not None:
-                rows, filled = mapped(rows, feature_map.transform), mapped(complete, feature_map.transform)
                 data = self.to_device(rows.X), labels_of(rows, self.classes), rows.weights
-            seed = self.prototype.random_state + number
-            classifier = make_classifier(self.prototype, params, filled, seed)
+            classifier = make_classifier(self.prototype, params, filled, seed + number)
             if params["feature_sets"] is not None:
                 # The sets of candidates are of features; those of the search are of the given columns.
                 classifier.set_params(feature_sets=self.search.feature_sets)
             wanted = {name: getattr(classifier, name) for name in ("n_kernels", "init")}
-            if self._quick.covers(params, filled):
-                # A fit with gaps, labels missing or other devices than the first continues from a quick one.
-                (start,) = self._quick.fit([(params, filled)], seed)
-                classifier.set_params(n_kernels=None, init=start.start)
+            if number in starts:
+                classifier.set_params(n_kernels=None, init=starts[number].start)
             classifier.fit(*data).set_params(**wanted)
             if params["trade_off"] is not None:
                 # The model may have feature names, which filled rows lack.
