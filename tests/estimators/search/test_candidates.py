@@ -249,6 +249,7 @@ def test_large_models_and_those_that_cannot_be_are_not_tuned(monkeypatch: pytest
 # ---------------------------------------------------------------- densities
 
 
+@pytest.mark.filterwarnings("ignore:The chosen model did not converge")
 def test_numbers_that_a_search_of_densities_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:
     # Time is up after the first candidate.
     clock = count()

@@ -226,8 +226,8 @@ class QuickFits:
             projected = params["reduction"] != "none"
             codes, per_class = codes_of(rows.block), n_kernels // n_classes
             given = own_kernels(rows.block.X, codes, per_class, seed, projected=projected)
-            common = prior_scale(n_kernels, n_classes, n_features) * rows.pooled
             means = given["means"] / rows.frame.scale - rows.frame.shift
+            common = np.diag(rows.frame.variance / len(means) ** (2.0 / n_features))
             covariances = structure.from_common(common[None], len(means))
             rows.starts[key] = Parameters(given["weights"][None], means[None], covariances)
         else:

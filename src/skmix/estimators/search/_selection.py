@@ -54,8 +54,6 @@ _MANY_ROWS = 1000
 _ROUNDS_WITH_MANY = 60
 # Duration of tuning relative to a fit, for the progress bar.
 _WORK_OF_TUNING = 2
-# A candidate is dropped if it is worse than the best by this many standard errors on the first folds.
-_HOPELESS = 1.0
 # Replaces a probability of zero in log-losses.
 _SMALLEST = np.finfo(np.float64).tiny
 
@@ -273,10 +271,8 @@ class Selection:
         codes, weights = codes_and_weights([held for _, held in folds])
         joints = np.concatenate(logs)
         losses = log_losses(joints, codes, least_log_loss(joints, codes, weights)[0])
-        rise = losses + np.log(np.maximum(best[np.arange(len(codes)), codes], _SMALLEST))
-        mean = np.average(rise, weights=weights)
-        error = np.sqrt(np.average((rise - mean) ** 2, weights=weights) / weights.sum())
-        return bool(mean > _HOPELESS * error)
+        before = -np.log(np.maximum(best[np.arange(len(codes)), codes], _SMALLEST))
+        return is_clearly_worse(losses - before, weights)
 
     def _log_joints(self, model: Any, held: Block) -> FloatArray:
         """Return the log-joints (n, L) of held-out rows, up to a constant of each row."""
@@ -441,7 +437,12 @@ def members_of(trials: list[Trial], codes: IntArray, weights: FloatArray, most: 
         left.remove(chosen[-1])
         total = total + right[chosen[-1]]
     rise = losses(total, len(chosen)) - losses(right[0], 1)
+    return trials[:1] if is_clearly_worse(rise, weights) else [trials[i] for i in chosen]
+
+
+def is_clearly_worse(rise: FloatArray, weights: FloatArray) -> bool:
+    """Return whether losses rise by more than their standard error, given rows (n,) with weights (n,)."""
     mean, size = np.average(rise, weights=weights), weights.sum()
     error = np.sqrt(np.average((rise - mean) ** 2, weights=weights) / size)
     # Allow for one error that these rows do not show by chance.
-    return trials[:1] if mean > max(error, np.log(size) / size) else [trials[i] for i in chosen]
+    return bool(mean > max(error, np.log(size) / size))

@@ -223,9 +223,11 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         names = ("n_features_in_", "feature_names_in_", "preparation_")
         note_rows(self, **{name: getattr(model, name, None) for name in names})
         if not model.converged_:
+            limited = self.time_limit is not None and model.n_iter_ < model.max_iter
+            advice = f"max_iter ({model.max_iter}) or tol ({model.tol}) of the estimator"
             warn_caller(
-                f"The chosen model did not converge in {model.n_iter_} passes. Increase max_iter "
-                f"({model.max_iter}) or tol ({model.tol}) of the estimator.",
+                f"The chosen model did not converge in {model.n_iter_} passes. Increase "
+                f"{f'time_limit ({self.time_limit})' if limited else advice}.",
                 ConvergenceWarning,
             )
 
