@@ -18,7 +18,7 @@ from operator import add
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import Bounds, minimize
+from scipy.optimize import minimize
 
 from ..compute.arrays import safe_log
 from ..compute.blocks import Block
@@ -423,30 +423,34 @@ def lbfgs(objective: Objective, rows: Block, max_iter: int, judge: Judge, pool: 
     would lose the curvature, at every step where values are coarse.
     """
 
+    limits, judged = objective.limits(), judge.before is not None
+
+    def inside(coordinates: FloatArray) -> FloatArray:
+        """Return coordinates within the limits; SciPy's own bounds are slow for many coordinates."""
+        return np.clip(coordinates, -limits, limits)
+
     def negative(coordinates: FloatArray) -> tuple[float, FloatArray]:
-        value, gradient = objective.evaluate(coordinates, rows, pool)
+        value, gradient = objective.evaluate(inside(coordinates), rows, pool)
         return -value, -gradient
 
     def look(coordinates: FloatArray) -> None:
         if judged:
-            judge.see(objective, coordinates)
+            judge.see(objective, inside(coordinates))
         if judge.since_better >= _PATIENCE_OF_STEPS or time_is_up():
             raise StopIteration
 
-    limits, judged = objective.limits(), judge.before is not None
     found = minimize(
         negative,
         np.zeros(objective.size),
         jac=True,
         method="L-BFGS-B",
-        bounds=Bounds(-limits, limits),
         callback=look,
         options={"maxiter": max_iter},
     )
     if not judged:
         # The last model counts: only its number matters of the others.
         judge.n_seen += max(found.nit - 1, 0)
-        judge.see(objective, found.x)
+        judge.see(objective, inside(found.x))
 
 
 def adam(

@@ -16,11 +16,11 @@ from ...engine.model import FloatArray, Frame, Options, Parameters
 from ...engine.refine.discriminative import Schedule, tune
 from ...engine.refine.discriminative import labels_of as codes_of
 from ...engine.refine.together import Model, Task, class_log_densities, fit_together
+from ...engine.sources import open_source
 from ...engine.structures import Structure, structure_of
 from .._settings import check_tol
-from ..rows import Training, enter
+from ..rows import Training
 from ..solving import options_of, start_batches, with_resolution
-from ._base import labels_of
 from ._candidates import own_kernels, prior_scale
 from ._features import pooled_covariance
 from ._trials import Params
@@ -201,8 +201,8 @@ class QuickFits:
 
     def _prepared(self, block: Block) -> _Rows:
         if id(block) not in self._rows:
-            model = clone(self._prototype)
-            training = enter(model, block.X, labels_of(block, self._classes), block.weights).training()
+            model = self._prototype
+            training = Training(open_source(block.X, codes_of(block), block.weights), self._classes)
             frame = training.source.summary.frame(structure_of("full"))
             options = options_of(model, block.X.shape[1], "full")
             _, floor = with_resolution(model, options, block.X, block.weights, frame)
