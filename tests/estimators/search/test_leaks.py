@@ -100,7 +100,9 @@ def fits_of(X: np.ndarray, y: np.ndarray, folds: Any, prior: Any, tune: Any) -> 
 
     def note(stage: str, params: Any, model: Any) -> None:
         numbers = model.start if isinstance(model, QuickFit) else vars(model.models_[0])
-        own = [value for name, value in numbers.items() if name.strip("_") in ("weights", "means", "covariances")]
+        own = [
+            value for name, value in numbers.items() if name.strip("_") in ("weights", "means", "covariances")
+        ]
         found.setdefault(f"{stage} {params}", []).extend(own)
 
     def spy(self: Selection, trial: Any, *args: Any) -> None:

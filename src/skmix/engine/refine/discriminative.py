@@ -123,6 +123,10 @@ class Objective:
         self._stretch = stretch_of(given, self.structure)
         self._sizes = [given.weights.size, given.means.size, math.prod(self._stretch.shape)]
         self.size = sum(self._sizes)
+        if self.regulariser is not None:
+            shape = given.means.shape
+            wanted = self.structure.from_common(self.regulariser.prior_covariance[None], shape[0])
+            self._prior_terms = self.structure.terms_of(wanted, *shape)[0]
 
     def limits(self) -> FloatArray:
         """Return bounds (Q,) on the coordinates, so that no trial of an optimiser overflows."""
@@ -216,8 +220,7 @@ class Objective:
             value += float(self.structure.log_prior(point.factor, regulariser)[0])
             # A shared covariance has one prior for all kernels.
             mass += regulariser.prior_rows * self._stretch.shape[0] / n_kernels
-            wanted = self.structure.from_common(regulariser.prior_covariance[None], n_kernels)
-            second += mass[:, None] * self.structure.terms_of(wanted, n_kernels, n_features)[0]
+            second += mass[:, None] * self._prior_terms
         return value, classes, mass, second
 
     def _sum(self, rows: Block, point: Point, model: Coefficients) -> GradientSums:
@@ -422,7 +425,6 @@ def lbfgs(objective: Objective, rows: Block, max_iter: int, judge: Judge, pool: 
     L-BFGS goes on below the variance floor, and the judge scores a raised copy: a restart from the floor
     would lose the curvature, at every step where values are coarse.
     """
-
     limits, judged = objective.limits(), judge.before is not None
 
     def inside(coordinates: FloatArray) -> FloatArray:

@@ -47,20 +47,21 @@ class Model(Record):
     @classmethod
     def of(cls, weights: FloatArray, means: FloatArray, covariances: FloatArray) -> Model:
         """Return models whose covariances are raised to P ⪰ I."""
-        precisions = np.linalg.inv(covariances)
+        precisions: FloatArray = np.linalg.inv(covariances).astype(np.float64, copy=False)
         # tr(P⁻¹) < 1 proves that no eigenvalue is below one.
         low = np.nonzero(np.trace(precisions, axis1=-2, axis2=-1) >= 1.0)
         if len(low[0]):
             values, vectors = np.linalg.eigh(covariances[low])
             raised = np.maximum(values, 1.0)[..., None, :]
             covariances = covariances.copy()
-            covariances[low], precisions[low] = (vectors * raised) @ vectors.mT, (vectors / raised) @ vectors.mT
+            covariances[low], precisions[low] = (
+                (vectors * raised) @ vectors.mT,
+                (vectors / raised) @ vectors.mT,
+            )
         return cls(weights, means, covariances, precisions)
 
 
-def fit_together(
-    task: Task, starts: Parameters, structure: Structure, *, max_iter: int, tol: float
-) -> Model:
+def fit_together(task: Task, starts: Parameters, structure: Structure, *, max_iter: int, tol: float) -> Model:
     """Run EM from one start for each of R models with full or tied covariances, and return them.
 
     A group of models ends when the mean log-likelihood of its rows changes by less than `tol`; all end when
@@ -79,15 +80,18 @@ def fit_together(
             last = reached
             if not going.all():
                 ended = ended.put(active, current)
-                task, current, active, terms = task.take(going), current.take(going), active[going], terms[going]
+                task, current, active, terms = (
+                    task.take(going),
+                    current.take(going),
+                    active[going],
+                    terms[going],
+                )
             if not len(active) or time_is_up():
                 break
     return ended.put(active, current)
 
 
-def _improve(
-    task: Task, terms: FloatArray, current: Model, structure: Structure
-) -> tuple[FloatArray, Model]:
+def _improve(task: Task, terms: FloatArray, current: Model, structure: Structure) -> tuple[FloatArray, Model]:
     """Do one pass: return the log-likelihood (R,) of the models, and the next ones."""
     n_features, n_classes, rows = task.x.shape[1], current.weights.shape[-1], task.prior_rows[:, None, None]
     joint = _log_densities(task.x, terms, current, structure)

@@ -119,13 +119,12 @@ def yeo_johnson(z: np.ndarray, powers: FloatArray) -> np.ndarray:
 def likeliest_powers(z: np.ndarray, weights: FloatArray) -> FloatArray:
     """Return the powers (M,), multiples of 1/4, of highest Gaussian likelihood for z (n, M)."""
     step = -(-len(z) // _ROWS_FOR_POWERS)
-    z, weights = z[::step], weights[::step]
-    slopes = np.average(np.sign(z) * np.log1p(np.abs(z)), axis=0, weights=weights)
+    z, shares = z[::step], weights[::step] / weights[::step].sum()
+    slopes = shares @ (np.sign(z) * np.log1p(np.abs(z)))
 
     def log_variance(power: float) -> FloatArray:
         values = yeo_johnson(z, np.full(z.shape[1], power))
-        values = values - np.average(values, axis=0, weights=weights)
-        return np.log(np.average(values**2, axis=0, weights=weights))
+        return np.log(shares @ (values - shares @ values) ** 2)
 
     with np.errstate(divide="ignore"):
         likelihoods = [(power - 1.0) * slopes - 0.5 * log_variance(power) for power in _POWERS]

@@ -12,6 +12,7 @@ from sklearn.base import clone
 
 from ...engine.compute.arrays import join, safe_log
 from ...engine.compute.blocks import Block
+from ...engine.estep.terms import log_sum
 from ...engine.model import FloatArray, Frame, Options, Parameters
 from ...engine.refine.discriminative import Schedule, tune
 from ...engine.refine.discriminative import labels_of as codes_of
@@ -68,11 +69,12 @@ class QuickFit:
         inside = Parameters(self.model.weights, self.model.means, self.model.covariances)
         return self.frame.leave(inside, self.structure).take(0)
 
-    def log_joints(self, X: np.ndarray) -> FloatArray:
-        """Return log p(x, class), shape (n, L), of rows X (n, M), up to a constant of each row."""
+    def predict_log_proba(self, X: np.ndarray) -> FloatArray:
+        """Return log Pr(class | x), shape (n, L), of rows X (n, M)."""
         x = self.frame.rows(X, np.empty(X.shape[::-1]))
-        found = class_log_densities(x, self.model, self.structure)
-        return found.T + safe_log(self.class_prior)
+        joint = class_log_densities(x, self.model, self.structure).T + safe_log(self.class_prior)
+        found: FloatArray = joint - log_sum(joint)[:, None]
+        return found
 
     @property
     def start(self) -> dict[str, FloatArray]:
@@ -109,7 +111,10 @@ class QuickFits:
     def covers(self, params: Params, rows: Block) -> bool:
         """Return whether a candidate can be fitted to these rows."""
         n_rows, n_features = rows.X.shape
-        n_kernels, split = params["n_kernels"], params["kernels"] == "own" and params["covariance_type"] == "full"
+        n_kernels, split = (
+            params["n_kernels"],
+            params["kernels"] == "own" and params["covariance_type"] == "full",
+        )
         return (
             self._is_usual
             and params["covariance_type"] in ("full", "tied")
@@ -123,7 +128,7 @@ class QuickFits:
         )
 
     def fit(self, tasks: Sequence[tuple[Params, Block, int]]) -> list[QuickFit]:
-        """Return candidates fitted to blocks of rows, with a seed each; those of one shape are fitted at once."""
+        """Return candidates fitted to blocks of rows, with seeds; those of one shape are fitted at once."""
         batches: dict[tuple[Any, ...], list[int]] = {}
         rows = [self._prepared(block) for _, block, _ in tasks]
         starts = [self._start(params, own, seed) for (params, _, seed), own in zip(tasks, rows, strict=True)]

@@ -83,10 +83,9 @@ class Selection:
         self._fold = cache(self._map)
         self._transform = cache(lambda number, name: fit_transform(name, self.folds[number][0]))
         self._quick = QuickFits(self.prototype, self.classes)
-        # Candidates that are about to be tried, and log-joints of held-out rows by candidate and fold.
+        # Candidates that are about to be tried, and models by candidate and training rows.
         self._planned: list[Params] = []
-        self._logs: dict[tuple[str, int], FloatArray] = {}
-        self._screened_models: dict[str, list[SharedKernelClassifier]] = {}
+        self._models: dict[tuple[str, int], Any] = {}
         # One of many folds is too small to screen candidates.
         self._n_screening = 2 if len(self.folds) >= _MANY_FOLDS else 1
         self._n_tuned = _TUNED + 1 - self._n_screening
@@ -106,11 +105,11 @@ class Selection:
         self._plan(candidates)
         if len(candidates) > _KEPT:
             candidates = self._screened(self._with_best_features(candidates))
-        self._planned = candidates
+        kept, self._planned = set(map(repr, candidates)), candidates
+        self._models = {key: model for key, model in self._models.items() if key[0] in kept}
         for params in candidates:
-            trials.add("kernels", params, self._evaluate)
-        self._screened_models.clear()
-        self._logs.clear()
+            trials.add("kernels", params, self._score)
+        self._models.clear()
         trials.check()
         if self.search.tune == "auto":
             self._tune_best()
@@ -192,113 +191,89 @@ class Selection:
 
     # ------------------------------------------------------------ scores
 
-    def _map(self, number: int, transform: str, reduction: str, some: bool = False) -> Fold:
-        """Fit a feature map to the training rows of a fold, and return the mapped fold, or some of its rows."""
+    def _map(self, number: int, transform: str, reduction: str, some: bool) -> Fold:
+        """Fit a feature map to the training rows of a fold; return the mapped fold, or some of its rows."""
         if some:
-            whole, seed = self._fold(number, transform, reduction), self.prototype.random_state
+            whole, seed = self._fold(number, transform, reduction, False), self.prototype.random_state
             return fewer_rows(whole[0], seed, _ROWS_TO_SCREEN), fewer_rows(whole[1], seed, _ROWS_TO_SCREEN)
         training, held = self.folds[number]
-        if transform == reduction == "none" or self._transform(number, transform) is None:
+        transformed = None if transform == reduction == "none" else self._transform(number, transform)
+        if transformed is None:
             return training, held
-        feature_map = project(self._transform(number, transform), reduction, training)
+        feature_map = project(transformed, reduction, training)
         return mapped(training, feature_map.transform), mapped(held, feature_map.transform)
 
-    def _folds_of(self, params: Params, *, some: bool = False) -> list[Fold]:
+    def _folds_of(self, params: Params, some: bool) -> list[Fold]:
         """Return the mapped folds for a candidate; for the screening, some rows of the first ones."""
         numbers = range(self._n_screening if some else len(self.folds))
-        names = params["transform"], params["reduction"]
-        return [self._fold(number, *names, True) if some else self._fold(number, *names) for number in numbers]
+        return [self._fold(number, params["transform"], params["reduction"], some) for number in numbers]
 
     def _width(self, transform: str, reduction: str) -> int:
         """Return the number of mapped features; that of all features if the map cannot be fitted."""
         try:
-            return int(self._fold(0, transform, reduction)[0].X.shape[1])
+            return int(self._fold(0, transform, reduction, False)[0].X.shape[1])
         except ValueError:
             return int(self.rows.X.shape[1])
 
     def _screen(self, trial: Trial) -> None:
-        some = self._folds_of(trial.params, some=True)
-        self._score(trial, some)
-        if trial.models and all(
-            part[0] is fold[0] for part, fold in zip(some, self._folds_of(trial.params), strict=False)
-        ):
-            # The comparison on all folds need not fit these rows again.
-            self._screened_models[repr(trial.params)] = trial.models
+        self._score(trial, some=True)
 
-    def _evaluate(self, trial: Trial, fitted: Sequence[Any] = ()) -> None:
-        """Score a candidate on all folds; with fitted models, tune them instead of fitting.
+    def _score(self, trial: Trial, fitted: Sequence[Any] = (), *, some: bool = False) -> None:
+        """Fit a candidate, or tune fitted models, and score it by the least log-loss over temperatures.
 
-        One that is clearly worse on the first folds is dropped, and keeps their scores as one of the screening.
+        One that is clearly worse than the best on the first folds is dropped: it keeps their score, as one of
+        the screening does.
         """
-        folds = self._folds_of(trial.params)
-        self._score(trial, folds, fitted)
-
-    def _score(self, trial: Trial, folds: list[Fold], fitted: Sequence[Any] = ()) -> None:
-        """Fit a candidate, or tune fitted models, and score it by the least log-loss over temperatures."""
-        params, logs = trial.params, []
+        params, folds = trial.params, self._folds_of(trial.params, some)
+        logs: list[FloatArray] = []
         # Rows and settings have already been checked.
         with config_context(assume_finite=True, skip_parameter_validation=True):
-            if not fitted and all(self._quick.covers(params, rows) for rows, _ in folds):
-                logs = self._quick_logs(params, folds)
-            else:
-                screened = self._screened_models.pop(repr(params), [])
-                for number, (rows, held) in enumerate(folds):
-                    if number == self._n_screening and self._is_hopeless(folds[:number], logs):
-                        trial.stage, folds = SCREENING, folds[:number]
-                        break
-                    if fitted:
-                        model = self.tune(deepcopy(fitted[number]), rows, params["trade_off"])
-                    else:
-                        model = screened[number] if number < len(screened) else self._fit(params, rows)
-                    trial.models.append(model)
-                    logs.append(self._log_joints(model, held))
-        held_out = [held for _, held in folds]
-        codes, weights = codes_and_weights(held_out)
+            if not fitted:
+                self._fit_planned(params, some)
+            for number, (rows, held) in enumerate(folds):
+                model = self._models.get((repr(params), id(rows)))
+                if model is None and number == self._n_screening and self._is_hopeless(folds[:number], logs):
+                    trial.stage, folds = SCREENING, folds[:number]
+                    break
+                if fitted:
+                    model = self.tune(deepcopy(fitted[number]), rows, params["trade_off"])
+                elif model is None:
+                    model = self._models[repr(params), id(rows)] = self._fit(params, rows)
+                trial.models.append(model)
+                logs.append(on_host(model.predict_log_proba(self.to_device(held.X))))
+        codes, weights = codes_and_weights(folds)
         temperature, _ = least_log_loss(np.concatenate(logs), codes, weights)
         trial.columns["temperature"] = temperature
-        for rows, log in zip(held_out, logs, strict=True):
-            loss = np.average(log_losses(log, codes_of(rows), temperature), weights=rows.weights)
+        for (_, held), log in zip(folds, logs, strict=True):
+            loss = np.average(log_losses(log, codes_of(held), temperature), weights=held.weights)
             trial.split_scores.append(-float(loss))
-        sizes = [rows.row_weights.sum() for rows in held_out]
+        sizes = [held.row_weights.sum() for _, held in folds]
         trial.score = float(np.average(trial.split_scores, weights=sizes))
         trial.probabilities = softmax(np.concatenate(logs) / temperature, axis=1)
 
     def _is_hopeless(self, folds: list[Fold], logs: list[FloatArray]) -> bool:
-        """Return whether a candidate is clearly worse than the best on the held-out rows of the first folds."""
+        """Return whether log-joints (n, L) of held-out rows are clearly worse than those of the best."""
         best = self.trials.best.probabilities
         if best is None:
             return False
-        codes, weights = codes_and_weights([held for _, held in folds])
-        joints = np.concatenate(logs)
+        (codes, weights), joints = codes_and_weights(folds), np.concatenate(logs)
         losses = log_losses(joints, codes, least_log_loss(joints, codes, weights)[0])
-        before = -np.log(np.maximum(best[np.arange(len(codes)), codes], _SMALLEST))
-        return is_clearly_worse(losses - before, weights)
+        return is_clearly_worse(losses - losses_of(best[np.arange(len(codes)), codes]), weights)
 
-    def _log_joints(self, model: Any, held: Block) -> FloatArray:
-        """Return the log-joints (n, L) of held-out rows, up to a constant of each row."""
-        if isinstance(model, QuickFit):
-            return model.log_joints(held.X)
-        return on_host(model.predict_log_proba(self.to_device(held.X)))
-
-    def _quick_logs(self, params: Params, folds: list[Fold]) -> list[FloatArray]:
-        """Return log-joints (n, L) of the held-out rows of each fold, by quick fits.
-
-        Planned candidates with the same kernels are fitted at once.
-        """
-        keys = [(repr(params), id(rows)) for rows, _ in folds]
-        if any(key not in self._logs for key in keys):
-            names = "kernels", "n_kernels", "covariance_type"
-            tasks = {}
-            for other in self._planned:
-                if all(other[name] == params[name] for name in names):
-                    of_other = folds if other == params else self._folds_of(other, some=len(folds) < len(self.folds))
-                    tasks |= {(repr(other), id(fold[0])): (other, fold) for fold in of_other}
-            tasks = {key: task for key, task in tasks.items() if key not in self._logs}
-            seed = self.prototype.random_state
-            fits = self._quick.fit([(own, rows, seed) for own, (rows, _) in tasks.values()])
-            for fit, (key, (_, (_, held))) in zip(fits, tasks.items(), strict=True):
-                self._logs[key] = fit.log_joints(held.X)
-        return [self._logs[key] for key in keys]
+    def _fit_planned(self, params: Params, some: bool) -> None:
+        """Fit a candidate, and planned ones with the same kernels, by quick fits if they are covered."""
+        names, seed = ("kernels", "n_kernels", "covariance_type"), self.prototype.random_state
+        if all((repr(params), id(rows)) in self._models for rows, _ in self._folds_of(params, some)):
+            return
+        tasks = [
+            (each, rows, seed)
+            for each in self._planned
+            if all(each[name] == params[name] for name in names)
+            for rows, _ in self._folds_of(each, some)
+            if (repr(each), id(rows)) not in self._models and self._quick.covers(each, rows)
+        ]
+        for (each, rows, _), model in zip(tasks, self._quick.fit(tasks), strict=True):
+            self._models[repr(each), id(rows)] = model
 
     def _fit(self, params: Params, rows: Block) -> SharedKernelClassifier:
         """Return a candidate fitted to rows without missing values."""
@@ -323,18 +298,15 @@ class Selection:
 
     def _tune_best(self) -> None:
         """Tune the best candidates, except those with too many parameters or without tuning."""
-        best = sorted((t for t in self.trials.list if t.stage == "kernels"), key=lambda t: -t.score)
+        best = sorted((t for t in self.trials.list if t.models), key=lambda t: -t.score)
         # Keep references: trials drop their models once others are better.
         for params, models in [(t.params, t.models) for t in best[: self._n_tuned]]:
             low_rank = check_covariance_type(params["covariance_type"])[0] == "low_rank"
             unsuited = low_rank or params["feature_sets"] is not None or is_robust(self.prototype)
-            if not models:
-                blocks = [rows for rows, _ in self._folds_of(params)]
-                models = self._quick.fit([(params, rows, self.prototype.random_state) for rows in blocks])
             n_numbers = params["n_kernels"] * models[0].n_features_in_
             if unsuited or n_numbers > MOST_NUMBERS_A_ROW * len(self.rows.X):
                 continue
-            evaluate = partial(self._evaluate, fitted=models)
+            evaluate = partial(self._score, fitted=models)
             for trade_off in _TRADE_OFFS:
                 self.trials.add("tuning", {**params, "trade_off": trade_off}, evaluate)
 
@@ -342,7 +314,7 @@ class Selection:
         best, most = self.trials.best, self.search.n_members
         if most == 1 or best.probabilities is None:
             return [best]
-        codes, weights = codes_and_weights([held for _, held in self.folds])
+        codes, weights = codes_and_weights(self.folds)
         others = [each for each in self.trials.list if each.probabilities is not None and each is not best]
         return members_of([best, *others], codes, weights, most)
 
@@ -354,17 +326,21 @@ class Selection:
         `given` are X, y and sample_weight of the user, for members without a feature map.
         """
         self.trials.plan("members", len(chosen), len(self.rows.X))
-        seed, complete = self.prototype.random_state, mapped(self.rows, filler(self.rows.X, self.prototype.random_state))
+        seed = self.prototype.random_state
+        complete = mapped(self.rows, filler(self.rows.X, seed))
 
         @cache
         def features(transform: str, reduction: str) -> tuple[FeatureMap | None, Block, Block]:
-            """Return a feature map, and all rows mapped, as they are and filled."""
             found = fit_features(transform, reduction, complete)
-            function = found.transform if found is not None else lambda X: X
-            return found, mapped(self.rows, function), mapped(complete, function)
+            if found is None:
+                return None, self.rows, complete
+            return found, mapped(self.rows, found.transform), mapped(complete, found.transform)
 
         parts = [features(trial.params["transform"], trial.params["reduction"]) for trial in chosen]
-        tasks = [(trial.params, part[2], seed + i) for i, (trial, part) in enumerate(zip(chosen, parts, strict=True))]
+        tasks = [
+            (trial.params, part[2], seed + i)
+            for i, (trial, part) in enumerate(zip(chosen, parts, strict=True))
+        ]
         quick = [number for number, task in enumerate(tasks) if self._quick.covers(*task[:2])]
         # Fits to all rows, which may have gaps, continue from quick ones to filled rows.
         starts = dict(zip(quick, self._quick.fit([tasks[number] for number in quick]), strict=True))
@@ -406,10 +382,10 @@ class Selection:
         return novelty_threshold(member.classifier, share, member.filled.labelled(), finish, groups)
 
 
-def codes_and_weights(blocks: list[Block]) -> tuple[IntArray, FloatArray]:
-    """Return the class codes and weights (n,) of all rows of some blocks."""
-    codes = np.concatenate([codes_of(rows) for rows in blocks])
-    return codes, np.concatenate([rows.row_weights for rows in blocks])
+def codes_and_weights(folds: list[Fold]) -> tuple[IntArray, FloatArray]:
+    """Return the class codes and weights (n,) of the held-out rows of some folds."""
+    codes = np.concatenate([codes_of(held) for _, held in folds])
+    return codes, np.concatenate([held.row_weights for _, held in folds])
 
 
 def mapped(rows: Block, function: Callable[[np.ndarray], np.ndarray]) -> Block:
@@ -426,18 +402,20 @@ def members_of(trials: list[Trial], codes: IntArray, weights: FloatArray, most: 
     right = [np.asarray(trial.probabilities)[np.arange(len(codes)), codes] for trial in trials]
     chosen, left, total = [0], list(range(1, len(trials))), right[0]
 
-    def losses(total: FloatArray, n_members: int) -> FloatArray:
-        return -np.log(np.maximum(total / n_members, _SMALLEST))
-
     def loss_with(i: int) -> float:
-        return float(np.average(losses(total + right[i], len(chosen) + 1), weights=weights))
+        return float(np.average(losses_of((total + right[i]) / (len(chosen) + 1)), weights=weights))
 
     while left and len(chosen) < most:
         chosen.append(min(left, key=loss_with))
         left.remove(chosen[-1])
         total = total + right[chosen[-1]]
-    rise = losses(total, len(chosen)) - losses(right[0], 1)
+    rise = losses_of(total / len(chosen)) - losses_of(right[0])
     return trials[:1] if is_clearly_worse(rise, weights) else [trials[i] for i in chosen]
+
+
+def losses_of(probabilities: FloatArray) -> FloatArray:
+    """Return the log-losses (n,) of rows, given the probabilities (n,) of their classes."""
+    return -np.log(np.maximum(probabilities, _SMALLEST))
 
 
 def is_clearly_worse(rise: FloatArray, weights: FloatArray) -> bool:

@@ -111,16 +111,17 @@ class Trials:
         for trial in self.list:
             if trial.params == params and (trial.stage == SCREENING) == screening:
                 return trial
-        if self.list and self.time_is_up(CHOOSING):
-            return self._leave_out(params)
         trial, started = Trial(stage, params), time.monotonic()
-        try:
-            evaluate(trial)
-        except ValueError as error:
-            self._error = error
+        if not (self.list and self.time_is_up(CHOOSING)):
+            try:
+                evaluate(trial)
+            except ValueError as error:
+                self._error = error
         if self.list and self.time_is_up(CHOOSING):
-            # Its fits may have ended too early.
-            return self._leave_out(params)
+            # Fits that were begun may have ended too early.
+            if not any(other.params == params for other in self.list):
+                self._untried.add(repr(params))
+            return None
         trial.seconds = time.monotonic() - started
         self.list.append(trial)
         if trial.stage == SCREENING:
@@ -132,11 +133,6 @@ class Trials:
             for other in fitted[self.n_kept :]:
                 other.models = []
         return trial
-
-    def _leave_out(self, params: Params) -> None:
-        """Count a candidate as not tried, unless it was in the screening."""
-        if not any(trial.params == params for trial in self.list):
-            self._untried.add(repr(params))
 
     def check(self) -> None:
         """Raise ValueError if no candidate could be fitted.

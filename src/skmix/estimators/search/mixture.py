@@ -148,7 +148,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
                 trial.columns["share"] = sum(
                     share for each, share in zip(members, shares, strict=True) if each is trial
                 )
-        self.mixtures_ = []
+        self.mixtures_: list[SharedKernelMixture] = []
         for each in members:
             if not (self.mixtures_ and trials.time_is_up(FITTING)):
                 self.mixtures_.append((each.models or [scorer.fit(each, *scorer.given)])[0])
