@@ -15,7 +15,6 @@ from skmix.estimators import crossfit
 from skmix.estimators.crossfit import novelty_threshold
 from skmix.estimators.search._base import make_folds
 from skmix.estimators.search._candidates import make_classifier
-from skmix.estimators.search._quick import QuickFit, QuickFits
 from skmix.estimators.search._selection import Selection
 from skmix.estimators.search.classifier import QUICK_FITS
 
@@ -96,30 +95,17 @@ def test_no_density_is_judged_by_rows_it_has_learnt(rows: Data, monkeypatch: pyt
 def fits_of(X: np.ndarray, y: np.ndarray, folds: Any, prior: Any, tune: Any) -> dict[str, list[np.ndarray]]:
     """Return all numbers of the models of each candidate that a search tries, by its parameters."""
     found: dict[str, list[np.ndarray]] = {}
-    score, fit = Selection._score, QuickFits.fit
+    score = Selection._score
 
-    def note(stage: str, params: Any, model: Any) -> None:
-        numbers = model.start if isinstance(model, QuickFit) else vars(model.models_[0])
-        own = [
-            value for name, value in numbers.items() if name.strip("_") in ("weights", "means", "covariances")
-        ]
-        found.setdefault(f"{stage} {params}", []).extend(own)
-
-    def spy(self: Selection, trial: Any, *args: Any) -> None:
-        score(self, trial, *args)
+    def spy(self: Selection, trial: Any, *args: Any, **kwargs: Any) -> None:
+        score(self, trial, *args, **kwargs)
         for model in trial.models:
-            note(trial.stage, trial.params, model)
-
-    def spy_on_quick(self: QuickFits, tasks: Any) -> list[QuickFit]:
-        models = fit(self, tasks)
-        for (params, rows, _), model in zip(tasks, models, strict=True):
-            if len(rows.X) < len(X):
-                note("quick", params, model)
-        return models
+            key, own = f"{trial.stage} {trial.params}", getattr(model, "model", None) or model.models_[0]
+            names = [name for name in vars(own) if name.strip("_") in ("weights", "means", "covariances")]
+            found.setdefault(key, []).extend(getattr(own, name) for name in names)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Selection, "_score", spy)
-        patch.setattr(QuickFits, "fit", spy_on_quick)
         estimator = SharedKernelClassifier(covariance_prior=prior, **QUICK_FITS)
         SharedKernelClassifierCV(
             estimator, n_kernels=3, covariance_type="full", tune=tune, n_members=1, cv=folds, random_state=0
@@ -140,7 +126,7 @@ def test_what_is_fitted_does_not_depend_on_held_out_rows(rows: Data, prior: Any,
     clean, other = (fits_of(*data, folds, prior, tune) for data in ((X, y), (poisoned, labels)))
     both = clean.keys() & other.keys()
     # With the given prior there are five candidates, of which three are tuned.
-    expected = {"kernels" if prior == 1.0 else "quick"} | ({"tuning"} if tune else set())
+    expected = {"tuning", "kernels"} if tune else {"screening", "kernels"}
     assert {key.split()[0] for key in both} == expected
     assert {"power", "ranks", "discriminants"} <= {word.strip("',") for key in both for word in key.split()}
     for key in both:
