@@ -41,8 +41,8 @@ _PARAMETERS = """
         split from 4000 rows on. The only row of a class, and rows without a label, always train.
         When to change: to a splitter such as GroupKFold if rows of one person or site must stay together.
     time_limit : float, default=None
-        Seconds that `fit` may take. After 60 % of them no further candidate is tried, and the best so far is
-        fitted to all rows. Fits end between two passes, so that the limit is exceeded by a pass at most.
+        Seconds that `fit` may take. After 60 % of them, or all by BIC, no further candidate is tried, and the
+        best so far is fitted to all rows. Fits end between two passes.
         When to change: if the search must end by a certain time.
     device : str, default=None
         Device of the fits, see `SharedKernelMixture`; None uses that of the estimator. Under scikit-learn's

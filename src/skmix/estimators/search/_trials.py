@@ -40,13 +40,14 @@ class Trials:
     """Trials in order; a candidate is tried once per stage, and none after a share of the time limit.
 
     `best` is the best trial so far, except those of the screening. The `n_kept` best trials keep their fitted
-    models.
+    models. `choosing` is the share of the time limit after which no candidate is tried.
     """
 
     def __init__(self, time_limit: float | None) -> None:
         self.list: list[Trial] = []
         self.best = Trial("", {})
         self.n_kept = 1
+        self.choosing = CHOOSING
         self.report: Report | None = None
         self._error: ValueError | None = None
         self._began, self._time_limit = time.monotonic(), np.inf if time_limit is None else time_limit
@@ -112,12 +113,12 @@ class Trials:
             if trial.params == params and (trial.stage == SCREENING) == screening:
                 return trial
         trial, started = Trial(stage, params), time.monotonic()
-        if not (self.list and self.time_is_up(CHOOSING)):
+        if not (self.list and self.time_is_up(self.choosing)):
             try:
                 evaluate(trial)
             except ValueError as error:
                 self._error = error
-        if self.list and self.time_is_up(CHOOSING):
+        if self.list and self.time_is_up(self.choosing):
             # Fits that were begun may have ended too early.
             if not any(other.params == params for other in self.list):
                 self._untried.add(repr(params))

@@ -139,7 +139,9 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
         prototype = self._prototype(SharedKernelMixture(**SEVERAL_STARTS))
         scorer = self._scorer(prototype, (X, y, sample_weight), groups)
-        with ending_at(trials.ends(CHOOSING)):
+        # Without folds, candidates are fitted to all rows from the beginning.
+        trials.choosing = CHOOSING if scorer.folds else 1.0
+        with ending_at(trials.ends(trials.choosing)):
             best = try_grid(trials, scorer, **self._grid(scorer))
         members, shares = [best], np.ones(1)
         if scorer.folds and np.isfinite(best.score):
