@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 
@@ -183,3 +183,11 @@ def test_a_search_ends_in_time(search: Any, limit: float, monkeypatch: pytest.Mo
     # The first candidate and the last fit make a pass for each fold and for all rows, whatever the time.
     assert clock.now - 1000.0 <= limit + 7.0
     assert np.isfinite(search.score(X, Y))
+
+
+def test_a_search_does_not_depend_on_the_number_of_threads() -> None:
+    one, two = (
+        SharedKernelClassifierCV(n_kernels=[3, 6], n_jobs=n, random_state=0).fit(X, Y) for n in (1, 2)
+    )
+    assert_array_equal(one.cv_results_["mean_test_score"], two.cv_results_["mean_test_score"])
+    assert_array_equal(one.predict_proba(X), two.predict_proba(X))
