@@ -17,7 +17,7 @@ from skmix.engine.compute.blocks import Block
 from skmix.engine.refine import together
 from skmix.estimators.search import _trials
 from skmix.estimators.search._candidates import make_classifier
-from skmix.estimators.search._quick import QuickFits
+from skmix.estimators.search._quick import QuickFit, QuickFits
 from skmix.estimators.search._selection import Selection
 from skmix.estimators.search._trials import Trial, Trials
 
@@ -46,6 +46,10 @@ def prototype(**settings: Any) -> SharedKernelClassifier:
     return SharedKernelClassifier(**{"max_iter": 5, "tol": 0.0, "random_state": 0, **settings})
 
 
+def start_of(fit: QuickFit) -> dict[str, np.ndarray]:
+    return {name: getattr(fit.parameters, name) for name in ("means", "covariances", "weights")}
+
+
 # ---------------------------------------------------------------- fits
 
 
@@ -61,13 +65,13 @@ def test_a_quick_fit_is_that_of_the_estimator(candidate: Any) -> None:
     # No pass: the start, in the data's coordinates.
     (start,) = QuickFits(prototype(max_iter=0), np.arange(3)).fit([(params, block, 0)])
     classifier = make_classifier(prototype(n_kernels=None), params, block, 0)
-    classifier.set_params(n_kernels=None, init=start.start).fit(block.X, block.y, block.weights)
+    classifier.set_params(n_kernels=None, init=start_of(start)).fit(block.X, block.y, block.weights)
     assert len(classifier.means_) == min(candidate[1], 55)
-    for name, value in found.start.items():
+    for name, value in start_of(found).items():
         assert_allclose(value, getattr(classifier, f"{name}_"), rtol=1e-7, atol=1e-9, err_msg=name)
     assert_allclose(found.predict_log_proba(X), classifier.predict_log_proba(X), rtol=1e-6, atol=1e-6)
     classifier.tune(block.X, block.y, sample_weight=block.weights, trade_off=0.1, validation=None, max_iter=3)
-    assert_allclose(found.tuned(block, 0.1, 3).start["means"], classifier.means_, rtol=1e-4, atol=1e-4)
+    assert_allclose(found.tuned(block, 0.1, 3).parameters.means, classifier.means_, rtol=1e-4, atol=1e-4)
 
 
 def test_quick_fits_do_not_depend_on_those_beside_them() -> None:
@@ -82,8 +86,8 @@ def test_quick_fits_do_not_depend_on_those_beside_them() -> None:
     together_ = QuickFits(prototype(max_iter=50, tol=1e-2), np.arange(3)).fit(tasks)
     alone = [QuickFits(prototype(max_iter=50, tol=1e-2), np.arange(3)).fit([task])[0] for task in tasks]
     for one, other in zip(together_, alone, strict=True):
-        for name, value in one.start.items():
-            assert_allclose(value, other.start[name], rtol=1e-8, atol=1e-10)
+        for name, value in start_of(one).items():
+            assert_allclose(value, start_of(other)[name], rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize(

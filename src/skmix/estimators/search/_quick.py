@@ -59,12 +59,12 @@ class QuickFit:
         """Return the candidate tuned for classification on labelled rows, for a number of rounds."""
         # Rows are used all at once: no order is drawn.
         schedule = Schedule([(trade_off, n_rounds)], None, n_rounds, np.random.RandomState())
-        best = tune(self._parameters, self.class_prior, rows, None, self.options, schedule).best
+        best = tune(self.parameters, self.class_prior, rows, None, self.options, schedule).best
         inside = self.frame.enter(best.batch(), self.structure)
         return replace(self, model=Model.of(inside.weights, inside.means, inside.covariances))
 
     @property
-    def _parameters(self) -> Parameters:
+    def parameters(self) -> Parameters:
         """The parameters in the data's coordinates."""
         inside = Parameters(self.model.weights, self.model.means, self.model.covariances)
         return self.frame.leave(inside, self.structure).take(0)
@@ -75,12 +75,6 @@ class QuickFit:
         joint = class_log_densities(x, self.model, self.structure).T + safe_log(self.class_prior)
         found: FloatArray = joint - log_sum(joint)[:, None]
         return found
-
-    @property
-    def start(self) -> dict[str, FloatArray]:
-        """The fitted parameters as an `init`."""
-        found = self._parameters
-        return {"means": found.means, "covariances": found.covariances, "weights": found.weights}
 
 
 @dataclass(frozen=True)

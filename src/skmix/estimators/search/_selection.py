@@ -336,29 +336,19 @@ class Selection:
                 return None, self.rows, complete
             return found, mapped(self.rows, found.transform), mapped(complete, found.transform)
 
-        parts = [features(trial.params["transform"], trial.params["reduction"]) for trial in chosen]
-        tasks = [
-            (trial.params, part[2], seed + i)
-            for i, (trial, part) in enumerate(zip(chosen, parts, strict=True))
-        ]
-        quick = [number for number, task in enumerate(tasks) if self._quick.covers(*task[:2])]
-        # Fits to all rows, which may have gaps, continue from quick ones to filled rows.
-        starts = dict(zip(quick, self._quick.fit([tasks[number] for number in quick]), strict=True))
         members: list[Member] = []
-        for number, (trial, (feature_map, rows, filled)) in enumerate(zip(chosen, parts, strict=True)):
+        for number, trial in enumerate(chosen):
             if members and self.trials.time_is_up(FITTING):
                 break
             params, data = trial.params, given
+            feature_map, rows, filled = features(params["transform"], params["reduction"])
             if feature_map is not None:
                 data = self.to_device(rows.X), labels_of(rows, self.classes), rows.weights
             classifier = make_classifier(self.prototype, params, filled, seed + number)
             if params["feature_sets"] is not None:
                 # The sets of candidates are of features; those of the search are of the given columns.
                 classifier.set_params(feature_sets=self.search.feature_sets)
-            wanted = {name: getattr(classifier, name) for name in ("n_kernels", "init")}
-            if number in starts:
-                classifier.set_params(n_kernels=None, init=starts[number].start)
-            classifier.fit(*data).set_params(**wanted)
+            classifier.fit(*data)
             if params["trade_off"] is not None:
                 # The model may have feature names, which filled rows lack.
                 warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
