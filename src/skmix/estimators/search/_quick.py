@@ -100,15 +100,14 @@ class QuickFits:
             all(own[name] is default[name] or own[name] == default[name] for name in default.keys() - _HEEDED)
             and check_tol(prototype.tol)[0] == "total"
             and prototype.variance_floor > 0.0
+            and not getattr(prototype, "_skl_callbacks", ())
         )
 
     def covers(self, params: Params, rows: Block) -> bool:
         """Return whether a candidate can be fitted to these rows."""
-        n_rows, n_features = rows.X.shape
-        n_kernels, split = (
-            params["n_kernels"],
-            params["kernels"] == "own" and params["covariance_type"] == "full",
-        )
+        (n_rows, n_features), n_kernels = rows.X.shape, params["n_kernels"]
+        if params["kernels"] == "own" and params["covariance_type"] == "full":
+            n_kernels //= len(self._classes)
         return (
             self._is_usual
             and params["covariance_type"] in ("full", "tied")
@@ -116,7 +115,7 @@ class QuickFits:
             and params["prior_rows"] is not None
             and isinstance(rows.X, np.ndarray)
             and n_rows <= _MOST_ROWS
-            and n_rows * (n_kernels // len(self._classes) if split else n_kernels) <= _MOST_SHARES
+            and n_rows * n_kernels <= _MOST_SHARES
             and n_rows * n_features**2 <= _MOST_NUMBERS
             and bool(np.all(codes_of(rows) >= 0))
         )
@@ -145,10 +144,7 @@ class QuickFits:
         return [found[number] for number in range(len(tasks))]
 
     def _together(
-        self,
-        parts: list[tuple[Params, _Rows, Parameters]],
-        structure: Structure,
-        apart: bool,
+        self, parts: list[tuple[Params, _Rows, Parameters]], structure: Structure, apart: bool
     ) -> list[QuickFit]:
         """Fit from starts of the same shape; if `apart`, each class is a mixture of its own."""
         n_classes, (n_kernels, n_features) = len(self._classes), parts[0][2].means.shape[1:]
@@ -184,8 +180,7 @@ class QuickFits:
         found = fit_together(task, join(pieces), structure, **passes)
         fits = []
         for group, (params, own, _) in enumerate(parts):
-            model = found.take(groups == group)
-            unit = own.frame.scale
+            model, unit = found.take(groups == group), own.frame.scale
             options = Options(
                 covariance_type=structure.name,
                 resolution=unit**2,
@@ -193,9 +188,8 @@ class QuickFits:
                 covariance_prior_scale=priors[group * n_each] * unit[:, None] * unit,
                 n_jobs=effective_n_jobs(self._prototype.n_jobs),
             )
-            prior = own.training.class_prior
             model = _joined(model) if apart else model
-            fits.append(QuickFit(model, own.frame, structure, prior, options))
+            fits.append(QuickFit(model, own.frame, structure, own.training.class_prior, options))
         return fits
 
     def _prepared(self, block: Block) -> _Rows:

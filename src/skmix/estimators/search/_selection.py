@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -263,7 +264,8 @@ class Selection:
     def _fit_planned(self, params: Params, some: bool) -> None:
         """Fit a candidate, and planned ones with the same kernels, by quick fits if they are covered."""
         names, seed = ("kernels", "n_kernels", "covariance_type"), self.prototype.random_state
-        if all((repr(params), id(rows)) in self._models for rows, _ in self._folds_of(params, some)):
+        known = all((repr(params), id(rows)) in self._models for rows, _ in self._folds_of(params, some))
+        if known or not isinstance(self.to_device(self.rows.X[:1]), np.ndarray):
             return
         tasks = [
             (each, rows, seed)
@@ -272,8 +274,10 @@ class Selection:
             for rows, _ in self._folds_of(each, some)
             if (repr(each), id(rows)) not in self._models and self._quick.covers(each, rows)
         ]
-        for (each, rows, _), model in zip(tasks, self._quick.fit(tasks), strict=True):
-            self._models[repr(each), id(rows)] = model
+        # What rounding makes singular is left to fits one by one, which are more careful.
+        with suppress(np.linalg.LinAlgError):
+            for (each, rows, _), model in zip(tasks, self._quick.fit(tasks), strict=True):
+                self._models[repr(each), id(rows)] = model
 
     def _fit(self, params: Params, rows: Block) -> SharedKernelClassifier:
         """Return a candidate fitted to rows without missing values."""
