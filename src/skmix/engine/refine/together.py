@@ -95,7 +95,8 @@ def _improve(task: Task, terms: FloatArray, current: Model, structure: Structure
     """Do one pass: return the log-likelihood (R,) of the models, and the next ones."""
     n_features, n_classes, rows = task.x.shape[1], current.weights.shape[-1], task.prior_rows[:, None, None]
     joint = _log_densities(task.x, terms, current, structure)
-    joint += np.take_along_axis(safe_log(current.weights), task.codes[:, None], axis=2)
+    logs = safe_log(current.weights)
+    joint += logs if n_classes == 1 else np.take_along_axis(logs, task.codes[:, None], axis=2)
     likelihood, class_mass, shares = share(joint, task.codes, task.weights, n_classes, with_moments=True)
     assert shares is not None
     sums = shares @ terms.mT

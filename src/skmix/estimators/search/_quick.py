@@ -95,6 +95,8 @@ class QuickFits:
     def __init__(self, prototype: Any, classes: np.ndarray) -> None:
         self._prototype, self._classes = prototype, classes
         self._rows: dict[int, _Rows] = {}
+        # The mixture inside a classifier, for starts.
+        self._mixture = clone(prototype).set_params(feature_sets=None)._parts_to_fit(1)[0][1]
         default, own = type(prototype)().get_params(), prototype.get_params()
         self._is_usual = (
             all(own[name] is default[name] or own[name] == default[name] for name in default.keys() - _HEEDED)
@@ -224,9 +226,8 @@ class QuickFits:
             covariances = structure.from_common(common[None], len(means))
             rows.starts[key] = Parameters(given["weights"][None], means[None], covariances)
         else:
-            settings = {"n_kernels": n_kernels, "covariance_type": structure.name, "random_state": seed}
-            ((_, model),) = clone(self._prototype).set_params(**settings)._parts_to_fit(n_features)
-            frame = rows.training.source.summary.frame(structure)
+            frame, model = rows.training.source.summary.frame(structure), self._mixture
+            model.set_params(n_kernels=n_kernels, covariance_type=structure.name, random_state=seed)
             start = next(start_batches(model, rows.training, frame, structure))
             rows.starts[key] = rows.frame.enter(start, structure)
         return rows.starts[key]
