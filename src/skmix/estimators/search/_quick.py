@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from joblib import effective_n_jobs
 from sklearn.base import clone
 
 from ...engine.compute.arrays import join, safe_log
@@ -19,7 +18,7 @@ from ...engine.refine.discriminative import labels_of as codes_of
 from ...engine.refine.together import Model, Task, class_log_densities, fit_together
 from ...engine.sources import open_source
 from ...engine.structures import Structure, structure_of
-from .._settings import check_tol
+from .._settings import check_tol, threads_of
 from ..rows import Training
 from ..solving import options_of, start_batches, with_resolution
 from ._candidates import own_kernels, prior_scale
@@ -188,7 +187,7 @@ class QuickFits:
                 resolution=unit**2,
                 covariance_prior=params["prior_rows"] * n_features,
                 covariance_prior_scale=priors[group * n_each] * unit[:, None] * unit,
-                n_jobs=effective_n_jobs(self._prototype.n_jobs),
+                n_jobs=threads_of(self._prototype.n_jobs),
             )
             model = _joined(model) if apart else model
             fits.append(QuickFit(model, own.frame, structure, own.training.class_prior, options))
