@@ -92,7 +92,7 @@ def fit(
     time_limit: Annotated[
         float | None,
         _of_search(
-            metavar="SECONDS", help="Take the best candidate so far after this time, in each fold too."
+            metavar="SECONDS", help="Time for the search, which then takes the best so far; in each fold too."
         ),
     ] = None,
     jobs: options.Jobs = -1,

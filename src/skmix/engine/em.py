@@ -6,8 +6,10 @@ whole batch. A start that has converged or failed leaves the batch; a degenerate
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -45,6 +47,24 @@ _TINY = float(np.finfo(np.float64).tiny)
 _ROUNDING = {"float64": 1e-9, "float32": 1e-4, "tf32": 1e-2}
 # Rounding error of a log-density, per unit of variance inflation, by the same precision.
 _EPSILON = {"float64": 16.0 * 2.0**-52, "float32": 16.0 * 2.0**-23, "tf32": 16.0 * 2.0**-10}
+
+# When passes end, by the clock of `time.monotonic`.
+_deadline: ContextVar[float] = ContextVar("deadline", default=np.inf)
+
+
+@contextmanager
+def ending_at(seconds: float) -> Iterator[None]:
+    """End fits in the body after the pass in which `time.monotonic` reaches that time."""
+    before = _deadline.set(seconds)
+    try:
+        yield
+    finally:
+        _deadline.reset(before)
+
+
+def time_is_up() -> bool:
+    """Return whether fits must end."""
+    return time.monotonic() >= _deadline.get()
 
 
 @dataclass(frozen=True)
@@ -336,9 +356,9 @@ class Run:
 
     @property
     def going(self) -> bool:
-        """Whether any start still runs and `max_iter` is not reached."""
+        """Whether any start still runs, `max_iter` is not reached, and time is not up after a pass."""
         running = bool(np.any(self._status[self.active] == Status.RUNNING))
-        return running and self.n_passes < self._options.max_iter
+        return running and self.n_passes < self._options.max_iter and not (self.n_passes and time_is_up())
 
     def step(self) -> None:
         """Make one pass."""

@@ -227,7 +227,7 @@ def test_the_best_three_ways_to_make_features_go_on(monkeypatch: pytest.MonkeyPa
 
 
 def test_large_models_and_those_that_cannot_be_are_not_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Selection, "_evaluate", lambda self, trial, fitted: setattr(trial, "score", 0.0))
+    monkeypatch.setattr(Selection, "_score", lambda self, trial, fitted: setattr(trial, "score", 0.0))
 
     class Model:
         n_features_in_ = 4
@@ -249,6 +249,7 @@ def test_large_models_and_those_that_cannot_be_are_not_tuned(monkeypatch: pytest
 # ---------------------------------------------------------------- densities
 
 
+@pytest.mark.filterwarnings("ignore:The chosen model did not converge")
 def test_numbers_that_a_search_of_densities_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:
     # Time is up after the first candidate.
     clock = count()

@@ -97,12 +97,12 @@ def fits_of(X: np.ndarray, y: np.ndarray, folds: Any, prior: Any, tune: Any) -> 
     found: dict[str, list[np.ndarray]] = {}
     score = Selection._score
 
-    def spy(self: Selection, trial: Any, *args: Any) -> None:
-        score(self, trial, *args)
+    def spy(self: Selection, trial: Any, *args: Any, **kwargs: Any) -> None:
+        score(self, trial, *args, **kwargs)
         for model in trial.models:
-            part = model.models_[0]
-            key = f"{trial.stage} {trial.params}"
-            found.setdefault(key, []).extend([part.weights_, part.means_, part.covariances_])
+            key, own = f"{trial.stage} {trial.params}", getattr(model, "model", None) or model.models_[0]
+            names = [name for name in vars(own) if name.strip("_") in ("weights", "means", "covariances")]
+            found.setdefault(key, []).extend(getattr(own, name) for name in names)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Selection, "_score", spy)
@@ -144,7 +144,7 @@ def test_the_best_candidates_are_tuned_from_their_own_fits(rows: Data) -> None:
     kinds = [(each["transform"], each["reduction"]) for each in table["params"]]
     fitted = [i for i in np.argsort(-scores) if stages[i] == "kernels"]
     tuned = [i for i in np.flatnonzero(stages == "tuning")]
-    assert len(fitted) == 5
+    assert len(fitted) >= 3  # the others were dropped after the first fold
     # Three of them with three folds, each with both shares of the likelihood.
     assert [kinds[i] for i in tuned] == [kinds[i] for i in fitted[:3] for _ in range(2)]
     assert sorted({table["params"][i]["trade_off"] for i in tuned}) == [0.0, 0.1]

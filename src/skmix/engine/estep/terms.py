@@ -129,11 +129,12 @@ def share(
     """Return log-likelihoods (R, C), mass (R, K, C) and responsibilities (R, K, n) of n rows: equation (E).
 
     The rows have log-joints (R, K, n), class codes (n,) and weights (n,), by which responsibilities are
-    multiplied. Where moments are left out, the mass is zero and responsibilities are None.
+    multiplied. If each start has rows of its own, codes and weights are (R, n). Where moments are left out,
+    the mass is zero and responsibilities are None.
     """
-    indicators = (codes[:, None] == np.arange(n_classes)).astype(np.float64)
+    indicators = (codes[..., None] == np.arange(n_classes)).astype(np.float64)
     if weights is not None:
-        indicators *= weights[:, None]
+        indicators *= weights[..., None]
     largest = joint.max(axis=1)
     shares = np.exp(joint - largest[:, None])
     total = shares.sum(axis=1)
@@ -143,7 +144,7 @@ def share(
         return likelihood, np.zeros((*joint.shape[:2], n_classes)), None
     shares /= total[:, None]
     shares[shares < _SMALLEST_SHARE] = 0.0
-    return likelihood, shares @ indicators, shares if weights is None else shares * weights
+    return likelihood, shares @ indicators, shares if weights is None else shares * weights[..., None, :]
 
 
 def moved(

@@ -18,13 +18,13 @@ from operator import add
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import Bounds, minimize
+from scipy.optimize import minimize
 
 from ..compute.arrays import safe_log
 from ..compute.blocks import Block
 from ..compute.threads import Workers, workers
 from ..density import class_log_likelihood
-from ..em import regulariser_of
+from ..em import regulariser_of, time_is_up
 from ..estep.terms import expand_densities
 from ..model import Factor, FloatArray, Frame, IntArray, Options, Parameters, Regulariser
 from ..sources.summary import measure
@@ -123,6 +123,10 @@ class Objective:
         self._stretch = stretch_of(given, self.structure)
         self._sizes = [given.weights.size, given.means.size, math.prod(self._stretch.shape)]
         self.size = sum(self._sizes)
+        if self.regulariser is not None:
+            shape = given.means.shape
+            wanted = self.structure.from_common(self.regulariser.prior_covariance[None], shape[0])
+            self._prior_terms = self.structure.terms_of(wanted, *shape)[0]
 
     def limits(self) -> FloatArray:
         """Return bounds (Q,) on the coordinates, so that no trial of an optimiser overflows."""
@@ -216,8 +220,7 @@ class Objective:
             value += float(self.structure.log_prior(point.factor, regulariser)[0])
             # A shared covariance has one prior for all kernels.
             mass += regulariser.prior_rows * self._stretch.shape[0] / n_kernels
-            wanted = self.structure.from_common(regulariser.prior_covariance[None], n_kernels)
-            second += mass[:, None] * self.structure.terms_of(wanted, n_kernels, n_features)[0]
+            second += mass[:, None] * self._prior_terms
         return value, classes, mass, second
 
     def _sum(self, rows: Block, point: Point, model: Coefficients) -> GradientSums:
@@ -422,26 +425,34 @@ def lbfgs(objective: Objective, rows: Block, max_iter: int, judge: Judge, pool: 
     L-BFGS goes on below the variance floor, and the judge scores a raised copy: a restart from the floor
     would lose the curvature, at every step where values are coarse.
     """
+    limits, judged = objective.limits(), judge.before is not None
+
+    def inside(coordinates: FloatArray) -> FloatArray:
+        """Return coordinates within the limits; SciPy's own bounds are slow for many coordinates."""
+        return np.clip(coordinates, -limits, limits)
 
     def negative(coordinates: FloatArray) -> tuple[float, FloatArray]:
-        value, gradient = objective.evaluate(coordinates, rows, pool)
+        value, gradient = objective.evaluate(inside(coordinates), rows, pool)
         return -value, -gradient
 
     def look(coordinates: FloatArray) -> None:
-        judge.see(objective, coordinates)
-        if judge.since_better >= _PATIENCE_OF_STEPS:
+        if judged:
+            judge.see(objective, inside(coordinates))
+        if judge.since_better >= _PATIENCE_OF_STEPS or time_is_up():
             raise StopIteration
 
-    limits = objective.limits()
-    minimize(
+    found = minimize(
         negative,
         np.zeros(objective.size),
         jac=True,
         method="L-BFGS-B",
-        bounds=Bounds(-limits, limits),
         callback=look,
         options={"maxiter": max_iter},
     )
+    if not judged:
+        # The last model counts: only its number matters of the others.
+        judge.n_seen += max(found.nit - 1, 0)
+        judge.see(objective, inside(found.x))
 
 
 def adam(
@@ -466,7 +477,7 @@ def adam(
         if batch < n_batches - 1:
             continue
         raised = judge.see(objective, average)
-        if judge.since_better >= _PATIENCE:
+        if judge.since_better >= _PATIENCE or time_is_up():
             return
         if raised is not None:
             objective = replace(objective, parameters=raised)

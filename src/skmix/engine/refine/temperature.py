@@ -28,12 +28,13 @@ def least_log_loss(
     would be zero.
     """
     gaps, offset = _relative(log_joints, codes)
+    shares = np.full(len(codes), 1.0 / len(codes)) if weights is None else weights / weights.sum()
 
     def slope(log_inverse: float) -> float:
         exponents = np.exp(log_inverse) * gaps + offset
         powers = np.exp(exponents - exponents.max(axis=0))
         expected = (powers * gaps).sum(axis=0) / powers.sum(axis=0)
-        return float(np.average(expected, weights=weights))
+        return float(shares @ expected)
 
     low, high = -np.log(_HIGHEST), -np.log(max(lowest, _LOWEST))
     if slope(high) <= 0.0:
@@ -44,7 +45,7 @@ def least_log_loss(
         found = brentq(slope, low, high, xtol=1e-12)
     temperature = float(np.exp(-found))
     losses = log_losses(log_joints, codes, temperature)
-    return temperature, float(np.average(losses, weights=weights))
+    return temperature, float(shares @ losses)
 
 
 def log_losses(log_joints: FloatArray, codes: IntArray, temperature: float = 1.0) -> FloatArray:

@@ -225,18 +225,15 @@ def _eliminate(matrices: np.ndarray) -> tuple[FloatArray, FloatArray, BoolArray]
 
 def _factor_each(matrices: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Factor scaled matrices (B, M, M) one by one."""
-    n_matrices, n_features, _ = matrices.shape
-    whiteners = np.tile(np.eye(n_features), (n_matrices, 1, 1))
-    log_determinants = np.zeros(n_matrices)
-    positive = np.zeros(n_matrices, dtype=bool)
+    whiteners = np.tile(np.eye(matrices.shape[1]), (len(matrices), 1, 1))
+    pivots, positive = np.ones(matrices.shape[:2]), np.zeros(len(matrices), dtype=bool)
     for b, matrix in enumerate(matrices):
         lower, info = lapack.dpotrf(matrix, lower=1)
-        pivots = np.diagonal(lower)
-        if info == 0 and np.all(pivots**2 > _SINGULAR * np.diagonal(matrix)):
-            whiteners[b] = lapack.dtrtri(lower, lower=1)[0]
-            log_determinants[b] = 2.0 * np.log(pivots).sum()
-            positive[b] = True
-    return whiteners, log_determinants, positive
+        if info == 0:
+            whiteners[b], pivots[b], positive[b] = lapack.dtrtri(lower, lower=1)[0], lower.diagonal(), True
+    positive &= np.all(pivots**2 > _SINGULAR * np.diagonal(matrices, axis1=1, axis2=2), axis=1)
+    whiteners[~positive], pivots[~positive] = np.eye(matrices.shape[1]), 1.0
+    return whiteners, 2.0 * np.log(pivots).sum(axis=1), positive
 
 
 def _whiten_on_device(matrices: Array) -> Whitened:

@@ -18,6 +18,7 @@ from sklearn.utils.validation import _check_n_features, check_consistent_length,
 
 from ...engine.compute.arrays import on_host
 from ...engine.compute.blocks import Block
+from ...engine.em import ending_at
 from ...engine.model import IntArray
 from ...engine.refine.discriminative import labels_of as codes_of
 from ...engine.sources.summary import measure
@@ -40,8 +41,8 @@ _PARAMETERS = """
         split from 4000 rows on. The only row of a class, and rows without a label, always train.
         When to change: to a splitter such as GroupKFold if rows of one person or site must stay together.
     time_limit : float, default=None
-        Seconds after which no further candidate is tried; the best so far is fitted to all rows. Running fits
-        are finished.
+        Seconds that `fit` may take. After 60 % of them, or all by BIC, no further candidate is tried, and the
+        best so far is fitted to all rows. Fits end between two passes.
         When to change: if the search must end by a certain time.
     device : str, default=None
         Device of the fits, see `SharedKernelMixture`; None uses that of the estimator. Under scikit-learn's
@@ -184,6 +185,7 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         estimator
             The fitted search.
         """
+        trials = Trials(self.time_limit)
         source = source_of(X, y, sample_weight)
         if source is not None:
             X, labels, sample_weight = self._read(source)
@@ -191,9 +193,8 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         check_labelled(self, y)
         if groups is not None:
             check_consistent_length(X, groups)
-        trials = Trials(self.time_limit)
-        progress = progress_bar("choosing settings", None)
-        with updating(self), progress as trials.report, warnings.catch_warnings():
+        progress, limit = progress_bar("choosing settings", None), ending_at(trials.ends(1.0))
+        with updating(self), progress as trials.report, limit, warnings.catch_warnings():
             # A candidate that did not converge is scored as it is.
             warnings.simplefilter("ignore", ConvergenceWarning)
             best = self._choose(trials, X, y, sample_weight, on_host(groups))

@@ -197,8 +197,7 @@ def make_classifier(
         width = n_features if sets is None else sum(map(len, sets)) / len(sets)
         pooled = pooled_covariance(labelled.X, codes, labelled.weights)
         if sets is None:
-            # Each of several kernels of a class covers a part of its rows.
-            pooled = pooled * max(1.0, params["n_kernels"] / n_classes) ** (-2.0 / n_features)
+            pooled = pooled * prior_scale(params["n_kernels"], n_classes, n_features)
         settings["covariance_prior"] = (params["prior_rows"] * width, pooled)
     if params["weight_prior"] is not None:
         settings["weight_prior"] = params["weight_prior"]
@@ -210,6 +209,11 @@ def make_classifier(
         settings |= {"n_kernels": None, "init": starts[0] if sets is None else starts}
     made: SharedKernelClassifier = clone(prototype).set_params(**settings, random_state=seed)
     return made
+
+
+def prior_scale(n_kernels: int, n_classes: int, n_features: int) -> float:
+    """Return the prior covariance relative to that of a class: several kernels cover a part of it each."""
+    return max(1.0, n_kernels / n_classes) ** (-2.0 / n_features)
 
 
 def own_kernels(

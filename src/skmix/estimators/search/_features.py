@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.extmath import svd_flip
 
 from ...engine.compute.blocks import Block
-from ...engine.model import FloatArray, IntArray
+from ...engine.model import BoolArray, FloatArray, IntArray
 from ...engine.refine.discriminative import labels_of as codes_of
 from ..mixture import SharedKernelMixture
 
@@ -119,13 +119,12 @@ def yeo_johnson(z: np.ndarray, powers: FloatArray) -> np.ndarray:
 def likeliest_powers(z: np.ndarray, weights: FloatArray) -> FloatArray:
     """Return the powers (M,), multiples of 1/4, of highest Gaussian likelihood for z (n, M)."""
     step = -(-len(z) // _ROWS_FOR_POWERS)
-    z, weights = z[::step], weights[::step]
-    slopes = np.average(np.sign(z) * np.log1p(np.abs(z)), axis=0, weights=weights)
+    z, shares = z[::step], weights[::step] / weights[::step].sum()
+    slopes = shares @ (np.sign(z) * np.log1p(np.abs(z)))
 
     def log_variance(power: float) -> FloatArray:
         values = yeo_johnson(z, np.full(z.shape[1], power))
-        values = values - np.average(values, axis=0, weights=weights)
-        return np.log(np.average(values**2, axis=0, weights=weights))
+        return np.log(shares @ (values - shares @ values) ** 2)
 
     with np.errstate(divide="ignore"):
         likelihoods = [(power - 1.0) * slopes - 0.5 * log_variance(power) for power in _POWERS]
@@ -190,17 +189,16 @@ def transforms(X: np.ndarray, n_classes: int) -> list[tuple[str, str]]:
 
 
 def fit_features(transform: str, reduction: str, rows: Block) -> FeatureMap | None:
-    """Fit a feature map to rows without missing values; return None if it is the identity.
+    """Fit a feature map to rows without missing values; return None if it is the identity."""
+    found = None if transform == reduction == "none" else fit_transform(transform, rows)
+    return found if found is None else project(found, reduction, rows)
 
-    Discriminants are fitted to the labelled rows, without their weights.
-    """
-    if transform == reduction == "none":
-        return None
-    X, codes, weights = rows.X, codes_of(rows), rows.row_weights
+
+def fit_transform(transform: str, rows: Block) -> FeatureMap | None:
+    """Fit a feature map without a projection to rows; return None if no feature varies."""
+    X, weights = rows.X, rows.row_weights
     shift = np.average(X, axis=0, weights=weights)
-    deviations = np.sqrt(np.average((X - shift) ** 2, axis=0, weights=weights))
-    # The deviation of a constant feature is a rounding error: do not divide by it.
-    varies = deviations > _LEAST_DEVIATION * np.abs(shift)
+    deviations, varies = _deviations(rows, shift)
     if not varies.any():
         return None
     scale = np.where(varies, deviations, 1.0)
@@ -211,10 +209,28 @@ def fit_features(transform: str, reduction: str, rows: Block) -> FeatureMap | No
     if transform == "ranks":
         curves = normal_scores(standard, weights)
         curves[1, ~varies] = 0.0
-    features = along(curves, yeo_johnson(standard, powers))
+    return FeatureMap(shift, scale, powers, curves, None, None)
+
+
+def _deviations(rows: Block, means: FloatArray) -> tuple[FloatArray, BoolArray]:
+    """Return the deviations (M,) of features with these means (M,), and whether they vary.
+
+    The deviation of a constant feature is a rounding error: do not divide by it.
+    """
+    deviations = np.sqrt(np.average((rows.X - means) ** 2, axis=0, weights=rows.row_weights))
+    return deviations, deviations > _LEAST_DEVIATION * np.abs(means)
+
+
+def project(given: FeatureMap, reduction: str, rows: Block) -> FeatureMap:
+    """Return a feature map with a projection of its features, fitted to the same rows.
+
+    Discriminants are fitted to the labelled rows, without their weights.
+    """
     if reduction == "none":
-        return FeatureMap(shift, scale, powers, curves, None, None)
-    spread = scale
+        return given
+    features, codes, weights = given.transform(rows.X), codes_of(rows), rows.row_weights
+    shift, scale, powers, curves, _, _ = given
+    spread, (_, varies) = scale, _deviations(rows, shift)
     if reduction != "components":
         centred = features - np.average(features, axis=0, weights=weights)
         spread = np.average(centred**2, axis=0, weights=weights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -15,6 +16,7 @@ from sklearn import config_context
 
 from ...engine.compute.arrays import on_host
 from ...engine.compute.blocks import Block
+from ...engine.em import ending_at
 from ...engine.model import FloatArray, IntArray
 from ...engine.refine.discriminative import labels_of as codes_of
 from ...engine.refine.temperature import least_log_loss, log_losses
@@ -25,8 +27,9 @@ from ..crossfit import novelty_threshold
 from ..rows import Sender
 from ._base import Fold, labels_of
 from ._candidates import MOST_NUMBERS_A_ROW, Choices, make_classifier
-from ._features import FeatureMap, fewer_rows, filler, fit_features
-from ._trials import SCREENING, Params, Trial, Trials
+from ._features import FeatureMap, fewer_rows, filler, fit_features, fit_transform, project
+from ._quick import QuickFit, QuickFits
+from ._trials import CHOOSING, FITTING, SCREENING, Params, Trial, Trials
 
 # Approximate number of rows of a fold in the screening.
 _ROWS_TO_SCREEN = 2000
@@ -78,14 +81,22 @@ class Selection:
     to_device: Sender
 
     def __post_init__(self) -> None:
-        self._mapped = cache(self._map)
-        self._screened_models: dict[str, list[SharedKernelClassifier]] = {}
+        self._fold = cache(self._map)
+        self._transform = cache(lambda number, name: fit_transform(name, self.folds[number][0]))
+        self._quick = QuickFits(self.prototype, self.classes)
+        # Candidates that are about to be tried, and models by candidate and training rows.
+        self._planned: list[Params] = []
+        self._models: dict[tuple[str, int], Any] = {}
         # One of many folds is too small to screen candidates.
         self._n_screening = 2 if len(self.folds) >= _MANY_FOLDS else 1
         self._n_tuned = _TUNED + 1 - self._n_screening
 
     def choose(self) -> list[Trial]:
         """Try candidates, and return the trials to average, the best first."""
+        with ending_at(self.trials.ends(CHOOSING)):
+            return self._choose()
+
+    def _choose(self) -> list[Trial]:
         trials, candidates = self.trials, self.candidates()
         trials.n_kept = self._n_tuned
         if not self.folds:
@@ -95,9 +106,11 @@ class Selection:
         self._plan(candidates)
         if len(candidates) > _KEPT:
             candidates = self._screened(self._with_best_features(candidates))
+        kept, self._planned = set(map(repr, candidates)), candidates
+        self._models = {key: model for key, model in self._models.items() if key[0] in kept}
         for params in candidates:
-            trials.add("kernels", params, self._evaluate)
-        self._screened_models.clear()
+            trials.add("kernels", params, self._score)
+        self._models.clear()
         trials.check()
         if self.search.tune == "auto":
             self._tune_best()
@@ -126,7 +139,8 @@ class Selection:
         self.trials.plan(SCREENING, len(candidates), self._n_screened)
         paths: dict[tuple[Any, ...], dict[int, float]] = {}
         screened = []
-        for params in candidates:
+        self._planned = sorted(candidates, key=lambda params: params["n_kernels"])
+        for params in self._planned:
             kind = tuple(params[name] for name in ("transform", "reduction", "kernels", "covariance_type"))
             path = paths.setdefault(kind, {})
             if isinstance(self.search.n_kernels, str) and params["n_kernels"] not in path:
@@ -143,14 +157,15 @@ class Selection:
 
     def _with_best_features(self, candidates: list[Params]) -> list[Params]:
         """Return the candidates with the best feature maps, which a few of them determine."""
-        best: dict[tuple[str, str], float] = {}
-        seen = set()
+        probes: dict[tuple[Any, ...], Params] = {}
         for params in candidates:
             features = params["transform"], params["reduction"]
             kind = params["kernels"], params["n_kernels"] // len(self.classes), params["covariance_type"]
-            if (features, kind) in seen or (kind not in _PROBES and features in best):
-                continue
-            seen.add((features, kind))
+            if kind in _PROBES or not any(features == other for other, _ in probes):
+                probes.setdefault((features, kind), params)
+        best: dict[tuple[str, str], float] = {}
+        self._planned = list(probes.values())
+        for (features, _), params in probes.items():
             trial = self.trials.add(SCREENING, params, self._screen)
             score = -np.inf if trial is None else trial.score
             best[features] = max(score, best.get(features, -np.inf))
@@ -177,81 +192,111 @@ class Selection:
 
     # ------------------------------------------------------------ scores
 
-    def _map(self, number: int, transform: str, reduction: str) -> Fold:
-        """Fit a feature map to the training rows of a fold, and return the mapped fold."""
+    def _map(self, number: int, transform: str, reduction: str, some: bool) -> Fold:
+        """Fit a feature map to the training rows of a fold; return the mapped fold, or some of its rows."""
+        if some:
+            whole, seed = self._fold(number, transform, reduction, False), self.prototype.random_state
+            return fewer_rows(whole[0], seed, _ROWS_TO_SCREEN), fewer_rows(whole[1], seed, _ROWS_TO_SCREEN)
         training, held = self.folds[number]
-        feature_map = fit_features(transform, reduction, training)
-        if feature_map is None:
+        transformed = None if transform == reduction == "none" else self._transform(number, transform)
+        if transformed is None:
             return training, held
+        feature_map = project(transformed, reduction, training)
         return mapped(training, feature_map.transform), mapped(held, feature_map.transform)
+
+    def _folds_of(self, params: Params, some: bool) -> list[Fold]:
+        """Return the mapped folds for a candidate; for the screening, some rows of the first ones."""
+        numbers = range(self._n_screening if some else len(self.folds))
+        return [self._fold(number, params["transform"], params["reduction"], some) for number in numbers]
 
     def _width(self, transform: str, reduction: str) -> int:
         """Return the number of mapped features; that of all features if the map cannot be fitted."""
         try:
-            return int(self._mapped(0, transform, reduction)[0].X.shape[1])
+            return int(self._fold(0, transform, reduction, False)[0].X.shape[1])
         except ValueError:
             return int(self.rows.X.shape[1])
 
     def _screen(self, trial: Trial) -> None:
-        seed, names = self.prototype.random_state, (trial.params["transform"], trial.params["reduction"])
-        whole = [self._mapped(number, *names) for number in range(self._n_screening)]
-        some = [
-            (fewer_rows(training, seed, _ROWS_TO_SCREEN), fewer_rows(held, seed, _ROWS_TO_SCREEN))
-            for training, held in whole
-        ]
-        self._score(trial, some, [])
-        if all(part[0] is fold[0] for part, fold in zip(some, whole, strict=True)):
-            # The comparison on all folds need not fit these rows again.
-            self._screened_models[repr(trial.params)] = trial.models
+        self._score(trial, some=True)
 
-    def _evaluate(self, trial: Trial, fitted: Sequence[SharedKernelClassifier] = ()) -> None:
-        """Score a candidate on all folds; with fitted models, tune them instead of fitting."""
-        names = trial.params["transform"], trial.params["reduction"]
-        self._score(trial, [self._mapped(number, *names) for number in range(len(self.folds))], fitted)
+    def _score(self, trial: Trial, fitted: Sequence[Any] = (), *, some: bool = False) -> None:
+        """Fit a candidate, or tune fitted models, and score it by the least log-loss over temperatures.
 
-    def _score(self, trial: Trial, folds: list[Fold], fitted: Sequence[SharedKernelClassifier]) -> None:
-        """Fit a candidate, or tune fitted models, and score it by the least log-loss over temperatures."""
-        params, held = trial.params, [held for _, held in folds]
+        One that is clearly worse than the best on the first folds is dropped: it keeps their score, as one of
+        the screening does.
+        """
+        params, folds = trial.params, self._folds_of(trial.params, some)
+        logs: list[FloatArray] = []
         # Rows and settings have already been checked.
         with config_context(assume_finite=True, skip_parameter_validation=True):
-            if fitted:
-                trial.models = [
-                    self.tune(deepcopy(model), rows, params["trade_off"])
-                    for model, (rows, _) in zip(fitted, folds, strict=True)
-                ]
-            else:
-                screened = self._screened_models.pop(repr(params), [])
-                trial.models = screened + [self._fit(params, rows) for rows, _ in folds[len(screened) :]]
-            logs = [
-                on_host(model.predict_log_proba(self.to_device(rows.X)))
-                for model, rows in zip(trial.models, held, strict=True)
-            ]
-        codes = np.concatenate([codes_of(rows) for rows in held])
-        weights = np.concatenate([rows.row_weights for rows in held])
+            if not fitted:
+                self._fit_planned(params, some)
+            for number, (rows, held) in enumerate(folds):
+                model = self._models.get((repr(params), id(rows)))
+                if model is None and number == self._n_screening and self._is_hopeless(folds[:number], logs):
+                    trial.stage, folds = SCREENING, folds[:number]
+                    break
+                if fitted:
+                    model = self.tune(deepcopy(fitted[number]), rows, params["trade_off"])
+                elif model is None:
+                    model = self._models[repr(params), id(rows)] = self._fit(params, rows)
+                trial.models.append(model)
+                logs.append(on_host(model.predict_log_proba(self.to_device(held.X))))
+        codes, weights = codes_and_weights(folds)
         temperature, _ = least_log_loss(np.concatenate(logs), codes, weights)
         trial.columns["temperature"] = temperature
-        for rows, log in zip(held, logs, strict=True):
-            loss = np.average(log_losses(log, codes_of(rows), temperature), weights=rows.weights)
+        for (_, held), log in zip(folds, logs, strict=True):
+            loss = np.average(log_losses(log, codes_of(held), temperature), weights=held.weights)
             trial.split_scores.append(-float(loss))
-        sizes = [rows.row_weights.sum() for rows in held]
+        sizes = [held.row_weights.sum() for _, held in folds]
         trial.score = float(np.average(trial.split_scores, weights=sizes))
         trial.probabilities = softmax(np.concatenate(logs) / temperature, axis=1)
+
+    def _is_hopeless(self, folds: list[Fold], logs: list[FloatArray]) -> bool:
+        """Return whether log-joints (n, L) of held-out rows are clearly worse than those of the best."""
+        best = self.trials.best.probabilities
+        if best is None:
+            return False
+        (codes, weights), joints = codes_and_weights(folds), np.concatenate(logs)
+        losses = log_losses(joints, codes, least_log_loss(joints, codes, weights)[0])
+        return is_clearly_worse(losses - losses_of(best[np.arange(len(codes)), codes]), weights)
+
+    def _fit_planned(self, params: Params, some: bool) -> None:
+        """Fit a candidate, and planned ones with the same kernels, by quick fits if they are covered."""
+        names, seed = ("kernels", "n_kernels", "covariance_type"), self.prototype.random_state
+        known = all((repr(params), id(rows)) in self._models for rows, _ in self._folds_of(params, some))
+        if known or not isinstance(self.to_device(self.rows.X[:1]), np.ndarray):
+            return
+        tasks = [
+            (each, rows, seed)
+            for each in self._planned
+            if all(each[name] == params[name] for name in names)
+            for rows, _ in self._folds_of(each, some)
+            if (repr(each), id(rows)) not in self._models and self._quick.covers(each, rows)
+        ]
+        # What rounding makes singular is left to fits one by one, which are more careful.
+        with suppress(np.linalg.LinAlgError):
+            for (each, rows, _), model in zip(tasks, self._quick.fit(tasks), strict=True):
+                self._models[repr(each), id(rows)] = model
 
     def _fit(self, params: Params, rows: Block) -> SharedKernelClassifier:
         """Return a candidate fitted to rows without missing values."""
         model = make_classifier(self.prototype, params, rows, self.prototype.random_state)
         return model.fit(self.to_device(rows.X), labels_of(rows, self.classes), rows.weights)
 
-    def tune(self, model: SharedKernelClassifier, rows: Block, trade_off: float) -> SharedKernelClassifier:
-        """Tune a fitted classifier on the labelled rows, for a fixed number of rounds."""
+    def tune(self, model: Any, rows: Block, trade_off: float) -> Any:
+        """Tune a fitted classifier, or return a tuned quick fit, on the labelled rows, for some rounds."""
         labelled, many = rows.labelled(), trade_off == 0.0 and len(self.rows.X) >= _MANY_ROWS
+        n_rounds = _ROUNDS_WITH_MANY if many else _ROUNDS
+        if isinstance(model, QuickFit):
+            return model.tuned(labelled, trade_off, n_rounds)
         return model.tune(
             labelled.X,
             labels_of(labelled, self.classes),
             trade_off=trade_off,
             sample_weight=labelled.weights,
             validation=None,
-            max_iter=_ROUNDS_WITH_MANY if many else _ROUNDS,
+            max_iter=n_rounds,
             random_state=model.random_state,
         )
 
@@ -265,16 +310,15 @@ class Selection:
             n_numbers = params["n_kernels"] * models[0].n_features_in_
             if unsuited or n_numbers > MOST_NUMBERS_A_ROW * len(self.rows.X):
                 continue
-            evaluate = partial(self._evaluate, fitted=models)
+            evaluate = partial(self._score, fitted=models)
             for trade_off in _TRADE_OFFS:
                 self.trials.add("tuning", {**params, "trade_off": trade_off}, evaluate)
 
     def _members(self) -> list[Trial]:
         best, most = self.trials.best, self.search.n_members
-        if most == 1:
+        if most == 1 or best.probabilities is None:
             return [best]
-        codes = np.concatenate([codes_of(held) for _, held in self.folds])
-        weights = np.concatenate([held.row_weights for _, held in self.folds])
+        codes, weights = codes_and_weights(self.folds)
         others = [each for each in self.trials.list if each.probabilities is not None and each is not best]
         return members_of([best, *others], codes, weights, most)
 
@@ -286,16 +330,25 @@ class Selection:
         `given` are X, y and sample_weight of the user, for members without a feature map.
         """
         self.trials.plan("members", len(chosen), len(self.rows.X))
-        complete, members = mapped(self.rows, filler(self.rows.X, self.prototype.random_state)), []
+        seed = self.prototype.random_state
+        complete = mapped(self.rows, filler(self.rows.X, seed))
+
+        @cache
+        def features(transform: str, reduction: str) -> tuple[FeatureMap | None, Block, Block]:
+            found = fit_features(transform, reduction, complete)
+            if found is None:
+                return None, self.rows, complete
+            return found, mapped(self.rows, found.transform), mapped(complete, found.transform)
+
+        members: list[Member] = []
         for number, trial in enumerate(chosen):
+            if members and self.trials.time_is_up(FITTING):
+                break
             params, data = trial.params, given
-            feature_map = fit_features(params["transform"], params["reduction"], complete)
-            rows, filled = self.rows, complete
+            feature_map, rows, filled = features(params["transform"], params["reduction"])
             if feature_map is not None:
-                rows, filled = mapped(rows, feature_map.transform), mapped(complete, feature_map.transform)
                 data = self.to_device(rows.X), labels_of(rows, self.classes), rows.weights
-            seed = self.prototype.random_state + number
-            classifier = make_classifier(self.prototype, params, filled, seed)
+            classifier = make_classifier(self.prototype, params, filled, seed + number)
             if params["feature_sets"] is not None:
                 # The sets of candidates are of features; those of the search are of the given columns.
                 classifier.set_params(feature_sets=self.search.feature_sets)
@@ -308,7 +361,7 @@ class Selection:
             self.trials.step("members", "fitting to all rows")
             members.append(Member(classifier, feature_map, rows, filled))
         for trial in self.trials.list:
-            trial.columns["member"] = any(trial is each for each in chosen)
+            trial.columns["member"] = any(trial is each for each in chosen[: len(members)])
         return members
 
     def threshold(self, member: Member, params: Params, share: float, groups: np.ndarray | None) -> float:
@@ -321,6 +374,12 @@ class Selection:
 
         groups = None if groups is None else groups[codes_of(member.filled) >= 0]
         return novelty_threshold(member.classifier, share, member.filled.labelled(), finish, groups)
+
+
+def codes_and_weights(folds: list[Fold]) -> tuple[IntArray, FloatArray]:
+    """Return the class codes and weights (n,) of the held-out rows of some folds."""
+    codes = np.concatenate([codes_of(held) for _, held in folds])
+    return codes, np.concatenate([held.row_weights for _, held in folds])
 
 
 def mapped(rows: Block, function: Callable[[np.ndarray], np.ndarray]) -> Block:
@@ -337,18 +396,25 @@ def members_of(trials: list[Trial], codes: IntArray, weights: FloatArray, most: 
     right = [np.asarray(trial.probabilities)[np.arange(len(codes)), codes] for trial in trials]
     chosen, left, total = [0], list(range(1, len(trials))), right[0]
 
-    def losses(total: FloatArray, n_members: int) -> FloatArray:
-        return -np.log(np.maximum(total / n_members, _SMALLEST))
-
     def loss_with(i: int) -> float:
-        return float(np.average(losses(total + right[i], len(chosen) + 1), weights=weights))
+        return float(np.average(losses_of((total + right[i]) / (len(chosen) + 1)), weights=weights))
 
     while left and len(chosen) < most:
         chosen.append(min(left, key=loss_with))
         left.remove(chosen[-1])
         total = total + right[chosen[-1]]
-    rise = losses(total, len(chosen)) - losses(right[0], 1)
+    rise = losses_of(total / len(chosen)) - losses_of(right[0])
+    return trials[:1] if is_clearly_worse(rise, weights) else [trials[i] for i in chosen]
+
+
+def losses_of(probabilities: FloatArray) -> FloatArray:
+    """Return the log-losses (n,) of rows, given the probabilities (n,) of their classes."""
+    return -np.log(np.maximum(probabilities, _SMALLEST))
+
+
+def is_clearly_worse(rise: FloatArray, weights: FloatArray) -> bool:
+    """Return whether losses rise by more than their standard error, given rows (n,) with weights (n,)."""
     mean, size = np.average(rise, weights=weights), weights.sum()
     error = np.sqrt(np.average((rise - mean) ** 2, weights=weights) / size)
     # Allow for one error that these rows do not show by chance.
-    return trials[:1] if mean > max(error, np.log(size) / size) else [trials[i] for i in chosen]
+    return bool(mean > max(error, np.log(size) / size))

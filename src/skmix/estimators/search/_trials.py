@@ -18,6 +18,8 @@ Params = dict[str, Any]
 
 # The stage that compares candidates on some of the rows.
 SCREENING = "screening"
+# Shares of the time limit after which no candidate is tried, and no further member is fitted to all rows.
+CHOOSING, FITTING = 0.6, 0.8
 
 
 @dataclass
@@ -35,16 +37,17 @@ class Trial:
 
 
 class Trials:
-    """Trials in order; a candidate is tried once per stage, and none after `time_limit` seconds.
+    """Trials in order; a candidate is tried once per stage, and none after a share of the time limit.
 
     `best` is the best trial so far, except those of the screening. The `n_kept` best trials keep their fitted
-    models.
+    models. `choosing` is the share of the time limit after which no candidate is tried.
     """
 
     def __init__(self, time_limit: float | None) -> None:
         self.list: list[Trial] = []
         self.best = Trial("", {})
         self.n_kept = 1
+        self.choosing = CHOOSING
         self.report: Report | None = None
         self._error: ValueError | None = None
         self._began, self._time_limit = time.monotonic(), np.inf if time_limit is None else time_limit
@@ -56,6 +59,14 @@ class Trials:
     def n_untried(self) -> int:
         """Number of candidates that were not tried because time was up."""
         return len(self._untried)
+
+    def ends(self, share: float) -> float:
+        """Return when a share of the time limit has passed, by the clock of `time.monotonic`."""
+        return self._began + share * self._time_limit
+
+    def time_is_up(self, share: float) -> bool:
+        """Return whether a share of the time limit has passed."""
+        return time.monotonic() > self.ends(share)
 
     def plan(self, stage: str, n_steps: int, work: float) -> None:
         """Plan further steps of a stage, of equal work each, in a unit that all stages share.
@@ -101,19 +112,20 @@ class Trials:
         for trial in self.list:
             if trial.params == params and (trial.stage == SCREENING) == screening:
                 return trial
-        time_is_up = time.monotonic() - self._began > self._time_limit
-        if time_is_up and (self.best.params or (screening and self.list)):
-            if not any(trial.params == params for trial in self.list):
+        trial, started = Trial(stage, params), time.monotonic()
+        if not (self.list and self.time_is_up(self.choosing)):
+            try:
+                evaluate(trial)
+            except ValueError as error:
+                self._error = error
+        if self.list and self.time_is_up(self.choosing):
+            # Fits that were begun may have ended too early.
+            if not any(other.params == params for other in self.list):
                 self._untried.add(repr(params))
             return None
-        trial, started = Trial(stage, params), time.monotonic()
-        try:
-            evaluate(trial)
-        except ValueError as error:
-            self._error = error
         trial.seconds = time.monotonic() - started
         self.list.append(trial)
-        if screening:
+        if trial.stage == SCREENING:
             trial.models, trial.probabilities = [], None
         else:
             if trial.score > self.best.score or np.isnan(self.best.score) or not self.best.params:
@@ -124,7 +136,12 @@ class Trials:
         return trial
 
     def check(self) -> None:
-        """Raise ValueError if no candidate could be fitted."""
+        """Raise ValueError if no candidate could be fitted.
+
+        If time was up before any candidate was compared on all folds, the best of the screening is the best.
+        """
+        if not self.best.params:
+            self.best = max(self.list, key=lambda trial: trial.score)
         if self._error is not None and not np.isfinite(self.best.score):
             raise ValueError(f"No candidate could be fitted: {self._error}")
 

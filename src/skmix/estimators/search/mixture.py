@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ...engine.compute.arrays import namespace, safe_log
 from ...engine.compute.dask import is_collection
+from ...engine.em import ending_at
 from ...engine.model import FloatArray
 from ...engine.refine.discriminative import labels_of as codes_of
 from ...engine.structures import STRUCTURES
@@ -28,7 +29,7 @@ from ..mixture import SharedKernelMixture
 from ..rows import computed, enter, note_rows, sender, warn_caller
 from ._base import Search, delegated, documented_search, make_folds
 from ._grid import Scorer, average, try_grid
-from ._trials import Params, Trial, Trials
+from ._trials import CHOOSING, FITTING, Params, Trial, Trials
 
 # Try up to this many kernels per class, and up to four times as many while the largest number is the best.
 _KERNELS_PER_CLASS = 4
@@ -138,7 +139,10 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
         prototype = self._prototype(SharedKernelMixture(**SEVERAL_STARTS))
         scorer = self._scorer(prototype, (X, y, sample_weight), groups)
-        best = try_grid(trials, scorer, **self._grid(scorer))
+        # Without folds, candidates are fitted to all rows from the beginning.
+        trials.choosing = CHOOSING if scorer.folds else 1.0
+        with ending_at(trials.ends(trials.choosing)):
+            best = try_grid(trials, scorer, **self._grid(scorer))
         members, shares = [best], np.ones(1)
         if scorer.folds and np.isfinite(best.score):
             members, shares = average(scorer.tried, scorer.held_weights, self.n_members)
@@ -146,8 +150,11 @@ class SharedKernelMixtureCV(DensityMixin, Search):
                 trial.columns["share"] = sum(
                     share for each, share in zip(members, shares, strict=True) if each is trial
                 )
-        self.mixtures_ = [(each.models or [scorer.fit(each, *scorer.given)])[0] for each in members]
-        self.shares_ = shares
+        self.mixtures_: list[SharedKernelMixture] = []
+        for each in members:
+            if not (self.mixtures_ and trials.time_is_up(FITTING)):
+                self.mixtures_.append((each.models or [scorer.fit(each, *scorer.given)])[0])
+        self.shares_ = shares[: len(self.mixtures_)] / shares[: len(self.mixtures_)].sum()
         return best
 
     def _read(self, source: Source) -> tuple[Any, Any, Any]:
@@ -218,9 +225,11 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         names = ("n_features_in_", "feature_names_in_", "preparation_")
         note_rows(self, **{name: getattr(model, name, None) for name in names})
         if not model.converged_:
+            limited = self.time_limit is not None and model.n_iter_ < model.max_iter
+            advice = f"max_iter ({model.max_iter}) or tol ({model.tol}) of the estimator"
             warn_caller(
-                f"The chosen model did not converge in {model.n_iter_} passes. Increase max_iter "
-                f"({model.max_iter}) or tol ({model.tol}) of the estimator.",
+                f"The chosen model did not converge in {model.n_iter_} passes. Increase "
+                f"{f'time_limit ({self.time_limit})' if limited else advice}.",
                 ConvergenceWarning,
             )
 
