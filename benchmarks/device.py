@@ -11,7 +11,6 @@ This is not a test: timings depend on the machine.
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import platform
 import runpy
@@ -313,23 +312,14 @@ def profile(device: str, sizes: list[tuple[int, int, int, float]]) -> None:
         print(found.key_averages().table(sort_by="cuda_time_total", row_limit=12, max_name_column_width=60))
 
 
-def read_idx(path: Path) -> np.ndarray:
-    """Return the array of a gzipped IDX file."""
-    with gzip.open(path, "rb") as file:
-        data = file.read()
-    n_axes = data[3]
-    shape = np.frombuffer(data, ">u4", n_axes, offset=4).astype(int)
-    return np.frombuffer(data, np.uint8, offset=4 + 4 * n_axes).reshape(shape)
-
-
 def mnist_rows(folder: Path, out: Path, n_features: int = 40) -> None:
     """Write the MNIST training rows, reduced by principal components, as the .npz that ``--rows`` reads."""
+    from mnist import read_images
     from sklearn.decomposition import PCA
 
-    images = read_idx(next(folder.glob("train-images*.gz"))).reshape(-1, 784) / 255.0
-    labels = read_idx(next(folder.glob("train-labels*.gz")))
-    rows = PCA(n_features, random_state=0).fit_transform(images)
-    np.savez_compressed(out, X=rows.astype(np.float32), y=labels)
+    data = read_images(folder)
+    rows = PCA(n_features, random_state=0).fit_transform(data.train_images.reshape(-1, 784) / 255.0)
+    np.savez_compressed(out, X=rows.astype(np.float32), y=data.train_labels)
 
 
 def time_rows(path: Path, device: str, n_kernels: int = 200, n_passes: int = 15) -> dict[str, Any]:

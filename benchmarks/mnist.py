@@ -18,6 +18,7 @@ the cores. Averaged models are fitted in parallel, in their own processes of one
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import multiprocessing
 import platform
@@ -46,7 +47,6 @@ from threadpoolctl import threadpool_limits
 
 import skmix
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.datasets import SplitImages, load_mnist
 from skmix.features import Deskew
 from skmix.io.writing import replacing
 
@@ -247,6 +247,29 @@ def fit_members(
         return list(pool.map(fit, seeds))
 
 
+@dataclass(frozen=True, eq=False)
+class SplitImages:
+    """Images with their labels, in the usual split."""
+
+    train_images: np.ndarray  # (n, height, width)
+    train_labels: np.ndarray  # (n,)
+    test_images: np.ndarray  # (m, height, width)
+    test_labels: np.ndarray  # (m,)
+
+
+def read_images(folder: Path) -> SplitImages:
+    """Read the four IDX files of MNIST, plain or compressed: a magic number, the shape, and bytes."""
+    arrays = []
+    for part in ("train", "t10k"):
+        for content, n_axes in (("images-idx3", 3), ("labels-idx1", 1)):
+            (path,) = folder.glob(f"{part}-{content}-ubyte*")
+            data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+            shape = np.frombuffer(data, ">u4", n_axes, offset=4)
+            values = np.frombuffer(data, np.uint8, offset=4 + 4 * n_axes).reshape(shape)
+            arrays.append(values if n_axes == 3 else values.astype(np.int64))
+    return SplitImages(*arrays)
+
+
 def measure(recipe: Recipe, data: SplitImages, seed: int, threads: int) -> Outcome:
     """Return the results of a recipe on the test images of `data`, which may be a validation split."""
     begin = time.perf_counter()
@@ -291,7 +314,7 @@ def within_training(data: SplitImages) -> SplitImages:
 
 def run(recipe: Recipe, seed: int, arguments: argparse.Namespace) -> Outcome:
     """Measure in a separate process, with its share of the threads."""
-    data = load_mnist(arguments.folder)
+    data = read_images(Path(arguments.folder))
     if arguments.rows is not None:
         few = slice(0, arguments.rows)
         data = replace(data, train_images=data.train_images[few], train_labels=data.train_labels[few])

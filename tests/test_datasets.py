@@ -1,18 +1,14 @@
-"""Samples of shared-kernel mixtures have the moments they promise; MNIST is read as its format is defined."""
+"""Samples of shared-kernel mixtures have the moments they promise."""
 
 from __future__ import annotations
 
-import gzip
-import struct
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import sklearn.datasets
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skmix.datasets import load_mnist, make_shared_kernel_data
+from skmix.datasets import make_shared_kernel_data
 
 MEANS = [[0.0, 0.0], [40.0, 0.0], [0.0, 40.0]]
 COVARIANCES = [[[2.0, 0.9], [0.9, 1.0]], [[1.0, 0.0], [0.0, 3.0]], [[0.5, -0.4], [-0.4, 0.8]]]
@@ -82,8 +78,8 @@ def test_a_singular_covariance_gives_rows_in_its_subspace() -> None:
         ({"weights": [[0.2, 0.8, 0.0], [0.3, 0.7, 0.0], [0.5, 0.4, 0.1]]}, r"sums to 0\.1\. The rows do"),
         ({"weights": [[1.2, 0.5], [-0.2, 0.0], [0.0, 0.5]]}, r"kernel 1 has -0\.2 in class 0"),
         ({"n_per_class": [1, 2, 3]}, "n_per_class has 3 entries, but the weights have 2 columns"),
-        ({"n_per_class": [1, -2]}, r"n_per_class\[1\] must be at least 0, got -2"),
-        ({"n_per_class": 0}, r"is zero for all 2 class"),
+        ({"n_per_class": [1, -2]}, r"must not be negative, .* got \[1, -2\]"),
+        ({"n_per_class": 0}, "nor zero for all classes, got 0"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_numbers(changed: dict[str, Any], message: str) -> None:
@@ -93,82 +89,5 @@ def test_what_does_not_fit_is_refused_with_the_numbers(changed: dict[str, Any], 
 
 @pytest.mark.parametrize("counts", [2.5, [1, 2.0], "3", True, None])
 def test_counts_that_are_no_integers_are_refused(counts: Any) -> None:
-    with pytest.raises(TypeError, match=r"n_per_class\[[01]\] must be an integer"):
+    with pytest.raises(TypeError, match="n_per_class must be an integer"):
         make_shared_kernel_data(**VALID | {"n_per_class": counts})
-
-
-# ---------------------------------------------------------------- MNIST
-
-
-def idx_bytes(values: np.ndarray) -> bytes:
-    """Return an IDX file of bytes, as its definition has it."""
-    header = struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape)
-    return header + bytes(values.ravel().tolist())
-
-
-def write_mnist(folder: Path, n_train: int = 5, n_test: int = 3) -> tuple[np.ndarray, np.ndarray]:
-    """Write a small database in the four files of the large one; two of them are compressed."""
-    random = np.random.RandomState(0)
-    n = n_train + n_test
-    images, labels = random.randint(256, size=(n, 28, 28)), random.randint(10, size=n)
-    for part, rows in {"train": slice(0, n_train), "t10k": slice(n_train, n)}.items():
-        for content, name in (
-            (idx_bytes(images[rows]), f"{part}-images-idx3-ubyte"),
-            (idx_bytes(labels[rows]), f"{part}-labels-idx1-ubyte"),
-        ):
-            if part == "train":
-                (folder / f"{name}.gz").write_bytes(gzip.compress(content))
-            else:
-                (folder / name).write_bytes(content)
-    return images, labels
-
-
-def test_mnist_from_a_folder(tmp_path: Path) -> None:
-    images, labels = write_mnist(tmp_path)
-    # A file that is there both plain and compressed is read plain.
-    (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(b"damaged")
-    data = load_mnist(tmp_path)
-    assert data.train_images.dtype == np.uint8
-    assert_array_equal(np.concatenate([data.train_images, data.test_images]), images)
-    assert_array_equal(np.concatenate([data.train_labels, data.test_labels]), labels)
-    assert len(data.test_images) == len(data.test_labels) == 3
-    assert data.train_labels.dtype == data.test_labels.dtype == np.int64
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "is not an IDX file of bytes"),
-        (b"label,x\n1,2\n", "is not an IDX file of bytes: it begins with 6c 61 62 65"),
-        (b"\0\0\x0d\x01\0\0\0\x01\0", "is not an IDX file of bytes"),
-        (b"\0\0\x08\x02\0\0\0\x01", "is not an IDX file of bytes"),
-        (b"\0\0\x08\x01\0\0\0\x03\1\2", r"should have 3 bytes for shape \(3,\), but has 2"),
-        (b"\0\0\x08\x01\0\0\0\x01\1\2", r"should have 1 bytes for shape \(1,\), but has 2"),
-        (idx_bytes(np.arange(4)), r"images of shape \(3, 28, 28\) and labels of shape \(4,\) in .* do not"),
-    ],
-)
-def test_a_damaged_file_is_named(tmp_path: Path, content: bytes, message: str) -> None:
-    write_mnist(tmp_path)
-    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(content)
-    with pytest.raises(ValueError, match=message):
-        load_mnist(tmp_path)
-    (tmp_path / "t10k-labels-idx1-ubyte").unlink()
-    with pytest.raises(FileNotFoundError, match="neither t10k-labels-idx1-ubyte nor t10k-labels"):
-        load_mnist(tmp_path)
-
-
-def test_without_a_folder_mnist_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fetch(name: str, **options: object) -> tuple[np.ndarray, np.ndarray]:
-        assert (name, options["version"]) == ("mnist_784", 1)
-        pixels = np.zeros((60001, 784), dtype=np.float32)
-        pixels[60000] = np.arange(784) % 256
-        return pixels, np.array(["3"] * 60000 + ["9"])
-
-    monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetch)
-    data = load_mnist()
-    assert data.train_images.shape == (60000, 28, 28)
-    assert data.test_labels.tolist() == [9]
-    assert (data.train_labels == 3).all()
-    assert data.test_images.dtype == np.uint8
-    # Row after row.
-    assert data.test_images[0, 1, :3].tolist() == [28, 29, 30]

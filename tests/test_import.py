@@ -97,12 +97,12 @@ except ImportError:
 before = set(sys.modules)
 print(skmix.SharedKernelMixture(1).fit([[0.0], [1.0]]).n_iter_ > 0, hasattr(skmix, 'nothing'))
 print([name for name in {(*OPTIONAL, *UNUSED)!r} if name in set(sys.modules) - before])
-print(skmix.datasets.load_mnist.__name__)
+print(skmix.datasets.__name__)
 load = skmix.load
 print([name for name in {UNUSED!r} if name in set(sys.modules) - before])
 print(type(load({path!r})).__name__)
 """)
-    assert said == "[]\nTrue\n[]\nTrue False\n[]\nload_mnist\n[]\nGaussianMixture"
+    assert said == "[]\nTrue\n[]\nTrue False\n[]\nskmix.datasets\n[]\nGaussianMixture"
 
 
 def test_names_and_rooms_are_attributes() -> None:

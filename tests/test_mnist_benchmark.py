@@ -14,8 +14,6 @@ import numpy as np
 import pytest
 from scripts import load_script
 
-from skmix.datasets import SplitImages
-
 
 @pytest.fixture(scope="module")
 def mnist() -> ModuleType:
@@ -91,7 +89,7 @@ def test_models_are_judged_by_the_test_images(
 def test_images_for_judging_are_not_trained_on(mnist: ModuleType) -> None:
     labels = np.repeat(np.arange(10), 30)
     numbered = np.arange(300, dtype=np.int64).reshape(-1, 1, 1)
-    inside = mnist.within_training(SplitImages(numbered, labels, numbered[:0] - 1, labels[:0]))
+    inside = mnist.within_training(mnist.SplitImages(numbered, labels, numbered[:0] - 1, labels[:0]))
     together = np.concatenate([inside.train_images, inside.test_images]).ravel()
     assert np.array_equal(np.sort(together), np.arange(300))
     assert np.array_equal(inside.test_labels, labels[inside.test_images.ravel()])

@@ -28,7 +28,7 @@ from sklearn import datasets as sklearn_datasets
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from skmix import open_rows
-from skmix.datasets import load_mnist, make_shared_kernel_data
+from skmix.datasets import make_shared_kernel_data
 from skmix.paper import digit_features, make_seven_segment_digits
 from skmix.paper.harness import generator
 
@@ -96,8 +96,7 @@ def load_data(name: str, *, max_rows: int | None = None) -> DataSet:
     Parameters
     ----------
     name : str
-        One of `NAMES`; or the path of a table (see `skmix.open_rows`) whose last column has the
-        labels, or of a folder with the IDX files of MNIST.
+        One of `NAMES`; or the path of a table (see `skmix.open_rows`) whose last column has the labels.
     max_rows : int, default=None
         Use at most this many rows, drawn at random regardless of labels; always the same for the same name.
 
@@ -117,11 +116,9 @@ def load_data(name: str, *, max_rows: int | None = None) -> DataSet:
         found = DataSet(name, X.astype(np.float64), y)
     elif name == SEGMENTS:
         found = seven_segments(_IMAGES_PER_DIGIT, np.random.RandomState(0))
-    elif name == _MNIST or path.is_dir():
-        data = load_mnist(None if name == _MNIST else path)
-        images = np.concatenate([data.train_images, data.test_images])
-        pixels = images.reshape(len(images), -1).astype(np.float64)
-        found = DataSet(_MNIST, pixels, np.concatenate([data.train_labels, data.test_labels]))
+    elif name == _MNIST:
+        X, y = sklearn_datasets.fetch_openml("mnist_784", version=1, return_X_y=True, as_frame=False)
+        found = DataSet(name, X.astype(np.float64), y.astype(np.int64))
     elif path.is_file():
         (reader,) = open_rows(path).readers.values()
         rows = open_rows(path, label=(reader.column_names or [""])[-1])

@@ -5,34 +5,30 @@ MNIST
 Handwritten digits, deskewed and reduced to principal components, by kernels that the ten classes share. A
 kernel's mean is an image again, so the model can be looked at.
 
-Set the environment variable ``MNIST`` to a folder with the four IDX files, or to ``openml`` to fetch them
-from there. Without it, the 8 × 8 digits that come with scikit-learn stand in for MNIST.
+With the environment variable ``MNIST`` set, scikit-learn fetches the images from OpenML. Without it, the
+8 × 8 digits that come with scikit-learn stand in for MNIST.
 """
 
 import os
 
 import matplotlib.pyplot as plt
 import numpy as np
-from sklearn.datasets import load_digits
+from sklearn.datasets import fetch_openml, load_digits
 from sklearn.decomposition import PCA
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 
 from skmix import SharedKernelClassifier
-from skmix.datasets import load_mnist
 from skmix.features import Deskew
 
 # %%
 # A tenth of MNIST, so that it takes seconds, or the small digits in its place.
-place = os.environ.get("MNIST")
-if place:
-    mnist = load_mnist(None if place == "openml" else place)
-    X, y, X_test, y_test = (
-        mnist.train_images[:6000],
-        mnist.train_labels[:6000],
-        mnist.test_images,
-        mnist.test_labels,
+if os.environ.get("MNIST"):
+    pixels, labels = fetch_openml(
+        "mnist_784", version=1, return_X_y=True, as_frame=False
     )
+    images, codes = pixels.reshape(-1, 28, 28), labels.astype(int)
+    X, y, X_test, y_test = images[:6000], codes[:6000], images[60000:], codes[60000:]
     name = "MNIST, a tenth of its training images"
 else:
     digits = load_digits()

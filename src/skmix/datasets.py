@@ -1,21 +1,14 @@
-"""Simulated rows of shared-kernel mixtures, and MNIST."""
+"""Simulated rows of shared-kernel mixtures."""
 
 from __future__ import annotations
 
-import gzip
-import math
-import numbers
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 
-__all__ = ["SplitImages", "load_mnist", "make_shared_kernel_data"]
+__all__ = ["make_shared_kernel_data"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -24,9 +17,6 @@ IntArray = NDArray[np.int64]
 _SUM_TOLERANCE = 1e-6
 # Asymmetry and negative eigenvalues up to this multiple of a covariance's scale count as rounding errors.
 _ROUNDING = 1e-8
-
-
-# ---------------------------------------------------------------- draws from a shared-kernel mixture
 
 
 def make_shared_kernel_data(
@@ -157,97 +147,13 @@ def _check_weights(weights: ArrayLike, n_kernels: int) -> FloatArray:
 
 def _check_counts(n_per_class: int | Sequence[int] | IntArray, n_classes: int) -> IntArray:
     """Return the number of rows of each class, shape (L,)."""
-    given: list[Any] = np.atleast_1d(np.asarray(n_per_class, dtype=object)).tolist()
-    given *= n_classes if np.ndim(n_per_class) == 0 else 1
-    if len(given) != n_classes:
+    counts = np.asarray(n_per_class)
+    if counts.dtype.kind not in "iu":
+        raise TypeError(f"n_per_class must be an integer or one for each class, got {n_per_class!r}.")
+    if counts.shape not in ((), (n_classes,)):
         raise ValueError(
-            f"n_per_class has {len(given)} entries, but the weights have {n_classes} columns, one per class."
+            f"n_per_class has {counts.size} entries, but the weights have {n_classes} columns, one per class."
         )
-    for c, count in enumerate(given):
-        if not isinstance(count, numbers.Integral) or isinstance(count, bool):
-            raise TypeError(f"n_per_class[{c}] must be an integer, got {count!r}.")
-        if count < 0:
-            raise ValueError(f"n_per_class[{c}] must be at least 0, got {count}.")
-    if not any(given):
-        raise ValueError(f"n_per_class is zero for all {n_classes} class(es).")
-    return np.array(given, dtype=np.int64)
-
-
-# ---------------------------------------------------------------- MNIST
-
-# First bytes of a file compressed by gzip.
-_GZIP = b"\x1f\x8b"
-# First bytes of an IDX file; the third is the type of its numbers, here bytes.
-_IDX_OF_BYTES = b"\0\0\x08"
-# Training images of MNIST, which come first.
-_N_TRAINING = 60000
-
-
-@dataclass(frozen=True, eq=False)
-class SplitImages:
-    """Images with their labels, in the usual split."""
-
-    train_images: NDArray[np.uint8]  #: (n, height, width)
-    train_labels: IntArray  #: (n,)
-    test_images: NDArray[np.uint8]  #: (m, height, width)
-    test_labels: IntArray  #: (m,)
-
-
-def load_mnist(folder: str | os.PathLike[str] | None = None) -> SplitImages:
-    """Return the MNIST database of handwritten digits: 60000 training and 10000 test images.
-
-    Parameters
-    ----------
-    folder : path-like, default=None
-        Folder with the four IDX files under their usual names, with or without ``.gz``. None downloads the
-        data from OpenML, through scikit-learn, which caches them.
-
-    Returns
-    -------
-    SplitImages
-        Images of 28 × 28 pixels, from 0 (background) to 255, and their digits.
-    """
-    if folder is None:
-        from sklearn.datasets import fetch_openml
-
-        pixels, labels = fetch_openml("mnist_784", version=1, return_X_y=True, as_frame=False)
-        images = np.asarray(pixels).reshape(-1, 28, 28).astype(np.uint8)
-        codes = np.asarray(labels).astype(np.int64)
-        return SplitImages(
-            images[:_N_TRAINING], codes[:_N_TRAINING], images[_N_TRAINING:], codes[_N_TRAINING:]
-        )
-    arrays: list[NDArray[Any]] = []
-    for name in ("train", "t10k"):
-        images, labels = (
-            _read_idx(_existing(Path(folder), f"{name}-{content}-ubyte"))
-            for content in ("images-idx3", "labels-idx1")
-        )
-        if images.ndim != 3 or labels.shape != images.shape[:1]:
-            raise ValueError(
-                f"images of shape {images.shape} and labels of shape {labels.shape} in {folder} do not match."
-            )
-        arrays += [images, labels.astype(np.int64)]
-    return SplitImages(*arrays)
-
-
-def _existing(folder: Path, name: str) -> Path:
-    """Return the path of a file, plain or compressed; raise FileNotFoundError if there is none."""
-    for candidate in (folder / name, folder / f"{name}.gz"):
-        if candidate.is_file():
-            return candidate
-    raise FileNotFoundError(f"{folder} has neither {name} nor {name}.gz.")
-
-
-def _read_idx(path: Path) -> NDArray[np.uint8]:
-    """Return the bytes of an IDX file, plain or compressed by gzip, in the shape of its header."""
-    content = path.read_bytes()
-    if content.startswith(_GZIP):
-        content = gzip.decompress(content)
-    header = 4 + 4 * content[3] if content.startswith(_IDX_OF_BYTES) and len(content) > 3 else 0
-    if not header or len(content) < header:
-        raise ValueError(f"{path} is not an IDX file of bytes: it begins with {content[:4].hex(' ')}.")
-    shape = tuple(np.frombuffer(content[4:header], dtype=">u4").tolist())
-    n_bytes, n_found = math.prod(shape), len(content) - header
-    if n_found != n_bytes:
-        raise ValueError(f"{path} should have {n_bytes} bytes for shape {shape}, but has {n_found}.")
-    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+    if counts.min() < 0 or not counts.any():
+        raise ValueError(f"n_per_class must not be negative, nor zero for all classes, got {n_per_class!r}.")
+    return np.broadcast_to(counts, n_classes).astype(np.int64)

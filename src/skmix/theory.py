@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import digamma, entr, gammaln, logsumexp, multigammaln, xlogy
+from scipy.special import digamma, entr, gammaln, logsumexp, multigammaln, softmax, xlogy
 
 from .engine.model import FloatArray, Parameters
 from .io.labels import check_length
@@ -239,8 +239,7 @@ def _log_joint(X: FloatArray, classes: NDArray[np.intp], parameters: Parameters)
 
 def _responsibilities(X: FloatArray, classes: NDArray[np.intp], parameters: Parameters) -> FloatArray:
     """Return w_nk, the equation (E), computed in the log domain, shape (N, K)."""
-    log_joint = _log_joint(X, classes, parameters)
-    return np.exp(log_joint - logsumexp(log_joint, axis=1, keepdims=True))
+    return softmax(_log_joint(X, classes, parameters), axis=1)
 
 
 def _check_data(

@@ -16,7 +16,6 @@ import pytest
 from commands import run, said
 
 from skmix import SharedKernelClassifier
-from skmix.cli import app
 from skmix.cli._printing import console, table, verbatim
 from skmix.io import write_columns
 
@@ -86,7 +85,6 @@ def test_a_graph_goes_through_a_pipe(folder: Path) -> None:
     graph = onnx.load_from_string(result.stdout_bytes).graph
     assert [each.name for each in graph.output] == ["label", "probabilities", "log_density"]
     assert "outputs: label, probabilities, log_density" in said(result)
-    assert "FILE" in said(run("export", folder / "model.skmix", "--onnx", "-", "--json", code=2))
 
 
 def test_many_classes_fit_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,23 +221,6 @@ def test_what_a_terminal_shows(name: str) -> None:
     shown.file = io.StringIO()
     shown.print(table([name], [[name]]))
     assert shown.file.getvalue().count(shown_as(name)) == 2
-
-
-def test_closed_streams_are_one_line(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """As after ``<&-`` and ``>&-``: Python has no streams then."""
-    arguments = ["predict", str(folder / "model.skmix")]
-    monkeypatch.setattr(sys, "stdin", None)
-    assert app([*arguments, "-"], standalone_mode=False) == 1
-    assert "Error: standard input is closed." in capfd.readouterr().err
-    monkeypatch.setattr(sys, "stdout", None)
-    assert app([*arguments, str(folder / "table.csv")], standalone_mode=False) == 2
-    assert "Error: standard output is closed." in capfd.readouterr().err
-    assert not app(
-        [*arguments, str(folder / "table.csv"), "-o", str(tmp_path / "p.csv")], standalone_mode=False
-    )
-    assert (tmp_path / "p.csv").exists()
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])

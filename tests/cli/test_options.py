@@ -320,9 +320,7 @@ def test_options_of_predictions(folder: Path, tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(kept[["n", "kind"]], FRAME[["n", "kind"]])
     assert run(*predict, "--drop", "n", "--drop", "other").stderr == ""
     out = tmp_path / "p.tsv"
-    printed = json.loads(run(*predict, "-o", out, "--json").stdout)
-    counts = expected["label"].value_counts().to_dict()
-    assert printed == {"file": str(out), "n_rows": 42, "n_outliers": 0, "label": counts}
+    assert run(*predict, "-o", out).stdout == f"42 rows, 0 of them outliers, written into {out}\n"
     assert out.read_text() == plain.stdout.replace(",", "\t")
 
 
@@ -353,7 +351,7 @@ def test_options_of_samples(folder: Path, tmp_path: Path) -> None:
     assert list(read(run("sample", folder / "mixture", 2).stdout)) == ["a", "b"]
 
 
-def test_models_without_names(folder: Path, tmp_path: Path) -> None:
+def test_models_without_names(tmp_path: Path) -> None:
     model = SharedKernelClassifier(2, random_state=0).fit(X, OFTEN.astype(int))
     model.save(tmp_path / "m")
     drawn, (rows, labels) = read(run("sample", tmp_path / "m", 4).stdout), model.sample(4)
@@ -362,15 +360,8 @@ def test_models_without_names(folder: Path, tmp_path: Path) -> None:
     assert drawn["label"].tolist() == labels.tolist()
     pytest.importorskip("onnx")
     export = ("export", tmp_path / "m", "--onnx", tmp_path / "m.onnx")
-    assert run(*export).stdout.splitlines()[0] == "input X: 2 features"
-    printed = json.loads(run(*export, "--json").stdout)
-    assert printed["features"] == 2
-    assert (printed["inputs"], printed["categories"]) == (["X"], [])
-    assert printed["outputs"] == ["label", "probabilities", "log_density"]
-    out = tmp_path / "p.csv"
-    counted = json.loads(run("predict", folder / "mixture", folder / "t.csv", "-o", out, "--json").stdout)
-    kernels = skmix.load(folder / "mixture").predict(FRAME[["a", "b"]])
-    assert counted["kernel"] == {str(k): int((kernels == k).sum()) for k in (0, 1)}
+    outputs = "outputs: label, probabilities, log_density"
+    assert run(*export).stdout.splitlines()[:2] == ["input X: 2 features", outputs]
 
 
 # ---------------------------------------------------------------- all commands

@@ -146,7 +146,7 @@ def test_rows_of_a_file_without_a_label(kind: str, tmp_path: Path) -> None:
     # One sentence by all doors, with the number of all rows, whatever the size of a block.
     n_missing = np.count_nonzero(known == None)  # noqa: E711
     with pytest.raises(ValueError, match=f"{n_missing} of 500 rows have no label in y .*: leave them out"):
-        there.bic(rows, "y" if rows.named else y)
+        there.bic(rows, "y" if rows.first.named else y)
     for model, given in ((there, (rows,)), (here, (X, known))):
         for method in (model.score, model.calibrate, model.tune, model.bic):
             with pytest.raises(ValueError, match=f"{n_missing} of 500 rows have no label in y"):

@@ -278,7 +278,7 @@ def test_files_have_the_categories_of_all_and_no_scale(tmp_path: Path) -> None:
     [
         ("a,,b\n1,,2\n", {}, "column 2 has no name. Such a column is often a row index", ""),
         ("a,b,\n1,2,3\n", {}, "column 3 has no name", ""),
-        ("a,a\n1,2\n", {}, "two columns are called 'a'", "a"),
+        ("a,a\n1,2\n", {}, "it has two columns called 'a'", None),
         ("a=x,a\n1,x\n2,y\n3,z\n", {}, "two features would have the same name", None),
         ("1,2\n3,x\n", {"header": False}, "'column_2' holds numbers and text, .*'x' on line 2", "column_2"),
         ("a,b\n1\n", {}, "line 2 has 1 values, but the first line has 2", None),

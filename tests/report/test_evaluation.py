@@ -159,15 +159,12 @@ def test_labels_that_do_not_fit_are_refused(model: SharedKernelClassifier) -> No
 
 
 def test_predictions_are_the_model_s(model: SharedKernelClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skmix.report._predictions._ROWS_AT_A_TIME", 40)
-    shares: list[float] = []
-    columns = predict_columns(model, X[:, :2], shares.append)
+    columns = predict_columns(model, X[:, :2])
     assert list(columns) == ["label", "p_setosa", "p_versicolor", "p_virginica", "log_density", "outlier"]
     assert_array_equal(columns["label"], model.predict(X[:, :2]))
     assert_array_equal(columns["outlier"], columns["label"] == "none")
     assert_allclose(columns["p_virginica"], model.predict_proba(X[:, :2])[:, 2])
     assert_allclose(columns["log_density"], model.score_samples(X[:, :2]))
-    assert shares == pytest.approx([40 / 150, 80 / 150, 120 / 150, 1.0])
     # A row is an outlier below the threshold, not at it.
     monkeypatch.setattr(model, "threshold_", columns["log_density"][0])
     assert not predict_columns(model, X[:40, :2])["outlier"][0]

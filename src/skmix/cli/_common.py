@@ -44,9 +44,6 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command and report errors that it did not handle itself."""
-        for name in ("stdout", "stderr"):
-            if getattr(sys, name) is None:  # the stream is closed: discard the output
-                setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
         try:
             return super().invoke(ctx)
         except OSError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import inspect
 import os
 from collections.abc import Callable
@@ -83,14 +82,6 @@ def parse_number(option: str, given: str) -> int | None:
     return None if given == "auto" else int(given)
 
 
-def parse_names(option: str, given: str) -> list[str]:
-    """Return names, given as ``a,b``."""
-    names = [name for name in map(str.strip, given.split(",")) if name]
-    if not names:
-        refuse(option, f"{given!r} names nothing.")
-    return names
-
-
 def with_text(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that say how a table is written, as its one argument `text`."""
     options = list(inspect.signature(_text, eval_str=True).parameters.values())
@@ -142,10 +133,6 @@ def _text(
         refuse("--sep", f"{sep!r} is not one character, tab or space.")
     if sep == decimal:
         refuse("--sep", f"{sep!r} is also --decimal.")
-    try:
-        codecs.lookup(encoding or "utf-8")
-    except LookupError:
-        refuse("--encoding", f"{encoding!r} is not known to Python.")
     return {
         "header": not no_header,
         "sep": sep,

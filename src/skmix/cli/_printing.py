@@ -13,7 +13,6 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 if TYPE_CHECKING:
     from skmix.report import Evaluation
@@ -40,14 +39,9 @@ def verbatim(text: str, *, in_line: bool = False) -> str:
     return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
-class _VerbatimConsole(Console):
-    def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(verbatim(text), **options)
-
-
 def console() -> Console:
-    """Return a console that prints text as it is: no markup, emoji or control characters."""
-    return _VerbatimConsole(markup=False, emoji=False, highlight=False)
+    """Return a console that prints text as it is: no markup and no emoji."""
+    return Console(markup=False, emoji=False, highlight=False)
 
 
 def say(text: str = "", *, err: bool = False) -> None:
@@ -103,11 +97,8 @@ def print_result(
 
 def print_fit(outcome: dict[str, Any], *, err: bool) -> None:
     """Print the result of `skmix fit` in sentences."""
-    from skmix.report.description import serving
-
-    classes, n_features = outcome["classes"], len(outcome["features"])
-    numbers = [each["n_kernels"] for each in outcome["feature_sets"]]
-    first = f"{outcome['n_rows']} rows, {counted(n_features, 'feature')}"
+    classes = outcome["classes"]
+    first = f"{outcome['n_rows']} rows, {counted(len(outcome['features']), 'feature')}"
     if classes:
         sizes = {each["n_rows"] for each in classes}
         shown = ", ".join(f"{each['label']} {count(each['n_rows'])}" for each in classes[:10])
@@ -116,27 +107,12 @@ def print_fit(outcome: dict[str, Any], *, err: bool) -> None:
         first += f", {len(classes)} classes ({shown})"
     if outcome["n_unlabelled"]:
         first += f", {outcome['n_unlabelled']} rows without a label"
-    kernels = ", ".join(map(str, numbers)) + (" kernel" if numbers == [1] else " kernels")
-    kernels += f", {serving(outcome)}" if len(classes) > 1 else ""
-    if outcome["n_components"]:
-        kernels += f", in {outcome['n_components']} {outcome['reduction'] or 'components'}"
-    shape = outcome["covariance_type"].replace("_", " ")
-    lines = [first, f"{kernels}, {shape} covariances, {outcome['n_parameters']} parameters"]
-    if outcome["n_transformed"]:
-        way = "rank, to normal scores" if outcome["by_rank"] else "a power (Yeo-Johnson), closer to normal"
-        lines.append(f"{outcome['n_transformed']} of {counted(n_features, 'feature')} transformed by {way}")
+    lines = [first, *_about(outcome)]
     if outcome["n_candidates"]:
         chosen = f"chosen among {counted(outcome['n_candidates'], 'candidate')}"
-        if outcome["n_members"]:
-            chosen += f"; the best of {outcome['n_members']} models whose probabilities are averaged"
         if outcome["n_untried"]:
             chosen += f"; {outcome['n_untried']} more were not tried within --time-limit"
         lines.append(chosen)
-    if len(numbers) > 1:
-        lines.append(
-            "feature sets: " + "; ".join(", ".join(each["features"]) for each in outcome["feature_sets"])
-        )
-    lines.append(_ending(outcome))
     if outcome["training_accuracy"] is not None:
         lines.append(
             f"{100 * outcome['training_accuracy']:.1f} % of the training rows are classified correctly"
@@ -154,10 +130,20 @@ def print_fit(outcome: dict[str, Any], *, err: bool) -> None:
         say(line, err=err)
 
 
-def _ending(outcome: dict[str, Any]) -> str:
-    """Return how EM ended."""
-    ended = "converged" if outcome["converged"] else "did not converge"
-    return f"{ended} in {counted(outcome['n_iter'], 'pass', 'passes')}"
+def _about(described: dict[str, Any]) -> list[str]:
+    """Return lines on a model that `report.describe` describes."""
+    from skmix.io.encoding import listed
+    from skmix.report.description import facts, serving
+
+    names = described["features"]
+    kernels = ", ".join(str(each["n_kernels"]) for each in described["feature_sets"])
+    found = {
+        "features": (f"{len(names)}: " if len(names) <= _MAX_NAMES else "") + listed(names, _MAX_NAMES),
+        "kernels": kernels + (f", {serving(described)}" if len(described["classes"]) > 1 else ""),
+    }
+    for key, fact in facts(described).items():
+        found[key] = f"{found[key]}, {fact}" if key in found else fact
+    return [f"  {key:<12}{fact}" for key, fact in found.items()]
 
 
 def print_evaluation(found: Evaluation) -> None:
@@ -208,31 +194,13 @@ def print_evaluation(found: Evaluation) -> None:
 def print_model(described: dict[str, Any], name: str) -> None:
     """Print what `report.describe` returns for a model."""
     from skmix.io.encoding import listed
-    from skmix.report.description import serving, traits
 
-    classes, sets, names = described["classes"], described["feature_sets"], described["features"]
-    likelihood, threshold = described["log_likelihood"], described["outlier_threshold"]
-    numbers = ", ".join(str(each["n_kernels"]) for each in sets)
-    by_rank, n_transformed = described["by_rank"], described["n_transformed"]
-    facts = {
-        "features": (f"{len(names)}: " if len(names) <= _MAX_NAMES else "") + listed(names, _MAX_NAMES),
-        "ranks" if by_rank else "powers": n_transformed
-        and f"of {n_transformed} features" + ("" if by_rank else " (Yeo-Johnson)"),
-        "components": described["n_components"],
-        "averaged": described["n_members"] and f"{described['n_members']} models; the best one follows",
-        "target": described["target"],
-        "kernels": numbers + (f", {serving(described)}" if len(classes) > 1 else ""),
-        "covariances": described["covariance_type"].replace("_", " "),
-        "parameters": described["n_parameters"],
-        "fit": _ending(described) + ("" if likelihood is None else f", log-likelihood {likelihood:.2f}"),
-        "outliers": None if threshold is None else f"log-density below {threshold:.3f}",
-        "temperature": None if described["temperature"] == 1.0 else f"{described['temperature']:.3g}",
-        "settings": ", ".join(f"{key}={value}" for key, value in described["settings"].items()) or None,
-    }
-    for key, text in traits(described):
-        facts[key] = f"{facts[key]}, {text}" if facts.get(key) else text
+    classes, sets = described["classes"], described["feature_sets"]
     say(f"{name}: {described['kind']}")
-    for key, fact in facts.items():
+    for line in _about(described):
+        say(line)
+    settings = ", ".join(f"{key}={value}" for key, value in described["settings"].items())
+    for key, fact in (("target", described["target"]), ("settings", settings)):
         if fact:
             say(f"  {key:<12}{fact}")
     if classes:
@@ -290,6 +258,7 @@ def print_study(
     from skmix.groups.study import MOST_LISTED, search_in_words
     from skmix.io.encoding import listed
     from skmix.io.preparation import in_words
+    from skmix.report.description import ending
 
     samples, markers = outcome["samples"], outcome["markers"]
     kernels = counted(outcome["n_kernels"], "kernel")
@@ -302,7 +271,7 @@ def print_study(
         f"{counted(len(markers), 'marker')} ({listed(markers, MOST_LISTED)})",
         f"transform {in_words(outcome)}",
         kernels,
-        *([_ending(outcome)] if fitted else []),
+        *([ending(outcome)] if fitted else []),
     ]
     if name is not None:
         say(f"{name}: Study")

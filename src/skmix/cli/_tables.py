@@ -38,8 +38,6 @@ def _reading(watch: Watch, data: str, *advice: str) -> Iterator[Path]:
 
     Errors about the column of a feature end in the advice, with the name of the column.
     """
-    if data == STANDARD and sys.stdin is None:
-        stop("standard input is closed.", BAD_INPUT)
     path, folder = Path(data), ""
     with watch.steps("reading", None), ExitStack() as stack:
         if data == STANDARD or is_device(path):
@@ -316,18 +314,9 @@ def load_model(path: str) -> Any:
 
 
 def composed(study: Study) -> tuple[dict[str, Any], Any, Any]:
-    """Return the description of a study, and its tables of proportions and, or None, of differences.
-
-    A column of populations holds names or numbers alone.
-    """
+    """Return the description of a study, and its tables of proportions and, or None, of differences."""
     outcome = study.describe()
-    proportions, differences = study.proportions, None if outcome["design"] is None else study.compare()
-    part = "kernel" if study.populations is None else "population"
-    if any(isinstance(each, str) for each in proportions[part]):
-        for table in (proportions, differences):
-            if table is not None:
-                table[part] = table[part].astype(str)
-    return outcome, proportions, differences
+    return outcome, study.proportions, None if outcome["design"] is None else study.compare()
 
 
 def records(proportions: Any, differences: Any) -> dict[str, Any]:
@@ -336,16 +325,11 @@ def records(proportions: Any, differences: Any) -> dict[str, Any]:
     return {name: table.to_dict("records") for name, table in found.items() if table is not None}
 
 
-def check_place(
-    out: str | None, *, reading: Sequence[str | Path | None], table: bool = False, as_json: bool = False
-) -> None:
+def check_place(out: str | None, *, reading: Sequence[str | Path | None], table: bool = False) -> None:
     """Create the folder of a file; stop if the file cannot be written or is one of those to be read.
 
-    A table needs a known suffix. With `as_json`, standard output is reserved for a summary.
+    A table needs a known suffix.
     """
-    if out == STANDARD and as_json:
-        where = "table to a file: --out FILE" if table else "graph to a file: --onnx FILE"
-        stop(f"--json prints a summary to standard output; write the {where}.", WRONG_USE)
     if out is None or out == STANDARD:
         return
     place = Path(out)
@@ -396,7 +380,5 @@ def write_bytes(out: str, content: bytes) -> None:
 
 def _standard_output() -> BinaryIO:
     """Return standard output as a stream of bytes, after flushing text."""
-    if getattr(sys.stdout, "name", None) == os.devnull:
-        stop("standard output is closed.", WRONG_USE)
     sys.stdout.flush()
     return cast(BinaryIO, sys.stdout.buffer)

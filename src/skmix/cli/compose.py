@@ -109,7 +109,7 @@ def compose(
     """
     n_kernels = options.parse_number("--kernels", kernels)
     n_populations = options.parse_number("--populations", populations)
-    names = None if markers is None else options.parse_names("--markers", markers)
+    names = None if markers is None else [name.strip() for name in markers.split(",") if name.strip()]
     reading = options.parse_preparation(compensate, transform) | {"sample": sample, "text": text}
     of_fit = {"-o": out, "--kernels": n_kernels, "--populations": n_populations, "--markers": markers}
     for option, given in of_fit.items() if model is not None else ():
@@ -191,14 +191,7 @@ def _check_places(
     if sample is not None and len(files) > 1:
         cli.stop(f"--sample is for one table, but there are {len(files)} files.", cli.WRONG_USE)
     with cli.guarded():
-        for file in files if len(files) > 1 else ():
-            if files_of(file) is not None:
-                what = "folder" if Path(file).is_dir() else "pattern"
-                cli.stop(
-                    f"{file} is a {what}, which cannot be mixed with other files: give it alone.",
-                    cli.BAD_INPUT,
-                )
-        found = files_of(files[0]) or files
+        found = (files_of(files[0]) if len(files) == 1 else None) or files
     options: dict[Path, str] = {}
     for option, place in places.items():
         tables.check_place(place, reading=[*found, *read], table=option in ("--table", "--comparison"))

@@ -8,16 +8,11 @@ from typing import Annotated
 import typer
 
 from skmix.cli import _common as cli
-from skmix.cli import _options as options
 from skmix.cli import _printing as printing
 from skmix.cli._progress import watching
 
 
-@cli.app.command(
-    epilog=cli.examples(
-        "skmix digits --out digits.csv --per-digit 50 --seed 1",
-    )
-)
+@cli.app.command(epilog=cli.examples("skmix digits --out digits.csv --per-digit 50 --seed 1"))
 def digits(
     out: Annotated[
         Path,
@@ -28,7 +23,6 @@ def digits(
     ] = Path("digits.npz"),
     per_digit: Annotated[int, typer.Option(help="Images of each digit.", min=1)] = 100,
     seed: Annotated[int, typer.Option(help="Seed of the images.", min=0, max=2**32 - 1)] = 0,
-    as_json: options.Json = False,
 ) -> None:
     """Simulate images of seven-segment digits and compute their features.
 
@@ -45,7 +39,4 @@ def digits(
         writable_folder(out.parent)
         with watching() as watch, watch.steps("simulating", None):
             n_images = write_digits(out, per_digit, random_state=seed)
-    if as_json:
-        printing.print_json({"file": str(out), "n_images": n_images})
-    else:
-        printing.say(f"{n_images} images, {per_digit} of each digit, written into {out}.")
+    printing.say(f"{n_images} images, {per_digit} of each digit, written into {out}.")

@@ -33,7 +33,6 @@ def predict(
     drop: options.Drop = None,
     *,
     text: dict[str, Any],
-    as_json: options.Json = False,
 ) -> None:
     """Predict the class of every row of a table.
 
@@ -49,13 +48,13 @@ def predict(
     from skmix.groups import Study
     from skmix.report._predictions import predict_columns
 
-    tables.check_place(out, reading=[model, data], table=True, as_json=as_json)
+    tables.check_place(out, reading=[model, data], table=True)
     with cli.guarded(), watching() as watch:
         found = tables.load_any(model)
         fitted = found.model if isinstance(found, Study) else found
         (rows, _, _), kept = tables.read_for(watch, fitted, data, text, drop=drop or (), keep=keep or ())
-        with watch.steps("predicting", None) as report:
-            predicted = predict_columns(fitted, rows, lambda share: report(share=share))
+        with watch.steps("predicting", None):
+            predicted = predict_columns(fitted, rows)
         if isinstance(found, Study) and found.populations is not None:
             own = found.populations.predict(fitted, rows) if len(rows) else np.empty(0, dtype=np.int64)
             predicted = {"kernel": predicted.pop("kernel"), "population": own, **predicted}
@@ -63,14 +62,9 @@ def predict(
         if twice:
             cli.stop(f"--keep {twice[0]}: the predictions already have a column of that name.", cli.WRONG_USE)
         tables.write_table(out, {**kept, **predicted})
-    n_rows, n_outliers = len(rows), int(predicted["outlier"].sum())
-    if as_json:
-        first = next(iter(predicted))
-        found, counts = np.unique(predicted[first], return_counts=True)
-        by_value = dict(zip(map(str, found.tolist()), counts.tolist(), strict=True))
-        printing.print_json({"file": out, "n_rows": n_rows, "n_outliers": n_outliers, first: by_value})
-    elif out != cli.STANDARD:
-        printing.say(f"{n_rows} rows, {n_outliers} of them outliers, written into {out}")
+    if out != cli.STANDARD:
+        n_outliers = int(predicted["outlier"].sum())
+        printing.say(f"{len(rows)} rows, {n_outliers} of them outliers, written into {out}")
 
 
 @cli.app.command(
@@ -177,7 +171,6 @@ def sample(
     seed: Annotated[
         int | None, typer.Option(help="Seed; by default that of the fit.", min=0, max=2**32 - 1)
     ] = None,
-    as_json: options.Json = False,
 ) -> None:
     """Draw rows from a model.
 
@@ -186,7 +179,7 @@ def sample(
     from skmix.cli import _tables as tables
     from skmix.report._predictions import target_of
 
-    tables.check_place(out, reading=[model], table=True, as_json=as_json)
+    tables.check_place(out, reading=[model], table=True)
     with cli.guarded(), watching() as watch, watch.steps("drawing", None):
         fitted = tables.load_model(model)
         if not hasattr(fitted, "sample"):
@@ -204,9 +197,7 @@ def sample(
         if len(classes) > 1:
             columns[target_of(fitted) or "label"] = labels
         tables.write_table(out, columns)
-    if as_json:
-        printing.print_json({"file": out, "n_rows": number, "columns": list(columns)})
-    elif out != cli.STANDARD:
+    if out != cli.STANDARD:
         printing.say(f"{number} rows written into {out}")
 
 
@@ -214,12 +205,11 @@ def sample(
 def export(
     model: options.Model,
     onnx: Annotated[str, options.file(help="ONNX file to write; - is standard output.")],
-    as_json: options.Json = False,
 ) -> None:
     """Export a model to ONNX, for use without Python."""
     from skmix.cli import _tables as tables
 
-    tables.check_place(onnx, reading=[model], as_json=as_json)
+    tables.check_place(onnx, reading=[model])
     with cli.guarded():
         fitted = tables.load_model(model)
         exported = fitted.to_onnx()
@@ -228,11 +218,6 @@ def export(
     coded = [name for name, kind in kinds.items() if isinstance(kind, list)]
     names = [name for name in kinds if name not in coded]
     inputs, outputs = ([each.name for each in part] for part in (exported.graph.input, exported.graph.output))
-    if as_json:
-        features: Any = names if kinds else int(fitted.n_features_in_)
-        given = {"inputs": inputs, "features": features, "categories": coded, "outputs": outputs}
-        printing.print_json({"file": onnx, **given})
-        return
     for name, own in {"X": names, "categories": coded}.items():
         if name in inputs:
             shown = ", ".join(own) or f"{fitted.n_features_in_} features"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -107,15 +108,15 @@ def open_parquet(path: Path) -> Table:
             schema, n_rows = opened.schema_arrow, opened.metadata.num_rows
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as a Parquet file: {error}") from error
-    table = _table(str(path), schema, n_rows, partial(_batches_of_file, path), stamps={path: stamp(path)})
-    types = {name: type_ for name, type_ in table.types.items() if not name.startswith(_PANDAS_INDEX)}
-    return replace(table, types=types)
+    return _table(str(path), schema, n_rows, partial(_batches_of_file, path), stamps={path: stamp(path)})
 
 
 def _table(name: str, schema: Any, n_rows: int, batches: Callable[..., Iterator[Any]], **more: Any) -> Table:
     types = dict(zip(schema.names, schema.types, strict=True))
     if len(types) < len(schema.names):
-        raise ValueError(f"{name} has two columns of the same name.")
+        twice = Counter(schema.names).most_common(1)[0][0]
+        raise ValueError(f"{name} has two columns called {twice!r}. Rename one of them.")
+    types = {column: type_ for column, type_ in types.items() if not column.startswith(_PANDAS_INDEX)}
     return Table(name, types, n_rows, batches, **more)
 
 

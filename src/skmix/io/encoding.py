@@ -85,7 +85,7 @@ class Notation:
         try:
             codecs.lookup(self.encoding or "utf-8")
         except LookupError:
-            raise ValueError(f"encoding={self.encoding!r} is not known to Python.") from None
+            raise ArgumentError(Argument("encoding", self.encoding), " is not known to Python.") from None
 
     @cached_property
     def words(self) -> tuple[str, ...]:

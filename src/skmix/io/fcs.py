@@ -203,8 +203,6 @@ def open_fcs(path: Path) -> FcsFile:
     name = str(path)
     with open(path, "rb") as file:
         start = file.read(_HEADER_BYTES)
-    if not start:
-        raise ValueError(f"{name} is empty.")
     if not MAGIC.startswith(start[:3]):
         raise ValueError(f"{name} is not an FCS file: it begins with {start[:6]!r}.")
     if len(start) < _HEADER_BYTES:

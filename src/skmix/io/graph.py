@@ -131,11 +131,8 @@ class _Graph:
             )
             is_category = self.add("Equal", code, np.arange(len(kind))[len(kind) == 2 :])
             known = self.add("GreaterOrEqual", code, np.array(0))
-            parts.append(
-                self.add(
-                    "Where", known, self.add("Cast", is_category, to=TensorProto.DOUBLE), np.array(np.nan)
-                )
-            )
+            one_hot = self.add("Cast", is_category, to=TensorProto.DOUBLE)
+            parts.append(self.add("Where", known, one_hot, np.array(np.nan)))
         return self.add("Concat", *parts, axis=1)
 
     def mapped(self, rows: str, features: Features) -> str:

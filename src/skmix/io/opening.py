@@ -152,8 +152,8 @@ def open_rows(
         source = replace(source, automatic=frozenset(automatic))
     if "compensate" in source.automatic:
         source = source.compensated(AUTO)
-    if "transform" in source.automatic and source.usual_scale is not None:
-        scale = transformer_of(source.usual_scale)
+    if "transform" in source.automatic and source.first.usual_scale is not None:
+        scale = transformer_of(source.first.usual_scale)
     source = replace(source, transform=scale, linear=None if isinstance(transform, str) else {})
     if label is not None:
         source = source.labelled(label)

@@ -93,9 +93,9 @@ class Source:
         return self.n_rows, self.n_features
 
     @property
-    def named(self) -> bool:
-        """Whether features can be selected by name."""
-        return next(iter(self.readers.values())).named
+    def first(self) -> Reader:
+        """The first reader, which says how features are named and scaled."""
+        return next(iter(self.readers.values()))
 
     @property
     def feature_names(self) -> list[str] | None:
@@ -106,11 +106,6 @@ class Source:
     def dtype(self) -> np.dtype[Any]:
         """Type of the rows, float64 or float32."""
         return self.precision or np.result_type(*(reader.dtype for reader in self._aligned))
-
-    @property
-    def usual_scale(self) -> str | None:
-        """Default scale of a fit; None for untransformed values."""
-        return next(iter(self.readers.values())).usual_scale
 
     @property
     def preparation(self) -> Preparation | None:
@@ -185,7 +180,7 @@ class Source:
             raise ValueError(f"columns must be a list of at least one column, got {columns!r}.")
         if len(set(columns)) < len(columns):
             raise ValueError(f"columns must not repeat a column, got {list(columns)}.")
-        if self.named:
+        if self.first.named:
             if not all(isinstance(name, str) for name in columns):
                 raise ValueError(f"Columns of {self.name} are chosen by name, got {list(columns)}.")
             return self.select([str(name) for name in columns])
@@ -206,9 +201,8 @@ class Source:
     def labelled(self, y: Any) -> Self:
         """Return the rows with labels: an array, its file, or the name of a column that all tables have."""
         if not self._is_column(y):
-            return replace(
-                self, labels=self._for_each_row(plain_labels(y), "labels", "labels"), by_file=False
-            )
+            values = self._for_each_row(plain_labels(y), "labels", "labels")
+            return replace(self, labels=values, by_file=False)
         rule = "labels must be whole numbers, strings or booleans"
         types = self._types_of(y, ("boolean", "number", "text"), rule)
         (first, one), *others = types.items()
@@ -288,10 +282,8 @@ class Source:
                 for values in (self.labels, self.weights)
             )
             first += reader.n_rows
-            yield (
-                name,
-                replace(self, readers={name: reader}, labels=labels, weights=weights, cached={}, codes={}),
-            )
+            own = replace(self, readers={name: reader}, labels=labels, weights=weights, cached={}, codes={})
+            yield name, own
 
     @property
     def _opened(self) -> list[Reader | Values]:
@@ -432,10 +424,9 @@ def labels_in(block: Block) -> np.ndarray:
     return block.y if block.names is None else block.names[block.y]
 
 
-def _parse_labels(texts: np.ndarray | None, all_texts: frozenset[str], column: str) -> np.ndarray | None:
+def _parse_labels(texts: np.ndarray | None, all_texts: frozenset[str], column: str) -> np.ndarray:
     """Return the labels (C,) of texts (C,), None for missing ones, given all texts of the column."""
-    if texts is None:
-        return None
+    assert texts is not None  # columns of text files have names
     parse = label_parser(all_texts, column)
     labels = [None if text is None else parse(text) for text in texts.tolist()]
     return np.array(labels, dtype=object if None in labels else None if labels else "<U1")
@@ -481,14 +472,14 @@ def prepare(source: Source, preparation: Preparation | None, names: Sequence[str
     if "transform" in automatic and preparation is not None:
         # The scale of the model replaces the default scale of the files.
         source = replace(source, transform=None, cached={})
-    elif "transform" in automatic and source.usual_scale is not None:
+    elif "transform" in automatic and source.first.usual_scale is not None:
         raise ArgumentError(
             "the model does not say on which scale it was fitted: choose that scale with ",
             Argument("transform", wording="open_rows(..., transform=...)"),
             ".",
         )
     columns = (preparation or {}).get("columns") or dict.fromkeys(names if names is not None else ())
-    if columns and (source.named or any(columns.values())):
+    if columns and (source.first.named or any(columns.values())):
         source = source.encoded(columns, (preparation or {}).get("missing", ()))
     if preparation is None:
         return source

@@ -111,18 +111,12 @@ def _check_names(names: Sequence[str], header: bool) -> None:
     """Raise ValueError if a text file has no columns, or their names are unusable."""
     if not names:
         raise ValueError("the file is empty.")
-    counts = Counter(names)
-    for name, n in counts.items():
-        if name and n > 1:
-            raise ColumnError(f"two columns are called {name!r}. Rename one of them.", column=name)
     if header and all(is_number(name) for name in names):
         raise ArgumentError(
             f"its first line has numbers instead of names: {listed(names)}. Add a line of names, or use ",
             of_text("header", False),
             ".",
         )
-    if counts[""] > 1:
-        raise ValueError("several columns have no name. Name them.")
 
 
 # ---------------------------------------------------------------- tables in blocks

@@ -58,9 +58,6 @@ class TextFile:
         # Arrow does not recognise a quotation mark after a blank.
         has_blanks = '"' in head and re.search(re.escape(self._separator) + ' +"', head) is not None
         self._is_odd = self._separator == " " or has_blanks
-        first, *rest = re.split("[\r\n]", head.lstrip("\r\n"), maxsplit=1)
-        self._n_quotes = first.count('"')
-        self._is_quoted = self._is_odd or '"' in "".join(rest)
         self.names = [name.strip() for name in full[0]] if full else []
         if not notation.header:
             self.names = [f"column_{i}" for i in range(1, len(self.names) + 1)]
@@ -83,10 +80,10 @@ class TextFile:
             return pa.table({name: pa.array([], pa.float64()) for name in self.names})
         try:
             try:
-                table = self._parsed(self._is_quoted, self._numbers)
+                table = self._parsed(self._numbers)
             except pa.ArrowInvalid:
-                # Text, or a quoted line break, occurs only after the first bytes.
-                table = self._parsed(True, ())
+                # Text occurs only after the first bytes.
+                table = self._parsed(())
         except pa.ArrowInvalid:
             self._check_widths()
             raise
@@ -95,7 +92,7 @@ class TextFile:
             return table.remove_column(table.num_columns - 1).rename_columns(self.names[:-1])
         return table.rename_columns(self.names)
 
-    def _parsed(self, is_quoted: bool, numbers: Collection[int]) -> Any:
+    def _parsed(self, numbers: Collection[int]) -> Any:
         """Parse the table; Arrow infers the types of columns other than `numbers`."""
         import pyarrow as pa
         import pyarrow.csv as pacsv
@@ -110,18 +107,14 @@ class TextFile:
             block_size=_BLOCK_BYTES,
             encoding="utf-8" if self._is_odd or self._encoding == "utf-8-sig" else self._encoding,
         )
-        parse = pacsv.ParseOptions(delimiter=self._separator, newlines_in_values=is_quoted)
+        parse = pacsv.ParseOptions(delimiter=self._separator, newlines_in_values=True)
         convert = pacsv.ConvertOptions(
             column_types=types,
             null_values=list(self.notation.number_words),
             decimal_point=self.notation.decimal,
         )
         with self._bytes() as file:
-            content = _Counted(self._plain() if self._is_odd else file)
-            table = pacsv.read_csv(content, read, parse, convert)
-        # Arrow may lose rows where a block ends in a quoted line break that it was not told of.
-        is_complete = is_quoted or content.n_quotes == self._n_quotes
-        return table if is_complete else self._parsed(True, numbers)
+            return pacsv.read_csv(self._plain() if self._is_odd else file, read, parse, convert)
 
     def _plain(self) -> io.BytesIO:
         """Rewrite the rows for Arrow, with single separators, and quotes where they are needed."""
@@ -184,22 +177,6 @@ class TextFile:
         default = ";" if notation.decimal == "," else ","
         separator = notation.sep or max(candidates, key=fitness, default=default)
         return separator, records(separator)
-
-
-class _Counted:
-    """A binary file that counts the quotation marks in what was read."""
-
-    closed = False
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self.n_quotes = 0
-
-    def read(self, n_bytes: int) -> bytes:
-        """Read at most `n_bytes` bytes."""
-        content: bytes = self._file.read(n_bytes)
-        self.n_quotes += content.count(b'"')
-        return content
 
 
 def _records(lines: Iterable[str], separator: str) -> Any:

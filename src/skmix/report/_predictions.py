@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
-from sklearn.utils import gen_batches
 
 from ..estimators.decisions import with_outliers
 from ..plots._models import chosen_model
-
-# Rows between two reports of progress.
-_ROWS_AT_A_TIME = 1 << 14
 
 
 def target_of(model: Any) -> str | None:
@@ -28,24 +23,16 @@ def outlier_threshold(model: Any) -> float:
     return float(getattr(chosen, "threshold_", -np.inf))
 
 
-def predict_columns(
-    model: Any, X: NDArray[np.float64], progress: Callable[[float], None] | None = None
-) -> dict[str, NDArray[Any]]:
+def predict_columns(model: Any, X: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
     """Return predictions for rows (n, M) as named columns (n,).
 
     For a classifier, these are ``label``, what `predict` returns, and ``p_…``, the posterior probability of
     each class; for a mixture ``kernel`` and ``p_0`` …, the posterior probability of each kernel. Then
-    ``log_density``, log p(x), and ``outlier``, 1 if that is below the model's threshold, else 0. `progress`
-    is called with the share of the rows processed so far.
+    ``log_density``, log p(x), and ``outlier``, 1 if that is below the model's threshold, else 0.
     """
-    blocks = []
     # An empty table still needs its columns: predict one row and drop it.
     some = X if len(X) else np.zeros((1, X.shape[1]))
-    for rows in gen_batches(len(some), _ROWS_AT_A_TIME):
-        blocks.append((model.predict_proba(some[rows]), model.score_samples(some[rows])))
-        if progress is not None:
-            progress(rows.stop / len(some))
-    posteriors, densities = (np.concatenate(each)[: len(X)] for each in zip(*blocks, strict=True))
+    posteriors, densities = model.predict_proba(some)[: len(X)], model.score_samples(some)[: len(X)]
     likeliest, names = posteriors.argmax(axis=1), range(posteriors.shape[1])
     columns: dict[str, NDArray[Any]] = {"kernel": likeliest}
     if is_classifier(model):

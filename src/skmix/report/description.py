@@ -91,6 +91,35 @@ def traits(described: dict[str, Any], nouns: tuple[str, str] = ("rows", "group")
     return found
 
 
+def ending(described: dict[str, Any]) -> str:
+    """Return how the fit of a described model or study ended, in words."""
+    ended = "converged" if described["converged"] else "did not converge"
+    return f"{ended} in {described['n_iter']} {'pass' if described['n_iter'] == 1 else 'passes'}"
+
+
+def facts(described: dict[str, Any]) -> dict[str, str]:
+    """Return how a described model was fitted and what it does, in words; what it does not is left out."""
+    found = {
+        "covariances": described["covariance_type"].replace("_", " "),
+        "parameters": str(described["n_parameters"]),
+        "fit": ending(described),
+    }
+    if described["log_likelihood"] is not None:
+        found["fit"] += f", log-likelihood {described['log_likelihood']:.6g}"
+    if described["n_transformed"]:
+        name, how = ("ranks", "") if described["by_rank"] else ("powers", " (Yeo-Johnson)")
+        found[name] = f"of {described['n_transformed']} features{how}"
+    if described["n_components"]:
+        found["components"] = str(described["n_components"])
+    if described["n_members"]:
+        found["averaged"] = f"{described['n_members']} models; this is the best one"
+    if described["temperature"] != 1.0:
+        found["temperature"] = f"{described['temperature']:.3g}"
+    if described["outlier_threshold"] is not None:
+        found["outliers"] = f"log-density below {described['outlier_threshold']:.4g}"
+    return found | dict(traits(described))
+
+
 def settings_of(model: Any) -> dict[str, Any]:
     """Return the parameters that differ from their defaults, as values for JSON or as text.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
-from sklearn.metrics import log_loss
+from sklearn.metrics import confusion_matrix, log_loss
 
 from ..estimators.callbacks import progress_bar
 from ..estimators.holdout import rows_to_divide, single_split, stratified_folds
@@ -156,9 +157,7 @@ def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None 
             # `predict` returns no class for these rows.
             taken = np.where(below, -1, taken)
             refused = np.bincount(codes[below], weights[below], len(every)).astype(weights.dtype)
-    named = taken >= 0
-    confusion = np.zeros((len(every), len(every)), dtype=weights.dtype)
-    np.add.at(confusion, (codes[named], taken[named]), weights[named])
+    confusion = confusion_matrix(codes, taken, labels=every, sample_weight=weights)
     found, predicted = np.diagonal(confusion), confusion.sum(axis=0)
     labelled = confusion.sum(axis=1) + (0 if refused is None else refused)
     iou = _share(found, labelled + predicted - found)
@@ -177,18 +176,6 @@ def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None 
         outliers=outliers,
         refused=refused,
     )
-
-
-@dataclass(frozen=True)
-class _HeldOut:
-    """Held-out probabilities (n, L) of several models, as if one model had predicted them."""
-
-    classes_: NDArray[Any]
-    probabilities: NDArray[np.float64]
-
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return the probabilities (n, L) of all rows."""
-        return self.probabilities
 
 
 def cross_validate(
@@ -231,7 +218,8 @@ def cross_validate(
             found.append(model.predict_proba(X[held]))
             progress("")
     every = np.concatenate([held for _, held in splits])
-    together = _HeldOut(model.classes_, np.concatenate(found))
+    probabilities = np.concatenate(found)
+    together = SimpleNamespace(classes_=model.classes_, predict_proba=lambda rows: probabilities)
     weights = None if sample_weight is None else sample_weight[every]
     return evaluate(together, X[every], classes[codes[every]], weights), accuracies
 

@@ -10,13 +10,12 @@ from scipy.stats import entropy
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.model import IntArray
-from ..plots._models import DrawnKernels, chosen_model, kernel_sets
+from ..plots._models import DrawnKernels, kernel_sets
 from ..plots.kernels import STEPS
 from ..plots.style import FloatArray, short_name
-from .description import describe, serving, traits
+from .description import describe, facts, serving
 from .rendering import (
     decimals,
-    in_words,
     kernel_values,
     line_styles,
     number_text,
@@ -80,7 +79,7 @@ def model_data(model: Any, *, title: str) -> dict[str, Any]:
         # This many kernels of equal weight have the same entropy.
         "n_effective": [number_text(np.exp(entropy(kernels.weights_of(None))), 1) for kernels in sets],
         "n_parameters": described["n_parameters"],
-        "settings": _settings(model, described),
+        "settings": _settings(described),
         "classes": names,
         "class_rows": [_class(sets, c, names[c], counts[c]) for c in range(len(names))],
         "counted": counts[0] is not None,
@@ -95,34 +94,14 @@ def model_data(model: Any, *, title: str) -> dict[str, Any]:
     }
 
 
-def _settings(model: Any, described: dict[str, Any]) -> list[tuple[str, str]]:
+def _settings(described: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the settings of the model and the outcome of its fit."""
-    fitted = chosen_model(model)
-    mixtures = getattr(fitted, "models_", [fitted])
-    covariances = dict.fromkeys(getattr(each, "covariance_type_", each.covariance_type) for each in mixtures)
-    said = [
-        ("estimator", described["kind"]),
-        ("covariances", in_words(covariances)),
-        *traits(described),
-        ("converged", in_words("yes" if mixture.converged_ else "no" for mixture in mixtures)),
-        ("passes", in_words(str(mixture.n_iter_) for mixture in mixtures)),
-    ]
-    if hasattr(fitted, "log_likelihood_"):
-        said.append(("log-likelihood of the training rows", f"{fitted.log_likelihood_:.6g}"))
-    elif hasattr(fitted, "lower_bound_"):
-        said.append(("log-likelihood of a training row", f"{fitted.lower_bound_:.6g}"))
-    if described["n_transformed"]:
-        n_features = len(described["features"])
-        how = "by rank" if described["by_rank"] else "by a power"
-        said.append((f"features transformed {how}", f"{described['n_transformed']} of {n_features}"))
-    if described["n_members"]:
-        said.append(("models averaged", f"{described['n_members']}; this is the best one"))
-    if described["temperature"] != 1.0:
-        said.append(("temperature", f"{described['temperature']:.3g}"))
-    if described["outlier_threshold"] is not None:
-        said.append(("rows are rejected below a log-density of", f"{described['outlier_threshold']:.4g}"))
     chosen = sorted(described["settings"].items())
-    return said + [(name, value if type(value) is str else repr(value)) for name, value in chosen]
+    return [
+        ("estimator", described["kind"]),
+        *facts(described).items(),
+        *((name, value if type(value) is str else repr(value)) for name, value in chosen),
+    ]
 
 
 def _class(sets: Sequence[DrawnKernels], c: int, name: str, count: float | None) -> dict[str, Any]:
