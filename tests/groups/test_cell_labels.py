@@ -41,7 +41,7 @@ def annotate(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """Return a function that makes an AnnData of a matrix, a column of samples, and other matrices."""
 
     def stand_in(matrix: Any, sample: Any, **more: Any) -> Any:
-        given = {"layers": {}, "obsm": {}, "uns": {}} | more
+        given = {"layers": {}, "obsm": {}} | more
         obs = pd.DataFrame({"sample": sample})
         return Annotated(X=matrix, obs=obs, n_obs=len(obs), var_names=pd.Index(GENES), **given)
 
@@ -98,12 +98,6 @@ def test_an_anndata_gets_labels(annotate: Callable[..., Any], model: Any) -> Non
     assert_allclose(adata.obsm["kernel_probabilities"], model.predict_proba(X), rtol=1e-12)
     shares = adata.obsm["population_probabilities"]
     assert_allclose(shares, merged.predict_proba(model, X), rtol=1e-12)
-    summary = adata.uns["skmix"]
-    assert summary["samples"].tolist() == ["s1", "s2", "s3"]
-    assert_array_equal(summary["cells"], [40, 60, 50])
-    assert_array_equal(summary["weights"], model.weights_.T)
-    assert_array_equal(summary["means"], model.means_)
-    assert_array_equal(summary["populations"], merged.of_kernels)
     other = annotate(X, SAMPLE)
     Study(model).label_cells(other, X, probabilities=False, name="cluster")
     assert_array_equal(other.obs["cluster"].astype(int), model.predict(X))
@@ -209,7 +203,7 @@ def test_fcs_files_get_a_channel(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_labelled_is_refused(tmp_path: Path, model: SharedKernelMixture) -> None:
-    study, adata = Study(model), Annotated(obs=pd.DataFrame(index=range(150)), obsm={}, uns={}, n_obs=150)
+    study, adata = Study(model), Annotated(obs=pd.DataFrame(index=range(150)), obsm={}, n_obs=150)
     with pytest.raises(TypeError, match="must be a path or an AnnData, got a ndarray"):
         study.label_cells(X, X)
     for given, target, name, message in (
