@@ -485,7 +485,7 @@ class Study:
         A table has the column ``sample`` if the samples of the cells are known, then the populations, and the
         probability of each, such as ``p_CD3⁺`` or ``p_0``. Tables and AnnData have the names of the
         populations that have one. In an AnnData, populations are a categorical column of ``obs``;
-        probabilities are in ``obsm``. FCS files get the numbers as an additional channel, in single precision.
+        probabilities are in ``obsm``. FCS files get an additional channel of numbers, in single precision.
         """
         if samples is None:
             if self._cells is None:
