@@ -30,9 +30,8 @@ def compare(n_rows: int, n_features: int, n_kernels: int, spread: float, n_start
     X = centres[random.integers(n_kernels, size=n_rows)] + random.normal(size=(n_rows, n_features))
     structure = structure_of("full")
     frame = measure(X, structure)
-    begin = starts.k_means_plus_plus(
-        X, starts.Wanted(1, n_starts, n_kernels, frame, structure, np.random.RandomState(0))
-    )
+    wanted = starts.Wanted(1, n_starts, n_kernels, frame, structure, np.random.RandomState(0))
+    begin = starts.k_means(X, np.zeros(n_rows, dtype=np.int64), wanted)
     options = Options(max_iter=10_000, tol=1e-7)
     found = {"plain": 0.0, "fast": 0.0, "plain_s": 0.0, "fast_s": 0.0, "lower": 0.0}
     for r in range(n_starts):

@@ -182,7 +182,7 @@ def time_compilation(n_features: int, *, small: bool) -> dict[str, float]:
                 check=True,
                 capture_output=True,
                 text=True,
-                env=dict(os.environ) if small else {**os.environ, "NUMBA_CACHE_DIR": folder},
+                env=dict(os.environ) if small else {**os.environ, "SKMIX_CACHE_DIR": folder},
             )
             found[f"{name}_s"] = float(done.stdout)
     return found
@@ -204,9 +204,8 @@ def time_starts(n_features: int, repeats: int, n_starts: int) -> dict[str, Any]:
     X, _ = clusters(n_rows, n_features, n_kernels, SPREADS["overlapping"])
     classes = np.arange(n_rows) % n_classes
     frame = measure(X, FULL)
-    given = starts.k_means_plus_plus(
-        X, starts.Wanted(n_classes, n_starts, n_kernels, frame, FULL, np.random.RandomState(0))
-    )
+    wanted = starts.Wanted(n_classes, n_starts, n_kernels, frame, FULL, np.random.RandomState(0))
+    given = starts.k_means(X, classes, wanted)
     seconds = {}
     for n_jobs in sorted({1, os.cpu_count() or 1}):
         options = Options(max_iter=n_passes, tol=0.0, n_jobs=n_jobs)

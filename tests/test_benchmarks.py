@@ -232,8 +232,8 @@ def robust(results: Any) -> None:
 
 
 def answer(results: Any) -> None:
-    found = {row["name"]: row for row in results}
-    assert all(("difference" in row) == (row["n_groups"] == 1 and not row["gaps"]) for row in results)
+    found = {row["name"]: row for row in results["problems"]}
+    assert all(("difference" in row) == (row["n_groups"] == 1 and not row["gaps"]) for row in found.values())
     # Where clusters are apart both find them.
     assert abs(found["apart"]["difference"]) < 0.002
     assert "reached" in found["apart"]

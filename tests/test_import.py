@@ -22,7 +22,7 @@ OPTIONAL = (
 
 # What neither a mixture nor a saved study needs.
 UNUSED = (
-    *("numba", "scipy.cluster", "sklearn.cluster", "sklearn.metrics", "sklearn.model_selection"),
+    *("llvmlite", "scipy.cluster", "sklearn.cluster", "sklearn.metrics", "sklearn.model_selection"),
     *("skmix.estimators.classifier", "skmix.estimators.gaussian", "skmix.estimators.search", "skmix.plots"),
 )
 

@@ -54,7 +54,7 @@ def test_what_the_wheel_says_of_itself(wheel: Path) -> None:
     needed = {each.split(";")[0] for each in about.get_all("Requires-Dist") if "extra ==" not in each}
     names = {each.split(">")[0] for each in needed}
     assert names == {
-        *("array-api-compat", "joblib", "numba", "numpy"),
+        *("array-api-compat", "joblib", "llvmlite", "numpy"),
         *("safetensors", "scikit-learn", "scipy", "threadpoolctl"),
     }
 

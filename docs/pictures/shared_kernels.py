@@ -52,7 +52,6 @@ def fitted(X: np.ndarray, y: np.ndarray, *, shared: bool) -> SharedKernelMixture
     Both have four kernels, the same prior on covariances and the same number of starts.
     """
     settings = {
-        "init": "k-means++",
         "n_init": 5,
         "covariance_prior": 2,
         "random_state": 0,

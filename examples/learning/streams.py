@@ -26,11 +26,7 @@ X, y = make_shared_kernel_data(
 )
 order = np.random.default_rng(0).permutation(len(X))
 X, y = X[order], y[order]
-whole = (
-    SharedKernelMixture(5, init="k-means++", n_init=5, random_state=0)
-    .fit(X, y)
-    .score(X, y)
-)
+whole = SharedKernelMixture(5, n_init=5, random_state=0).fit(X, y).score(X, y)
 
 # %%
 # Two streams of the same rows, in small and in large batches: after each batch, the log-likelihood of all
@@ -38,7 +34,7 @@ whole = (
 scores = {50: [], 400: []}
 kept = {}
 for size, values in scores.items():
-    model = SharedKernelMixture(5, init="k-means++", n_init=5, random_state=0)
+    model = SharedKernelMixture(5, n_init=5, random_state=0)
     for start in range(0, len(X), size):
         batch = slice(start, start + size)
         model.partial_fit(X[batch], y[batch], classes=[0, 1, 2])

@@ -25,7 +25,7 @@ X, X_test = (digit_features(each)[:, columns] for each in (images, test_images))
 kinds = {
     "uniform": ("#d55e00", "s", "uniform\n(the paper's)"),
     "random_from_data": ("#e69f00", "v", "random\nfrom data"),
-    "k-means++": ("#009e73", "^", "k-means++"),
+    "k-means": ("#009e73", "^", "k-means"),
     "class": ("#0072b2", "o", "class\n(the default)"),
 }
 ends = {}

@@ -368,7 +368,7 @@ def overlapping(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters]
     return (
         X,
         classes,
-        starts.k_means_plus_plus(X, starts.Wanted(2, 4, 4, frame, structure, np.random.RandomState(0))),
+        starts.k_means(X, classes, starts.Wanted(2, 4, 4, frame, structure, np.random.RandomState(0))),
     )
 
 

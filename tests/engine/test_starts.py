@@ -87,21 +87,20 @@ def test_random_rows_have_a_weight() -> None:
 def test_more_kernels_than_rows_use_rows_again() -> None:
     X = np.array([[0.0], [1.0], [5.0]])
     assert np.isin(starts.random_from_data(X, wanted(X, 1, 2, 7)).means.round(9), X).all()
-    for choose in (starts.k_means_plus_plus, starts.random_from_data):
+    for choose in (lambda X, each: starts.k_means(X, np.zeros(len(X), int), each), starts.random_from_data):
         found = choose(X, wanted(X, 1, 2, 7))
         assert np.isfinite(found.means).all()
         assert (found.covariances > 0).all()
 
 
 @each_library
-def test_swaps_move_seeds_to_clusters_without_one(library: str) -> None:
+def test_more_seeds_than_wanted_find_clusters_that_have_none(library: str) -> None:
     """Of 25 clusters on a grid, k-means++ alone leaves out some in most starts."""
     grid = np.stack(np.meshgrid(np.arange(5.0), np.arange(5.0)), axis=-1).reshape(-1, 2)
     rows = np.repeat(grid, 40, axis=0) + 0.15 * np.random.default_rng(0).normal(size=(1000, 2))
     X, everything = LIBRARIES[library](rows), np.zeros(len(rows), dtype=np.int64)
     for found, least, most in (
         (starts.class_wise(X, everything, wanted(rows, 1, 5, 25)), 0, 1),
-        (starts.k_means_plus_plus(X, wanted(rows, 1, 5, 25)), 5, 5),
         (starts.k_means(X, everything, wanted(rows, 1, 5, 25)), 5, 5),
     ):
         nearest = np.linalg.norm(found.means[:, :, None] - grid, axis=-1).argmin(axis=2)
@@ -158,7 +157,7 @@ def test_starts_differ_and_seeds_repeat() -> None:
     X, corner = four_clusters()
     for make in (
         lambda seed: class_wise(X, corner, 3, 8, seed),
-        lambda seed: starts.k_means_plus_plus(X, wanted(X, 1, 3, 8, seed)),
+        lambda seed: starts.k_means(X, corner, wanted(X, 4, 3, 8, seed)),
         lambda seed: starts.random_from_data(X, wanted(X, 1, 3, 8, seed)),
         lambda seed: starts.uniform(3, 8, 1, 2, FULL, np.random.RandomState(seed)),
     ):
@@ -221,7 +220,40 @@ def test_k_means_counts_weights_like_rows_and_leaves_unlabelled_rows_to_the_clus
     # Rows without a label are as wide as the others.
     within, overall = X - found.means[nearest], X - np.average(X, axis=0, weights=weights)
     pooled = 0.95 * (within.T * weights) @ within + 0.05 * np.diag(weights @ overall**2)
-    assert_allclose(found.covariances, np.stack([pooled / weights.sum()] * 4), rtol=1e-9, atol=1e-9)
+    own = [(within[nearest == k].T * weights[nearest == k]) @ within[nearest == k] for k in range(4)]
+    masses = np.bincount(nearest, weights)[:, None, None]
+    expected = (np.stack(own) + 4.0 * pooled / weights.sum()) / (masses + 4.0)
+    assert_allclose(found.covariances, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", COVARIANCE_TYPES)
+def test_k_means_gives_each_kernel_the_covariance_of_its_cluster(kind: str) -> None:
+    """Up to a few rows' worth of the common one, which is all that kernels with a common one have."""
+    X, corner = four_clusters(n_rows=4000)
+    X = (X - CENTRES[corner]) * (1.0 + corner[:, None]) + CENTRES[corner]
+    found = starts.k_means(X, 0 * corner, wanted(X, 1, 1, 4, kind=kind)).take(0)
+    full = structure_of(kind).to_full(found.covariances[None], 4, 2)[0]
+    sizes = np.sqrt(full.diagonal(axis1=1, axis2=2).mean(axis=1))[np.argsort(corners_of(found.means))]
+    if structure_of(kind).shared or structure_of(kind).projects:
+        assert_allclose(sizes, sizes[0], rtol=1e-9)
+    else:
+        assert_allclose(sizes, [1.0, 2.0, 3.0, 4.0], rtol=0.2)
+
+
+def test_k_means_takes_a_sample_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class without a row in the sample begins with equal weights."""
+    monkeypatch.setattr(starts, "_ROWS_PER_CLUSTER", 10)
+    monkeypatch.setattr(starts, "_FEWEST_ROWS", 15)
+    X, _ = four_clusters(n_rows=4000)
+    classes = np.zeros(4000, dtype=np.int64)
+    classes[0] = 1
+    found = starts.k_means(X, classes, wanted(X, 2, 3, 4), np.full(4000, 0.5))
+    assert_allclose(found.weights[:, :, 1], 0.25, rtol=1e-12)
+    assert_allclose(found.weights.sum(axis=1), 1.0, rtol=1e-12)
+    # All forty rows of a sample are in some cluster.
+    shares = (found.weights[:, :, 0] - 0.01 / 4) / 0.99 * 40
+    assert_allclose(shares, shares.round(), atol=1e-9)
+    assert not np.array_equal(found.means[0], found.means[1])
 
 
 @pytest.mark.parametrize("compiles", [False, True])
@@ -275,28 +307,15 @@ def test_starts_are_drawn_from_rows_with_close_neighbours() -> None:
             assert 0.75 <= share < 0.78
 
 
-@pytest.mark.parametrize("compiles", [False, True])
-def test_a_swap_is_the_one_that_lowers_the_sum_of_squares_most(
-    compiles: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Against all exchanges of a seed for the row drawn, one by one."""
-    monkeypatch.setattr(starts, "worth_compiling", lambda *_: compiles)
-
-    def cost(rows: FloatArray, seeds: FloatArray) -> float:
-        return float(np.square(rows[:, None] - seeds).sum(axis=-1).min(axis=1).sum())
-
+def test_the_seed_that_is_left_out_raises_the_sum_of_squares_least() -> None:
+    """Against leaving out each seed in turn."""
     random = np.random.default_rng(0)
-    rows, chances = random.normal(size=(60, 2)) ** 3, random.random(12)
-    seeds, swaps = rows[:5].copy(), 0
-    for chance in chances:
-        found = starts._swapped(rows, seeds, np.array([chance]))
-        nearest = np.square(rows[:, None] - seeds).sum(axis=-1).min(axis=1).cumsum()
-        new = rows[np.searchsorted(nearest, chance * nearest[-1], side="right")]
-        others = [np.concatenate([seeds[:j], new[None], seeds[j + 1 :]]) for j in range(5)]
-        best = min([seeds, *others], key=lambda each: cost(rows, each))
-        assert cost(rows, found) == pytest.approx(cost(rows, best), rel=1e-9)
-        swaps, seeds = swaps + (cost(rows, found) < cost(rows, seeds)), found
-    assert swaps > 2
+    rows = random.normal(size=(60, 2)) ** 3
+    squared = np.square(rows[:, None] - rows[:12]).sum(axis=-1)
+    left = list(range(12))
+    while len(left) > 1:
+        left.remove(min(left, key=lambda j: squared[:, [k for k in left if k != j]].min(axis=1).sum()))
+        assert_array_equal(starts._most_useful(squared, len(left)), left)
 
 
 def test_samples_for_seeds_follow_the_weights() -> None:
@@ -307,8 +326,7 @@ def test_samples_for_seeds_follow_the_weights() -> None:
     classes = np.arange(4000) // 2 % 2
     weights = np.where(light, 1e-9, 1.0)
     by_class = starts.class_wise(X, classes, wanted(X, 2, 5, 4), weights)
-    for found in (by_class, starts.k_means_plus_plus(X, wanted(X, 1, 5, 4), weights)):
-        assert np.abs(found.means).max() < 10.0
+    assert np.abs(by_class.means).max() < 10.0
     weights = np.where(light, 1.0, 3.0)
     one = starts.class_wise(X, 0 * classes, wanted(X, 1, 100, 1), weights)
     # 100 samples of 25 rows: five standard errors.
@@ -321,33 +339,32 @@ def test_samples_are_rows_of_the_class_each_once(many: int, monkeypatch: pytest.
     monkeypatch.setattr(starts, "_MANY_ROWS", many)
     members, counts = 3 * np.arange(2000) + 1, np.zeros(6000)
     for seed in range(40):
-        draw = starts._draw(members, 4, None, np.random.RandomState(seed))
+        draw = starts._draw(members, 100, 4, None, np.random.RandomState(seed))
         assert len(draw.rows) == 100
         assert 0 <= draw.first < 100
-        assert (len(draw.chances), len(draw.swaps)) == (3, 0)
+        assert len(draw.chances) == 3
         counts[draw.rows] += 1
         assert counts.sum() == 100 * (seed + 1)
         assert len(set(draw.rows)) == 100
     assert counts[members].sum() == 4000
     assert np.all(np.abs(counts[members].reshape(4, -1).sum(axis=1) - 1000) < 150)
-    everyone = starts._draw(members[:30], 4, None, np.random.RandomState(0), swap=True)
+    everyone = starts._draw(members[:30], 100, 4, None, np.random.RandomState(0))
     assert sorted(everyone.rows) == members[:30].tolist()
-    assert len(everyone.swaps) == 8 * 4
-    # Seeds that may be swapped are drawn from more rows.
-    assert len(starts._draw(members, 4, None, np.random.RandomState(0), swap=True).rows) == 400
 
 
 def test_centres_of_classes_are_those_of_three_passes_of_lloyd() -> None:
     """From the seeds of k-means++, in each class by itself, with the rows nearest to the last centres."""
     X, random_state = np.random.default_rng(5).normal(size=(70, 2)) ** 3, np.random.RandomState(0)
     draws = [
-        starts._draw(own, n, None, random_state) for own, n in ((np.arange(40), 3), (np.arange(40, 70), 2))
+        starts._draw(own, 25 * n, n, None, random_state)
+        for own, n in ((np.arange(40), 3), (np.arange(40, 70), 2))
     ]
     sample = X[np.concatenate([draw.rows for draw in draws])]
     expected, sums, first = [], [], 0
     for draw in draws:
         rows = sample[first : first + len(draw.rows)]
-        first, centres = first + len(rows), starts.draw_seeds(rows, draw.first, draw.chances)
+        begin, first = rows[draw.first : draw.first + 1], first + len(rows)
+        centres = starts.draw_seeds(rows, begin, draw.chances)
         for _ in range(4):
             own = np.square(rows[:, None] - centres).sum(axis=-1).argmin(axis=1)
             expected, last = [*expected[: len(sums)], centres], own
@@ -365,7 +382,8 @@ def test_seeds_are_drawn_by_their_squared_distance_from_the_others(library: str)
     for chance in chances:
         nearest = np.square(sample[:, None] - sample[seeds]).sum(axis=-1).min(axis=1).cumsum()
         seeds.append(int(np.flatnonzero(nearest > chance * nearest[-1])[0]))
-    assert_array_equal(to_numpy(starts.draw_seeds(made(sample), 7, made(chances))), sample[seeds])
+    found = starts.draw_seeds(made(sample), made(sample[7:8]), made(chances))
+    assert_array_equal(to_numpy(found), sample[seeds])
     # Fewer distinct rows than seeds: all of them, and one again.
     twice = np.repeat(sample[:1], 3, axis=0)
-    assert_array_equal(to_numpy(starts.draw_seeds(made(twice), 0, made(chances[:2]))), twice)
+    assert_array_equal(to_numpy(starts.draw_seeds(made(twice), made(twice[:1]), made(chances[:2]))), twice)

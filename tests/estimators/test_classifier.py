@@ -117,7 +117,7 @@ def test_labels_of_any_type(kind: str, container: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", [None, [[0, 1, 2, 3]], [[2, 0], [3]]])
 def test_feature_sets_multiply_class_likelihoods(given: Any) -> None:
     X, y = unequal_classes()
-    settings: Any = {"n_kernels": 3, "n_init": 2, "random_state": 0, "max_iter": 900}
+    settings: Any = {"n_kernels": 3, "n_init": 2, "random_state": 0, "max_iter": 900, "tol": 1e-3}
     model = SharedKernelClassifier(feature_sets=given, **settings).fit(X, y)
     sets = model.feature_sets_
     assert sets == (given or [[0, 1, 2, 3]])

@@ -76,7 +76,7 @@ def test_streams_learn_the_prior_from_all_rows_so_far() -> None:
     prior = model.weight_prior_
     rows = np.column_stack([counts, np.zeros(3)])
     assert_allclose(model.weights_, (rows + prior[:, None]) / (rows.sum(axis=0) + prior.sum()), atol=1e-6)
-    whole = SharedKernelMixture(3, init=START, weight_prior="hierarchical").fit(X, y)
+    whole = SharedKernelMixture(3, init=START, weight_prior="hierarchical", tol=1e-4).fit(X, y)
     assert_allclose(prior, whole.weight_prior_, rtol=0.02)
     model.partial_fit(X[:300], y[:300])
     assert_allclose(model.weights_.sum(axis=0), 1.0)

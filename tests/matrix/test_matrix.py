@@ -90,7 +90,7 @@ def test_a_crossing(cell: Cell, tmp_path: Path) -> None:
 
 def test_cells_with_many_kernels_skip_some(tmp_path: Path) -> None:
     if not base.can_compile():
-        pytest.skip("Numba, which compiles passes that skip kernels, is missing or switched off")
+        pytest.skip("LLVM, which compiles passes that skip kernels, is missing")
     from skmix.engine.estep import nearby
 
     skip, found = nearby._skip, []

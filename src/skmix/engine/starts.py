@@ -1,45 +1,44 @@
 """Starting points, R at a time, in the data's coordinates.
 
 All but the paper's draw a new random sample of rows for each start, so that their cost does not grow with the
-data and starts differ even where the seeding rule itself is deterministic.
+data and starts differ even where the rule itself is deterministic.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import reduce
-from itertools import starmap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
 
 import numpy as np
 from scipy.spatial import KDTree
 
 from .compute.arrays import Array, as_float64, constant, is_numpy, namespace, pick, to_numpy
-from .compute.threads import workers
-from .estep.reference import Rows, native, worth_compiling
+from .compute.threads import Workers, workers
+from .estep.reference import worth_compiling
 from .model import FARTHEST, FloatArray, Frame, IntArray, Parameters, Regulariser
 from .structures import Structure
 
-# Rows sampled per kernel.
+# Rows sampled per kernel for seeds inside classes.
 _ROWS_PER_KERNEL = 25
-# Lloyd iterations of k-means over a sample.
+# Lloyd iterations from these seeds.
 _LLOYD_PASSES = 3
-# Rows sampled per kernel where seeds are swapped: swaps need more rows to tell seeds apart.
-_ROWS_PER_SWAPPED = 100
-# Largest sample for swaps, so that their cost does not grow with the number of kernels.
-_MOST_ROWS_TO_SWAP = 1 << 14
-# Swaps that are tried per kernel.
-_SWAPS_PER_KERNEL = 8
-# Most swaps that are tried in all.
-_MOST_SWAPS = 1000
-# k-means over all rows has converged when no centre moves by this squared distance in any feature.
+# For k-means over all classes: rows sampled per kernel for seeds, rows from which on a sample has fewer per
+# kernel, and the fewest.
+_ROWS_PER_SEED, _MANY_SEEDED, _FEWEST_PER_SEED = 100, 1 << 13, 8
+# Seeds per kernel that are drawn in addition, and how often at most.
+_MORE_SEEDS, _ROUNDS = 2, 3
+# Most distances between rows and seeds, so that these do not fill the memory.
+_MOST_DISTANCES = 1 << 24
+# Rows per kernel that suffice for Lloyd iterations, and the fewest in all: a start then costs a few passes.
+_ROWS_PER_CLUSTER, _FEWEST_ROWS = 1000, 1 << 14
+# They have converged when no centre moves by this squared distance in any feature.
 _CONVERGED = 1e-6
-# Most passes of k-means over all rows: EM refines what is left.
+# Most Lloyd iterations: EM refines what is left.
 _MOST_LLOYD_PASSES = 30
-# Numbers in the rows and distances that k-means holds at a time.
-_NUMBERS_AT_ONCE = 1 << 20
+# Numbers in the rows and distances that k-means holds at a time, on the host and on a device.
+_NUMBERS_AT_ONCE, _NUMBERS_ON_DEVICE = 1 << 20, 1 << 27
 # Share of the features' variances mixed into a start's covariance, for conditioning with few rows.
 _SHRINKAGE = 0.05
 # Share of a class's starting weight that all kernels get evenly: a weight of zero would stay zero.
@@ -104,74 +103,131 @@ def random_from_data(X: np.ndarray, wanted: Wanted, row_weights: FloatArray | No
     return frame.leave(Parameters(weights, means, covariances), wanted.structure)
 
 
-def k_means_plus_plus(X: np.ndarray, wanted: Wanted, row_weights: FloatArray | None = None) -> Parameters:
-    """Return starts seeded by k-means++ with swaps over the rows of all classes together."""
-    together = np.zeros(X.shape[0], dtype=np.int64), replace(wanted, n_classes=1)
-    start = class_wise(X, *together, row_weights, swap=True)
-    weights = uniform_weights(wanted.n_starts, wanted.n_kernels, wanted.n_classes)
-    return Parameters(weights, start.means, start.covariances)
-
-
 def k_means(X: Array, classes: IntArray, wanted: Wanted, row_weights: FloatArray | None = None) -> Parameters:
-    """Return R starts by k-means over the rows X (N, M) of all classes together.
+    """Return R starts by k-means over the rows X (N, M) of all classes together, or a sample of them.
 
-    Seeds are those of k-means++ with swaps. Lloyd iterations of all starts run together, on the rows' device,
-    until centres hardly move. Covariances are the pooled scatter within clusters. The weights of a class are
-    the shares of its rows in the clusters, by their classes (N,), −1 for none; some is spread over all
-    kernels. A row with weight (N,) two counts as two.
+    Rows stay on their device. Each kernel has the mean and the covariance of a cluster, with a few rows'
+    worth of the pooled scatter within clusters. The weights of a class are the shares of its rows in the
+    clusters, by their classes (N,), −1 for none; some is spread over all kernels. A row with weight (N,) two
+    counts as two.
     """
-    n_features, frame, structure = X.shape[1], wanted.frame, wanted.structure
-    n_kernels, means, of_clusters, covariances = wanted.n_kernels, [], [], []
-    with _opened(X, classes, wanted, row_weights) as (sums_of, second):
-        for _ in range(wanted.n_starts):
-            draw = _draw(np.arange(len(classes)), n_kernels, row_weights, wanted.random_state, swap=True)
-            centres = _seeds(_rows(X, draw.rows, frame), draw)
-            for _ in range(_MOST_LLOYD_PASSES):
-                sums = sums_of(centres)
-                before, centres = centres, _means(sums, centres)
-                if float(((centres - before) ** 2).max()) < _CONVERGED:
-                    break
-            means.append(to_numpy(centres))
-            of_clusters.append(to_numpy(sums))
-            scatter = _scatter(second, of_clusters[-1], means[-1], frame)
-            covariances.append(structure.from_common(structure.common(scatter)[None], n_kernels))
-    masses = np.stack(of_clusters)[..., n_features:-1]
-    weights = masses / masses.sum(axis=1, keepdims=True)
-    weights = (1.0 - _EVEN_WEIGHT) * weights + _EVEN_WEIGHT / n_kernels
-    return frame.leave(Parameters(weights, np.stack(means), np.concatenate(covariances)), structure)
+    n_classes, n_starts, n_kernels, frame, structure, random_state, n_jobs = vars(wanted).values()
+    n_rows, found = max(_ROWS_PER_CLUSTER * n_kernels, _FEWEST_ROWS), []
+    with workers(n_jobs) as pool:
+        for _ in range(n_starts):
+            some = np.arange(len(classes))
+            if n_rows < len(classes):
+                some = _sample(len(classes), n_rows, random_state)
+            x, codes = _rows(X, some, frame), classes[some]
+            masses = None if row_weights is None else row_weights[some]
+            centres, nearest = _clusters(x, masses, _spread_seeds(x, masses, n_kernels, random_state), pool)
+            covariances = _covariances(x, masses, centres, nearest, wanted)
+            known = np.flatnonzero(codes >= 0)
+            place = to_numpy(nearest)[known] * n_classes + codes[known]
+            known_masses = None if masses is None else masses[known]
+            mass = np.bincount(place, known_masses, n_kernels * n_classes)
+            # A class may have no row in a sample.
+            masses = mass.reshape(n_kernels, n_classes) + np.finfo(np.float64).tiny
+            weights = (1.0 - _EVEN_WEIGHT) * (masses / masses.sum(axis=0)) + _EVEN_WEIGHT / n_kernels
+            found.append((weights[None], to_numpy(centres)[None], covariances))
+    weights, means, covariances = (np.concatenate(each) for each in zip(*found, strict=True))
+    return frame.leave(Parameters(weights, means, covariances), structure)
 
 
-@contextmanager
-def _opened(
-    X: Array, classes: IntArray, wanted: Wanted, row_weights: FloatArray | None
-) -> Iterator[tuple[Callable[[Array], Array], FloatArray]]:
-    """Yield a function for passes of k-means over all rows, and the sum (M, M) of x xᵀ.
+def _spread_seeds(
+    x: Array, masses: FloatArray | None, n_kernels: int, random_state: np.random.RandomState
+) -> Array:
+    """Return seeds (K, M) among rows x (n, M) of masses (n,).
 
-    The function takes centres (K, M) and returns sums (K, M + L + 1) over the rows nearest to each: their
-    values, and masses by class, those of rows without a class last.
+    k-means++ is likely to leave out some of many clusters and to have two seeds in others, which neither
+    Lloyd's iterations nor EM mends. So more seeds are drawn than are wanted, given the means of the clusters
+    so far, and the least useful ones are left out; this is done again until none of the new ones is kept.
     """
-    n_rows, n_features = X.shape
-    codes, frame, n_kernels = np.where(classes < 0, wanted.n_classes, classes), wanted.frame, wanted.n_kernels
-    if is_numpy(X):
-        rows = Rows(native(X), codes, row_weights, 1.0 / frame.scale, frame.shift)
-        if worth_compiling(n_rows, n_kernels, n_features):
-            from .estep.clusters import Clusters
+    n_sample = min(_ROWS_PER_SEED * n_kernels, max(_MANY_SEEDED, _FEWEST_PER_SEED * n_kernels), x.shape[0])
+    draw = _draw(np.arange(x.shape[0]), n_sample, n_kernels, masses, random_state)
+    sample, xp = pick(x, draw.rows), namespace(x)
+    pieces, seeds = _pieces(sample, None, n_kernels), _seeds(sample, draw)
+    n_more = min(_MORE_SEEDS * n_kernels, max(0, _MOST_DISTANCES // n_sample - n_kernels))
+    n_more = n_more if n_kernels > 1 else 0
+    for chances in random_state.uniform(size=(_ROUNDS, n_more))[: _ROUNDS if n_more else 0]:
+        seeds = _means(_sum_clusters(pieces, seeds)[0], seeds)
+        every = draw_seeds(sample, seeds, as_float64(chances, x))
+        squared = xp.vecdot(sample, sample)[:, None] - 2.0 * (sample @ every.T) + xp.vecdot(every, every)
+        kept = _most_useful(to_numpy(squared), n_kernels)
+        if kept[-1] < n_kernels:
+            break
+        seeds = pick(every, kept)
+    return seeds
 
-            with workers(wanted.n_jobs) as pool:
-                yield Clusters(rows, wanted.n_classes + 1, n_kernels, pool).sums, rows.scatter
-            return
-    xp, masses = namespace(X), np.ones(n_rows) if row_weights is None else row_weights
 
-    def read(cut: slice) -> tuple[Array, Array]:
-        """Return rows, and what clusters sum."""
-        x = _rows(X, np.arange(n_rows)[cut], frame)
-        of_rows = np.eye(wanted.n_classes + 1)[codes[cut]] * masses[cut][:, None]
-        weighted = x * as_float64(masses[cut], X)[:, None]
-        return x, xp.concat([weighted, as_float64(of_rows, X)], axis=1)
+def _most_useful(squared: FloatArray, n_kept: int) -> IntArray:
+    """Return the seeds that remain when others are left out, given squared distances (n, q) of rows.
 
-    cuts = _cuts(n_rows, n_kernels + n_features)
-    second = reduce(np.add, (to_numpy(values[:, :n_features].T @ x) for x, values in map(read, cuts)))
-    yield lambda centres: _sum_clusters(map(read, cuts), centres), second
+    Each time the seed is left out without which the sum of the distances from the nearest seed rises least.
+    """
+    every, out = np.arange(len(squared)), np.zeros(squared.shape[1])
+    nearest, second, loss = (np.empty(len(squared), dtype=kind) for kind in (np.int64, np.int64, np.float64))
+
+    def find_two(rows: IntArray) -> None:
+        """Find the two seeds nearest to some rows."""
+        distances, own = squared[rows] + out, every[: len(rows)]
+        nearest[rows] = first = distances.argmin(axis=1)
+        lowest = distances[own, first]
+        distances[own, first] = np.inf
+        second[rows] = other = distances.argmin(axis=1)
+        loss[rows] = distances[own, other] - lowest
+
+    for part in np.array_split(every, 1 + squared.size // _NUMBERS_AT_ONCE):
+        find_two(part)
+    for _ in range(len(out) - n_kept):
+        rise = np.bincount(nearest, loss, minlength=len(out))
+        least = int(np.argmin(rise + out))
+        out[least] = np.inf
+        find_two(np.flatnonzero((nearest == least) | (second == least)))
+    return np.flatnonzero(out == 0.0)
+
+
+def _clusters(x: Array, masses: FloatArray | None, centres: Array, pool: Workers) -> tuple[Array, Array]:
+    """Return centres (K, M) after Lloyd iterations over rows x (n, M), and the cluster (n,) of each row."""
+    if is_numpy(x) and worth_compiling(len(x), *centres.shape):
+        from .estep.clusters import Clusters
+
+        passes = Clusters(x, masses, len(centres), pool).sums
+    else:
+        passes = partial(_sum_clusters, _pieces(x, masses, centres.shape[0]))
+    nearest = None
+    for _ in range(_MOST_LLOYD_PASSES):
+        sums, nearest = passes(centres)
+        before, centres = centres, _means(sums, centres)
+        if float(((centres - before) ** 2).max()) < _CONVERGED:
+            break
+    return centres, nearest
+
+
+def _covariances(
+    x: Array, masses: FloatArray | None, centres: Array, nearest: Array, wanted: Wanted
+) -> FloatArray:
+    """Return covariances (1, K, …) of clusters of rows x (n, M), given their means and each row's cluster.
+
+    A structure whose kernels share a covariance, or have a factor of it, has the pooled scatter.
+    """
+    n_kernels, structure, xp = wanted.n_kernels, wanted.structure, namespace(x)
+    order = xp.argsort(nearest, stable=True)
+    bounds = np.searchsorted(to_numpy(pick(nearest, order)), np.arange(n_kernels + 1))
+    about = pick(x, order) - pick(centres, pick(nearest, order))
+    weighted = about if masses is None else about * pick(as_float64(masses, x), order)[:, None]
+    total = float(len(nearest) if masses is None else masses.sum())
+    pooled = (1.0 - _SHRINKAGE) / total * to_numpy(weighted.T @ about)
+    common = structure.common(pooled + _SHRINKAGE * np.diag(wanted.frame.variance))
+    if structure.shared or structure.projects:
+        return structure.from_common(common[None], n_kernels)
+    mass = np.bincount(to_numpy(nearest), masses, n_kernels)
+    own, rows = [], x.shape[1] + 2.0
+    for k in range(n_kernels):
+        cut = slice(int(bounds[k]), int(bounds[k + 1]))
+        second = to_numpy(structure.second_moment(about[cut], weighted[cut]))
+        own.append((second + rows * common) / (mass[k] + rows))
+    return np.swapaxes(structure.from_common(np.stack(own), 1), 0, 1)
 
 
 def class_wise(
@@ -180,8 +236,6 @@ def class_wise(
     wanted: Wanted,
     row_weights: FloatArray | None = None,
     own_kernels: IntArray | None = None,
-    *,
-    swap: bool = False,
 ) -> Parameters:
     """Return R starts seeded by k-means++ within each class (N,), kernels assigned to classes in turn.
 
@@ -190,7 +244,7 @@ def class_wise(
     classes and gives the others uniform weights. Row weights (N,) are proportional to sampling probabilities.
 
     With `own_kernels` (L,), each class has that many of the K kernels to itself, one class after the other.
-    No weight is spread, so that they remain its own. With `swap`, seeds are improved before they are used.
+    No weight is spread, so that they remain its own.
     """
     n_classes, n_starts, n_kernels, frame, structure, random_state, _ = vars(wanted).values()
     by_class, bounds = np.arange(len(classes)), np.array([0, len(classes)])
@@ -210,7 +264,7 @@ def class_wise(
         draws = []
         for c, own in zip(seeded, kernels, strict=True):
             members = by_class[bounds[c] : bounds[c + 1]]
-            draws.append(_draw(members, len(own), row_weights, random_state, swap=swap))
+            draws.append(_draw(members, _ROWS_PER_KERNEL * len(own), len(own), row_weights, random_state))
         sample = _rows(X, np.concatenate([draw.rows for draw in draws]), frame)
         centres, sums = _cluster(sample, draws)
         scatter = _scatter(to_numpy(sample.T @ sample), sums, centres, frame)
@@ -281,41 +335,40 @@ def from_responsibilities(
 
 @dataclass(frozen=True)
 class _Draw:
-    """The random draws that seed the kernels of one class."""
+    """The random draws of some seeds."""
 
     rows: IntArray  # (n,): the rows of the sample
     first: int  # which of them is the first seed
     chances: FloatArray  # (q − 1,): uniform on [0, 1], for the other seeds
-    swaps: FloatArray  # (s,): uniform on [0, 1], for what they may be swapped with
 
 
 def _draw(
     members: IntArray,
-    n_kernels: int,
+    n_rows: int,
+    n_seeds: int,
     row_weights: FloatArray | None,
     random_state: np.random.RandomState,
-    *,
-    swap: bool = False,
 ) -> _Draw:
-    """Draw a sample of the members of a class, each once, and the seeds of its kernels."""
-    n_sample = _ROWS_PER_KERNEL * n_kernels
-    if swap:
-        n_sample = max(n_sample, min(_ROWS_PER_SWAPPED * n_kernels, _MOST_ROWS_TO_SWAP))
-    n_sample = min(len(members), n_sample)
-    if row_weights is not None:
+    """Draw a sample of at most n of the members of a class, each once, and seeds."""
+    n_sample = min(len(members), n_rows)
+    if row_weights is None:
+        rows = members[_sample(len(members), n_sample, random_state)]
+    else:
         chances = row_weights[members] / row_weights[members].sum()
         rows = random_state.choice(members, n_sample, replace=False, p=chances)
-    elif len(members) < _MANY_ROWS or n_sample > _SMALL_SHARE * len(members):
-        rows = members[random_state.permutation(len(members))[:n_sample]]
-    else:
-        found: IntArray = np.empty(0, dtype=np.int64)
-        while len(found) < n_sample:
-            more = random_state.randint(len(members), size=n_sample - len(found))
-            found = np.unique(np.append(found, more))
-        rows = members[found]
-    n_swaps = min(_SWAPS_PER_KERNEL * n_kernels, _MOST_SWAPS) if swap and n_kernels > 1 else 0
-    first, chances = random_state.randint(n_sample), random_state.uniform(size=n_kernels - 1)
-    return _Draw(rows, first, chances, random_state.uniform(size=n_swaps))
+    return _Draw(rows, random_state.randint(n_sample), random_state.uniform(size=n_seeds - 1))
+
+
+def _sample(n_rows: int, n_sample: int, random_state: np.random.RandomState) -> IntArray:
+    """Draw the numbers (n,) of some rows, each once."""
+    if n_rows < _MANY_ROWS or n_sample > _SMALL_SHARE * n_rows:
+        return random_state.permutation(n_rows)[:n_sample]
+    found: IntArray = np.empty(0, dtype=np.int64)
+    while len(found) < n_sample:
+        more = random_state.randint(n_rows, size=n_sample - len(found))
+        found = np.sort(np.append(found, more))
+        found = found[np.append(True, found[1:] != found[:-1])]
+    return found
 
 
 def _rows(X: Array, index: IntArray, frame: Frame) -> Array:
@@ -333,37 +386,41 @@ def _cluster(sample: Array, draws: Sequence[_Draw]) -> tuple[FloatArray, FloatAr
     The rows of `sample` (n, M) are those of the draws, class after class; so are the centres. The sums
     (K, M + 1) are those of the rows nearest to each centre, and their numbers.
     """
-    xp, found, first = namespace(sample), [], 0
+    found, first = [], 0
     for draw in draws:
         x = sample[first : first + len(draw.rows)]
         first, centres = first + len(draw.rows), _seeds(x, draw)
-        values = xp.concat([x, xp.ones_like(x[:, :1])], axis=1)
-        pieces = [(x[cut], values[cut]) for cut in _cuts(len(x), sum(centres.shape))]
+        pieces = _pieces(x, None, centres.shape[0])
         # One centre needs one pass.
         for _ in range(_LLOYD_PASSES if centres.shape[0] > 1 else 1):
-            centres = _means(_sum_clusters(pieces, centres), centres)
-        found.append((to_numpy(centres), to_numpy(_sum_clusters(pieces, centres))))
+            centres = _means(_sum_clusters(pieces, centres)[0], centres)
+        found.append((to_numpy(centres), to_numpy(_sum_clusters(pieces, centres)[0])))
     centres, sums = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return centres, sums
 
 
-def _cuts(n_rows: int, width: int) -> list[slice]:
-    """Return pieces of n rows in which k-means holds `width` numbers for each row."""
-    size = max(1, _NUMBERS_AT_ONCE // width)
-    return [slice(a, min(a + size, n_rows)) for a in range(0, n_rows, size)]
+def _pieces(x: Array, masses: FloatArray | None, n_centres: int) -> list[tuple[Array, Array]]:
+    """Return rows x (n, M) in pieces, each with the values (n, M + 1) to be summed: x and 1, weighted."""
+    xp, (n_rows, n_features) = namespace(x), x.shape
+    values = xp.concat([x, xp.ones_like(x[:, :1])], axis=1)
+    if masses is not None:
+        values = values * as_float64(masses, x)[:, None]
+    at_once = _NUMBERS_AT_ONCE if is_numpy(x) else _NUMBERS_ON_DEVICE
+    size = max(1, at_once // (n_centres + n_features))
+    return [(x[a : a + size], values[a : a + size]) for a in range(0, n_rows, size)]
 
 
-def _sum_clusters(pieces: Iterable[tuple[Array, Array]], centres: Array) -> Array:
-    """Return the sums (K, V) of values (n, V) over the rows x (n, M) nearest to each centre (K, M)."""
-    xp, n_centres = namespace(centres), centres.shape[0]
-    numbers = constant(np.arange, n_centres, example=centres)[:, None]
+def _sum_clusters(pieces: Sequence[tuple[Array, Array]], centres: Array) -> tuple[Array, Array]:
+    """Return sums (K, V) of values (n, V) over the rows x (n, M) nearest to each centre (K, M), and which."""
+    xp = namespace(centres)
+    numbers = constant(np.arange, centres.shape[0], example=centres)[:, None]
     halves = 0.5 * xp.vecdot(centres, centres)
-
-    def sums_of(x: Array, values: Array) -> Array:
-        nearest = xp.argmax(x @ centres.T - halves, axis=-1)
-        return xp.astype(nearest[None] == numbers, xp.float64) @ values
-
-    return reduce(operator.add, starmap(sums_of, pieces))
+    nearest = [xp.argmax(x @ centres.T - halves, axis=-1) for x, _ in pieces]
+    sums = [
+        xp.astype(own[None] == numbers, xp.float64) @ values
+        for own, (_, values) in zip(nearest, pieces, strict=True)
+    ]
+    return reduce(operator.add, sums), xp.concat(nearest)
 
 
 def _means(sums: Array, centres: Array) -> Array:
@@ -386,68 +443,24 @@ def _scatter(second: FloatArray, sums: FloatArray, centres: FloatArray, frame: F
 
 
 def _seeds(sample: Array, draw: _Draw) -> Array:
-    """Return seeds (q, M) by k-means++ among the rows (n, M) of a draw, swapped where it asks for that."""
-    if not len(draw.chances):
-        return sample[draw.first : draw.first + 1, :]
-    seeds = draw_seeds(sample, draw.first, as_float64(draw.chances, sample))
-    if not len(draw.swaps):
-        return seeds
-    return as_float64(_swapped(to_numpy(sample), to_numpy(seeds), draw.swaps), sample)
+    """Return seeds (q, M) by k-means++ among the rows (n, M) of a draw."""
+    first = sample[draw.first : draw.first + 1]
+    return draw_seeds(sample, first, as_float64(draw.chances, sample))
 
 
-def draw_seeds(sample: Array, first: int, chances: Array) -> Array:
-    """Return seeds (q + 1, M) of k-means++ among rows (n, M): the first, and one for each chance (q,).
+def draw_seeds(sample: Array, seeds: Array, chances: Array) -> Array:
+    """Return seeds (q, M), and one more for each chance (p,), by k-means++ among rows (n, M).
 
     The host reads nothing of a device, so that it need not wait.
     """
-    xp, seeds, nearest = namespace(sample), [sample[first : first + 1]], None
+    xp, squares, found = namespace(sample), namespace(sample).vecdot(sample, sample), [seeds]
+    nearest = xp.min(xp.vecdot(seeds, seeds) - 2.0 * (sample @ seeds.T), axis=1)
+    nearest = xp.clip(squares + nearest, 0.0, None)
     for chance in chances:
-        lengths = xp.sum((sample - seeds[-1]) ** 2, axis=1)
-        nearest = lengths if nearest is None else xp.minimum(nearest, lengths)
         cumulative = nearest.cumsum(0)
         # With fewer distinct rows than seeds all distances are zero, and the last row is repeated.
         place = xp.searchsorted(cumulative[:-1], chance * cumulative[-1:], side="right")
-        seeds.append(pick(sample, place))
-    return xp.concat(seeds)
-
-
-def _swapped(sample: FloatArray, seeds: FloatArray, chances: FloatArray) -> FloatArray:
-    """Return seeds (q, M) after a local search of k-means among rows (n, M).
-
-    k-means++ is likely to leave out some of many clusters and to have two seeds in others, which neither
-    Lloyd's iterations nor EM mends. So for each chance (s,) another row is drawn with a probability
-    proportional to its squared distance from the nearest seed. It replaces the seed with which the sum of
-    these distances falls most, if it falls (Lattanzi and Sohler, A better k-means++ algorithm via local
-    search, ICML 2019).
-    """
-    if worth_compiling(len(sample), *seeds.shape):
-        from .estep import clusters
-
-        return clusters.swapped(sample, seeds, chances)
-    seeds, n_rows = seeds.copy(), len(sample)
-    nearest, squared = np.empty((n_rows, 2), dtype=np.int64), np.empty((n_rows, 2))
-
-    def measure(rows: IntArray) -> None:
-        """Find the two seeds nearest to some rows."""
-        for part in np.array_split(rows, 1 + len(rows) * len(seeds) // _NUMBERS_AT_ONCE):
-            x = sample[part]
-            far = np.sum(seeds**2, axis=1) - 2.0 * (x @ seeds.T)
-            nearest[part] = two = np.argpartition(far, 1, axis=1)[:, :2]
-            squared[part] = np.sum((x[:, None] - seeds[two]) ** 2, axis=-1)
-        swap = rows[squared[rows, 0] > squared[rows, 1]]
-        nearest[swap], squared[swap] = nearest[swap, ::-1], squared[swap, ::-1]
-
-    measure(np.arange(n_rows))
-    for chance in chances:
-        cumulative = np.cumsum(squared[:, 0])
-        new = sample[min(np.searchsorted(cumulative, chance * cumulative[-1], side="right"), n_rows - 1)]
-        distance = np.sum((sample - new) ** 2, axis=1)
-        with_new = np.minimum(squared[:, 0], distance)
-        # Without its seed, a row falls to the second or to the new one.
-        more = np.minimum(squared[:, 1], distance) - with_new
-        costs = with_new.sum() + np.bincount(nearest[:, 0], more, minlength=len(seeds))
-        worst = int(costs.argmin())
-        if costs[worst] < cumulative[-1]:
-            seeds[worst] = new
-            measure(np.flatnonzero((nearest == worst).any(axis=1) | (distance < squared[:, 1])))
-    return seeds
+        found.append(pick(sample, place))
+        lengths = squares - 2.0 * (sample @ found[-1][0]) + pick(squares, place)
+        nearest = xp.minimum(nearest, xp.clip(lengths, 0.0, None))
+    return xp.concat(found)

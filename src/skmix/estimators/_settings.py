@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from joblib import cpu_count, effective_n_jobs
 
 from ..engine.model import FloatArray, Parameters
 from ..engine.starts import uniform_weights
@@ -270,6 +272,17 @@ def check_feature_sets(sets: Sequence[Sequence[Any]], columns: Columns) -> list[
             set_of[column] = number
         resolved.append(columns.features_of(indices))
     return resolved
+
+
+def threads_of(n_jobs: int | None) -> int:
+    """Return the number of threads: for None all cores, or the variable OMP_NUM_THREADS.
+
+    It is that of scikit-learn's own threads, and joblib sets it in its workers.
+    """
+    if n_jobs is not None:
+        return int(effective_n_jobs(n_jobs))
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return min(int(wanted), cpu_count()) if wanted.isdigit() and int(wanted) else int(cpu_count())
 
 
 def check_covariance_prior(prior: Any, n_features: int) -> tuple[float, FloatArray | None]:

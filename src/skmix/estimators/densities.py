@@ -15,7 +15,6 @@ from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
-from joblib import effective_n_jobs
 from scipy.special import logsumexp
 from sklearn.base import clone
 
@@ -25,7 +24,7 @@ from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.refine.shrink import are_separate
 from ..engine.structures import structure_of
 from ..io.preparation import Columns
-from ._settings import check_given, indices_of, prior_of_columns
+from ._settings import check_given, indices_of, prior_of_columns, threads_of
 from .fitted import Fitted, FittedClassifier, fields_of, parameters_of
 from .rows import columns_of, note_rows
 
@@ -133,7 +132,7 @@ def most_likely_kernel(model: Any, rows: Array, codes: IntArray | None = None) -
 
 def _of_parts(model: Any, rows: Array, function: Any, *given: Any) -> list[FloatArray]:
     """Apply a function of the engine to rows (n, M), further arguments and each part."""
-    n_jobs, results = effective_n_jobs(model.n_jobs), []
+    n_jobs, results = threads_of(model.n_jobs), []
     for columns, part in model._parts():
         of_part = columns_of(rows, columns)
         results.append(function(of_part, *given, parameters_of(part), part.covariance_type_, n_jobs))

@@ -28,7 +28,7 @@ from ..engine.sources import open_source
 from ..engine.sources.summary import measure
 from ..engine.starts import from_responsibilities
 from ..engine.structures import structure_of
-from ._settings import NUMBERS_TOGETHER
+from ._settings import NUMBERS_TOGETHER, threads_of
 from .exporting import ExportMixin, whitened_kernels
 from .rows import refuse_blocks, updating
 from .saving import FileMixin
@@ -241,6 +241,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
             tol=self.tol,
             floor=0.0,
             ridge=self.reg_covar,
+            n_jobs=threads_of(None),
         )
 
     def _current(self) -> Parameters:

@@ -72,18 +72,18 @@ _PARAMETERS = """
         Tails of the kernels; None has Gaussian kernels. 't' has Student's t kernels and learns their degrees
         of freedom, ('t', 4.0) fixes them; `covariances_` are then scale matrices.
         When to change: to 't' for heavy tails, debris and wrong measurements.
-    init : {'auto', 'class', 'k-means', 'k-means++', 'random_from_data', 'uniform'} or dict, default='auto'
-        Starting points. 'auto' is 'class' (k-means++ in each class) in a classifier, else 'k-means++'. A dict
-        has `means` (K, M) and optionally `covariances`, `weights` (K, L), and `freeze`: 'kernels' or
-        'weights', which keep their given values. A classifier with `feature_sets` takes a list of dicts.
-        When to change: to 'k-means' for many well-separated clusters.
+    init : {'auto', 'class', 'k-means', 'random_from_data', 'uniform'} or dict, default='auto'
+        Starting points. 'auto' is 'class' (k-means++ in each class) in a classifier, else 'k-means', on a
+        sample if there are many rows. A dict has `means` (K, M) and optionally `covariances`, `weights`
+        (K, L), and `freeze`: 'kernels' or 'weights', which keep their given values. A classifier with
+        `feature_sets` takes a list of dicts. When to change: to a dict if you know where kernels are.
     n_init : int, default=1
         Number of starts, which run as one batch; the best is kept.
         When to change: to 5 to 20 if the density or the clusters matter; a classifier rarely benefits.
     max_iter : int, default=200
         Largest number of passes over the data.
         When to change: increase it after a ConvergenceWarning.
-    tol : float or ('per-class', float), default=1e-4
+    tol : float or ('per-class', float), default=3e-4, in a classifier 1e-4
         The fit stops once the mean log-likelihood per row changes by less. ('per-class', 0.1) is the paper's
         rule: a class counts as converged, and stays so, once the log-likelihood of its rows changes by less
         than 0.1; the fit ends when all classes have converged.
@@ -116,8 +116,9 @@ _PARAMETERS = """
         over rows, and keep about five, or two to three, digits.
         When to change: if there is a GPU and there are many rows.
     n_jobs : int, default=None
-        Number of threads; -1 uses all cores. Results do not depend on it.
-        When to change: to -1 if nothing else needs the cores.
+        Number of threads. None uses all cores, or the number in the environment variable OMP_NUM_THREADS, as
+        scikit-learn's own threads do. Results do not depend on it.
+        When to change: to 1 if something else needs the cores.
     random_state : int, RandomState instance or None, default=None
         Source of randomness of the starts and of `sample`.
         When to change: to an integer for repeatable results.
@@ -213,7 +214,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         "n_kernels": [_COUNT, None],
         "covariance_type": [StrOptions({"auto", *COVARIANCE_TYPES}), tuple],
         "tail": [StrOptions({"t"}), tuple, None],
-        "init": [StrOptions({"auto", "class", "k-means", "k-means++", "random_from_data", "uniform"}), dict],
+        "init": [StrOptions({"auto", "class", "k-means", "random_from_data", "uniform"}), dict],
         "n_init": [_COUNT],
         "max_iter": [_COUNT],
         "tol": [Interval(Real, 0.0, None, closed="left"), tuple],
@@ -605,7 +606,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         init: str | Mapping[str, Any] = "auto",
         n_init: int = 1,
         max_iter: int = 200,
-        tol: float | tuple[str, float] = 1e-4,
+        tol: float | tuple[str, float] = 3e-4,
         variance_floor: float = 1e-6,
         covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
         weight_prior: float | str | None = None,

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from joblib import effective_n_jobs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
@@ -37,6 +36,7 @@ from ._settings import (
     covariance_type_of,
     freeze_of,
     is_robust,
+    threads_of,
 )
 from .callbacks import SavedRun, saving
 from .fitted import Fitted, Floor, History, KernelPosterior, LearntPrior, Shifts, WeightPosterior, fields_of
@@ -74,6 +74,8 @@ def fit_model(
     covariance_type = covariance_type_of(model, summary.n_rows, n_features)
     structure = structure_of(covariance_type, n_factors)
     options = options_of(model, n_features, covariance_type)
+    if model.n_jobs is None and source.is_shared_out:
+        options = replace(options, n_jobs=1)
     frame = summary.frame(structure, columns)
     saved, resume = None, None
     if path is not None:
@@ -268,6 +270,8 @@ def with_resolution(
 
 
 def _evenly_spaced(n_rows: int) -> IntArray:
+    if n_rows <= _SOME_ROWS:
+        return np.arange(n_rows)
     return np.unique(np.linspace(0, n_rows - 1, _SOME_ROWS).round().astype(np.int64))
 
 
@@ -292,7 +296,7 @@ def options_of(model: Mixture, n_features: int, covariance_type: str) -> Options
         covariance_prior=rows,
         covariance_prior_scale=scale,
         weight_prior=model.weight_prior,  # type: ignore[arg-type]
-        n_jobs=effective_n_jobs(model.n_jobs),
+        n_jobs=threads_of(model.n_jobs),
         accelerate=model.accelerate,
         freeze=freeze,  # type: ignore[arg-type]
         precision=device_and_precision(model.device)[1],  # type: ignore[arg-type]
@@ -404,7 +408,7 @@ def start_batches(
         start = check_start(model.init, structure, n_kernels, n_classes, variances)
         yield replace(start, class_prior=prior).batch()
         return
-    init = "k-means++" if model.init == "auto" else model.init
+    init = "k-means" if model.init == "auto" else model.init
     own_kernels = None
     if n_kernels is None:
         own_kernels = default_kernels(training, structure, shared=model.init == "auto")
@@ -416,7 +420,7 @@ def start_batches(
     for first in range(0, model.n_init, together):
         n_starts = min(together, model.n_init - first)
         coordinates = frame.standardised(structure)
-        sizes, n_jobs = (n_classes, n_starts, n_kernels), effective_n_jobs(model.n_jobs)
+        sizes, n_jobs = (n_classes, n_starts, n_kernels), threads_of(model.n_jobs)
         wanted = starts.Wanted(*sizes, coordinates, structure, random_state, n_jobs)
         if init == "uniform":
             batch = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
@@ -425,8 +429,7 @@ def start_batches(
         elif init == "k-means":
             batch = starts.k_means(rows, codes, wanted, weights)
         else:
-            choose = starts.k_means_plus_plus if init == "k-means++" else starts.random_from_data
-            batch = choose(rows, wanted, weights)
+            batch = starts.random_from_data(rows, wanted, weights)
         yield batch if prior is None else replace(batch, class_prior=np.tile(prior, (n_starts, 1)))
 
 

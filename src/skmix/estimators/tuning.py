@@ -14,13 +14,12 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from joblib import effective_n_jobs
 
 from ..engine.compute.arrays import has_gaps
 from ..engine.compute.blocks import Block
 from ..engine.refine import discriminative
 from ..engine.refine.discriminative import Judge, Schedule, labels_of
-from ._settings import check_count
+from ._settings import check_count, threads_of
 from .crossfit import novelty_threshold, refit
 from .fitted import Fitted
 from .holdout import rows_to_divide, single_split
@@ -85,7 +84,7 @@ def _tuned_model(
     assert fitted is not None
     # Tuning needs the floor even if kernels were frozen in the fit, without a floor.
     options = replace(
-        fitted_options(model, fitted), floor=model.variance_floor, n_jobs=effective_n_jobs(classifier.n_jobs)
+        fitted_options(model, fitted), floor=model.variance_floor, n_jobs=threads_of(classifier.n_jobs)
     )
     prior = classifier.class_prior_
     judge = discriminative.tune(fitted.parameters, prior, training, held_out, options, schedule)

@@ -9,12 +9,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from joblib import effective_n_jobs
 
 from ..engine import density
 from ..engine.compute.threads import one_blas_thread
 from ..engine.model import FloatArray
-from ..estimators._settings import freeze_of
+from ..estimators._settings import freeze_of, threads_of
 from . import information
 from .judging import FEWEST_SAMPLES
 from .populations import Populations
@@ -49,7 +48,7 @@ class Draws:
             # Each kernel is a class of its own.
             apart = replace(own, weights=np.eye(n_kernels))
             rows = density.draw(apart, structure, kernels, np.random.RandomState(0))[0]
-        n_jobs = effective_n_jobs(model.n_jobs)
+        n_jobs = threads_of(model.n_jobs)
         return cls(model, rows, density.kernel_log_densities(rows, own, structure, n_jobs, once=True))
 
     @cached_property

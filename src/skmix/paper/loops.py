@@ -8,12 +8,12 @@ The loops of the published arithmetic do the same operations in the same order a
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numpy.typing import NDArray
 
-compiled = njit(nogil=True, error_model="numpy", cache=True)
+from ..engine.compute.native import jit
 
 
-@compiled
+@jit
 def deviate(rows, means, out):
     """Write rows (M, N) less each of the means (K, M) into out (K, M, N)."""
     n_kernels, n_features, n_rows = out.shape
@@ -23,7 +23,7 @@ def deviate(rows, means, out):
                 out[k, d, n] = rows[d, n] - means[k, d]
 
 
-@compiled
+@jit
 def exponents(projected, deviations, out):
     """Write −½ Σ_d projected · deviations, both (K, M, N), into out (K, N)."""
     n_kernels, n_features, n_rows = deviations.shape
@@ -37,11 +37,12 @@ def exponents(projected, deviations, out):
             out[k, n] *= -0.5
 
 
-@compiled
+@jit
 def normalise(joint, normalisers, weights, sizes, evidence):
     """Turn exponentials (K, N) into responsibilities, and write the rows' densities to evidence (N,)."""
     n_kernels, n_classes = weights.shape
-    evidence[:] = 0.0
+    for n in range(len(evidence)):
+        evidence[n] = 0.0
     for k in range(n_kernels):
         a = 0
         for c in range(n_classes):
@@ -54,7 +55,7 @@ def normalise(joint, normalisers, weights, sizes, evidence):
             joint[k, n] /= evidence[n]
 
 
-@compiled
+@jit
 def weigh(responsibilities, rows, means, deviations, weighted):
     """Write rows less the means, and the same times the responsibilities, both (K, M, N)."""
     n_kernels, n_features, n_rows = deviations.shape
@@ -66,17 +67,15 @@ def weigh(responsibilities, rows, means, deviations, weighted):
                 weighted[k, d, n] = responsibilities[k, n] * deviation
 
 
-@compiled
-def without(responsibilities, least):
-    """Return responsibilities (K, N), with values below `least` (K,) of their kernel set to zero."""
-    found = np.empty_like(responsibilities)
+@jit
+def clear(responsibilities, least, out):
+    """Write responsibilities (K, N), with values below `least` (K,) of their kernel set to zero."""
     for k in range(len(least)):
-        for n in range(found.shape[1]):
-            found[k, n] = 0.0 if responsibilities[k, n] < least[k] else responsibilities[k, n]
-    return found
+        for n in range(out.shape[1]):
+            out[k, n] = 0.0 if responsibilities[k, n] < least[k] else responsibilities[k, n]
 
 
-@compiled
+@jit
 def relative_logs(whitened, offsets, constants, out, highest):
     """Write log-densities (K, n) of whitened rows (K, M, n), less the highest (n,), which starts at −∞.
 
@@ -98,16 +97,23 @@ def relative_logs(whitened, offsets, constants, out, highest):
             out[k, n] -= highest[n]
 
 
-@compiled
-def decide(likelihoods, least, close):
+def decide(
+    likelihoods: NDArray[np.float64], least: float, close: float
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the class (n,) with the largest product of likelihoods (S, L, n) over S feature sets.
 
     Likelihoods below `least` are raised to it. Also return which rows are doubtful: a likelihood of the
     winner was raised, or another product is within a relative distance `close` of the winner's.
     """
+    best = np.zeros(likelihoods.shape[-1])
+    winners, doubtful = np.zeros(len(best), dtype=np.int64), np.zeros(len(best), dtype=bool)
+    _decide(likelihoods, least, close, best, winners, doubtful)
+    return winners, doubtful
+
+
+@jit
+def _decide(likelihoods, least, close, best, winners, doubtful):
     n_sets, n_classes, n_rows = likelihoods.shape
-    winners, doubtful = np.zeros(n_rows, dtype=np.int64), np.zeros(n_rows, dtype=np.bool_)
-    best = np.zeros(n_rows)
     for c in range(n_classes):
         for n in range(n_rows):
             product, low = 1.0, False
@@ -119,4 +125,3 @@ def decide(likelihoods, least, close):
                 best[n], winners[n] = product, c
             elif product > best[n] * (1.0 - close):
                 doubtful[n] = True
-    return winners, doubtful

@@ -188,8 +188,8 @@ def predict(rows: Sequence[FloatArray], mixtures: Sequence[Parameters]) -> IntAr
 
     scored = [_relative_likelihoods(x, mixture) for x, mixture in zip(rows, mixtures, strict=True)]
     likelihoods = np.stack([own for own, _ in scored])
-    winners, close = loops.decide(likelihoods, _UNDERFLOW, _CLOSE)
-    close = np.flatnonzero(close)
+    winners, is_close = loops.decide(likelihoods, _UNDERFLOW, _CLOSE)
+    close = np.flatnonzero(is_close)
     some = likelihoods[:, :, close]
     total = sum(
         np.log(np.maximum(own, _UNDERFLOW)) + highest[close]

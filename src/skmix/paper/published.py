@@ -152,16 +152,19 @@ def published_pass(
     from . import loops
 
     bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    rows, weights = map(np.ascontiguousarray, (rows, parameters.weights))
     with np.errstate(all="ignore"):
         responsibilities, evidence = _exponentials(rows, parameters), np.empty(rows.shape[1])
         normalisers = _normalisers(parameters)
-        loops.normalise(responsibilities, normalisers, parameters.weights, sizes, evidence)  # (E)
+        loops.normalise(responsibilities, normalisers, weights, sizes, evidence)  # (E)
         log_likelihood = np.add.reduceat(np.log(evidence), bounds)  # (LL)
         mass_in_class = np.add.reduceat(responsibilities, bounds, axis=1)
         mass = mass_in_class.sum(axis=1)
         deviations, weighted = _scratch((2, *parameters.means.shape, rows.shape[1]))
         # A kernel that collapses onto a row needs even the smallest responsibilities of the others.
-        for used in (loops.without(responsibilities, _NEGLIGIBLE * mass), responsibilities):
+        cleared = np.empty_like(responsibilities)
+        loops.clear(responsibilities, _NEGLIGIBLE * mass, cleared)
+        for used in (cleared, responsibilities):
             means = (used @ rows.T) / mass[:, None]  # (M2)
             loops.weigh(used, rows, means, deviations, weighted)  # about the new means
             covariances = weighted @ deviations.transpose(0, 2, 1) / mass[:, None, None]  # (M3)
@@ -196,7 +199,7 @@ def _exponentials(rows: FloatArray, parameters: Parameters) -> FloatArray:
     from . import loops
 
     deviations, projected = _scratch((2, *parameters.means.shape, rows.shape[1]))
-    loops.deviate(rows, parameters.means, deviations)
+    loops.deviate(np.ascontiguousarray(rows), np.ascontiguousarray(parameters.means), deviations)
     np.matmul(_inverses(parameters.covariances), deviations, out=projected)
     exponents = np.empty((len(parameters.means), rows.shape[1]))
     loops.exponents(projected, deviations, exponents)

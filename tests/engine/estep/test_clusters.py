@@ -8,19 +8,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix.engine.compute.threads import workers
 from skmix.engine.estep.clusters import Clusters
-from skmix.engine.estep.reference import Rows
 from skmix.engine.model import FloatArray
 
 
-def one_by_one(rows: Rows, n_classes: int, centres: FloatArray) -> FloatArray:
+def one_by_one(x: FloatArray, masses: FloatArray | None, centres: FloatArray) -> tuple[FloatArray, list[int]]:
     """Return what `Clusters.sums` should: of equally near centres the first has the row."""
-    found = np.zeros((len(centres), centres.shape[1] + n_classes))
-    for n, row in enumerate(rows.X.astype(np.float64) * rows.scale - rows.shift):
-        nearest = np.square(row - centres).sum(axis=1).argmin()
-        weight = 1.0 if rows.weights is None else rows.weights[n]
-        found[nearest, : len(row)] += weight * row
-        found[nearest, len(row) + (0 if rows.codes is None else rows.codes[n])] += weight
-    return found
+    found, clusters = np.zeros((len(centres), centres.shape[1] + 1)), []
+    for n, row in enumerate(x):
+        clusters.append(int(np.square(row - centres).sum(axis=1).argmin()))
+        found[clusters[-1]] += (1.0 if masses is None else masses[n]) * np.append(row, 1.0)
+    return found, clusters
 
 
 @pytest.mark.parametrize(("n_rows", "n_features", "n_centres"), [(7, 1, 1), (300, 3, 9), (5000, 9, 5)])
@@ -30,30 +27,27 @@ def test_sums_are_those_of_the_nearest_rows(
 ) -> None:
     """Rows and centres have small integer coordinates, so that ties are exact, as are sums."""
     random = np.random.default_rng(n_rows)
-    X = np.asfortranarray(random.integers(-3, 4, size=(n_rows, n_features)))
-    codes = random.integers(3, size=n_rows) if weighted else None
-    weights = random.integers(1, 4, size=n_rows).astype(np.float64) if weighted else None
-    X = X.astype(np.float32 if weighted else np.float64)
-    rows = Rows(X, codes, weights, np.full(n_features, 2.0), np.ones(n_features))
+    x = np.asfortranarray(random.integers(-3, 4, size=(n_rows, n_features)) * 1.0)
+    masses = random.integers(1, 4, size=n_rows).astype(np.float64) if weighted else None
     # All but the last are there twice: the second of equal ones gets nothing.
-    centres = np.concatenate([random.integers(-6, 7, size=(n_centres, n_features)) * 1.0] * 2)[:-1]
-    expected = one_by_one(rows, 3, centres)
+    centres = np.concatenate([random.integers(-3, 4, size=(n_centres, n_features)) * 1.0] * 2)[:-1]
+    expected, clusters = one_by_one(x, masses, centres)
     for n_jobs in (1, 2):
         with workers(n_jobs) as pool:
-            found = Clusters(rows, 3, len(centres), pool).sums(centres)
+            found, own = Clusters(x, masses, len(centres), pool).sums(centres)
         assert_array_equal(found, expected)
+        assert_array_equal(own, clusters)
 
 
 def test_passes_end_where_lloyds_iteration_ends_with_any_number_of_threads() -> None:
     random = np.random.default_rng(0)
     X, weights = random.normal(size=(9000, 4)) ** 3, random.uniform(0.5, 2.0, size=9000)
-    rows = Rows(X, None, weights, np.ones(4), np.zeros(4))
     ends = []
     for n_jobs in (1, 3):
         with workers(n_jobs) as pool:
-            passes, centres = Clusters(rows, 1, 6, pool), X[:6]
+            passes, centres = Clusters(X, weights, 6, pool), X[:6]
             for _ in range(5):
-                sums = passes.sums(centres)
+                sums, _ = passes.sums(centres)
                 centres = sums[:, :4] / sums[:, 4:]
         ends.append(centres)
     assert_array_equal(*ends)

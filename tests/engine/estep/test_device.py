@@ -113,7 +113,7 @@ def test_rare_cases_are_mended_as_on_the_cpu(library: str, covariance_type: str)
     X, y = hard_rows()
     structure = structure_of(covariance_type)
     frame = measure(X, structure)
-    found = starts.k_means_plus_plus(X, starts.Wanted(3, 2, 5, frame, structure, np.random.RandomState(0)))
+    found = starts.k_means(X, y, starts.Wanted(3, 2, 5, frame, structure, np.random.RandomState(0)))
     options = Options(covariance_type=covariance_type, max_iter=12, tol=0.0)
     ours, theirs = fit(X, y, found, options), fit(LIBRARIES[library](X), y, found, options)
     parameters_agree(theirs.parameters, ours.parameters, 1e-9)
@@ -140,9 +140,8 @@ def parts(
 ) -> tuple[DeviceRows, Parameters, Factor, Any]:
     structure = structure_of(covariance_type)
     frame = measure(X, structure)
-    found = starts.k_means_plus_plus(
-        X, starts.Wanted(1, 1, n_kernels, frame, structure, np.random.RandomState(0))
-    )
+    wanted = starts.Wanted(1, 1, n_kernels, frame, structure, np.random.RandomState(0))
+    found = starts.class_wise(X, np.zeros(len(X), dtype=np.int64), wanted)
     source = DeviceRows(LIBRARIES[library](X), None)
     with Passes.over(source, found, Options(covariance_type=covariance_type), frame) as passes:
         inside, factor = passes.rule.enter(frame.enter(found, structure).map(source.to_device))

@@ -16,7 +16,7 @@ from skmix.engine.estep.reference import Kernels, Rows
 from skmix.engine.model import Parameters, Statistics
 from skmix.engine.structures import structure_of
 
-pytest.importorskip("numba", reason="Numba is not installed: there is no compiled code to test")
+pytest.importorskip("llvmlite", reason="LLVM is not installed: there is no compiled code to test")
 from skmix.engine.estep import compiled, nearby
 
 

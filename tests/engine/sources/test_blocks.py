@@ -128,7 +128,7 @@ def test_blocks_with_gaps_take_moments_about_given_centres(covariance_type) -> N
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 def test_scatters_of_blocks_are_computed_once_in_a_frame(weighted, monkeypatch) -> None:
-    pytest.importorskip("numba", reason="tied rows need their scatter in compiled code only")
+    pytest.importorskip("llvmlite", reason="tied rows need their scatter in compiled code only")
     X, codes, weights = make_rows()
     structure, blocks = structure_of("tied"), cut(X, codes, weights if weighted else None)
     frame, start, computed = measure(X, structure), make_starts(X, codes, "tied"), []

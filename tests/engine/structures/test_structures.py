@@ -420,7 +420,7 @@ def test_one_bad_matrix_does_not_disturb_the_batch(order: int) -> None:
 
 @pytest.mark.parametrize("order", [1, 2, 5, 16])
 def test_compiled_code_does_the_same_to_the_last_bit(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("numba", reason="Numba is not installed: there is no compiled code to test")
+    pytest.importorskip("llvmlite", reason="LLVM is not installed: there is no compiled code to test")
     random = np.random.default_rng(4)
     good = random_covariances(random, 21, order) * np.exp(10.0 * random.normal(size=(21, 1, 1)))
     narrow = np.ones((order, order)) + 1e-8 * np.eye(order)
@@ -438,7 +438,7 @@ def test_compiled_code_does_the_same_to_the_last_bit(order: int, monkeypatch: py
 def test_compiled_covariances_are_the_same_to_the_last_bit(
     order: int, rows: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("numba", reason="Numba is not installed: there is no compiled code to test")
+    pytest.importorskip("llvmlite", reason="LLVM is not installed: there is no compiled code to test")
     random, structure = np.random.default_rng(6), structure_of("full")
     mass, offset = random.uniform(1.0, 9.0, size=(3, 4)), 0.1 * random.normal(size=(3, 4, order))
     moments = random_covariances(random, 12, order).reshape(3, 4, order, order)

@@ -263,7 +263,7 @@ def test_numbers_that_a_search_of_densities_begins_with(monkeypatch: pytest.Monk
     variational = SharedKernelMixture(tol=0.1, inference="variational")
     search = SharedKernelMixtureCV(variational, covariance_type="diag", cv=2, **quick).fit(X)
     assert search.n_untried_ == 8
-    for init, first in (("class", 3), ("k-means++", 1)):
+    for init, first in (("class", 3), ("k-means", 1)):
         by_class = SharedKernelMixture(init=init, tol=0.1)
         search = SharedKernelMixtureCV(by_class, covariance_type="diag", criterion="bic", **quick)
         assert search.fit(X, np.arange(60) % 3).cv_results_["param_n_kernels"].tolist() == [first]

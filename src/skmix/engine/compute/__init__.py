@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 
@@ -20,14 +21,16 @@ def how_to_install(extra: str) -> str:
 
 @lru_cache
 def can_compile() -> bool:
-    """Return whether there is compiled code: not where Numba is missing, does not work or is switched off."""
+    """Return whether there is compiled code: not without LLVM, permission or our sources."""
     try:
-        import numba
+        from llvmlite.binding import check_jit_execution
 
-        from . import simd  # noqa: F401
-    except ImportError:
+        from . import simd
+
+        check_jit_execution()
+    except (ImportError, OSError):
         return False
-    return not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
+    return Path(simd.__file__).is_file() and simd.__file__.endswith(".py")
 
 
 def is_loaded() -> bool:

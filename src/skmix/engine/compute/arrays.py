@@ -266,13 +266,6 @@ def turn(matrix: np.ndarray, out: FloatArray) -> None:
         out[:, a : a + _PIECE] = matrix[a : a + _PIECE].T
 
 
-def read_only(array: np.ndarray) -> np.ndarray:
-    """Return a contiguous, read-only view of an array, or a copy: code is compiled for each kind of array."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view
-
-
 # ---------------------------------------------------------------- records of arrays
 
 

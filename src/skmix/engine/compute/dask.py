@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -81,6 +81,8 @@ class DaskBlocks:
 
     `threads` is the number of threads of each worker of the cluster.
     """
+
+    is_shared_out: ClassVar[bool] = True
 
     n_features: int
     feature_names: list[str] | None

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from . import simd
 from .arrays import TINY
-from .simd import LANES, add, fma, inner, jit, load, multiply, splat, store, subtract
+from .native import jit
+from .simd import LANES, add, bits, fma, load, multiply, of_bits, splat, store, subtract
+from .translation import inner
 
 
 @jit
@@ -31,17 +34,22 @@ def to_covariances(second, places, mass, offset, prior, rows, ridge, out):
             out[b, at] = (out[b, at] + prior[at]) / divisor + ridge[at]
 
 
-@jit
-def eliminate(matrices, singular, whiteners, units, pivots, positive, inflation):
+def eliminate(matrices: Any, singular: float, *written: Any) -> None:
     """Factor symmetric matrices (B, M, M) as `whiten_batch` does, without extended precision.
 
     Writes whiteners (B, M, M), the units (B, M) and pivots (M, B) of the scaled matrices, which matrices (B,)
     are positive definite, and the largest variance inflation (B,) of each.
     """
+    n_features = matrices.shape[-1]
+    _eliminate(matrices, singular, *written, np.empty((2 * n_features**2 + n_features + 1) * LANES))
+
+
+@jit
+def _eliminate(matrices, singular, whiteners, units, pivots, positive, inflation, memory):
     n_matrices, n_features, _ = matrices.shape
-    rest, inverse = np.zeros(n_features * n_features * LANES), np.zeros(n_features * n_features * LANES)
-    roots, least = np.empty(LANES), np.empty(n_features * LANES)
-    bits, unit_bits = matrices.view(np.int64), units.view(np.int64)
+    size = n_features**2 * LANES
+    rest, inverse, roots = memory[:size], memory[size : 2 * size], memory[2 * size : 2 * size + LANES]
+    least = memory[2 * size + LANES :]
     for b in range(0, n_matrices, LANES):
         for lane in range(LANES):
             own = min(b + lane, n_matrices - 1)
@@ -53,15 +61,17 @@ def eliminate(matrices, singular, whiteners, units, pivots, positive, inflation)
                 power = 1
                 if proper:
                     # The bits of a number hold its power of two, unless it is too small for that.
-                    power, variance = (bits[own, i, i] >> 52) - 1022, matrices[own, i, i]
+                    variance = matrices[own, i, i]
+                    power = (bits(variance) >> 52) - 1022
                     if variance < TINY:
-                        power = math.frexp(variance)[1]
-                unit_bits[own, i] = (1023 - power // 2) << 52
+                        power = (bits(variance * 2.0**64) >> 52) - 1022 - 64
+                units[own, i] = of_bits((1023 - power // 2) << 52)
                 for j in range(i + 1):
                     scaled = matrices[own, i, j] * units[own, i] * units[own, j] if proper else 1.0 * (i == j)
                     rest[(i * n_features + j) * LANES + lane] = scaled
                 least[i * LANES + lane] = singular * abs(rest[(i * n_features + i) * LANES + lane])
-        inverse[:] = 0.0
+        for k in range(0, len(inverse), LANES):
+            store(inverse, k, splat(0.0))
         for j in range(n_features):
             for lane in range(LANES):
                 pivot = rest[(j * n_features + j) * LANES + lane]
@@ -133,8 +143,7 @@ def _factor_known_first(covariances, at, order, lower, roots):
             store(lower, place + 3 * row, multiply(subtract(load(lower, place + 3 * row), d), root))
 
 
-@jit
-def complete_rows(x, first, orders, n_known, covariances, means, distances, logs, ahead, remaining, places):
+def complete_rows(x: Any, *given: Any) -> None:
     """Complete rows with gaps under vectors of LANES kernels; one or more vectors share a covariance.
 
     Rows x (n, M) are ordered by pattern; those of pattern p begin at first[p], first is (P + 1,). The first
@@ -144,11 +153,19 @@ def complete_rows(x, first, orders, n_known, covariances, means, distances, logs
     means with those expected at gaps. `remaining` holds, from places[p] on, the F · g · g · LANES numbers of
     the lower triangular roots of the covariances of the g missing values given the others.
     """
+    row = x.shape[1] * LANES
+    memory = np.zeros((x.shape[1] + 3) * row), np.zeros(row), np.empty(row)
+    _complete_rows(x, *given, *memory)
+
+
+@jit
+def _complete_rows(
+    x, first, orders, n_known, covariances, means, distances, logs, ahead, remaining, places, lower, roots,
+    white,
+):  # fmt: skip
     n_features = x.shape[1]
-    n_factors, n_vectors = covariances.size // (n_features**2 * LANES), distances.shape[1] // LANES
-    lower, roots = np.zeros((n_features + 3) * n_features * LANES), np.zeros(n_features * LANES)
-    white, shared, row = np.empty(n_features * LANES), n_vectors // n_factors, n_features * LANES
-    flat_distances, flat_logs, size = distances.reshape(-1), logs.reshape(-1), n_features * row
+    n_factors, n_vectors = len(covariances) // (n_features**2 * LANES), distances.shape[1] // LANES
+    shared, row, size = n_vectors // n_factors, n_features * LANES, n_features**2 * LANES
     for p in range(len(n_known)):
         known, order = n_known[p], orders[p]
         n_gaps = n_features - known
@@ -157,7 +174,7 @@ def complete_rows(x, first, orders, n_known, covariances, means, distances, logs
             log = splat(0.0)
             for i in range(known):
                 log = subtract(log, simd.log(load(roots, i * LANES)))
-            store(flat_logs, (p * n_factors + f) * LANES, add(log, log))
+            store(logs, (p * n_factors + f) * LANES, add(log, log))
             if len(ahead):
                 for i in range(n_gaps):
                     for j in range(i + 1):
@@ -176,7 +193,7 @@ def complete_rows(x, first, orders, n_known, covariances, means, distances, logs
                         found = multiply(found, load(roots, i * LANES))
                         store(white, i * LANES, found)
                         length = fma(found, found, length)
-                    store(flat_distances, (n * n_vectors + g) * LANES, length)
+                    store(distances, (n * n_vectors + g) * LANES, length)
                     if not len(ahead):
                         continue
                     for i in range(known, n_features):
@@ -199,12 +216,11 @@ def add_remaining(mass, orders, n_known, remaining, places, out):
     See `complete_rows` for the others.
     """
     n_features, n_factors = orders.shape[1], mass.shape[1] // LANES
-    masses = mass.reshape(-1)
     for p in range(len(n_known)):
         known = n_known[p]
         n_gaps = n_features - known
         for f in range(n_factors):
-            weight, own = load(masses, (p * n_factors + f) * LANES), places[p] + f * n_gaps**2 * LANES
+            weight, own = load(mass, (p * n_factors + f) * LANES), places[p] + f * n_gaps**2 * LANES
             for i in range(n_gaps):
                 for j in range(i + 1):
                     found = splat(0.0)

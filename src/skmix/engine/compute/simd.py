@@ -1,9 +1,9 @@
 """Vectors of float64 in compiled code.
 
-Numba compiles loops over arrays well, but leaves the width of vectors and the use of registers to heuristics.
+LLVM compiles loops over arrays well, but leaves the width of vectors and the use of registers to heuristics.
 Here both are explicit: a vector has as many lanes as the widest registers of the processor, and the loops
-over a few features or kernels are unrolled while instructions are generated. All functions work inside
-``numba.njit``; arrays are one-dimensional float64, and places in them are indices of their first lane.
+over a few features or kernels are unrolled while instructions are generated. All functions are for code that
+`native` compiles; arrays are one-dimensional float64, and places in them are indices of their first lane.
 """
 
 # mypy: disable-error-code="no-untyped-call, no-untyped-def, misc"
@@ -11,25 +11,20 @@ over a few features or kernels are unrolled while instructions are generated. Al
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 import struct
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
-from inspect import Parameter, Signature, signature
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
-from numba import cfunc, njit
-from numba.core import cgutils, types
-from numba.core.caching import FunctionCache
-from numba.extending import intrinsic, models, register_model
 
 from .arrays import FARTHEST_SQUARED
+from .native import defined, machine_code
+from .translation import FLOAT, INT, Generated, intrinsic
 
 LANES = 8 if llvm.get_host_cpu_features().get("avx512f") else 4
 # Sums of LANES kernels or features times two vectors fit into the registers.
@@ -37,6 +32,7 @@ ROWS = LANES
 _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
 _INTEGERS = ir.VectorType(ir.IntType(64), LANES)
 _INDEX = ir.IntType(32)
+_ON_ARM = llvm.get_process_triple().startswith(("aarch64", "arm64"))
 # Exponentials below e^-460 = 1e-200 are zero: subnormal numbers would be slow, and nothing needs them.
 _LOWEST = -460.0
 # The first digits of log 2, so that small multiples are exact.
@@ -45,75 +41,6 @@ _LOG_2 = 6.93145751953125e-1
 _LOG_2_REST = 1.42860682030941723212e-6
 # Adding 1.5 · 2^52 rounds to an integer, which is then in the lowest bits.
 _ROUND = 6755399441055744.0
-
-# Files whose functions and constants become part of compiled code.
-SOURCES = (
-    "compute/arrays.py",
-    "compute/matrices.py",
-    "compute/simd.py",
-    "estep/clusters.py",
-    "estep/compiled.py",
-    "estep/nearby.py",
-)
-
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-
-
-@lru_cache
-def _version() -> str:
-    """Return a digest of all code that may be part of a compiled function."""
-    folder = Path(__file__).parents[1]
-    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in SOURCES)).hexdigest()[:12]
-
-
-def jit(function: Any) -> Any:
-    """Compile a function when Python first calls it, and cache the code where that is possible."""
-    return _cached(lambda **more: njit(**_OPTIONS | more), function)
-
-
-def inner(function: Any) -> Any:
-    """Compile a function that only compiled functions call: its code is a part of theirs."""
-    return njit(**_OPTIONS | {"no_cpython_wrapper": True})(function)
-
-
-def _cached(compile: Callable[..., Any], function: Any) -> Any:
-    """Compile a function and cache the code. Whatever is wrong with the cache, the function works."""
-    # Numba notices changes of the function's own file, not of those whose code becomes part of it.
-    function.__qualname__ += f"_{_version()}"
-    try:
-        made = compile(cache=True)(function)
-    # No folder can be written, the disk is full or a file is damaged. A damaged file may raise any exception.
-    except Exception:
-        with contextlib.suppress(Exception):
-            _empty(FunctionCache(function))
-        return compile()(function)
-    # Some functions are compiled, read and written only when they are first called. There is no cache if the
-    # user has turned compilation off.
-    cache = getattr(made, "_cache", None)
-    if cache is not None:
-        read, write = cache.load_overload, cache.save_overload
-
-        def load(*given: Any) -> Any:
-            try:
-                return read(*given)
-            except Exception:
-                _empty(cache)
-                return None
-
-        def save(*given: Any) -> None:
-            with contextlib.suppress(OSError):
-                write(*given)
-
-        cache.load_overload, cache.save_overload = load, save
-    return made
-
-
-def _empty(cache: Any) -> None:
-    """Empty a cache with a damaged file, so that it is written again; disable it if that fails."""
-    try:
-        cache.flush()
-    except OSError:
-        cache.disable()
 
 
 def _exp_coefficients() -> list[float]:
@@ -126,22 +53,6 @@ def _exp_coefficients() -> list[float]:
 
 
 _EXP = _exp_coefficients()
-
-
-class VectorType(types.Type):
-    """Numba's type of a vector."""
-
-    def __init__(self) -> None:
-        super().__init__(name=f"Vector{LANES}")
-
-
-vector = VectorType()
-
-
-@register_model(VectorType)
-class _VectorModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, fe_type: Any) -> None:
-        super().__init__(manager, fe_type, _VECTOR)
 
 
 def _repeat(x: float) -> ir.Constant:
@@ -194,9 +105,7 @@ class Code:
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:
         """Return a · b + c, rounded once."""
-        kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
-        name = f"llvm.fma.v{LANES}f64"
-        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), [a, b, c])
+        return intrinsic(self.builder, "fma", a, b, c)
 
     def larger(self, a: Any, b: Any) -> Any:
         """Return the larger of two vectors, lane by lane."""
@@ -299,52 +208,40 @@ class Code:
         count = build.sitofp(power, _VECTOR)
         return self.fma(count, _repeat(_LOG_2), self.fma(count, _repeat(_LOG_2_REST), value))
 
+    @contextlib.contextmanager
+    def steps(self, count: Any, step: int) -> Iterator[Any]:
+        """Generate a loop over i = 0, step, … < count."""
+        build, kind = self.builder, count.type
+        test, body, after = (build.append_basic_block(name) for name in ("test", "body", "after"))
+        before = build.block
+        build.branch(test)
+        build.position_at_end(test)
+        i = build.phi(kind)
+        i.add_incoming(kind(0), before)
+        build.cbranch(build.icmp_signed("<", i, count), body, after)
+        build.position_at_end(body)
+        yield i
+        i.add_incoming(build.add(i, kind(step), flags=["nsw"]), build.block)
+        build.branch(test)
+        build.position_at_end(after)
+
     def sums(
         self, count: Any, step: int, starts: Sequence[Any], terms: Callable[[Any], Sequence[Any]]
     ) -> Any:
         """Return sums in a loop over 0, step, … < count; ``terms(i)`` returns functions from sum to sum."""
-        kind = count.type
-        totals = [cgutils.alloca_once(self.builder, _VECTOR) for _ in starts]
+        with self.builder.goto_entry_block():
+            totals = [self.builder.alloca(_VECTOR) for _ in starts]
         for start, total in zip(starts, totals, strict=True):
             self.builder.store(start, total)
-        with cgutils.for_range_slice(self.builder, kind(0), count, kind(step), kind) as (i, _):
+        with self.steps(count, step) as i:
             for term, total in zip(terms(i), totals, strict=True):
                 self.builder.store(term(self.builder.load(total)), total)
         return [self.builder.load(total) for total in totals]
 
 
-def _generated(result: Any, emit: Callable[..., Any], literals: int = 0) -> Any:
-    """Return a function for compiled code whose instructions ``emit(code, *arguments)`` generates.
-
-    Arrays are passed to `emit` as pointers to their data; the last `literals` arguments must be constants and
-    are passed as Python numbers, to decide what is generated.
-    """
-    n_arguments = len(signature(emit).parameters) - 1
-
-    def declare(typing: Any, *kinds: Any) -> Any:
-        numbers = [kind.literal_value for kind in kinds[n_arguments - literals :]]
-        expected = [
-            types.intp if isinstance(kind, types.Integer) and i < n_arguments - literals else kind
-            for i, kind in enumerate(kinds)
-        ]
-
-        def generate(context: Any, builder: Any, typed: Any, arguments: Any) -> Any:
-            given = list(arguments)
-            for i, kind in enumerate(typed.args):
-                if isinstance(kind, types.Array):
-                    given[i] = context.make_array(kind)(context, builder, given[i]).data
-            found = emit(Code(builder), *given[: n_arguments - literals], *numbers)
-            if isinstance(found, list):
-                return context.make_tuple(builder, typed.return_type, found)
-            return context.get_dummy_value() if found is None else found
-
-        kind = result(*numbers) if callable(result) and not isinstance(result, types.Type) else result
-        return kind(*expected), generate
-
-    names = ["typing", *(f"argument{i}" for i in range(n_arguments))]
-    parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-    vars(declare)["__signature__"] = Signature(parameters)  # Numba asks for the number of arguments
-    return intrinsic(prefer_literal=bool(literals))(declare)
+def _generated(emit: Callable[..., Any], literals: int = 0) -> Any:
+    """Return a function for compiled code whose instructions ``emit(code, *arguments)`` generates."""
+    return Generated(lambda builder, *arguments: emit(Code(builder), *arguments), literals)
 
 
 def _lower_blocks(n_features: int) -> list[range]:
@@ -384,8 +281,8 @@ def _add_distances(
     whitener_at: Any, out: Any, out_at: Any, n_features: int,
 ) -> None:  # fmt: skip
     """Add −½ times the squared Mahalanobis distances of rows x[:, at : at + n] to out[out_at:]."""
-    build, kind = code.builder, n_rows.type
-    with cgutils.for_range_slice(build, kind(0), n_rows, kind(LANES), kind) as (r, _):
+    build = code.builder
+    with code.steps(n_rows, LANES) as r:
         lengths = _distance(
             code, x, build.add(at, r), step, means, mean_at, whitener, whitener_at, n_features
         )
@@ -442,6 +339,9 @@ def _add_products(
         row, column = build.add(right_at, build.mul(c, right_step)), build.mul(c, left_step)
         vectors = [code.load(right, code.plus(row, v * LANES)) for v in range(n_vectors)]
         numbers = [code.broadcast(left, build.add(row, column)) for row in rows]
+        if _ON_ARM:
+            # Nothing, but it needs the index: pointers that step would be read by slower instructions.
+            build.asm(ir.FunctionType(ir.VoidType(), [INT]), "", "r", [c], side_effect=True)
         return [lambda s, i=i, v=v: code.fma(numbers[i], vectors[v], s) for i, v in cells]
 
     found = code.sums(count, 1, [code.load(out, place) for place in places], terms)
@@ -499,8 +399,8 @@ def _gather_rows(
     rows = [build.load(build.gep(places, [code.plus(at, lane)])) for lane in range(LANES)]
     high = code.splat(limit)
     low = build.fneg(high)
-    with cgutils.for_range(build, n_features) as loop:
-        j, away = loop.index, build.mul(loop.index, step)
+    with code.steps(n_features, 1) as j:
+        away = build.mul(j, step)
         x = code.gather(data, [build.add(row, away) for row in rows])
         x = build.fsub(build.fmul(x, code.broadcast(scale, j)), code.broadcast(shift, j))
         code.store(code.smaller(code.larger(x, low), high), out, build.add(at, build.mul(j, out_step)))
@@ -520,29 +420,27 @@ def _any_above(code: Code, value: Any, limit: Any) -> Any:
     return build.icmp_unsigned("!=", mask, bits(0))
 
 
-load = _generated(vector, Code.load)
-store = _generated(types.void, lambda code, data, index, value: code.store(value, data, index))
-splat = _generated(vector, Code.splat)
-add = _generated(vector, lambda code, a, b: code.builder.fadd(a, b))
-subtract = _generated(vector, lambda code, a, b: code.builder.fsub(a, b))
-multiply = _generated(vector, lambda code, a, b: code.builder.fmul(a, b))
-divide = _generated(vector, lambda code, a, b: code.builder.fdiv(a, b))
-fma = _generated(vector, Code.fma)
-larger = _generated(vector, Code.larger)
-smaller = _generated(vector, Code.smaller)
-exp = _generated(vector, Code.exp)
-log = _generated(vector, Code.log)
-total = _generated(types.float64, Code.total)
-largest = _generated(types.float64, Code.largest)
-head = _generated(vector, Code.head)
-any_above = _generated(types.boolean, _any_above)
-gather_rows = _generated(types.void, _gather_rows)
-transpose = _generated(types.void, _transpose)
-add_distances = _generated(types.void, _add_distances, literals=1)
-add_moments = _generated(types.void, _add_moments, literals=1)
-add_products = _generated(types.void, _add_products, literals=2)
-scaled = _generated(lambda n: types.UniTuple(vector, n), _scaled, literals=1)
-projected = _generated(lambda n: types.UniTuple(vector, n), _projected, literals=1)
+load = _generated(Code.load)
+store = _generated(lambda code, data, index, value: code.store(value, data, index))
+splat = _generated(Code.splat)
+add = _generated(lambda code, a, b: code.builder.fadd(a, b))
+subtract = _generated(lambda code, a, b: code.builder.fsub(a, b))
+multiply = _generated(lambda code, a, b: code.builder.fmul(a, b))
+divide = _generated(lambda code, a, b: code.builder.fdiv(a, b))
+fma = _generated(Code.fma)
+larger = _generated(Code.larger)
+smaller = _generated(Code.smaller)
+exp = _generated(Code.exp)
+log = _generated(Code.log)
+total = _generated(Code.total)
+largest = _generated(Code.largest)
+head = _generated(Code.head)
+any_above = _generated(_any_above)
+gather_rows = _generated(_gather_rows)
+transpose = _generated(_transpose)
+add_products = _generated(_add_products, literals=2)
+scaled = _generated(_scaled, literals=1)
+projected = _generated(_projected, literals=1)
 
 
 def _advance(code: Code, counter: Any, count: Any) -> Any:
@@ -550,7 +448,10 @@ def _advance(code: Code, counter: Any, count: Any) -> Any:
     return code.builder.atomic_rmw("add", counter, count, "monotonic")
 
 
-take_numbers = _generated(types.int64, _advance)
+take_numbers = _generated(_advance)
+# The bits of a number as an integer, and the reverse.
+bits = _generated(lambda code, x: code.builder.bitcast(x, INT))
+of_bits = _generated(lambda code, x: code.builder.bitcast(x, FLOAT))
 
 
 def _call(
@@ -562,38 +463,27 @@ def _call(
     code.builder.call(code.builder.inttoptr(address, kind.as_pointer()), arguments)
 
 
-call = _generated(types.void, _call)
-_NUMBERS = types.CPointer(types.float64)
-_PLACE = types.intp
-_CALLED = types.void(
-    _NUMBERS, _PLACE, _PLACE, _PLACE, _NUMBERS, _PLACE, _NUMBERS, _PLACE, _NUMBERS, _PLACE
-)  # fmt: skip
+call = _generated(_call)
 
 
 def unrolled(n_features: int) -> tuple[int, int]:
-    """Return the addresses of `add_distances` and `add_moments` for that many features, which `call` takes.
+    """Return the addresses of `_add_distances` and `_add_moments` for that many features, which `call` takes.
 
     The code around them is large: it is compiled once, for any number of features. Zeros if that is zero.
     """
-    if not n_features:
-        return 0, 0
-    distances, moments = _unrolled(n_features)
-    return distances.address, moments.address
+    return _unrolled(n_features) if n_features else (0, 0)
 
 
 @lru_cache
-def _unrolled(n_features: int) -> list[Any]:
-    """Compile both functions, each with a file of its own in the cache.
+def _unrolled(n_features: int) -> tuple[int, int]:
+    numbers = FLOAT.as_pointer()
+    kinds = [numbers, INT, INT, INT, numbers, INT, numbers, INT, numbers, INT]
 
-    Two processes that write into one file at the same time could each leave the other's code there.
-    """
+    def compiled(emit: Callable[..., None]) -> int:
+        def build(module: ir.Module, symbol: str) -> None:
+            with defined(module, symbol, kinds) as (builder, arguments):
+                emit(Code(builder), *arguments, n_features)
 
-    def distances(x, at, step, n_rows, means, mean_at, whitener, whitener_at, out, out_at):
-        add_distances(x, at, step, n_rows, means, mean_at, whitener, whitener_at, out, out_at, n_features)
+        return machine_code(f"{emit.__name__} {n_features}", __file__, build)
 
-    def moments(x, at, step, n_rows, weights, weights_at, origins, origin_at, out, out_at):
-        add_moments(x, at, step, n_rows, weights, weights_at, origins, origin_at, out, out_at, n_features)
-
-    for function in (distances, moments):
-        function.__qualname__ += f"_{n_features}"
-    return [_cached(partial(cfunc, _CALLED), function) for function in (distances, moments)]
+    return compiled(_add_distances), compiled(_add_moments)

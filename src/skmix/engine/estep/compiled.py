@@ -22,18 +22,16 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 from numpy.lib.stride_tricks import as_strided
 
 from ..compute import simd
-from ..compute.arrays import FARTHEST_SQUARED, join, read_only
+from ..compute.arrays import FARTHEST_SQUARED, join
+from ..compute.native import jit
 from ..compute.simd import (
     LANES,
     ROWS,
     add,
     fma,
-    inner,
-    jit,
     larger,
     load,
     multiply,
@@ -43,6 +41,7 @@ from ..compute.simd import (
     subtract,
 )
 from ..compute.threads import Workers, aligned
+from ..compute.translation import inner
 from ..model import FARTHEST, BoolArray, FloatArray, IntArray, Statistics
 from ..structures import Structure
 from ..structures.linalg import index_of
@@ -89,7 +88,7 @@ _FACTORS = 1
 _EXPANDED = 2
 
 
-@register_jitable
+@inner
 def _padded(n):
     """Return n rounded up to whole vectors."""
     return -(-n // LANES) * LANES
@@ -192,7 +191,7 @@ class Job(NamedTuple):
     with_moments: bool = False
     sums: BlockSums = BlockSums()
     likeliest: Likeliest = Likeliest()
-    mixing: Any = read_only(_NO_NUMBERS)  # (K · L,): weights of mixtures
+    mixing: Any = _NO_NUMBERS  # (K · L,): weights of mixtures
     out: Any = np.empty((0, 0))  # (N, K) or (N, L): log-densities
 
 
@@ -250,7 +249,8 @@ def _sort(codes, rows, a, n, n_classes, order, bounds, present):
     They are rows[a : a + n], or a … a + n − 1 if `rows` is empty. Returns how many classes have rows there;
     they are listed in `present`.
     """
-    bounds[:] = 0
+    for c in range(n_classes + 1):
+        bounds[c] = 0
     if n_classes == 1:
         present[0], bounds[1] = 0, n
         for i in range(n):
@@ -564,7 +564,7 @@ def _add_sums(sizes, model, kernel, scratch, n, weights, at, moments, first_at):
     for c in range(count):
         for j in range(n_features):
             turned[j * tile + c] = ahead[c * width + j]
-    along[:] = 0.0
+    fill(along, 0, len(along), 0.0)
     for block in range(0, depth, LANES):
         factors_at = (kernel * depth + block) * n_features
         for c in range(0, count, ROWS):
@@ -946,7 +946,7 @@ def data_of(rows: Rows) -> Data:
     return Data(
         as_strided(X, (n_numbers,), (X.itemsize,), writeable=False),
         np.array(steps, dtype=np.int64),
-        flat(_NO_PLACES if rows.codes is None else rows.codes),
+        flat(_NO_PLACES if rows.codes is None else np.asarray(rows.codes, dtype=np.int64)),
         flat(_NO_NUMBERS if rows.weights is None else rows.weights),
         flat(rows.scale),
         flat(rows.shift),
@@ -1025,8 +1025,8 @@ def _filled(array: FloatArray, *shape: int) -> FloatArray:
 
 
 def flat(array: np.ndarray) -> np.ndarray:
-    """Return the numbers of an array, read-only."""
-    return read_only(array).reshape(-1)
+    """Return the numbers of an array in C order."""
+    return np.ascontiguousarray(array).reshape(-1)
 
 
 def _in_blocks(matrices: FloatArray) -> FloatArray:

@@ -26,8 +26,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..compute import simd
-from ..compute.simd import LANES, ROWS, add, fma, inner, jit, load, multiply, splat, store, subtract
+from ..compute.native import jit
+from ..compute.simd import LANES, ROWS, add, fma, load, multiply, splat, store, subtract
 from ..compute.threads import Workers
+from ..compute.translation import inner
 from ..model import BoolArray, FloatArray, IntArray, Statistics
 from ..structures.linalg import invert_lower
 from . import compiled
@@ -123,7 +125,8 @@ def _far(geometry, a, k, ahead, white, along):
         total += each * each
         for j in range(i + 1):
             along[j] += each * whitener[i, j]
-    white[:] = 0.0
+    for i in range(n_features):
+        white[i] = 0.0
     for i in range(n_features):
         for j in range(i + 1):
             white[j] += root[i, j] * along[i]
@@ -146,9 +149,9 @@ def _matters(peak, distance, radius, lowest, limit):
 
 
 @jit
-def _expected_share(geometry, homes, radii, lowest, n_each):
-    """Return the share of kernels that may matter to rows of these homes, judged by `n_each` kernels."""
-    n_kernels, vectors = len(geometry.means), np.empty((3, geometry.means.shape[1]))
+def _estimate_share(geometry, homes, radii, lowest, n_each, vectors, share):
+    """Write the share of kernels that may matter to rows of these homes, judged by `n_each` kernels."""
+    n_kernels = len(geometry.means)
     step, count, total = max(1, n_kernels // n_each), 0, 0
     for i in range(len(homes)):
         for k in range(i % step, n_kernels, step):
@@ -156,7 +159,7 @@ def _expected_share(geometry, homes, radii, lowest, n_each):
             gap = distance - width * radii[i]
             count += _matters(geometry.peak[k], gap, radii[i], lowest[i], geometry.limit)
             total += 1
-    return count / total
+    share[0] = count / total
 
 
 @inner
@@ -165,7 +168,8 @@ def _add_squares(geometry, first, squares):
     padded, n_features = len(geometry.peak), geometry.means.shape[1]
     # ‖μ_a − μ_k‖² = ‖μ_a‖² + (‖μ_k‖² − 2 μ_a μ_k)
     for i in range(ROWS):
-        squares[i * padded : (i + 1) * padded] = geometry.norms
+        for k in range(0, padded, LANES):
+            store(squares, i * padded + k, load(geometry.norms, k))
     for k in range(0, padded, 2 * LANES):
         simd.add_products(
             geometry.opposite, first * n_features, n_features, 1, geometry.in_blocks, k * n_features,
@@ -232,14 +236,12 @@ def _select(geometry, a, extent, known, distances, widths, vectors, n_found, fou
 
 
 @jit
-def _work(counter, n_tasks, job, geometry, used, scratch):
+def _work(counter, n_tasks, job, geometry, used, scratch, listing):
     unrolled, sizes, data, model, tiles = job.unrolled, job.sizes, job.data, job.model, job.tiles
     n_features, n_kernels, padded = sizes.n_features, sizes.n_kernels, len(geometry.peak)
     x, values, lengths, unit = scratch.x, scratch.values, scratch.logs, LANES if unrolled[0] else 2 * LANES
-    squares, found = np.empty(ROWS * padded), np.empty(padded + 1, np.int32)
-    known, distances, widths = np.empty(n_kernels, np.bool_), np.empty(n_kernels), np.empty(n_kernels)
-    vectors, always = np.empty((3, n_features)), np.flatnonzero(geometry.always)
-    room, highest = len(tiles.kernels), geometry.peak.max()
+    highest, always, squares, found, known, distances, widths, vectors = listing
+    room = len(tiles.kernels)
     while used[0] <= room:
         task = simd.take_numbers(counter, 1)
         if task >= n_tasks:
@@ -248,9 +250,10 @@ def _work(counter, n_tasks, job, geometry, used, scratch):
         for a in range(task * ROWS, min((task + 1) * ROWS, n_kernels)):
             own, mean_at = squares[a % ROWS * padded : (a % ROWS + 1) * padded], a * sizes.width
             own[a] = -np.inf
-            for k in always:
-                own[k] = -np.inf
-            known[:] = False
+            for i in range(len(always)):
+                own[always[i]] = -np.inf
+            for k in range(n_kernels):
+                known[k] = False
             for t in range(tiles.block[a], tiles.block[a + 1]):
                 start, n = tiles.start[t], tiles.start[t + 1] - tiles.start[t]
                 tile = -(-n // unit) * unit
@@ -282,12 +285,12 @@ def _work(counter, n_tasks, job, geometry, used, scratch):
 
 
 @jit
-def _assign_slots(tiles, n_kernels, kernels):
+def _assign_slots(tiles, kernels, place, n_slots):
     """Give each kernel that a block of tiles meets a place for its sums, in `tiles.slots`.
 
-    Writes the kernel of each place into `kernels`, and returns the number of places.
+    Writes the kernel of each place into `kernels`, and the number of places. `place` (K,) begins with −1.
     """
-    count, place = 0, np.full(n_kernels, -1, np.int64)
+    count = 0
     for b in range(len(tiles.block) - 1):
         first = count
         for t in range(tiles.block[b], tiles.block[b + 1]):
@@ -297,7 +300,7 @@ def _assign_slots(tiles, n_kernels, kernels):
                     place[k], kernels[count] = count, k
                     count += 1
                 tiles.slots[i] = place[k]
-    return count
+    n_slots[0] = count
 
 
 @jit
@@ -310,10 +313,7 @@ def _add_slots(kernels, parts, totals):
 
 @jit
 def _cut(order, home, key, n_kernels, tile, start, first_tile):
-    """Cut rows that are ordered by home and key into tiles, and write the first tile of each home (K + 1,).
-
-    Returns the number of tiles.
-    """
+    """Cut rows ordered by home and key into tiles, and write the first tile of each home (K + 1,)."""
     count, i, n_rows = 0, 0, len(order)
     for a in range(n_kernels):
         first_tile[a], end = count, i
@@ -328,7 +328,6 @@ def _cut(order, home, key, n_kernels, tile, start, first_tile):
             if i == start[count - 1]:  # the key is NaN
                 i = stop
     first_tile[n_kernels], start[count] = count, n_rows
-    return count
 
 
 @dataclass
@@ -348,8 +347,8 @@ class Homes:
         key = np.sqrt(np.maximum(2.0 * (peak[self.home] - likeliest.log_joint), 0.0))
         order, n_kernels = np.lexsort((key, self.home)), len(self.always)
         start, block = np.empty(len(key) + 1, np.int64), np.empty(n_kernels + 1, np.int64)
-        count = _cut(order, self.home, key, n_kernels, tile, start, block)
-        self.tiles = Tiles(order, start[: count + 1].copy(), block)
+        _cut(order, self.home, key, n_kernels, tile, start, block)
+        self.tiles = Tiles(order, start[: block[-1] + 1].copy(), block)
         return self.tiles
 
     def give_up(self) -> None:
@@ -451,8 +450,9 @@ def _pays(rows: Rows, kernels: Kernels, geometry: _Geometry, pool: Workers) -> b
     peak = kernels.constants[0, found.kernel] + kernels.log_weights[0, found.kernel, codes]
     with np.errstate(invalid="ignore"):
         radii = np.sqrt(np.maximum(2.0 * (peak - found.log_joint), 0.0))
-    share = _expected_share(geometry, found.kernel, radii, found.log_joint, _KERNELS_OF_ROW)
-    return bool(share * (1.0 + _BOUND_COST * n_kernels / n_rows) <= _EXPECTED_PAIRS)
+    share, vectors = np.empty(1), np.empty((3, kernels.means.shape[2]))
+    _estimate_share(geometry, found.kernel, radii, found.log_joint, _KERNELS_OF_ROW, vectors, share)
+    return bool(share[0] * (1.0 + _BOUND_COST * n_kernels / n_rows) <= _EXPECTED_PAIRS)
 
 
 def _measure(whitener: FloatArray) -> tuple[FloatArray, ...]:
@@ -494,8 +494,16 @@ def _list(job: Job, geometry: _Geometry, pool: Workers) -> Tiles | None:
     used, counter = np.zeros(1, np.int64), np.zeros(1, np.int64)
     n_tasks, few = -(-sizes.n_kernels // ROWS), sizes._replace(padded_kernels=1)
     given = n_tasks, job._replace(tiles=tiles), geometry, used
-    pool.run(lambda: _work(counter, *given, compiled.scratch_of(few)), n_tasks)
+    pool.run(lambda: _work(counter, *given, compiled.scratch_of(few), _listing(geometry)), n_tasks)
     return tiles._replace(kernels=kernels[: used[0]]) if used[0] <= len(kernels) else None
+
+
+def _listing(geometry: _Geometry) -> tuple[Any, ...]:
+    """Return what lists need: the highest peak, kernels that are never skipped, and memory."""
+    (n_kernels, n_features), padded = geometry.means.shape, len(geometry.peak)
+    memory = np.empty(ROWS * padded), np.empty(padded + 1, np.int32), np.empty(n_kernels, dtype=bool)
+    more = *np.empty((2, n_kernels)), np.empty((3, n_features))
+    return float(geometry.peak.max()), np.flatnonzero(geometry.always), *memory, *more
 
 
 def _arrange(tiles: Tiles, sizes: Sizes) -> Tiles:
@@ -521,8 +529,10 @@ def _arrange(tiles: Tiles, sizes: Sizes) -> Tiles:
 def _sums(job: Job, pool: Workers) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Do the second step: return likelihood (1, C), mass (1, K, C) and padded moments (1, K, moments)."""
     sizes, tiles, n_blocks = job.sizes, job.tiles, len(job.tiles.block) - 1
-    kernels = np.empty(n_blocks * sizes.n_kernels, np.int64)
-    n_slots = _assign_slots(tiles, sizes.n_kernels, kernels)
+    kernels, place = np.empty(n_blocks * sizes.n_kernels, np.int64), np.full(sizes.n_kernels, -1)
+    slots = np.empty(1, np.int64)
+    _assign_slots(tiles, kernels, place, slots)
+    n_slots = int(slots[0])
     n_moments = sizes.moments if job.with_moments else 0
     parts = np.zeros((n_slots, sizes.n_classes)), np.zeros((n_slots, n_moments))
     sums = BlockSums(np.zeros(n_blocks * sizes.n_classes), *(each.reshape(-1) for each in parts))

@@ -44,6 +44,7 @@ class RowSource(ABC):
     summary: Summary  # computed on first use and cached
     covers: Coverage = COMPLETE  # the models that passes over these rows cover
     compiles: bool = True  # whether passes may run in compiled code
+    is_shared_out: bool = False  # whether others run the blocks, on cores that they share out
 
     @abstractmethod
     def with_features(self, columns: Sequence[int]) -> RowSource:

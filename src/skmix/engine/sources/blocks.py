@@ -44,7 +44,7 @@ class BlockRows(RowSource):
 
     def __init__(self, blocks: Blocks, summary: Summary | None = None, seed: int = 0) -> None:
         self.blocks, self.n_features, self._seed = blocks, blocks.n_features, seed
-        self._scatters = Scatters()
+        self._scatters, self.is_shared_out = Scatters(), getattr(blocks, "is_shared_out", False)
         if summary is not None:
             vars(self)["summary"] = summary
 

@@ -22,7 +22,6 @@ from ..compute.arrays import (
     operations_of,
     pick,
     rare,
-    read_only,
     replaced,
     take,
     to_numpy,
@@ -132,10 +131,10 @@ def update_compiled(
     ridge = np.zeros(n_features) if regulariser.ridge is None else regulariser.ridge
     covariances = np.empty((*offset.shape, n_features))
     to_covariances(
-        read_only(second).reshape(-1, second.shape[-1]),
+        np.ascontiguousarray(second).reshape(-1, second.shape[-1]),
         index_of(n_features, "unpacked"),
-        read_only(mass).reshape(-1),
-        read_only(offset).reshape(-1, n_features),
+        np.ascontiguousarray(mass).reshape(-1),
+        np.ascontiguousarray(offset).reshape(-1, n_features),
         (rows * regulariser.prior_covariance).reshape(-1),
         rows,
         np.diag(ridge).reshape(-1),
@@ -181,7 +180,7 @@ def _eliminate_compiled(matrices: FloatArray) -> Whitened:
     whiteners, units = np.zeros_like(matrices, order="C"), np.empty((n_matrices, n_features))
     pivots = np.empty((n_features, n_matrices))
     positive, inflation = np.empty(n_matrices, dtype=bool), np.empty(n_matrices)
-    eliminate(read_only(matrices), _SINGULAR, whiteners, units, pivots, positive, inflation)
+    eliminate(np.ascontiguousarray(matrices), _SINGULAR, whiteners, units, pivots, positive, inflation)
     log_determinants = np.log(pivots).sum(axis=0)
     positive &= np.isfinite(log_determinants)
     if not positive.all():

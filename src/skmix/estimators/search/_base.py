@@ -49,8 +49,8 @@ _PARAMETERS = """
         Splitting, feature maps and tuning always run on the CPU.
         When to change: if there is a GPU and there are many rows; a thousand rows are faster on the CPU.
     n_jobs : int, default=None
-        Number of threads of each fit; results do not depend on it.
-        When to change: to -1 if nothing else needs the cores.
+        Number of threads of each fit, by default all cores; results do not depend on it.
+        When to change: to 1 if something else needs the cores.
     random_state : int, RandomState instance or None, default=None
         Source of randomness of folds and starts.
         When to change: to an integer for repeatable results.

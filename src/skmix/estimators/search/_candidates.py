@@ -228,6 +228,7 @@ def own_kernels(
     means = []
     for each in by_class:
         chances = random_state.uniform(size=min(per_class, len(each)) - 1)
-        means.append(draw_seeds(each / scale, random_state.randint(len(each)), chances) * scale)
+        first = random_state.randint(len(each), size=1)
+        means.append(draw_seeds(each / scale, each[first] / scale, chances) * scale)
     weights = block_diag(*(np.full((len(each), 1), 1.0 / len(each)) for each in means))
     return {"means": np.concatenate(means), "weights": weights}
