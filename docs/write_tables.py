@@ -16,7 +16,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from statistics import mean, median, stdev
+from statistics import linear_regression, mean, median, stdev
 from typing import Any
 
 from skmix.paper.variants import LABELS
@@ -364,39 +364,220 @@ def files() -> str:
     )
 
 
-def cluster() -> str:
-    """Return what a pass costs on a cluster."""
+def traffic() -> tuple[float, float]:
+    """Return the bytes of a pass on two workers by a line through blocks of one size: in all, and a block."""
+    found = read("cluster.json")["bytes"][3:]
+    slope, intercept = linear_regression(
+        [row["blocks"] for row in found], [row["bytes_per_pass"] for row in found]
+    )
+    return intercept, slope
+
+
+def cost_of_a_pass() -> str:
+    """Return what a pass on a cluster costs, and what its bytes consist of."""
     found = read("cluster.json")
-    large = [row for row in found["passes"] if row["rows"] > 10_000]
-    small = [row for row in found["passes"] if row["rows"] <= 10_000]
-    traffic = [row["bytes_per_pass"] / 1e3 for row in found["bytes"]]
+    one, tiny, two, _ = found["passes"]
+    same_number, same_size = found["bytes"][:3], found["bytes"][3:]
+    rows, blocks = (
+        ", ".join(
+            f"{row['bytes_per_pass'] / 1e3:.0f} kB ({thousands(row[key])})"
+            for row in part
+        )
+        for part, key in ((same_number, "rows"), (same_size, "blocks"))
+    )
+    fixed, of_a_block = traffic()
+    work, answer = found["bytes_of_work"], found["bytes_of_answer"]
     lines = [
-        *(
-            [
-                f"a pass over {thousands(row['rows'])} rows, worker processes: {row['workers']}",
-                f"{row['seconds']:.2f} s",
-            ]
-            for row in large
-        ),
-        *(
-            [
-                f"scheduling of a block, worker processes: {row['workers']}",
-                f"{1e3 * row['seconds'] / row['blocks']:.1f} ms",
-            ]
-            for row in small
-        ),
+        [f"over the network, {same_number[0]['blocks']} blocks, by rows", rows],
         [
-            f"over the network in a pass, {thousands(min(r['rows'] for r in found['bytes']))} to "
-            f"{thousands(max(r['rows'] for r in found['bytes']))} rows",
-            f"{min(traffic):.0f} to {max(traffic):.0f} kB",
+            f"the same, blocks of {thousands(same_size[0]['rows'] / same_size[0]['blocks'])} rows, by blocks",
+            blocks,
         ],
         [
-            "rows in memory, one thread",
-            f"{found['in_memory_seconds_per_row'] * 1e9:.0f} ns a row",
+            "as a line has it",
+            f"{fixed / 1e3:.0f} kB, and {of_a_block / 1e3:.1f} kB a block",
+        ],
+        [
+            "the work, and a worker's answer",
+            f"{work / 1e3:.0f} kB and {answer / 1e3:.0f} kB",
+        ],
+        [
+            f"seconds for {thousands(one['rows'])} rows, one worker process and two",
+            f"{one['seconds']:.2f} and {two['seconds']:.2f}, "
+            f"{one['seconds'] / two['seconds']:.2f} times as fast",
+        ],
+        [
+            "one worker, a row; rows in memory without a cluster",
+            f"{1e9 * one['seconds'] / one['rows']:.0f} ns; "
+            f"{1e9 * found['in_memory_seconds_per_row']:.0f} ns",
+        ],
+        [
+            f"scheduling a block ({tiny['blocks']} blocks of next to no rows)",
+            f"{1e3 * tiny['seconds'] / tiny['blocks']:.1f} ms",
         ],
     ]
-    heading = f"{found['n_features']} features, {found['n_kernels']} kernels, {found['machine']}"
-    return table([heading, "measured"], lines)
+    heading = (
+        f"a pass: {found['n_features']} features, {found['n_kernels']} kernels, full covariances, one start; "
+        f"{found['machine']}"
+    )
+    known = 3 * work + 4 * answer
+    return "\n".join(
+        [
+            table([heading, "measured"], lines),
+            "",
+            f"Of the {fixed / 1e3:.0f} kB, {known / 1e3:.0f} kB are three transfers of the work (client to "
+            "scheduler, scheduler to one worker, that worker to the other) and four of answers (each worker "
+            "to the scheduler, and on to the client); the rest are Dask's messages.",
+        ]
+    )
+
+
+def terabyte() -> str:
+    """Return what a pass over a terabyte on a hundred workers would take, by what was measured on two."""
+    found = read("cluster.json")
+    one, tiny, *_ = found["passes"]
+    fixed, of_a_block = traffic()
+    n_rows, n_blocks, n_workers = 1e12 / (8 * found["n_features"]), 1e12 / 256e6, 100
+    compute = n_rows * one["seconds"] / one["rows"]
+    scheduling = n_blocks * tiny["seconds"] / tiny["blocks"]
+    n_bytes = n_workers * fixed / 2 + n_blocks * of_a_block
+    seconds = [compute / n + scheduling for n in (n_workers, 10 * n_workers)]
+    return "\n".join(
+        [
+            f"A terabyte of float64 with {found['n_features']} features is {n_rows / 1e9:.1f} · 10⁹ rows, in "
+            f"{thousands(n_blocks)} blocks of 256 MB; each of a hundred workers holds 10 GB.",
+            "",
+            f"- Computing: {n_rows / 1e9:.1f} · 10⁹ rows · {1e9 * one['seconds'] / one['rows']:.0f} ns = "
+            f"{thousands(compute)} s of one core, {compute / n_workers:.0f} s on a hundred.",
+            f"- Scheduling: {thousands(n_blocks)} blocks · {1e3 * tiny['seconds'] / tiny['blocks']:.1f} ms = "
+            f"{scheduling:.1f} s, if none of it happened while workers compute.",
+            f"- Network: {n_workers} · {fixed / 2e3:.0f} kB + {thousands(n_blocks)} · "
+            f"{of_a_block / 1e3:.1f} kB = {n_bytes / 1e6:.0f} MB; through one link of 1 Gbit/s, "
+            f"{8 * n_bytes / 1e9:.2f} s.",
+            "",
+            f"A pass takes about {seconds[0]:.0f} s, {compute / n_workers / seconds[0]:.0%} of it computing; "
+            f"a hundred passes take {seconds[0] / 36:.1f} hours. Ten times as many workers make it "
+            f"{seconds[1]:.0f} s, of which scheduling takes {scheduling / seconds[1]:.0%}: blocks should "
+            "then be larger.",
+        ]
+    )
+
+
+def spark() -> str:
+    """Return the same fit, and fits as by default, on Dask and on Spark."""
+    found = read("spark.json")
+    default = {
+        side: {name: mean(fit[name] for fit in fits) for name in fits[0]}
+        for side, fits in found["default"].items()
+    }
+    both = (found["dask"], found["spark"]), (default["dask"], default["spark"])
+
+    def compared_row(number: int, label: str, name: str, form: str) -> list[str]:
+        one, other = (side[name] for side in both[number])
+        ratio = f"{other / one:.1f}×" if form.endswith("s") else ""
+        return [label, form.format(one), form.format(other), ratio]
+
+    versions = found["versions"]
+    native = "with" if versions["native_blas"] else "without"
+    sides = ["skmix on Dask", "Spark ML", "ratio"]
+    same = (
+        f"the same fit: {thousands(found['n_rows'])} rows in {found['n_files']} files, "
+        f"{found['n_passes']} passes from one start"
+    )
+    own = (
+        f"as by default: {thousands(found['default_rows'])} rows, mean of "
+        f"{len(found['default']['dask'])} seeds"
+    )
+    units = (
+        f"log-likelihood of a row in units of the deviation: {thousands(found['units_rows'])} rows, "
+        f"{found['n_passes']} passes from one start"
+    )
+    likelihood = "mean log-likelihood of a row", "log_likelihood"
+    kilobytes = f"{found['dask']['pass_bytes'] / 1e3:.0f} kB"
+    parts = [
+        table(
+            [same, *sides],
+            [
+                compared_row(0, "from files to model", "processor", "{:.1f} s"),
+                compared_row(0, "a pass", "pass_processor", "{:.2f} s"),
+                ["over the network in a pass", kilobytes, "", ""],
+                compared_row(0, *likelihood, "{:.6f}"),
+            ],
+        ),
+        table(
+            [own, *sides],
+            [
+                compared_row(1, "from files to model", "processor", "{:.1f} s"),
+                compared_row(1, "passes", "passes", "{:.0f}"),
+                compared_row(1, *likelihood, "{:.3f}"),
+                [
+                    "of each seed",
+                    *(
+                        ", ".join(f"{fit['log_likelihood']:.3f}" for fit in fits)
+                        for fits in found["default"].values()
+                    ),
+                    "",
+                ],
+            ],
+        ),
+        f"{found['n_features']} features, {found['n_kernels']} kernels, full covariances; "
+        f"{found['machine']}; Dask {versions['dask']} with two worker processes of one thread, Spark "
+        f"{versions['pyspark']} on two threads of Java {versions['java']}, {native} native BLAS.",
+        table(
+            [units, "skmix on Dask", "Spark ML"],
+            [
+                [
+                    f"{case['n_features']} features, deviation {case['unit']:g}",
+                    *(
+                        f"{case['log_likelihood'][side]:.3f}"
+                        for side in ("dask", "spark")
+                    ),
+                ]
+                for case in found["units"]
+            ],
+        ),
+    ]
+    return "\n\n".join(parts)
+
+
+def spark_second() -> str:
+    """Return where a second run of the same fit, in other units, differs from the first."""
+    first, second = read("spark.json"), read("spark_second.json")
+    ours, theirs = second["dask"], second["spark"]
+    ratios = [
+        theirs["processor"] / ours["processor"],
+        first["spark"]["processor"] / first["dask"]["processor"],
+    ]
+    return (
+        "A second run, while the machine was busier, had rows in units ten times smaller: log-likelihoods "
+        f"{ours['log_likelihood']:.6f} and {theirs['log_likelihood']:.6f}, processor time from files to "
+        f"model {ours['processor']:.1f} s and {theirs['processor']:.1f} s. The ratio is {ratios[0]:.1f}, not "
+        f"{ratios[1]:.1f}, and {ours['pass_bytes'] / 1e6:.1f} MB went over the network in a pass, not "
+        f"{first['dask']['pass_bytes'] / 1e3:.0f} kB, more than the messages of a pass need. The likely "
+        "cause is Dask's work stealing, which moves blocks from a worker that is late to another; "
+        "`distributed.scheduler.work-stealing: false` turns it off."
+    )
+
+
+def killed_worker() -> str:
+    """Return what became of a fit whose worker was killed."""
+    found = read("spark.json")
+    killed = found["killed"]
+    number, seconds = killed["killed_in_pass"], killed["seconds_of_passes"]
+    # The first of these is that of the second pass.
+    before, during, after = (
+        seconds[: number - 2],
+        seconds[number - 2],
+        seconds[number - 1 :],
+    )
+    more = sum(seconds) - len(seconds) * median(before)
+    return (
+        f"Measured: {thousands(found['n_rows'])} rows in {found['n_files']} Parquet files, two workers. One "
+        f"gets SIGKILL in the midst of pass {number} of {killed['passes']}. Passes before it take "
+        f"{median(before):.1f} s, that one takes {during:.1f} s, and those after it take "
+        f"{', '.join(f'{each:.1f}' for each in after)} s: {more:.0f} s are lost. The parameters differ from "
+        f"those of an undisturbed fit by at most {killed['difference']:.0e}."
+    )
 
 
 def accuracy() -> str:
@@ -989,9 +1170,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "accuracy": accuracy,
     "alarms": alarms,
     "answer": answer,
-    "cluster": cluster,
     "commands": commands,
     "cores": cores,
+    "cost-of-a-pass": cost_of_a_pass,
     "densities": densities,
     "designs": designs,
     "device": device,
@@ -1003,6 +1184,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "gated-options": gated_options,
     "gated-parts": gated_parts,
     "gated-short": gated_short,
+    "killed-worker": killed_worker,
     "many-cells": many_cells,
     "mnist": mnist,
     "other-libraries": other_libraries,
@@ -1011,10 +1193,13 @@ PARTS: dict[str, Callable[[], str]] = {
     "published-clusterings": published_clusterings,
     "robust": robust,
     "sharing": sharing,
+    "spark": spark,
+    "spark-second": spark_second,
     "speed": speed,
     "standings": standings,
     "streaming": streaming,
     "study": study,
+    "terabyte": terabyte,
     "gain": gain,
 }
 

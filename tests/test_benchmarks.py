@@ -231,6 +231,16 @@ def robust(results: Any) -> None:
             assert far["accuracy"] > clean["accuracy"] - 0.01 or not several
 
 
+def spark(results: Any) -> None:
+    """A killed worker and other units change nothing, and in small units Spark makes the same fit."""
+    assert results["killed"]["workers_lost"] == 1
+    assert results["killed"]["difference"] < 1e-12
+    scores = [case["log_likelihood"]["dask"] for case in results["units"][:3]]
+    assert scores == pytest.approx(scores[:1] * 3, rel=1e-9)
+    if "spark" in results:
+        assert results["units"][0]["log_likelihood"]["spark"] == pytest.approx(scores[0], rel=1e-9)
+
+
 def answer(results: Any) -> None:
     found = {row["name"]: row for row in results["problems"]}
     assert all(("difference" in row) == (row["n_groups"] == 1 and not row["gaps"]) for row in found.values())
@@ -243,13 +253,13 @@ SHOWN = {
     show.__name__: show
     for show in (
         *(speed, peers, many_kernels, few_rows, missing, groups, shifts, high_dimension, out_of_core),
-        *(densities, novelty, populations, cells, cells_options, composition, alarms, robust, answer),
+        *(densities, novelty, populations, cells, cells_options, composition, alarms, robust, answer, spark),
     )
 }
 # Benchmarks that are run to their end, and no more.
 RUN = ("acceleration", "cores", "study", "samples", "cells_size", "defaults", "tables", "pictures")
 OPTIONS: dict[str, tuple[object, ...]] = {
-    **dict.fromkeys(("speed", "peers", "cores", "tables"), ("--small", "--repeats", 1)),
+    **dict.fromkeys(("speed", "peers", "cores", "tables", "spark"), ("--small", "--repeats", 1)),
     **dict.fromkeys(("study", "samples", "high_dimension", "pictures"), ("--small", "--jobs", 1)),
     "missing": ("--small", "--structures", "full"),
     "out_of_core": ("--gigabytes", 0.001, "--cached", 0.001, "--repeats", 1),
@@ -258,6 +268,8 @@ OPTIONS: dict[str, tuple[object, ...]] = {
 
 @pytest.mark.parametrize("name", [*SHOWN, *RUN])
 def test_a_benchmark_runs_and_shows_it(name: str, tmp_path: Path, benchmark: Script) -> None:
+    if name == "spark":
+        pytest.importorskip("distributed", reason="needs the extra dask")
     out = tmp_path / "results.json"
     places = () if name == "acceleration" else ("--out", out)
     own = ("--temporary", tmp_path) if name == "out_of_core" else ()
@@ -267,7 +279,9 @@ def test_a_benchmark_runs_and_shows_it(name: str, tmp_path: Path, benchmark: Scr
         SHOWN[name](results)
 
 
-@pytest.mark.parametrize("show", [speed, many_kernels, groups, shifts, populations, composition, robust])
+@pytest.mark.parametrize(
+    "show", [speed, many_kernels, groups, shifts, populations, composition, robust, spark]
+)
 def test_the_results_that_are_kept_show_it(show: Callable[[Any], None]) -> None:
     show(json.loads((RESULTS / f"{show.__name__}.json").read_text()))
 

@@ -79,7 +79,7 @@ class _Partition(NamedTuple):
 class DaskBlocks:
     """The partitions of Dask collections as `Blocks`, of M features; `client` is None without a cluster.
 
-    `threads` is the number of threads of each worker of the cluster.
+    `threads` are the numbers of each worker's threads, `places` the workers in place of those that left.
     """
 
     is_shared_out: ClassVar[bool] = True
@@ -89,6 +89,7 @@ class DaskBlocks:
     parts: list[_Partition]
     client: Any = None
     threads: dict[str | None, int] = field(default_factory=dict)
+    places: dict[str | None, str] = field(default_factory=dict)
     columns: list[int] | None = None
 
     def reduce(self, work: Callable[[Block], Answer], merge: Callable[[Answer, Answer], Answer]) -> Answer:
@@ -99,6 +100,7 @@ class DaskBlocks:
             shared = dask.delayed((work, self.columns), name=_unique_name(work), traverse=False)
             return reduce(merge, dask.compute(*self._merged(shared, merge)))
         with _cluster_errors(self.client), dask.config.set(_CONFIG):
+            self._fill_places()
             # As a task of its own, the work is sent to each worker once and recomputed if it is lost.
             shared = self.client.submit(tuple, (work, self.columns), key=_unique_name(work))
             futures = self._merged(shared, merge)
@@ -113,9 +115,18 @@ class DaskBlocks:
             # Every thread gets a task. Without a cluster blocks stay apart: a task would hold all of its own.
             size = max(1, min(_BLOCKS_PER_TASK, len(parts) // self.threads.get(worker, len(parts))))
             batches = [zip(*batch, strict=True) for batch in _batches(parts, size)]
-            answers = self._map(_answer, [(shared, merge, *map(list, batch)) for batch in batches], worker)
-            roots += self._tree(answers, merge, 1, worker)
+            place = self.places.get(worker, worker)
+            answers = self._map(_answer, [(shared, merge, *map(list, batch)) for batch in batches], place)
+            roots += self._tree(answers, merge, 1, place)
         return self._tree(roots, merge, _ROOTS)
+
+    def _fill_places(self) -> None:
+        """Let workers that have joined take the places, and so the blocks, of those that left."""
+        present = self.client.nthreads().keys()
+        for left in {part.worker for part in self.parts if part.worker} - present:
+            free = present - self.threads.keys() - set(self.places.values())
+            if free and self.places.get(left) not in present:
+                self.places[left] = min(free)
 
     def _tree(
         self, level: list[Any], merge: Callable[..., Any], n_roots: int, worker: str | None = None
@@ -157,20 +168,12 @@ def _batches(values: list[Any], size: int) -> list[list[Any]]:
     return [values[a : a + size] for a in range(0, len(values), size)]
 
 
-def _answer(
-    shared: tuple[Any, Any],
-    merge: Callable[..., Any],
-    rows: list[np.ndarray],
-    labels: list[Any],
-    weights: list[Any],
-    numbers: list[int],
-) -> Any:
-    """Return the work's merged results for some blocks."""
+def _answer(shared: tuple[Any, Any], merge: Callable[..., Any], *parts: list[Any]) -> Any:
+    """Return the work's merged results for some blocks: lists of rows, labels, weights and numbers."""
     work, columns = shared
-    blocks = map(Block, rows, labels, weights, numbers)
-    return reduce(
-        merge, (work(block if columns is None else block.with_features(columns)) for block in blocks)
-    )
+    blocks = map(Block, *parts)
+    answers = (work(block if columns is None else block.with_features(columns)) for block in blocks)
+    return reduce(merge, answers)
 
 
 def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
@@ -183,11 +186,8 @@ def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
     rows, labels = _aligned(_matrix(X), y, "y")
     rows, shares = _aligned(rows, weights, "sample_weight")
     n_blocks, arrays = rows.numblocks[0], []
-    for array, function in (
-        (rows, _as_rows),
-        (labels, np.asarray),
-        (shares, partial(np.asarray, dtype=float)),
-    ):
+    as_floats = partial(np.asarray, dtype=float)
+    for array, function in ((rows, _as_rows), (labels, np.asarray), (shares, as_floats)):
         blocks = [] if array is None else array.to_delayed().ravel()
         arrays += [dask.delayed(function)(block) for block in blocks] or [None] * n_blocks
     holders: list[str | None] = [None] * n_blocks
