@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from skmix.paper import Settings, make_data, make_study, run_study, study_cells
-from skmix.paper.harness import Store
+from skmix.paper.harness import Crew, Store
 from skmix.paper.methods import run_batch
 from skmix.paper.records import StudyData
 from skmix.paper.variants import MAIN_KERNELS, MAIN_RUNS, METHODS, VARIANTS, Cell, Method
@@ -46,7 +46,8 @@ def whole(
     study = make_study(study_cells(n_runs, methods=[method]), settings, data)
     with tempfile.TemporaryDirectory() as folder:
         store, begun = Store(Path(folder) / "study.jsonl"), time.perf_counter()
-        run_study(study, store, n_jobs=n_jobs)
+        with Crew(study, n_jobs) as crew:
+            run_study(study, store, crew)
         seconds, made = time.perf_counter() - begun, len(store)
     return {"method": method, "runs": made, "seconds": seconds, "runs_per_second": made / seconds}
 

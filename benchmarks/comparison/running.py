@@ -99,7 +99,8 @@ def run_outcomes(
         if progress is not None:
             progress(Outcome.from_dict(records[0]))
 
-    harness.run_cells(cells, work, shared, store, n_jobs=n_jobs, progress=report)
+    with harness.Crew(shared, n_jobs) as crew:
+        harness.run_cells(cells, work, crew, store, report)
     return [
         Outcome.from_dict(record)
         for cell in cells

@@ -23,6 +23,7 @@ from skmix.paper import harness
 from skmix.paper.harness import (
     _HEADER,
     Cell,
+    Crew,
     ExperimentError,
     Store,
     StoreError,
@@ -148,7 +149,7 @@ CELLS = [Cell({"name": name}, name, 7, batch=3) for name in ("a", "b")]
 # Prints a line after each stored batch, so that the test knows when to kill it.
 PROGRAM = """
 import sys, time
-from skmix.paper.harness import Cell, Store, run_cells
+from skmix.paper.harness import Cell, Crew, Store, run_cells
 
 def work(shared, task, replicates):
     time.sleep(0.05)
@@ -158,8 +159,8 @@ if __name__ == "__main__":
     cells = [Cell({"name": name}, name, 5000, batch=10) for name in "ab"]
     store = Store(sys.argv[1])
     try:
-        run_cells(cells, work, 2, store, n_jobs=2,
-                  progress=lambda records: print(len(records), flush=True))
+        with Crew(2, n_jobs=2) as crew:
+            run_cells(cells, work, crew, store, lambda records: print(len(records), flush=True))
     except KeyboardInterrupt:
         sys.exit("interrupted")
 """
@@ -180,14 +181,14 @@ def test_only_missing_replicates_are_made(tmp_path: Path) -> None:
     store.add({"name": "a"}, {number: {"value": -1} for number in (0, 3, 4)})
     assert missing(CELLS, store) == 11
     seen: list[dict[str, Any]] = []
-    run_cells(CELLS, multiply, 10, store, progress=seen.extend)
+    run_cells(CELLS, multiply, Crew(10), store, seen.extend)
     assert len(seen) == 11
     assert [each["value"] for each in store.get({"name": "a"}).values()] == [-1, 10, 20, -1, -1, 50, 60]
     assert [each["value"] for each in store.get({"name": "b"}).values()] == list(range(0, 70, 10))
     # Four of the first cell in batches of three and one, and seven of the second in turn.
     assert [each["task"] for each in seen] == [*"aaabbb", *"abbb", "b"]
     assert missing(CELLS, store) == 0
-    run_cells(CELLS, multiply, 10, store, progress=lambda records: pytest.fail("made again"))
+    run_cells(CELLS, multiply, Crew(10), store, lambda records: pytest.fail("made again"))
 
 
 def test_an_interrupt_leaves_whole_batches(tmp_path: Path) -> None:
@@ -196,9 +197,9 @@ def test_an_interrupt_leaves_whole_batches(tmp_path: Path) -> None:
 
     store = Store(tmp_path / "store")
     with pytest.raises(KeyboardInterrupt, match="after a batch"):
-        run_cells(CELLS, multiply, 1, store, progress=interrupt)
+        run_cells(CELLS, multiply, Crew(1), store, interrupt)
     assert len(store) == 3
-    run_cells(CELLS, multiply, 1, store)
+    run_cells(CELLS, multiply, Crew(1), store)
     assert len(store) == 14
 
 
@@ -229,26 +230,22 @@ def wait_unless_first(shared: int, task: int) -> int:
 def test_tasks_that_were_not_begun_are_dropped_at_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise Ctrl-C would wait for hours of work that nobody stores."""
     monkeypatch.setattr(harness, "ProcessPoolExecutor", Threads)
-    answers = harness.spread(wait_unless_first, 3, list(range(50)), n_jobs=2)
-    assert next(answers) == 0
-    answers.close()
+    with Crew(3, 2) as crew:
+        assert next(crew.each(wait_unless_first, list(range(50)))) == 0
     assert len(Threads.begun) <= 4
-    # No more processes than tasks, and no more than asked for.
     assert Threads.workers == 2
-    assert list(harness.spread(wait_unless_first, 3, [0, 0, 0], n_jobs=9)) == [0, 0, 0]
-    assert Threads.workers == 3
     # Ctrl-C works again; and only the main thread, which this need not be, may set its handler.
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     with ThreadPoolExecutor(1) as thread:
-        others = thread.submit(lambda: list(harness.spread(wait_unless_first, 3, [0, 0], n_jobs=2)))
+        others = thread.submit(lambda: list(Crew(3, 2).each(wait_unless_first, [0, 0])))
         assert others.result() == [0, 0]
 
 
 @pytest.mark.slow
 def test_a_dead_worker_is_reported_in_words(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    with pytest.raises(ExperimentError, match="Finished runs are stored"):
-        run_cells(CELLS, die_later, 1, store, n_jobs=2)
+    with pytest.raises(ExperimentError, match="Finished runs are stored"), Crew(1, 2) as crew:
+        run_cells(CELLS, die_later, crew, store)
     assert len(store) <= 6
 
 

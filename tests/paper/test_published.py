@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
 
-from skmix.paper import Settings, loops, methods, published_passes, published_run
+from skmix.paper import Settings, loops, methods, published_passes, published_runs
 from skmix.paper.methods import fit_batch, predict
 from skmix.paper.printed import OK_RUNS, published_values
 from skmix.paper.published import REASONS, FloatArray, IntArray, failure_reason, published_pass
@@ -71,7 +71,8 @@ def test_classes_converge_and_the_run_ends_in_the_same_pass(golden: Golden, name
     passes = list(published_passes(*start_of(reference)))
     assert len(passes) == CONVERGING[name]
     assert_array_equal([done.converged for done in passes], reference["converged"].astype(bool))
-    run = published_run(*start_of(reference))
+    X, classes, start = start_of(reference)
+    (run,) = published_runs(X, classes, [start])
     assert (run.n_iter, run.converged, run.failing_pass) == (CONVERGING[name], True, None)
     assert run.log_likelihood == pytest.approx(reference["class_log_likelihood"][-1].sum(), rel=RELATIVE)
 
@@ -87,7 +88,7 @@ def test_classes_converge_and_the_run_ends_in_the_same_pass(golden: Golden, name
 def test_a_failed_run_ends_in_the_failing_pass(golden: Golden, file: str, reason: str | None) -> None:
     """With the parameters before that pass, and the reason that the authors' numbers show."""
     X, classes, start = start_of(golden(file))
-    run = published_run(X, classes, start)
+    (run,) = published_runs(X, classes, [start])
     assert run.failing_pass == run.n_iter == FAILING[file]
     assert not run.converged
     assert np.isnan(run.log_likelihood)
@@ -98,7 +99,7 @@ def test_a_failed_run_ends_in_the_failing_pass(golden: Golden, file: str, reason
     assert_array_equal([done.converged for done in passes], golden(file)["converged"].astype(bool))
     assert np.isnan(passes[-1].class_log_likelihood).all()
     assert np.isnan(passes[-1].parameters.means).all()
-    before = published_run(X, classes, start, max_iter=FAILING[file] - 1)
+    (before,) = published_runs(X, classes, [start], max_iter=FAILING[file] - 1)
     assert before.failing_pass is None
     assert_array_equal(run.mixtures[0].covariances, before.mixtures[0].covariances)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,9 +29,10 @@ def test_a_small_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.Monke
     """Then again where only ASCII can be printed, with nothing left to do."""
     # The other figures, and the classifiers beyond the paper, have tests of their own.
     last, figures = "accuracy_distribution", command.paper_figures
-    monkeypatch.setattr(command, "paper_figures", lambda results: {last: figures(results)[last]})
+    monkeypatch.setattr(command, "paper_figures", lambda r: {last: figures(r)[last]} if r.runs else {})
     monkeypatch.setattr("skmix.paper.study.run_beyond", lambda *_, **__: ())
-    monkeypatch.setattr(command, "_FORMATS", (("png", 50),))
+    monkeypatch.setattr(command, "_FORMATS", {"png": {}})
+    monkeypatch.setattr(command, "_DPI", 50)
     # Few images of each digit.
     monkeypatch.setattr(Settings.__init__, "__defaults__", (0, "all", 20, 10, 40))
     folder = tmp_path / "deep" / "results"
@@ -52,7 +55,7 @@ def test_a_small_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.Monke
 
     # Other settings are other runs, and replace none of those that are stored.
     written = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    monkeypatch.setattr(command, "_save", lambda folder, figure: None)
+    monkeypatch.setattr(command, "_save", lambda study, figure: None)
     other = CliRunner().invoke(app, ["reproduce", *arguments[1:5], "--dither", "paper", *SMALL])
     assert other.exit_code == 0, other.output
     assert "Making 3 runs on 1 process." in other.stdout
@@ -114,9 +117,14 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Have studies end where their runs would begin; what these would be like."""
     seen: dict[str, Any] = {}
 
-    def run_study(study: Any, store: Any, **options: Any) -> None:
-        seen.update(study=study, **options)
+    def run_study(study: Any, *_: Any) -> None:
+        seen["study"] = study
         raise seen.get("error", ExperimentError("two runs are lost."))
+
+    @contextmanager
+    def crew(study: Any, n_jobs: int) -> Iterator[Any]:
+        seen["n_processes"] = n_jobs
+        yield SimpleNamespace(each=lambda work, tasks: ())
 
     def illustration(seed: int) -> Any:
         seen["seed"] = seed
@@ -127,9 +135,8 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "run_illustration": illustration,
         "study.make_study": lambda cells, settings: Study(settings, tuple(cells), ()),
         "harness.missing": lambda planned, store: 5,
-        "plot_illustration": lambda record: [SimpleNamespace(figure=None)],
         "_print_illustration": lambda console, record: None,
-        "_save": lambda folder, figure: None,
+        "harness.Crew": crew,
         "joblib.cpu_count": lambda: 6,
     }.items():
         monkeypatch.setattr(f"skmix.paper.command.{name}", own)
@@ -165,7 +172,7 @@ def test_a_study_has_the_settings_that_are_given(
     assert begun["study"].settings == Settings(**settings)
     assert begun["seed"] == settings.get("seed", 0)
     assert json.loads((tmp_path / "out" / "illustration.json").read_text()) == {"seed": begun["seed"]}
-    assert begun["n_jobs"] == n_jobs
+    assert begun["n_processes"] == n_jobs
     stored, made = result.stdout.splitlines()[:2]
     assert stored.split()[0] == str(sum(cell.n_runs for cell in expected) - 5)
     assert re.findall(r"\d+", made) == ["5", str(n_jobs)]

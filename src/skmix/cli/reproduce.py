@@ -64,8 +64,9 @@ def reproduce(
     """
     from skmix.engine.compute import how_to_install
 
-    if importlib.util.find_spec("jinja2") is None:
-        cli.stop(f"The report needs jinja2: {how_to_install('report')}", cli.NOT_INSTALLED)
+    for library, extra in (("matplotlib", "plot"), ("jinja2", "report")):
+        if importlib.util.find_spec(library) is None:
+            cli.stop(f"The report needs {library}: {how_to_install(extra)}", cli.NOT_INSTALLED)
     from skmix import paper
     from skmix.paper import command, harness
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import cache
 from numbers import Integral
 from typing import Any, Self
 
@@ -84,6 +85,7 @@ class FitRecord:
         return found
 
     @classmethod
+    @cache
     def names(cls) -> dict[str, Any]:
         """Return the fields of all attributes, by attribute name."""
         found: dict[str, Any] = {}

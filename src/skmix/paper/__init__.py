@@ -14,7 +14,7 @@ _HOMES = {
     "example": ("illustration", "run_illustration"),
     "images": ("DIGIT_FEATURES", "digit_features", "dither"),
     "methods": ("run_one",),
-    "published": ("published_pass", "published_passes", "published_run"),
+    "published": ("published_pass", "published_passes", "published_runs"),
     "printed": ("published_values",),
     "records": ("Settings", "make_data"),
     "study": ("make_study", "run_study", "study_results"),

@@ -18,14 +18,14 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -34,6 +34,7 @@ import skmix
 __all__ = [
     "Cell",
     "Claim",
+    "Crew",
     "ExperimentError",
     "Row",
     "Store",
@@ -46,7 +47,6 @@ __all__ = [
     "missing",
     "plain_table",
     "run_cells",
-    "spread",
 ]
 
 # Modules of skmix whose code affects the results of an experiment: data, models and scores, and no pages.
@@ -188,10 +188,8 @@ def missing(cells: Iterable[Cell], store: Store) -> int:
 def run_cells(
     cells: Iterable[Cell],
     work: Work,
-    shared: Any,
+    crew: Crew,
     store: Store,
-    *,
-    n_jobs: int = 1,
     progress: Callable[[list[Record]], None] | None = None,
 ) -> None:
     """Run what the store lacks, and store each batch as soon as it is finished.
@@ -206,16 +204,14 @@ def run_cells(
     work : callable
         A module-level function of (shared, task, replicates) that returns one record for each replicate. Its
         result must not depend on the batch or the process.
-    shared : object
-        Sent to each process once.
+    crew : Crew
+        Does the work, with the shared data.
     store : Store
         Store for the results.
-    n_jobs : int, default=1
-        Number of processes; 1 runs everything in this process.
     progress : callable, optional
         Called with the records of each batch after they are stored.
     """
-    for cell, replicates, records in spread(_run, (work, shared), _missing_batches(cells, store), n_jobs):
+    for cell, replicates, records in crew.each(partial(_run, work), _missing_batches(cells, store)):
         store.add(cell.settings, dict(zip(replicates, records, strict=True)))
         if progress is not None:
             progress(records)
@@ -231,32 +227,47 @@ def _missing_batches(cells: Iterable[Cell], store: Store) -> list[_Batch]:
     return [batch for _, batch in sorted(turns, key=lambda pair: pair[0])]
 
 
-def _run(common: tuple[Work, Any], batch: _Batch) -> _Done:
+def _run(work: Work, shared: Any, batch: _Batch) -> _Done:
     """Return a batch and its records."""
-    (work, shared), (cell, replicates) = common, batch
+    cell, replicates = batch
     return cell, replicates, work(shared, cell.task, replicates)
 
 
-def spread(
-    work: Callable[[Any, Task], Answer], shared: Any, tasks: Sequence[Task], n_jobs: int
-) -> Iterator[Answer]:
-    """Yield ``work(shared, task)`` for each task, in the order they finish; one job runs in this process.
+class Crew:
+    """Processes that have the same data and do tasks, until the context ends; one job needs no process.
 
-    `work` is a module-level function; `shared` is sent to each of the `n_jobs` processes once.
+    `shared` is sent to each of the `n_jobs` processes once.
     """
-    if n_jobs <= 1 or len(tasks) < 2:
-        yield from (work(shared, task) for task in tasks)
-        return
-    # Spawn fresh interpreters: a fork would inherit BLAS threads in an unknown state.
-    pool = ProcessPoolExecutor(
-        max_workers=min(n_jobs, len(tasks)),
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_begin_worker,
-        initargs=(work, shared),
-    )
-    try:
+
+    def __init__(self, shared: Any, n_jobs: int = 1) -> None:
+        self._shared, self._pool = shared, None
+        if n_jobs > 1:
+            # Spawn fresh interpreters: a fork would inherit BLAS threads in an unknown state.
+            spawn = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(
+                max_workers=n_jobs, mp_context=spawn, initializer=_begin_worker, initargs=(shared,)
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def each(self, work: Callable[[Any, Task], Answer], tasks: Sequence[Task]) -> Iterator[Answer]:
+        """Return ``work(shared, task)`` for each task, as they finish; processes begin with them now.
+
+        `work` is a module-level function.
+        """
+        if self._pool is None:
+            return (work(self._shared, task) for task in tasks)
         with _interrupts_ignored():
-            futures = [pool.submit(_run_in_worker, task) for task in tasks]
+            return _answers([self._pool.submit(_run_in_worker, work, task) for task in tasks])
+
+
+def _answers(futures: list[Future[Answer]]) -> Iterator[Answer]:
+    try:
         for future in as_completed(futures):
             yield future.result()
     except BrokenProcessPool as error:
@@ -264,8 +275,6 @@ def spread(
             "A worker process ended unexpectedly, perhaps because memory ran out. Finished runs are stored: "
             "run the same command again to continue, with fewer jobs if this happens again."
         ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
@@ -281,12 +290,12 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-_in_worker: Callable[[Any], Any]
+_shared: Any
 
 
-def _begin_worker(work: Callable[[Any, Any], Any], shared: Any) -> None:
-    global _in_worker
-    _in_worker = partial(work, shared)
+def _begin_worker(shared: Any) -> None:
+    global _shared
+    _shared = shared
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -298,8 +307,8 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _run_in_worker(task: Any) -> Any:
-    return _in_worker(task)
+def _run_in_worker(work: Callable[[Any, Any], Any], task: Any) -> Any:
+    return work(_shared, task)
 
 
 # ---------------------------------------------------------------- tables and claims

@@ -39,20 +39,21 @@ def exponents(projected, deviations, out):
 
 @jit
 def normalise(joint, normalisers, weights, sizes, evidence):
-    """Turn exponentials (K, N) into responsibilities, and write the rows' densities to evidence (N,)."""
-    n_kernels, n_classes = weights.shape
-    for n in range(len(evidence)):
-        evidence[n] = 0.0
-    for k in range(n_kernels):
-        a = 0
-        for c in range(n_classes):
-            for n in range(a, a + sizes[c]):
-                joint[k, n] = joint[k, n] / normalisers[k] * weights[k, c]
-                evidence[n] += joint[k, n]
-            a += sizes[c]
-    for k in range(n_kernels):
-        for n in range(joint.shape[1]):
-            joint[k, n] /= evidence[n]
+    """Turn exponentials (R, K, N) into responsibilities; write the rows' densities to evidence (R, N)."""
+    n_runs, n_kernels, n_classes = weights.shape
+    for r in range(n_runs):
+        for n in range(joint.shape[2]):
+            evidence[r, n] = 0.0
+        for k in range(n_kernels):
+            a = 0
+            for c in range(n_classes):
+                for n in range(a, a + sizes[c]):
+                    joint[r, k, n] = joint[r, k, n] / normalisers[r, k] * weights[r, k, c]
+                    evidence[r, n] += joint[r, k, n]
+                a += sizes[c]
+        for k in range(n_kernels):
+            for n in range(joint.shape[2]):
+                joint[r, k, n] /= evidence[r, n]
 
 
 @jit
@@ -65,14 +66,6 @@ def weigh(responsibilities, rows, means, deviations, weighted):
                 deviation = rows[d, n] - means[k, d]
                 deviations[k, d, n] = deviation
                 weighted[k, d, n] = responsibilities[k, n] * deviation
-
-
-@jit
-def clear(responsibilities, least, out):
-    """Write responsibilities (K, N), with values below `least` (K,) of their kernel set to zero."""
-    for k in range(len(least)):
-        for n in range(out.shape[1]):
-            out[k, n] = 0.0 if responsibilities[k, n] < least[k] else responsibilities[k, n]
 
 
 @jit

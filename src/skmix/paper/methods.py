@@ -25,7 +25,7 @@ from skmix.estimators import fit_each
 from skmix.theory import Parameters
 
 from .harness import generator
-from .published import TOLERANCE, Fit, FloatArray, IntArray, published_likelihoods, published_run
+from .published import TOLERANCE, Fit, FloatArray, IntArray, published_likelihoods, published_runs
 from .records import Run, Settings, StudyData, features_of
 from .variants import Method, Variant, variant_of
 
@@ -102,7 +102,7 @@ def fit_batch(
         # A run draws the starts of its feature sets one after the other, so that they differ.
         if method == "published":
             starts = [paper_start(n_kernels, len(columns), random) for random in generators]
-            fits = [published_run(X, labels, start, max_iter=max_iter) for start in starts]
+            fits = published_runs(X, labels, starts, max_iter=max_iter)
         else:
             model = SharedKernelMixture(
                 n_kernels,

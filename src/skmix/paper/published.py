@@ -12,8 +12,7 @@ The labels in comments are those of ``docs/notation.md``: (E) the responsibiliti
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -53,9 +52,7 @@ class PublishedPass:
     @property
     def finite(self) -> bool:
         """Whether parameters and log-likelihoods are finite."""
-        after = self.parameters
-        arrays = (after.weights, after.means, after.covariances, self.class_log_likelihood)
-        return all(bool(np.isfinite(array).all()) for array in arrays)
+        return bool(_finite(self.parameters.batch(), self.class_log_likelihood[None])[0])
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,9 @@ class Fit:
     log_likelihood: float  # of all training rows, summed over the feature sets; NaN for a failed run
 
 
-def published_run(X: FloatArray, classes: IntArray, start: Parameters, *, max_iter: int = 100) -> Fit:
+def published_runs(
+    X: FloatArray, classes: IntArray, starts: Sequence[Parameters], *, max_iter: int = 100
+) -> list[Fit]:
     """Run the published algorithm until all classes have converged, it fails, or `max_iter` is reached.
 
     Parameters
@@ -80,27 +79,55 @@ def published_run(X: FloatArray, classes: IntArray, start: Parameters, *, max_it
         Rows.
     classes : ndarray of shape (N,)
         Class of each row, 0 to L - 1.
-    start : Parameters
-        Weights (K, L), means (K, M), covariances (K, M, M).
+    starts : sequence of Parameters
+        Weights (K, L), means (K, M), covariances (K, M, M) of each run.
     max_iter : int, default=100
         Largest number of passes.
 
     Returns
     -------
-    Fit
-        A fit of one feature set. Its log-likelihood is that of the parameters before the last pass.
+    list of Fit
+        Fits of one feature set, with the same bits alone and together. Their log-likelihoods are those of the
+        parameters before the last pass.
     """
-    before, done = start, None
-    for done in published_passes(X, classes, start, max_iter=max_iter):
-        if not done.finite:
-            sizes = np.bincount(classes, minlength=start.weights.shape[1])
-            reason = failure_reason(before, np.ascontiguousarray(X.T), sizes)
-            return Fit((before,), done.number, False, done.number, reason, math.nan)
-        before = done.parameters
-    if done is None:
-        return Fit((start,), 0, False, None, "", math.nan)
-    total = float(done.class_log_likelihood.sum())
-    return Fit((before,), done.number, bool(done.converged.all()), None, "", total)
+    rows, sizes = _by_class(X, classes, starts[0])
+    weights, means, covariances = zip(*((s.weights, s.means, s.covariances) for s in starts), strict=True)
+    before = Parameters(np.stack(weights), np.stack(means), np.stack(covariances))
+    fits = [Fit((start,), 0, False, None, "", math.nan) for start in starts]
+    going = np.arange(len(starts))
+    previous = np.full((len(starts), len(sizes)), np.nan)
+    converged = np.zeros(previous.shape, dtype=bool)
+    for number in range(1, max_iter + 1):
+        after, log_likelihood = published_pass(rows, sizes, before)
+        with np.errstate(invalid="ignore"):
+            converged = converged | (np.abs(log_likelihood - previous) < TOLERANCE)
+        finite, done = _finite(after, log_likelihood), converged.all(axis=1)
+        left = finite & ~done & (number < max_iter)
+        for r in np.flatnonzero(~left):
+            total, last = float(log_likelihood[r].sum()), before.take(r)
+            if finite[r]:
+                fits[going[r]] = Fit((after.take(r),), number, bool(done[r]), None, "", total)
+            else:
+                reason = failure_reason(last, np.ascontiguousarray(X.T), sizes)
+                fits[going[r]] = Fit((last,), number, False, number, reason, math.nan)
+        if not left.any():
+            break
+        going, before = going[left], after.take(left)
+        converged, previous = converged[left], log_likelihood[left]
+    return fits
+
+
+def _by_class(X: FloatArray, classes: IntArray, start: Parameters) -> tuple[FloatArray, IntArray]:
+    """Return rows (M, N) ordered by class, and the number of rows of each class (L,)."""
+    sizes = np.bincount(classes, minlength=start.weights.shape[1])
+    return np.ascontiguousarray(X[np.argsort(classes, kind="stable")].T), sizes
+
+
+def _finite(after: Parameters, log_likelihood: FloatArray) -> NDArray[np.bool_]:
+    """Return which of R runs have finite parameters and log-likelihoods (R, L)."""
+    arrays = (after.weights, after.means, after.covariances, log_likelihood)
+    finite = [np.isfinite(each).reshape(len(each), -1).all(axis=1) for each in arrays]
+    return np.asarray(np.all(finite, axis=0))
 
 
 def published_passes(
@@ -110,11 +137,9 @@ def published_passes(
 
     A class that has converged once counts as converged, even if it moves again. A comparison with NaN is
     false, so a failed run continues to `max_iter`, as the published code does. Parameters as in
-    `published_run`.
+    `published_runs`, with one start.
     """
-    order = np.argsort(classes, kind="stable")
-    sizes = np.bincount(classes, minlength=start.weights.shape[1])
-    rows = np.ascontiguousarray(X[order].T)
+    rows, sizes = _by_class(X, classes, start)
     parameters = start
     converged = np.zeros(len(sizes), dtype=bool)
     previous = np.full(len(sizes), np.nan)
@@ -140,42 +165,53 @@ def published_pass(
     sizes : ndarray of shape (L,)
         Number of rows of each class.
     parameters : Parameters
-        Weights (K, L), means (K, M), covariances (K, M, M) before the pass.
+        Weights (K, L), means (K, M), covariances (K, M, M) before the pass, or those of R runs.
 
     Returns
     -------
     parameters : Parameters
         After the pass; possibly not finite.
-    log_likelihood : ndarray of shape (L,)
+    log_likelihood : ndarray of shape (L,) or (R, L)
         Of each class under the parameters before the pass.
     """
     from . import loops
 
+    if parameters.means.ndim == 2:
+        after, log_likelihood = published_pass(rows, sizes, parameters.batch())
+        return after.take(0), log_likelihood[0]
     bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     rows, weights = map(np.ascontiguousarray, (rows, parameters.weights))
+    n_runs, n_kernels, n_features = parameters.means.shape
+    responsibilities = np.empty((n_runs, n_kernels, rows.shape[1]))
+    evidence = np.empty((n_runs, rows.shape[1]))
+    means, covariances = np.empty_like(parameters.means), np.empty_like(parameters.covariances)
+    # Memory for one run at a time, to stay in the processor's cache.
+    deviations, weighted = scratch = np.empty((2, n_kernels, *rows.shape))
     with np.errstate(all="ignore"):
-        responsibilities, evidence = _exponentials(rows, parameters), np.empty(rows.shape[1])
+        inverses = _inverses(parameters.covariances.reshape(-1, n_features, n_features))
+        inverses = inverses.reshape(covariances.shape)
+        for r in range(n_runs):
+            responsibilities[r] = _exponentials(rows, parameters.means[r], inverses[r], scratch)
         normalisers = _normalisers(parameters)
         loops.normalise(responsibilities, normalisers, weights, sizes, evidence)  # (E)
-        log_likelihood = np.add.reduceat(np.log(evidence), bounds)  # (LL)
-        mass_in_class = np.add.reduceat(responsibilities, bounds, axis=1)
-        mass = mass_in_class.sum(axis=1)
-        deviations, weighted = _scratch((2, *parameters.means.shape, rows.shape[1]))
-        # A kernel that collapses onto a row needs even the smallest responsibilities of the others.
-        cleared = np.empty_like(responsibilities)
-        loops.clear(responsibilities, _NEGLIGIBLE * mass, cleared)
-        for used in (cleared, responsibilities):
-            means = (used @ rows.T) / mass[:, None]  # (M2)
-            loops.weigh(used, rows, means, deviations, weighted)  # about the new means
-            covariances = weighted @ deviations.transpose(0, 2, 1) / mass[:, None, None]  # (M3)
-            if np.all(np.diagonal(covariances, axis1=1, axis2=2) > _COLLAPSED):
-                break
+        log_likelihood = np.add.reduceat(np.log(evidence), bounds, axis=1)  # (LL)
+        mass_in_class = np.add.reduceat(responsibilities, bounds, axis=2)
+        mass = mass_in_class.sum(axis=2)
+        used = np.where(responsibilities < _NEGLIGIBLE * mass[:, :, None], 0.0, responsibilities)
+        for r, own_mass in enumerate(mass):
+            # A kernel that collapses onto a row needs even the smallest responsibilities of the others.
+            for own in (used[r], responsibilities[r]):
+                means[r] = (own @ rows.T) / own_mass[:, None]  # (M2)
+                loops.weigh(own, rows, means[r], deviations, weighted)  # about the new means
+                covariances[r] = weighted @ deviations.transpose(0, 2, 1) / own_mass[:, None, None]  # (M3)
+                if np.all(np.diagonal(covariances[r], axis1=1, axis2=2) > _COLLAPSED):
+                    break
         return Parameters(mass_in_class / sizes, means, covariances), log_likelihood  # (M1)
 
 
 def _normalisers(parameters: Parameters) -> FloatArray:
-    """Return √((2π)^M |P_k|), shape (K,)."""
-    n_features = parameters.means.shape[1]
+    """Return √((2π)^M |P_k|), shape (..., K)."""
+    n_features = parameters.means.shape[-1]
     return np.sqrt((2.0 * math.pi) ** n_features * np.linalg.det(parameters.covariances))
 
 
@@ -191,34 +227,22 @@ def published_likelihoods(
     normalisers = np.sqrt((2.0 * math.pi) ** len(rows) * determinants)
     if not normalisers.imag.any():
         normalisers = normalisers.real
-    return parameters.weights.T @ (_exponentials(rows, parameters) / normalisers[:, None])
+    densities = _exponentials(rows, parameters.means, _inverses(parameters.covariances))
+    return parameters.weights.T @ (densities / normalisers[:, None])
 
 
-def _exponentials(rows: FloatArray, parameters: Parameters) -> FloatArray:
-    """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2) of rows (M, N), shape (K, N)."""
+def _exponentials(
+    rows: FloatArray, means: FloatArray, inverses: FloatArray, scratch: FloatArray | None = None
+) -> FloatArray:
+    """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2) of rows (M, N), shape (K, N), with memory for it."""
     from . import loops
 
-    deviations, projected = _scratch((2, *parameters.means.shape, rows.shape[1]))
-    loops.deviate(np.ascontiguousarray(rows), np.ascontiguousarray(parameters.means), deviations)
-    np.matmul(_inverses(parameters.covariances), deviations, out=projected)
-    exponents = np.empty((len(parameters.means), rows.shape[1]))
+    deviations, projected = np.empty((2, len(means), *rows.shape)) if scratch is None else scratch
+    loops.deviate(np.ascontiguousarray(rows), np.ascontiguousarray(means), deviations)
+    np.matmul(inverses, deviations, out=projected)
+    exponents = np.empty((len(means), rows.shape[1]))
     loops.exponents(projected, deviations, exponents)
     return np.exp(exponents, out=exponents)
-
-
-class _Memory(threading.local):
-    array: FloatArray = np.empty(0)
-
-
-_memory = _Memory()
-
-
-def _scratch(shape: tuple[int, ...]) -> FloatArray:
-    """Return reused memory of this thread in a shape: allocating it takes as long as filling it."""
-    size = math.prod(shape)
-    if _memory.array.size < size:
-        _memory.array = np.empty(size)
-    return _memory.array[:size].reshape(shape)
 
 
 def _inverses(covariances: FloatArray) -> FloatArray:
@@ -239,7 +263,8 @@ def failure_reason(before: Parameters, rows: FloatArray, sizes: IntArray) -> Rea
     more rows than features. Any other cause is called "overflow".
     """
     with np.errstate(all="ignore"):
-        densities = _exponentials(rows, before) / _normalisers(before)[:, None]
+        exponentials = _exponentials(rows, before.means, _inverses(before.covariances))
+        densities = exponentials / _normalisers(before)[:, None]
     failing = ~np.isfinite(densities).all(axis=1)
     few = before.weights @ sizes <= len(rows) + _HALF_A_ROW
     variances = np.diagonal(before.covariances, axis1=1, axis2=2)

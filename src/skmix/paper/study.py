@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,9 @@ from .variants import (
     variant_of,
 )
 
-# Runs in a batch, which takes some seconds. Large batches are faster, since the engine shares work between
-# their runs, but every process needs some. The published method shares no work.
-_BATCH: dict[Method, int] = {"published": 10, "robust": 250, "class-wise": 250}
+# Runs in a batch, which takes some seconds. Large batches are faster, since their runs share work, but every
+# process needs some. The published method shares little.
+_BATCH: dict[Method, int] = {"published": 50, "robust": 250, "class-wise": 250}
 # Files of this room that affect the results, besides those that `harness.library` hashes.
 _PARTS = ("loops", "methods", "published", "records", "variants")
 _CODE = [str(Path(__file__).with_name(f"{name}.py")) for name in _PARTS]
@@ -92,19 +93,20 @@ def make_study(
     """Return a study of cells with the data sets they need; `data` replaces the first of them."""
     study = Study(settings or Settings(), tuple(cells), ())
     n_sets = 1 + max((cell.data_set for cell in study.cells), default=0)
-    further = [make_data(study.settings_of(number)) for number in range(1, n_sets)]
-    return replace(study, data=(data or make_data(study.settings), *further))
+    wanted = [study.settings_of(number) for number in range(0 if data is None else 1, n_sets)]
+    with ThreadPoolExecutor() as threads:
+        made = tuple(threads.map(make_data, wanted))
+    return replace(study, data=made if data is None else (data, *made))
 
 
 def run_study(
     study: Study,
     store: harness.Store,
-    *,
-    n_jobs: int = 1,
+    crew: harness.Crew | None = None,
     progress: Callable[[Sequence[Any]], None] | None = None,
 ) -> None:
-    """Run what the store lacks; arguments as for `skmix.paper.harness.run_cells`."""
-    harness.run_cells(study.planned(), _work, study, store, n_jobs=n_jobs, progress=progress)
+    """Run what the store lacks, by a crew that shares the study, or in this process."""
+    harness.run_cells(study.planned(), _work, crew or harness.Crew(study), store, progress)
 
 
 def _work(study: Study, cell: Cell, runs: Sequence[int]) -> list[dict[str, Any]]:
