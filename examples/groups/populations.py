@@ -8,9 +8,10 @@ kernels between which the density has no deep valley puts it together again.
 
 import matplotlib.pyplot as plt
 import numpy as np
+from scipy.cluster.hierarchy import dendrogram
 
 from skmix import SharedKernelMixture, SharedKernelMixtureCV
-from skmix.groups import merge_kernels, plot_merges
+from skmix.groups import merge_kernels
 from skmix.plots import draw_kernels
 
 # %%
@@ -61,8 +62,9 @@ colours = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#3
 for k in range(model.n_kernels_):
     left.plot(*X[kernel_of == k].T, "o^sD"[k // 7], color=colours[k % 7], ms=3, mew=0)
 left.set_title(f"{model.n_kernels_} kernels as clusters")
-plot_merges(populations, middle)
-middle.set_title("merges")
+dendrogram(populations.tree, color_threshold=populations.cut_height, ax=middle)
+middle.axhline(populations.cut_height, color="black", ls="--")
+middle.set(title="merges", xlabel="kernel", ylabel="height of the merge")
 for population in np.unique(found):
     right.plot(
         *X[found == population].T, "o", color=colours[population], ms=3, alpha=0.35

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from oracles import random_model
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
@@ -60,6 +61,15 @@ def random_product(seed: int, covariance_type: str = "full") -> SharedKernelClas
     models = [random_mixture(seed + g, covariance_type, 2) for g in range(2)]
     models[1].class_prior_ = models[0].class_prior_
     return classifier_of(models, [list(feature_set) for feature_set in SETS], 6, random_state=0)
+
+
+def assert_same_fit(one: Any, other: Any, rtol: float = 1e-9) -> None:
+    """Check that two fits of a mixture have the same parameters, classes and passes."""
+    numbers = ("weights_", "means_", "covariances_", "class_prior_", "class_count_", "log_likelihood_path_")
+    for name in (*numbers, "log_likelihood_", "start_log_likelihoods_"):
+        assert_allclose(getattr(one, name), getattr(other, name), rtol=rtol, atol=rtol, err_msg=name)
+    for name in ("classes_", "n_iter_", "converged_", "n_features_in_", "covariance_type_", "start_status_"):
+        assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
 
 
 class AfterPass:

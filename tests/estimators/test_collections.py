@@ -8,6 +8,7 @@ import uuid
 
 import numpy as np
 import pytest
+from models import assert_same_fit
 from sklearn.base import clone
 
 pytest.importorskip("distributed", reason="needs the extra dask")
@@ -35,17 +36,6 @@ def lazily(*arrays, chunk=40):
     return [da.from_array(array, chunks=(chunk, 2) if array.ndim == 2 else chunk + 7) for array in arrays]
 
 
-def assert_same(model, other):
-    np.testing.assert_allclose(model.means_, other.means_, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(model.covariances_, other.covariances_, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(model.weights_, other.weights_, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(model.log_likelihood_path_, other.log_likelihood_path_, rtol=1e-9)
-    np.testing.assert_allclose(model.class_prior_, other.class_prior_, rtol=1e-9)
-    assert model.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-9)
-    assert model.n_iter_ == other.n_iter_
-    assert model.classes_.tolist() == other.classes_.tolist()
-
-
 @pytest.mark.usefixtures("client")
 class TestOnACluster:
     @pytest.mark.parametrize("kind", ["object", "category", "Int64", "array"])
@@ -59,7 +49,7 @@ class TestOnACluster:
         if kind == "array":
             rows, given = lazily(X, labels.to_numpy())
         mixture = SharedKernelMixture(3, init={"means": CENTRES}, tol=0.1)
-        assert_same(clone(mixture).fit(rows, given), clone(mixture).fit(X, labels))
+        assert_same_fit(clone(mixture).fit(rows, given), clone(mixture).fit(X, labels))
 
     def test_a_dataframe_and_feature_sets_by_name(self):
         table = pd.DataFrame(X, columns=["u", "v", "w"]).assign(tree=Y)
@@ -76,7 +66,7 @@ class TestOnACluster:
         near = clone(classifier).fit(table[["u", "v", "w"]], Y)
         assert far.feature_names_in_.tolist() == ["u", "v", "w"]
         for model, other in zip(far.models_, near.models_, strict=True):
-            assert_same(model, other)
+            assert_same_fit(model, other)
         assert far.threshold_ == pytest.approx(near.threshold_, rel=1e-9)
         predicted = far.predict(lazy[["u", "v", "w"]])
         assert np.isnan(predicted.shape[0])

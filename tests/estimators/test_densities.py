@@ -21,7 +21,6 @@ from skmix import SharedKernelClassifier, SharedKernelMixture, load, open_rows
 from skmix.engine.model import FloatArray, Parameters
 from skmix.features import Arcsinh
 
-each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 MAKERS = {"mixture": random_mixture, "classifier": random_classifier, "product": random_product}
 each_kind = pytest.mark.parametrize("kind", MAKERS)
 any_model = {
@@ -95,6 +94,21 @@ def test_the_chain_rule(seed: int, kind: str, covariance_type: str, data: st.Dat
     if kind != "mixture":
         assert_allclose(rest.predict_proba(X[:, left]), model.predict_proba(X), rtol=1e-7, atol=1e-12)
         assert_array_equal(rest.predict(X[:, left]), model.predict(X))
+
+
+@pytest.mark.parametrize("covariance_type", [*COVARIANCE_TYPES, "low_rank"])
+@pytest.mark.parametrize("tail", ["t", ("t", 4.0)])
+def test_the_chain_rule_of_t_kernels(covariance_type: str, tail: Any) -> None:
+    random, y = np.random.default_rng(0), np.arange(300) % 2
+    X = random.standard_t(4, size=(300, 3)) @ random.normal(size=(3, 3)) + 5.0 * y[:, None]
+    settings: dict[str, Any] = {"tol": 1e-2, "max_iter": 900, "random_state": 0}
+    model = SharedKernelMixture(3, covariance_type=covariance_type, tail=tail, **settings).fit(X, y)
+    for row in X[::100]:
+        known = model.marginal([2, 0]).score_samples(row[None, [2, 0]])
+        rest = model.condition({2: row[2], 0: row[0]})
+        assert_allclose(rest.score_samples(row[None, [1]]) + known, model.score_samples(row[None]), rtol=1e-9)
+        assert_allclose(rest.class_prior_.sum(), 1.0)
+        assert_allclose(model.score_samples([[row[0], np.nan, row[2]]]), known, rtol=1e-9)
 
 
 def test_a_class_that_the_given_values_rule_out() -> None:

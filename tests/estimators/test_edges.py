@@ -61,6 +61,15 @@ def test_a_batch_or_a_new_class_that_does_not_suit_the_fit_is_refused(
     assert model.classes_.tolist() == [0, 1]
 
 
+def test_t_kernels_stay_those_of_the_fit_if_settings_change() -> None:
+    X, y = sample()
+    model = SharedKernelMixture(2, tail=("t", 4.0), tol=1e-2, random_state=0).fit(X, y)
+    before = model.bic(X, y)
+    assert model.set_params(tail=None).bic(X, y) == before
+    with pytest.raises(ValueError, match="fitted: fit again"):
+        model.partial_fit(X, y)
+
+
 def test_rows_of_any_layout_are_scored_alike_and_bad_ones_refused() -> None:
     random = np.random.default_rng(0)
     X, y = random.normal(size=(60, 3)), np.arange(60) % 2

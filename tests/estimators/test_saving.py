@@ -262,7 +262,6 @@ def entry(i: int, j: int, value: float) -> Callable[[np.ndarray], np.ndarray]:
 
 
 NUMBERS = {"is": "objects", "of": [1, 2, 3], "shape": [3]}
-COLOUR = {"is": "dict", "of": {"colour": True}}
 # Beside these, each attribute is given other types, shapes and NaN below.
 CASES: list[tuple[str, Change, str]] = [
     ("mixture", lambda content, _: content.update(of="os.system"), "its class is 'os.system', not one of"),

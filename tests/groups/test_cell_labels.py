@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,31 +25,12 @@ X = RANDOM.normal(size=(150, 2)) + np.array([[0.0, 0.0], [7.0, 7.0]])[KIND]
 GENES = ["CD3", "CD4"]
 
 
-class Annotated(SimpleNamespace):
-    """What an AnnData has of what is needed of it."""
-
-    obs: Any = None
-    obsm: Any = None
-    var_names: Any = None
-    layers: Any = None
-
-
-@pytest.fixture(params=["stand-in", "anndata"])
-def annotate(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """Return a function that makes an AnnData of a matrix, a column of samples, and other matrices."""
-
-    def stand_in(matrix: Any, sample: Any, **more: Any) -> Any:
-        given = {"layers": {}, "obsm": {}, "uns": {}} | more
-        obs = pd.DataFrame({"sample": sample})
-        return Annotated(X=matrix, obs=obs, n_obs=len(obs), var_names=pd.Index(GENES), **given)
-
-    def anndata(matrix: Any, sample: Any, **more: Any) -> Any:
-        module = pytest.importorskip("anndata", reason="anndata is not installed")
-        rows = [f"cell{i}" for i in range(len(sample))]
-        obs, var = pd.DataFrame({"sample": sample}, index=rows), pd.DataFrame(index=GENES)
-        return module.AnnData(matrix, obs=obs, var=var, **more)
-
-    return stand_in if request.param == "stand-in" else anndata
+def annotate(matrix: Any, sample: Any, **more: Any) -> Any:
+    """Return an AnnData of a matrix, a column of samples, and other matrices."""
+    anndata = pytest.importorskip("anndata", reason="anndata is not installed")
+    rows = [f"cell{i}" for i in range(len(sample))]
+    obs, var = pd.DataFrame({"sample": sample}, index=rows), pd.DataFrame(index=GENES)
+    return anndata.AnnData(matrix, obs=obs, var=var, **more)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +45,7 @@ def rows_of(source: Any) -> np.ndarray:
 # ---------------------------------------------------------------- AnnData as rows
 
 
-def test_an_anndata_is_rows(annotate: Callable[..., Any], model: SharedKernelMixture) -> None:
+def test_an_anndata_is_rows(model: SharedKernelMixture) -> None:
     layers, obsm = {"counts": csr_array(np.round(X))}, {"pca": X[:, ::-1].astype(np.float32)}
     adata = annotate(X, pd.Categorical(SAMPLE), layers=layers, obsm=obsm)
     source = open_rows(adata, label="sample", chunk_rows=64)
@@ -86,7 +65,7 @@ def test_an_anndata_is_rows(annotate: Callable[..., Any], model: SharedKernelMix
 # ---------------------------------------------------------------- labels written back
 
 
-def test_an_anndata_gets_labels(annotate: Callable[..., Any], model: Any) -> None:
+def test_an_anndata_gets_labels(model: Any) -> None:
     merged = merge_kernels(model, n_populations=2).renamed({1: "B"})
     adata = annotate(X, SAMPLE)
     Study(model).label_cells(adata, adata)
@@ -98,12 +77,6 @@ def test_an_anndata_gets_labels(annotate: Callable[..., Any], model: Any) -> Non
     assert_allclose(adata.obsm["kernel_probabilities"], model.predict_proba(X), rtol=1e-12)
     shares = adata.obsm["population_probabilities"]
     assert_allclose(shares, merged.predict_proba(model, X), rtol=1e-12)
-    summary = adata.uns["skmix"]
-    assert summary["samples"].tolist() == ["s1", "s2", "s3"]
-    assert_array_equal(summary["cells"], [40, 60, 50])
-    assert_array_equal(summary["weights"], model.weights_.T)
-    assert_array_equal(summary["means"], model.means_)
-    assert_array_equal(summary["populations"], merged.of_kernels)
     other = annotate(X, SAMPLE)
     Study(model).label_cells(other, X, probabilities=False, name="cluster")
     assert_array_equal(other.obs["cluster"].astype(int), model.predict(X))
@@ -209,11 +182,11 @@ def test_fcs_files_get_a_channel(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_labelled_is_refused(tmp_path: Path, model: SharedKernelMixture) -> None:
-    study, adata = Study(model), Annotated(obs=pd.DataFrame(index=range(150)), obsm={}, uns={}, n_obs=150)
+    study = Study(model)
     with pytest.raises(TypeError, match="must be a path or an AnnData, got a ndarray"):
         study.label_cells(X, X)
     for given, target, name, message in (
-        (X[1:], adata, None, "There are 149 cells, but the AnnData has 150 observations"),
+        (X[1:], annotate(X, SAMPLE), None, "There are 149 cells, but the AnnData has 150 observations"),
         (X, tmp_path / "labels.csv", "sample", "name='sample' is the name of another column"),
         (X, tmp_path / "labels.xlsx", None, r"labels\.xlsx: the name of a table must end in"),
     ):

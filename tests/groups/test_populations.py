@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import Any
 
@@ -11,22 +10,11 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linear_sum_assignment
-from sklearn.exceptions import NotFittedError
-from sklearn.mixture import GaussianMixture
 
 from skmix import SharedKernelMixture, Study
-from skmix.engine.model import Parameters
-from skmix.estimators.fitted import Fitted
 from skmix.groups import Populations, merge_kernels
 
 SETTINGS: dict[str, Any] = {"init": "k-means", "random_state": 0}
-
-
-def store(model: SharedKernelMixture, parameters: Parameters) -> None:
-    """Give a fitted mixture other parameters."""
-    fitted = Fitted.of(model)
-    assert fitted is not None
-    fitted.with_parameters(parameters).store(model)
 
 
 def shapes(seed: int = 0, n_rows: int = 900) -> tuple[np.ndarray, np.ndarray]:
@@ -49,11 +37,6 @@ def misclassified(found: np.ndarray, true: np.ndarray) -> float:
 def fitted() -> SharedKernelMixture:
     X, _ = shapes()
     return SharedKernelMixture(9, **SETTINGS).fit(X, np.arange(len(X)) % 2)
-
-
-@pytest.fixture
-def model(fitted: SharedKernelMixture) -> SharedKernelMixture:
-    return copy.deepcopy(fitted)
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +107,12 @@ def test_populations_are_numbered_by_weight() -> None:
     assert merge_kernels(model, n_populations=2).of_kernels.tolist() == [0, 1]
 
 
+def test_a_tree_is_cut_at_the_default_height_or_between_two_merges(fitted: SharedKernelMixture) -> None:
+    assert merge_kernels(fitted).cut_height == 0.5
+    merged = merge_kernels(fitted, n_populations=2)
+    assert merged.cut_height == pytest.approx(merged.tree[-2:, 2].mean())
+
+
 def test_wrong_settings_are_refused(fitted: SharedKernelMixture) -> None:
     for settings, message in (
         ({"n_populations": 10}, "n_populations must be a number from 1 to 9, got 10"),
@@ -181,10 +170,3 @@ def test_populations_belong_to_the_kernels_they_were_made_of(merged: Populations
     for call in (lambda: merged.predict(other, X), lambda: Study(other, merged)):
         with pytest.raises(ValueError, match="populations of 9 kernels, but the mixture has 4"):
             call()
-
-
-def test_only_fitted_mixtures_are_merged() -> None:
-    with pytest.raises(TypeError, match="model must be a SharedKernelMixture, got a GaussianMixture"):
-        merge_kernels(GaussianMixture().fit(shapes()[0]))
-    with pytest.raises(NotFittedError):
-        merge_kernels(SharedKernelMixture())

@@ -363,11 +363,6 @@ def test_groups_with_missing_values_are_not_unusual_for_them() -> None:
     table = Study(model).unusual()
     assert table[["log_likelihood", "z_likelihood", "p_likelihood"]].isna().all(axis=None)
     assert not table["unusual"].any()
-    # Nor are new groups.
-    complete = SharedKernelMixture(3, init=start()).fit(*groups_of(np.tile([120, 60, 20], (8, 1))))
-    table = Study(complete).apply_to(X[:200], sample=y[:200]).unusual()
-    assert table["z_likelihood"].isna().all()
-    assert not table["unusual"].any()
 
 
 def test_shares_as_counted_leave_the_prior_out() -> None:

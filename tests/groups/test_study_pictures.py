@@ -1,4 +1,4 @@
-"""Pictures of studies: proportions in samples, the tree of merges, and kernels in colours of populations."""
+"""Pictures of studies: proportions in samples, and kernels in colours of populations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from matplotlib.patches import Ellipse, Rectangle
 from numpy.testing import assert_allclose
 
 from skmix import SharedKernelMixture
-from skmix.groups import merge_kernels, plot_merges
+from skmix.groups import merge_kernels
 from skmix.groups.plots import plot_proportions
 from skmix.plots import draw_kernels
 
@@ -48,23 +48,6 @@ def test_shares_are_cells_and_unusual_groups_are_marked() -> None:
     axes = plot_proportions(*tables(100))
     assert [text.get_text() for text in axes.get_yticklabels()] == ["→ sample 098"]
     assert not axes.texts
-
-
-def test_the_tree_has_every_merge_and_a_line_at_the_cut() -> None:
-    random = np.random.default_rng(0)
-    rows = np.concatenate([random.exponential(size=(300, 2)), random.normal(12.0, size=(150, 2))])
-    model = SharedKernelMixture(5, init="k-means", random_state=0).fit(rows)
-    cuts = []
-    for n_populations in (None, 3):
-        merged = merge_kernels(model, n_populations=n_populations)
-        axes = plot_merges(merged)
-        cuts += [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"]
-    # The default height, and between two merges.
-    assert cuts == [0.5, pytest.approx((merged.tree[1, 2] + merged.tree[2, 2]) / 2)]
-    heights = [path.vertices[:, 1].max() for links in axes.collections for path in links.get_paths()]
-    assert_allclose(sorted(heights), merged.tree[:, 2])
-    with pytest.raises(ValueError, match="no merges"):
-        plot_merges(merge_kernels(SharedKernelMixture(1).fit(rows)))
 
 
 def test_kernels_have_the_colour_of_their_population() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import joblib
 import numpy as np
@@ -44,13 +44,8 @@ except ImportError:  # before scikit-learn 1.9
 # ---------------------------------------------------------------- progress of all fits
 
 
-class Report(Protocol):
-    """A function to call after each step."""
-
-    def __call__(self, message: str, *, share: float | None = None) -> None:
-        """Show a message and, if steps differ in work, the share of the work that is done."""
-
-
+# Takes a message after each step and, if steps differ in work, the `share` of the work that is done.
+Report = Callable[..., None]
 Watcher = Callable[[str, int | None], AbstractContextManager[Report]]
 
 watcher_of_fits: ContextVar[Watcher | None] = ContextVar("watcher", default=None)

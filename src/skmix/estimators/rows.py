@@ -649,7 +649,10 @@ def with_features_of(model: Any, source: Source) -> Source:
     names = getattr(model, "feature_names_in_", None)
     source = prepare(source, getattr(model, "preparation_", None), names)
     if source.n_features != model.n_features_in_:
-        raise ValueError(_wrong_features(model, source.n_features, f": {source.name}"))
+        raise ValueError(
+            f"X has {source.n_features} features, but {type(model).__name__} is expecting "
+            f"{model.n_features_in_} features as input: {source.name}."
+        )
     if source.label_texts is not None and hasattr(model, "classes_"):
         # Labels of a text file have the type of the classes, whichever of them it has; '1' in quotes is text.
         classes = map(repr, on_host(model.classes_).tolist())
@@ -660,13 +663,6 @@ def with_features_of(model: Any, source: Source) -> Source:
 def _warn_of(notes: list[ArgumentWarning]) -> None:
     for note in notes:
         warn_caller(f"{note}.")
-
-
-def _wrong_features(model: Any, n_features: int, where: str = "") -> str:
-    return (
-        f"X has {n_features} features, but {type(model).__name__} is expecting {model.n_features_in_} "
-        f"features as input{where}."
-    )
 
 
 def _training_in_blocks(rows: Rows, blocks: Blocks, device: str | None, least: int) -> Training:
@@ -756,8 +752,8 @@ class OnCluster(Rows):
                     "collections do not support: give X.compute(), or files."
                 )
             X, scale = _known_columns(model, X), Columns.of(model).to_scale
-        if X.ndim == 2 and X.shape[1] != model.n_features_in_:
-            raise ValueError(_wrong_features(model, X.shape[1]))
+        if X.ndim == 2:
+            _check_n_features(model, X, reset=False)
         _check_feature_names(model, getattr(X, "_meta", X), reset=False)
         score = partial(_score_block, model, function, self.name, scale)
         # Score one row to learn the type and width of the result.

@@ -330,12 +330,8 @@ def _kernel_scores(
 
 def _shared(n_kernels: int, n_features: int, n_each: int) -> FloatArray:
     """Return the matrix (K·S, P) from means of each kernel and a common covariance to S parameters each."""
-    n_terms = n_each - n_features
-    expand = np.zeros((n_kernels, n_each, n_kernels * n_features + n_terms))
-    for k in range(n_kernels):
-        expand[k, :n_features, k * n_features : (k + 1) * n_features] = np.eye(n_features)
-        expand[k, n_features:, n_kernels * n_features :] = np.eye(n_terms)
-    return expand.reshape(n_kernels * n_each, -1)
+    of_means, of_terms = np.split(np.eye(n_each), [n_features], axis=1)
+    return np.hstack([np.kron(np.eye(n_kernels), of_means), np.tile(of_terms, (n_kernels, 1))])
 
 
 def _representatives(sizes: FloatArray) -> tuple[IntArray, FloatArray]:

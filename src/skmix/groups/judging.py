@@ -112,13 +112,8 @@ def judge_proportions(counts: FloatArray, usual: BoolArray) -> tuple[FloatArray,
     (n_samples, n_populations), sizes, reference = counts.shape, counts.sum(axis=1), np.flatnonzero(usual)
     if n_populations == 1:
         return np.ones_like(counts), np.ones_like(counts)
-    # Judge a usual sample by the posterior without it, and any other by the last posterior, of all of them.
-    own = np.full(n_samples, len(reference))
-    own[reference] = np.arange(len(reference))
-    typical = float(np.median(sizes[reference]))
-    highest = np.log1p(_MAX_CORRELATION * typical)
-    n_steps = int(np.ceil(highest / min(_MAX_STEP, np.sqrt(2.0 / len(reference)))))
-    inflation = (np.arange(n_steps) + 0.5) * (highest / n_steps)
+    own, typical = _posterior_of_each(usual), float(np.median(sizes[reference]))
+    inflation = _log_inflations(np.log1p(_MAX_CORRELATION * typical), len(reference))
     rho = np.expm1(inflation) / typical
     grids = [_ProportionGrid.of(each, sizes[reference], rho) for each in counts[reference].T]
     of_inflation = _pooled(np.stack([grid.evidence for grid in grids]), inflation)
@@ -136,6 +131,17 @@ def judge_proportions(counts: FloatArray, usual: BoolArray) -> tuple[FloatArray,
                 count, rest, a, b = rest, count, b, a
             p_values[j, g] = 2.0 * weights[some] @ lower_tail(count, rest, a, b)
     return np.minimum(p_values, 1.0), expected
+
+
+def _posterior_of_each(usual: BoolArray) -> IntArray:
+    """Return which posterior judges each sample (L,): for a usual one that without it, or else the last."""
+    return np.where(usual, np.cumsum(usual) - 1, np.sum(usual))
+
+
+def _log_inflations(highest: float, n_samples: int) -> FloatArray:
+    """Return a grid (H,) of log-inflations from 0 to the highest."""
+    n_steps = int(np.ceil(highest / min(_MAX_STEP, np.sqrt(2.0 / n_samples))))
+    return np.asarray((np.arange(n_steps) + 0.5) * (highest / n_steps), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -220,13 +226,10 @@ def judge_residuals(residuals: Residuals, usual: BoolArray) -> FloatArray:
     itself, with a prior that is uniform in the mean and in the logarithm of the variance.
     """
     reference, errors = np.flatnonzero(usual), residuals.errors
-    own = np.full(len(errors), len(reference))
-    own[reference] = np.arange(len(reference))
-    x, squares = residuals.found[reference], errors[reference] ** 2
+    own, x, squares = _posterior_of_each(usual), residuals.found[reference], errors[reference] ** 2
     typical = float(np.median(squares))
     highest = np.log1p((_WIDEST * max(np.ptp(x), np.sqrt(typical))) ** 2 / typical)
-    n_steps = int(np.ceil(highest / min(_MAX_STEP, np.sqrt(2.0 / len(reference)))))
-    among = typical * np.expm1((np.arange(n_steps)[:, None] + 0.5) * (highest / n_steps))
+    among = typical * np.expm1(_log_inflations(highest, len(reference)))[:, None]
 
     def without(terms: FloatArray) -> FloatArray:
         """Return sums (H, R + 1) of terms (H, R) that leave out each of them in turn, and the full sum."""

@@ -94,29 +94,17 @@ def _by_sample(method: str, model: Any, X: Any, populations: Populations | None)
 def _into_anndata(
     model: Any, X: Any, adata: Any, name: str, populations: Populations | None, probabilities: bool
 ) -> None:
-    if not all(hasattr(adata, name) for name in ("obs", "obsm", "uns", "n_obs")):
+    if not all(hasattr(adata, name) for name in ("obs", "obsm", "n_obs")):
         raise TypeError(f"target must be a path or an AnnData, got a {type(adata).__name__}.")
     import pandas as pd
 
     found = _by_sample("predict", model, X, populations)
     if len(found) != adata.n_obs:
         raise ValueError(f"There are {len(found)} cells, but the AnnData has {adata.n_obs} observations.")
-    fitted = checked_mixture(model)
-    names = [str(each) for each in _names(fitted, populations)]
+    names = [str(each) for each in _names(model, populations)]
     adata.obs[name] = pd.Categorical.from_codes(found, names)
     if probabilities:
         adata.obsm[f"{name}_probabilities"] = _by_sample("predict_proba", model, X, populations)
-    summary = {
-        "samples": fitted.classes_.astype(str),
-        "cells": fitted.class_count_,
-        "weights": fitted.weights_.T,  # (L, K)
-        "means": fitted.means_,
-    }
-    if hasattr(fitted, "feature_names_in_"):
-        summary["markers"] = fitted.feature_names_in_.astype(str)
-    if populations is not None:
-        summary["populations"] = populations.of_kernels
-    adata.uns["skmix"] = summary
 
 
 def _into_files(

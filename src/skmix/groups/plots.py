@@ -1,4 +1,4 @@
-"""Pictures of a study: proportions in samples, populations in markers, cells in a map, the tree of merges."""
+"""Pictures of a study: proportions in samples, populations in markers, cells in a map, and conditions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from ..engine.model import FloatArray, IntArray
 from ..plots.style import (
-    CLASS_COLOURS,
     LEGEND,
     SMALL,
     Axes,
@@ -24,7 +23,6 @@ from ..plots.style import (
     short_name,
 )
 from .differences import Sides, by_q_value
-from .populations import Populations
 from .proportions import Composition
 
 # Most proportions of a picture in which numbers are legible.
@@ -33,12 +31,10 @@ _MAX_NUMBERS = 200
 _MAX_NAMES = 60
 # Colour of unusual samples.
 _UNUSUAL = "#d55e00"
-# Colour of branches that join populations.
-_BETWEEN = "0.45"
+# Colour of boxes.
+_BOXES = "0.45"
 # Most panels in a line.
 _MAX_BESIDE = 5
-# Most kernels of a tree in which their numbers are legible.
-_MAX_LEAVES = 60
 # Most standard deviations from the mean of all cells that colours tell apart.
 _MAX_DEVIATION = 3.0
 # Shapes that tell populations of the same colour apart.
@@ -155,25 +151,21 @@ def map_cells(X: FloatArray) -> tuple[FloatArray, tuple[str, str]]:
     rows = X[complete]
     if len(rows) < 3 or X.shape[1] < 2:
         raise ValueError(f"A map needs 2 markers and 3 cells without gaps; there are {rows.shape[::-1]}.")
+    from sklearn.decomposition import PCA  # slow to import
+
     spread = rows.std(axis=0)
     rows = (rows - rows.mean(axis=0)) / np.where(spread > 0.0, spread, 1.0)
-    variances, directions = np.linalg.eigh(np.cov(rows.T))
-    first = directions[:, :-3:-1]
-    # The sign of a component is arbitrary: make its largest entry positive.
-    first = first * np.sign(first[np.abs(first).argmax(axis=0), [0, 1]])
+    components = PCA(2, svd_solver="full").fit(rows)
     positions = np.full((len(X), 2), np.nan)
-    positions[complete] = rows @ first
+    positions[complete] = components.transform(rows)
     if len(rows) >= _FEWEST_MAPPED and find_spec("umap") is not None:
         from umap import UMAP
 
         start = 10.0 * positions[complete] / np.abs(positions[complete]).max()
         positions[complete] = UMAP(init=start, random_state=0, n_jobs=1).fit_transform(rows)
         return positions, ("UMAP 1", "UMAP 2")
-    shares = 100.0 * variances[:-3:-1] / variances.sum()
-    return positions, (
-        f"principal component 1, {shares[0]:.0f} %",
-        f"principal component 2, {shares[1]:.0f} %",
-    )
+    first, second = 100.0 * components.explained_variance_ratio_
+    return positions, (f"principal component 1, {first:.0f} %", f"principal component 2, {second:.0f} %")
 
 
 def plot_map(
@@ -221,7 +213,7 @@ def plot_conditions(
     for panel, g in zip(panels, by_q_value(table), strict=True):
         own = values[:, g]
         both, look = [own[sides.is_first], own[~sides.is_first]], {"medianprops": {"color": "black"}}
-        look |= {f"{part}props": {"color": _BETWEEN} for part in ("box", "whisker", "cap")}
+        look |= {f"{part}props": {"color": _BOXES} for part in ("box", "whisker", "cap")}
         panel.boxplot(both, positions=[0.0, 1.0], widths=0.55, showfliers=False, **look)
         for one, other in joined:
             panel.plot(places[[one, other]], own[[one, other]], color="0.75", lw=0.8, zorder=1)
@@ -233,46 +225,3 @@ def plot_conditions(
         panel.set_ylim(bottom=0.0)
         finish(panel)
     return panels
-
-
-def plot_merges(populations: Populations, axes: Axes | None = None, *, figure: Figure | None = None) -> Axes:
-    """Plot the tree of merges of a mixture's kernels, with a colour for each population, and its cut.
-
-    Parameters
-    ----------
-    populations : Populations
-        The populations, from `merge_kernels`.
-    axes, figure : default=None
-        Axes to draw into, or an empty figure for new axes. By default a new figure.
-    """
-    tree, n_kernels, n_populations = populations.tree, len(populations.of_kernels), len(populations)
-    if n_kernels == 1:
-        raise ValueError("the mixture has a single kernel: there are no merges to plot.")
-    (panel,) = panels_for(1, axes, figure, size=(float(np.clip(0.3 * n_kernels, 4.0, 12.0)), 3.4))
-    # SciPy's clustering loads slowly: import it after the check for matplotlib.
-    from matplotlib.lines import Line2D
-    from scipy.cluster.hierarchy import dendrogram
-
-    colours = [colour_of(g) for g in populations.of_kernels]
-    n_merged = n_kernels - n_populations
-    for step, one in enumerate(tree[:, 0].astype(int).tolist()):
-        # Merges below the cut lie inside a population.
-        colours.append(colours[one] if step < n_merged else _BETWEEN)
-    dendrogram(
-        tree,
-        ax=panel,
-        link_color_func=lambda node: colours[node],
-        no_labels=n_kernels > _MAX_LEAVES,
-        leaf_label_func=short_name,
-        leaf_rotation=0 if n_kernels <= 20 else 90,
-    )
-    panel.axhline(populations.cut_height, color="black", ls="--", lw=1.0)
-    panel.set(xlabel="kernel", ylabel="height of the merge", ylim=(0.0, 1.05))
-    handles = [
-        Line2D([], [], color=colour_of(g), label=str(label))
-        for g, label in enumerate(populations.display_names)
-    ]
-    if n_populations <= 2 * len(CLASS_COLOURS):
-        panel.legend(handles=handles, title="population", **_BESIDE)
-    finish(panel)
-    return panel

@@ -12,7 +12,6 @@ from ..engine.compute import need
 from ..engine.model import FloatArray, IntArray
 from ..estimators.rows import warn_caller
 from . import judging
-from .differences import Sides, differences
 from .samples import Samples
 
 if TYPE_CHECKING:
@@ -114,19 +113,6 @@ def shown(names: Any) -> str:
     """Return the first names, and how many there are, for an error message."""
     names = list(names)
     return ", ".join(map(repr, names[:5])) + (f", … ({len(names)} in all)" if len(names) > 5 else "")
-
-
-# ---------------------------------------------------------------- differences
-
-
-def compare_samples(found: Composition, sides: Sides, level: float) -> DataFrame:
-    """Return the differences between two sides of samples.
-
-    Proportions are without a learnt prior: shrunken proportions understate differences.
-    """
-    chosen = found.take(sides.places)
-    columns = differences(chosen.counted, chosen.variances, sides, level)
-    return pandas().DataFrame({found.noun: found.populations} | columns)
 
 
 # ---------------------------------------------------------------- unusual samples

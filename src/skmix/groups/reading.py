@@ -83,7 +83,8 @@ def open_cells(
         source = source if model is None else with_features_of(model, source)
         # Raises ValueError if the files differ in their features.
         names = source.feature_names
-        _refuse_text(source if model is None else None)
+        if model is None:
+            _refuse_text(source)
     events = [reader for reader in source.readers.values() if isinstance(reader, FcsReader)]
     notes = []
     if model is None and markers is None:
@@ -123,10 +124,10 @@ def preparation_of(given: Preparation | None) -> Preparation:
     return {name: (given or {}).get(name, value) for name, value in defaults.items()}
 
 
-def _refuse_text(source: Source | None) -> None:
+def _refuse_text(source: Source) -> None:
     """Raise ArgumentError for a column of text: it may name the samples, but it is not a marker."""
-    kinds = (source.preparation or {}).get("columns") if source is not None else None
-    text = [name for name, kind in (kinds or {}).items() if kind is not None]
+    kinds = (source.preparation or {}).get("columns") or {}
+    text = [name for name, kind in kinds.items() if kind is not None]
     if text:
         raise ArgumentError(
             f"column {text[0]!r} holds text and is not a marker: name the column of samples with ",

@@ -62,18 +62,17 @@ class Draws:
         shifted.means_ = shifted.means_ + shifts
         return Draws.of(shifted, self.rows + np.repeat(shifts, len(self.rows) // len(shifts), axis=0))
 
-    def shift_errors(self, sample: Samples, prior: FloatArray | None) -> information.KernelErrors | None:
-        """Return the errors of the shifts of one sample, from which these draws are."""
-        parameters = replace(self.model._parameters, weights=sample.weights, concentration=None)
-        return information.kernel_errors(
-            self.rows,
-            self.log_densities,
-            parameters,
-            self.model.covariance_type_,
-            sample.sizes,
-            prior,
-            self.model.group_shift_,
-        )
+    def errors(
+        self,
+        samples: Samples,
+        prior: FloatArray | None,
+        shift: float | None = None,
+        directions: FloatArray | None = None,
+    ) -> information.KernelErrors | None:
+        """Return the errors of kernels, or of their shifts, in samples; see `information.kernel_errors`."""
+        parameters = replace(self.model._parameters, weights=samples.weights)
+        drawn = self.rows, self.log_densities, parameters, self.model.covariance_type_
+        return information.kernel_errors(*drawn, samples.sizes, prior, shift, directions)
 
     def each(self, samples: Samples) -> Iterator[Draws]:
         """Yield the draws of each sample."""
@@ -121,18 +120,9 @@ class Reference:
     @cached_property
     def _errors(self) -> information.KernelErrors | None:
         """The errors of the kernels; None if these are known, or have too many means."""
-        model, draws = self.model, self._draws
         if not self.has_errors:
             return None
-        return information.kernel_errors(
-            draws.rows,
-            draws.log_densities,
-            model._parameters,
-            model.covariance_type_,
-            model.class_count_,
-            self._prior[0],
-            directions=self._directions,
-        )
+        return self._draws.errors(self.samples, self._prior[0], directions=self._directions)
 
     # ---------------------------------------------------------------- proportions
 
@@ -153,7 +143,8 @@ class Reference:
             for j, (w, size, total, own) in enumerate(each):
                 inside, of_shifts = information.away_from_zero(w / w.sum(), size), None
                 if samples.shifts is not None:
-                    of_shifts = own.shift_errors(counted.take(np.array([j])), prior)
+                    one = counted.take(np.array([j]))
+                    of_shifts = own.errors(one, prior, self.model.group_shift_)
                 covariance = information.covariance(own.ratios, inside, size, prior, self._errors, of_shifts)
                 variances.append(np.einsum("kg,kl,lg->g", members, covariance, members, optimize=True))
                 inside = inside @ members

@@ -151,9 +151,7 @@ class _Hills:
 
 def _medians(widths: FloatArray, weights: FloatArray) -> FloatArray:
     """Return the weighted medians (M,) of widths (K, M)."""
-    order = np.argsort(widths, axis=0)
-    below = np.cumsum(weights[order], axis=0) < 0.5 * weights.sum()
-    return np.take_along_axis(widths, np.take_along_axis(order, below.sum(axis=0)[None], 0), 0)[0]
+    return np.asarray(np.quantile(widths, 0.5, axis=0, weights=weights, method="inverted_cdf"))
 
 
 def _log_density(

@@ -25,7 +25,7 @@ from ..io.models import Record, pack, write_file
 from ..io.preparation import AUTO, in_words
 from ..io.writing import replacing
 from .conditions import Design, given_sides, metadata_of, read_metadata, sides_of
-from .differences import Sides
+from .differences import Sides, differences
 from .judging import FEWEST_SAMPLES
 from .labelling import write_labels
 from .markers import marker_names, profiles, short_markers
@@ -33,7 +33,6 @@ from .populations import Populations, checked_mixture, merge_kernels
 from .proportions import (
     Composition,
     check_probability,
-    compare_samples,
     judge_samples,
     pandas,
     places_of,
@@ -393,7 +392,9 @@ class Study:
             lacks = "" if sides.covariate is None else "the covariate or "
             lacks = lacks if sides.pairs is None else "a pair with samples of both sides or "
             warn_caller(f"The comparison leaves out {shown(sides.left_out)}, without {lacks}the condition.")
-        return compare_samples(self._named(self._described), sides, level)
+        found = self._named(self._described).take(sides.places)
+        columns = differences(found.counted, found.variances, sides, level)
+        return pandas().DataFrame({found.noun: found.populations} | columns)
 
     def _sides(
         self, condition: Any, other: Any, pair: str | None, covariate: str | None, metadata: Any
@@ -484,8 +485,7 @@ class Study:
         A table has the column ``sample`` if the samples of the cells are known, then the populations, and the
         probability of each, such as ``p_CD3⁺`` or ``p_0``. Tables and AnnData have the names of the
         populations that have one. In an AnnData, populations are a categorical column of ``obs``;
-        probabilities are in ``obsm``; ``uns["skmix"]`` has the samples, their weights and the kernels' means.
-        FCS files get the numbers as an additional channel, in single precision.
+        probabilities are in ``obsm``. FCS files get an additional channel of numbers, in single precision.
         """
         if samples is None:
             if self._cells is None:

@@ -238,10 +238,8 @@ def _corner(n_features: int, figure: Figure | None) -> NDArray[Any]:
     side = max(n_features - 1, 1)
     size = max(2.0 * side, 4.0)
     own = figure_or_new(figure, (size + (1.2 if side == 1 else 0.0), size))
-    grid = own.add_gridspec(side, side)
-    panels: dict[tuple[int, int], Axes] = {}
-    for i, j in itertools.combinations(range(side + 1), 2):
-        # Panels of a column share their horizontal feature, panels of a row their vertical one.
-        above, left = panels.get((i, j - 1)), panels.get((i - 1, j))
-        panels[i, j] = own.add_subplot(grid[j - 1, i], sharex=above, sharey=left)
-    return np.array([*panels.values()], dtype=object)
+    grid = own.subplots(side, side, squeeze=False, sharex="col", sharey="row")
+    for unused in grid[np.triu_indices(side, 1)]:
+        unused.remove()
+    # A line for each vertical feature, a column for each horizontal one.
+    return grid.T[np.triu_indices(side)]
