@@ -54,7 +54,7 @@ def answer() -> str:
     found, rows = read("answer.json"), []
     for row in found["problems"]:
         ours, peer = row["skmix"], row.get("scikit-learn")
-        line = [row["name"], "–", f"{ours['wall']:.3f} s", "–", "–", "–"]
+        line = [row["name"], "", f"{ours['wall']:.3f} s", "", "", ""]
         if peer is not None:
             line[1] = f"{peer['wall']:.3f} s"
             line[3] = f"{peer['wall'] / ours['wall']:.1f}×"
@@ -508,7 +508,6 @@ def spark() -> str:
             [own, *sides],
             [
                 compared_row(1, "from files to model", "processor", "{:.1f} s"),
-                compared_row(1, "passes", "passes", "{:.0f}"),
                 compared_row(1, *likelihood, "{:.3f}"),
                 [
                     "of each seed",
