@@ -240,6 +240,19 @@ def test_k_means_gives_each_kernel_the_covariance_of_its_cluster(kind: str) -> N
         assert_allclose(sizes, [1.0, 2.0, 3.0, 4.0], rtol=0.2)
 
 
+@pytest.mark.parametrize("n_rows", [600, 20_000])
+def test_k_means_starts_where_the_weight_is(n_rows: int) -> None:
+    """A tenth of the rows, in four clusters, have nearly all of the weight; the rest are wide."""
+    random = np.random.default_rng(0)
+    heavy = np.arange(n_rows) % 10 == 0
+    X = np.where(heavy[:, None], CENTRES[np.arange(n_rows) // 10 % 4], 25.0)
+    X = X + np.where(heavy[:, None], 0.5, 60.0) * random.normal(size=(n_rows, 2))
+    weights = np.where(heavy, 1.0, 1e-5)
+    found = all_rows(X, np.zeros(n_rows, dtype=np.int64), 10, 4, weights)
+    for means in found.means:
+        assert sorted(corners_of(means)) == [0, 1, 2, 3]
+
+
 def test_k_means_takes_a_sample_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A class without a row in the sample begins with equal weights."""
     monkeypatch.setattr(starts, "_ROWS_PER_CLUSTER", 10)

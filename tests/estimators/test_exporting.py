@@ -30,6 +30,7 @@ def rows(n_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return X * [1.0, 0.01, 100.0, 1.0] + [0.0, 5.0, 1e4, -3.0], y
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:The chosen model did not converge")
 X, Y = rows(300, 0)
 NEW = rows(200, 1)[0]
 

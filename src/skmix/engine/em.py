@@ -55,7 +55,7 @@ _deadline: ContextVar[float] = ContextVar("deadline", default=np.inf)
 @contextmanager
 def ending_at(seconds: float) -> Iterator[None]:
     """End fits in the body after the pass in which `time.monotonic` reaches that time."""
-    before = _deadline.set(seconds)
+    before = _deadline.set(min(seconds, _deadline.get()))
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
 """Starting points, R at a time, in the data's coordinates.
 
-All but the paper's draw a new random sample of rows for each start, so that their cost does not grow with the
-data and starts differ even where the rule itself is deterministic.
+All but the paper's draw a new random sample of many rows for each start, so that their cost does not grow
+with the data.
 """
 
 from __future__ import annotations
@@ -115,11 +115,10 @@ def k_means(X: Array, classes: IntArray, wanted: Wanted, row_weights: FloatArray
     n_rows, found = max(_ROWS_PER_CLUSTER * n_kernels, _FEWEST_ROWS), []
     with workers(n_jobs) as pool:
         for _ in range(n_starts):
-            some = np.arange(len(classes))
+            some, masses = np.arange(len(classes)), row_weights
             if n_rows < len(classes):
-                some = _sample(len(classes), n_rows, random_state)
+                some, masses = _sample(len(classes), n_rows, random_state, row_weights), None
             x, codes = _rows(X, some, frame), classes[some]
-            masses = None if row_weights is None else row_weights[some]
             centres, nearest = _clusters(x, masses, _spread_seeds(x, masses, n_kernels, random_state), pool)
             covariances = _covariances(x, masses, centres, nearest, wanted)
             known = np.flatnonzero(codes >= 0)
@@ -143,8 +142,11 @@ def _spread_seeds(
     Lloyd's iterations nor EM mends. So more seeds are drawn than are wanted, given the means of the clusters
     so far, and the least useful ones are left out; this is done again until none of the new ones is kept.
     """
-    n_sample = min(_ROWS_PER_SEED * n_kernels, max(_MANY_SEEDED, _FEWEST_PER_SEED * n_kernels), x.shape[0])
-    draw = _draw(np.arange(x.shape[0]), n_sample, n_kernels, masses, random_state)
+    n_sample = min(_ROWS_PER_SEED * n_kernels, max(_MANY_SEEDED, _FEWEST_PER_SEED * n_kernels))
+    if masses is None:
+        n_sample = min(n_sample, x.shape[0])
+    chosen = _sample(x.shape[0], n_sample, random_state, masses)
+    draw = _Draw(chosen, random_state.randint(n_sample), random_state.uniform(size=n_kernels - 1))
     sample, xp = pick(x, draw.rows), namespace(x)
     pieces, seeds = _pieces(sample, None, n_kernels), _seeds(sample, draw)
     n_more = min(_MORE_SEEDS * n_kernels, max(0, _MOST_DISTANCES // n_sample - n_kernels))
@@ -359,8 +361,15 @@ def _draw(
     return _Draw(rows, random_state.randint(n_sample), random_state.uniform(size=n_seeds - 1))
 
 
-def _sample(n_rows: int, n_sample: int, random_state: np.random.RandomState) -> IntArray:
-    """Draw the numbers (n,) of some rows, each once."""
+def _sample(
+    n_rows: int,
+    n_sample: int,
+    random_state: np.random.RandomState,
+    row_weights: FloatArray | None = None,
+) -> IntArray:
+    """Draw the numbers (n,) of some rows, each once; with weights (N,), as often as these say."""
+    if row_weights is not None:
+        return random_state.choice(n_rows, n_sample, p=row_weights / row_weights.sum())
     if n_rows < _MANY_ROWS or n_sample > _SMALL_SHARE * n_rows:
         return random_state.permutation(n_rows)[:n_sample]
     found: IntArray = np.empty(0, dtype=np.int64)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from joblib import cpu_count, effective_n_jobs
+from joblib.parallel import get_active_backend
 
 from ..engine.model import FloatArray, Parameters
 from ..engine.starts import uniform_weights
@@ -277,12 +278,14 @@ def check_feature_sets(sets: Sequence[Sequence[Any]], columns: Columns) -> list[
 def threads_of(n_jobs: int | None) -> int:
     """Return the number of threads: for None all cores, or the variable OMP_NUM_THREADS.
 
-    It is that of scikit-learn's own threads, and joblib sets it in its workers.
+    It is that of scikit-learn's own threads. Workers of joblib have one thread.
     """
     if n_jobs is not None:
         return int(effective_n_jobs(n_jobs))
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    return min(int(wanted), cpu_count()) if wanted.isdigit() and int(wanted) else int(cpu_count())
+    if get_active_backend()[0].nesting_level:  # in a worker of joblib
+        return int(effective_n_jobs(None))
+    wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return min(int(wanted), cpu_count()) if wanted.isdecimal() and int(wanted) else int(cpu_count())
 
 
 def check_covariance_prior(prior: Any, n_features: int) -> tuple[float, FloatArray | None]:

@@ -256,6 +256,7 @@ def test_own_kernels_belong_to_one_class(iris: Data) -> None:
         assert all(np.isclose(rows, mean).all(axis=1).any() for mean in few["means"][4 * c : 4 * c + 4])
 
 
+@pytest.mark.filterwarnings("ignore:The chosen model did not converge")
 def test_shared_kernels_are_tried_alone_where_weights_have_a_prior(iris: Data) -> None:
     settings: dict[str, Any] = {"covariance_type": "tied", "time_limit": 0.0, "random_state": 0}
     for prior in ({"weight_prior": 1.2}, {"inference": "variational"}):
@@ -331,14 +332,16 @@ def test_with_little_time_the_share_is_that_of_the_time(monkeypatch: pytest.Monk
 
 def test_time_is_up_after_the_first_candidate(iris: Data, whole: Any) -> None:
     assert whole[0].n_untried_ == 0
-    search = SharedKernelClassifierCV(time_limit=0.0, random_state=0).fit(*iris)
+    with pytest.warns(ConvergenceWarning, match="Increase time_limit"):
+        search = SharedKernelClassifierCV(time_limit=0.0, random_state=0).fit(*iris)
     assert search.n_untried_ > 20
     # One candidate on one fold.
     assert search.cv_results_["stage"].tolist() == ["screening"]
     assert search.best_index_ == 0
     assert search.cv_results_["rank_test_score"].tolist() == [1]
     assert search.cv_results_["params"][0] == search.best_params_
-    few = quick(time_limit=0.0).fit(*iris)
+    with pytest.warns(ConvergenceWarning, match="Increase time_limit"):
+        few = quick(time_limit=0.0).fit(*iris)
     assert few.cv_results_["stage"].tolist() == ["kernels"]
     assert few.n_untried_ == len(quick().fit(*iris).cv_results_["params"]) - 1
     with pytest.warns(ConvergenceWarning, match="Increase time_limit"):

@@ -18,6 +18,7 @@ from skmix.estimators.search._features import FeatureMap, fit_features
 from skmix.estimators.search._selection import Selection
 from skmix.estimators.search._trials import Trial, Trials
 
+pytestmark = pytest.mark.filterwarnings("ignore:The chosen model did not converge")
 X, Y = load_wine(return_X_y=True)
 MAPS = (
     ("power", "none"),

@@ -11,6 +11,7 @@ import ctypes
 import hashlib
 import os
 import struct
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,9 @@ from .translation import FLOAT, INT, STORED, Array, Inner, Translation
 _HEADER = object.__basicsize__
 # LLVM works for one thread at a time.
 _COMPILING = threading.RLock()
+if hasattr(os, "register_at_fork"):  # a thread that compiles is not there in a forked process
+    release = _COMPILING.release
+    os.register_at_fork(before=_COMPILING.acquire, after_in_parent=release, after_in_child=release)
 _addresses: dict[str, int] = {}
 
 
@@ -146,7 +150,8 @@ def _version(file: str) -> str:
     engine = Path(__file__).parents[1]
     files = {Path(file), *engine.glob("compute/*.py"), *engine.glob("estep/*.py")}
     processor = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), llvmlite.__version__
-    parts = [repr(processor).encode(), *(path.read_bytes() for path in sorted(files))]
+    interpreter = sys.implementation.cache_tag, _HEADER
+    parts = [repr((processor, interpreter)).encode(), *(path.read_bytes() for path in sorted(files))]
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 

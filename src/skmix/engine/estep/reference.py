@@ -1,7 +1,7 @@
 """The E-step and log-densities in plain NumPy.
 
 This is the definition that compiled code is tested against. It also serves small problems, where loading
-compiled code would take longer than the work, and computers without Numba.
+compiled code would take longer than the work, and computers without LLVM.
 """
 
 from __future__ import annotations

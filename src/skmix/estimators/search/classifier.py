@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, Options, StrOptions
 
 from ...engine.compute.arrays import namespace, on_host
 from ...engine.model import FloatArray
 from ..classifier import SharedKernelClassifier
 from ..decisions import with_outliers
-from ..rows import enter, sender
+from ..rows import enter, sender, warn_caller
 from ._base import Search, delegated, documented_search, make_folds
 from ._features import FeatureMap, filler
 from ._selection import Selection, mapped
@@ -192,6 +193,9 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     def _finish(self) -> None:
         # A class with fewer rows than kernels has one kernel per row.
         self.best_params_["n_kernels"] = int(self.classifier_.models_[0].means_.shape[0])
+        if self.time_limit is not None and not all(each.converged_ for each in self.classifiers_):
+            problem = f"The chosen model did not converge. Increase time_limit ({self.time_limit})."
+            warn_caller(problem, ConvergenceWarning)
 
     @property
     def classifier_(self) -> SharedKernelClassifier:
