@@ -149,9 +149,10 @@ def _spread_seeds(
     draw = _Draw(chosen, random_state.randint(n_sample), random_state.uniform(size=n_kernels - 1))
     sample, xp = pick(x, draw.rows), namespace(x)
     pieces, seeds = _pieces(sample, None, n_kernels), _seeds(sample, draw)
-    n_more = min(_MORE_SEEDS * n_kernels, max(0, _MOST_DISTANCES // n_sample - n_kernels))
-    n_more = n_more if n_kernels > 1 else 0
-    for chances in random_state.uniform(size=(_ROUNDS, n_more))[: _ROUNDS if n_more else 0]:
+    n_more = min(_MORE_SEEDS * n_kernels, _MOST_DISTANCES // n_sample - n_kernels)
+    if n_kernels == 1 or n_more < 1:
+        return seeds
+    for chances in random_state.uniform(size=(_ROUNDS, n_more)):
         seeds = _means(_sum_clusters(pieces, seeds)[0], seeds)
         every = draw_seeds(sample, seeds, as_float64(chances, x))
         squared = xp.vecdot(sample, sample)[:, None] - 2.0 * (sample @ every.T) + xp.vecdot(every, every)
