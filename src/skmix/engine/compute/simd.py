@@ -71,7 +71,7 @@ class Code:
 
     def load(self, data: Any, index: Any) -> Any:
         """Load a vector."""
-        found = self.builder.load(self._pointer(data, index))
+        found = self.builder.load(self._pointer(data, index, _VECTOR))
         found.align = 8
         return found
 
@@ -87,10 +87,10 @@ class Code:
 
     def store(self, value: Any, data: Any, index: Any) -> None:
         """Store a vector."""
-        self.builder.store(value, self._pointer(data, index)).align = 8
+        self.builder.store(value, self._pointer(data, index, value.type)).align = 8
 
-    def _pointer(self, data: Any, index: Any) -> Any:
-        return self.builder.bitcast(self.builder.gep(data, [index]), _VECTOR.as_pointer())
+    def _pointer(self, data: Any, index: Any, kind: ir.Type) -> Any:
+        return self.builder.bitcast(self.builder.gep(data, [index]), kind.as_pointer())
 
     def splat(self, x: Any) -> Any:
         """Fill all lanes with a number."""
@@ -107,9 +107,13 @@ class Code:
         """Return a · b + c, rounded once."""
         return intrinsic(self.builder, "fma", a, b, c)
 
+    def where_larger(self, a: Any, b: Any, one: Any, other: Any) -> Any:
+        """Return the lanes of `one` where a > b, otherwise those of `other`."""
+        return self.builder.select(self.builder.fcmp_ordered(">", a, b), one, other)
+
     def larger(self, a: Any, b: Any) -> Any:
         """Return the larger of two vectors, lane by lane."""
-        return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
+        return self.where_larger(a, b, a, b)
 
     def smaller(self, a: Any, b: Any) -> Any:
         """Return the smaller of two vectors, lane by lane."""
@@ -428,6 +432,7 @@ subtract = _generated(lambda code, a, b: code.builder.fsub(a, b))
 multiply = _generated(lambda code, a, b: code.builder.fmul(a, b))
 divide = _generated(lambda code, a, b: code.builder.fdiv(a, b))
 fma = _generated(Code.fma)
+where_larger = _generated(Code.where_larger)
 larger = _generated(Code.larger)
 smaller = _generated(Code.smaller)
 exp = _generated(Code.exp)

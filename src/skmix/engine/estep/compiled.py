@@ -427,17 +427,31 @@ def _apply_precisions(values, precisions, log_ratios, a, b):
 @inner
 def _find_likeliest(values, count, n, tile, kernels, scratch, likeliest):
     """Record the most likely of `count` kernels, all or those listed, of n rows by log-joints (K, tile)."""
-    highest, which, order = scratch.logs, scratch.index, scratch.order
-    for i in range(tile):
-        highest[i], which[i] = values[i], 0
-    for k in range(1, count):
-        for i in range(tile):
-            better = values[k * tile + i] > highest[i]
-            highest[i] = values[k * tile + i] if better else highest[i]
-            which[i] = k if better else which[i]
+    for r in range(0, tile, LANES):
+        highest, which = load(values, r), splat(0)
+        for k in range(1, count):
+            each = load(values, k * tile + r)
+            which = simd.where_larger(each, highest, splat(k), which)
+            highest = larger(each, highest)
+        store(scratch.logs, r, highest)
+        store(scratch.index, r, which)
+    order, index = scratch.order, scratch.index
     for i in range(n):
-        likeliest.kernel[order[i]] = kernels[which[i]] if len(kernels) else which[i]
-        likeliest.log_joint[order[i]] = highest[i]
+        likeliest.kernel[order[i]] = kernels[index[i]] if len(kernels) else index[i]
+        likeliest.log_joint[order[i]] = scratch.logs[i]
+
+
+@inner
+def _add_rows(sizes, scratch, n, part, sums):
+    """Add n rows to the mass and to the first moments of their most likely kernels; see `_find_likeliest`."""
+    by_row, step = scratch.by_row, sizes.step
+    for i in range(n):
+        k, weight = scratch.index[i], scratch.weights[i]
+        sums.mass[part * sizes.n_kernels + k] += weight
+        at, of_row = (part * sizes.padded_kernels + k) * step, splat(weight)
+        for j in range(0, step, LANES):
+            total = load(sums.moments, at + j)
+            store(sums.moments, at + j, fma(of_row, load(by_row, i * step + j), total))
 
 
 @inner
@@ -693,6 +707,8 @@ def _work(counter, n_tasks, job, scratch):
                 if len(likeliest.kernel):
                     _find_likeliest(values, count, n, tile, tiles.kernels[at:], scratch, likeliest)
                 if not len(likelihood):
+                    if with_moments:
+                        _add_rows(sizes, scratch, n, part, sums)
                     continue
                 if skips:
                     _normalise_listed(values, tile, count, n_present, scratch)
