@@ -15,25 +15,6 @@ from .simd import LANES, add, bits, fma, load, multiply, of_bits, splat, store, 
 from .translation import inner
 
 
-@jit
-def to_covariances(second, places, mass, offset, prior, rows, ridge, out):
-    """Write covariances (B, M · M) from second moments (B, S), as `Structure.update` does.
-
-    The entries of a matrix are at `places` (M · M,) among its moments. `prior` (M · M,) is added to them,
-    `rows` to the mass (B,), and `ridge` (M · M,) to the quotient.
-    """
-    n_matrices, n_features = offset.shape
-    for b in range(n_matrices):
-        for i in range(n_features):
-            weighted = mass[b] * offset[b, i]
-            for j in range(n_features):
-                at = i * n_features + j
-                out[b, at] = second[b, places[at]] - weighted * offset[b, j]
-        divisor = mass[b] + rows
-        for at in range(n_features * n_features):
-            out[b, at] = (out[b, at] + prior[at]) / divisor + ridge[at]
-
-
 def eliminate(matrices: Any, singular: float, *written: Any) -> None:
     """Factor symmetric matrices (B, M, M) as `whiten_batch` does, without extended precision.
 
