@@ -94,7 +94,6 @@ class _Geometry(NamedTuple):
     in_blocks: Any  # (K' / 2 LANES, M, 2 LANES): the same
     opposite: Any  # (K', M): −2 times the same
     norms: Any  # (K',): at most ‖μ‖²; infinite beyond the last kernel
-    ones: Any  # (M,)
     peak: Any  # (K',): largest log-joint at the mean, of all classes
     width: Any  # (K',): at least the largest standard deviation
     whitener: Any  # (K, M, M)
@@ -264,8 +263,11 @@ def _work(counter, n_tasks, job, geometry, used, scratch, listing):
                 else:
                     add_distances(x, tile, sizes, model, a, scratch.few, values, 0)
                 for r in range(0, tile, LANES):
-                    length = simd.scaled(x, r, tile, model.means, mean_at, geometry.ones, 0, n_features, 1)
-                    store(lengths, r, length[0])
+                    length = splat(0.0)
+                    for j in range(n_features):
+                        ahead = subtract(load(x, j * tile + r), splat(model.means[mean_at + j]))
+                        length = fma(ahead, ahead, length)
+                    store(lengths, r, length)
                 extent = _extent(values, lengths, model.base, a * sizes.n_classes, scratch, present)
                 count = n_kernels
                 if extent[2] > -np.inf:
@@ -467,10 +469,10 @@ def _geometry(kernels: Kernels, job: Job, pool: Workers, always: BoolArray) -> _
     blocks = np.swapaxes(padded.reshape(-1, 2 * LANES, n_features), 1, 2)
     norms = np.pad((1.0 - ROUNDING) * np.square(means).sum(axis=1), (0, more), constant_values=np.inf)
     peak = np.pad(job.model.base.reshape(n_kernels, -1).max(axis=1), (0, more), mode="minimum")
-    width, flat, ones = np.pad(width, (0, more)), compiled.flat, np.ones(n_features)
+    width, flat = np.pad(width, (0, more)), compiled.flat
     return _Geometry(
-        math.log(SKIPPED / n_kernels), means, flat(blocks), flat(-2.0 * padded), flat(norms), flat(ones),
-        flat(peak), flat(width), whitener, root, steep, wide, always,
+        math.log(SKIPPED / n_kernels), means, flat(blocks), flat(-2.0 * padded), flat(norms), flat(peak),
+        flat(width), whitener, root, steep, wide, always,
     )  # fmt: skip
 
 
