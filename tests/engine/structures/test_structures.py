@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import brute
 import mpmath as mp
 import numpy as np
 import pytest
-from calls import fit
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import (
     COVARIANCE_TYPES,
-    as_brute,
     as_full,
     as_structure,
     random_covariances,
-    responsibilities,
-    total_log_likelihood,
 )
 
-from skmix.engine.model import FloatArray, Options, Parameters, Regulariser
+from skmix.engine.model import FloatArray, Regulariser
 from skmix.engine.squarem import constrained, unconstrained
 from skmix.engine.starts import uniform
 from skmix.engine.structures import STRUCTURES, LowRank, Structure, linalg, structure_of
@@ -335,29 +330,6 @@ def test_rescaling_and_coordinates() -> None:
     numbers = unconstrained(structure, own)
     assert numbers.shape == own.shape
     assert_allclose(constrained(structure, numbers), own, rtol=1e-14)
-
-
-def test_delicate_kernels_take_the_same_step() -> None:
-    """Far from the others' origin and narrow, a kernel is computed from differences."""
-    random = np.random.default_rng(7)
-    X = np.concatenate([random.normal(size=(30, 4)), 1.0 + 1e-5 * random.normal(size=(30, 4))])
-    classes = np.zeros(60, dtype=np.int64)
-    covariances = random_factors(random, 2, 4, 3)
-    covariances[1, :, :-1] *= 1e-5
-    covariances[1, :, -1] *= 1e-10
-    model = Parameters(np.full((2, 1), 0.5), np.array([np.zeros(4), np.ones(4)]), covariances)
-    options = Options(covariance_type="low_rank", max_iter=1, tol=0.0, floor=0.0)
-    found = fit(X, classes, model.batch(), options)
-    dense = replace(model, covariances=full_of(covariances))
-    w = responsibilities(X, classes, dense)
-    means = w.T @ X / w.sum(axis=0)[:, None]
-    scatter = ((X - means[1]).T * w[:, 1]) @ (X - means[1]) / w[:, 1].sum()
-    log_likelihood = total_log_likelihood(X, classes, dense)
-    narrow = replace(as_brute(dense), covariances=dense.covariances[1:], factors=covariances[1:, :, :-1])
-    step = brute.low_rank_step(scatter[None], brute.Rule("low_rank", np.zeros(4)), narrow)[0][0]
-    assert_allclose(found.path[0][0], log_likelihood, rtol=1e-9)
-    assert_allclose(full_of(found.parameters.take(0).covariances)[1], step, rtol=1e-6, atol=1e-16)
-    assert_allclose(found.parameters.take(0).means, means, rtol=1e-12)
 
 
 # ---------------------------------------------------------------- linear algebra
