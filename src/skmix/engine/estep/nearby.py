@@ -33,7 +33,6 @@ from ..compute.translation import inner
 from ..model import BoolArray, FloatArray, IntArray, Statistics
 from ..structures.linalg import invert_lower
 from . import compiled
-from .clusters import nearest_job
 from .compiled import (
     NEGLIGIBLE_SHARE,
     BlockSums,
@@ -419,7 +418,7 @@ def _skip(job: Job, geometry: _Geometry, pool: Workers) -> tuple[FloatArray, Flo
 
 def _nearest(rows: Rows, kernels: Kernels, pool: Workers) -> Likeliest:
     """Return the nearest mean of each row as its most likely kernel."""
-    job = nearest_job(rows, kernels.means[0])
+    job = compiled.nearest_job(rows, kernels.means[0])
     compiled.run(pool, job.sizes.n_blocks, job)
     if rows.codes is not None:
         # Homes without weight in the row's class bound nothing: such rows get tiles of their own.

@@ -111,12 +111,6 @@ class LowRank(Diagonal):
     def variances(self, covariances: FloatArray) -> FloatArray:
         return (covariances[..., :-1] ** 2).sum(axis=-1) + covariances[..., -1]
 
-    def terms_of(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
-        projections = self.factor(covariances, n_features).whitener[..., :-1]
-        factors, own = covariances[..., :-1], covariances[..., -1:]
-        crossed = own * projections + factors @ (factors.mT @ projections)
-        return with_crossed(self.variances(covariances), crossed)
-
     def factor(self, covariances: FloatArray, n_features: int) -> Factor:
         return self.parts(covariances)[0]
 
