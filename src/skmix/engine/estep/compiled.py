@@ -936,34 +936,26 @@ def evaluate(rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Wor
     return out
 
 
-def nearest_job(rows: Rows, centres: FloatArray) -> Job:
-    """Return a job that finds the nearest centre (K, M) of each row, and −½ times its squared distance.
-
-    It is the most likely kernel if all kernels are spheres of one size.
-    """
-    means, none = centres[None], np.zeros((1, len(centres)))
-    spheres = Factor(np.ones_like(means), none, np.ones(1, dtype=bool))
-    kernels = Kernels(structure_of("spherical"), means, spheres, none, none[..., None])
-    return prepare(rows, kernels, means, near=True)._replace(likeliest=Likeliest.empty(len(rows.X)))
-
-
 def cluster(rows: Rows, pool: Workers, centres: FloatArray) -> tuple[FloatArray, IntArray]:
     """Return sums (K, M + 1) of the rows nearest to centres (K, M) and of their weights, and which (N,).
 
     Of equally near centres, the first one has the row.
     """
-    job, (n_centres, n_features) = nearest_job(rows, centres), centres.shape
+    # The nearest centre is the most likely kernel if all kernels are spheres of one size.
+    (n_centres, n_features), means, none = centres.shape, centres[None], np.zeros((1, len(centres)))
+    spheres = Factor(np.ones_like(means), none, np.ones(1, dtype=bool))
+    kernels = Kernels(structure_of("spherical"), means, spheres, none, none[..., None])
+    job = prepare(rows, kernels, means, near=True)
     # The length of a row is the same for all centres: without that term no digits are lost.
     n_padded, n_blocks, step = job.sizes.padded_kernels, job.sizes.n_blocks, _padded(n_features)
     sizes = job.sizes._replace(terms=n_features, step=step, moments=step)
-    whitener = job.model.whitener.reshape(n_padded, -1)[:, :-1]
+    model = job.model._replace(whitener=flat(job.model.whitener.reshape(n_padded, -1)[:, :-1]))
     sums = BlockSums(mass=np.zeros(n_blocks * n_centres), moments=np.zeros(n_blocks * n_padded * step))
-    job = job._replace(sizes=sizes, model=job.model._replace(whitener=flat(whitener)), with_moments=True)
-    run(pool, n_blocks, job._replace(sums=sums))
+    found = Likeliest.empty(len(rows.X))
+    job = job._replace(sizes=sizes, model=model, with_moments=True, sums=sums, likeliest=found)
+    run(pool, n_blocks, job)
     mass, moments = (each.reshape(n_blocks, -1).sum(axis=0) for each in (sums.mass, sums.moments))
-    return np.column_stack(
-        [moments.reshape(n_padded, step)[:n_centres, :n_features], mass]
-    ), job.likeliest.kernel
+    return np.column_stack([moments.reshape(n_padded, step)[:n_centres, :n_features], mass]), found.kernel
 
 
 def run(pool: Workers, n_tasks: int, job: Job) -> None:
