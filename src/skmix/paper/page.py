@@ -60,22 +60,10 @@ _MIN_FAILED = 10
 def write_report(
     results: StudyResults, path: str | os.PathLike[str], figures: Mapping[str, bytes] | None = None
 ) -> Path:
-    """Write the study's report: one HTML file that opens offline and fetches nothing.
+    """Write the study's report, one HTML file that fetches nothing, and return its path.
 
-    Parameters
-    ----------
-    results : StudyResults
-        The study.
-    path : path-like
-        The file to create or replace.
-    figures : mapping of str to bytes, optional
-        PNG pictures of 300 dots per inch by their names in `skmix.paper.figures.paper_figures`. The page
-        shows figures 1 to 5; the others it draws itself.
-
-    Returns
-    -------
-    Path
-        The file. The same arguments give the same bytes.
+    `figures` are PNG pictures of 300 dots per inch by their names in `skmix.paper.figures.paper_figures`. The
+    page shows figures 1 to 5; the others it draws itself. The same arguments give the same bytes.
     """
     with replacing(path) as file:
         file.write(render(report_data(results, figures)).encode())

@@ -102,18 +102,9 @@ def study_cells(
 ) -> list[Cell]:
     """List the cells of the study: all variants at K = 10, the sweep over K, and further data sets.
 
-    Parameters
-    ----------
-    n_runs : int, default=500
-        Runs of each cell at K = 10; sweep and further data sets have at most 100.
-    variants, methods : iterable of str, optional
-        Only these variants and methods.
-
-    Returns
-    -------
-    list of Cell
-        The runs of the sweep at K = 10 are the first of the main study. On further data sets robust and
-        class-wise runs are compared, if there are enough runs.
+    Cells at K = 10 have `n_runs` runs; sweep and further data sets have at most 100. The runs of the sweep at
+    K = 10 are the first of the main study. On further data sets robust and class-wise runs are compared, if
+    there are enough runs.
     """
     chosen = VARIANTS if variants is None else {variant_of(name) for name in variants}
     names = [variant.name for variant in VARIANTS if variant in chosen]
