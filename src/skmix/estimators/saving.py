@@ -229,7 +229,7 @@ def _check(model: Any) -> None:
         named = names.shape == (n_features,) and all(isinstance(name, str) for name in names)
         _require(named and len(set(names)) == n_features, f"feature_names_in_ are not {n_features} names")
     if hasattr(model, "preparation_"):
-        check_preparation(model.preparation_, n_features, [] if names is None else names.tolist())
+        check_preparation(model.preparation_, [] if names is None else names.tolist())
     device_and_precision(getattr(model, "device", None))
     check_agreement(model, sizes)
 

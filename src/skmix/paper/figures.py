@@ -97,7 +97,7 @@ def _projections(best: BestRun, results: StudyResults) -> dict[str, Callable[[],
     model, run = best.mixtures[0], best.run
     columns = [FEATURES.index(str(name)) for name in model.feature_names_in_]
     features, _ = features_of(results.data, variant_of(run.variant), results.settings)
-    found = {}
+    found: dict[str, Callable[[], Figure]] = {}
     for label in model.classes_.tolist():
         rows = features[results.data.train_labels == label][:_ROWS_OF_A_CLASS, columns]
         draw = partial(_projection, model, rows, label, f"{run.variant}, {LABELS[run.method]}: digit {label}")

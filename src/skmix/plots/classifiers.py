@@ -25,7 +25,7 @@ def plot_reliability(
 ) -> Axes:
     """Plot the accuracy of a classifier against its confidence.
 
-    Rows are sorted into ten bins of equal width by the probability of their predicted class. A point above the
+    Rows are in ten bins of equal width by the probability of their predicted class. A point above the
     diagonal is underconfident, one below it overconfident; error bars are 95 % intervals (Wilson). Grey bars
     show the share of the rows in each bin. After `calibrate`, the curve without the temperature is drawn too.
     The legend has the expected calibration error.
