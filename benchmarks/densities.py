@@ -22,6 +22,7 @@ import json
 import time
 import warnings
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -68,41 +69,46 @@ def by_bic(X: FloatArray, numbers: Iterable[int], seed: int) -> GaussianMixture:
     return min(found)[2]
 
 
-def compare(data: DataSet, n_repeats: int, most_rows: int, *, raw: bool, small: bool) -> dict[str, float]:
-    """Return the mean log-densities of held-out rows, the gain and its standard error over splits.
+def compare(data: DataSet, repeat: int, most_rows: int, *, raw: bool, small: bool) -> dict[str, float]:
+    """Return the mean log-densities of the held-out rows of one split, and the seconds of both searches.
 
     With `small`, at most 3 kernels are tried.
     """
-    theirs, ours, chosen, seconds = [], [], [], np.zeros(2)
-    largest = -np.inf
-    for repeat in range(n_repeats):
-        training, held_out = split(data, repeat, most_rows, raw=raw)
-        clock = [time.process_time()]
-        peer = by_bic(training, range(1, 4 if small else 11), repeat)
-        clock.append(time.process_time())
-        search = SharedKernelMixtureCV(n_kernels=[1, 2, 3] if small else "auto", random_state=repeat)
-        search.fit(training)
-        clock.append(time.process_time())
-        seconds += np.diff(clock)
-        theirs.append(peer.score(held_out))
-        densities = search.score_samples(held_out)
-        ours.append(densities.mean())
-        largest = max(largest, float(densities.max()))
-        chosen.append(search.best_params_["n_kernels"])
-    gains = np.subtract(ours, theirs)
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    training, held_out = split(data, repeat, most_rows, raw=raw)
+    clock = [time.process_time()]
+    peer = by_bic(training, range(1, 4 if small else 11), repeat)
+    clock.append(time.process_time())
+    search = SharedKernelMixtureCV(n_kernels=[1, 2, 3] if small else "auto", random_state=repeat)
+    search.fit(training)
+    clock.append(time.process_time())
+    densities = search.score_samples(held_out)
     return {
         "rows": len(training),
         "features": training.shape[1],
-        "sklearn": float(np.mean(theirs)),
-        "skmix": float(np.mean(ours)),
+        "sklearn": float(peer.score(held_out)),
+        "skmix": float(densities.mean()),
+        "kernels": search.best_params_["n_kernels"],
+        "sklearn_seconds": clock[1] - clock[0],
+        "skmix_seconds": clock[2] - clock[1],
+        "largest": float(densities.max()),
+    }
+
+
+def summarised(splits: list[dict[str, float]]) -> dict[str, float]:
+    """Return means over splits, and the gain with its standard error."""
+    gains = np.array([each["skmix"] - each["sklearn"] for each in splits])
+    return {
+        **splits[0],
+        **{
+            name: float(np.mean([each[name] for each in splits]))
+            for name in ("sklearn", "skmix", "kernels", "sklearn_seconds", "skmix_seconds")
+        },
         "gain": float(gains.mean()),
-        "error": float(gains.std(ddof=1) / np.sqrt(n_repeats)) if n_repeats > 1 else float("nan"),
+        "error": float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else float("nan"),
         "worst": float(gains.min()),
-        "splits": n_repeats,
-        "kernels": float(np.mean(chosen)),
-        "sklearn_seconds": float(seconds[0] / n_repeats),
-        "skmix_seconds": float(seconds[1] / n_repeats),
-        "largest": largest,
+        "splits": len(gains),
+        "largest": max(each["largest"] for each in splits),
     }
 
 
@@ -114,31 +120,30 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--rows", type=int, default=MOST_ROWS, help="most training rows and most test rows")
     parser.add_argument("--raw", action="store_true", help="leave rounded values as they are")
-    parser.add_argument("--jobs", type=int, default=1, help="data sets at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="splits at a time")
     parser.add_argument("--out", type=Path, help="JSON file to write")
     parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
-    warnings.simplefilter("ignore", ConvergenceWarning)
     n_repeats, most_rows = (1, 60) if arguments.small else (arguments.repeats, arguments.rows)
+    halves = {
+        half: [name for name in names if not arguments.small or name in ("iris", "wine")]
+        for half, names in HALVES.items()
+        if arguments.half in (None, half)
+    }
+    found = Parallel(n_jobs=arguments.jobs, return_as="generator")(
+        delayed(compare)(data, repeat, most_rows, raw=arguments.raw, small=arguments.small)
+        for names in halves.values()
+        for data in (find_data(name, arguments.files) for name in names)
+        for repeat in range(n_repeats)
+    )
     results = []
-    for half in HALVES if arguments.half is None else [arguments.half]:
+    for half, names in halves.items():
         table = Table(title=f"{half} half: log-density of held-out rows")
         for title in ("data", "rows", "features", "scikit-learn", "skmix", "gain", "largest", "time"):
             table.add_column(title, justify="left" if title == "data" else "right")
         gains = []
-        names = [name for name in HALVES[half] if not arguments.small or name in ("iris", "wine")]
-        work = Parallel(n_jobs=arguments.jobs, return_as="generator")
-        rows = work(
-            delayed(compare)(
-                find_data(name, arguments.files),
-                n_repeats,
-                most_rows,
-                raw=arguments.raw,
-                small=arguments.small,
-            )
-            for name in names
-        )
-        for name, row in zip(names, rows, strict=True):
+        for name in names:
+            row = summarised(list(islice(found, n_repeats)))
             results.append({"half": half, "data": name, **row})
             gains.append(row["gain"])
             if arguments.out is not None:

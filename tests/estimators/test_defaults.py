@@ -144,6 +144,16 @@ def test_a_weak_prior_is_a_hundredth_of_it_with_the_same_floor(n_rows: int) -> N
     assert weak.shrinkage_ < mild.shrinkage_
 
 
+def test_the_resolution_is_that_of_the_rows_with_the_weight() -> None:
+    # 50 rows of whole numbers have nearly all of the weight; most of the others are not in the sample.
+    random = np.random.default_rng(0)
+    X, weights = random.normal(size=(20_000, 1)), np.full(20_000, 1e-9)
+    X[:50, 0], weights[:50] = np.arange(50) % 5, 1.0
+    for order in (np.arange(20_000), random.permutation(20_000)):
+        model = SharedKernelMixture(1).fit(X[order], sample_weight=weights[order])
+        assert_allclose(model.resolution_, 1.0 / 12.0, rtol=1e-9)
+
+
 def test_tuning_respects_the_resolution() -> None:
     X, y = whole_numbers()
     model = SharedKernelClassifier(4, random_state=0).fit(X, y)

@@ -20,6 +20,8 @@ from types import NoneType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+from joblib import parallel_config
+from joblib.parallel import ThreadingBackend
 from sklearn import get_config
 from sklearn.base import is_classifier
 from sklearn.utils import check_random_state
@@ -782,7 +784,9 @@ def _score_block(
     Block(rows).check()
     rows = rows if scale is None else scale(rows)
     codes = (code_labels(labels, model.classes_, len(rows), name=name) for labels in y)
-    return np.asarray(function(model, rows, *codes))
+    # Other blocks run on the other cores, as in a worker of joblib.
+    with parallel_config(ThreadingBackend(nesting_level=1)):
+        return np.asarray(function(model, rows, *codes))
 
 
 def computed(values: Any) -> Any:

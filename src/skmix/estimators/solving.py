@@ -222,9 +222,9 @@ def _default_prior(
             rows, codes, weights = _rows_for_starts(model, training, frame)
             # Use labelled rows only: the others have no class.
             labelled = np.flatnonzero(codes >= 0)
-            some = labelled[_evenly_spaced(len(labelled))]
+            some, masses = _some_rows(len(labelled), None if weights is None else weights[labelled] / unit)
+            some = labelled[some]
             rows, codes = to_numpy(pick(rows, some)).astype(np.float64), codes[some]
-            masses = None if weights is None else weights[some] / unit
             regulariser = regulariser_of(options, frame, structure, n_kernels)
             strength, common = prior_of_start(rows, codes, masses, one, structure, regulariser, frame)
             prior = strength * unit, common
@@ -257,9 +257,8 @@ def with_resolution(
     """
     if model.covariance_prior is None or options.inference != "em" or options.freeze is not None:
         return options, None
-    some = _evenly_spaced(rows.shape[0])
-    X = to_numpy(pick(rows, some)).astype(np.float64)
-    resolution = resolution_of(X, None if weights is None else weights[some], frame)
+    some, masses = _some_rows(rows.shape[0], weights)
+    resolution = resolution_of(to_numpy(pick(rows, some)).astype(np.float64), masses, frame)
     if last is not None:
         # A feature that is constant in a batch has no resolution there.
         both = (resolution > 0) & (last > 0)
@@ -269,10 +268,15 @@ def with_resolution(
     return replace(options, resolution=floor.variance_floor), floor
 
 
-def _evenly_spaced(n_rows: int) -> IntArray:
+def _some_rows(n_rows: int, weights: FloatArray | None) -> tuple[IntArray, FloatArray | None]:
+    """Return rows that are evenly spaced by weight, and how often each is drawn if rows have weights (n,)."""
     if n_rows <= _SOME_ROWS:
-        return np.arange(n_rows)
-    return np.unique(np.linspace(0, n_rows - 1, _SOME_ROWS).round().astype(np.int64))
+        return np.arange(n_rows), weights
+    # All rows of weight one are drawn as if they had none.
+    ends = np.arange(1.0, n_rows + 1.0) if weights is None else np.cumsum(weights)
+    places = (np.arange(_SOME_ROWS) + 0.5) / _SOME_ROWS * ends[-1]
+    some, counts = np.unique(np.searchsorted(ends, places), return_counts=True)
+    return some, None if weights is None else counts.astype(np.float64)
 
 
 # ---------------------------------------------------------------- settings
