@@ -345,7 +345,6 @@ class Study:
         pair: str | None = None,
         covariate: str | None = None,
         metadata: Any = None,
-        level: float = 0.95,
     ) -> DataFrame:
         """Return the differences between the proportions of two sets of samples.
 
@@ -364,8 +363,6 @@ class Study:
             that each have several samples are categories.
         metadata : DataFrame, mapping of columns or path of a table, default=None
             Conditions of the samples; None uses the metadata of the study.
-        level : float, default=0.95
-            Confidence level of the intervals.
 
         Returns
         -------
@@ -386,14 +383,13 @@ class Study:
         arcsin √proportion, whose variance depends little on the proportion, and all samples have the same
         variance around it. Means, difference and interval are those of the model, as proportions.
         """
-        check_probability(level, "level")
         sides = self._sides(condition, other, pair, covariate, metadata)
         if sides.left_out:
             lacks = "" if sides.covariate is None else "the covariate or "
             lacks = lacks if sides.pairs is None else "a pair with samples of both sides or "
             warn_caller(f"The comparison leaves out {shown(sides.left_out)}, without {lacks}the condition.")
         found = self._named(self._described).take(sides.places)
-        columns = differences(found.counted, found.variances, sides, level)
+        columns = differences(found.counted, found.variances, sides)
         return pandas().DataFrame({found.noun: found.populations} | columns)
 
     def _sides(
