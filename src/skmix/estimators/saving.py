@@ -31,14 +31,6 @@ from .fitted import (
 )
 from .rows import device_and_precision, host_copy
 
-# Classes that a file may hold; their subclasses cannot be saved.
-_CLASSES = (
-    "GaussianMixture",
-    "SharedKernelClassifier",
-    "SharedKernelClassifierCV",
-    "SharedKernelMixture",
-    "SharedKernelMixtureCV",
-)
 # Attributes that scikit-learn sets.
 _OF_SCIKIT_LEARN = ("_skl_callbacks", "_sklearn_output_config", "_metadata_request")
 # Errors that inconsistent values in a file may raise.
@@ -90,7 +82,7 @@ def record_of(estimator: Any) -> Record:
     """Return the record of a fitted estimator; raise an error if `estimator_of` would refuse it."""
     name = type(estimator).__name__
     if _class_of(name) is not type(estimator):
-        raise TypeError(f"{name} cannot be saved; {', '.join(_CLASSES)} can.")
+        raise TypeError(f"{name} cannot be saved; {', '.join(_KINDS)} can.")
     check_is_fitted(estimator)
     estimator._validate_params()
     model = host_copy(estimator)
@@ -105,7 +97,7 @@ def record_of(estimator: Any) -> Record:
 
 def _class_of(name: Any) -> Any:
     """Return the class that a file may hold, imported when it is first needed, or None."""
-    return getattr(import_module(__package__), name) if name in _CLASSES else None
+    return getattr(import_module(__package__), name) if name in _KINDS else None
 
 
 def _record_of(estimator: Any) -> Record:
@@ -175,7 +167,7 @@ def _estimator_of(record: Record) -> Any:
     """Return the estimator of a record, without checking its attributes."""
     kind = _class_of(record.kind)
     if kind is None:
-        raise ValueError(f"its class is {record.kind!r}, not one of {', '.join(_CLASSES)}")
+        raise ValueError(f"its class is {record.kind!r}, not one of {', '.join(_KINDS)}")
     parameters, fitted = (record.fields.get(part) for part in ("parameters", "fitted"))
     if not isinstance(parameters, dict) or not isinstance(fitted, dict):
         raise ValueError("its parameters or fitted attributes are missing")
@@ -350,7 +342,8 @@ def _width_of(feature_map: Any, n_features: int) -> int:
     return n_features if feature_map[-1] is None else int(feature_map[-1].shape[1])
 
 
-# For each class in a file: the record of its fit, and the check that attributes are consistent.
+# For each class in a file, whose subclasses cannot be saved: the record of its fit, and the check that
+# attributes are consistent.
 _KINDS: dict[str, tuple[type[FitRecord], Callable[[Any, dict[str, int]], None]]] = {
     "SharedKernelMixture": (Fitted, _check_mixture),
     "SharedKernelClassifier": (FittedClassifier, _check_classifier),

@@ -211,7 +211,9 @@ class Study:
         self._reference = Reference(own, populations)
         self._samples, self._is_new = self._reference.samples, False
         names = own.classes_.tolist()
-        self._set_origin(names, _origin_of(own), None, metadata_of(read_metadata(metadata), names), None)
+        markers = tuple(str(name) for name in getattr(own, "feature_names_in_", ()))
+        origin = Origin((), None, markers, preparation_of(getattr(own, "preparation_", None)), ())
+        self._set_origin(names, origin, None, metadata_of(read_metadata(metadata), names), None)
 
     def _set_origin(
         self,
@@ -771,12 +773,6 @@ def _study_of(record: Record) -> Study:
     if fields["results"] is not None:
         found._reference.restore(fields["results"])
     return found._set_origin(names, Origin(**origin), search, fields["metadata"], design)
-
-
-def _origin_of(model: Any) -> Origin:
-    """Return what a mixture knows about the origin of its cells."""
-    names = tuple(str(name) for name in getattr(model, "feature_names_in_", ()))
-    return Origin((), None, names, preparation_of(getattr(model, "preparation_", None)), ())
 
 
 def _design_of(condition: str | None, pair: str | None, covariate: str | None) -> Design | None:
