@@ -237,7 +237,6 @@ def _names(*names: str | None) -> list[str]:
 
 
 def _reader(source: Source) -> Any:
-    """Return the reader of the only file of a source."""
     (reader,) = source.readers.values()
     return reader
 
@@ -260,7 +259,6 @@ def _column(source: Source, name: str) -> list[Any]:
 
 
 def _with_roles(source: Source, target: str | None, weight: str | None) -> Source:
-    """Return rows with columns of labels and weights."""
     is_table = isinstance(_reader(source), TableReader)
     if target is not None:
         source = source.labelled(target if is_table else np.array(_column(source, target)))
@@ -270,7 +268,6 @@ def _with_roles(source: Source, target: str | None, weight: str | None) -> Sourc
 
 
 def _check_present(source: Source, wanted: Sequence[str]) -> None:
-    """Refuse a table that lacks a column."""
     reader = _reader(source)
     if isinstance(reader, TableReader):
         reader.check_present(wanted)

@@ -214,7 +214,6 @@ class Rows(ABC):
         return code_labels(self._unchecked_labels(), classes, n_rows, name=self.name)
 
     def _unchecked_labels(self) -> Any:
-        """Return the labels in memory."""
         if self.y is None:
             raise ValueError(f"The rows of X have no labels: give {self.name}.")
         return computed(self.y)

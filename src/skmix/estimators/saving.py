@@ -205,7 +205,6 @@ def _require(valid: Any, problem: str) -> None:
 
 
 def _check(model: Any) -> None:
-    """Check each fitted attribute, and whether they are consistent."""
     record, check_agreement = _KINDS[type(model).__name__]
     present = set(_attributes_of(model))
     for name in (*record.missing(present), *RowsOfFit.missing(present)):
@@ -333,7 +332,6 @@ def _check_search(search: Any, sizes: dict[str, int]) -> None:
 
 
 def _width_of(feature_map: Any, n_features: int) -> int:
-    """Return the number of features after a feature map."""
     if feature_map is None:
         return n_features
     right = isinstance(feature_map, tuple) and len(feature_map) == len(_MAP)

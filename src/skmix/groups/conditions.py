@@ -102,7 +102,6 @@ def _plain(value: Any) -> Any:
 
 
 def _column(table: Any, argument: str, name: Any) -> Any:
-    """Return a column of the metadata."""
     if not isinstance(name, str):
         raise ArgumentError(
             Argument(argument),

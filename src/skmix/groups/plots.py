@@ -135,7 +135,6 @@ def plot_markers(
 
 
 def _add_bar(image: Any, label: str, **settings: Any) -> None:
-    """Add a colour bar beside a heat map."""
     bar = image.figure.colorbar(image, ax=image.axes, **settings)
     bar.set_label(label, fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL)

@@ -260,7 +260,6 @@ class Study:
         return self._named(self._composed)
 
     def _named(self, found: Composition) -> Composition:
-        """Return a composition with the current names of the populations."""
         if self.populations is None:
             return found
         return replace(found, populations=self.populations.display_names)
@@ -397,7 +396,6 @@ class Study:
     def _sides(
         self, condition: Any, other: Any, pair: str | None, covariate: str | None, metadata: Any
     ) -> Sides:
-        """Return the samples that `compare` sets against each other."""
         names, table = self._samples.names, self._metadata
         if metadata is not None:
             table = metadata_of(read_metadata(metadata), self.samples)
@@ -758,7 +756,6 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def _study_of(record: Record) -> Study:
-    """Return the study of a record read from a file, after checking it."""
     fields = record.fields
     model, merged, origin = estimator_of(fields["model"]), fields["populations"], fields["origin"]
     if not isinstance(model, SharedKernelMixture):
@@ -776,7 +773,6 @@ def _study_of(record: Record) -> Study:
 
 
 def _design_of(condition: str | None, pair: str | None, covariate: str | None) -> Design | None:
-    """Return the design of a comparison; None if there is none."""
     for argument, value in (("pair", pair), ("covariate", covariate)):
         if condition is None and value is not None:
             raise ArgumentError(Argument(argument, value), " needs ", Argument("condition"), ".")

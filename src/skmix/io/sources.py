@@ -129,7 +129,6 @@ class Source:
         return [note for reader in self._aligned for note in reader.remarks()]
 
     def _with(self, readers: Iterable[Reader], **changes: Any) -> Self:
-        """Return the source with other readers of the same files."""
         changes = {"precision": None, "cached": {}, **changes}
         return replace(self, readers=dict(zip(self.readers, readers, strict=True)), **changes)
 
@@ -349,7 +348,6 @@ class Source:
             yield block
 
     def _spanning(self, label: str | None) -> Iterator[Block]:
-        """Yield blocks of `chunk_rows` rows."""
         checked = not self._is_plain
         waiting: list[Block] = []
         n_waiting, number = 0, 0

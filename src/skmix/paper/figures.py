@@ -81,7 +81,6 @@ def paper_figures(results: StudyResults) -> dict[str, Callable[[], Figure]]:
 def _drawn(
     size: tuple[float, float], plot: Callable[..., Any], *args: Any, title: str | None = None, **settings: Any
 ) -> Figure:
-    """Return a figure of that size with a plot in it."""
     figure = new_figure(*size)
     plot(*args, figure=figure, **settings)
     if title is not None:

@@ -95,7 +95,6 @@ def model_data(model: Any, *, title: str) -> dict[str, Any]:
 
 
 def _settings(described: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the settings of the model and the outcome of its fit."""
     chosen = sorted(described["settings"].items())
     return [
         ("estimator", described["kind"]),
@@ -105,7 +104,6 @@ def _settings(described: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _class(sets: Sequence[DrawnKernels], c: int, name: str, count: float | None) -> dict[str, Any]:
-    """Return a row of the table of classes."""
     weights = [each.weights[:, c] for each in sets]
     return {
         "name": name,
