@@ -64,12 +64,8 @@ def calibration_error(
 ) -> float:
     """Return the expected calibration error: the mean gap between confidence and accuracy.
 
-    It is the mean over rows of the absolute difference between the two in their bin.
-
-    Parameters
-    ----------
-    probabilities, codes, sample_weight
-        As for `reliability_bins`.
+    It is the mean over rows of the absolute difference between the two in their bin. Parameters are those of
+    `reliability_bins`.
 
     Examples
     --------

@@ -69,12 +69,8 @@ def auxiliary_function_by_enumeration(
     """Return Baum's auxiliary function by its definition, a sum over all association sequences.
 
     Q = sum over z of log p(X, z | C, parameters) Pr(z | X, C, previous), where z = (z_1, ..., z_N) runs over
-    all K^N assignments of rows to kernels. It exists to check the closed form.
-
-    Parameters
-    ----------
-    X, y, parameters, previous
-        As for `auxiliary_function`. A ValueError is raised if K^N is above a million.
+    all K^N assignments of rows to kernels. It exists to check the closed form. Parameters are those of
+    `auxiliary_function`; a ValueError is raised if K^N is above a million.
     """
     rows, classes = _check_data(X, y, parameters, previous)
     n_rows, n_kernels = len(rows), len(parameters.means)
@@ -104,10 +100,7 @@ def auxiliary_function_by_enumeration(
 def entropy_of_responsibilities(X: ArrayLike, y: ArrayLike, previous: Parameters) -> float:
     """Return the entropy of the hidden assignments given the data, in nats, from 0 to N log K.
 
-    Parameters
-    ----------
-    X, y, previous
-        As for `auxiliary_function`.
+    Parameters are those of `auxiliary_function`.
     """
     rows, classes = _check_data(X, y, previous)
     return float(entr(_responsibilities(rows, classes, previous)).sum())
@@ -118,11 +111,7 @@ def variational_bound(X: ArrayLike, y: ArrayLike, parameters: Parameters, previo
 
     The bound is Q(parameters, previous) plus the entropy of the responsibilities of `previous`. It equals the
     total log-likelihood if both models are the same, so increasing Q increases it by at least as much.
-
-    Parameters
-    ----------
-    X, y, parameters, previous
-        As for `auxiliary_function`.
+    Parameters are those of `auxiliary_function`.
     """
     return auxiliary_function(X, y, parameters, previous) + entropy_of_responsibilities(X, y, previous)
 
@@ -147,14 +136,8 @@ def evidence_bound(X: ArrayLike, y: ArrayLike, posterior: Beliefs, prior: Belief
 
     The evidence is the probability of the rows with all parameters integrated out. The bound is the
     expectation of the terms of Q over `posterior`, plus the entropy of the best responsibilities, less the
-    divergence of `posterior` from `prior`. It is highest when `posterior` is nearest to the true one.
-
-    Parameters
-    ----------
-    X, y
-        As for `auxiliary_function`.
-    posterior, prior : Beliefs
-        The distribution at which the bound is evaluated, and the prior, of the same shapes.
+    divergence of `posterior` from `prior`. It is highest when `posterior` is nearest to the true one. X and y
+    are those of `auxiliary_function`; both beliefs have the same shapes.
     """
     totals = posterior.concentration.sum(axis=0)
     expected = Parameters(posterior.concentration / totals, posterior.means, posterior.covariances)
@@ -191,17 +174,9 @@ def evidence_bound(X: ArrayLike, y: ArrayLike, posterior: Beliefs, prior: Belief
 
 
 def log_likelihood(X: ArrayLike, y: ArrayLike, parameters: Parameters) -> FloatArray:
-    """Return the log-likelihood of each class's rows.
+    """Return the log-likelihood (L,) of the rows of each class: sums of log sum_k pi_k,c N(x_n; mu_k, P_k).
 
-    Parameters
-    ----------
-    X, y, parameters
-        As for `auxiliary_function`.
-
-    Returns
-    -------
-    ndarray of shape (L,)
-        Sum over the rows of each class of log sum_k pi_k,c N(x_n; mu_k, P_k).
+    Parameters are those of `auxiliary_function`.
     """
     rows, classes = _check_data(X, y, parameters)
     log_evidence = logsumexp(_log_joint(rows, classes, parameters), axis=1)

@@ -31,47 +31,23 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Transforms channels independently and learns nothing from rows, so `transform` works without `fit`."""
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Check the settings.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows; NaN where a value is missing. Their values are not used.
-        y : ignored
-            Present for pipelines.
-        """
+        """Check the settings; of the rows X (n, M), only the number and names of channels are used."""
         validate_data(self, X, dtype=_FLOATS, ensure_all_finite="allow-nan")
         self._set_scale()
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the rows on the new scale.
+        """Return rows X (n, M) on the new scale, NaN where X is NaN.
 
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows; NaN where a value is missing.
-
-        Returns
-        -------
-        ndarray of shape (n, M)
-            NaN where X is NaN; computed in double precision and returned in the precision of X.
+        They are computed in double precision and returned in the precision of X.
         """
         return self._apply(X, type(self)._forward)
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Return rows on the new scale as the rows that `transform` maps to them.
+        """Return the rows (n, M) that `transform` maps to rows X (n, M) on the new scale, NaN where X is NaN.
 
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows on the new scale; NaN where a value is missing.
-
-        Returns
-        -------
-        ndarray of shape (n, M)
-            NaN where X is NaN. Values that X's precision cannot hold become its largest number by 1e-8, so
-            that sums over rows are finite.
+        Values that X's precision cannot hold become its largest number by 1e-8, so that sums over rows are
+        finite.
         """
         with np.errstate(over="ignore"):
             found = self._apply(X, type(self)._backward)

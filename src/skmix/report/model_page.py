@@ -38,17 +38,7 @@ _MAX_PLANES = 6
 def model_page(model: Any, *, title: str) -> str:
     """Return the page of a fitted model: one HTML file that opens offline and fetches nothing.
 
-    Parameters
-    ----------
-    model : fitted SharedKernelClassifier, SharedKernelMixture, GaussianMixture, or a search for one
-        The model, of any covariance type and number of features, with or without feature sets.
-    title : str
-        Title of the page.
-
-    Returns
-    -------
-    str
-        The page. The same arguments give the same characters.
+    The model is any estimator of this library. The same arguments give the same characters.
 
     Examples
     --------

@@ -214,10 +214,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     @property
     def best_estimator_(self) -> SharedKernelMixture:
         """The best candidate, fitted to all rows."""
-        try:
-            return self.mixtures_[0]
-        except AttributeError:
-            raise AttributeError("The search is not fitted yet: it has no best_estimator_.") from None
+        return self.mixtures_[0]
 
     def _finish(self) -> None:
         model = self.best_estimator_
