@@ -44,7 +44,7 @@ class Deskew(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Store the shape of images X (n, height, width), or of square ones, flattened (n, height * width)."""
+        """Store the shape of images X (n, height, width), or square ones that are flattened (n, pixels)."""
         flat, shape = self._flatten(X, reset=True)
         side = math.isqrt(flat.shape[1])
         if shape is None and side**2 != flat.shape[1]:
