@@ -318,11 +318,15 @@ def _add_powers(x, r, tile, sizes):
 @inner
 def _whiten(x, tile, matrix, at, n_features, out):
     """Write W x into out (M, tile), of rows x (M, tile), with W (M, M) lower triangular."""
-    fill(out, 0, n_features * tile, 0.0)
     for i in range(n_features):
-        row = at + i * n_features
         for r in range(0, tile, 2 * LANES):
-            simd.add_products(matrix, row, 0, 1, x, r, tile, i + 1, out, i * tile + r, tile, 1, 2)
+            one, other = splat(0.0), splat(0.0)
+            for j in range(i + 1):
+                number = splat(matrix[at + i * n_features + j])
+                one = fma(number, load(x, j * tile + r), one)
+                other = fma(number, load(x, j * tile + r + LANES), other)
+            store(out, i * tile + r, one)
+            store(out, i * tile + r + LANES, other)
 
 
 @inner

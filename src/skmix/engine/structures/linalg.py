@@ -15,8 +15,8 @@ from ..compute.arrays import (
     as_float64,
     clip,
     constant,
-    device_of,
     is_numpy,
+    like,
     namespace,
     occurs,
     operations_of,
@@ -229,13 +229,11 @@ def _whiten_on_device(matrices: Array) -> Whitened:
     index = np.flatnonzero(to_numpy(inflated))
     whiteners, log_determinants, positive = whiten_batch(to_numpy(pick(matrices, index)))
     better = as_float64(whiteners, matrices), as_float64(log_determinants, matrices)
-    return _replaced(found, index, (*better, xp.asarray(positive, device=device_of(matrices))))
+    return _replaced(found, index, (*better, like(positive, matrices)))
 
 
 def _inverse_diagonals(whiteners: Array) -> Array:
     """Return the diagonals (B, M) of the inverses WᵀW of the matrices with these whiteners (B, M, M)."""
-    if is_numpy(whiteners):
-        return np.einsum("bed,bed->bd", whiteners, whiteners)
     return namespace(whiteners).sum(whiteners * whiteners, axis=-2)
 
 
