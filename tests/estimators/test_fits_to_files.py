@@ -73,24 +73,6 @@ def test_a_classifier_learns_and_predicts_from_files(rows, tmp_path: Path) -> No
     assert np.array_equal(load(tmp_path / "model.skmix").predict(there_rows), here.predict(columns))
 
 
-def test_labels_may_come_with_the_rows() -> None:
-    source = open_rows(X, label=NAMES, weight=WEIGHTS, chunk_rows=77)
-    there = SharedKernelClassifier(**SETTINGS).fit(source)
-    here = SharedKernelClassifier(**SETTINGS).fit(X, NAMES, sample_weight=WEIGHTS)
-    assert np.allclose(there.means_, here.means_, rtol=1e-9, atol=1e-9)
-    assert there.score(source) == here.score(X, NAMES, WEIGHTS)
-    with pytest.raises(ValueError, match="rows of X have no labels: give y"):
-        there.score(open_rows(X))
-    gaps = X.copy()
-    gaps[321] = np.nan
-    assert np.allclose(there.predict_proba(open_rows(gaps, chunk_rows=50))[321], there.class_prior_)
-    gaps[321] = np.inf
-    with pytest.raises(ValueError, match="infinity"):
-        there.predict(open_rows(gaps, chunk_rows=50))
-    with pytest.raises(ValueError, match="All 500 rows are unlabelled"):
-        there.fit(open_rows(X, label=np.full(500, None), chunk_rows=99))
-
-
 def test_scores_and_first_batches_take_files_and_what_they_were_opened_with(rows) -> None:  # type: ignore[no-untyped-def]
     there_rows, y, weights, columns = rows
     arrays, opened = (columns, NAMES, WEIGHTS), (open_rows(there_rows, label=y, weight=weights),)
@@ -159,6 +141,8 @@ def test_rows_without_a_label_are_no_errors_of_a_score() -> None:
     for rows in ((X, labels), (open_rows(X, label=labels),)):
         with pytest.raises(ValueError, match="200 of 500 rows have no label in y"):
             model.score(*rows)
+    with pytest.raises(ValueError, match="rows of X have no labels: give y"):
+        model.score(open_rows(X))
     model.set_params(reject_below=0.01, outlier_label=-1)
     for each in (model, SharedKernelClassifierCV(model, n_kernels=[4], tune=False, random_state=0)):
         each.fit(X[200:], labels[200:])
