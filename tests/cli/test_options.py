@@ -13,7 +13,7 @@ import pytest
 from commands import KINDS, X, run, said
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import log_loss
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
 import skmix
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, SharedKernelMixtureCV
@@ -200,16 +200,25 @@ def test_a_search_of_mixtures_has_what_is_given(
 # ---------------------------------------------------------------- fit: tests of the model
 
 
-def test_a_test_of_the_model_with_weights_and_rows_without_a_label(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("option", "splitter"),
+    [
+        (("--folds", 3), StratifiedKFold(3, shuffle=True, random_state=8)),
+        (("--hold-out", 0.25), StratifiedShuffleSplit(1, test_size=8, random_state=8)),
+    ],
+)
+def test_a_test_of_the_model_with_weights_and_rows_without_a_label(
+    tmp_path: Path, option: tuple[str, float], splitter: Any
+) -> None:
     known = np.arange(42) % 4 > 0
     frame = FRAME.assign(kind=np.where(known, KINDS, ""))[["a", "b", "kind", "n"]]
     frame.to_csv(tmp_path / "t.csv", index=False)
     fit = ("fit", tmp_path / "t.csv", "-t", "kind", "--weight", "n", "--kernels", 2, "--outliers", 0)
-    fit += ("--unlabelled", "use", "--folds", 3, "--seed", 8, "-o", tmp_path / "m", "--json")
+    fit += ("--unlabelled", "use", *option, "--seed", 8, "-o", tmp_path / "m", "--json")
     printed = json.loads(run(*fit).stdout)
     labelled, y = np.flatnonzero(known), np.where(known, KINDS, None)
     probabilities, by_fold, tested = np.empty((42, 3)), [], np.zeros(42, dtype=bool)
-    for _, part in StratifiedKFold(3, shuffle=True, random_state=8).split(labelled, KINDS[labelled]):
+    for _, part in splitter.split(labelled, KINDS[labelled]):
         held = labelled[part]
         rest = np.setdiff1d(np.arange(42), held)
         model = SharedKernelClassifier(2, random_state=8).fit(X[rest], y[rest], sample_weight=OFTEN[rest])

@@ -121,6 +121,8 @@ def print_fit(outcome: dict[str, Any], *, err: bool) -> None:
         tested = outcome["folds"]
         shares = [100 * share for share in tested["by_fold"]]
         by = f"by {len(shares)}-fold cross-validation ({min(shares):.1f} to {max(shares):.1f} %)"
+        if len(shares) == 1:
+            by = f"of {tested['n_rows']} rows held out of a second fit; the model is fitted to all rows"
         lines.append(f"{100 * tested['accuracy']:.1f} % {by}, log-loss {tested['log_loss']:.3f}")
     if outcome["model"] is not None:
         lines.append(f"written into {outcome['model']}")

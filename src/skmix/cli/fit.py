@@ -57,7 +57,18 @@ def fit(
         int | None,
         _of_table(help="Test by cross-validation in N parts; the model is fitted to all rows.", min=2),
     ] = None,
-    html: Annotated[str | None, options.file(help="Write a page of what --folds found.")] = None,
+    hold_out: Annotated[
+        float | None,
+        _of_table(
+            metavar="SHARE",
+            help="Test by a second fit without a share of the rows; the model is fitted to all rows.",
+            min=0.01,
+            max=0.9,
+        ),
+    ] = None,
+    html: Annotated[
+        str | None, options.file(help="Write a page of what --folds or --hold-out found.")
+    ] = None,
     kernels: Annotated[
         str, _of_model(metavar="auto|N", help="Number of kernels that classes share.")
     ] = "auto",
@@ -106,7 +117,7 @@ def fit(
     from skmix.estimators.search._base import saved_part
     from skmix.io.labels import typed
 
-    for option, given in {"--folds": folds, "--html": html}.items():
+    for option, given in {"--folds": folds, "--hold-out": hold_out, "--html": html}.items():
         if target is None and given is not None:
             cli.stop(f"{option} needs classes: name their column with --target.", cli.WRONG_USE)
     if target is not None and criterion is not None:
@@ -114,8 +125,11 @@ def fit(
             "--criterion cannot be combined with --target: classes are judged by cross-validation.",
             cli.WRONG_USE,
         )
-    if html is not None and folds is None:
-        cli.stop("--html is for what --folds finds: add --folds N.", cli.WRONG_USE)
+    if folds is not None and hold_out is not None:
+        cli.stop("--folds cannot be combined with --hold-out: both test the model.", cli.WRONG_USE)
+    test = folds or hold_out
+    if html is not None and test is None:
+        cli.stop("--html is for what --folds or --hold-out finds: add --folds N.", cli.WRONG_USE)
     if out == html == cli.STANDARD:
         cli.stop("standard output takes one of --out - and --html -.", cli.WRONG_USE)
     chosen: dict[str, Any] = {"n_kernels": options.parse_number("--kernels", kernels) or "auto"}
@@ -166,18 +180,19 @@ def fit(
             outcome["n_unlabelled"] = int((~labelled).sum())
             own = None if weights is None else weights[labelled]
             outcome["training_accuracy"] = model.score(X[labelled], typed(y[labelled]), own)
-        if folds is not None:
-            tested, by_fold = report.cross_validate(estimator, X, y, weights, folds=folds, random_state=seed)
+        if test is not None:
+            tested, by_fold = report.cross_validate(estimator, X, y, weights, folds=test, random_state=seed)
             outcome["folds"] = {**tested.as_dict(), "by_fold": by_fold}
         if html is not None:
-            title = f"{tables.name_of(data)}, {len(by_fold)}-fold cross-validation"
+            by = "held-out rows" if folds is None else f"{len(by_fold)}-fold cross-validation"
+            title = f"{tables.name_of(data)}, {by}"
             tables.write_bytes(html, report.evaluation_page(tested, title=title).encode())
     aside = cli.STANDARD in (out, html)
     if as_json and not aside:
         printing.print_json(outcome)
     else:
         printing.print_fit(outcome, err=aside)
-        if folds is not None and not aside:
+        if test is not None and not aside:
             printing.say()
             printing.print_evaluation(tested)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from numbers import Integral
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.metrics import confusion_matrix, log_loss
-from sklearn.utils import check_scalar
 
 from ..estimators.callbacks import progress_bar
-from ..estimators.holdout import rows_to_divide, stratified_folds
+from ..estimators.holdout import rows_to_divide, single_split, stratified_folds
 from ..estimators.rows import enter, is_frame
 from ..io import open_rows
 from ..io.labels import number_labels
@@ -185,16 +184,18 @@ def cross_validate(
     y: Any = None,
     sample_weight: Any = None,
     *,
-    folds: int = 5,
+    folds: float = 5,
     random_state: int = 0,
 ) -> tuple[Evaluation, list[float]]:
-    """Evaluate a classifier by cross-validation in stratified folds.
+    """Evaluate a classifier by cross-validation in stratified folds, or on one share of rows held out.
 
-    Rows X (n, M), labels y (n,) and weights (n,) are of any kind that `fit` takes; files are read whole. NaN
-    or None marks a row without a label. Such rows, and the only row of a class, are never held out. Return
-    the evaluation of all held-out rows, and the accuracy of each fit.
+    `folds` is a number of folds, or below 1 the share of rows to hold out of a single fit. Rows X (n, M),
+    labels y (n,) and weights (n,) are of any kind that `fit` takes; files are read whole. NaN or None marks a
+    row without a label. Such rows, and the only row of a class, are never held out. Return the evaluation of
+    all held-out rows, and the accuracy of each fit.
     """
-    check_scalar(folds, "folds", Integral, min_val=2)
+    if not (0.0 < folds < 1.0 or (folds >= 2 and folds == int(folds))):
+        raise ValueError(f"folds is a number of folds from 2 on, or a share between 0 and 1; got {folds!r}.")
     # Encode the columns of a data frame once, as those of files.
     rows = enter(clone(estimator), open_rows(X) if is_frame(X) else X, y, sample_weight).in_memory()
     X, n_rows = rows.X, len(rows.X)
@@ -202,7 +203,10 @@ def cross_validate(
     classes, codes = number_labels(y)
     if not len(rows_to_divide(codes)):
         raise ValueError("no row can be held out: every class has one row.")
-    splits = stratified_folds(codes, folds, random_state)
+    if folds < 1:
+        splits = [single_split(codes, math.ceil(folds * np.count_nonzero(codes >= 0)), random_state)]
+    else:
+        splits = stratified_folds(codes, int(folds), random_state)
     found, accuracies = [], []
     with progress_bar("cross-validating", len(splits)) as progress:
         for training, held in splits:
