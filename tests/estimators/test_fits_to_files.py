@@ -220,19 +220,9 @@ def test_numbers_that_are_text_are_read_alike_in_fits_and_predictions(library: s
 def test_a_frame_with_a_column_that_is_no_feature_is_refused_by_name() -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     model = SharedKernelMixture(2)
-    for values, words in (
-        (
-            pandas.to_datetime(["2020-01-01"] * 500),
-            "'day' holds dates.* by numbers.*leave it out",
-        ),
-        (
-            [f"name {i}" for i in range(500)],
-            "'day' holds text, such as 'name 0' on row 0: 500 .*categories, use",
-        ),
-        ([1, "x"] * 250, "'day' holds values of different types: int, str"),
-    ):
-        with pytest.raises(ColumnError, match=f"column {words}"):
-            model.fit(pandas.DataFrame({"a": X[:, 0], "day": values}))
+    named = pandas.DataFrame({"a": X[:, 0], "name": [f"name {i}" for i in range(500)]})
+    with pytest.raises(ColumnError, match=r"'name' holds text, such as 'name 0' on row 0: 500 .*categories"):
+        model.fit(named)
     twice = pandas.DataFrame({"a": NAMES, "b": NAMES}).set_axis(["a", "a"], axis=1)
     with pytest.raises(ValueError, match="Duplicate column names"):
         model.fit(twice)
