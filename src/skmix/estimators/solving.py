@@ -15,13 +15,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..engine import starts
-from ..engine.compute.arrays import Array, pick, to_numpy
+from ..engine.compute.arrays import Array, is_numpy, pick, to_numpy
 from ..engine.em import Run, RunState, fit, regulariser_of, say_fall
+from ..engine.estep.reference import operations
 from ..engine.model import FloatArray, Frame, IntArray, Options, Parameters, Result, Status, living_kernels
 from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
 from ..engine.refine.shrink import are_separate, prior_of_start, with_shrinkage
 from ..engine.rules.likelihood import with_frozen
 from ..engine.rules.variational import Wishart, wishart_degrees
+from ..engine.sources import RowSource, open_source
 from ..engine.sources.summary import fill_gaps, resolution_of
 from ..engine.structures import Structure, structure_of
 from ..engine.structures.low_rank import most_factors
@@ -49,6 +51,14 @@ if TYPE_CHECKING:
 _SOME_ROWS = 1 << 12
 # Strength of covariance_prior='weak', relative to 'auto'.
 _WEAK = 0.01
+# How many times as many rows as a sample have those that follow it, samples or all rows.
+_ROWS_PER_SAMPLED = 4
+# Operations of a pass from which on starts are refined on a sample first, where passes take less time.
+_WORTH_SAMPLING = 1 << 25
+# Fewest rows of a sample for each parameter: with fewer, the kernels would fit the sample alone.
+_SAMPLED_PER_PARAMETER = 3
+# Tolerance on a sample, times its rows for each parameter: chance moves its likelihood further than this.
+_CHANCE = 0.003
 # Largest default number of kernels of a class.
 _MOST_KERNELS = 50
 
@@ -73,7 +83,9 @@ def fit_model(
     n_factors = None if n_factors is None else min(n_factors, most_factors(n_features))
     covariance_type = covariance_type_of(model, summary.n_rows, n_features)
     structure = structure_of(covariance_type, n_factors)
-    options = options_of(model, n_features, covariance_type)
+    # Row weights may be normalised to sum to one.
+    n_rows = max(summary.n_rows, summary.total)
+    options = options_of(model, n_features, covariance_type, n_rows)
     if model.n_jobs is None and source.is_shared_out:
         options = replace(options, n_jobs=1)
     frame = summary.frame(structure, columns)
@@ -103,7 +115,10 @@ def fit_model(
 
         callback = None if apart else after_pass
         fit_from = partial(fit, source, options=options, frame=frame, callback=callback, resume=resume)
-        best, status, reached = _best_result(map(fit_from, chain([given], batches)))
+        begun: Iterator[Parameters] = chain([given], batches)
+        if model.init in ("auto", "k-means") and resume is None:
+            begun = map(partial(_refined, source, options, frame), begun)
+        best, status, reached = _best_result(map(fit_from, begun))
     # Restore frozen parameters, which the change of coordinates has rounded.
     best = replace(best, parameters=with_frozen(options.freeze, best.parameters, given))
     found = replace(_fitted(model, best, status, reached, training), prior=prior, floor=floor)
@@ -282,12 +297,15 @@ def _some_rows(n_rows: int, weights: FloatArray | None) -> tuple[IntArray, Float
 # ---------------------------------------------------------------- settings
 
 
-def options_of(model: Mixture, n_features: int, covariance_type: str) -> Options:
-    """Return the engine's options for the settings of a mixture; `covariance_type` replaces 'auto'."""
+def options_of(model: Mixture, n_features: int, covariance_type: str, n_rows: float = np.inf) -> Options:
+    """Return the engine's options for the settings of a mixture; `covariance_type` replaces 'auto'.
+
+    For tol='auto', `n_rows` is the number of rows of a whole fit.
+    """
     rows, scale = None, None
     if not isinstance(model.covariance_prior, str | None):
         rows, scale = check_covariance_prior(model.covariance_prior, n_features)
-    stopping, tol = check_tol(model.tol)
+    stopping, tol = check_tol(model.tol, n_rows)
     freeze = freeze_of(model)
     return Options(
         covariance_type=covariance_type,
@@ -435,6 +453,37 @@ def start_batches(
         else:
             batch = starts.random_from_data(rows, wanted, weights)
         yield batch if prior is None else replace(batch, class_prior=np.tile(prior, (n_starts, 1)))
+
+
+def _refined(source: RowSource, options: Options, frame: Frame, given: Parameters) -> Parameters:
+    """Return starts after EM on random samples of many complete rows, each larger than the one before.
+
+    Few passes over all rows are left then. Starts that fail on a sample stay as they are. Devices need no
+    samples: their passes over few rows take as long.
+    """
+    by_weights = options.freeze or isinstance(options.weight_prior, str)
+    if options.inference != "em" or by_weights or source.summary.gaps:
+        return given
+    n_rows, (_, n_kernels, n_features) = source.summary.n_rows, given.means.shape
+    structure = structure_of(options.covariance_type).of(given.covariances)
+    n_parameters = n_kernels * n_features + structure.n_parameters(n_kernels, n_features)
+    sizes: list[int] = []
+    while operations(n_rows, n_kernels, n_features) >= _WORTH_SAMPLING:
+        n_rows //= _ROWS_PER_SAMPLED
+        if n_rows >= _SAMPLED_PER_PARAMETER * n_parameters:
+            sizes.append(n_rows)
+    if not sizes or not is_numpy(source.to_device(given.means)):
+        return given
+    X, codes, weights = source.start_rows()
+    order = np.random.RandomState(0).permutation(len(X))
+    for size in sorted({min(size, len(X)) for size in sizes}):
+        some = order[:size]
+        sample = open_source(X[some], codes[some], None if weights is None else weights[some])
+        own = replace(options, tol=max(options.tol, _CHANCE * n_parameters / size))
+        found = fit(sample, given, own, frame=frame)
+        good = np.flatnonzero(found.status != Status.FAILED)
+        given = given.copy().put(good, found.parameters.take(good))
+    return given
 
 
 def _rows_for_starts(

@@ -31,9 +31,14 @@ _WORTH_COMPILING_ONCE = 1 << 30
 
 def worth_compiling(n_rows: int, n_kernels: int, n_features: int, *, once: bool = False) -> bool:
     """Return whether a pass over that many rows and kernels, of all starts, should run in compiled code."""
-    # Whitening and moments take M² operations, an exponential and what is around it about 20.
     least = _WORTH_COMPILING_ONCE if once else _WORTH_COMPILING
-    return n_rows * n_kernels * (n_features**2 + 20) >= least and can_compile()
+    return operations(n_rows, n_kernels, n_features) >= least and can_compile()
+
+
+def operations(n_rows: int, n_kernels: int, n_features: int) -> int:
+    """Return roughly how many operations a pass takes."""
+    # Whitening and moments take M² of them, an exponential and what is around it about 20.
+    return n_rows * n_kernels * (n_features**2 + 20)
 
 
 @dataclass(frozen=True)
