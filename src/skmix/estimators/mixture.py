@@ -84,7 +84,7 @@ _PARAMETERS = """
     max_iter : int, default=200
         Largest number of passes over the data.
         When to change: increase it after a ConvergenceWarning.
-    tol : float, 'auto' or ('per-class', float), default='auto', in a classifier 1e-4
+    tol : float, 'auto' or ('per-class', float), default='auto', in a classifier 3e-4
         The fit stops once the mean log-likelihood per row changes by less. 'auto' is 3e-4, and up to 1e-3
         with fewer than 3333 rows, so that all of them together change by one. ('per-class', 0.1) is the
         paper's rule: a class counts as converged, and stays so, once the log-likelihood of its rows changes
