@@ -86,9 +86,9 @@ _PARAMETERS = """
         When to change: increase it after a ConvergenceWarning.
     tol : float, 'auto' or ('per-class', float), default='auto', in a classifier 3e-4
         The fit stops once the mean log-likelihood per row changes by less. 'auto' is 3e-4, and up to 1e-3
-        with fewer than 3333 rows, so that all of them together change by one. ('per-class', 0.1) is the
-        paper's rule: a class counts as converged, and stays so, once the log-likelihood of its rows changes
-        by less than 0.1; the fit ends when all classes have converged.
+        if that is less than one over all rows, or less than 0.001 for each parameter. ('per-class', 0.1) is
+        the paper's rule: a class counts as converged, and stays so, once the log-likelihood of its rows
+        changes by less than 0.1; the fit ends when all classes have converged.
         When to change: decrease it to compare parameters between fits, increase it for a quick look.
     variance_floor : float, default=1e-6
         Smallest variance of a kernel in any direction, relative to the variances of the features. It is a

@@ -29,6 +29,7 @@ from ..engine.structures import Structure, structure_of
 from ..engine.structures.low_rank import most_factors
 from ..engine.tails import START_DEGREES, StudentT
 from ._settings import (
+    AUTO_TOL,
     NUMBERS_TOGETHER,
     check_covariance_prior,
     check_covariance_type,
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 _SOME_ROWS = 1 << 12
 # Strength of covariance_prior='weak', relative to 'auto'.
 _WEAK = 0.01
+# By tol='auto' a fit ends when the log-likelihood gains less than this for each parameter, or less than one.
+_GAIN_PER_PARAMETER = 1e-3
 # How many times as many rows as a sample have those that follow it, samples or all rows.
 _ROWS_PER_SAMPLED = 4
 # Operations of a pass from which on starts are refined on a sample first, where passes take less time.
@@ -83,9 +86,7 @@ def fit_model(
     n_factors = None if n_factors is None else min(n_factors, most_factors(n_features))
     covariance_type = covariance_type_of(model, summary.n_rows, n_features)
     structure = structure_of(covariance_type, n_factors)
-    # Row weights may be normalised to sum to one.
-    n_rows = max(summary.n_rows, summary.total)
-    options = options_of(model, n_features, covariance_type, n_rows)
+    options = options_of(model, n_features, covariance_type)
     if model.n_jobs is None and source.is_shared_out:
         options = replace(options, n_jobs=1)
     frame = summary.frame(structure, columns)
@@ -98,6 +99,11 @@ def fit_model(
     batches = start_batches(model, training, frame, structure, NUMBERS_TOGETHER if apart else None)
     batches = (with_tails(model, batch) for batch in batches)
     given = next(batches)
+    if model.tol == "auto" and options.inference == "em":
+        gain = max(1.0, _GAIN_PER_PARAMETER * _n_parameters(given, structure))
+        # Row weights may be normalised to sum to one.
+        tol = np.clip(gain / max(summary.n_rows, summary.total), *AUTO_TOL)
+        options = replace(options, tol=float(tol))
     rows, _, weights = source.start_rows()
     options, floor = with_resolution(model, options, rows, weights, frame)
     prior = None
@@ -297,15 +303,12 @@ def _some_rows(n_rows: int, weights: FloatArray | None) -> tuple[IntArray, Float
 # ---------------------------------------------------------------- settings
 
 
-def options_of(model: Mixture, n_features: int, covariance_type: str, n_rows: float = np.inf) -> Options:
-    """Return the engine's options for the settings of a mixture; `covariance_type` replaces 'auto'.
-
-    For tol='auto', `n_rows` is the number of rows of a whole fit.
-    """
+def options_of(model: Mixture, n_features: int, covariance_type: str) -> Options:
+    """Return the engine's options for the settings of a mixture; `covariance_type` replaces 'auto'."""
     rows, scale = None, None
     if not isinstance(model.covariance_prior, str | None):
         rows, scale = check_covariance_prior(model.covariance_prior, n_features)
-    stopping, tol = check_tol(model.tol, n_rows)
+    stopping, tol = check_tol(model.tol)
     freeze = freeze_of(model)
     return Options(
         covariance_type=covariance_type,
@@ -466,7 +469,7 @@ def _refined(source: RowSource, options: Options, frame: Frame, given: Parameter
         return given
     n_rows, (_, n_kernels, n_features) = source.summary.n_rows, given.means.shape
     structure = structure_of(options.covariance_type).of(given.covariances)
-    n_parameters = n_kernels * n_features + structure.n_parameters(n_kernels, n_features)
+    n_parameters = _n_parameters(given, structure)
     sizes: list[int] = []
     while operations(n_rows, n_kernels, n_features) >= _WORTH_SAMPLING:
         n_rows //= _ROWS_PER_SAMPLED
@@ -484,6 +487,12 @@ def _refined(source: RowSource, options: Options, frame: Frame, given: Parameter
         good = np.flatnonzero(found.status != Status.FAILED)
         given = given.copy().put(good, found.parameters.take(good))
     return given
+
+
+def _n_parameters(starts: Parameters, structure: Structure) -> int:
+    """Return the number of free parameters of the means and covariances of a start."""
+    n_kernels, n_features = starts.means.shape[1:]
+    return n_kernels * n_features + structure.n_parameters(n_kernels, n_features)
 
 
 def _rows_for_starts(
