@@ -27,23 +27,8 @@ def labelled(seed: int = 0, n_rows: int = 150) -> tuple[np.ndarray, np.ndarray]:
 def test_fit_predict_is_fit_and_predict() -> None:
     X, y = labelled()
     weights = np.where(X[:, 0] > 2.0, 20.0, 0.1)
-    for given in ((X,), (X, y), (X, y, weights)):
-        found, apart = (SharedKernelMixture(3, tol=1e-2, random_state=0) for _ in range(2))
-        assert_array_equal(found.fit_predict(*given), apart.fit(*given).predict(X))
-        assert_array_equal(found.weights_, apart.weights_)
-
-
-def test_attributes() -> None:
-    X, y = labelled()
-    names = np.array(["ant", "bee", "cat"])
-    model = SharedKernelMixture(4, covariance_prior=None, n_init=5, max_iter=500, random_state=0)
-    model.fit(X, names[y])
-    assert_array_equal(model.classes_, names)
-    assert_allclose(model.class_prior_, [1 / 3] * 3, rtol=1e-14)
-    assert model.converged_ is True
-    assert isinstance(model.n_iter_, int)
-    assert model.start_status_.tolist() == ["converged"] * 5
-    assert model.log_likelihood_ == model.start_log_likelihoods_.max()
+    found, apart = (SharedKernelMixture(3, tol=1e-2, random_state=0) for _ in range(2))
+    assert_array_equal(found.fit_predict(X, y, weights), apart.fit(X, y, weights).predict(X))
 
 
 def test_the_number_of_kernels() -> None:
@@ -53,6 +38,20 @@ def test_the_number_of_kernels() -> None:
     assert SharedKernelMixture(random_state=0).fit(X[:30]).weights_.shape == (1, 1)
     assert SharedKernelMixture(np.int64(5), random_state=0, max_iter=900).fit(X, y).means_.shape == (5, 3)
     assert SharedKernelMixture(init={"means": X[:7]}, max_iter=900).fit(X, y).weights_.shape == (7, 3)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_kernels", "tol"),
+    [(150, 3, 1e-3), (2000, 3, 1.0 / 2000), (4000, 3, 3e-4), (2000, 150, 150 * 9 * 1e-3 / 2000)],
+)
+def test_the_default_tolerance_is_larger_for_few_rows(n_rows: int, n_kernels: int, tol: float) -> None:
+    X, y = labelled(n_rows=n_rows)
+    twice = X[: n_rows // 2], y[: n_rows // 2], np.full(n_rows // 2, 2.0)
+    for rows in ((X, y), twice):
+        by_default, given = (
+            SharedKernelMixture(n_kernels, random_state=0, **own) for own in ({}, {"tol": tol})
+        )
+        assert_array_equal(by_default.fit(*rows).log_likelihood_path_, given.fit(*rows).log_likelihood_path_)
 
 
 @pytest.mark.parametrize("seed", range(3))
