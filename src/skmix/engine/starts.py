@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.spatial import KDTree
 
-from .compute.arrays import Array, as_float64, constant, is_numpy, namespace, pick, to_numpy
+from .compute.arrays import TINY, Array, as_float64, constant, is_numpy, namespace, pick, to_numpy
 from .compute.threads import Workers, workers
 from .estep.reference import Rows, worth_compiling
 from .model import FARTHEST, FloatArray, Frame, IntArray, Parameters, Regulariser
@@ -127,7 +127,7 @@ def k_means(X: Array, classes: IntArray, wanted: Wanted, row_weights: FloatArray
             known_masses = None if masses is None else masses[known]
             mass = np.bincount(place, known_masses, n_kernels * n_classes)
             # A class may have no row in a sample.
-            masses = mass.reshape(n_kernels, n_classes) + np.finfo(np.float64).tiny
+            masses = mass.reshape(n_kernels, n_classes) + TINY
             weights = (1.0 - _EVEN_WEIGHT) * (masses / masses.sum(axis=0)) + _EVEN_WEIGHT / n_kernels
             found.append((weights[None], to_numpy(centres)[None], covariances))
     weights, means, covariances = (np.concatenate(each) for each in zip(*found, strict=True))
@@ -429,7 +429,8 @@ def _cluster(sample: Array, draws: Sequence[_Draw]) -> tuple[FloatArray, FloatAr
     found, first = [], 0
     for draw in draws:
         x = sample[first : first + len(draw.rows)]
-        first, centres = first + len(draw.rows), _seeds(x, draw)
+        first += len(draw.rows)
+        centres = draw_seeds(x, x[draw.first : draw.first + 1], as_float64(draw.chances, x))
         pieces = _pieces(x, None, centres.shape[0])
         # One centre needs one pass.
         for _ in range(_LLOYD_PASSES if centres.shape[0] > 1 else 1):
@@ -483,12 +484,6 @@ def _scatter(second: FloatArray, sums: FloatArray, centres: FloatArray, frame: F
     counts, crossed = sums[:, n_features:].sum(axis=1), sums[:, :n_features].T @ centres
     scatter = second - crossed - crossed.T + (centres.T * counts) @ centres
     return (1.0 - _SHRINKAGE) / counts.sum() * scatter + _SHRINKAGE * np.diag(frame.variance)
-
-
-def _seeds(sample: Array, draw: _Draw) -> Array:
-    """Return seeds (q, M) by k-means++ among the rows (n, M) of a draw."""
-    first = sample[draw.first : draw.first + 1]
-    return draw_seeds(sample, first, as_float64(draw.chances, sample))
 
 
 def draw_seeds(sample: Array, seeds: Array, chances: Array) -> Array:
