@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.spatial import KDTree
 
-from .compute.arrays import TINY, Array, as_float64, constant, is_numpy, namespace, pick, to_numpy
+from .compute.arrays import Array, as_float64, constant, is_numpy, namespace, pick, to_numpy
 from .compute.threads import Workers, workers
 from .estep.reference import Rows, worth_compiling
 from .model import FARTHEST, FloatArray, Frame, IntArray, Parameters, Regulariser
@@ -127,7 +127,7 @@ def k_means(X: Array, classes: IntArray, wanted: Wanted, row_weights: FloatArray
             known_masses = None if masses is None else masses[known]
             mass = np.bincount(place, known_masses, n_kernels * n_classes)
             # A class may have no row in a sample.
-            masses = mass.reshape(n_kernels, n_classes) + TINY
+            masses = mass.reshape(n_kernels, n_classes) + np.finfo(np.float64).tiny
             weights = (1.0 - _EVEN_WEIGHT) * (masses / masses.sum(axis=0)) + _EVEN_WEIGHT / n_kernels
             found.append((weights[None], to_numpy(centres)[None], covariances))
     weights, means, covariances = (np.concatenate(each) for each in zip(*found, strict=True))
