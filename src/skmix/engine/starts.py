@@ -429,7 +429,8 @@ def _cluster(sample: Array, draws: Sequence[_Draw]) -> tuple[FloatArray, FloatAr
     found, first = [], 0
     for draw in draws:
         x = sample[first : first + len(draw.rows)]
-        first, centres = first + len(draw.rows), _seeds(x, draw)
+        first += len(draw.rows)
+        centres = draw_seeds(x, x[draw.first : draw.first + 1], as_float64(draw.chances, x))
         pieces = _pieces(x, None, centres.shape[0])
         # One centre needs one pass.
         for _ in range(_LLOYD_PASSES if centres.shape[0] > 1 else 1):
@@ -483,12 +484,6 @@ def _scatter(second: FloatArray, sums: FloatArray, centres: FloatArray, frame: F
     counts, crossed = sums[:, n_features:].sum(axis=1), sums[:, :n_features].T @ centres
     scatter = second - crossed - crossed.T + (centres.T * counts) @ centres
     return (1.0 - _SHRINKAGE) / counts.sum() * scatter + _SHRINKAGE * np.diag(frame.variance)
-
-
-def _seeds(sample: Array, draw: _Draw) -> Array:
-    """Return seeds (q, M) by k-means++ among the rows (n, M) of a draw."""
-    first = sample[draw.first : draw.first + 1]
-    return draw_seeds(sample, first, as_float64(draw.chances, sample))
 
 
 def draw_seeds(sample: Array, seeds: Array, chances: Array) -> Array:
