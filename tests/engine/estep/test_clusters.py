@@ -7,12 +7,13 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from skmix.engine.compute.threads import workers
-from skmix.engine.estep.clusters import Clusters
+from skmix.engine.estep.compiled import cluster
+from skmix.engine.estep.reference import Rows
 from skmix.engine.model import FloatArray
 
 
 def one_by_one(x: FloatArray, masses: FloatArray | None, centres: FloatArray) -> tuple[FloatArray, list[int]]:
-    """Return what `Clusters.sums` should: of equally near centres the first has the row."""
+    """Return what `cluster` should: of equally near centres the first has the row."""
     found, clusters = np.zeros((len(centres), centres.shape[1] + 1)), []
     for n, row in enumerate(x):
         clusters.append(int(np.square(row - centres).sum(axis=1).argmin()))
@@ -32,8 +33,9 @@ def test_sums_are_those_of_the_nearest_rows(
     # All but the last are there twice: the second of equal ones gets nothing.
     centres = np.concatenate([random.integers(-3, 4, size=(n_centres, n_features)) * 1.0] * 2)[:-1]
     expected, clusters = one_by_one(x, masses, centres)
+    rows = Rows(x, None, masses, np.ones(n_features), np.zeros(n_features))
     for n_jobs in (1, 2):
         with workers(n_jobs) as pool:
-            found, own = Clusters(x, masses, len(centres), pool).sums(centres)
+            found, own = cluster(rows, pool, centres)
         assert_array_equal(found, expected)
         assert_array_equal(own, clusters)
