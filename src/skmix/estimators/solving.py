@@ -488,11 +488,9 @@ def _refined(source: RowSource, options: Options, frame: Frame, given: Parameter
         found = fit(sample, given, own, frame=frame)
         good = np.flatnonzero(found.status != Status.FAILED)
         refined = given.copy().put(good, found.parameters.take(good))
-        if refined.weights.shape[-1] > 1:
-            # A group may have rows of a kernel that none of its few rows in the sample is of.
-            weights = (1.0 - _KEPT_WEIGHT) * refined.weights + _KEPT_WEIGHT * given.weights
-            refined = replace(refined, weights=weights)
-        given = refined
+        # A group may have rows of a kernel that none of its few rows in the sample is of.
+        kept = _KEPT_WEIGHT if given.weights.shape[-1] > 1 else 0.0
+        given = replace(refined, weights=(1.0 - kept) * refined.weights + kept * given.weights)
     return given
 
 
