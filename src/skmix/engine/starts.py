@@ -192,10 +192,11 @@ def _most_useful(squared: Array, n_kept: int) -> IntArray:
     is to go at a time, but of two neighbours, one.
     """
     n_rows, n_seeds = squared.shape
-    out, rows = np.zeros(n_seeds), np.arange(n_rows)
+    out, rows, size = np.zeros(n_seeds), np.arange(n_rows), max(1, _numbers_at_once(squared) // n_seeds)
     nearest, second, loss = (np.empty(n_rows, dtype=kind) for kind in (np.int64, np.int64, np.float64))
     while True:
-        for part in np.array_split(rows, 1 + len(rows) * n_seeds // _numbers_at_once(squared)):
+        for a in range(0, len(rows), size):
+            part = rows[a : a + size]
             nearest[part], second[part], loss[part] = _two_nearest(squared, part, out)
         n_left_out = (np.count_nonzero(out == 0.0) - n_kept + 1) // 2
         if not n_left_out:
