@@ -180,30 +180,29 @@ def published_pass(
         after, log_likelihood = published_pass(rows, sizes, parameters.batch())
         return after.take(0), log_likelihood[0]
     bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    rows, weights = map(np.ascontiguousarray, (rows, parameters.weights))
+    weights = np.ascontiguousarray(parameters.weights)
     n_runs, n_kernels, n_features = parameters.means.shape
     responsibilities = np.empty((n_runs, n_kernels, rows.shape[1]))
     evidence = np.empty((n_runs, rows.shape[1]))
-    means, covariances = np.empty_like(parameters.means), np.empty_like(parameters.covariances)
-    # Memory for one run at a time, to stay in the processor's cache.
-    deviations, weighted = scratch = np.empty((2, n_kernels, *rows.shape))
+    by_row, used = loops.padded(rows.T), np.empty(responsibilities.shape[1:])
+    means = np.empty_like(parameters.means)
+    covariances = np.empty_like(parameters.covariances)
     with np.errstate(all="ignore"):
         inverses = _inverses(parameters.covariances.reshape(-1, n_features, n_features))
         inverses = inverses.reshape(covariances.shape)
         for r in range(n_runs):
-            responsibilities[r] = _exponentials(rows, parameters.means[r], inverses[r], scratch)
+            responsibilities[r] = _exponentials(rows, parameters.means[r], inverses[r])
         normalisers = _normalisers(parameters)
         loops.normalise(responsibilities, normalisers, weights, sizes, evidence)  # (E)
         log_likelihood = np.add.reduceat(np.log(evidence), bounds, axis=1)  # (LL)
         mass_in_class = np.add.reduceat(responsibilities, bounds, axis=2)
         mass = mass_in_class.sum(axis=2)
-        used = np.where(responsibilities < _NEGLIGIBLE * mass[:, :, None], 0.0, responsibilities)
         for r, own_mass in enumerate(mass):
+            loops.leave_out(responsibilities[r], _NEGLIGIBLE * own_mass, used)
             # A kernel that collapses onto a row needs even the smallest responsibilities of the others.
-            for own in (used[r], responsibilities[r]):
+            for own in (used, responsibilities[r]):
                 means[r] = (own @ rows.T) / own_mass[:, None]  # (M2)
-                loops.weigh(own, rows, means[r], deviations, weighted)  # about the new means
-                covariances[r] = weighted @ deviations.transpose(0, 2, 1) / own_mass[:, None, None]  # (M3)
+                covariances[r] = loops.scatter(own, by_row, means[r]) / own_mass[:, None, None]  # (M3)
                 if np.all(np.diagonal(covariances[r], axis1=1, axis2=2) > _COLLAPSED):
                     break
         return Parameters(mass_in_class / sizes, means, covariances), log_likelihood  # (M1)
@@ -231,17 +230,11 @@ def published_likelihoods(
     return parameters.weights.T @ (densities / normalisers[:, None])
 
 
-def _exponentials(
-    rows: FloatArray, means: FloatArray, inverses: FloatArray, scratch: FloatArray | None = None
-) -> FloatArray:
-    """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2) of rows (M, N), shape (K, N), with memory for it."""
+def _exponentials(rows: FloatArray, means: FloatArray, inverses: FloatArray) -> FloatArray:
+    """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2) of rows (M, N), shape (K, N)."""
     from . import loops
 
-    deviations, projected = np.empty((2, len(means), *rows.shape)) if scratch is None else scratch
-    loops.deviate(np.ascontiguousarray(rows), np.ascontiguousarray(means), deviations)
-    np.matmul(inverses, deviations, out=projected)
-    exponents = np.empty((len(means), rows.shape[1]))
-    loops.exponents(projected, deviations, exponents)
+    exponents = loops.exponents(rows, means, inverses)
     return np.exp(exponents, out=exponents)
 
 
