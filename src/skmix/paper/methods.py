@@ -109,6 +109,7 @@ def fit_batch(
                 covariance_type="full",
                 covariance_prior=None,
                 max_iter=max_iter,
+                n_jobs=1,
                 device=device,
                 **_MIXTURES[method],
             )
