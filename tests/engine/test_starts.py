@@ -397,6 +397,12 @@ def test_seeds_are_drawn_by_their_squared_distance_from_the_others(library: str)
         seeds.append(int(np.flatnonzero(nearest > chance * nearest[-1])[0]))
     found = starts.draw_seeds(made(sample), made(sample[7:8]), made(chances))
     assert_array_equal(to_numpy(found), sample[seeds])
+    # All at once: one from each quarter of the total.
+    squared = np.square(sample[:, None] - sample[seeds]).sum(axis=-1)
+    places = (np.arange(4) + np.random.RandomState(0).uniform(size=4)) / 4 * squared.min(axis=1).sum()
+    expected = [int(np.flatnonzero(squared.min(axis=1).cumsum() > place)[0]) for place in places]
+    far = starts._far_rows(made(sample), made(squared), 4, np.random.RandomState(0))
+    assert_array_equal(to_numpy(far), sample[expected])
     # Fewer distinct rows than seeds: all of them, and one again.
     twice = np.repeat(sample[:1], 3, axis=0)
     assert_array_equal(to_numpy(starts.draw_seeds(made(twice), made(twice[:1]), made(chances[:2]))), twice)

@@ -138,56 +138,87 @@ def _spread_seeds(
 ) -> Array:
     """Return seeds (K, M) among rows x (n, M) of masses (n,).
 
-    k-means++ is likely to leave out some of many clusters and to have two seeds in others, which neither
-    Lloyd's iterations nor EM mends. So more seeds are drawn than are wanted, given the means of the clusters
-    so far, and the least useful ones are left out; this is done again until none of the new ones is kept.
+    Seeds are drawn as by k-means++, but in a few batches: each doubles their number. They are likely to leave
+    out some of many clusters and to have two seeds in others, which neither Lloyd's iterations nor EM mends.
+    So more seeds are drawn than are wanted, given the means of the clusters so far, and the least useful ones
+    are left out; this is done again until none of the new ones is kept.
     """
     n_sample = min(_ROWS_PER_SEED * n_kernels, max(_MANY_SEEDED, _FEWEST_PER_SEED * n_kernels))
     if masses is None:
         n_sample = min(n_sample, x.shape[0])
-    chosen = _sample(x.shape[0], n_sample, random_state, masses)
-    draw = _Draw(chosen, random_state.randint(n_sample), random_state.uniform(size=n_kernels - 1))
-    sample, xp = pick(x, draw.rows), namespace(x)
-    pieces, seeds = _pieces(sample, None, n_kernels), _seeds(sample, draw)
+    sample, xp = pick(x, _sample(x.shape[0], n_sample, random_state, masses)), namespace(x)
+    first = random_state.randint(n_sample)
+    seeds = sample[first : first + 1]
+    while seeds.shape[0] < n_kernels:
+        n_more = min(seeds.shape[0], n_kernels - seeds.shape[0])
+        seeds = xp.concat([seeds, _far_rows(sample, _squared(sample, seeds), n_more, random_state)])
+    pieces = _pieces(sample, None, n_kernels)
     n_more = min(_MORE_SEEDS * n_kernels, _MOST_DISTANCES // n_sample - n_kernels)
-    if n_kernels == 1 or n_more < 1:
-        return seeds
-    for chances in random_state.uniform(size=(_ROUNDS, n_more)):
+    for _ in range(_ROUNDS if n_kernels > 1 and n_more > 0 else 0):
         seeds = _means(_sum_clusters(pieces, seeds)[0], seeds)
-        every = draw_seeds(sample, seeds, as_float64(chances, x))
-        squared = xp.vecdot(sample, sample)[:, None] - 2.0 * (sample @ every.T) + xp.vecdot(every, every)
-        kept = _most_useful(to_numpy(squared), n_kernels)
+        squared = _squared(sample, seeds)
+        more = _far_rows(sample, squared, n_more, random_state)
+        kept = _most_useful(xp.concat([squared, _squared(sample, more)], axis=1), n_kernels)
         if kept[-1] < n_kernels:
             break
-        seeds = pick(every, kept)
+        seeds = pick(xp.concat([seeds, more]), kept)
     return seeds
 
 
-def _most_useful(squared: FloatArray, n_kept: int) -> IntArray:
+def _squared(x: Array, seeds: Array) -> Array:
+    """Return squared distances (n, q) of rows x (n, M) from seeds (q, M)."""
+    xp = namespace(x)
+    squared = xp.vecdot(x, x)[:, None] - 2.0 * (x @ seeds.T) + xp.vecdot(seeds, seeds)
+    return xp.clip(squared, 0.0, None)
+
+
+def _far_rows(x: Array, squared: Array, n_rows: int, random_state: np.random.RandomState) -> Array:
+    """Draw rows of x (n, M) with chances as their squared distances (n, q) from the nearest seed.
+
+    They are drawn at once, one from each of as many parts of the total.
+    """
+    xp = namespace(x)
+    cumulative = xp.min(squared, axis=1).cumsum(0)
+    places = as_float64((np.arange(n_rows) + random_state.uniform(size=n_rows)) / n_rows, x)
+    # With fewer distinct rows than seeds all distances are zero, and the last row is repeated.
+    return pick(x, xp.searchsorted(cumulative[:-1], places * cumulative[-1:], side="right"))
+
+
+def _most_useful(squared: Array, n_kept: int) -> IntArray:
     """Return the seeds that remain when others are left out, given squared distances (n, q) of rows.
 
-    Each time the seed is left out without which the sum of the distances from the nearest seed rises least.
+    Those are left out without which the sum of the distances from the nearest seed rises least: half of what
+    is to go at a time, but of two neighbours, one.
     """
-    every, out = np.arange(len(squared)), np.zeros(squared.shape[1])
-    nearest, second, loss = (np.empty(len(squared), dtype=kind) for kind in (np.int64, np.int64, np.float64))
+    n_rows, n_seeds = squared.shape
+    out, rows = np.zeros(n_seeds), np.arange(n_rows)
+    nearest, second, loss = (np.empty(n_rows, dtype=kind) for kind in (np.int64, np.int64, np.float64))
+    while True:
+        for part in np.array_split(rows, 1 + len(rows) * n_seeds // _NUMBERS_AT_ONCE):
+            nearest[part], second[part], loss[part] = _two_nearest(squared, part, out)
+        n_left_out = (np.count_nonzero(out == 0.0) - n_kept + 1) // 2
+        if not n_left_out:
+            return np.flatnonzero(out == 0.0)
+        rise, place = np.bincount(nearest, loss, minlength=n_seeds) + out, np.empty(n_seeds, dtype=np.int64)
+        place[np.argsort(rise, kind="stable")] = np.arange(n_seeds)
+        goes = place < n_left_out
+        later = np.where(place[nearest] < place[second], second, nearest)
+        goes[later[goes[nearest] & goes[second]]] = False
+        out[goes] = np.inf
+        rows = np.flatnonzero(goes[nearest] | goes[second])
 
-    def find_two(rows: IntArray) -> None:
-        """Find the two seeds nearest to some rows."""
-        distances, own = squared[rows] + out, every[: len(rows)]
-        nearest[rows] = first = distances.argmin(axis=1)
-        lowest = distances[own, first]
-        distances[own, first] = np.inf
-        second[rows] = other = distances.argmin(axis=1)
-        loss[rows] = distances[own, other] - lowest
 
-    for part in np.array_split(every, 1 + squared.size // _NUMBERS_AT_ONCE):
-        find_two(part)
-    for _ in range(len(out) - n_kept):
-        rise = np.bincount(nearest, loss, minlength=len(out))
-        least = int(np.argmin(rise + out))
-        out[least] = np.inf
-        find_two(np.flatnonzero((nearest == least) | (second == least)))
-    return np.flatnonzero(out == 0.0)
+def _two_nearest(squared: Array, rows: IntArray, out: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return the nearest and second seeds of some rows (m,), and how much farther the second is.
+
+    `out` (q,) is infinite for seeds that are left out.
+    """
+    xp, distances = namespace(squared), pick(squared, rows) + as_float64(out, squared)
+    own, nearest = constant(np.arange, len(rows), example=squared), xp.argmin(distances, axis=1)
+    lowest = distances[own, nearest]
+    distances[own, nearest] = np.inf
+    second = xp.argmin(distances, axis=1)
+    return to_numpy(nearest), to_numpy(second), to_numpy(distances[own, second] - lowest)
 
 
 def _clusters(x: Array, masses: FloatArray | None, centres: Array, pool: Workers) -> tuple[Array, Array]:
