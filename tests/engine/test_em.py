@@ -27,7 +27,7 @@ from skmix.engine.sources import open_source
 from skmix.engine.sources.blocks import BlockRows
 from skmix.engine.sources.streamed import StreamedRows
 from skmix.engine.sources.summary import measure
-from skmix.engine.squarem import Squarem, _coordinates, _from_coordinates, unconstrained
+from skmix.engine.squarem import Squarem, unconstrained
 from skmix.engine.structures import structure_of
 
 # ---------------------------------------------------------------- stopping
@@ -324,16 +324,6 @@ def test_an_accelerated_fit_goes_on_to_the_bit() -> None:
             assert_array_equal(path, other)
 
 
-def test_the_total_rule_remembers_the_last_pass(golden: Golden) -> None:
-    reference = golden("illustration")
-    X, classes = reference["X"], np.unique(reference["y"], return_inverse=True)[1]
-    start = Parameters(reference["weights"][0], reference["means"][0], reference["covariances"][0]).batch()
-    options = Options(tol=1e-3)
-    states, whole = states_of(X, classes, start, options)
-    resumed = fit(X, classes, start, options, resume=states[-2])
-    assert resumed.n_iter[0] == whole.n_iter[0] == len(states)
-
-
 def test_a_saved_extrapolation_that_is_singular_is_taken_back() -> None:
     """It is not the start that failed: the fit goes on from its last EM step."""
     rng = np.random.default_rng(3)
@@ -391,18 +381,6 @@ def test_half_the_passes_lead_as_high_and_no_leap_lowers_a_start(covariance_type
     for path in fast.path:
         total = path.sum(axis=1)
         assert np.all(np.diff(total) > -1e-9 * np.abs(total[1:]))
-
-
-@each_type
-def test_coordinates_and_back_are_the_same_with_weights_of_zero(covariance_type: str) -> None:
-    _, _, begin = overlapping(covariance_type)
-    weights = begin.weights.copy()
-    weights[:, :, 0] = 0.0, 0.5, 0.3, 0.2
-    given, structure = replace(begin, weights=weights), structure_of(covariance_type)
-    found = _from_coordinates(_coordinates(given, structure), given, structure)
-    assert_allclose(found.weights, weights, rtol=1e-12)
-    assert_allclose(found.means, given.means, rtol=1e-12)
-    assert_allclose(found.covariances, given.covariances, rtol=1e-10, atol=1e-12)
 
 
 def test_fits_leap_only_near_their_end_and_less_far_after_a_failure() -> None:
@@ -475,36 +453,3 @@ def test_an_accelerated_fit_ends_only_where_its_steps_gain_less_than_a_third_of_
     assert fast.n_iter.max() < 500
     for path in fast.path:
         assert np.all(np.abs(np.diff(path.sum(axis=1)))[-3:] < 0.3 * 1e-4 * len(X))
-
-
-def test_after_a_pass_a_start_goes_on_leaps_or_returns() -> None:
-    """Three starts: one whose steps are too few yet, one that is ready, and one whose leap was in vain."""
-    X, classes, begin = overlapping("full")
-    passes = [begin.take(slice(3))]
-    for n in (10, 20, 21, 22):
-        options = Options(max_iter=n, tol=0.0, floor=0.0)
-        passes.append(fit(X, classes, begin.take(slice(3)), options).parameters)
-    _, retreat, older, entered, following = passes
-    structure = structure_of("full")
-    rule = Likelihood(structure, Regulariser(np.zeros(2), None, 0.0, np.eye(2), 1.0))
-    state = Squarem.begin(begin.take(slice(3)))
-    state.retreat, state.older, state.limit[:] = retreat, older, 1e6
-    state.steps[:], state.tried[2] = [0, 1, 5], True
-    proposal, good = state._extrapolate(rule, [p.take([1]) for p in (older, entered, following)], [1])
-    assert good.all()
-    state.limit[:] = 1e6
-    wasted, objective = np.array([False, False, True]), np.array([-1.0, -2.0, -3.0])
-    factor = structure.factor(following.covariances, 2)
-    found, new = state.onward(rule, entered, following, factor, objective, wasted)
-    for r, expected in enumerate((following.take(0), proposal.take(0), retreat.take(2))):
-        for name in ("weights", "means", "covariances"):
-            assert_allclose(getattr(found, name)[r], getattr(expected, name), rtol=1e-12)
-    expected_factor = structure.factor(found.covariances, 2)
-    assert_allclose(new.whitener, expected_factor.whitener, rtol=1e-9)
-    assert_allclose(new.log_determinant, expected_factor.log_determinant, rtol=1e-9)
-    assert state.tried.tolist() == [False, True, False]
-    assert state.steps.tolist() == [1, 2, 0]
-    assert state.reached[1] == -2.0
-    assert_array_equal(state.older.means, entered.means)
-    assert_array_equal(state.retreat.means[1], following.means[1])
-    assert_array_equal(state.entering.means, found.means)

@@ -365,29 +365,6 @@ def test_samples_are_rows_of_the_class_each_once(many: int, monkeypatch: pytest.
     assert sorted(everyone.rows) == members[:30].tolist()
 
 
-def test_centres_of_classes_are_those_of_three_passes_of_lloyd() -> None:
-    """From the seeds of k-means++, in each class by itself, with the rows nearest to the last centres."""
-    X, random_state = np.random.default_rng(5).normal(size=(70, 2)) ** 3, np.random.RandomState(0)
-    draws = [
-        starts._draw(own, 25 * n, n, None, random_state)
-        for own, n in ((np.arange(40), 3), (np.arange(40, 70), 2))
-    ]
-    sample = X[np.concatenate([draw.rows for draw in draws])]
-    expected, sums, first = [], [], 0
-    for draw in draws:
-        rows = sample[first : first + len(draw.rows)]
-        begin, first = rows[draw.first : draw.first + 1], first + len(rows)
-        centres = starts.draw_seeds(rows, begin, draw.chances)
-        for _ in range(4):
-            own = np.square(rows[:, None] - centres).sum(axis=-1).argmin(axis=1)
-            expected, last = [*expected[: len(sums)], centres], own
-            centres = np.stack([rows[own == k].mean(axis=0) for k in range(len(centres))])
-        sums.append([[*rows[last == k].sum(axis=0), np.sum(last == k)] for k in range(len(centres))])
-    found, of_clusters = starts._cluster(sample, draws)
-    assert_allclose(found, np.concatenate(expected), rtol=1e-9, atol=1e-12)
-    assert_allclose(of_clusters, np.concatenate(sums), rtol=1e-9, atol=1e-12)
-
-
 @each_library
 def test_seeds_are_drawn_by_their_squared_distance_from_the_others(library: str) -> None:
     sample, chances = np.random.default_rng(1).normal(size=(40, 3)), np.array([0.0, 0.3, 0.9999, 0.6])

@@ -78,6 +78,9 @@ def calculate(x, y, n, out):
     for i in range(n):
         for _ in range(i, n, 3):
             total -= y
+    products = [x * i - y * j for i, j in ((1, 2), (3, 5)) for _ in (0, 1)]
+    for i in (0, 1, 3):
+        total += i * products[i]
     out[4] = total
     out[5] = x if n > 2 else n
 
@@ -162,6 +165,13 @@ def loops_over_values(x, out):
         out[0] = each
 
 
+def leaves_what_is_unrolled(x, out):
+    for i in range(2):
+        for j in (0, 1):
+            out[i] += j
+            break
+
+
 def assigns_slices(x, out):
     out[0:1] = x
 
@@ -193,6 +203,7 @@ def calls(x, out):
         (changes_kind, 2, "double is given for i64"),
         (has_no_value, 2, "later has no value yet"),
         (loops_over_values, 1, "over ranges"),
+        (leaves_what_is_unrolled, 4, ""),
         (assigns_slices, 1, "only numbers"),
         (counts_from_the_end, 1, "negative"),
         (needs_truth, 1, "truth value"),

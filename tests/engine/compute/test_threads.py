@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from skmix import SharedKernelMixture
 from skmix.engine.compute import threads
-from skmix.engine.compute.threads import ProcessSetting, Workspace, aligned, workers
+from skmix.engine.compute.threads import ProcessSetting, aligned, workers
 
 
 def setting_of(now: list[str]) -> ProcessSetting:
@@ -130,19 +130,6 @@ def test_work_runs_in_as_many_threads_as_there_are_tasks(n_jobs: int, n_tasks: i
         pool.run(work, n_tasks)
     assert len(done) == len(set(done)) == expected
     assert threading.get_ident() in done
-
-
-def test_what_was_made_last_is_kept_by_its_key() -> None:
-    made: list[str] = []
-
-    def make(name: str) -> str:
-        made.append(name)
-        return name
-
-    workspace = Workspace()
-    for name in ("a", "a", "b", "b", "a"):
-        assert workspace.kept(name, lambda name=name: make(name)) == name  # type: ignore[misc]
-    assert made == ["a", "b", "a"]
 
 
 def test_a_pool_that_travels_has_as_many_threads() -> None:

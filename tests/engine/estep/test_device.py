@@ -120,18 +120,6 @@ def test_rare_cases_are_mended_as_on_the_cpu(library: str, covariance_type: str)
     assert_allclose(theirs.log_likelihood, ours.log_likelihood, rtol=1e-9)
 
 
-@needs_torch
-def test_single_precision_keeps_five_digits() -> None:
-    X, y, _ = clusters()
-    found = start_of(X, y, n_starts=1, n_kernels=4)
-    exact = fit(X, y, found, Options(max_iter=3, tol=0.0))
-    single = fit(torch.as_tensor(X), y, found, Options(max_iter=3, tol=0.0, precision="float32"))
-    difference = np.abs(single.parameters.covariances / exact.parameters.covariances - 1.0).max()
-    assert 1e-9 < difference < 1e-3
-    with pytest.raises(ValueError, match="CUDA"):
-        fit(torch.as_tensor(X), y, found, Options(precision="tf32"))
-
-
 # ---------------------------------------------------------------- optimistic passes
 
 

@@ -11,27 +11,8 @@ import numpy as np
 from . import simd
 from .arrays import TINY
 from .native import jit
-from .simd import LANES, add, bits, fma, load, multiply, of_bits, splat, store, subtract
+from .simd import LANES, add, bits, each, fma, load, multiply, of_bits, splat, store, subtract
 from .translation import inner
-
-
-@jit
-def to_covariances(second, places, mass, offset, prior, rows, ridge, out):
-    """Write covariances (B, M · M) from second moments (B, S), as `Structure.update` does.
-
-    The entries of a matrix are at `places` (M · M,) among its moments. `prior` (M · M,) is added to them,
-    `rows` to the mass (B,), and `ridge` (M · M,) to the quotient.
-    """
-    n_matrices, n_features = offset.shape
-    for b in range(n_matrices):
-        for i in range(n_features):
-            weighted = mass[b] * offset[b, i]
-            for j in range(n_features):
-                at = i * n_features + j
-                out[b, at] = second[b, places[at]] - weighted * offset[b, j]
-        divisor = mass[b] + rows
-        for at in range(n_features * n_features):
-            out[b, at] = (out[b, at] + prior[at]) / divisor + ridge[at]
 
 
 def eliminate(matrices: Any, singular: float, *written: Any) -> None:
@@ -123,24 +104,19 @@ def _factor_known_first(covariances, at, order, lower, roots):
             store(lower, i * row + j * LANES, load(covariances, place))
     for j in range(n_features):
         for i in range(j, n_features, 4):
-            a, b, c, d = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
+            sums = [splat(0.0) for _ in each(4)]
             for k in range(0, j * LANES, LANES):
                 own = load(lower, j * row + k)
-                a = fma(own, load(lower, i * row + k), a)
-                b = fma(own, load(lower, (i + 1) * row + k), b)
-                c = fma(own, load(lower, (i + 2) * row + k), c)
-                d = fma(own, load(lower, (i + 3) * row + k), d)
+                sums = [fma(own, load(lower, (i + n) * row + k), sums[n]) for n in each(4)]
             place = i * row + j * LANES
-            a = subtract(load(lower, place), a)
+            rest = [subtract(load(lower, place + n * row), sums[n]) for n in each(4)]
             if i == j:
-                store(roots, j * LANES, a)
+                store(roots, j * LANES, rest[0])
                 for lane in range(j * LANES, (j + 1) * LANES):
                     roots[lane] = 1.0 / math.sqrt(max(roots[lane], TINY))
             root = load(roots, j * LANES)
-            store(lower, place, multiply(a, root))
-            store(lower, place + row, multiply(subtract(load(lower, place + row), b), root))
-            store(lower, place + 2 * row, multiply(subtract(load(lower, place + 2 * row), c), root))
-            store(lower, place + 3 * row, multiply(subtract(load(lower, place + 3 * row), d), root))
+            for n in each(4):
+                store(lower, place + n * row, multiply(rest[n], root))
 
 
 def complete_rows(x: Any, *given: Any) -> None:

@@ -9,7 +9,7 @@ and what the loops of this package do not need is refused. There are
   functions, `min`, `max`, `abs`, `len`, square roots, exponentials and logarithms.
 
 The meaning is Python's, but indices are not tested: they must lie within their array. A condition that is
-constant decides what is translated.
+constant decides what is translated. Loops over a tuple are unrolled, and so are lists, which become tuples.
 """
 
 # ruff: noqa: D102 (methods are named after the kinds of syntax that they translate)
@@ -90,12 +90,10 @@ inner = Inner  # the name of the decorator
 class Generated(NamedTuple):
     """A function for compiled code whose instructions ``emit(builder, *arguments)`` generates.
 
-    Arrays are passed to `emit` as pointers to their numbers; the last `literals` arguments must be constants
-    and are passed as Python's numbers.
+    Arrays are passed to `emit` as pointers to their numbers.
     """
 
     emit: Callable[..., Any]
-    literals: int = 0
 
 
 class Array(NamedTuple):
@@ -125,7 +123,7 @@ class Translation(ast.NodeVisitor):
     def __init__(self, builder: ir.IRBuilder, function: Inner, arguments: Sequence[Any]) -> None:
         self._build, self._function = builder, function
         self._names: dict[str, Any] = {}
-        self._loops: list[tuple[Any, Any]] = []  # where `continue` and `break` go
+        self._loops: list[tuple[Any, ...]] = []  # where `continue` and `break` go
         self._result: Any = None
         names = [node for node in ast.walk(function.tree) if isinstance(node, ast.Name)]
         self._assigned = {node.id for node in names if isinstance(node.ctx, ast.Store)}
@@ -195,8 +193,10 @@ class Translation(ast.NodeVisitor):
         self._repeat(node.body, test, after)
 
     def visit_For(self, node: ast.For) -> None:
-        if node.orelse or not isinstance(node.iter, ast.Call) or self.visit(node.iter.func) is not range:
-            raise TypeError("loops are over ranges, and have no other branch")
+        if node.orelse:
+            self.generic_visit(node.orelse[0])
+        if not isinstance(node.iter, ast.Call) or self.visit(node.iter.func) is not range:
+            return self._unroll(node)
         bounds = [self.visit(each) for each in node.iter.args]
         first, last, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
         # A step that is not constant must be positive.
@@ -214,6 +214,14 @@ class Translation(ast.NodeVisitor):
         self._build.position_at_end(body)
         self._assign(node.target, counter)
         self._repeat(node.body, again, after)
+
+    def _unroll(self, node: ast.For) -> None:
+        """Translate the body for each of some values."""
+        self._loops.append(())  # it cannot be left
+        for value in self._values(node.iter):
+            self._bind(node.target, value)
+            self._run(node.body)
+        self._loops.pop()
 
     def _repeat(self, statements: Sequence[ast.stmt], again: Any, after: Any) -> None:
         self._loops.append((again, after))
@@ -291,6 +299,11 @@ class Translation(ast.NodeVisitor):
         else:
             self._names[name] = _Variable(self._stored(held.slots if held else None, value))
 
+    def _bind(self, target: ast.expr, value: Any) -> None:
+        """Name a value that stays as it is."""
+        parts = zip(target.elts, value, strict=True) if isinstance(target, ast.Tuple) else [(target, value)]
+        self._names |= {name.id: part for name, part in parts}  # type: ignore[attr-defined]
+
     # ------------------------------------------------------------ expressions
     #
     # Their values are LLVM's, Python's if they are constant, or tuples of these.
@@ -314,11 +327,32 @@ class Translation(ast.NodeVisitor):
     def visit_Tuple(self, node: ast.Tuple) -> Any:
         return tuple(self.visit(each) for each in node.elts)
 
+    def visit_ListComp(self, node: ast.ListComp) -> Any:
+        def listed(generators: Sequence[ast.comprehension]) -> list[Any]:
+            if not generators:
+                return [self.visit(node.elt)]
+            found = []
+            for value in self._values(generators[0].iter):
+                self._bind(generators[0].target, value)
+                found += listed(generators[1:])
+            return found
+
+        return tuple(listed(node.generators))
+
+    def _values(self, node: ast.expr) -> Any:
+        values = self.visit(node)
+        if isinstance(values, Array) or not isinstance(values, tuple | list):
+            raise TypeError("loops are over ranges or tuples")
+        return values
+
     def visit_Slice(self, node: ast.Slice) -> Any:
         return slice(*(each and self.visit(each) for each in (node.lower, node.upper, node.step)))
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
-        whole, index = self.visit(node.value), self.visit(node.slice)
+        index, held = self.visit(node.slice), self._names.get(getattr(node.value, "id", ""))
+        if isinstance(index, int) and isinstance(held, _Variable) and not isinstance(held.slots[0], ir.Type):
+            return self._loaded(held.slots[index])
+        whole = self.visit(node.value)
         if not isinstance(whole, Array):
             return whole[index]
         part = self._part(whole, index)
@@ -454,11 +488,12 @@ class Translation(ast.NodeVisitor):
         return intrinsic(self._build, _FUNCTIONS[function], self._as(given[0], FLOAT))
 
     def _emitted(self, function: Generated, given: list[Any]) -> Any:
-        n_values = len(given) - function.literals
-        values = (
-            each.pointer if isinstance(each, Array) else self._number(each) for each in given[:n_values]
-        )
-        found = function.emit(self._build, *values, *given[n_values:])
+        def value(each: Any) -> Any:
+            if isinstance(each, Array):
+                return each.pointer
+            return [value(one) for one in each] if isinstance(each, tuple) else self._number(each)
+
+        found = function.emit(self._build, *map(value, given))
         return tuple(found) if isinstance(found, list) else found
 
     # ------------------------------------------------------------ numbers

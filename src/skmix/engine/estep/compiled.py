@@ -318,15 +318,11 @@ def _add_powers(x, r, tile, sizes):
 @inner
 def _whiten(x, tile, matrix, at, n_features, out):
     """Write W x into out (M, tile), of rows x (M, tile), with W (M, M) lower triangular."""
+    fill(out, 0, n_features * tile, 0.0)
     for i in range(n_features):
+        row = at + i * n_features
         for r in range(0, tile, 2 * LANES):
-            one, other = splat(0.0), splat(0.0)
-            for j in range(i + 1):
-                number = splat(matrix[at + i * n_features + j])
-                one = fma(number, load(x, j * tile + r), one)
-                other = fma(number, load(x, j * tile + r + LANES), other)
-            store(out, i * tile + r, one)
-            store(out, i * tile + r + LANES, other)
+            simd.add_products(matrix, row, 0, 1, x, r, tile, i + 1, out, i * tile + r, tile, 1, 2)
 
 
 @inner
@@ -367,22 +363,24 @@ def add_distances(x, tile, sizes, model, kernel, ahead, values, place):
     white, mean_at = kernel * sizes.white, kernel * sizes.width
     for r in range(0, tile, 2 * LANES):
         one, other = splat(0.0), splat(0.0)
-        if kind == _FACTORS:
-            found = simd.scaled(x, r, tile, model.means, mean_at, model.whitener, white, n_features, 2)
-            one, other = found[0], found[1]
         for j in range(n_features):
             mean = splat(model.means[mean_at + j])
-            store(ahead, j * 2 * LANES, subtract(load(x, j * tile + r), mean))
-            store(ahead, j * 2 * LANES + LANES, subtract(load(x, j * tile + r + LANES), mean))
+            a, b = subtract(load(x, j * tile + r), mean), subtract(load(x, j * tile + r + LANES), mean)
+            store(ahead, j * 2 * LANES, a)
+            store(ahead, j * 2 * LANES + LANES, b)
+            if kind == _FACTORS:
+                scale = splat(model.whitener[white + j])
+                a, b = multiply(scale, a), multiply(scale, b)
+                one, other = fma(a, a, one), fma(b, b, other)
         if kind == _TRIANGULAR:
             for i in range(0, sizes.width, ROWS):
                 count = min(i + ROWS, n_features)
-                found = simd.projected(model.whitener, white + i * sizes.width, ahead, 0, 2 * LANES, count, 2)
+                found = simd.projected(model.whitener, white + i * sizes.width, ahead, 2 * LANES, count)
                 one, other = add(one, found[0]), add(other, found[1])
         if kind == _FACTORS:
             for i in range(0, sizes.depth, ROWS):
                 block = (kernel * sizes.depth + i) * n_features
-                found = simd.projected(model.factors, block, ahead, 0, 2 * LANES, n_features, 2)
+                found = simd.projected(model.factors, block, ahead, 2 * LANES, n_features)
                 one, other = subtract(one, found[0]), subtract(other, found[1])
         one, other = smaller(one, splat(FARTHEST_SQUARED)), smaller(other, splat(FARTHEST_SQUARED))
         if kind == _FACTORS:
@@ -427,17 +425,31 @@ def _apply_precisions(values, precisions, log_ratios, a, b):
 @inner
 def _find_likeliest(values, count, n, tile, kernels, scratch, likeliest):
     """Record the most likely of `count` kernels, all or those listed, of n rows by log-joints (K, tile)."""
-    highest, which, order = scratch.logs, scratch.index, scratch.order
-    for i in range(tile):
-        highest[i], which[i] = values[i], 0
-    for k in range(1, count):
-        for i in range(tile):
-            better = values[k * tile + i] > highest[i]
-            highest[i] = values[k * tile + i] if better else highest[i]
-            which[i] = k if better else which[i]
+    for r in range(0, tile, LANES):
+        highest, which = load(values, r), splat(0)
+        for k in range(1, count):
+            each = load(values, k * tile + r)
+            which = simd.where_larger(each, highest, splat(k), which)
+            highest = larger(each, highest)
+        store(scratch.logs, r, highest)
+        store(scratch.index, r, which)
+    order, index = scratch.order, scratch.index
     for i in range(n):
-        likeliest.kernel[order[i]] = kernels[which[i]] if len(kernels) else which[i]
-        likeliest.log_joint[order[i]] = highest[i]
+        likeliest.kernel[order[i]] = kernels[index[i]] if len(kernels) else index[i]
+        likeliest.log_joint[order[i]] = scratch.logs[i]
+
+
+@inner
+def _add_rows(sizes, scratch, n, part, sums):
+    """Add n rows to the mass and to the first moments of their most likely kernels; see `_find_likeliest`."""
+    by_row, step = scratch.by_row, sizes.step
+    for i in range(n):
+        k, weight = scratch.index[i], scratch.weights[i]
+        sums.mass[part * sizes.n_kernels + k] += weight
+        at, of_row = (part * sizes.padded_kernels + k) * step, splat(weight)
+        for j in range(0, step, LANES):
+            total = load(sums.moments, at + j)
+            store(sums.moments, at + j, fma(of_row, load(by_row, i * step + j), total))
 
 
 @inner
@@ -693,6 +705,8 @@ def _work(counter, n_tasks, job, scratch):
                 if len(likeliest.kernel):
                     _find_likeliest(values, count, n, tile, tiles.kernels[at:], scratch, likeliest)
                 if not len(likelihood):
+                    if with_moments:
+                        _add_rows(sizes, scratch, n, part, sums)
                     continue
                 if skips:
                     _normalise_listed(values, tile, count, n_present, scratch)

@@ -33,6 +33,7 @@ from ..compute.translation import inner
 from ..model import BoolArray, FloatArray, IntArray, Statistics
 from ..structures.linalg import invert_lower
 from . import compiled
+from .clusters import nearest_job
 from .compiled import (
     NEGLIGIBLE_SHARE,
     BlockSums,
@@ -79,10 +80,6 @@ _KERNELS_OF_ROW = 64
 _BOUND_COST = 24
 # Skipping is tried again 1, 2, 4, … passes after a failure, but no later than this.
 _MOST_WAITING = 4
-# Distances that are computed at a time to find the nearest means.
-_ASSIGNED = 1 << 20
-# Largest value of a row in single precision: its squares stay finite.
-_LARGEST_SINGLE = 1e15
 # Kernels whose widths are computed at a time.
 _MEASURED = 256
 # Rows are sorted again if the most likely kernel of this share of them has changed.
@@ -97,7 +94,6 @@ class _Geometry(NamedTuple):
     in_blocks: Any  # (K' / 2 LANES, M, 2 LANES): the same
     opposite: Any  # (K', M): −2 times the same
     norms: Any  # (K',): at most ‖μ‖²; infinite beyond the last kernel
-    ones: Any  # (M,)
     peak: Any  # (K',): largest log-joint at the mean, of all classes
     width: Any  # (K',): at least the largest standard deviation
     whitener: Any  # (K, M, M)
@@ -267,8 +263,11 @@ def _work(counter, n_tasks, job, geometry, used, scratch, listing):
                 else:
                     add_distances(x, tile, sizes, model, a, scratch.few, values, 0)
                 for r in range(0, tile, LANES):
-                    length = simd.scaled(x, r, tile, model.means, mean_at, geometry.ones, 0, n_features, 1)
-                    store(lengths, r, length[0])
+                    length = splat(0.0)
+                    for j in range(n_features):
+                        ahead = subtract(load(x, j * tile + r), splat(model.means[mean_at + j]))
+                        length = fma(ahead, ahead, length)
+                    store(lengths, r, length)
                 extent = _extent(values, lengths, model.base, a * sizes.n_classes, scratch, present)
                 count = n_kernels
                 if extent[2] > -np.inf:
@@ -419,22 +418,14 @@ def _skip(job: Job, geometry: _Geometry, pool: Workers) -> tuple[FloatArray, Flo
 
 
 def _nearest(rows: Rows, kernels: Kernels, pool: Workers) -> Likeliest:
-    """Return the nearest mean of each row as its most likely kernel, to a few digits."""
-    means = kernels.means[0].astype(np.float32)
-    # ½‖x‖² − ½‖x − μ‖² = xμ − ½‖μ‖²
-    points = np.column_stack([means, -0.5 * np.square(means).sum(axis=1)]).T
-    chunk = max(64, _ASSIGNED // len(means))
-
-    def work(a: int) -> tuple[IntArray, FloatArray]:
-        x = np.clip(rows.cut(a, a + chunk).T, -_LARGEST_SINGLE, _LARGEST_SINGLE).astype(np.float32)
-        home = (np.column_stack([x, np.ones(len(x), np.float32)]) @ points).argmax(axis=1)
-        return home, -0.5 * np.square(x - means[home]).sum(axis=1, dtype=np.float64)
-
-    home, log_joint = map(np.concatenate, zip(*pool.map(work, range(0, len(rows.X), chunk)), strict=True))
+    """Return the nearest mean of each row as its most likely kernel."""
+    job = nearest_job(rows, kernels.means[0])
+    compiled.run(pool, job.sizes.n_blocks, job)
     if rows.codes is not None:
         # Homes without weight in the row's class bound nothing: such rows get tiles of their own.
-        log_joint[kernels.log_weights[0][home, rows.codes] == -np.inf] = -np.inf
-    return Likeliest(home, log_joint)
+        unweighted = kernels.log_weights[0][job.likeliest.kernel, rows.codes] == -np.inf
+        job.likeliest.log_joint[unweighted] = -np.inf
+    return job.likeliest
 
 
 def _pays(rows: Rows, kernels: Kernels, geometry: _Geometry, pool: Workers) -> bool:
@@ -478,10 +469,10 @@ def _geometry(kernels: Kernels, job: Job, pool: Workers, always: BoolArray) -> _
     blocks = np.swapaxes(padded.reshape(-1, 2 * LANES, n_features), 1, 2)
     norms = np.pad((1.0 - ROUNDING) * np.square(means).sum(axis=1), (0, more), constant_values=np.inf)
     peak = np.pad(job.model.base.reshape(n_kernels, -1).max(axis=1), (0, more), mode="minimum")
-    width, flat, ones = np.pad(width, (0, more)), compiled.flat, np.ones(n_features)
+    width, flat = np.pad(width, (0, more)), compiled.flat
     return _Geometry(
-        math.log(SKIPPED / n_kernels), means, flat(blocks), flat(-2.0 * padded), flat(norms), flat(ones),
-        flat(peak), flat(width), whitener, root, steep, wide, always,
+        math.log(SKIPPED / n_kernels), means, flat(blocks), flat(-2.0 * padded), flat(norms), flat(peak),
+        flat(width), whitener, root, steep, wide, always,
     )  # fmt: skip
 
 

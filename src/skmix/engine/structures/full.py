@@ -6,15 +6,7 @@ import numpy as np
 
 from ..compute.arrays import FARTHEST_SQUARED, Array, constant, namespace, take
 from ..model import Factor, FloatArray, IntArray, Regulariser
-from .linalg import (
-    compiles,
-    factor_of,
-    index_of,
-    unpack,
-    update_compiled,
-    whiten_batch,
-    whiten_bounded,
-)
+from .linalg import factor_of, index_of, unpack, whiten_batch, whiten_bounded
 
 # Rows that a kernel needs per covariance parameter and feature. With fewer, shrinkage gives higher held-out
 # likelihoods in all cases of benchmarks/few_rows.py; with more it depends on the data.
@@ -169,9 +161,6 @@ class Structure:
         """
         mass, offset, second = sums
         xp, n_features = namespace(mass), offset.shape[-1]
-        if not self.shared and compiles(mass, n_features):
-            covariances = update_compiled(mass, offset, second, regulariser)
-            return self.raised(covariances, regulariser.floor)
         weighted = mass[..., None] * offset
         if self.shared:
             covariances = unpack(xp.sum(second, axis=1), n_features)

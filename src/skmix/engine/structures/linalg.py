@@ -26,7 +26,7 @@ from ..compute.arrays import (
     take,
     to_numpy,
 )
-from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
+from ..model import BoolArray, Factor, FloatArray, IntArray
 
 # Up to this many features an elimination vectorised over the batch beats one LAPACK call per matrix (5000
 # matrices of 6 features: 3 ms versus 20 ms; they break even between 16 and 24 features).
@@ -114,40 +114,12 @@ def factor_of(found: Whitened, shape: tuple[int, ...]) -> Factor:
     return Factor(xp.reshape(whitener, shape), xp.reshape(log_determinant, shape[:2]), usable)
 
 
-def compiles(batch: Array, n_features: int) -> bool:
-    """Return whether small matrices, one for each entry of `batch`, are for compiled code."""
-    if not is_numpy(batch) or n_features > _LARGEST_VECTORISED:
-        return False
-    return is_loaded() or (batch.size * n_features**2 >= _WORTH_COMPILING_MATRICES and can_compile())
-
-
-def update_compiled(
-    mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
-) -> FloatArray:
-    """Return covariances (R, K, M, M) before they are raised to the floor; see `Structure.update`."""
-    from ..compute.matrices import to_covariances
-
-    n_features, rows = offset.shape[-1], float(regulariser.prior_rows)
-    ridge = np.zeros(n_features) if regulariser.ridge is None else regulariser.ridge
-    covariances = np.empty((*offset.shape, n_features))
-    to_covariances(
-        np.ascontiguousarray(second).reshape(-1, second.shape[-1]),
-        index_of(n_features, "unpacked"),
-        np.ascontiguousarray(mass).reshape(-1),
-        np.ascontiguousarray(offset).reshape(-1, n_features),
-        (rows * regulariser.prior_covariance).reshape(-1),
-        rows,
-        np.diag(ridge).reshape(-1),
-        covariances.reshape(-1, n_features**2),
-    )
-    return covariances
-
-
 def whiten_batch(matrices: Array) -> Whitened:
     """Return the `Whitened` of symmetric matrices (B, M, M)."""
     if not is_numpy(matrices):
         return _whiten_on_device(matrices)
-    if compiles(matrices[:, 0, 0], matrices.shape[-1]):
+    small = matrices.shape[-1] <= _LARGEST_VECTORISED
+    if small and (is_loaded() or (matrices.size >= _WORTH_COMPILING_MATRICES and can_compile())):
         return _eliminate_compiled(matrices)
     # Scaling to a diagonal near one avoids overflow and underflow; powers of two make it exact.
     diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
@@ -158,7 +130,6 @@ def whiten_batch(matrices: Array) -> Whitened:
     _, exponents = np.frexp(diagonal)
     units = np.ldexp(1.0, -(exponents // 2))
     scaled = matrices * units[:, :, None] * units[:, None, :]
-    small = matrices.shape[-1] <= _LARGEST_VECTORISED
     whiteners, log_determinants, positive = (_eliminate if small else _factor_each)(scaled)
     variances = np.diagonal(scaled, axis1=-2, axis2=-1)
     inflation = variances * _inverse_diagonals(whiteners)
