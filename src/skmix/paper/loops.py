@@ -8,45 +8,38 @@ products, OpenBLAS on ARM: each product is added without rounding it first.
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..engine.compute.native import jit
-from ..engine.compute.simd import LANES, Code, store
-from ..engine.compute.translation import FLOAT, INT, Generated
+from ..engine.compute.simd import (
+    LANES,
+    add,
+    dot,
+    each,
+    fma,
+    larger,
+    load,
+    multiply,
+    splat,
+    store,
+    subtract,
+)
+from ..engine.compute.translation import Generated, inner
 
 FloatArray = NDArray[np.float64]
 # Most rows whose products are summed before the sum is added to that of earlier rows.
 _SUMMED = 320
-
-
-def _quadratic(
-    code: Code, rows: Any, at: Any, step: Any, means: Any, mean_at: Any, inverses: Any, inverse_at: Any,
-    n_features: int,
-) -> Any:  # fmt: skip
-    """Return −½ (x − μ)ᵀ P⁻¹ (x − μ) of LANES rows x, unrolled over features."""
-    build, ahead, total = code.builder, [], None
-    for j in range(n_features):
-        mean = code.broadcast(means, code.plus(mean_at, j))
-        ahead.append(build.fsub(code.load(rows, at), mean))
-        at = build.add(at, step)
-    for i in range(n_features):
-        found = code.splat(FLOAT(0.0))
-        for j in range(n_features):
-            factor = code.broadcast(inverses, code.plus(inverse_at, i * n_features + j))
-            found = code.fma(factor, ahead[j], found)
-        product = build.fmul(found, ahead[i])
-        total = product if total is None else build.fadd(total, product)
-    return build.fmul(total, code.splat(FLOAT(-0.5)))
-
-
-_quadratic_of = Generated(lambda builder, *given: _quadratic(Code(builder), *given), literals=1)
+_LOWEST = -math.inf
+_number = Generated(lambda builder, vector, lane: builder.extract_element(vector, lane))
 
 
 def padded(x: FloatArray) -> FloatArray:
-    """Return an array (m, n) with columns of zeros up to a multiple of LANES."""
+    """Return an array (m, n) in C order, with columns of zeros up to a multiple of LANES."""
+    if x.shape[1] % LANES == 0:
+        return np.ascontiguousarray(x)
     out = np.zeros((len(x), -(-x.shape[1] // LANES) * LANES))
     out[:, : x.shape[1]] = x
     return out
@@ -54,22 +47,22 @@ def padded(x: FloatArray) -> FloatArray:
 
 def exponents(rows: FloatArray, means: FloatArray, inverses: FloatArray) -> FloatArray:
     """Return −½ (x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) of rows (M, N), means (K, M) and inverses (K, M, M)."""
-    n_rows = rows.shape[1]
-    rows, *others = map(np.ascontiguousarray, (padded(rows) if n_rows % LANES else rows, means, inverses))
-    out = np.empty((len(means), rows.shape[1]))
-    _exponents(tuple(range(len(rows))), rows, *others, out)
-    return out[:, :n_rows]
+    features = tuple(padded(rows))
+    out = np.empty((len(means), len(features[0])))
+    _exponents(features, np.ascontiguousarray(means), np.ascontiguousarray(inverses), out)
+    return out[:, : rows.shape[1]]
 
 
 @jit
-def _exponents(features, rows, means, inverses, out):
-    n_features = len(features)
-    n_kernels, n_rows = out.shape
-    for k in range(n_kernels):
-        for n in range(0, n_rows, LANES):
-            at, inverse_at = k * n_features, k * n_features**2
-            found = _quadratic_of(rows, n, n_rows, means, at, inverses, inverse_at, len(features))
-            store(out, k * n_rows + n, found)
+def _exponents(features, means, inverses, out):
+    for k in range(len(out)):
+        for n in range(0, out.shape[1], LANES):
+            ahead = [subtract(load(features[j], n), splat(means[k, j])) for j in each(len(features))]
+            total = splat(0.0)
+            for i in each(len(features)):
+                projected = dot([splat(inverses[k, i, j]) for j in each(len(features))], ahead)
+                total = add(total, multiply(projected, ahead[i]))
+            store(out[k], n, multiply(total, splat(-0.5)))
 
 
 @jit
@@ -101,37 +94,6 @@ def leave_out(responsibilities, least, out):
             out[k, n] = 0.0 if own < least[k] else own
 
 
-def _products(
-    code: Code, rows: Any, at: Any, weights: Any, weights_at: Any, means: Any, mean_at: Any, count: Any,
-    out: Any, out_at: Any, n_features: int,
-) -> None:  # fmt: skip
-    """Add Σ_n r_n (x_n − μ) (x_n − μ)ᵀ to `out`, row after row, unrolled over features."""
-    build, n_vectors = code.builder, -(-n_features // LANES)
-    width = n_vectors * LANES
-    # So many rows of sums fit into the registers.
-    size = 12 // n_vectors if n_vectors < 4 else 2
-    for first in range(0, n_features, size):
-        cells = [(i, v) for i in range(first, min(first + size, n_features)) for v in range(n_vectors)]
-
-        def terms(n: Any, cells: Any = cells) -> Any:
-            row = build.add(at, build.mul(n, n.type(width)))
-            weight, ahead = code.broadcast(weights, build.add(weights_at, n)), []
-            for v in range(n_vectors):
-                mean = code.load(means, code.plus(mean_at, v * LANES))
-                ahead.append(build.fsub(code.load(rows, code.plus(row, v * LANES)), mean))
-            weighted = [build.fmul(weight, each) for each in ahead]
-            lanes = {i: build.extract_element(weighted[i // LANES], INT(i % LANES)) for i, _ in cells}
-            return [lambda s, i=i, v=v: code.fma(code.splat(lanes[i]), ahead[v], s) for i, v in cells]
-
-        found = code.sums(count, 1, [code.splat(FLOAT(0.0))] * len(cells), terms)
-        for value, (i, v) in zip(found, cells, strict=True):
-            place = code.plus(out_at, i * width + v * LANES)
-            code.store(build.fadd(code.load(out, place), value), out, place)
-
-
-_add_products = Generated(lambda builder, *given: _products(Code(builder), *given), literals=1)
-
-
 def scatter(responsibilities: FloatArray, rows: FloatArray, means: FloatArray) -> FloatArray:
     """Return Σ_n r_kn (x_n − μ_k) (x_n − μ_k)ᵀ (K, M, M) of padded rows (N, W) about means (K, M)."""
     n_kernels, n_features = means.shape
@@ -145,43 +107,66 @@ def scatter(responsibilities: FloatArray, rows: FloatArray, means: FloatArray) -
 
 @jit
 def _scatter(features, responsibilities, rows, means, out):
-    n_features = len(features)
-    n_rows, width = rows.shape
     for k in range(len(out)):
         first = 0
-        while first < n_rows:
-            size = n_rows - first
+        while first < len(rows):
+            size = len(rows) - first
             if size >= 2 * _SUMMED:
                 size = _SUMMED
             elif size > _SUMMED:
                 size = (size // 2 + 7) // 8 * 8
-            _add_products(
-                rows, first * width, responsibilities, k * n_rows + first, means, k * width, size, out,
-                k * n_features * width, len(features),
-            )  # fmt: skip
+            for group in _groups(len(features)):
+                _add_products(responsibilities[k], rows, means[k], first, first + size, out[k], group)
             first += size
 
 
-@jit
-def relative_logs(whitened, offsets, constants, out, highest):
-    """Write log-densities (K, n) of whitened rows (K, M, n), less the highest (n,), which starts at −∞.
+def _groups(n_features: int) -> list[tuple[int, list[tuple[int, int, int]]]]:
+    """Return the sums of a kernel in groups that fit into the registers, and the vectors of a row.
 
-    `offsets` (K, M) are the whitened means, `constants` (K,) the log-densities at the means.
+    A sum is its number in the group, a feature and a vector of features.
     """
-    n_kernels, n_features, n_rows = whitened.shape
-    for k in range(n_kernels):
-        for n in range(n_rows):
-            out[k, n] = 0.0
-        for d in range(n_features):
-            for n in range(n_rows):
-                deviation = whitened[k, d, n] - offsets[k, d]
-                out[k, n] += deviation * deviation
-        for n in range(n_rows):
-            out[k, n] = constants[k] - 0.5 * out[k, n]
-            highest[n] = max(highest[n], out[k, n])
-    for k in range(n_kernels):
-        for n in range(n_rows):
-            out[k, n] -= highest[n]
+    n_vectors = -(-n_features // LANES)
+    size = 12 // n_vectors if n_vectors < 4 else 2
+    sums = [(i, v) for i in range(n_features) for v in range(n_vectors)]
+    parts = [sums[a : a + size * n_vectors] for a in range(0, len(sums), size * n_vectors)]
+    return [(n_vectors, [(n, *own) for n, own in enumerate(part)]) for part in parts]
+
+
+@inner
+def _add_products(weights, rows, mean, first, last, out, group):
+    """Add a group of sums over rows first … last − 1."""
+    sums = [splat(0.0) for _ in group[1]]
+    for r in range(first, last):
+        ahead = [subtract(load(rows[r], v * LANES), load(mean, v * LANES)) for v in each(group[0])]
+        weighted = [multiply(splat(weights[r]), own) for own in ahead]
+        sums = [
+            fma(splat(_number(weighted[i // LANES], i % LANES)), ahead[v], sums[n]) for n, i, v in group[1]
+        ]
+    for n, i, v in group[1]:
+        store(out[i], v * LANES, add(load(out[i], v * LANES), sums[n]))
+
+
+@jit
+def relative_logs(features, whiteners, offsets, constants, out, highest):
+    """Write log-densities (K, N) of rows, less the highest (N,), for a tuple of M features (N,).
+
+    The whitened means of whiteners (K, M, M) are `offsets` (K, M), the log-densities there `constants` (K,).
+    N is a multiple of LANES.
+    """
+    for n in range(0, len(highest), LANES):
+        x, high = [load(own, n) for own in features], splat(_LOWEST)
+        for k in range(len(out)):
+            length = splat(0.0)
+            for i in each(len(features)):
+                white = dot([splat(whiteners[k, i, j]) for j in each(len(features))], x)
+                ahead = subtract(white, splat(offsets[k, i]))
+                length = add(length, multiply(ahead, ahead))
+            log = subtract(splat(constants[k]), multiply(splat(0.5), length))
+            store(out[k], n, log)
+            high = larger(log, high)
+        store(highest, n, high)
+        for k in range(len(out)):
+            store(out[k], n, subtract(load(out[k], n), high))
 
 
 def decide(

@@ -42,8 +42,6 @@ _START_VARIANCE = 0.3
 _UNDERFLOW = 1e-100
 # Likelihoods whose relative difference is below this may have the same logarithm.
 _CLOSE = 1e-9
-# Numbers that stay in a core's second-level cache.
-_CACHED = 1 << 16
 
 
 def run_batch(
@@ -220,18 +218,11 @@ def _relative_likelihoods(rows: FloatArray, mixture: Parameters) -> tuple[FloatA
     log_determinants = np.log(np.diagonal(whiteners, axis1=1, axis2=2)).sum(axis=1)
     constants = log_determinants - 0.5 * n_features * math.log(2.0 * math.pi)
     offsets = (whiteners @ mixture.means[:, :, None])[:, :, 0]
-    # One matrix product whitens the rows for all kernels.
-    stacked = whiteners.reshape(-1, n_features)
-    likelihoods = np.empty((mixture.weights.shape[1], rows.shape[1]))
-    highest = np.full(rows.shape[1], -np.inf)
-    size = max(64, _CACHED // len(stacked))
-    for start in range(0, rows.shape[1], size):
-        block = slice(start, start + size)
-        whitened = (stacked @ rows[:, block]).reshape(n_kernels, n_features, -1)
-        densities = np.empty((n_kernels, whitened.shape[2]))
-        loops.relative_logs(whitened, offsets, constants, densities, highest[block])
-        likelihoods[:, block] = mixture.weights.T @ np.exp(densities, out=densities)
-    return likelihoods, highest
+    features = loops.padded(rows)
+    logs, highest = np.empty((n_kernels, features.shape[1])), np.empty(features.shape[1])
+    loops.relative_logs(tuple(features), whiteners, offsets, constants, logs, highest)
+    logs = logs[:, : rows.shape[1]]
+    return mixture.weights.T @ np.exp(logs, out=logs), highest[: rows.shape[1]]
 
 
 def _class_log_likelihoods(rows: FloatArray, mixture: Parameters) -> FloatArray:

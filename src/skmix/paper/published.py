@@ -185,8 +185,12 @@ def published_pass(
     responsibilities = np.empty((n_runs, n_kernels, rows.shape[1]))
     evidence = np.empty((n_runs, rows.shape[1]))
     by_row, used = loops.padded(rows.T), np.empty(responsibilities.shape[1:])
-    means = np.empty_like(parameters.means)
-    covariances = np.empty_like(parameters.covariances)
+    means, covariances = np.empty_like(parameters.means), np.empty_like(parameters.covariances)
+
+    def update(r: int, own: FloatArray) -> None:
+        means[r] = (own @ rows.T) / mass[r, :, None]  # (M2)
+        covariances[r] = loops.scatter(own, by_row, means[r]) / mass[r, :, None, None]  # (M3)
+
     with np.errstate(all="ignore"):
         inverses = _inverses(parameters.covariances.reshape(-1, n_features, n_features))
         inverses = inverses.reshape(covariances.shape)
@@ -197,14 +201,13 @@ def published_pass(
         log_likelihood = np.add.reduceat(np.log(evidence), bounds, axis=1)  # (LL)
         mass_in_class = np.add.reduceat(responsibilities, bounds, axis=2)
         mass = mass_in_class.sum(axis=2)
-        for r, own_mass in enumerate(mass):
-            loops.leave_out(responsibilities[r], _NEGLIGIBLE * own_mass, used)
-            # A kernel that collapses onto a row needs even the smallest responsibilities of the others.
-            for own in (used, responsibilities[r]):
-                means[r] = (own @ rows.T) / own_mass[:, None]  # (M2)
-                covariances[r] = loops.scatter(own, by_row, means[r]) / own_mass[:, None, None]  # (M3)
-                if np.all(np.diagonal(covariances[r], axis1=1, axis2=2) > _COLLAPSED):
-                    break
+        for r in range(n_runs):
+            loops.leave_out(responsibilities[r], _NEGLIGIBLE * mass[r], used)
+            update(r, used)
+        # A kernel that collapses onto a row needs even the smallest responsibilities of the others.
+        enough = np.diagonal(covariances, axis1=2, axis2=3) > _COLLAPSED
+        for r in np.flatnonzero(~enough.all(axis=(1, 2))):
+            update(r, responsibilities[r])
         return Parameters(mass_in_class / sizes, means, covariances), log_likelihood  # (M1)
 
 
