@@ -33,6 +33,8 @@ FloatArray = NDArray[np.float64]
 # Most rows whose products are summed before the sum is added to that of earlier rows.
 _SUMMED = 320
 _LOWEST = -math.inf
+# Exponentials of smaller numbers are zero.
+_ALL_UNDERFLOW = -746.0
 _number = Generated(lambda builder, vector, lane: builder.extract_element(vector, lane))
 
 
@@ -45,16 +47,19 @@ def padded(x: FloatArray) -> FloatArray:
     return out
 
 
-def exponents(rows: FloatArray, means: FloatArray, inverses: FloatArray) -> FloatArray:
-    """Return −½ (x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) of rows (M, N), means (K, M) and inverses (K, M, M)."""
-    features = tuple(padded(rows))
-    out = np.empty((len(means), len(features[0])))
-    _exponents(features, np.ascontiguousarray(means), np.ascontiguousarray(inverses), out)
-    return out[:, : rows.shape[1]]
-
-
 @jit
-def _exponents(features, means, inverses, out):
+def exponentials(features, means, inverses, out):
+    """Write exp(−½ (x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k)) of R runs into out (R, K, N).
+
+    Arguments are a tuple of M features (N,), means (R, K, M) and inverses (R, K, M, M); N is a multiple of
+    LANES.
+    """
+    for r in range(len(out)):
+        _write_exponentials(features, means[r], inverses[r], out[r])
+
+
+@inner
+def _write_exponentials(features, means, inverses, out):
     for k in range(len(out)):
         for n in range(0, out.shape[1], LANES):
             ahead = [subtract(load(features[j], n), splat(means[k, j])) for j in each(len(features))]
@@ -63,13 +68,20 @@ def _exponents(features, means, inverses, out):
                 projected = dot([splat(inverses[k, i, j]) for j in each(len(features))], ahead)
                 total = add(total, multiply(projected, ahead[i]))
             store(out[k], n, multiply(total, splat(-0.5)))
+        for n in range(out.shape[1]):
+            exponent = out[k, n]
+            out[k, n] = 0.0 if exponent < _ALL_UNDERFLOW else math.exp(exponent)
 
 
 @jit
-def normalise(joint, normalisers, weights, sizes, evidence):
-    """Turn exponentials (R, K, N) into responsibilities; write the rows' densities to evidence (R, N)."""
-    n_runs, n_kernels, n_classes = weights.shape
-    for r in range(n_runs):
+def expect(features, means, inverses, normalisers, weights, sizes, joint, evidence):
+    """Write responsibilities into joint (R, K, N), and the densities of rows into evidence (R, N).
+
+    Normalisers are (R, K), weights (R, K, L), sizes of classes (L,); see `exponentials` for the others.
+    """
+    n_kernels, n_classes = weights.shape[1:]
+    for r in range(len(joint)):
+        _write_exponentials(features, means[r], inverses[r], joint[r])
         for n in range(joint.shape[2]):
             evidence[r, n] = 0.0
         for k in range(n_kernels):
@@ -86,23 +98,25 @@ def normalise(joint, normalisers, weights, sizes, evidence):
 
 @jit
 def leave_out(responsibilities, least, out):
-    """Write responsibilities (K, N) to `out`, with zeros instead of those below the least (K,)."""
-    n_kernels, n_rows = out.shape
-    for k in range(n_kernels):
-        for n in range(n_rows):
-            own = responsibilities[k, n]
-            out[k, n] = 0.0 if own < least[k] else own
+    """Write responsibilities (R, K, N) to `out`, with zeros instead of those below the least (R, K)."""
+    n_runs, n_kernels, n_rows = out.shape
+    for r in range(n_runs):
+        for k in range(n_kernels):
+            for n in range(n_rows):
+                own = responsibilities[r, k, n]
+                out[r, k, n] = 0.0 if own < least[r, k] else own
 
 
 def scatter(responsibilities: FloatArray, rows: FloatArray, means: FloatArray) -> FloatArray:
-    """Return Σ_n r_kn (x_n − μ_k) (x_n − μ_k)ᵀ (K, M, M) of padded rows (N, W) about means (K, M)."""
-    n_kernels, n_features = means.shape
+    """Return Σ_n r_kn (x_n − μ_k) (x_n − μ_k)ᵀ, (R, K, M, M), of rows (M, N) about means (R, K, M)."""
+    *shape, n_features = means.shape
     if n_features == 1:
-        ahead = rows[:, 0] - means
-        return (responsibilities * ahead)[:, None] @ ahead[:, :, None]
-    out = np.zeros((n_kernels, n_features, rows.shape[1]))
-    _scatter(tuple(range(n_features)), responsibilities, rows, padded(means), out)
-    return out[:, :, :n_features]
+        ahead = rows[0] - means
+        return (responsibilities * ahead)[:, :, None] @ ahead[:, :, :, None]
+    rows, means = padded(rows.T), padded(means.reshape(-1, n_features))
+    out = np.zeros((len(means), n_features, means.shape[1]))
+    _scatter(tuple(range(n_features)), responsibilities.reshape(-1, len(rows)), rows, means, out)
+    return out[:, :, :n_features].reshape(*shape, n_features, n_features)
 
 
 @jit

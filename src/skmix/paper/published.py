@@ -180,34 +180,29 @@ def published_pass(
         after, log_likelihood = published_pass(rows, sizes, parameters.batch())
         return after.take(0), log_likelihood[0]
     bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    weights = np.ascontiguousarray(parameters.weights)
-    n_runs, n_kernels, n_features = parameters.means.shape
-    responsibilities = np.empty((n_runs, n_kernels, rows.shape[1]))
-    evidence = np.empty((n_runs, rows.shape[1]))
-    by_row, used = loops.padded(rows.T), np.empty(responsibilities.shape[1:])
-    means, covariances = np.empty_like(parameters.means), np.empty_like(parameters.covariances)
+    features, (n_runs, n_kernels, n_features) = loops.padded(rows), parameters.means.shape
+    joint, evidence = np.zeros((n_runs, n_kernels, features.shape[1])), np.empty((n_runs, features.shape[1]))
 
-    def update(r: int, own: FloatArray) -> None:
-        means[r] = (own @ rows.T) / mass[r, :, None]  # (M2)
-        covariances[r] = loops.scatter(own, by_row, means[r]) / mass[r, :, None, None]  # (M3)
+    def update(own: FloatArray, mass: FloatArray) -> tuple[FloatArray, FloatArray]:
+        means = (own @ rows.T) / mass[:, :, None]  # (M2)
+        return means, loops.scatter(own, rows, means) / mass[:, :, None, None]  # (M3)
 
     with np.errstate(all="ignore"):
         inverses = _inverses(parameters.covariances.reshape(-1, n_features, n_features))
-        inverses = inverses.reshape(covariances.shape)
-        for r in range(n_runs):
-            responsibilities[r] = _exponentials(rows, parameters.means[r], inverses[r])
-        normalisers = _normalisers(parameters)
-        loops.normalise(responsibilities, normalisers, weights, sizes, evidence)  # (E)
-        log_likelihood = np.add.reduceat(np.log(evidence), bounds, axis=1)  # (LL)
+        given = parameters.means, inverses, _normalisers(parameters), parameters.weights
+        means, inverses, normalisers, weights = map(np.ascontiguousarray, given)
+        inverses = inverses.reshape(parameters.covariances.shape)
+        loops.expect(tuple(features), means, inverses, normalisers, weights, sizes, joint, evidence)  # (E)
+        responsibilities = np.ascontiguousarray(joint[:, :, : rows.shape[1]])
+        log_likelihood = np.add.reduceat(np.log(evidence[:, : rows.shape[1]]), bounds, axis=1)  # (LL)
         mass_in_class = np.add.reduceat(responsibilities, bounds, axis=2)
-        mass = mass_in_class.sum(axis=2)
-        for r in range(n_runs):
-            loops.leave_out(responsibilities[r], _NEGLIGIBLE * mass[r], used)
-            update(r, used)
+        mass, used = mass_in_class.sum(axis=2), np.empty_like(responsibilities)
+        loops.leave_out(responsibilities, _NEGLIGIBLE * mass, used)
+        means, covariances = update(used, mass)
         # A kernel that collapses onto a row needs even the smallest responsibilities of the others.
         enough = np.diagonal(covariances, axis1=2, axis2=3) > _COLLAPSED
-        for r in np.flatnonzero(~enough.all(axis=(1, 2))):
-            update(r, responsibilities[r])
+        again = np.flatnonzero(~enough.all(axis=(1, 2)))
+        means[again], covariances[again] = update(responsibilities[again], mass[again])
         return Parameters(mass_in_class / sizes, means, covariances), log_likelihood  # (M1)
 
 
@@ -237,8 +232,10 @@ def _exponentials(rows: FloatArray, means: FloatArray, inverses: FloatArray) -> 
     """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2) of rows (M, N), shape (K, N)."""
     from . import loops
 
-    exponents = loops.exponents(rows, means, inverses)
-    return np.exp(exponents, out=exponents)
+    features = loops.padded(rows)
+    out = np.empty((1, len(means), features.shape[1]))
+    loops.exponentials(tuple(features), *map(np.ascontiguousarray, (means[None], inverses[None])), out)
+    return out[0, :, : rows.shape[1]]
 
 
 def _inverses(covariances: FloatArray) -> FloatArray:
