@@ -66,7 +66,7 @@ def test_a_singular_covariance_gives_rows_in_its_subspace() -> None:
     ("changed", "message"),
     [
         ({"means": [0.0, 1.0, 2.0]}, r"means must have shape \(kernels, features\), got \(3,\)"),
-        ({"means": [[0.0, np.nan]] * 3}, "means must be finite, but 3 of its 6 values are not"),
+        ({"means": [[0.0, np.nan]] * 3}, "Input means contains NaN"),
         ({"covariances": np.ones((3, 2))}, r"shape \(3, 2, 2\) for 3 means of 2 feature.*got \(3, 2\)"),
         ({"covariances": [[[1.0, 0.5], [0.2, 1.0]]] * 3}, "kernel 0 is not symmetric: .* 0.3"),
         (
@@ -75,8 +75,7 @@ def test_a_singular_covariance_gives_rows_in_its_subspace() -> None:
         ),
         ({"weights": [[0.2, 0.5], [0.3, 0.0], [0.5, 0.500003]]}, r"column 1 sums to 1\.000003\.$"),
         ({"weights": [0.2, 0.3, 0.5]}, r"a row for each of the 3 means, got \(3,\)"),
-        ({"weights": [[0.2, 0.8, 0.0], [0.3, 0.7, 0.0], [0.5, 0.4, 0.1]]}, r"sums to 0\.1\. The rows do"),
-        ({"weights": [[1.2, 0.5], [-0.2, 0.0], [0.0, 0.5]]}, r"kernel 1 has -0\.2 in class 0"),
+        ({"weights": [[1.2, 0.5], [-0.2, 0.0], [0.0, 0.5]]}, r"must not be negative, but one is -0\.2"),
         ({"n_per_class": [1, 2, 3]}, "n_per_class has 3 entries, but the weights have 2 columns"),
         ({"n_per_class": [1, -2]}, r"must not be negative, .* got \[1, -2\]"),
         ({"n_per_class": 0}, "nor zero for all classes, got 0"),

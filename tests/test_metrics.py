@@ -15,11 +15,8 @@ CODES = np.array([0, 1, 0, 1, 0, 1])
 def test_calibration_error_by_hand() -> None:
     # 0.9 and 1.0 fall into one bin: 2.8 expected and 2 right there, 1.8 and 3 in the other.
     assert calibration_error(PROBABILITIES, CODES) == pytest.approx((0.8 + 1.2) / 6)
-    assert calibration_error(PROBABILITIES, CODES, n_bins=100) == pytest.approx((0.8 + 1.2) / 6)
     assert calibration_error(PROBABILITIES[:2], CODES[:2]) == pytest.approx(0.4)
-    # In one bin 4.6 are expected of 6, and 5 are right.
-    assert calibration_error(PROBABILITIES, CODES, n_bins=1) == pytest.approx(0.4 / 6)
-    assert calibration_error(PROBABILITIES, CODES, 1, [1, 1, 1, 1, 1, 9]) == pytest.approx(0.4 / 14)
+    assert calibration_error(PROBABILITIES, CODES, [1, 1, 1, 1, 1, 9]) == pytest.approx((0.8 + 1.2) / 14)
 
 
 def test_bins_are_those_that_have_rows() -> None:

@@ -190,19 +190,18 @@ def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
     X, y, model = WORKED_X, WORKED_Y, WORKED_PREVIOUS
     three_kernels = random_model(np.random.default_rng(0), 3, 2, 1)
     for call, message in (
-        (lambda: log_likelihood(X[:, 0], y, model), r"two-dimensional.*got 1 dimension"),
+        (lambda: log_likelihood(X[:, 0], y, model), "Expected 2D array, got 1D array"),
         (lambda: log_likelihood(X, y[:4], model), "X has 5 rows but y has 4 labels"),
         (lambda: log_likelihood(X, [1, 1, 2, 1, 3], model), "y has 3 distinct labels but .* 2 columns"),
         (lambda: log_likelihood(np.tile(X, (1, 2)), y, model), r"\(2, 2, 2\) for X with 2 .* \(2, 1, 1\)"),
         (lambda: auxiliary_function(X, y, model, three_kernels), r"\(2, 2\), .*; got \(3, 2\)"),
         (
-            lambda: auxiliary_function_by_enumeration(X, y, model, model, max_sequences=31),
-            r"2\*\*5 association sequences, more than max_sequences=31",
+            lambda: auxiliary_function_by_enumeration(np.tile(X, (4, 1)), np.tile(y, 4), model, model),
+            r"2\*\*20 association sequences, more than 1000000",
         ),
     ):
         with pytest.raises(ValueError, match=message):
             call()
-    auxiliary_function_by_enumeration(X, y, model, model, max_sequences=32)
 
 
 def certain(model: Parameters, n_rows: float) -> Beliefs:

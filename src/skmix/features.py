@@ -44,15 +44,7 @@ class Deskew(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Store the shape of the images.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, height, width) or (n, height * width)
-            Images, at least one; flattened ones, row by row, must be square.
-        y : ignored
-            Present for pipelines.
-        """
+        """Store the shape of images X (n, height, width), or square ones that are flattened (n, pixels)."""
         flat, shape = self._flatten(X, reset=True)
         side = math.isqrt(flat.shape[1])
         if shape is None and side**2 != flat.shape[1]:
@@ -63,17 +55,7 @@ class Deskew(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: ArrayLike) -> FloatArray:
-        """Return upright images.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, height, width) or (n, height * width)
-            Images of the shape that was fitted.
-
-        Returns
-        -------
-        ndarray of shape (n, height * width)
-        """
+        """Return upright images (n, height * width) of images X of the shape that was fitted."""
         check_is_fitted(self)
         flat, shape = self._flatten(X, reset=False)
         if shape not in (None, self.image_shape_):

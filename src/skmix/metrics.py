@@ -10,6 +10,8 @@ from sklearn.utils.validation import _check_sample_weight
 
 __all__ = ["ReliabilityBin", "calibration_error", "reliability_bins"]
 
+N_BINS = 10
+
 
 class ReliabilityBin(NamedTuple):
     """Rows whose predicted class has a similar probability."""
@@ -22,10 +24,9 @@ class ReliabilityBin(NamedTuple):
 def reliability_bins(
     probabilities: NDArray[np.float64],
     codes: NDArray[np.int64],
-    n_bins: int = 10,
     sample_weight: ArrayLike | None = None,
 ) -> list[ReliabilityBin]:
-    """Sort rows into bins of equal width by the probability of their predicted class.
+    """Sort rows into ten bins of equal width by the probability of their predicted class.
 
     Parameters
     ----------
@@ -33,8 +34,6 @@ def reliability_bins(
         Predicted probability of each class.
     codes : ndarray of shape (n,)
         The true classes, 0 to L - 1.
-    n_bins : int, default=10
-        Number of bins between 0 and 1.
     sample_weight : array-like of shape (n,), default=None
         How often each row counts; None counts each once.
 
@@ -45,7 +44,7 @@ def reliability_bins(
     """
     confidence = probabilities.max(axis=1)
     correct = probabilities.argmax(axis=1) == codes
-    bins = np.minimum((confidence * n_bins).astype(np.int64), n_bins - 1)
+    bins = np.minimum((confidence * N_BINS).astype(np.int64), N_BINS - 1)
     counts = row_counts(sample_weight, len(codes))
     members = [bins == each for each in np.unique(bins[counts > 0])]
     return [
@@ -61,17 +60,12 @@ def reliability_bins(
 def calibration_error(
     probabilities: NDArray[np.float64],
     codes: NDArray[np.int64],
-    n_bins: int = 10,
     sample_weight: ArrayLike | None = None,
 ) -> float:
     """Return the expected calibration error: the mean gap between confidence and accuracy.
 
-    It is the mean over rows of the absolute difference between the two in their bin.
-
-    Parameters
-    ----------
-    probabilities, codes, n_bins, sample_weight
-        As for `reliability_bins`.
+    It is the mean over rows of the absolute difference between the two in their bin. Parameters are those of
+    `reliability_bins`.
 
     Examples
     --------
@@ -80,7 +74,7 @@ def calibration_error(
     >>> round(calibration_error(np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([0, 0])), 2)
     0.45
     """
-    bins = reliability_bins(probabilities, codes, n_bins, sample_weight)
+    bins = reliability_bins(probabilities, codes, sample_weight)
     gaps = sum(each.n_rows * abs(each.confidence - each.accuracy) for each in bins)
     return gaps / sum(each.n_rows for each in bins)
 

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import digamma, entr, gammaln, logsumexp, multigammaln, softmax, xlogy
+from sklearn.utils import check_array
 
 from .engine.model import FloatArray, Parameters
 from .io.labels import check_length
@@ -35,13 +34,13 @@ __all__ = [
     "variational_bound",
 ]
 
+# Most sequences, which take some seconds.
+_MOST_SEQUENCES = 1_000_000
 # Sequences that are enumerated at a time, to limit memory.
 _SEQUENCES_PER_BATCH = 8192
 
 
-def auxiliary_function(
-    X: ArrayLike, y: Iterable[Hashable], parameters: Parameters, previous: Parameters
-) -> float:
+def auxiliary_function(X: ArrayLike, y: ArrayLike, parameters: Parameters, previous: Parameters) -> float:
     """Return Baum's auxiliary function Q(parameters, previous) in closed form.
 
     Q = sum over rows n and kernels k of w_nk (log pi_k,c(n) + log N(x_n; mu_k, P_k)), with responsibilities
@@ -52,7 +51,7 @@ def auxiliary_function(
     ----------
     X : array-like of shape (N, M)
         Rows.
-    y : iterable of N hashable labels
+    y : array-like of shape (N,)
         Their classes; the columns of the weights are in the order of the sorted labels.
     parameters, previous : Parameters
         Weights (K, L), means (K, M) and covariances (K, M, M).
@@ -65,32 +64,20 @@ def auxiliary_function(
 
 
 def auxiliary_function_by_enumeration(
-    X: ArrayLike,
-    y: Iterable[Hashable],
-    parameters: Parameters,
-    previous: Parameters,
-    *,
-    max_sequences: int = 1_000_000,
+    X: ArrayLike, y: ArrayLike, parameters: Parameters, previous: Parameters
 ) -> float:
     """Return Baum's auxiliary function by its definition, a sum over all association sequences.
 
     Q = sum over z of log p(X, z | C, parameters) Pr(z | X, C, previous), where z = (z_1, ..., z_N) runs over
-    all K^N assignments of rows to kernels. It exists to check the closed form.
-
-    Parameters
-    ----------
-    X, y, parameters, previous
-        As for `auxiliary_function`.
-    max_sequences : int, default=1_000_000
-        A ValueError is raised if K^N is larger.
+    all K^N assignments of rows to kernels. It exists to check the closed form. Parameters are those of
+    `auxiliary_function`; a ValueError is raised if K^N is above a million.
     """
     rows, classes = _check_data(X, y, parameters, previous)
     n_rows, n_kernels = len(rows), len(parameters.means)
-    n_sequences = n_kernels**n_rows
-    if n_sequences > max_sequences:
+    if n_kernels**n_rows > _MOST_SEQUENCES:
         raise ValueError(
             f"{n_kernels} kernels and {n_rows} rows have {n_kernels}**{n_rows} association sequences, more "
-            f"than max_sequences={max_sequences}; use auxiliary_function or fewer rows."
+            f"than {_MOST_SEQUENCES}; use auxiliary_function or fewer rows."
         )
     log_joint = _log_joint(rows, classes, parameters)
     joint_of_previous = _log_joint(rows, classes, previous)
@@ -110,34 +97,23 @@ def auxiliary_function_by_enumeration(
     return total
 
 
-def entropy_of_responsibilities(X: ArrayLike, y: Iterable[Hashable], previous: Parameters) -> float:
+def entropy_of_responsibilities(X: ArrayLike, y: ArrayLike, previous: Parameters) -> float:
     """Return the entropy of the hidden assignments given the data, in nats, from 0 to N log K.
 
-    Parameters
-    ----------
-    X, y, previous
-        As for `auxiliary_function`.
+    Parameters are those of `auxiliary_function`.
     """
     rows, classes = _check_data(X, y, previous)
     return float(entr(_responsibilities(rows, classes, previous)).sum())
 
 
-def variational_bound(
-    X: ArrayLike, y: Iterable[Hashable], parameters: Parameters, previous: Parameters
-) -> float:
+def variational_bound(X: ArrayLike, y: ArrayLike, parameters: Parameters, previous: Parameters) -> float:
     """Return the variational lower bound of the total log-likelihood of `parameters`.
 
     The bound is Q(parameters, previous) plus the entropy of the responsibilities of `previous`. It equals the
     total log-likelihood if both models are the same, so increasing Q increases it by at least as much.
-
-    Parameters
-    ----------
-    X, y, parameters, previous
-        As for `auxiliary_function`.
+    Parameters are those of `auxiliary_function`.
     """
-    labels = list(y)  # read twice below, and an iterator can be read only once
-    entropy = entropy_of_responsibilities(X, labels, previous)
-    return auxiliary_function(X, labels, parameters, previous) + entropy
+    return auxiliary_function(X, y, parameters, previous) + entropy_of_responsibilities(X, y, previous)
 
 
 @dataclass(frozen=True)
@@ -155,19 +131,13 @@ class Beliefs:
     covariances: FloatArray  #: (K, M, M), inverses of the expected precisions
 
 
-def evidence_bound(X: ArrayLike, y: Iterable[Hashable], posterior: Beliefs, prior: Beliefs) -> float:
+def evidence_bound(X: ArrayLike, y: ArrayLike, posterior: Beliefs, prior: Beliefs) -> float:
     """Return the mean-field lower bound of the log-evidence of the rows, given their classes.
 
     The evidence is the probability of the rows with all parameters integrated out. The bound is the
     expectation of the terms of Q over `posterior`, plus the entropy of the best responsibilities, less the
-    divergence of `posterior` from `prior`. It is highest when `posterior` is nearest to the true one.
-
-    Parameters
-    ----------
-    X, y
-        As for `auxiliary_function`.
-    posterior, prior : Beliefs
-        The distribution at which the bound is evaluated, and the prior, of the same shapes.
+    divergence of `posterior` from `prior`. It is highest when `posterior` is nearest to the true one. X and y
+    are those of `auxiliary_function`; both beliefs have the same shapes.
     """
     totals = posterior.concentration.sum(axis=0)
     expected = Parameters(posterior.concentration / totals, posterior.means, posterior.covariances)
@@ -203,18 +173,10 @@ def evidence_bound(X: ArrayLike, y: Iterable[Hashable], posterior: Beliefs, prio
     return float(log_evidence.sum()) - (expected_log(posterior) - expected_log(prior))
 
 
-def log_likelihood(X: ArrayLike, y: Iterable[Hashable], parameters: Parameters) -> FloatArray:
-    """Return the log-likelihood of each class's rows.
+def log_likelihood(X: ArrayLike, y: ArrayLike, parameters: Parameters) -> FloatArray:
+    """Return the log-likelihood (L,) of the rows of each class: sums of log sum_k pi_k,c N(x_n; mu_k, P_k).
 
-    Parameters
-    ----------
-    X, y, parameters
-        As for `auxiliary_function`.
-
-    Returns
-    -------
-    ndarray of shape (L,)
-        Sum over the rows of each class of log sum_k pi_k,c N(x_n; mu_k, P_k).
+    Parameters are those of `auxiliary_function`.
     """
     rows, classes = _check_data(X, y, parameters)
     log_evidence = logsumexp(_log_joint(rows, classes, parameters), axis=1)
@@ -242,20 +204,15 @@ def _responsibilities(X: FloatArray, classes: NDArray[np.intp], parameters: Para
     return softmax(_log_joint(X, classes, parameters), axis=1)
 
 
-def _check_data(
-    X: ArrayLike, y: Iterable[Hashable], *models: Parameters
-) -> tuple[FloatArray, NDArray[np.intp]]:
+def _check_data(X: ArrayLike, y: ArrayLike, *models: Parameters) -> tuple[FloatArray, NDArray[np.intp]]:
     """Return the rows (N, M) as floats and their class codes (N,); raise ValueError if shapes differ."""
-    rows = np.asarray(X, dtype=np.float64)
-    if rows.ndim != 2:
-        raise ValueError(f"X must be two-dimensional, (rows, features); got {rows.ndim} dimension(s).")
-    labels: list[Any] = y.tolist() if isinstance(y, np.ndarray) else list(y)
-    check_length(len(labels), len(rows))
-    codes = {label: code for code, label in enumerate(sorted(set(labels)))}
+    rows: FloatArray = check_array(X, dtype=np.float64)
+    labels, codes = np.unique(y, return_inverse=True)
+    check_length(len(codes), len(rows))
     n_kernels, n_classes = models[0].weights.shape
-    if len(codes) != n_classes:
+    if len(labels) != n_classes:
         raise ValueError(
-            f"y has {len(codes)} distinct labels but the weights have {n_classes} columns, one per class."
+            f"y has {len(labels)} distinct labels but the weights have {n_classes} columns, one per class."
         )
     expected = ((n_kernels, n_classes), (n_kernels, rows.shape[1]), (n_kernels, rows.shape[1], rows.shape[1]))
     for model in models:
@@ -265,4 +222,4 @@ def _check_data(
                 f"weights, means and covariances must have shapes {', '.join(map(str, expected))} for X with "
                 f"{rows.shape[1]} features; got {', '.join(map(str, shapes))}."
             )
-    return rows, np.array([codes[label] for label in labels], dtype=np.intp)
+    return rows, codes

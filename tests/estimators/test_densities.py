@@ -224,17 +224,17 @@ def prepared(make: type[Model] = SharedKernelMixture, **settings: Any) -> tuple[
     kind = random.choice(3, 600)
     a, b = random.normal(np.array([[0.0, 1.0], [2.0, 4.0], [6.0, -1.0]])[kind].T, 0.6)
     table = {"a": 150.0 * np.sinh(a), "sex": np.where(random.uniform(size=600) < 0.3, "male", "female")}
-    table |= {"city": np.array(["x", "y", "z"])[(kind + (b > 0)) % 3], "b": 20.0 * np.sinh(b)}
+    table |= {"city": np.array(["x", "y", "z"])[(kind + (b > 0)) % 3], "b": 150.0 * np.sinh(b)}
     X = pd.DataFrame(table, index=np.arange(600) + 7)
     y = kind > 1 if make is SharedKernelClassifier else None
     model = make(3, random_state=0, **{"covariance_type": "full", **settings})
-    return model.fit(open_rows(X, transform=Arcsinh([150.0, 20.0])), y), X
+    return model.fit(open_rows(X, transform=Arcsinh(150.0)), y), X
 
 
 def features(X: pd.DataFrame) -> FloatArray:
     """Return the features of `prepared`: numbers on their scales, a 0/1 feature or one for each category."""
     cities = [X["city"] == city for city in "xyz"]
-    return np.c_[np.arcsinh(X["a"] / 150.0), X["sex"] == "male", *cities, np.arcsinh(X["b"] / 20.0)].astype(
+    return np.c_[np.arcsinh(X["a"] / 150.0), X["sex"] == "male", *cities, np.arcsinh(X["b"] / 150.0)].astype(
         float
     )
 
@@ -291,7 +291,7 @@ def test_gaps_of_prepared_columns_are_filled_in_their_units(kind: str, tmp_path:
     model, X = prepared()
     gaps = X.mask(np.random.RandomState(1).uniform(size=X.shape) < 0.3).dropna(how="all")
     gaps.to_csv(tmp_path / "t.csv", index=False)
-    opened = open_rows(gaps, transform=Arcsinh([150.0, 20.0]))
+    opened = open_rows(gaps, transform=Arcsinh(150.0))
     filled = model.impute({"frame": gaps, "file": tmp_path / "t.csv", "opened": opened}[kind])
     if kind == "frame":
         assert_array_equal(filled.index, gaps.index)
@@ -306,7 +306,7 @@ def test_gaps_of_prepared_columns_are_filled_in_their_units(kind: str, tmp_path:
         rows[np.ix_(gaps[name].isna(), own)] = np.nan
     with pytest.warns(UserWarning, match="X does not have valid feature names"):
         expected = model.impute(rows)
-    assert_allclose(filled["b"], 20.0 * np.sinh(expected[:, 5]), rtol=1e-7)
+    assert_allclose(filled["b"], 150.0 * np.sinh(expected[:, 5]), rtol=1e-7)
     assert_array_equal(filled["city"], np.array(["x", "y", "z"])[expected[:, 2:5].argmax(axis=1)])
     assert_array_equal(filled["sex"] == "male", expected[:, 1] > 0.5)
 

@@ -166,7 +166,7 @@ def test_models_that_cannot_be_saved(tmp_path: Path) -> None:
     for model in (SharedKernelClassifier(), SharedKernelMixture(), GaussianMixture()):
         with pytest.raises(NotFittedError, match="not fitted yet"):
             model.save(tmp_path / "model")
-    with pytest.raises(TypeError, match="Mine cannot be saved; GaussianMixture"):
+    with pytest.raises(TypeError, match="Mine cannot be saved; SharedKernelMixture"):
         Mine().fit(X).save(tmp_path / "model")
     with pytest.raises(OSError, match="absent"):
         fitted("mixture").save(tmp_path / "absent" / "model")
@@ -289,6 +289,7 @@ CASES: list[tuple[str, Change, str]] = [
     ("mixture", assign("parameters", "shape", 1), "no parameter 'shape'; another version may"),
     ("mixture", prepare(transform="none", gate=1), "preparation_ is {'transform': 'none', 'gate'"),
     ("mixture", prepare(transform="logicle", linear={"FSC": 2.0}), "the linear features of preparation_ are"),
+    ("mixture", prepare(transform={"W": [0.5, 1.0]}), "W must be from 0 to M / 2"),
     ("mixture", prepare(transform="arcsinh:-1"), "the cofactor '-1' is not a number above 0"),
     ("robust", put("fitted.kernel_degrees_", np.zeros(2)), "kernel_degrees_ has 0.0"),
     ("robust", assign("parameters", "tail", None), "tail is None, but 't' was fitted"),

@@ -385,7 +385,6 @@ def test_what_is_wrong_is_said() -> None:
         (lambda: study.compare([], "patient 0"), "condition is empty"),
         (lambda: study.compare("patient 0", "nobody"), "other has 'nobody', not among the samples"),
         (lambda: study.compare(["patient 1"] * 2, "patient 0"), "condition has 'patient 1' more than once"),
-        (lambda: study.compare("patient 0", "patient 1", level=95), "level must be between 0 and 1"),
         (lambda: study.unusual(alpha=2.0), "alpha must be between 0 and 1"),
         (study.unusual, r"has 4 sample\(s\): at least 5 are needed"),
     ):

@@ -26,29 +26,29 @@ PLACES = [(0, 2), (1, 1), (1, -1), (0, -2), (-1, -1), (-1, 1), (0, 0)]
 
 def test_digits_light_the_segments_of_a_display() -> None:
     for digit, shown in DISPLAY.items():
-        centres, _ = segment_layout(half_length=3.0, half_width=1.0).of_digit(digit)
+        centres, _ = segment_layout(3.0, 1.0).of_digit(digit)
         lit = {place for place, on in zip(PLACES, shown, strict=True) if on == "1"}
         assert {(x / 4.0, y / 4.0) for x, y in centres} == lit
 
 
 def test_lengths_are_variances() -> None:
-    layout = segment_layout(half_length=3.0, half_width=0.25, variance_scale=2.0)
+    layout = segment_layout(5.0, 0.25)
     for centre, covariance, lies in zip(layout.centres, layout.covariances, layout.horizontal, strict=True):
         assert lies == (centre[0] == 0.0)
-        assert_allclose(covariance, np.diag([6.0, 0.5] if lies else [0.5, 6.0]))
-    assert layout.bound == pytest.approx(1.8 * (2 * 3.0 + 3 * 0.25))
+        assert_allclose(covariance, np.diag([6.0, 0.3] if lies else [0.3, 6.0]))
+    assert layout.bound == pytest.approx(1.8 * (2 * 5.0 + 3 * 0.25))
 
 
 def test_points_have_the_means_and_covariances_of_their_segments() -> None:
-    n_points = 20_000
-    points, image = sample_points(np.array([8, 1]), n_points=n_points, random_state=0)
-    layout = segment_layout()
+    layout, n_points = segment_layout(), 20_000
+    points, image = sample_points(np.repeat([8, 1], 200), layout, 0)
+    assert_array_equal(image, np.repeat(np.arange(400), np.repeat([700, 200], 200)))
+    eights, ones = np.split(points, [7 * n_points])
+    clouds = [*eights.reshape(200, 7, 100, 2).swapaxes(0, 1), *ones.reshape(200, 2, 100, 2).swapaxes(0, 1)]
     expected_centres = np.vstack([layout.centres, [[0.0, 2.5], [0.0, -2.5]]])
     expected = np.concatenate([layout.covariances, layout.covariances[:2]])
-    assert_array_equal(image, np.repeat([0, 1], [7 * n_points, 2 * n_points]))
-    for cloud, centre, covariance in zip(
-        points.reshape(9, n_points, 2), expected_centres, expected, strict=True
-    ):
+    for cloud, centre, covariance in zip(clouds, expected_centres, expected, strict=True):
+        cloud = cloud.reshape(n_points, 2)
         variances = np.diag(covariance)
         # Five standard errors of a mean, a variance and a covariance.
         assert np.all(np.abs(cloud.mean(axis=0) - centre) < 5 * np.sqrt(variances / n_points))
@@ -58,27 +58,24 @@ def test_points_have_the_means_and_covariances_of_their_segments() -> None:
 
 def test_every_lit_segment_gives_the_same_number_of_points() -> None:
     digits = np.array([7, 0, 0, 4])
-    points, image = sample_points(digits, n_points=3, random_state=1)
-    assert_array_equal(image, np.repeat(range(4), [3 * len(LIT_SEGMENTS[digit]) for digit in digits]))
-    assert points.shape == (len(image), 2)
-    # Narrow segments: each point lies near the centre of its own, in the order of the list.
-    layout = segment_layout(half_length=3.0, half_width=1.0)
-    settings = {"half_length": 3.0, "half_width": 1.0, "variance_scale": 1e-6}
-    points, _ = sample_points(digits, n_points=2, random_state=1, **settings)
+    layout = segment_layout(3.0, 1.0)
+    points, image = sample_points(digits, layout, 1)
+    assert_array_equal(image, np.repeat(range(4), [100 * len(LIT_SEGMENTS[digit]) for digit in digits]))
+    # In the order of the list: means of a hundred points lie near the centres of their segments.
     places = [layout.centres[segment - 1] for digit in digits for segment in LIT_SEGMENTS[digit]]
-    assert_allclose(points, np.repeat(places, 2, axis=0), atol=0.02)
+    assert_allclose(points.reshape(-1, 100, 2).mean(axis=1), places, atol=0.95)
 
 
 def test_images_of_the_published_points_are_the_published_images(golden: Golden) -> None:
-    stored = golden("digit_points")
-    images = bin_points(stored["points"], stored["image_index"], 20)
+    stored, bound = golden("digit_points"), segment_layout().bound
+    images = bin_points(stored["points"], stored["image_index"], 20, bound)
     assert images.dtype == np.uint8
     assert_array_equal(images, stored["images"])
     # Among them images with points beyond the border, which count in its cells.
-    assert np.sum(np.abs(stored["points"]) > segment_layout().bound) > 100
+    assert np.sum(np.abs(stored["points"]) > bound) > 100
     # The order of points does not matter, and an image without points is dark.
     order = np.random.RandomState(0).permutation(len(stored["points"]))
-    images = bin_points(stored["points"][order], stored["image_index"][order], 21)
+    images = bin_points(stored["points"][order], stored["image_index"][order], 21, bound)
     assert_array_equal(images[:20], stored["images"])
     assert not images[20].any()
 
@@ -98,8 +95,7 @@ def test_images_of_the_published_points_are_the_published_images(golden: Golden)
     ],
 )
 def test_borders_of_cells(point: tuple[float, float], row: int, column: int) -> None:
-    # A bound of 1.8 · (2 · 1 + 3 · 1) = 9.
-    (image,) = bin_points(9.0 * np.array([point]), np.array([0]), 1, half_length=1.0, half_width=1.0)
+    (image,) = bin_points(9.0 * np.array([point]), np.array([0]), 1, 9.0)
     assert np.argwhere(image).tolist() == [[row, column]]
     assert image[row, column] == 255
 
@@ -107,7 +103,7 @@ def test_borders_of_cells(point: tuple[float, float], row: int, column: int) -> 
 def test_brightness_is_relative_to_the_fullest_cell_and_halves_go_up() -> None:
     far_apart = np.array([[-5.0, 0.0], [0.0, 5.0], [5.0, 0.0]])
     points = np.repeat(far_apart, [1, 10, 3], axis=0)
-    (image,) = bin_points(points, np.zeros(14, dtype=int), 1)
+    (image,) = bin_points(points, np.zeros(14, dtype=int), 1, 10.0)
     # 25.5 and 76.5, rounded away from zero.
     assert sorted(image[image > 0].tolist()) == [26, 77, 255]
 
@@ -126,28 +122,18 @@ def test_images_come_digit_by_digit_and_repeat_with_the_seed() -> None:
 def test_images_are_those_of_the_points_however_many_are_made_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    settings: dict[str, Any] = {"half_length": 1.5, "half_width": 0.3, "n_points": 11, "variance_scale": 2.0}
-    images, labels = make_seven_segment_digits(4, random_state=2, **settings)
-    points, index = sample_points(labels, random_state=2, **settings)
-    assert_array_equal(bin_points(points, index, len(labels), half_length=1.5, half_width=0.3), images)
+    images, labels = make_seven_segment_digits(4, random_state=2)
+    points, index = sample_points(labels, segment_layout(), 2)
+    assert_array_equal(bin_points(points, index, len(labels), segment_layout().bound), images)
     monkeypatch.setattr("skmix.paper.digits._IMAGES_AT_A_TIME", 7)
-    assert_array_equal(make_seven_segment_digits(4, random_state=2, **settings)[0], images)
+    assert_array_equal(make_seven_segment_digits(4, random_state=2)[0], images)
 
 
-@pytest.mark.parametrize(
-    ("settings", "kind", "message"),
-    [
-        ({"n_per_digit": 0}, ValueError, "n_per_digit == 0, must be >= 1"),
-        ({"n_per_digit": 2.0}, TypeError, "n_per_digit must be an instance of"),
-        ({"n_points": 0}, ValueError, "n_points == 0, must be >= 1"),
-        ({"half_length": 0.0}, ValueError, "half_length == 0.0, must be > 0.0"),
-        ({"half_width": "wide"}, TypeError, "half_width must be an instance of"),
-        ({"variance_scale": np.inf}, ValueError, "variance_scale == inf, must be < inf"),
-    ],
-)
-def test_impossible_digits_are_refused(settings: dict[str, Any], kind: type[Exception], message: str) -> None:
-    with pytest.raises(kind, match=message):
-        make_seven_segment_digits(**settings)
+def test_impossible_digits_are_refused() -> None:
+    with pytest.raises(ValueError, match="n_per_digit == 0, must be >= 1"):
+        make_seven_segment_digits(0)
+    with pytest.raises(TypeError, match="n_per_digit must be an instance of"):
+        make_seven_segment_digits(2.0)
 
 
 # ---------------------------------------------------------------- features

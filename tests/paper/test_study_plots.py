@@ -7,13 +7,14 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse, Rectangle
 from numpy.testing import assert_allclose, assert_array_equal
 from synthetic import make_run, synthetic_results
 
 from skmix.paper import run_illustration
 from skmix.paper.digit_plots import plot_digit_points, plot_digits, plot_segments
-from skmix.paper.digits import LIT_SEGMENTS, sample_points
+from skmix.paper.digits import LIT_SEGMENTS, sample_points, segment_layout
 from skmix.paper.figures import (
     paper_figures,
     plot_accuracy_distribution,
@@ -97,7 +98,7 @@ def test_illustration_has_an_overview_and_a_panel_for_each_class() -> None:
 
 
 def test_segments_are_numbered_where_they_lie() -> None:
-    axes = plot_segments()
+    axes = plot_segments(figure=Figure())
     boxes = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
     numbers = {text.get_text(): text.xy for text in axes.texts if text.get_text().isdigit()}
     assert (numbers["6"], numbers["2"]) == ((0.0, 5.0), (2.5, -2.5))
@@ -108,8 +109,8 @@ def test_segments_are_numbered_where_they_lie() -> None:
 
 
 def test_points_come_with_three_sigma_ellipses() -> None:
-    axes = plot_digit_points(1.0, 0.2, random_state=3)
-    points, index = sample_points(np.arange(10), half_length=1.0, half_width=0.2, random_state=3)
+    axes = plot_digit_points(1.0, 0.2, random_state=3, figure=Figure())
+    points, index = sample_points(np.arange(10), segment_layout(1.0, 0.2), 3)
     for digit, panel in enumerate(axes):
         (cloud,) = panel.get_lines()
         assert_array_equal(np.column_stack(cloud.get_data()), points[index == digit])
@@ -123,7 +124,7 @@ def test_points_come_with_three_sigma_ellipses() -> None:
 
 def test_a_sheet_has_every_image_in_its_place(data: StudyData) -> None:
     images, labels = data.train_images[::6], data.train_labels[::6]
-    axes = plot_digits(images, labels, n_columns=5)
+    axes = plot_digits(images, labels, n_columns=5, figure=Figure())
     (sheet,) = (np.asarray(image.get_array().filled(np.nan)) for image in axes.get_images())
     assert sheet.shape == (10 * 30 - 2, 5 * 30 - 2)
     for position, image in enumerate(images):
@@ -131,5 +132,5 @@ def test_a_sheet_has_every_image_in_its_place(data: StudyData) -> None:
         assert_allclose(sheet[top : top + 28, left : left + 28], image / 255)
     assert [text.get_text() for text in axes.get_yticklabels()] == [str(digit) for digit in range(10)]
     # A label of several lines is written once.
-    names = plot_digits(data.train_images[:90], data.train_labels[:90], n_columns=10).get_yticklabels()
-    assert [text.get_text() for text in names] == ["0", "1", "2"]
+    axes = plot_digits(data.train_images[:90], data.train_labels[:90], n_columns=10, figure=Figure())
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["0", "1", "2"]

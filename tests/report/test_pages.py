@@ -238,15 +238,22 @@ def test_the_page_follows_its_controls(chromium: Any, tmp_path: Path) -> None:
         "return [...document.querySelectorAll('#model-plot .kernel-group')]"
         ".map((g) => [Number(g.dataset.kernel), g.querySelector('.kernel').getAttribute('d')])"
     )
+    drawings = {k: np.array(re.findall(r"-?[\d.]+", d), dtype=float).reshape(-1, 2) for k, d in paths}
     for axis, feature in enumerate((1, 3)):
         values, pixels = [], []
-        for k, path in paths:
-            points = np.array(re.findall(r"-?[\d.]+", path), dtype=float).reshape(-1, 2)[:, axis]
+        for k, points in drawings.items():
             sigma = np.sqrt(model.covariances_[k, feature, feature])
             values += [model.means_[k, feature] - sigma, model.means_[k, feature] + sigma]
-            pixels += [points.min(), points.max()] if axis == 0 else [points.max(), points.min()]
+            ends = [points[:, axis].min(), points[:, axis].max()]
+            pixels += ends if axis == 0 else ends[::-1]
         slope, intercept = np.polyfit(values, pixels, 1)
         assert_allclose(intercept + slope * np.array(values), pixels, atol=0.4)
+    # Where an ellipse is widest, its height is the correlation; it has 72 corners.
+    for k, points in drawings.items():
+        covariance, heights = model.covariances_[k], points[:, 1].mean() - points[:, 1]
+        correlation = covariance[1, 3] / np.sqrt(covariance[1, 1] * covariance[3, 3])
+        widest = heights[np.argmax(points[:, 0])] / (np.ptp(heights) / 2)
+        assert widest == pytest.approx(correlation, abs=0.07)
     assert chromium.get_log("browser") == []
 
 

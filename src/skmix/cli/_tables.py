@@ -21,10 +21,10 @@ from skmix.estimators.rows import PreparedRows, read_into_memory, with_features_
 from skmix.groups import Study, load
 from skmix.io import ColumnError, Source, open_rows, write_columns
 from skmix.io.encoding import Kind, listed, without_constants
-from skmix.io.labels import as_integers, check_classes, code_labels, number_labels, typed
+from skmix.io.labels import check_classes, code_labels, number_labels, typed
 from skmix.io.preparation import in_words
 from skmix.io.remarks import column_remarks
-from skmix.io.tables import NoRowsError, TableReader, format_of, named_columns, plain_values
+from skmix.io.tables import NoRowsError, format_of, named_columns
 from skmix.io.writing import check_writable, is_device, replacing, writable_folder
 from skmix.report._predictions import target_of
 
@@ -76,15 +76,15 @@ def read_to_fit(
     use = [] if target is not None else [" If it holds labels, use --target {!r}."]
     with _reading(watch, data, " Leave it out with --drop {!r}.", *use) as path:
         source = _open(path, text | {"as_text": _names(target)}, **preparation)
-        present = _columns_in(source)
+        present = _reader(source).all_names
         used = [*_names(target, weight), *text["categorical"]]
-        _check_present(source, [*used, *drop])
+        _reader(source).check_present([*used, *drop])
         for name in drop:
             if name in used:
                 raise ColumnError(f"column {name!r} cannot be both used and left out.", column=name)
         aside = {*_names(target, weight), *drop}
         features = present
-        if not isinstance(_reader(source), TableReader):
+        if not _reader(source).is_table:
             features = source.feature_names or []
             if left := [name for name in present if name not in features]:
                 note(f"left out, because they measure no marker of their own: {listed(left)}.")
@@ -97,8 +97,8 @@ def read_to_fit(
         numeric = np.flatnonzero(reader.numeric)
         names = source.feature_names or []
         remarks = column_remarks(rows.X[:, numeric], [names[feature] for feature in numeric])
-    kinds = kinds_of(source)
-    for each in without_constants(reader.inferred_kinds)[1] if isinstance(reader, TableReader) else ():
+    kinds = _reader(source).kinds
+    for each in without_constants(reader.inferred_kinds)[1] if reader.is_table else ():
         note(f"{in_options(each)}.")
     for each in remarks:
         note(in_options(each))
@@ -165,7 +165,7 @@ def read_for(
     try:
         with _reading(watch, data) as path:
             source = _open(path, text | {"as_text": [*coded, *keep, *_names(target)]})
-            present = _columns_in(source)
+            present = _reader(source).all_names
             weight_of_fit = getattr(model, "metadata_", {}).get("weight")
             if target is not None and weight is None and weight_of_fit is not None:
                 weight = weight_of_fit if weight_of_fit in present else None
@@ -173,10 +173,10 @@ def read_for(
                     note(
                         f"there is no column {weight_of_fit!r}, the weights of the fit: each row counts once."
                     )
-            _check_present(source, [*keep, *_names(target, weight)])
+            _reader(source).check_present([*keep, *_names(target, weight)])
             aside = {*drop, *keep, *_names(target, weight, target_of(model), weight_of_fit)}
             source = _with_columns(source, columns, [name for name in present if name not in aside])
-            kept = {name: np.array(_column(source, name), dtype=object) for name in keep}
+            kept = {name: np.array(_reader(source).column(name), dtype=object) for name in keep}
             source = with_features_of(model, _with_roles(source, target, weight))
             rows = read_into_memory(source)
             for each in source.remarks():
@@ -191,16 +191,16 @@ def _with_columns(source: Source, columns: Mapping[str, Kind], present: Sequence
     """Return a table with the columns of a model, given those of its own that are not set aside."""
     reader = _reader(source)
     if not columns:
-        if not isinstance(reader, TableReader):  # all channels but Time
+        if not reader.is_table:  # all channels but Time
             present = [name for name in source.feature_names or [] if name in present]
         source = source.select(present)
-        for name, kind in kinds_of(source).items():
+        for name, kind in _reader(source).kinds.items():
             if kind is not None:
                 raise ValueError(f"column {name!r} holds text, but the model was fitted to numbers.")
         note("the model has no feature names; columns are taken in their order.")
         return source
     ignored = [name or "(no name)" for name in present if name not in columns]
-    if ignored and isinstance(reader, TableReader):
+    if ignored and reader.is_table:
         note(f"ignored, not a feature of the model: {listed(ignored)}.")
     return source
 
@@ -237,53 +237,17 @@ def _names(*names: str | None) -> list[str]:
 
 
 def _reader(source: Source) -> Any:
-    """Return the reader of the only file of a source."""
     (reader,) = source.readers.values()
     return reader
 
 
-def _columns_in(source: Source) -> list[str]:
-    """Return the names of all columns of a table, or of all channels."""
-    reader = _reader(source)
-    if isinstance(reader, TableReader):
-        return list(reader.table.types)
-    return [channel.name for channel in reader.file.channels]
-
-
-def _column(source: Source, name: str) -> list[Any]:
-    """Return a column as it is in the file, None where a value is missing."""
-    reader = _reader(source)
-    if isinstance(reader, TableReader):
-        return plain_values(reader.table.column(name), name)
-    blocks = reader.compensated(False).select([name]).read(reader.n_rows)
-    return [value for block in blocks for value in as_integers(block.X[:, 0].astype(np.float64)).tolist()]
-
-
 def _with_roles(source: Source, target: str | None, weight: str | None) -> Source:
-    """Return rows with columns of labels and weights."""
-    is_table = isinstance(_reader(source), TableReader)
+    reader = _reader(source)
     if target is not None:
-        source = source.labelled(target if is_table else np.array(_column(source, target)))
+        source = source.labelled(target if reader.is_table else np.array(reader.column(target)))
     if weight is not None:
-        source = source.weighted(weight if is_table else np.array(_column(source, weight)))
+        source = source.weighted(weight if reader.is_table else np.array(reader.column(weight)))
     return source
-
-
-def _check_present(source: Source, wanted: Sequence[str]) -> None:
-    """Refuse a table that lacks a column."""
-    reader = _reader(source)
-    if isinstance(reader, TableReader):
-        reader.check_present(wanted)
-    present = _columns_in(source)
-    for name in wanted:
-        if name not in present:
-            raise ValueError(f"{source.name} has no channel {name!r}; there are {listed(present)}.")
-
-
-def kinds_of(source: Source) -> dict[str, Kind]:
-    """Return the columns that features are made of, and what they hold."""
-    reader = _reader(source)
-    return reader.kinds if isinstance(reader, TableReader) else dict.fromkeys(source.feature_names or [])
 
 
 def columns_of(model: Any) -> dict[str, Kind]:

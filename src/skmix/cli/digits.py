@@ -38,5 +38,5 @@ def digits(
     with cli.guarded(cli.WRONG_USE), cli.failing(f"cannot write {out}"):
         writable_folder(out.parent)
         with watching() as watch, watch.steps("simulating", None):
-            n_images = write_digits(out, per_digit, random_state=seed)
+            n_images = write_digits(out, per_digit, seed)
     printing.say(f"{n_images} images, {per_digit} of each digit, written into {out}.")

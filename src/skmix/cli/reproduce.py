@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import importlib.util
 import sys
 import time
@@ -19,14 +18,6 @@ from skmix.cli import _printing as printing
 from skmix.cli._progress import display
 
 
-class MethodChoice(enum.StrEnum):
-    """How a variant is fitted."""
-
-    PUBLISHED = "published"
-    ROBUST = "robust"
-    CLASS_WISE = "class-wise"
-
-
 @cli.app.command(epilog=cli.examples("skmix reproduce", "skmix reproduce --only 3D --runs 20 --out small"))
 def reproduce(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("results"),
@@ -38,7 +29,7 @@ def reproduce(
         list[str] | None, typer.Option(help="Only this variant, such as 3D; may be given several times.")
     ] = None,
     method: Annotated[
-        list[MethodChoice] | None,
+        list[str] | None,
         typer.Option(
             help="Only this method: published (the paper's algorithm, rerun), robust or class-wise; may be "
             "given several times.",
@@ -72,7 +63,7 @@ def reproduce(
 
     stored = "interrupted. Finished runs are stored; run the same command again to continue."
     with cli.guarded(cli.WRONG_USE, stored), cli.failing(f"cannot write the results into {out}"):
-        cells = paper.study_cells(runs, only, [choice.value for choice in method or MethodChoice])
+        cells = paper.study_cells(runs, only, method)
         settings = paper.Settings(seed=seed, dither=dither)
         try:
             with redirect_stdout(sys.stderr) if as_json else nullcontext():

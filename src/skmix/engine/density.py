@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -24,15 +24,20 @@ from .estep.terms import log_mix as log_mix
 from .estep.terms import log_sum as log_sum
 from .model import FARTHEST, FloatArray, IntArray, Parameters, scale_of
 from .structures import Structure, structure_of
-from .tails import StudentT, Tail, tail_of
+from .tails import StudentT, Tail
 
 # Largest model, in numbers, that is cached once it is prepared for scoring.
 _CACHED = 1 << 17
+# Models that are cached.
+_MOST_PREPARED = 4
 # Largest array of values predicted by all kernels.
 _PREDICTED = 1 << 20
 # Numbers in the matrices of a row up to which BLAS uses one thread anyway: limiting it would take as long as
 # the row.
 _SMALL = 1 << 10
+
+# Models prepared for scoring, the oldest first.
+_prepared: dict[tuple[Any, ...], tuple[Kernels, FloatArray, FloatArray]] = {}
 
 
 def log_normalise(log_joint: FloatArray) -> FloatArray:
@@ -123,24 +128,15 @@ def _prepare(parameters: Parameters, structure: Structure) -> tuple[Kernels, Flo
     tail = parameters.tail.map(lambda array: np.asarray(array, dtype=np.float64))
     if means.size + covariances.size > _CACHED:
         return _scaled(means, covariances, tail, structure)
-    numbers = means.tobytes(), means.shape, covariances.tobytes(), covariances.shape
-    of_tail = tuple((name, array.tobytes()) for name, array in tail.to_dict().items())
-    return _prepare_cached(*numbers, of_tail, structure.name)
-
-
-@lru_cache(maxsize=4)
-def _prepare_cached(
-    means: bytes,
-    shape: tuple[int, ...],
-    covariances: bytes,
-    covariances_shape: tuple[int, ...],
-    of_tail: tuple[tuple[str, bytes], ...],
-    name: str,
-) -> tuple[Kernels, FloatArray, FloatArray]:
-    """Prepare the model of these numbers; bytes, so that a model changed in place is prepared again."""
-    arrays = np.frombuffer(means).reshape(shape), np.frombuffer(covariances).reshape(covariances_shape)
-    tail = tail_of({name: np.frombuffer(array) for name, array in of_tail})
-    return _scaled(*arrays, tail, structure_of(name))
+    arrays = means, covariances, *tail.to_dict().values()
+    # By the bytes, so that a model changed in place is prepared again.
+    key = structure.name, means.shape, covariances.shape, *(array.tobytes() for array in arrays)
+    found = _prepared.get(key)
+    if found is None:
+        for oldest in list(_prepared)[: 1 - _MOST_PREPARED]:
+            _prepared.pop(oldest, None)
+        found = _prepared[key] = _scaled(means, covariances, tail.copy(), structure)
+    return found
 
 
 def _scaled(

@@ -216,27 +216,20 @@ class Frame:
 
     def enter(self, parameters: Parameters, structure: Structure) -> Parameters:
         """Express parameters given in the data's coordinates in the frame."""
-        return Parameters(
-            np.array(parameters.weights, dtype=np.float64),
-            np.clip(parameters.means / self.scale - self.shift, -FARTHEST, FARTHEST),
-            structure.rescale(parameters.covariances, 1.0 / self.scale),
-            parameters.class_prior,
-            concentration=parameters.concentration,
-            tail=parameters.tail,
+        return replace(
+            parameters,
+            weights=np.array(parameters.weights, dtype=np.float64),
+            means=np.clip(parameters.means / self.scale - self.shift, -FARTHEST, FARTHEST),
+            covariances=structure.rescale(parameters.covariances, 1.0 / self.scale),
+            counts=None,
         )
 
     def leave(self, parameters: Parameters, structure: Structure) -> Parameters:
         """Express parameters given in the frame in the data's coordinates."""
         with np.errstate(over="ignore"):  # in starts that failed
             covariances = structure.rescale(parameters.covariances, self.scale)
-        return Parameters(
-            parameters.weights,
-            (parameters.means + self.shift) * self.scale,
-            covariances,
-            parameters.class_prior,
-            concentration=parameters.concentration,
-            tail=parameters.tail,
-        )
+        means = (parameters.means + self.shift) * self.scale
+        return replace(parameters, means=means, covariances=covariances, counts=None)
 
     def standardised(self, structure: Structure) -> Frame:
         """Return the frame of features divided by their deviations: its distances do not depend on units.

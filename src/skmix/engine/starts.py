@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import pairwise
 
 import numpy as np
 from scipy.spatial import KDTree
@@ -194,7 +195,7 @@ def _most_useful(squared: Array, n_kept: int) -> IntArray:
     out, rows = np.zeros(n_seeds), np.arange(n_rows)
     nearest, second, loss = (np.empty(n_rows, dtype=kind) for kind in (np.int64, np.int64, np.float64))
     while True:
-        for part in np.array_split(rows, 1 + len(rows) * n_seeds // _NUMBERS_AT_ONCE):
+        for part in np.array_split(rows, 1 + len(rows) * n_seeds // _numbers_at_once(squared)):
             nearest[part], second[part], loss[part] = _two_nearest(squared, part, out)
         n_left_out = (np.count_nonzero(out == 0.0) - n_kept + 1) // 2
         if not n_left_out:
@@ -255,13 +256,11 @@ def _covariances(
     common = structure.common(pooled + _SHRINKAGE * np.diag(wanted.frame.variance))
     if structure.shared or structure.projects:
         return structure.from_common(common[None], n_kernels)
-    mass = np.bincount(to_numpy(nearest), masses, n_kernels)
-    own, rows = [], x.shape[1] + 2.0
-    for k in range(n_kernels):
-        cut = slice(int(bounds[k]), int(bounds[k + 1]))
-        second = to_numpy(structure.second_moment(about[cut], weighted[cut]))
-        own.append((second + rows * common) / (mass[k] + rows))
-    return np.swapaxes(structure.from_common(np.stack(own), 1), 0, 1)
+    cuts = [slice(int(a), int(b)) for a, b in pairwise(bounds)]
+    seconds = to_numpy(xp.stack([structure.second_moment(about[cut], weighted[cut]) for cut in cuts]))
+    mass, rows = np.bincount(to_numpy(nearest), masses, n_kernels), x.shape[1] + 2.0
+    own = (seconds.T + rows * common.T[..., None]) / (mass + rows)
+    return np.swapaxes(structure.from_common(own.T, 1), 0, 1)
 
 
 def class_wise(
@@ -452,9 +451,12 @@ def _pieces(x: Array, masses: FloatArray | None, n_centres: int) -> list[tuple[A
     values = xp.concat([x, xp.ones_like(x[:, :1])], axis=1)
     if masses is not None:
         values = values * as_float64(masses, x)[:, None]
-    at_once = _NUMBERS_AT_ONCE if is_numpy(x) else _NUMBERS_ON_DEVICE
-    size = max(1, at_once // (n_centres + n_features))
+    size = max(1, _numbers_at_once(x) // (n_centres + n_features))
     return [(x[a : a + size], values[a : a + size]) for a in range(0, n_rows, size)]
+
+
+def _numbers_at_once(x: Array) -> int:
+    return _NUMBERS_AT_ONCE if is_numpy(x) else _NUMBERS_ON_DEVICE
 
 
 def _sum_clusters(pieces: Sequence[tuple[Array, Array]], centres: Array) -> tuple[Array, Array]:

@@ -144,7 +144,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         init: str | Mapping[str, Any] | list[Mapping[str, Any]] = "auto",
         n_init: int = 1,
         max_iter: int = 200,
-        tol: float | tuple[str, float] = 1e-4,
+        tol: float | tuple[str, float] = 3e-4,
         variance_floor: float = 1e-6,
         covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
         weight_prior: float | str | None = None,

@@ -83,7 +83,7 @@ _PARAMETERS = """
     max_iter : int, default=200
         Largest number of passes over the data.
         When to change: increase it after a ConvergenceWarning.
-    tol : float or ('per-class', float), default=3e-4, in a classifier 1e-4
+    tol : float or ('per-class', float), default=3e-4
         The fit stops once the mean log-likelihood per row changes by less. ('per-class', 0.1) is the paper's
         rule: a class counts as converged, and stays so, once the log-likelihood of its rows changes by less
         than 0.1; the fit ends when all classes have converged.

@@ -214,7 +214,6 @@ class Rows(ABC):
         return code_labels(self._unchecked_labels(), classes, n_rows, name=self.name)
 
     def _unchecked_labels(self) -> Any:
-        """Return the labels in memory."""
         if self.y is None:
             raise ValueError(f"The rows of X have no labels: give {self.name}.")
         return computed(self.y)
@@ -320,7 +319,10 @@ class InMemory(Rows):
             X = to_numpy(X)
         elif device is not None and is_numpy(X):
             if X.nbytes > room_on(device):
-                return _streamed(estimator, X, classes, codes, rows.weights, device)
+                n_rows = max(1, PIECE_BYTES // X[:1].nbytes)
+                blocks = open_rows(X, label=codes, weight=rows.weights, chunk_rows=n_rows)
+                summary, seed = _summarise(estimator, blocks, device)
+                return _coded_training(blocks, summary, np.arange(len(classes)), classes, seed, device)
             X = send(X, device)
         source = open_source(X, codes, rows.weights)
         if source.summary.gaps:
@@ -689,15 +691,6 @@ def _training_in_blocks(rows: Rows, blocks: Blocks, device: str | None, least: i
         feature_names_in_=None if names is None else np.array(names, dtype=object),
     )
     return _coded_training(blocks, summary, classes, classes, seed, device)
-
-
-def _streamed(
-    estimator: Any, X: np.ndarray, classes: np.ndarray, codes: Any, weights: Any, device: str
-) -> Training:
-    """Return validated rows X (n, M), which do not fit on a device, in blocks."""
-    blocks = open_rows(X, label=codes, weight=weights, chunk_rows=max(1, PIECE_BYTES // X[:1].nbytes))
-    summary, seed = _summarise(estimator, blocks, device)
-    return _coded_training(blocks, summary, np.arange(len(classes)), classes, seed, device)
 
 
 def _coded_training(

@@ -31,14 +31,6 @@ from .fitted import (
 )
 from .rows import device_and_precision, host_copy
 
-# Classes that a file may hold; their subclasses cannot be saved.
-_CLASSES = (
-    "GaussianMixture",
-    "SharedKernelClassifier",
-    "SharedKernelClassifierCV",
-    "SharedKernelMixture",
-    "SharedKernelMixtureCV",
-)
 # Attributes that scikit-learn sets.
 _OF_SCIKIT_LEARN = ("_skl_callbacks", "_sklearn_output_config", "_metadata_request")
 # Errors that inconsistent values in a file may raise.
@@ -90,7 +82,7 @@ def record_of(estimator: Any) -> Record:
     """Return the record of a fitted estimator; raise an error if `estimator_of` would refuse it."""
     name = type(estimator).__name__
     if _class_of(name) is not type(estimator):
-        raise TypeError(f"{name} cannot be saved; {', '.join(_CLASSES)} can.")
+        raise TypeError(f"{name} cannot be saved; {', '.join(_KINDS)} can.")
     check_is_fitted(estimator)
     estimator._validate_params()
     model = host_copy(estimator)
@@ -105,7 +97,7 @@ def record_of(estimator: Any) -> Record:
 
 def _class_of(name: Any) -> Any:
     """Return the class that a file may hold, imported when it is first needed, or None."""
-    return getattr(import_module(__package__), name) if name in _CLASSES else None
+    return getattr(import_module(__package__), name) if name in _KINDS else None
 
 
 def _record_of(estimator: Any) -> Record:
@@ -175,7 +167,7 @@ def _estimator_of(record: Record) -> Any:
     """Return the estimator of a record, without checking its attributes."""
     kind = _class_of(record.kind)
     if kind is None:
-        raise ValueError(f"its class is {record.kind!r}, not one of {', '.join(_CLASSES)}")
+        raise ValueError(f"its class is {record.kind!r}, not one of {', '.join(_KINDS)}")
     parameters, fitted = (record.fields.get(part) for part in ("parameters", "fitted"))
     if not isinstance(parameters, dict) or not isinstance(fitted, dict):
         raise ValueError("its parameters or fitted attributes are missing")
@@ -213,7 +205,6 @@ def _require(valid: Any, problem: str) -> None:
 
 
 def _check(model: Any) -> None:
-    """Check each fitted attribute, and whether they are consistent."""
     record, check_agreement = _KINDS[type(model).__name__]
     present = set(_attributes_of(model))
     for name in (*record.missing(present), *RowsOfFit.missing(present)):
@@ -229,7 +220,7 @@ def _check(model: Any) -> None:
         named = names.shape == (n_features,) and all(isinstance(name, str) for name in names)
         _require(named and len(set(names)) == n_features, f"feature_names_in_ are not {n_features} names")
     if hasattr(model, "preparation_"):
-        check_preparation(model.preparation_, n_features, [] if names is None else names.tolist())
+        check_preparation(model.preparation_, [] if names is None else names.tolist())
     device_and_precision(getattr(model, "device", None))
     check_agreement(model, sizes)
 
@@ -341,7 +332,6 @@ def _check_search(search: Any, sizes: dict[str, int]) -> None:
 
 
 def _width_of(feature_map: Any, n_features: int) -> int:
-    """Return the number of features after a feature map."""
     if feature_map is None:
         return n_features
     right = isinstance(feature_map, tuple) and len(feature_map) == len(_MAP)
@@ -350,7 +340,8 @@ def _width_of(feature_map: Any, n_features: int) -> int:
     return n_features if feature_map[-1] is None else int(feature_map[-1].shape[1])
 
 
-# For each class in a file: the record of its fit, and the check that attributes are consistent.
+# For each class in a file, whose subclasses cannot be saved: the record of its fit, and the check that
+# attributes are consistent.
 _KINDS: dict[str, tuple[type[FitRecord], Callable[[Any, dict[str, int]], None]]] = {
     "SharedKernelMixture": (Fitted, _check_mixture),
     "SharedKernelClassifier": (FittedClassifier, _check_classifier),

@@ -33,21 +33,18 @@ if TYPE_CHECKING:
 
 def check_streams(estimator: Any) -> bool:
     """Return True if an estimator supports `partial_fit`; raise AttributeError otherwise."""
-    if estimator.inference == "variational":
-        raise AttributeError(
-            "partial_fit cannot be combined with inference='variational', which needs all rows at once."
-        )
-    if getattr(estimator, "group_shift", None) is not None:
-        raise AttributeError(
-            "partial_fit cannot be combined with group_shift, which needs all rows at once: use fit."
-        )
-    if is_robust(estimator):
-        raise AttributeError("partial_fit cannot be combined with t kernels: use tail=None, or fit.")
-    if check_covariance_type(estimator.covariance_type)[0] == "low_rank":
-        raise AttributeError(
-            "partial_fit cannot be combined with covariance_type='low_rank', whose sums change their meaning "
-            "between batches. Use fit, with blocks of rows if there are many."
-        )
+    needs_all_rows = {
+        "inference='variational'": estimator.inference == "variational",
+        "group_shift": getattr(estimator, "group_shift", None) is not None,
+        "t kernels": is_robust(estimator),
+        "covariance_type='low_rank'": check_covariance_type(estimator.covariance_type)[0] == "low_rank",
+    }
+    for setting, is_set in needs_all_rows.items():
+        if is_set:
+            raise AttributeError(
+                f"partial_fit cannot be combined with {setting}, which needs all rows at once: use fit, with "
+                "blocks of rows if there are many."
+            )
     return True
 
 

@@ -16,7 +16,7 @@ from ..engine.model import BoolArray, FloatArray, IntArray
 from ..io import open_rows
 from ..io.encoding import MISSING, listed
 from ..io.opening import stem_of
-from ..io.tables import TableReader, plain_values
+from ..io.tables import TableReader
 from .differences import Sides
 from .proportions import pandas, places_of, shown
 
@@ -41,10 +41,9 @@ def read_metadata(given: Any, design: Design | None = None) -> Any:
     table = given
     if isinstance(given, (str, os.PathLike)):
         (reader,) = open_rows(given, text={"as_text": ["sample"]}).readers.values()
-        if not isinstance(reader, TableReader) or "sample" not in reader.table.types:
+        if not isinstance(reader, TableReader) or "sample" not in reader.all_names:
             raise ArgumentError(Argument("metadata"), f" has no column sample, which names samples: {given}.")
-        columns = {name: plain_values(reader.table.column(name), name) for name in reader.table.types}
-        table = {name: _typed(values) for name, values in columns.items()}
+        table = {name: _typed(reader.column(name)) for name in reader.all_names}
     if table is not None and (not isinstance(table, Mapping) or "sample" in table):
         table = pandas().DataFrame(table)
         table = table.set_index("sample") if "sample" in table else table
@@ -102,7 +101,6 @@ def _plain(value: Any) -> Any:
 
 
 def _column(table: Any, argument: str, name: Any) -> Any:
-    """Return a column of the metadata."""
     if not isinstance(name, str):
         raise ArgumentError(
             Argument(argument),

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 # Least variance of proportions among samples, relative to that of their estimates: a few samples with few
 # cells of a population may have equal counts by chance.
 _LEAST_VARIANCE = 0.5
+# Upper end of an interval of 95 %.
+_UPPER = 0.975
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -43,27 +45,23 @@ def by_q_value(table: DataFrame) -> list[int]:
     return [int(g) for g in np.lexsort((table["p_value"], table["q_value"]))]
 
 
-def differences(
-    proportions: FloatArray, variances: FloatArray, sides: Sides, level: float
-) -> dict[str, FloatArray]:
+def differences(proportions: FloatArray, variances: FloatArray, sides: Sides) -> dict[str, FloatArray]:
     """Return the columns (G,) of `Study.compare` for samples with proportions (L, G) and their variances."""
     first, pairs, covariate = sides.is_first, sides.pairs, sides.covariate
     if proportions.shape[1] == 1:
         # A single population has all cells of all samples.
         found = tuple(np.array([value]) for value in (1.0, 1.0, 0.0, 0.0, 0.0, 1.0))
     elif pairs is not None:
-        found = _paired(proportions, variances, first, pairs, level)
+        found = _paired(proportions, variances, first, pairs)
     elif covariate is not None:
-        found = _adjusted(proportions, variances, first, covariate, level)
+        found = _adjusted(proportions, variances, first, covariate)
     else:
-        found = _unpaired(proportions, variances, first, level)
+        found = _unpaired(proportions, variances, first)
     names = [*(f"proportion_{name}" for name in sides.names), "difference", "lower", "upper", "p_value"]
     return dict(zip(names, found, strict=True)) | {"q_value": stats.false_discovery_control(found[-1])}
 
 
-def _unpaired(
-    proportions: FloatArray, variances: FloatArray, is_first: BoolArray, level: float
-) -> tuple[FloatArray, ...]:
+def _unpaired(proportions: FloatArray, variances: FloatArray, is_first: BoolArray) -> tuple[FloatArray, ...]:
     """Compare means by Welch's test, with the degrees of freedom of Satterthwaite."""
     (mean_a, variance_a, inverse_a), (mean_b, variance_b, inverse_b) = (
         _mean_of_samples(proportions[side], variances[side]) for side in (is_first, ~is_first)
@@ -71,7 +69,7 @@ def _unpaired(
     difference, variance = mean_a - mean_b, variance_a + variance_b
     inverse = (variance_a**2 * inverse_a + variance_b**2 * inverse_b) / variance**2
     distribution, deviation = stats.t(1.0 / np.maximum(inverse, 1e-12)), np.sqrt(variance)
-    reach = distribution.ppf(0.5 + 0.5 * level) * deviation
+    reach = distribution.ppf(_UPPER) * deviation
     limits = np.maximum(difference - reach, -1.0), np.minimum(difference + reach, 1.0)
     p_values = 2.0 * distribution.sf(np.abs(difference) / deviation)
     return mean_a, mean_b, difference, *limits, p_values
@@ -91,7 +89,7 @@ def _mean_of_samples(proportions: FloatArray, variances: FloatArray) -> tuple[Fl
 
 
 def _paired(
-    proportions: FloatArray, variances: FloatArray, is_first: BoolArray, pairs: IntArray, level: float
+    proportions: FloatArray, variances: FloatArray, is_first: BoolArray, pairs: IntArray
 ) -> tuple[FloatArray, ...]:
     """Compare the sides within pairs (L,): each has the mean proportion of its samples of a side."""
     n_pairs = int(pairs.max()) + 1
@@ -101,11 +99,11 @@ def _paired(
     own = np.tile(np.eye(n_pairs)[:, 1:], (2, 1))
     # For one sample of each side, this is the t-test of the differences within pairs.
     is_first = np.repeat([True, False], n_pairs)
-    return _adjusted(average @ proportions, average**2 @ variances, is_first, own, level)
+    return _adjusted(average @ proportions, average**2 @ variances, is_first, own)
 
 
 def _adjusted(
-    proportions: FloatArray, variances: FloatArray, is_first: BoolArray, columns: FloatArray, level: float
+    proportions: FloatArray, variances: FloatArray, is_first: BoolArray, columns: FloatArray
 ) -> tuple[FloatArray, ...]:
     """Compare the sides in a linear model of arcsin √p with further columns (L, C).
 
@@ -122,7 +120,7 @@ def _adjusted(
     binomial = np.maximum(4.0 * mean * (1.0 - mean), _TINY)
     among = np.maximum(among, _LEAST_VARIANCE * variances.mean(axis=0) / binomial)
     distribution, deviation = stats.t(degrees), np.sqrt(among * (inverse[0] @ inverse[0]))
-    change, reach = effects[0], distribution.ppf(0.5 + 0.5 * level) * deviation
+    change, reach = effects[0], distribution.ppf(_UPPER) * deviation
     middle = np.clip(angles.mean(axis=0) + (0.5 - is_first.mean()) * change, 0.0, 0.5 * np.pi)
     first, second = (np.sin(middle + 0.5 * sign * change) ** 2 for sign in (1.0, -1.0))
     difference, lower, upper = (

@@ -55,7 +55,6 @@ def write_labels(
 
 
 def _names(model: Any, populations: Populations | None) -> list[Any]:
-    """Return the names or numbers of kernels or populations."""
     return list(range(model.n_kernels_)) if populations is None else populations.display_names
 
 
@@ -110,7 +109,6 @@ def _into_anndata(
 def _into_files(
     model: Any, source: Source | None, folder: Path, name: str, populations: Populations | None
 ) -> None:
-    """Write copies of FCS files with an additional channel into a folder."""
     files = {}
     for sample, rows in {"": None}.items() if source is None else source.each():
         reader = None if rows is None else rows.readers[sample]

@@ -178,7 +178,6 @@ def _unusual_rows(
 
 
 def _conditions(design: Design, sides: Sides, table: DataFrame) -> dict[str, Any]:
-    """Return a comparison in percent, the clearest difference first."""
     columns = [*(f"proportion_{name}" for name in sides.names), "difference", "lower", "upper"]
     found = 100.0 * table[columns].to_numpy()
     return {
@@ -204,7 +203,6 @@ def _conditions(design: Design, sides: Sides, table: DataFrame) -> dict[str, Any
 
 
 def _signed(percents: float) -> str:
-    """Return a difference in percent with its sign."""
     text = percent(abs(percents) / 100.0)
     return text if text == "0" else f"{'−' if percents < 0.0 else '+'}{text}"
 

@@ -59,13 +59,7 @@ def _percent(proportion: float) -> str:
 def plot_proportions(
     table: Any, unusual: Any = None, axes: Axes | None = None, *, figure: Figure | None = None
 ) -> Axes:
-    """Plot the table of `Study.proportions` as a heat map, and mark samples by that of `Study.unusual`.
-
-    Colours show the square root of the proportion, so that small ones can be told apart, and go from light to
-    dark, also for colour-blind readers. Numbers are percentages; they are left out if there are too many.
-    Names of unusual samples have an arrow and a colour; if the composition is unusual, the least usual
-    proportion has a frame.
-    """
+    """Plot the table of `Study.proportions`; that of `Study.unusual` marks samples, see `Study.plot`."""
     noun = "population" if "population" in table else "kernel"
     wide = table.pivot(index="sample", columns=noun, values="proportion")
     wide = wide.loc[table["sample"].unique(), table[noun].unique()]
@@ -135,7 +129,6 @@ def plot_markers(
 
 
 def _add_bar(image: Any, label: str, **settings: Any) -> None:
-    """Add a colour bar beside a heat map."""
     bar = image.figure.colorbar(image, ax=image.axes, **settings)
     bar.set_label(label, fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL)

@@ -90,7 +90,7 @@ def open_cells(
     if model is None and markers is None:
         present, kept = names or [], without_bookkeeping(names or [])
         if events:
-            present, kept = [channel.name for channel in events[0].file.channels], events[0].file.markers
+            present, kept = events[0].all_names, events[0].file.markers
         elif kept and kept != names:
             source, names = source.select(kept), kept
         if left := [name for name in present if name not in {*kept, *(names or ())}]:

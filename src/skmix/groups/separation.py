@@ -49,7 +49,8 @@ def separate(
     sets, the height, and the number of kernels below it.
     """
     widths = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))
-    covariances = covariances + np.diag((_BLUR * _medians(widths, weights)) ** 2)
+    medians = np.quantile(widths, 0.5, axis=0, weights=weights, method="inverted_cdf")
+    covariances = covariances + np.diag((_BLUR * medians) ** 2)
     hills = _Hills(weights, means, covariances, in_samples)
     hills.join_flanks()
     hills.join_while(lambda heights: heights <= HEIGHT)
@@ -147,11 +148,6 @@ class _Hills:
             others = [each for each in self.active if each != smallest]
             nearest = others[int(np.argmin(self.distances[smallest, others]))]
             self.join(smallest, nearest, HEIGHT)
-
-
-def _medians(widths: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the weighted medians (M,) of widths (K, M)."""
-    return np.asarray(np.quantile(widths, 0.5, axis=0, weights=weights, method="inverted_cdf"))
 
 
 def _log_density(

@@ -83,7 +83,6 @@ def _possible(n_cells: int, n_features: int) -> list[int]:
 
 
 def _aicc(model: SharedKernelMixture, n_cells: int) -> float:
-    """Return Akaike's criterion with its correction for few rows."""
     n = _n_parameters(len(model.means_), model.n_features_in_)
     return float(-2.0 * model.log_likelihood_ + 2.0 * n + 2.0 * n * (n + 1) / max(n_cells - n - 1, 1))
 

@@ -211,7 +211,9 @@ class Study:
         self._reference = Reference(own, populations)
         self._samples, self._is_new = self._reference.samples, False
         names = own.classes_.tolist()
-        self._set_origin(names, _origin_of(own), None, metadata_of(read_metadata(metadata), names), None)
+        markers = tuple(str(name) for name in getattr(own, "feature_names_in_", ()))
+        origin = Origin((), None, markers, preparation_of(getattr(own, "preparation_", None)), ())
+        self._set_origin(names, origin, None, metadata_of(read_metadata(metadata), names), None)
 
     def _set_origin(
         self,
@@ -258,7 +260,6 @@ class Study:
         return self._named(self._composed)
 
     def _named(self, found: Composition) -> Composition:
-        """Return a composition with the current names of the populations."""
         if self.populations is None:
             return found
         return replace(found, populations=self.populations.display_names)
@@ -345,7 +346,6 @@ class Study:
         pair: str | None = None,
         covariate: str | None = None,
         metadata: Any = None,
-        level: float = 0.95,
     ) -> DataFrame:
         """Return the differences between the proportions of two sets of samples.
 
@@ -364,8 +364,6 @@ class Study:
             that each have several samples are categories.
         metadata : DataFrame, mapping of columns or path of a table, default=None
             Conditions of the samples; None uses the metadata of the study.
-        level : float, default=0.95
-            Confidence level of the intervals.
 
         Returns
         -------
@@ -386,20 +384,18 @@ class Study:
         arcsin √proportion, whose variance depends little on the proportion, and all samples have the same
         variance around it. Means, difference and interval are those of the model, as proportions.
         """
-        check_probability(level, "level")
         sides = self._sides(condition, other, pair, covariate, metadata)
         if sides.left_out:
             lacks = "" if sides.covariate is None else "the covariate or "
             lacks = lacks if sides.pairs is None else "a pair with samples of both sides or "
             warn_caller(f"The comparison leaves out {shown(sides.left_out)}, without {lacks}the condition.")
         found = self._named(self._described).take(sides.places)
-        columns = differences(found.counted, found.variances, sides, level)
+        columns = differences(found.counted, found.variances, sides)
         return pandas().DataFrame({found.noun: found.populations} | columns)
 
     def _sides(
         self, condition: Any, other: Any, pair: str | None, covariate: str | None, metadata: Any
     ) -> Sides:
-        """Return the samples that `compare` sets against each other."""
         names, table = self._samples.names, self._metadata
         if metadata is not None:
             table = metadata_of(read_metadata(metadata), self.samples)
@@ -760,7 +756,6 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def _study_of(record: Record) -> Study:
-    """Return the study of a record read from a file, after checking it."""
     fields = record.fields
     model, merged, origin = estimator_of(fields["model"]), fields["populations"], fields["origin"]
     if not isinstance(model, SharedKernelMixture):
@@ -777,14 +772,7 @@ def _study_of(record: Record) -> Study:
     return found._set_origin(names, Origin(**origin), search, fields["metadata"], design)
 
 
-def _origin_of(model: Any) -> Origin:
-    """Return what a mixture knows about the origin of its cells."""
-    names = tuple(str(name) for name in getattr(model, "feature_names_in_", ()))
-    return Origin((), None, names, preparation_of(getattr(model, "preparation_", None)), ())
-
-
 def _design_of(condition: str | None, pair: str | None, covariate: str | None) -> Design | None:
-    """Return the design of a comparison; None if there is none."""
     for argument, value in (("pair", pair), ("covariate", covariate)):
         if condition is None and value is not None:
             raise ArgumentError(Argument(argument, value), " needs ", Argument("condition"), ".")

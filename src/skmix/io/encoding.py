@@ -374,7 +374,6 @@ class Encoder:
         return by_feature.T
 
     def _column(self, column: Any, name: str) -> NDArray[Any]:
-        """Return the features (q, n) of a column."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

@@ -18,6 +18,8 @@ from .._errors import Argument, ArgumentError
 from ..engine.compute import need
 from ..engine.compute.blocks import Block
 from .arrow import stamp
+from .encoding import listed
+from .labels import as_integers
 from .preparation import AUTO, FCS_SCALE, MASS_SCALE, Preparation
 from .readers import Reader, rows_in_block, rows_of_npy
 from .writing import replacing
@@ -368,6 +370,27 @@ class FcsReader(Reader):
     @cached_property
     def _columns(self) -> list[int]:
         return self.file.find(self.chosen)
+
+    @property
+    def all_names(self) -> list[str]:
+        """Names of all channels of the file."""
+        return [channel.name for channel in self.file.channels]
+
+    @property
+    def kinds(self) -> dict[str, None]:
+        """Kinds of the features, see `skmix.io.encoding`: all are numbers."""
+        return dict.fromkeys(self.chosen)
+
+    def column(self, name: str) -> list[Any]:
+        """Return the values (n,) of a channel without compensation."""
+        blocks = self.compensated(False).select([name]).read(self.n_rows)
+        return [value for block in blocks for value in as_integers(block.X[:, 0].astype(np.float64)).tolist()]
+
+    def check_present(self, names: Sequence[str]) -> None:
+        """Raise ValueError if the file lacks a channel."""
+        for name in names:
+            if name not in self.all_names:
+                raise ValueError(f"{self.name} has no channel {name!r}; there are {listed(self.all_names)}.")
 
     @property
     def markers(self) -> list[str]:

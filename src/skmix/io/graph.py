@@ -289,7 +289,6 @@ def build_graph(
 
 
 def _names(labels: np.ndarray) -> np.ndarray:
-    """Return labels in one of ONNX's types."""
     kinds = {"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float64}
     if labels.dtype.kind in kinds:
         return labels.astype(kinds[labels.dtype.kind])

@@ -97,7 +97,6 @@ def _header(name: str, text: str | None) -> dict[str, Any]:
 
 
 def _digest(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
-    """Return the SHA-256 of the header and all arrays."""
     digest = hashlib.sha256(json.dumps(header, sort_keys=True, allow_nan=False).encode())
     for name in sorted(arrays):
         array = arrays[name]

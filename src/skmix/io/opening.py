@@ -72,11 +72,11 @@ def open_rows(
         Whether to compensate FCS files for spill-over, each by its matrix ($SPILLOVER or SPILL). With
         'auto', a fit compensates files that have a matrix, and a fitted model does as its fit did.
     transform : str, Arcsinh, Logicle, None or 'auto', default='auto'
-        The scale of the features: a name (``"arcsinh:150"``, ``"logicle"``), an object, which may have one
-        parameter per channel, such as ``Arcsinh([1e5, 150])``, or None for untransformed values. With
-        'auto', a fit uses ``arcsinh:150`` for FCS files of fluorescence, ``arcsinh:5`` for those of mass
-        cytometry and no scale for others, and a fitted model reads files and data frames on the scale of its
-        fit. A name leaves the scatter channels of FCS files (FSC, SSC) linear; an object is for all channels.
+        The scale of the features: a name (``"arcsinh:150"``, ``"logicle"``), an object with its parameters,
+        such as ``Logicle(W=1.0)``, or None for untransformed values. With 'auto', a fit uses ``arcsinh:150``
+        for FCS files of fluorescence, ``arcsinh:5`` for those of mass cytometry and no scale for others, and
+        a fitted model reads files and data frames on the scale of its fit. A name leaves the scatter channels
+        of FCS files (FSC, SSC) linear; an object is for all channels.
     layer, obsm : str, default=None
         The matrix of an AnnData that holds the rows; ``X`` if both are None.
     text : dict, default=None
@@ -111,11 +111,9 @@ def open_rows(
         raise ValueError(f"compensate must be True, False or 'auto', got {compensate!r}.")
     settings = {"compensate": compensate, "transform": transform}
     automatic = {name for name, value in settings.items() if isinstance(value, str) and value == AUTO}
-    scale = transform
-    if isinstance(transform, str):
-        scale = None if transform == AUTO else transformer_of(transform)
-    else:
-        scale_of(transform)  # refuses other transformers
+    scale = None
+    if "transform" not in automatic:
+        scale = transformer_of(transform if isinstance(transform, str) else scale_of(transform))
     notation = Notation(**(text or {}))
     if isinstance(label, str):
         notation = replace(notation, as_text=(*notation.as_text, label))

@@ -5,13 +5,14 @@ A preparation is a dictionary of plain values, which models keep. ``transform`` 
 files, says whether spill-over is removed; ``columns`` and ``missing``, for tables with categories, are the
 kinds of columns and the words for missing values, see `skmix.io.encoding`.
 
-A scale is a name, such as ``none``, ``arcsinh:150`` or ``logicle``, or a dictionary of the ``kind`` and its
-parameters if they differ between channels or from the defaults.
+A scale is a name, such as ``none``, ``arcsinh:150`` or ``logicle``, or a dictionary of the parameters of a
+`Logicle` if they differ from the defaults.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
@@ -46,8 +47,7 @@ def transformer_of(scale: str | Mapping[str, Any]) -> Any:
     from .scales import Arcsinh, Logicle  # loads scikit-learn
 
     if not isinstance(scale, str):
-        kinds: dict[Any, Any] = {"arcsinh": Arcsinh, "logicle": Logicle}
-        return kinds[scale["kind"]](**{name: value for name, value in scale.items() if name != "kind"})
+        return Logicle(**scale)
     if scale in ("logicle", "none"):
         return Logicle() if scale == "logicle" else None
     kind, _, cofactor = scale.partition(":")
@@ -58,8 +58,8 @@ def transformer_of(scale: str | Mapping[str, Any]) -> Any:
     return Arcsinh(float(cofactor)) if cofactor else Arcsinh()
 
 
-def scale_of(transformer: Any, columns: Sequence[int] | None = None) -> str | dict[str, Any]:
-    """Return the scale of a transformer, for some of its channels if `columns` are given."""
+def scale_of(transformer: Any) -> str | dict[str, float]:
+    """Return the scale of a transformer."""
     from .scales import Arcsinh, Logicle
 
     if transformer is None:
@@ -69,18 +69,11 @@ def scale_of(transformer: Any, columns: Sequence[int] | None = None) -> str | di
             f"transform must be a name, Arcsinh, Logicle, None or 'auto', got {transformer!r}: apply other "
             "transformers to the rows yourself."
         )
-    found: dict[str, Any] = {}
-    for name, value in transformer.get_params().items():
-        numbers = np.asarray(value, dtype=np.float64)
-        numbers = numbers[list(columns)] if columns is not None and numbers.ndim else numbers
-        same = not numbers.ndim or np.all(numbers == numbers[:1])
-        found[name] = float(numbers.flat[0]) if same else numbers.tolist()
+    copy(transformer)._set_scale()  # raises ValueError for wrong parameters
+    found = transformer.get_params()
     if type(transformer) is Arcsinh:
-        cofactor = found["cofactor"]
-        if isinstance(cofactor, float):
-            return f"arcsinh:{cofactor!r}".removesuffix(".0")
-        return {"kind": "arcsinh", **found}
-    return "logicle" if found == Logicle().get_params() else {"kind": "logicle", **found}
+        return f"arcsinh:{float(found['cofactor'])!r}".removesuffix(".0")
+    return "logicle" if found == Logicle().get_params() else {name: float(found[name]) for name in found}
 
 
 def rescaled(
@@ -118,13 +111,12 @@ def scale_in_words(preparation: Preparation) -> str:
     """Return the scale of a preparation, and the features that it leaves linear, as text."""
     scale = preparation["transform"]
     if not isinstance(scale, str):
-        parameters = (f"{name} {value}" for name, value in scale.items() if name != "kind")
-        scale = f"{scale['kind']} ({', '.join(parameters)})"
+        scale = f"logicle ({', '.join(f'{name} {value:g}' for name, value in scale.items())})"
     linear = f" ({listed([*preparation['linear']])} linear)" if preparation.get("linear") else ""
     return f"{scale}{linear}"
 
 
-def check_preparation(preparation: Any, n_features: int, names: Sequence[str]) -> None:
+def check_preparation(preparation: Any, names: Sequence[str]) -> None:
     """Raise ValueError if the preparation in a model file is invalid or does not match its features."""
     settings = preparation if isinstance(preparation, dict) else {}
     scale: Any = settings.get("transform")
@@ -138,16 +130,12 @@ def check_preparation(preparation: Any, n_features: int, names: Sequence[str]) -
         raise ValueError(f"preparation_ is {preparation!r}")
     if "columns" in settings:
         check_columns(settings["columns"], names)
-        n_features = sum(are_numbers(settings["columns"]))
     if not isinstance(linear, dict) or not all(
         name in names and isinstance(unit, float) and 0.0 < unit < np.inf for name, unit in linear.items()
     ):
         raise ValueError(f"the linear features of preparation_ are {linear!r}")
-    n_features = max(1, n_features - len(linear))
     try:
-        transformer = transformer_of(scale)
-        if transformer is not None:
-            transformer.fit(np.zeros((1, n_features)))
+        scale_of(transformer_of(scale))
     except (TypeError, ValueError, LookupError, AttributeError) as error:
         raise ValueError(f"the scale of preparation_ is {scale!r}: {error}") from None
 
@@ -240,17 +228,11 @@ class Columns:
         """Return the preparation of some columns; None if their values are used as they are."""
         names = list(self.kinds)
         kinds = {names[column]: self.kinds[names[column]] for column in columns}
-        numbers = (name for name, kind in self.kinds.items() if kind is None)
-        position = {name: i for i, name in enumerate(numbers)}
-        kept = [position[name] for name, kind in kinds.items() if kind is None]
-        scale = self.preparation["transform"] if kept else "none"
-        if not isinstance(scale, str):
-            scale = scale_of(transformer_of(scale), kept)
-        found = self.preparation | {"transform": scale}
+        found = self.preparation | ({} if None in kinds.values() else {"transform": "none"})
         linear = {name: unit for name, unit in found.pop("linear", {}).items() if name in kinds}
         found |= {"linear": linear} if linear else {}
         if "columns" in found:
             found["columns"] = kinds
-            if not found.get("missing") and len(kept) == len(kinds):
+            if not found.get("missing") and not any(kinds.values()):
                 found = {name: found[name] for name in found if name not in ("columns", "missing")}
         return None if found == {"transform": "none"} else found

@@ -31,7 +31,6 @@ def column_remarks(X: FloatArray, names: Sequence[str]) -> list[ArgumentWarning]
 
 
 def _remarks(name: str, known: FloatArray, n_rows: int) -> list[ArgumentWarning]:
-    """Return remarks on a column, given its values that are not missing."""
     least, most = known.min(), known.max()
     drop = (" leave it out with ", in_list("drop", name), ".")
     start = f"column {name!r}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +15,8 @@ from sklearn.utils.validation import validate_data
 FloatArray = NDArray[np.float64]
 
 _FLOATS = [np.float64, np.float32]
+# Bounds of positive numbers.
+_TINIEST, _HUGEST = float(np.nextafter(0.0, 1.0)), float(np.finfo(np.float64).max)
 # How many numbers to transform at a time: intermediate results must stay in the processor's cache.
 _NUMBERS_AT_A_TIME = 1 << 15
 # Largest number that an inverse returns, as a share of the largest one: sums over rows must not overflow.
@@ -28,47 +31,23 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Transforms channels independently and learns nothing from rows, so `transform` works without `fit`."""
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Check the settings against the number of channels.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows; NaN where a value is missing. Their values are not used.
-        y : ignored
-            Present for pipelines.
-        """
-        rows = validate_data(self, X, dtype=_FLOATS, ensure_all_finite="allow-nan")
-        self._set_scale(rows.shape[1])
+        """Check the settings; of the rows X (n, M), only the number and names of channels are used."""
+        validate_data(self, X, dtype=_FLOATS, ensure_all_finite="allow-nan")
+        self._set_scale()
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the rows on the new scale.
+        """Return rows X (n, M) on the new scale, NaN where X is NaN.
 
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows; NaN where a value is missing.
-
-        Returns
-        -------
-        ndarray of shape (n, M)
-            NaN where X is NaN; computed in double precision and returned in the precision of X.
+        They are computed in double precision and returned in the precision of X.
         """
         return self._apply(X, type(self)._forward)
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Return rows on the new scale as the rows that `transform` maps to them.
+        """Return the rows (n, M) that `transform` maps to rows X (n, M) on the new scale, NaN where X is NaN.
 
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows on the new scale; NaN where a value is missing.
-
-        Returns
-        -------
-        ndarray of shape (n, M)
-            NaN where X is NaN. Values that X's precision cannot hold become its largest number by 1e-8, so
-            that sums over rows are finite.
+        Values that X's precision cannot hold become its largest number by 1e-8, so that sums over rows are
+        finite.
         """
         with np.errstate(over="ignore"):
             found = self._apply(X, type(self)._backward)
@@ -93,24 +72,15 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
-    def _of_channels(self, name: str, n_channels: int) -> FloatArray:
-        """Return a parameter as finite numbers (M,), one per channel."""
-        given = getattr(self, name)
-        try:
-            values = np.asarray(given, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(f"{name} must be a number or one for each channel, got {given!r}.") from None
-        if values.shape not in ((), (n_channels,)):
-            raise ValueError(
-                f"{name} must be a number or one for each of the {n_channels} channels, got an array of "
-                f"shape {values.shape}."
-            )
-        if not np.isfinite(values).all():
-            raise ValueError(f"{name} must be finite, got {given!r}.")
-        return np.broadcast_to(values, n_channels).copy()
+    def _checked(self, name: str, low: float, high: float, rule: str) -> float:
+        """Return a parameter that is a number from `low` to `high`; errors state the rule."""
+        value = getattr(self, name)
+        if not isinstance(value, Real) or not low <= float(value) <= high:
+            raise ValueError(f"{name} must be {rule}, got {self!r}.")
+        return float(value)
 
-    def _set_scale(self, n_channels: int) -> None:
-        """Check the parameters for `n_channels` channels and store the constants of `_forward`."""
+    def _set_scale(self) -> None:
+        """Check the parameters and store the constants of `_forward`."""
         raise NotImplementedError
 
     def _forward(self, x: FloatArray) -> FloatArray:
@@ -129,14 +99,11 @@ class Arcsinh(ChannelTransformer):
 
     Parameters
     ----------
-    cofactor : float or array-like of shape (M,), default=5.0
-        Width of the linear range, one for all channels or one per channel. Common values are 5 for mass
-        cytometry and about 150 for fluorescence.
+    cofactor : float, default=5.0
+        Width of the linear range. Common values are 5 for mass cytometry and about 150 for fluorescence.
 
     Attributes
     ----------
-    cofactor_ : ndarray of shape (M,)
-        The cofactor of each channel.
     n_features_in_ : int
         Number M of channels.
     feature_names_in_ : ndarray of shape (M,)
@@ -146,27 +113,22 @@ class Arcsinh(ChannelTransformer):
     --------
     >>> import numpy as np
     >>> from skmix.features import Arcsinh
-    >>> X = np.array([[-5.0, 0.0], [np.nan, 5000.0]])
-    >>> scale = Arcsinh(cofactor=[5.0, 150.0]).fit(X)
-    >>> scale.transform(X).round(3)
+    >>> Arcsinh(cofactor=150.0).fit_transform([[-150.0, 0.0], [np.nan, 5000.0]]).round(3)
     array([[-0.881,  0.   ],
            [   nan,  4.2  ]])
     """
 
-    def __init__(self, cofactor: Any = 5.0) -> None:
+    def __init__(self, cofactor: float = 5.0) -> None:
         self.cofactor = cofactor
 
-    def _set_scale(self, n_channels: int) -> None:
-        cofactor = self._of_channels("cofactor", n_channels)
-        if (cofactor <= 0.0).any():
-            raise ValueError(f"cofactor must be positive, got {self.cofactor!r}.")
-        self.cofactor_ = cofactor
+    def _set_scale(self) -> None:
+        self._cofactor = self._checked("cofactor", _TINIEST, _HUGEST, "a positive number")
 
     def _forward(self, x: FloatArray) -> FloatArray:
-        return np.arcsinh(x / self.cofactor_)
+        return np.arcsinh(x / self._cofactor)
 
     def _backward(self, y: FloatArray) -> FloatArray:
-        return self.cofactor_ * np.sinh(y)
+        return self._cofactor * np.sinh(y)
 
 
 class Logicle(ChannelTransformer):
@@ -179,23 +141,21 @@ class Logicle(ChannelTransformer):
     equals x. It maps T to 1, zero to (W + A) / (M + A), and x and -x to equal distances from there. Values
     outside this range are mapped below 0 or above 1.
 
-    Each parameter is a number, or an array-like with one number per channel.
-
     Parameters
     ----------
-    T : float or array-like of shape (n_channels,), default=262144
+    T : float, default=262144
         Top of the scale: the value that is mapped to 1.
-    W : float or array-like of shape (n_channels,), default=0.5
+    W : float, default=0.5
         Width of the nearly linear range, in decades, from 0 to M / 2.
-    M : float or array-like of shape (n_channels,), default=4.5
+    M : float, default=4.5
         Width of the whole scale, in decades.
-    A : float or array-like of shape (n_channels,), default=0
+    A : float, default=0
         Additional decades of negative values, from -W to M - 2 W.
 
     Attributes
     ----------
-    zero_ : ndarray of shape (n_channels,)
-        The position of the value zero on the scale of each channel.
+    zero_ : float
+        The position of the value zero on the scale.
     n_features_in_ : int
         Number of channels.
     feature_names_in_ : ndarray of shape (n_channels,)
@@ -216,42 +176,29 @@ class Logicle(ChannelTransformer):
     array([0.009, 0.111, 0.454, 1.   ])
     """
 
-    def __init__(self, T: Any = 262144.0, W: Any = 0.5, M: Any = 4.5, A: Any = 0.0) -> None:
+    def __init__(self, T: float = 262144.0, W: float = 0.5, M: float = 4.5, A: float = 0.0) -> None:
         self.T = T
         self.W = W
         self.M = M
         self.A = A
 
-    def _set_scale(self, n_channels: int) -> None:
-        top, width, decades, negative = (self._of_channels(name, n_channels) for name in "TWMA")
-        for name, low, value, high, rule in (
-            ("T", np.nextafter(0.0, 1.0), top, np.inf, "positive"),
-            ("M", np.nextafter(0.0, 1.0), decades, np.inf, "positive"),
-            ("W", 0.0, width, decades / 2.0, "from 0 to M / 2"),
-            ("A", -width, negative, decades - 2.0 * width, "from -W to M - 2 W"),
-        ):
-            wrong = np.flatnonzero((value < low) | (value > high))
-            if len(wrong):
-                j = wrong[0]
-                raise ValueError(
-                    f"{name} must be {rule}, got T={top[j]:g}, W={width[j]:g}, M={decades[j]:g} and "
-                    f"A={negative[j]:g} for channel {j}."
-                )
+    def _set_scale(self) -> None:
+        top = self._checked("T", _TINIEST, _HUGEST, "a positive number")
+        decades = self._checked("M", _TINIEST, _HUGEST, "a positive number")
+        width = self._checked("W", 0.0, decades / 2.0, "from 0 to M / 2")
+        negative = self._checked("A", -width, decades - 2.0 * width, "from -W to M - 2 W")
         whole = decades + negative
         zero = (negative + width) / whole
         # b and d of the biexponential. With w = W / (M + A), d solves 2 ln(d / b) + w (b + d) = 0, so that B
         # has no curvature at x = 0; in terms of w d / 2 that is Lambert's equation.
         rise = whole * np.log(10.0)
         half = 0.5 * width * np.log(10.0)
-        ratio = np.ones(n_channels)  # d / b
-        linear = half > 0.0
-        ratio[linear] = lambertw(half[linear] * np.exp(-half[linear])).real / half[linear]
-        self._rise, self._fall, self._ratio = rise, ratio * rise, ratio
-        self._height = np.ones(n_channels)
-        self._height = top / self._biexponential(1.0 - zero)
+        ratio = float(lambertw(half * np.exp(-half)).real) / half if half > 0.0 else 1.0  # d / b
+        self._rise, self._fall, self._ratio, self._height = rise, ratio * rise, ratio, 1.0
+        self._height = top / float(self._biexponential(1.0 - zero))
         self.zero_ = zero
 
-    def _biexponential(self, u: FloatArray) -> FloatArray:
+    def _biexponential(self, u: Any) -> Any:
         """Return B at a distance u ≥ 0 from the position of zero.
 
         B vanishes at u = 0, which determines f, and so does its second derivative, which determines the

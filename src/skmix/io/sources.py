@@ -17,7 +17,7 @@ from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, kind_of, stamp
 from .labels import label_parser, plain_labels
 from .preparation import Preparation, linear_units, rescaled, scale_in_words, scale_of, transformer_of
-from .readers import COLUMNS, Reader, Values, values_of
+from .readers import Reader, Values, values_of
 
 # Largest size of rows that a fit keeps in memory after its first pass, if they are in several files or on
 # another scale, and therefore slow to read again.
@@ -129,7 +129,6 @@ class Source:
         return [note for reader in self._aligned for note in reader.remarks()]
 
     def _with(self, readers: Iterable[Reader], **changes: Any) -> Self:
-        """Return the source with other readers of the same files."""
         changes = {"precision": None, "cached": {}, **changes}
         return replace(self, readers=dict(zip(self.readers, readers, strict=True)), **changes)
 
@@ -139,39 +138,14 @@ class Source:
 
     def with_features(self, columns: Sequence[int]) -> Self:
         """Return the rows with some features, given by index, in the same blocks."""
-        scale = self.transform
-        if scale is not None:
-            # A scale has parameters only for features that are numbers.
-            numeric = self._aligned[0].numeric
-            numbers = np.cumsum(numeric) - 1
-            scale = transformer_of(scale_of(scale, [numbers[each] for each in columns if numeric[each]]))
-        readers = (reader.with_features(columns) for reader in self._aligned)
-        return self._with(readers, transform=scale, precision=self.dtype)
-
-    @property
-    def _scale_by_channel(self) -> bool:
-        """Whether the scale has one set of parameters per channel, by position."""
-        return self.transform is not None and not isinstance(scale_of(self.transform), str)
+        return self._with((reader.with_features(columns) for reader in self._aligned), precision=self.dtype)
 
     def select(self, names: Sequence[str]) -> Self:
         """Return the rows with the features that have these names, in this order."""
-        if not self._scale_by_channel:
-            return self._with(reader.select(names) for reader in self.readers.values())
-        known = self.feature_names or []
-        missing = [name for name in names if name not in known]
-        if missing:
-            raise ArgumentError(
-                f"{self.name} was opened with the features {known[:20]}, without {missing[0]!r}. Choose "
-                "features with ",
-                COLUMNS,
-                ".",
-            )
-        return self.with_features([known.index(name) for name in names])
+        return self._with(reader.select(names) for reader in self.readers.values())
 
     def encoded(self, columns: Mapping[str, Any], missing: Sequence[str] = ()) -> Self:
         """Return the rows with columns of known kinds encoded, see `skmix.io.encoding`."""
-        if self._scale_by_channel and list(columns) != self._aligned[0].column_names:
-            return self.select(list(columns))
         return self._with(reader.encoded(columns, missing) for reader in self.readers.values())
 
     def chosen(self, columns: Sequence[int | str]) -> Self:
@@ -374,7 +348,6 @@ class Source:
             yield block
 
     def _spanning(self, label: str | None) -> Iterator[Block]:
-        """Yield blocks of `chunk_rows` rows."""
         checked = not self._is_plain
         waiting: list[Block] = []
         n_waiting, number = 0, 0

@@ -241,6 +241,26 @@ class TableReader(Reader):
     def remarks(self) -> list[ArgumentWarning]:
         return Encoder(self.kinds, self.notation, self.table.place, self.unknown).notes()
 
+    @property
+    def all_names(self) -> list[str]:
+        """Names of all columns of the table."""
+        return list(self.table.types)
+
+    def column(self, name: str) -> list[Any]:
+        """Return a column (n,) as Python values, None for missing ones."""
+        import pyarrow as pa
+
+        column = self.table.column(name)
+        if pa.types.is_nested(column.type):
+            problem = f"column {name!r} is of type {column.type}, neither numbers nor text."
+            raise ColumnError(problem, column=name)
+        if pa.types.is_decimal(column.type):
+            column = column.cast(pa.float64())
+        elif pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+        values: list[Any] = column.to_pylist()
+        return values
+
     def type_of(self, column: str) -> Any:
         """Return the Arrow type of a column."""
         self.check_present([column])
@@ -380,17 +400,3 @@ def named_columns(path: Path) -> Any:
     n_features = open_array(values).n_features  # refuses anything but a matrix of numbers
     rows = values.read(0, values.shape[0])
     return pyarrow().table({f"column_{i + 1}": rows[:, i] for i in range(n_features)})
-
-
-def plain_values(column: Any, name: str) -> list[Any]:
-    """Return an Arrow column (n,) as Python values, None for missing ones."""
-    import pyarrow as pa
-
-    if pa.types.is_nested(column.type):
-        raise ColumnError(f"column {name!r} is of type {column.type}, neither numbers nor text.", column=name)
-    if pa.types.is_decimal(column.type):
-        column = column.cast(pa.float64())
-    elif pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
-    values: list[Any] = column.to_pylist()
-    return values

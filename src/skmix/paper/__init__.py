@@ -4,8 +4,7 @@ Everything here uses the public names of the library. `skmix.paper.figures` draw
 `skmix.paper.page` writes the report, and `skmix.paper.harness` runs any experiment.
 """
 
-from importlib import import_module
-from typing import Any
+from skmix._parts import on_first_use
 
 # Modules are imported on first use: the digits and the harness need no estimator.
 _HOMES = {
@@ -24,15 +23,4 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = sorted(_HOME_OF)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = on_first_use(__name__, _HOME_OF)

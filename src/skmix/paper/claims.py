@@ -202,7 +202,8 @@ def _no_failures(runs: Runs) -> Iterator[Claim]:
     for method in OURS:
         some = [run for name in runs.variants for k in kernels for run in runs.of(name, k, method)]
         if some:
-            lost, lowest = _n_lost(some), min(run.accuracy for run in some)
+            lost = sum(run.failed or run.singular for run in some)
+            lowest = min(run.accuracy for run in some)
             measured = f"{lost} of {len(some)}, lowest accuracy {lowest:.3f}"
             yield Claim(
                 f"{method}: no run fails or ends singular at K >= {MAIN_KERNELS}", "0", measured, lost == 0
@@ -309,7 +310,3 @@ def _largest(values: Mapping[Key, float]) -> tuple[Key, float]:
 
 def _mean(runs: list[Run]) -> float | None:
     return float(np.mean([run.accuracy for run in runs])) if len(runs) >= ENOUGH_RUNS else None
-
-
-def _n_lost(runs: list[Run]) -> int:
-    return sum(run.failed or run.singular for run in runs)

@@ -52,12 +52,12 @@ _DPI = 300
 _WIDE = 100
 
 
-def write_digits(out: Path, n_per_digit: int, **settings: Any) -> int:
-    """Simulate digits and return their number, with the further `settings` of `make_seven_segment_digits`.
+def write_digits(out: Path, n_per_digit: int, seed: int) -> int:
+    """Simulate digits and return their number.
 
     `out` is an .npz file for images, labels and features, or a table for features and digits.
     """
-    images, labels = make_seven_segment_digits(n_per_digit, **settings)
+    images, labels = make_seven_segment_digits(n_per_digit, random_state=seed)
     features = digit_features(images)
     if out.suffix.lower() == ".npz":
         with replacing(out) as file:

@@ -28,11 +28,11 @@ INK = "#1a3a5c"
 _GAP = 2
 
 
-def plot_segments(*, figure: Figure | None = None) -> Axes:
-    """Plot the layout of the seven segments with their numbers, into an empty figure or a new one."""
+def plot_segments(*, figure: Figure) -> Axes:
+    """Plot the layout of the seven segments with their numbers into an empty figure."""
     layout = segment_layout()
     half_length, half_width = layout.half_length, layout.half_width
-    (panel,) = panels_for(1, None, figure, size=(3.9, 4.8))
+    (panel,) = panels_for(1, None, figure)
     from matplotlib.patches import Rectangle
 
     for number, (centre, lies) in enumerate(zip(layout.centres, layout.horizontal, strict=True), start=1):
@@ -62,20 +62,12 @@ def plot_segments(*, figure: Figure | None = None) -> Axes:
 
 
 def plot_digit_points(
-    half_length: float = 2.0,
-    half_width: float = 0.5,
-    *,
-    random_state: int | np.random.RandomState | None = 0,
-    figure: Figure | None = None,
+    half_length: float, half_width: float, *, random_state: int, figure: Figure
 ) -> NDArray[Any]:
-    """Plot sampled points of the digits 0 to 9 with ellipses of three standard deviations of their segments.
-
-    Parameters are those of `make_seven_segment_digits`, and an empty figure to draw into. Return axes (10,).
-    """
-    size: dict[str, Any] = {"half_length": half_length, "half_width": half_width}
-    points, index = sample_points(np.arange(10), random_state=random_state, **size)
-    layout = segment_layout(**size)
-    panels = panels_for(10, None, figure, n_columns=5, size=(1.7, 2.0), sharex=True, sharey=True)
+    """Plot points of the digits 0 to 9 with ellipses of three standard deviations; return axes (10,)."""
+    layout = segment_layout(half_length, half_width)
+    points, index = sample_points(np.arange(10), layout, random_state)
+    panels = panels_for(10, None, figure, n_columns=5, sharex=True, sharey=True)
     line = {"color": CLASS_COLOURS[1], "lw": 1.0}
     for digit, panel in enumerate(panels):
         dots(panel, points[index == digit], size=1.3, color=INK, alpha=0.6)
@@ -88,21 +80,10 @@ def plot_digit_points(
     return panels
 
 
-def plot_digits(
-    images: ArrayLike, labels: ArrayLike, n_columns: int, *, figure: Figure | None = None
-) -> Axes:
-    """Plot a sheet of images, row by row in the given order.
+def plot_digits(images: ArrayLike, labels: ArrayLike, n_columns: int, *, figure: Figure) -> Axes:
+    """Plot a sheet of images (n, height, width), row by row; dark is high.
 
-    Parameters
-    ----------
-    images : array-like of shape (n, height, width)
-        Images, at least one; dark is high.
-    labels : array-like of shape (n,)
-        Their labels, shown on the left of each row that begins with a new one.
-    n_columns : int
-        Images in a row.
-    figure : matplotlib figure, default=None
-        An empty figure to draw into. By default a new one.
+    Labels (n,) are shown on the left of each row that begins with a new one.
     """
     tiles, names = np.asarray(images, dtype=np.float64), np.asarray(labels)
     n, height, width = tiles.shape
@@ -113,9 +94,7 @@ def plot_digits(
     padded[:n, :height, :width] = tiles / brightest
     sheet = padded.reshape(down, n_columns, height + _GAP, width + _GAP).swapaxes(1, 2)
     sheet = sheet.reshape(down * (height + _GAP), -1)[:-_GAP, :-_GAP]
-    inches = float(np.clip(9.0 / n_columns, 0.3, 0.8))
-    size = (inches * n_columns + 0.4, inches * height / width * down + 0.2)
-    (panel,) = panels_for(1, None, figure, size=size)
+    (panel,) = panels_for(1, None, figure)
     panel.imshow(sheet, cmap="gray_r", vmin=0.0, vmax=1.0)
     firsts = range(0, n, n_columns)
     new = [first for first in firsts if first == 0 or names[first] != names[first - n_columns]]
@@ -129,28 +108,15 @@ def plot_digits(
 
 
 def plot_feature_overlay(
-    features: ArrayLike, labels: ArrayLike, *, n_samples: int = 10, figure: Figure | None = None
+    features: ArrayLike, labels: ArrayLike, *, n_samples: int = 10, figure: Figure
 ) -> NDArray[Any]:
-    """Overlay the principal-axis features of a few images of each class.
+    """Overlay the principal-axis features of a few images of each class; return axes (L,).
 
-    Parameters
-    ----------
-    features : array-like of shape (n, M), M >= 10
-        Features in the order of `skmix.paper.digit_features`, which begins with ten entries of the axis.
-    labels : array-like of shape (n,)
-        Labels.
-    n_samples : int, default=10
-        Number of images of each class to show.
-    figure : matplotlib figure, default=None
-        An empty figure to draw into. By default a new one.
-
-    Returns
-    -------
-    ndarray of axes, one for each class in the order of the sorted labels
+    The first ten of the features (n, M) are entries of the axis, as in `skmix.paper.digit_features`.
     """
     values, known = np.asarray(features, dtype=np.float64), np.asarray(labels)
     classes = np.unique(known)
-    panels = panels_for(len(classes), None, figure, n_columns=5, size=(1.9, 1.7), sharex=True, sharey=True)
+    panels = panels_for(len(classes), None, figure, n_columns=5, sharex=True, sharey=True)
     entries = np.arange(1, 11)
     for label, panel in zip(classes.tolist(), panels, strict=True):
         panel.axhline(0.0, color=ROWS_COLOUR, lw=0.6, zorder=0)

@@ -34,6 +34,10 @@ LIT_SEGMENTS: tuple[tuple[int, ...], ...] = (
 # Segment centres in units of half length + half width, and which segments are horizontal.
 _CENTRES = ((1, 1), (1, -1), (0, -2), (-1, -1), (-1, 1), (0, 2), (0, 0))
 _HORIZONTAL = (False, False, True, False, False, True, True)
+# Factor of the variances of points.
+_SPREAD = 1.2
+# Points drawn for each lit segment.
+_N_POINTS = 100
 # Half the width of an image, relative to the distance of the outermost segment edge from the centre.
 _MARGIN = 1.8
 # Images simulated at a time, to limit memory; it does not affect the random numbers.
@@ -64,16 +68,13 @@ class SegmentLayout:
         return index, centres, self.covariances[segment]
 
 
-def segment_layout(
-    half_length: float = 2.0, half_width: float = 0.5, variance_scale: float = 1.2
-) -> SegmentLayout:
-    """Return the positions of the seven segments; for the settings, see `make_seven_segment_digits`."""
-    length, width = half_length, half_width
-    sizes = {"half_length": length, "half_width": width, "variance_scale": variance_scale}
-    for name, size in sizes.items():
-        check_scalar(size, name, numbers.Real, min_val=0.0, max_val=np.inf, include_boundaries="neither")
+def segment_layout(length: float = 2.0, width: float = 0.5) -> SegmentLayout:
+    """Return the positions of the seven segments, given half the length and half the width of a segment.
+
+    These are also the variances of its points along and across it, before scaling.
+    """
     horizontal = np.array(_HORIZONTAL)
-    variances = variance_scale * np.where(horizontal[:, None], (length, width), (width, length))
+    variances = _SPREAD * np.where(horizontal[:, None], (length, width), (width, length))
     return SegmentLayout(
         half_length=length,
         half_width=width,
@@ -85,42 +86,25 @@ def segment_layout(
 
 
 def sample_points(
-    digits: IntArray,
-    *,
-    half_length: float = 2.0,
-    half_width: float = 0.5,
-    n_points: int = 100,
-    variance_scale: float = 1.2,
-    random_state: RandomState = None,
+    digits: IntArray, layout: SegmentLayout, random_state: RandomState = None
 ) -> tuple[FloatArray, IntArray]:
     """Draw points (N, 2) of digits (n,), equally many from each lit segment, and their indices in `digits`.
 
-    Points (x, y) come digit by digit and, within a digit, in the order of `LIT_SEGMENTS`. For the settings,
-    see `make_seven_segment_digits`.
+    Points (x, y) come digit by digit and, within a digit, in the order of `LIT_SEGMENTS`.
     """
-    layout = segment_layout(half_length, half_width, variance_scale)
-    check_scalar(n_points, "n_points", numbers.Integral, min_val=1)
     index, centres, covariances = layout._of_digits(digits)
-    points = check_random_state(random_state).standard_normal((len(index), n_points, 2))
+    points = check_random_state(random_state).standard_normal((len(index), _N_POINTS, 2))
     points *= np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))[:, None]
     points += centres[:, None]
-    return points.reshape(-1, 2), np.repeat(index, n_points)
+    return points.reshape(-1, 2), np.repeat(index, _N_POINTS)
 
 
-def bin_points(
-    points: FloatArray,
-    image_index: IntArray,
-    n_images: int,
-    *,
-    half_length: float = 2.0,
-    half_width: float = 0.5,
-) -> Images:
+def bin_points(points: FloatArray, image_index: IntArray, n_images: int, bound: float) -> Images:
     """Count points (N, 2) of images (N,) in pixels; the largest count of an image (28, 28) becomes 255.
 
-    Points outside the image count in the nearest pixel of its border. The size of a segment determines the
-    extent of an image. The first row is on top; an image without points is all zero.
+    An image shows the square from -bound to bound; points outside count in the nearest pixel of its border.
+    The first row is on top; an image without points is all zero.
     """
-    bound = segment_layout(half_length, half_width).bound
     clamped = np.clip(points, -bound, bound)
     clamped += bound
     # Multiply before dividing, so that the origin is exactly on the border between pixels.
@@ -137,13 +121,7 @@ def bin_points(
 
 
 def make_seven_segment_digits(
-    n_per_digit: int = 100,
-    *,
-    half_length: float = 2.0,
-    half_width: float = 0.5,
-    n_points: int = 100,
-    variance_scale: float = 1.2,
-    random_state: RandomState = None,
+    n_per_digit: int = 100, *, random_state: RandomState = None
 ) -> tuple[Images, IntArray]:
     """Simulate images of the digits 0 to 9 on a seven-segment display.
 
@@ -151,13 +129,6 @@ def make_seven_segment_digits(
     ----------
     n_per_digit : int, default=100
         Images of each digit.
-    half_length, half_width : float, default=2.0, 0.5
-        Half the length and half the width of a segment; also the variances of its points along and across
-        it, before scaling.
-    n_points : int, default=100
-        Points drawn for each lit segment.
-    variance_scale : float, default=1.2
-        Factor of the variances: the larger, the more the segments blur.
     random_state : int, RandomState instance or None, default=None
         Source of randomness; an int gives reproducible results.
 
@@ -176,14 +147,11 @@ def make_seven_segment_digits(
     ((20, 28, 28), [0, 0, 1, 1, 2, 2])
     """
     check_scalar(n_per_digit, "n_per_digit", numbers.Integral, min_val=1)
-    random = check_random_state(random_state)
-    size = {"half_length": half_length, "half_width": half_width}
+    random, layout = check_random_state(random_state), segment_layout()
     labels = np.repeat(np.arange(len(LIT_SEGMENTS), dtype=np.int64), n_per_digit)
     images = np.empty((len(labels), IMAGE_SIDE, IMAGE_SIDE), dtype=np.uint8)
     for start in range(0, len(labels), _IMAGES_AT_A_TIME):
         own = labels[start : start + _IMAGES_AT_A_TIME]
-        points, index = sample_points(
-            own, n_points=n_points, variance_scale=variance_scale, random_state=random, **size
-        )
-        images[start : start + len(own)] = bin_points(points, index, len(own), **size)
+        points, index = sample_points(own, layout, random)
+        images[start : start + len(own)] = bin_points(points, index, len(own), layout.bound)
     return images, labels

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -51,48 +51,36 @@ _LANE = 0.36
 
 
 def paper_figures(results: StudyResults) -> dict[str, Callable[[], Figure]]:
-    """Return the figures of the paper and of the study as functions that draw them.
+    """Return functions that draw the figures of the paper and of the study, by file name without suffix.
 
-    No model is fitted. Figures can be drawn, saved and discarded one at a time.
-
-    Parameters
-    ----------
-    results : StudyResults
-        The study; figures that need missing runs are skipped.
-
-    Returns
-    -------
-    dict of str to callable
-        Functions that draw and return a figure, by file name without suffix, in the paper's order.
+    They are in the paper's order; figures that need missing runs are skipped. No model is fitted. Figures can
+    be drawn, saved and discarded one at a time.
     """
-    return dict(_figures(results))
-
-
-def _figures(results: StudyResults) -> Iterator[tuple[str, Callable[[], Figure]]]:
     data, runs, best = results.data, results.runs, results.best
-    yield "fig1_segments", partial(_drawn, (3.9, 4.8), plot_segments)
+    found: dict[str, Callable[[], Figure]] = {}
+    found["fig1_segments"] = partial(_drawn, (3.9, 4.8), plot_segments)
     for number, (name, size) in enumerate(_SIZES.items(), start=2):
         title = f"D = {size[0]:g}, d = {size[1]:g}: points and 3σ ellipses"
         look: dict[str, Any] = {"random_state": results.settings.seed, "title": title}
-        yield f"fig{number}_points_{name}", partial(_drawn, (8.5, 4.0), plot_digit_points, *size, **look)
+        found[f"fig{number}_points_{name}"] = partial(_drawn, (8.5, 4.0), plot_digit_points, *size, **look)
     digits = [np.flatnonzero(data.train_labels == digit) for digit in np.unique(data.train_labels)]
     chosen = np.concatenate([rows[:_IMAGES_OF_A_DIGIT] for rows in digits])
     images, labels = data.train_images[chosen], data.train_labels[chosen]
     shown = partial(plot_digits, images, labels, n_columns=_IMAGES_OF_A_DIGIT)
-    yield "fig4_images", partial(_drawn, (6.5, 6.4), shown)
+    found["fig4_images"] = partial(_drawn, (6.5, 6.4), shown)
     features = data.train_features[chosen]
-    yield "fig5_pca_features", partial(_drawn, (9.5, 3.6), plot_feature_overlay, features, labels)
+    found["fig5_pca_features"] = partial(_drawn, (9.5, 3.6), plot_feature_overlay, features, labels)
     for variant in _PROJECTED:
         if (variant, "class-wise") in best:
-            yield from _projections(best[variant, "class-wise"], results)
+            found |= _projections(best[variant, "class-wise"], results)
     if any(run.n_kernels == MAIN_KERNELS for run in runs):
-        yield "accuracy_distribution", partial(_drawn, (9.5, 7.6), plot_accuracy_distribution, runs)
+        found["accuracy_distribution"] = partial(_drawn, (9.5, 7.6), plot_accuracy_distribution, runs)
+    return found
 
 
 def _drawn(
     size: tuple[float, float], plot: Callable[..., Any], *args: Any, title: str | None = None, **settings: Any
 ) -> Figure:
-    """Return a figure of that size with a plot in it."""
     figure = new_figure(*size)
     plot(*args, figure=figure, **settings)
     if title is not None:
@@ -103,15 +91,17 @@ def _drawn(
     return figure
 
 
-def _projections(best: BestRun, results: StudyResults) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    """Yield functions that draw the kernels of a run's first mixture in all planes, class by class."""
+def _projections(best: BestRun, results: StudyResults) -> dict[str, Callable[[], Figure]]:
+    """Return functions that draw the kernels of a run's first mixture in all planes, class by class."""
     model, run = best.mixtures[0], best.run
     columns = [FEATURES.index(str(name)) for name in model.feature_names_in_]
     features, _ = features_of(results.data, variant_of(run.variant), results.settings)
+    found: dict[str, Callable[[], Figure]] = {}
     for label in model.classes_.tolist():
         rows = features[results.data.train_labels == label][:_ROWS_OF_A_CLASS, columns]
         draw = partial(_projection, model, rows, label, f"{run.variant}, {LABELS[run.method]}: digit {label}")
-        yield f"projections_{run.variant}_{run.method}_class{label}", draw
+        found[f"projections_{run.variant}_{run.method}_class{label}"] = draw
+    return found
 
 
 def _projection(model: FittedMixture, rows: FloatArray, label: int, title: str) -> Figure:
@@ -134,17 +124,6 @@ def plot_accuracy_distribution(runs: Iterable[Run], *, figure: Figure | None = N
 
     Each variant has a panel, in the order of the study. A dot is a run (at most 500 are drawn), and a bar is
     the median; runs in the grey area count as failed.
-
-    Parameters
-    ----------
-    runs : iterable of Run
-        Runs of any variants and methods.
-    figure : matplotlib figure, default=None
-        An empty figure to draw into. By default a new one.
-
-    Returns
-    -------
-    ndarray of axes, one for each variant
     """
     cells = Runs(runs)
     if not cells.variants:
@@ -179,15 +158,8 @@ def plot_accuracy_distribution(runs: Iterable[Run], *, figure: Figure | None = N
 def plot_illustration(record: IllustrationRecord) -> NDArray[Any]:
     """Plot a run of the paper's two-dimensional illustration, in a figure without a window.
 
-    Parameters
-    ----------
-    record : IllustrationRecord
-        A run, from `skmix.paper.run_illustration`.
-
-    Returns
-    -------
-    ndarray of 4 axes
-        First the rows with the true and the estimated kernels, then the kernels with each class's weights.
+    Of the 4 axes, the first has the rows with the true and the estimated kernels, the others have the kernels
+    with the weights of each class.
     """
     model, example = record.model, record.example
     classes = model.classes_.tolist()

@@ -60,22 +60,10 @@ _MIN_FAILED = 10
 def write_report(
     results: StudyResults, path: str | os.PathLike[str], figures: Mapping[str, bytes] | None = None
 ) -> Path:
-    """Write the study's report: one HTML file that opens offline and fetches nothing.
+    """Write the study's report, one HTML file that fetches nothing, and return its path.
 
-    Parameters
-    ----------
-    results : StudyResults
-        The study.
-    path : path-like
-        The file to create or replace.
-    figures : mapping of str to bytes, optional
-        PNG pictures of 300 dots per inch by their names in `skmix.paper.figures.paper_figures`. The page
-        shows figures 1 to 5; the others it draws itself.
-
-    Returns
-    -------
-    Path
-        The file. The same arguments give the same bytes.
+    `figures` are PNG pictures of 300 dots per inch by their names in `skmix.paper.figures.paper_figures`. The
+    page shows figures 1 to 5; the others it draws itself. The same arguments give the same bytes.
     """
     with replacing(path) as file:
         file.write(render(report_data(results, figures)).encode())
@@ -143,7 +131,6 @@ def report_data(results: StudyResults, figures: Mapping[str, bytes] | None = Non
 
 
 def _repeat(run: Run, settings: Settings) -> str:
-    """Return the command that repeats one run."""
     which = f"{run.variant!r}, {run.n_kernels}, {run.method!r}, {run.run}"
     return (
         f'python -c "from skmix import paper as s; t = s.{settings!r}; '
@@ -221,7 +208,6 @@ def _histogram(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _best(best: BestRun | None) -> dict[str, Any] | None:
-    """Return the confusion matrix (10, 10) of a best run, and its mixtures."""
     if best is None:
         return None
     return {
@@ -236,7 +222,6 @@ def _confusion(counts: Any) -> dict[str, Any]:
 
 
 def _mixture(fitted: FittedMixture) -> dict[str, Any] | None:
-    """Return a mixture; None if it is not finite."""
     if not all(np.isfinite(array).all() for array in (fitted.weights_, fitted.means_, fitted.covariances_)):
         return None
     prior = decimals(fitted.class_prior_, 5)
@@ -244,7 +229,6 @@ def _mixture(fitted: FittedMixture) -> dict[str, Any] | None:
 
 
 def _rows(data: StudyData) -> dict[str, Any]:
-    """Return the first training rows of each digit."""
     labels = data.train_labels
     first = [np.flatnonzero(labels == digit)[:_ROWS_PER_DIGIT] for digit in np.unique(labels)]
     kept = np.sort(np.concatenate(first))

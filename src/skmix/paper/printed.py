@@ -67,7 +67,6 @@ def published_values() -> PublishedValues:
 
 
 def _read(name: str) -> list[list[str]]:
-    """Return the lines of one of the files."""
     file = resources.files("skmix.paper") / "printed" / f"{name}.csv"
     return list(csv.reader(file.read_text(encoding="utf-8").splitlines()))
 

@@ -98,37 +98,32 @@ class Cell:
 
 
 def study_cells(
-    n_runs: int = MAIN_RUNS, variants: Iterable[str] | None = None, methods: Iterable[Method] = METHODS
+    n_runs: int = MAIN_RUNS, variants: Iterable[str] | None = None, methods: Iterable[str] | None = None
 ) -> list[Cell]:
     """List the cells of the study: all variants at K = 10, the sweep over K, and further data sets.
 
-    Parameters
-    ----------
-    n_runs : int, default=500
-        Runs of each cell at K = 10; sweep and further data sets have at most 100.
-    variants, methods : iterable of str, optional
-        Only these variants and methods.
-
-    Returns
-    -------
-    list of Cell
-        The runs of the sweep at K = 10 are the first of the main study. On further data sets robust and
-        class-wise runs are compared, if there are enough runs.
+    Cells at K = 10 have `n_runs` runs; sweep and further data sets have at most 100. The runs of the sweep at
+    K = 10 are the first of the main study. On further data sets robust and class-wise runs are compared, if
+    there are enough runs.
     """
     chosen = VARIANTS if variants is None else {variant_of(name) for name in variants}
     names = [variant.name for variant in VARIANTS if variant in chosen]
-    methods = list(methods)
+    wanted = list(METHODS if methods is None else methods)
+    for name in wanted:
+        if name not in METHODS:
+            raise ValueError(f"there is no method {name!r}; choose from {', '.join(METHODS)}.")
+    kept = [method for method in METHODS if method in wanted]
     # Variants change fastest: processes then compile code for different numbers of features.
-    cells = [Cell(name, MAIN_KERNELS, method, n_runs) for method in methods for name in names]
+    cells = [Cell(name, MAIN_KERNELS, method, n_runs) for method in kept for name in names]
     cells += [
         Cell(name, n_kernels, method, min(n_runs, SWEEP_RUNS))
         for name in names
         if name in SWEEP_VARIANTS
         for n_kernels in SWEEP_KERNELS
         if n_kernels != MAIN_KERNELS
-        for method in methods
+        for method in kept
     ]
-    if n_runs >= ENOUGH_RUNS and set(OURS) <= set(methods):
+    if n_runs >= ENOUGH_RUNS and set(OURS) <= set(kept):
         cells += [
             Cell(name, MAIN_KERNELS, method, min(n_runs, DATA_SET_RUNS), data_set)
             for data_set in range(1, DATA_SETS)

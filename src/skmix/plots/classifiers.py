@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 from sklearn.utils.validation import check_is_fitted
 
 from ..estimators.rows import enter
-from ..metrics import reliability_bins
+from ..metrics import N_BINS, reliability_bins
 from .style import CLASS_COLOURS, LEGEND, Axes, Figure, finish, panels_for
 
 
@@ -20,13 +20,12 @@ def plot_reliability(
     X: ArrayLike,
     y: ArrayLike | None = None,
     *,
-    n_bins: int = 10,
     axes: Axes | None = None,
     figure: Figure | None = None,
 ) -> Axes:
     """Plot the accuracy of a classifier against its confidence.
 
-    Rows are sorted into bins of equal width by the probability of their predicted class. A point above the
+    Rows are in ten bins of equal width by the probability of their predicted class. A point above the
     diagonal is underconfident, one below it overconfident; error bars are 95 % intervals (Wilson). Grey bars
     show the share of the rows in each bin. After `calibrate`, the curve without the temperature is drawn too.
     The legend has the expected calibration error.
@@ -39,14 +38,10 @@ def plot_reliability(
         Rows that were used neither for training nor for calibration.
     y : array-like of shape (n,), default=None
         Their labels; for rows in a file also the name of a column. None only for rows opened with labels.
-    n_bins : int, default=10
-        Number of bins between 0 and 1.
     axes, figure : default=None
         Axes to draw into, or an empty figure for new axes. By default a new figure.
     """
     check_is_fitted(classifier)
-    if n_bins < 1:
-        raise ValueError(f"n_bins must be at least 1, got {n_bins}.")
     given = enter(classifier, X, y)
     probabilities = np.asarray(classifier.predict_proba(given.X))
     labels, predicted = given.labels(len(probabilities)), probabilities.argmax(axis=1)
@@ -61,7 +56,7 @@ def plot_reliability(
     panel.plot([0.0, 1.0], [0.0, 1.0], color="0.5", lw=1.0, zorder=1)
     looks = [(CLASS_COLOURS[1], "s--"), (CLASS_COLOURS[0], "o-")][-len(curves) :]
     for (name, values), (colour, marker) in zip(curves.items(), looks, strict=True):
-        bins = reliability_bins(values, codes, n_bins)
+        bins = reliability_bins(values, codes)
         sure, right, counts = np.array(bins).T
         error = np.abs(right - sure) @ counts / len(labels)
         tests = [binomtest(round(each.accuracy * each.n_rows), each.n_rows) for each in bins]
@@ -70,8 +65,8 @@ def plot_reliability(
         style: dict[str, Any] = {"fmt": marker, "color": colour, "lw": 1.6, "ms": 5.0, "capsize": 2.0}
         panel.errorbar(sure, right, bars, label=f"{name}: {error:.3f}", **style)
     # The bins of the last curve, the probabilities that the classifier reports.
-    used = np.minimum((sure * n_bins).astype(int), n_bins - 1)
-    panel.bar((used + 0.5) / n_bins, counts / len(labels), 0.96 / n_bins, color="0.9", zorder=0)
+    used = np.minimum((sure * N_BINS).astype(int), N_BINS - 1)
+    panel.bar((used + 0.5) / N_BINS, counts / len(labels), 0.96 / N_BINS, color="0.9", zorder=0)
     panel.set(xlabel="probability of the predicted class", ylabel="share of correct predictions")
     panel.set(xlim=(0.0, 1.02), ylim=(0.0, 1.02))
     panel.legend(title="calibration error", loc="upper left", **LEGEND)

@@ -136,18 +136,15 @@ def weight_key(axes: Axes, **legend: Any) -> Axes:
 
 
 def _step_of(weight: float) -> int:
-    """Return the step of the line style that a weight falls into."""
     return int(np.searchsorted(STEPS, weight, side="right")) - 1
 
 
 def _line_of(weight: float) -> Line:
-    """Return the line style of a weight."""
     step = _step_of(weight)
     return {"color": COLOURS[step], "lw": WIDTHS[step], "ls": "solid" if step else "dashed"}
 
 
 def _key_handles(steps: Sequence[int]) -> list[Any]:
-    """Return handles for a legend of the given steps."""
     from matplotlib.lines import Line2D
 
     return [Line2D([], [], label=STEP_NAMES[step], **_line_of(STEPS[step])) for step in steps]
@@ -228,7 +225,6 @@ def plot_projections(
 
 
 def _name_axes(panel: Axes, names: Sequence[str], columns: Sequence[int]) -> None:
-    """Label axes with the features of one or two columns."""
     panel.set_xlabel(names[columns[0]])
     panel.set_ylabel(names[columns[1]] if len(columns) == 2 else "density")
 

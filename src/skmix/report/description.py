@@ -28,6 +28,9 @@ def describe(model: Any) -> dict[str, Any]:
     kind, settings, own = type(model).__name__, settings_of(model), feature_names(model) or names
     members = getattr(model, "classifiers_", getattr(model, "mixtures_", [model]))
     change, n_members = getattr(model, "feature_map_", None), len(members)
+    by_rank, n_transformed = change is not None and change.curves is not None, 0
+    if change is not None:
+        n_transformed = len(change.powers) if by_rank else int(np.count_nonzero(change.powers != 1.0))
     sets, model = kernel_sets(model), chosen_model(model)
     mixtures = getattr(model, "models_", [model])
     likelihoods: list[Any] = [getattr(mixture, "log_likelihood_", None) for mixture in mixtures]
@@ -35,8 +38,8 @@ def describe(model: Any) -> dict[str, Any]:
     return {
         "kind": kind,
         "features": names,
-        "n_transformed": _n_transformed(change),
-        "by_rank": change is not None and change.curves is not None,
+        "n_transformed": n_transformed,
+        "by_rank": by_rank,
         "n_components": None if change is None or change.matrix is None else len(own),
         "n_members": n_members if n_members > 1 else None,
         "target": target,
@@ -146,10 +149,3 @@ def _classes(model: Any) -> list[dict[str, Any]]:
         {"label": str(label), "n_rows": None if np.isnan(count) else float(count), "prior": float(prior)}
         for label, count, prior in zip(model.classes_.tolist(), counts, model.class_prior_, strict=True)
     ]
-
-
-def _n_transformed(change: Any) -> int:
-    """Return how many features a map transforms by a power or by rank."""
-    if change is None:
-        return 0
-    return len(change.powers) if change.curves is not None else int(np.count_nonzero(change.powers != 1.0))

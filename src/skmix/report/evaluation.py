@@ -236,17 +236,8 @@ def _share(counts: NDArray[Any], totals: NDArray[Any]) -> NDArray[np.float64]:
 def evaluation_page(evaluation: Evaluation, *, title: str) -> str:
     """Return the page of an evaluation: one HTML file that opens offline and fetches nothing.
 
-    Parameters
-    ----------
-    evaluation : Evaluation
-        Measures, confusion matrix and reliability of predictions, from `evaluate`.
-    title : str
-        Title of the page.
-
-    Returns
-    -------
-    str
-        The page. The same arguments give the same characters.
+    It shows the measures, the confusion matrix and the reliability of predictions, see `evaluate`. The same
+    arguments give the same characters.
     """
     return render_page("evaluation.html.j2", evaluation_data(evaluation, title=title))
 

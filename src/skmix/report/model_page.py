@@ -38,17 +38,7 @@ _MAX_PLANES = 6
 def model_page(model: Any, *, title: str) -> str:
     """Return the page of a fitted model: one HTML file that opens offline and fetches nothing.
 
-    Parameters
-    ----------
-    model : fitted SharedKernelClassifier, SharedKernelMixture, GaussianMixture, or a search for one
-        The model, of any covariance type and number of features, with or without feature sets.
-    title : str
-        Title of the page.
-
-    Returns
-    -------
-    str
-        The page. The same arguments give the same characters.
+    The model is any estimator of this library. The same arguments give the same characters.
 
     Examples
     --------
@@ -95,7 +85,6 @@ def model_data(model: Any, *, title: str) -> dict[str, Any]:
 
 
 def _settings(described: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the settings of the model and the outcome of its fit."""
     chosen = sorted(described["settings"].items())
     return [
         ("estimator", described["kind"]),
@@ -105,7 +94,6 @@ def _settings(described: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _class(sets: Sequence[DrawnKernels], c: int, name: str, count: float | None) -> dict[str, Any]:
-    """Return a row of the table of classes."""
     weights = [each.weights[:, c] for each in sets]
     return {
         "name": name,

@@ -165,8 +165,7 @@ def pick(array: Any, index: Any) -> Any:
         return array[index]
     if index is None or isinstance(index, (slice, int, np.integer)):
         return array[int(index) if isinstance(index, np.integer) else index, ...]
-    places = index if is_device_array(index) else sent_once(_positions(index), array)
-    return take(array, places, axis=0)
+    return take(array, _places(index, array), axis=0)
 
 
 def take(array: Any, index: Any, axis: int) -> Any:
@@ -197,17 +196,15 @@ def replaced(array: Any, index: Any, values: Any) -> Any:
     if is_numpy(array):
         array[index] = to_numpy(values)
         return array
-    xp, n = namespace(array), array.shape[0]
+    return array.index_copy(0, _places(index, array), values)
+
+
+def _places(index: Any, example: Any) -> Any:
+    """Return a mask or integers as integers on the example's device."""
     if is_device_array(index):
-        return array.index_copy(0, index, values)
-    source = np.arange(n)
-    source[_positions(index)] = n + np.arange(values.shape[0])
-    return take(xp.concat([array, values]), sent_once(source, array), axis=0)
-
-
-def _positions(index: Any) -> np.ndarray:
+        return index
     index = np.asarray(index)
-    return np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64)
+    return sent_once(np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64), example)
 
 
 def sent_once(values: np.ndarray, example: Any) -> Any:

@@ -282,10 +282,7 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
     @property
     def classes_(self) -> np.ndarray:
         """Class labels (L,), sorted."""
-        try:
-            labels: np.ndarray = self._model.classes_
-        except AttributeError:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute 'classes_'") from None
+        labels: np.ndarray = self._model.classes_
         return labels
 
     def _accept(self, X: Any) -> Any:

@@ -49,9 +49,11 @@ class Scorer:
         if self.folds:
             self._by_held_out_rows(trial)
             return
-        trial.models = [self.fit(trial, *self.given)]
-        trial.columns = self._bic(trial.models[0])
-        trial.score = -trial.columns["bic"]
+        model = self.fit(trial, *self.given)
+        n_free, log_likelihood = n_parameters(model), model.log_likelihood_
+        bic = n_free * np.log(self.size) - 2.0 * log_likelihood
+        trial.models, trial.score = [model], -bic
+        trial.columns = {"bic": bic, "log_likelihood": log_likelihood, "n_parameters": n_free}
 
     def fit(self, trial: Trial, *given: Any) -> SharedKernelMixture:
         """Return a candidate fitted to X, y and sample_weight."""
@@ -70,12 +72,6 @@ class Scorer:
         self.tried.append((trial, np.concatenate(densities)))
         trial.columns["log_likelihood"] = float(weights @ self.tried[-1][1])
         trial.score = trial.columns["log_likelihood"] / float(weights.sum())
-
-    def _bic(self, model: SharedKernelMixture) -> dict[str, float]:
-        """Return the BIC of a model fitted to all rows, its log-likelihood and number of parameters."""
-        n_free, log_likelihood = n_parameters(model), model.log_likelihood_
-        bic = n_free * np.log(self.size) - 2.0 * log_likelihood
-        return {"bic": bic, "log_likelihood": log_likelihood, "n_parameters": n_free}
 
 
 def try_grid(

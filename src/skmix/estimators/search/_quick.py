@@ -78,8 +78,6 @@ class QuickFit:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Training rows, prepared for fits."""
-
     block: Block
     training: Training
     frame: Frame  # with the floor of the standard deviations as unit

@@ -81,8 +81,12 @@ class Selection:
     to_device: Sender
 
     def __post_init__(self) -> None:
-        self._fold = cache(self._map)
-        self._transform = cache(lambda number, name: fit_transform(name, self.folds[number][0]))
+        self._fold, self._some_rows = cache(self._map), cache(self._draw)
+        self._transform = cache(
+            lambda number, name, some: fit_transform(
+                name, (self._some_rows(number) if some else self.folds[number])[0]
+            )
+        )
         self._quick = QuickFits(self.prototype, self.classes)
         # Candidates that are about to be tried, and models by candidate and training rows.
         self._planned: list[Params] = []
@@ -193,16 +197,23 @@ class Selection:
     # ------------------------------------------------------------ scores
 
     def _map(self, number: int, transform: str, reduction: str, some: bool) -> Fold:
-        """Fit a feature map to the training rows of a fold; return the mapped fold, or some of its rows."""
-        if some:
-            whole, seed = self._fold(number, transform, reduction, False), self.prototype.random_state
-            return fewer_rows(whole[0], seed, _ROWS_TO_SCREEN), fewer_rows(whole[1], seed, _ROWS_TO_SCREEN)
+        """Fit a feature map to the training rows of a fold, or to some of them; return the mapped fold."""
         training, held = self.folds[number]
-        transformed = None if transform == reduction == "none" else self._transform(number, transform)
+        if some:
+            if max(len(training.X), len(held.X)) <= _ROWS_TO_SCREEN:
+                return self._fold(number, transform, reduction, False)
+            training, held = self._some_rows(number)
+        transformed = None if transform == reduction == "none" else self._transform(number, transform, some)
         if transformed is None:
             return training, held
         feature_map = project(transformed, reduction, training)
         return mapped(training, feature_map.transform), mapped(held, feature_map.transform)
+
+    def _draw(self, number: int) -> Fold:
+        """Return some rows of a fold, for the screening."""
+        training, held = self.folds[number]
+        seed = self.prototype.random_state
+        return fewer_rows(training, seed, _ROWS_TO_SCREEN), fewer_rows(held, seed, _ROWS_TO_SCREEN)
 
     def _folds_of(self, params: Params, some: bool) -> list[Fold]:
         """Return the mapped folds for a candidate; for the screening, some rows of the first ones."""
@@ -212,7 +223,7 @@ class Selection:
     def _width(self, transform: str, reduction: str) -> int:
         """Return the number of mapped features; that of all features if the map cannot be fitted."""
         try:
-            return int(self._fold(0, transform, reduction, False)[0].X.shape[1])
+            return int(self._fold(0, transform, reduction, True)[0].X.shape[1])
         except ValueError:
             return int(self.rows.X.shape[1])
 
@@ -338,7 +349,8 @@ class Selection:
             found = fit_features(transform, reduction, complete)
             if found is None:
                 return None, self.rows, complete
-            return found, mapped(self.rows, found.transform), mapped(complete, found.transform)
+            rows = mapped(self.rows, found.transform)
+            return found, rows, rows if complete.X is self.rows.X else mapped(complete, found.transform)
 
         members: list[Member] = []
         for number, trial in enumerate(chosen):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from functools import reduce
 from numbers import Integral
@@ -214,10 +214,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     @property
     def best_estimator_(self) -> SharedKernelMixture:
         """The best candidate, fitted to all rows."""
-        try:
-            return self.mixtures_[0]
-        except AttributeError:
-            raise AttributeError("The search is not fitted yet: it has no best_estimator_.") from None
+        return self.mixtures_[0]
 
     def _finish(self) -> None:
         model = self.best_estimator_
@@ -239,7 +236,10 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the log-density (n,) of rows X (n, M), given labels y (n,); see `SharedKernelMixture`."""
         rows = self._accept(X)
-        return self._averaged(each.score_samples(rows, y) for each in self.mixtures_)
+        # Some libraries do not accept NumPy scalars.
+        pairs = zip(self.mixtures_, safe_log(self.shares_).tolist(), strict=True)
+        logs = [each.score_samples(rows, y) + share for each, share in pairs]
+        return reduce(namespace(logs[0]).logaddexp, logs)
 
     def score(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
@@ -249,13 +249,6 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         given = enter(self.best_estimator_, X, y, sample_weight)
         scores = computed(self.score_samples(given.X, y))
         return float(np.average(scores, weights=given.weights(len(scores))))
-
-    def _averaged(self, parts: Iterable[Any]) -> Any:
-        """Return the logarithm of the members' average density, given their log-densities."""
-        # Some libraries do not accept NumPy scalars.
-        shares = safe_log(self.shares_).tolist()
-        logs = [part + share for part, share in zip(parts, shares, strict=True)]
-        return reduce(namespace(logs[0]).logaddexp, logs)
 
     def _graph_parts(self) -> dict[str, Any]:
         first, *others = [each._graph_parts() for each in self.mixtures_]
