@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
 
-from skmix.paper import Settings, loops, methods, published_passes, published_runs
+from skmix.paper import Settings, loops, published_passes, published_runs
 from skmix.paper.methods import fit_batch, predict
 from skmix.paper.printed import OK_RUNS, published_values
 from skmix.paper.published import REASONS, FloatArray, IntArray, failure_reason, published_pass
@@ -196,9 +196,7 @@ def test_the_first_of_classes_with_the_same_weights_wins() -> None:
 
 
 @pytest.mark.parametrize("n_features", [1, 3])
-def test_decisions_are_those_of_the_textbook(monkeypatch: pytest.MonkeyPatch, n_features: int) -> None:
-    """Rows are scored in blocks of 64."""
-    monkeypatch.setattr(methods, "_CACHED", 1)
+def test_decisions_are_those_of_the_textbook(n_features: int) -> None:
     random = np.random.default_rng(5)
     roots = random.normal(size=(3, n_features, n_features))
     covariances = roots @ roots.transpose(0, 2, 1) + 0.2 * np.eye(n_features)

@@ -33,8 +33,6 @@ FloatArray = NDArray[np.float64]
 # Most rows whose products are summed before the sum is added to that of earlier rows.
 _SUMMED = 320
 _LOWEST = -math.inf
-# Exponentials of smaller numbers are zero.
-_ALL_UNDERFLOW = -746.0
 _number = Generated(lambda builder, vector, lane: builder.extract_element(vector, lane))
 
 
@@ -48,40 +46,29 @@ def padded(x: FloatArray) -> FloatArray:
 
 
 @jit
-def exponentials(features, means, inverses, out):
-    """Write exp(−½ (x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k)) of R runs into out (R, K, N).
+def exponents(features, means, inverses, out):
+    """Write −½ (x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) of R runs into out (R, K, N).
 
     Arguments are a tuple of M features (N,), means (R, K, M) and inverses (R, K, M, M); N is a multiple of
     LANES.
     """
-    for r in range(len(out)):
-        _write_exponentials(features, means[r], inverses[r], out[r])
-
-
-@inner
-def _write_exponentials(features, means, inverses, out):
-    for k in range(len(out)):
-        for n in range(0, out.shape[1], LANES):
-            ahead = [subtract(load(features[j], n), splat(means[k, j])) for j in each(len(features))]
-            total = splat(0.0)
-            for i in each(len(features)):
-                projected = dot([splat(inverses[k, i, j]) for j in each(len(features))], ahead)
-                total = add(total, multiply(projected, ahead[i]))
-            store(out[k], n, multiply(total, splat(-0.5)))
-        for n in range(out.shape[1]):
-            exponent = out[k, n]
-            out[k, n] = 0.0 if exponent < _ALL_UNDERFLOW else math.exp(exponent)
+    n_runs, n_kernels, n_rows = out.shape
+    for r in range(n_runs):
+        for k in range(n_kernels):
+            for n in range(0, n_rows, LANES):
+                ahead = [subtract(load(features[j], n), splat(means[r, k, j])) for j in each(len(features))]
+                total = splat(0.0)
+                for i in each(len(features)):
+                    projected = dot([splat(inverses[r, k, i, j]) for j in each(len(features))], ahead)
+                    total = add(total, multiply(projected, ahead[i]))
+                store(out[r, k], n, multiply(total, splat(-0.5)))
 
 
 @jit
-def expect(features, means, inverses, normalisers, weights, sizes, joint, evidence):
-    """Write responsibilities into joint (R, K, N), and the densities of rows into evidence (R, N).
-
-    Normalisers are (R, K), weights (R, K, L), sizes of classes (L,); see `exponentials` for the others.
-    """
-    n_kernels, n_classes = weights.shape[1:]
-    for r in range(len(joint)):
-        _write_exponentials(features, means[r], inverses[r], joint[r])
+def normalise(joint, normalisers, weights, sizes, evidence):
+    """Turn exponentials (R, K, N) into responsibilities; write the rows' densities to evidence (R, N)."""
+    n_runs, n_kernels, n_classes = weights.shape
+    for r in range(n_runs):
         for n in range(joint.shape[2]):
             evidence[r, n] = 0.0
         for k in range(n_kernels):

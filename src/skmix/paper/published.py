@@ -38,6 +38,8 @@ _HALF_A_ROW = 0.5
 _NEGLIGIBLE = 1e-200
 # They are kept if a variance would otherwise be below this.
 _COLLAPSED = 1e-100
+# Runs whose responsibilities stay in the processor's cache.
+_RUNS_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -180,8 +182,10 @@ def published_pass(
         after, log_likelihood = published_pass(rows, sizes, parameters.batch())
         return after.take(0), log_likelihood[0]
     bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    features, (n_runs, n_kernels, n_features) = loops.padded(rows), parameters.means.shape
-    joint, evidence = np.zeros((n_runs, n_kernels, features.shape[1])), np.empty((n_runs, features.shape[1]))
+    n_features, n_rows = rows.shape
+    weights = np.ascontiguousarray(parameters.weights)
+    joint = np.empty((*parameters.means.shape[:2], n_rows))
+    evidence = np.empty((len(joint), n_rows))
 
     def update(own: FloatArray, mass: FloatArray) -> tuple[FloatArray, FloatArray]:
         means = (own @ rows.T) / mass[:, :, None]  # (M2)
@@ -189,20 +193,21 @@ def published_pass(
 
     with np.errstate(all="ignore"):
         inverses = _inverses(parameters.covariances.reshape(-1, n_features, n_features))
-        given = parameters.means, inverses, _normalisers(parameters), parameters.weights
-        means, inverses, normalisers, weights = map(np.ascontiguousarray, given)
         inverses = inverses.reshape(parameters.covariances.shape)
-        loops.expect(tuple(features), means, inverses, normalisers, weights, sizes, joint, evidence)  # (E)
-        responsibilities = np.ascontiguousarray(joint[:, :, : rows.shape[1]])
-        log_likelihood = np.add.reduceat(np.log(evidence[:, : rows.shape[1]]), bounds, axis=1)  # (LL)
-        mass_in_class = np.add.reduceat(responsibilities, bounds, axis=2)
-        mass, used = mass_in_class.sum(axis=2), np.empty_like(responsibilities)
-        loops.leave_out(responsibilities, _NEGLIGIBLE * mass, used)
+        normalisers = _normalisers(parameters)
+        for first in range(0, len(joint), _RUNS_AT_ONCE):
+            some = slice(first, first + _RUNS_AT_ONCE)
+            joint[some] = _exponentials(rows, parameters.means[some], inverses[some])
+            loops.normalise(joint[some], normalisers[some], weights[some], sizes, evidence[some])  # (E)
+        log_likelihood = np.add.reduceat(np.log(evidence), bounds, axis=1)  # (LL)
+        mass_in_class = np.add.reduceat(joint, bounds, axis=2)
+        mass, used = mass_in_class.sum(axis=2), np.empty_like(joint)
+        loops.leave_out(joint, _NEGLIGIBLE * mass, used)
         means, covariances = update(used, mass)
         # A kernel that collapses onto a row needs even the smallest responsibilities of the others.
         enough = np.diagonal(covariances, axis1=2, axis2=3) > _COLLAPSED
         again = np.flatnonzero(~enough.all(axis=(1, 2)))
-        means[again], covariances[again] = update(responsibilities[again], mass[again])
+        means[again], covariances[again] = update(joint[again], mass[again])
         return Parameters(mass_in_class / sizes, means, covariances), log_likelihood  # (M1)
 
 
@@ -224,18 +229,18 @@ def published_likelihoods(
     normalisers = np.sqrt((2.0 * math.pi) ** len(rows) * determinants)
     if not normalisers.imag.any():
         normalisers = normalisers.real
-    densities = _exponentials(rows, parameters.means, _inverses(parameters.covariances))
+    (densities,) = _exponentials(rows, parameters.means[None], _inverses(parameters.covariances)[None])
     return parameters.weights.T @ (densities / normalisers[:, None])
 
 
 def _exponentials(rows: FloatArray, means: FloatArray, inverses: FloatArray) -> FloatArray:
-    """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2) of rows (M, N), shape (K, N)."""
+    """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2) of rows (M, N) and R runs, shape (R, K, N)."""
     from . import loops
 
     features = loops.padded(rows)
-    out = np.empty((1, len(means), features.shape[1]))
-    loops.exponentials(tuple(features), *map(np.ascontiguousarray, (means[None], inverses[None])), out)
-    return out[0, :, : rows.shape[1]]
+    exponents = np.empty((*means.shape[:2], features.shape[1]))
+    loops.exponents(tuple(features), np.ascontiguousarray(means), np.ascontiguousarray(inverses), exponents)
+    return np.exp(exponents[:, :, : rows.shape[1]])
 
 
 def _inverses(covariances: FloatArray) -> FloatArray:
@@ -256,7 +261,7 @@ def failure_reason(before: Parameters, rows: FloatArray, sizes: IntArray) -> Rea
     more rows than features. Any other cause is called "overflow".
     """
     with np.errstate(all="ignore"):
-        exponentials = _exponentials(rows, before.means, _inverses(before.covariances))
+        (exponentials,) = _exponentials(rows, before.means[None], _inverses(before.covariances)[None])
         densities = exponentials / _normalisers(before)[:, None]
     failing = ~np.isfinite(densities).all(axis=1)
     few = before.weights @ sizes <= len(rows) + _HALF_A_ROW
