@@ -146,7 +146,7 @@ class Store:
             # The last line may be incomplete.
             with open(self.path, "ab") as file:
                 file.write(b"\n" + line)
-            self._take(line)
+            self._records.setdefault(key, {}).update(new)
 
     def get(self, settings: Mapping[str, Any], most: float = math.inf) -> dict[int, Record]:
         """Return the stored results of one cell by replicate, in order, of replicates below `most`."""
