@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -16,7 +15,6 @@ import pytest
 from commands import run, said
 
 from skmix import SharedKernelClassifier
-from skmix.cli._printing import console, table, verbatim
 from skmix.io import write_columns
 
 ROWS = np.random.RandomState(0).normal(size=(24, 2)) + np.repeat([[0.0, 0.0], [6.0, 6.0]], 12, axis=0)
@@ -211,16 +209,6 @@ def test_text_is_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert "<script>alert" not in page
         assert "<b>" not in page
     assert not Path("x").exists()
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_what_a_terminal_shows(name: str) -> None:
-    """Nothing but printable characters, and those as they are."""
-    assert verbatim(name, in_line=True) == shown_as(name)
-    shown = console()
-    shown.file = io.StringIO()
-    shown.print(table([name], [[name]]))
-    assert shown.file.getvalue().count(shown_as(name)) == 2
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])

@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -254,14 +253,6 @@ def test_what_cannot_be_done_is_said(
     assert message in said(result)
     assert result.stdout == ""
     assert sorted(folder.iterdir()) == before
-
-
-def test_without_a_library_it_says_what_to_install(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    result = run("export", folder / "iris.skmix", "--onnx", tmp_path / "m.onnx", code=1)
-    assert 'pip install ".[onnx]"' in result.stderr
 
 
 def test_help_teaches() -> None:

@@ -35,12 +35,8 @@ def cells(text: str) -> list[list[str]]:
     [
         ("a", COUNTED + 3, "column 'a' numbers the rows from 3 to 14."),
         ("a", COUNTED[:10], "column 'a' numbers the rows from 0 to 9."),
-        ("a", COUNTED[:9], None),
-        ("a", COUNTED / 2, None),
-        ("a", 2 * COUNTED, None),
-        ("a", [*COUNTED[:11], np.nan], None),
-        ("a", [*COUNTED[:11], 0.0], None),
-        ("a", SHUFFLED, None),
+        *(("a", own, None) for own in (COUNTED[:9], COUNTED / 2, 2 * COUNTED, SHUFFLED)),
+        *(("a", [*COUNTED[:11], last], None) for last in (np.nan, 0.0)),
         *(
             (name, SHUFFLED, f"column '{name}' has a different whole number in every row.")
             for name in ("id", "row id", "ID", "customerId", "the_key", "Index", "ids")
@@ -56,9 +52,7 @@ def cells(text: str) -> list[list[str]]:
         ("a", [0.1, 0.2, 9999, 9999], "column 'a' is 9999 in 2 rows, far from all other values."),
         # Far from the others is what is further away than they are from each other.
         ("a", [0.1, 0.2, -99, 999], "column 'a' is 999 in 1 row, far from all other values."),
-        ("a", [0.1, 0.2, 99], None),
-        ("a", [0.1, 0.2, -998], None),
-        ("a", [0.1, 600.2, 999], None),
+        *(("a", own, None) for own in ([0.1, 0.2, 99], [0.1, 0.2, -998], [0.1, 600.2, 999])),
         ("a", [0.1, np.nan, 0.2, -99], "column 'a' is -99 in 1 row"),
     ],
 )

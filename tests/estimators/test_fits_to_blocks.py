@@ -37,14 +37,6 @@ def assert_same(one, other) -> None:
     assert sorted(vars(one)) == sorted(vars(other))
 
 
-@pytest.mark.parametrize("init", ["class", "k-means", "random_from_data", "uniform"])
-def test_a_mixture_of_blocks_is_that_of_the_rows(init: str) -> None:
-    X, y, weights = make_rows()
-    model = SharedKernelMixture(4, init=init, n_init=2, random_state=0, tol=1e-3)
-    here = model.fit(X, y, sample_weight=weights)
-    assert_same(SharedKernelMixture(**model.get_params()).fit(cut(X, y, weights)), here)
-
-
 def test_a_search_of_blocks_is_that_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, _ = make_rows()
     prototype = SharedKernelMixture(tol=1e-3)

@@ -191,14 +191,6 @@ def test_threads_may_be_set_after_a_fit(monkeypatch: pytest.MonkeyPatch) -> None
     assert set(used) == {2}
 
 
-def test_a_mixture_predicts_the_kernel_of_each_row() -> None:
-    X, y = sample()
-    model = SharedKernelMixture(4, random_state=0)
-    assert_array_equal(model.fit(X, y).predict_proba(X), model.transform(X))
-    assert_array_equal(model.predict(X), model.predict_proba(X).argmax(axis=1))
-    assert_array_equal(model.predict(open_rows(X, chunk_rows=50)), model.predict(X))
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_many_starts_of_many_features_need_bounded_memory() -> None:

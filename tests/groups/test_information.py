@@ -115,16 +115,6 @@ def test_kernels_far_apart_have_the_covariance_of_counts() -> None:
     )
 
 
-def test_intervals_of_counts_are_those_of_jeffreys() -> None:
-    share, n = np.array([0.0, 0.01, 0.4, 1.0]), 200.0
-    lower, upper = information.intervals(share, np.zeros(4), np.array(n), 0.9, 0.5)
-    posterior = stats.beta(n * share + 0.5, n * (1.0 - share) + 0.5)
-    assert_allclose(lower[1:], posterior.ppf(0.05)[1:].clip(max=share[1:]), rtol=1e-9)
-    assert_allclose(upper[:-1], posterior.ppf(0.95)[:-1], rtol=1e-9)
-    assert lower[0] == 0.0
-    assert upper[-1] == 1.0
-
-
 def test_intervals_of_kernels_that_overlap_are_normal() -> None:
     share, n, variance = 0.4, 1e6, 1e-4
     lower, upper = information.intervals(

@@ -131,7 +131,9 @@ def test_cuts_are_those_of_scipy() -> None:
 
 def test_populations_do_not_depend_on_the_order_of_cells_or_on_files() -> None:
     random = np.random.default_rng(0)
-    X = random.normal(size=(900, 2)) + np.repeat([[0.0, 0.0], [7.0, 0.0], [3.0, 6.0]], 300, axis=0)
+    # Of different sizes, by which populations are numbered.
+    centres = np.repeat([[0.0, 0.0], [7.0, 0.0], [3.0, 6.0]], [400, 300, 200], axis=0)
+    X = random.normal(size=(900, 2)) + centres
     three, order = np.arange(900) % 3, random.permutation(900)
     first, again = compose(X, sample=three, n_kernels=8), compose(X[order], sample=three[order], n_kernels=8)
     assert_allclose(again.model.means_, first.model.means_, rtol=1e-6)

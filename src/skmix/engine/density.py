@@ -16,8 +16,7 @@ import numpy as np
 from .compute.arrays import has_gaps, is_numpy, like, namespace, safe_log, to_numpy
 from .compute.threads import Workers, workers
 from .estep import device, gaps
-from .estep.completion import given
-from .estep.gaps import rows_by_pattern
+from .estep.gaps import given, rows_by_pattern
 from .estep.reference import TILE, Kernels, Rows, log_densities, native, padded, worth_compiling
 from .estep.terms import DEVICE
 from .estep.terms import log_mix as log_mix

@@ -17,7 +17,7 @@ from scipy.spatial import KDTree
 
 from .compute.arrays import Array, as_float64, constant, is_numpy, namespace, pick, to_numpy
 from .compute.threads import Workers, workers
-from .estep.reference import worth_compiling
+from .estep.reference import Rows, worth_compiling
 from .model import FARTHEST, FloatArray, Frame, IntArray, Parameters, Regulariser
 from .structures import Structure
 
@@ -225,9 +225,9 @@ def _two_nearest(squared: Array, rows: IntArray, out: FloatArray) -> tuple[IntAr
 def _clusters(x: Array, masses: FloatArray | None, centres: Array, pool: Workers) -> tuple[Array, Array]:
     """Return centres (K, M) after Lloyd iterations over rows x (n, M), and the cluster (n,) of each row."""
     if is_numpy(x) and worth_compiling(len(x), *centres.shape):
-        from .estep.clusters import Clusters
+        from .estep.compiled import cluster
 
-        passes = Clusters(x, masses, len(centres), pool).sums
+        passes = partial(cluster, Rows(x, None, masses, np.ones(x.shape[1]), np.zeros(x.shape[1])), pool)
     else:
         passes = partial(_sum_clusters, _pieces(x, masses, centres.shape[0]))
     nearest = None

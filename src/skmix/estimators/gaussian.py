@@ -245,11 +245,13 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         )
 
     def _current(self) -> Parameters:
-        return Parameters(
-            np.asarray(self.weights_, dtype=np.float64)[:, None],
-            np.asarray(self.means_, dtype=np.float64),
-            _covariances_of(np.asarray(self.precisions_cholesky_, dtype=np.float64), self.covariance_type),
-        )
+        names = ("weights_", "means_", "precisions_cholesky_")
+        weights, means, root = (np.asarray(getattr(self, name), dtype=np.float64) for name in names)
+        if self.covariance_type in ("full", "tied"):
+            # (UUᵀ)⁻¹ for an upper-triangular factor U.
+            inverse = np.linalg.inv(root)
+            return Parameters(weights[:, None], means, np.swapaxes(inverse, -1, -2) @ inverse)
+        return Parameters(weights[:, None], means, root**-2.0)
 
     def _store(self, parameters: Parameters, dtype: np.dtype) -> None:
         structure = structure_of(self.covariance_type)
@@ -331,11 +333,3 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         theirs = ScikitLearnGaussianMixture(**self.get_params())
         theirs.set_params(max_iter=0, n_init=1, warm_start=False, verbose=0, random_state=random_state)
         return GaussianMixture._current(theirs.fit(X))
-
-
-def _covariances_of(precisions_cholesky: FloatArray, covariance_type: str) -> FloatArray:
-    """Return the covariances (UUᵀ)⁻¹ of scikit-learn's upper-triangular factors U."""
-    if covariance_type in ("full", "tied"):
-        root = np.linalg.inv(precisions_cholesky)
-        return np.swapaxes(root, -1, -2) @ root
-    return precisions_cholesky**-2.0

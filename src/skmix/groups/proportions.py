@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,12 +83,6 @@ def without_unsure(found: Composition) -> Composition:
         )
     lower, upper = (np.where(unsure[:, None], np.nan, limits) for limits in (found.lower, found.upper))
     return replace(found, lower=lower, upper=upper)
-
-
-def check_probability(value: Any, name: str) -> None:
-    """Raise ValueError unless the value is a number between 0 and 1."""
-    if not (isinstance(value, Real) and 0.0 < float(value) < 1.0):
-        raise ValueError(f"{name} must be between 0 and 1, got {value!r}.")
 
 
 def places_of(classes: np.ndarray, samples: Any, argument: str) -> IntArray:

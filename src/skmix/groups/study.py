@@ -32,7 +32,6 @@ from .markers import marker_names, profiles, short_markers
 from .populations import Populations, checked_mixture, merge_kernels
 from .proportions import (
     Composition,
-    check_probability,
     judge_samples,
     pandas,
     places_of,
@@ -430,7 +429,8 @@ class Study:
             samples (Holm), and `unusual`. Proportions are without a learnt prior. Log-likelihoods are NaN
             after `partial_fit` and `add_class`, and if cells had missing values.
         """
-        check_probability(alpha, "alpha")
+        if not 0.0 < alpha < 1.0:
+            raise ValueError(f"alpha must be between 0 and 1, got {alpha!r}.")
         if not self._reference.is_judged:
             raise ValueError(
                 f"The study has {len(self.model.classes_)} sample(s): at least {FEWEST_SAMPLES} are needed "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from numbers import Real
 from typing import Any, Self
 
@@ -28,7 +27,10 @@ _STEPS = 4
 
 
 class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Transforms channels independently and learns nothing from rows, so `transform` works without `fit`."""
+    """Transforms channels independently and learns nothing from rows, so `transform` works without `fit`.
+
+    Subclasses define `_set_scale`, which checks parameters, and `_forward` and `_backward` of values (n, M).
+    """
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Check the settings; of the rows X (n, M), only the number and names of channels are used."""
@@ -41,7 +43,7 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
         They are computed in double precision and returned in the precision of X.
         """
-        return self._apply(X, type(self)._forward)
+        return self._apply(X, "_forward")
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
         """Return the rows (n, M) that `transform` maps to rows X (n, M) on the new scale, NaN where X is NaN.
@@ -50,19 +52,19 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         finite.
         """
         with np.errstate(over="ignore"):
-            found = self._apply(X, type(self)._backward)
+            found = self._apply(X, "_backward")
         largest = _LARGEST * np.finfo(found.dtype).max
         return np.clip(found, -largest, largest)
 
-    def _apply(self, X: ArrayLike, function: Callable[[Any, FloatArray], FloatArray]) -> NDArray[Any]:
-        """Return a function of values (n, M), computed piece by piece."""
+    def _apply(self, X: ArrayLike, method: str) -> NDArray[Any]:
+        """Return what a method makes of values (n, M), computed piece by piece."""
         scale = self if "n_features_in_" in vars(self) else clone(self).fit(X)
         rows = validate_data(scale, X, dtype=_FLOATS, ensure_all_finite="allow-nan", reset=False)
         found = np.empty_like(rows)
         step = max(1, _NUMBERS_AT_A_TIME // rows.shape[1])
         for first in range(0, len(rows), step):
             part = slice(first, first + step)
-            found[part] = function(scale, rows[part].astype(np.float64))
+            found[part] = getattr(scale, method)(rows[part].astype(np.float64))
         return found
 
     def __sklearn_tags__(self) -> Any:
@@ -78,18 +80,6 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if not isinstance(value, Real) or not low <= float(value) <= high:
             raise ValueError(f"{name} must be {rule}, got {self!r}.")
         return float(value)
-
-    def _set_scale(self) -> None:
-        """Check the parameters and store the constants of `_forward`."""
-        raise NotImplementedError
-
-    def _forward(self, x: FloatArray) -> FloatArray:
-        """Return values (n, M) on the new scale."""
-        raise NotImplementedError
-
-    def _backward(self, y: FloatArray) -> FloatArray:
-        """Return values (n, M) of the new scale on the old one."""
-        raise NotImplementedError
 
 
 class Arcsinh(ChannelTransformer):

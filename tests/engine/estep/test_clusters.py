@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 
 from skmix.engine.compute.threads import workers
-from skmix.engine.estep.clusters import Clusters
+from skmix.engine.estep.compiled import cluster
+from skmix.engine.estep.reference import Rows
 from skmix.engine.model import FloatArray
 
 
 def one_by_one(x: FloatArray, masses: FloatArray | None, centres: FloatArray) -> tuple[FloatArray, list[int]]:
-    """Return what `Clusters.sums` should: of equally near centres the first has the row."""
+    """Return what `cluster` should: of equally near centres the first has the row."""
     found, clusters = np.zeros((len(centres), centres.shape[1] + 1)), []
     for n, row in enumerate(x):
         clusters.append(int(np.square(row - centres).sum(axis=1).argmin()))
@@ -32,28 +33,9 @@ def test_sums_are_those_of_the_nearest_rows(
     # All but the last are there twice: the second of equal ones gets nothing.
     centres = np.concatenate([random.integers(-3, 4, size=(n_centres, n_features)) * 1.0] * 2)[:-1]
     expected, clusters = one_by_one(x, masses, centres)
+    rows = Rows(x, None, masses, np.ones(n_features), np.zeros(n_features))
     for n_jobs in (1, 2):
         with workers(n_jobs) as pool:
-            found, own = Clusters(x, masses, len(centres), pool).sums(centres)
+            found, own = cluster(rows, pool, centres)
         assert_array_equal(found, expected)
         assert_array_equal(own, clusters)
-
-
-def test_passes_end_where_lloyds_iteration_ends_with_any_number_of_threads() -> None:
-    random = np.random.default_rng(0)
-    X, weights = random.normal(size=(9000, 4)) ** 3, random.uniform(0.5, 2.0, size=9000)
-    ends = []
-    for n_jobs in (1, 3):
-        with workers(n_jobs) as pool:
-            passes, centres = Clusters(X, weights, 6, pool), X[:6]
-            for _ in range(5):
-                sums, _ = passes.sums(centres)
-                centres = sums[:, :4] / sums[:, 4:]
-        ends.append(centres)
-    assert_array_equal(*ends)
-    expected = X[:6]
-    for _ in range(5):
-        nearest = np.square(X[:, None] - expected).sum(axis=-1).argmin(axis=1)
-        own = [nearest == k for k in range(6)]
-        expected = np.stack([np.average(X[k], axis=0, weights=weights[k]) for k in own])
-    assert_allclose(ends[0], expected, rtol=1e-9)

@@ -23,7 +23,6 @@ from skmix.engine.refine.discriminative import (
     Scores,
     adam,
     score,
-    total_weight,
     tune,
 )
 from skmix.engine.refine.temperature import least_log_loss, log_losses
@@ -44,7 +43,7 @@ def plain_objective(
     model: Parameters, covariance_type: str, prior: FloatArray, rows: Block, criterion: Criterion
 ) -> float:
     """Return the objective per unit of the rows' weight, by brute force."""
-    own = brute.Rows(rows.X, rows.y, np.ones(len(rows.X)) if rows.weights is None else rows.weights)
+    own = brute.Rows(rows.X, rows.y, rows.row_weights)
     rule = brute.Rule(covariance_type, np.zeros(rows.X.shape[1]))
     return brute.tuning_objective(own, as_brute(model, covariance_type), prior, rule, *criterion)
 
@@ -68,7 +67,7 @@ class Problem:
         regulariser = Regulariser(none, none, rows, common, concentration)
         inside = self.objective.parameters
         self.objective = Objective(
-            inside, self.structure, self.frame, self.prior, regulariser, 10.0 * total_weight(self.rows)
+            inside, self.structure, self.frame, self.prior, regulariser, 10.0 * self.rows.row_weights.sum()
         )
 
     def model(self, numbers: FloatArray) -> Parameters:
@@ -129,7 +128,7 @@ def test_priors_of_the_fit_stay(covariance_type: str) -> None:
         origin, _ = bare.evaluate(np.zeros(given.size), given.rows, pool)
     found, gradient = given.value(numbers, criterion)
     there, _ = given.value(np.zeros(given.size), criterion)
-    n_rows = 10.0 * total_weight(given.rows) / (0.3 + 1.0 / 2.5)
+    n_rows = 10.0 * given.rows.row_weights.sum() / (0.3 + 1.0 / 2.5)
     # The constant depends on units, so that differences are compared.
     change = (found - plain) - (there - origin)
     assert_allclose(n_rows * change, log_prior(numbers) - log_prior(np.zeros(given.size)), rtol=1e-9)

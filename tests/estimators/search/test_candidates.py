@@ -63,19 +63,6 @@ def test_the_table_of_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [bool(trial.models) for trial in trials.list][:5] == [False, False, False, True, True]
 
 
-def test_candidates_without_time_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = count(step=20)
-    monkeypatch.setattr(_trials, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    trials = Trials(10.0)
-
-    def add(stage: str, k: int) -> bool:
-        return trials.add(stage, {"k": k}, lambda trial: setattr(trial, "score", 1.0)) is not None
-
-    assert add("kernels", 1)  # one is always tried
-    assert not any([add("kernels", 2), add("kernels", 2), add("kernels", 3), add(SCREENING, 1)])
-    assert trials.n_untried == 2
-
-
 # ---------------------------------------------------------------- settings
 
 

@@ -22,11 +22,11 @@ from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernel
 from skmix.engine.compute.blocks import Block
 from skmix.engine.structures import STRUCTURES
 from skmix.estimators.callbacks import watched_by
-from skmix.estimators.search import _candidates, _selection, _trials
+from skmix.estimators.search import _candidates, _selection
 from skmix.estimators.search import classifier as search_of_classifiers
 from skmix.estimators.search._candidates import own_kernels
 from skmix.estimators.search._features import filler, fit_features
-from skmix.estimators.search._trials import Trial, Trials
+from skmix.estimators.search._trials import Trial
 from skmix.estimators.search.classifier import QUICK_FITS
 
 Data = tuple[np.ndarray, np.ndarray]
@@ -317,19 +317,6 @@ def test_a_search_reports_the_share_of_its_work(iris: Data, whole: Any, search: 
     assert shares[-1] == 1.0
 
 
-def test_with_little_time_the_share_is_that_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, shares = [100.0], []
-    monkeypatch.setattr(_trials.time, "monotonic", lambda: clock[0])
-    trials = Trials(10.0)
-    trials.report = lambda message, *, share=None: shares.append(share)
-    for clock[0] in (101.0, 104.0):
-        trials.step("kernels", "")
-        trials.plan("kernels", 5, 1.0)
-    clock[0] = 112.0
-    trials.step("kernels", "")
-    assert shares == [0.1, 0.4, 1.0]
-
-
 def test_time_is_up_after_the_first_candidate(iris: Data, whole: Any) -> None:
     assert whole[0].n_untried_ == 0
     with pytest.warns(ConvergenceWarning, match="Increase time_limit"):
@@ -409,14 +396,6 @@ def test_a_feature_that_a_fold_has_never_seen_does_not_matter() -> None:
     X[0, 2] = 1.0
     search = quick(n_kernels=2, cv=StratifiedKFold(3)).fit(X, y)
     assert search.best_score_ > -0.01
-
-
-def test_unknown_values_are_filled_by_a_gaussian(iris: Data) -> None:
-    X = iris[0].copy()
-    X[::3, 1] = np.nan
-    fill = filler(X[50:], 0)
-    gaussian = SharedKernelMixture(1, max_iter=20, tol=1e-2, random_state=0).fit(X[50:])
-    assert_allclose(fill(X[:50]), gaussian.impute(X[:50]), rtol=1e-6)
 
 
 # ---------------------------------------------------------------- results and errors

@@ -7,9 +7,10 @@ libraries become NumPy arrays or tensors by `taken_in`.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Self, TypeVar
 
@@ -68,11 +69,6 @@ def has_gaps(X: Array) -> bool:
     return any(bool(np.isnan(X[a : a + _SCANNED]).any()) for a in range(0, len(X), _SCANNED))
 
 
-def device_of(array: Array) -> Any:
-    """Return the device of an array; None for NumPy."""
-    return None if is_numpy(array) else array.device
-
-
 def operations_of(array: Array) -> Any:
     """Return what PyTorch does beyond the array API standard, for tensors on the device of this one."""
     return _torch_operations(array.device)
@@ -96,11 +92,9 @@ def like(values: Any, example: Any, dtype: Any = None) -> Any:
     """Return values, of NumPy or of the example's library, as an array of that library on its device."""
     if is_numpy(example):
         return np.asarray(values, dtype=dtype)
-    if not is_numpy(values) and dtype is None:
-        return values
-    if not is_numpy(values):
-        return namespace(example).asarray(values, dtype=dtype, device=device_of(example))
-    return operations_of(example).from_numpy(values if values.flags.writeable else values.copy(), dtype)
+    if is_numpy(values):
+        return operations_of(example).from_numpy(values if values.flags.writeable else values.copy(), dtype)
+    return values if dtype is None else values.to(example.device, dtype)
 
 
 def as_float64(values: Array, example: Array) -> Array:
@@ -307,17 +301,16 @@ def join(records: Sequence[Some]) -> Some:
 # ---------------------------------------------------------------- rare conditions
 
 
-class Conditions(threading.local):
-    """The rare conditions that a thread met since `recorded` was entered."""
+@dataclass
+class Conditions:
+    """The rare conditions that were met in the body of `recorded`."""
 
-    def __init__(self) -> None:
-        # Results of `occurs`, or in an optimistic pass its conditions (B,); None outside `recorded`.
-        self.held: list[Any] | None = None
-        self.counts: list[int] = []  # in how many places each call of `rare` found its condition
-        self.earlier: list[int] | None = None  # the counts of an earlier pass, if this one is optimistic
+    earlier: list[int] | None = None  # the counts of an earlier pass, if this one is optimistic
+    held: list[Any] = field(default_factory=list)  # results of `occurs`, or if optimistic its conditions (B,)
+    counts: list[int] = field(default_factory=list)  # in how many places each call of `rare` found its own
 
 
-_conditions = Conditions()
+_conditions: ContextVar[Conditions | None] = ContextVar("conditions", default=None)
 
 
 def occurs(condition: Array) -> bool:
@@ -328,13 +321,13 @@ def occurs(condition: Array) -> bool:
     """
     if is_numpy(condition):
         return bool(condition.any())
-    xp = namespace(condition)
-    if _conditions.earlier is not None and _conditions.held is not None:
-        _conditions.held.append(xp.reshape(condition, (-1,)))
+    xp, conditions = namespace(condition), _conditions.get()
+    if conditions is not None and conditions.earlier is not None:
+        conditions.held.append(xp.reshape(condition, (-1,)))
         return False
     anywhere = bool(xp.any(condition))
-    if _conditions.held is not None:
-        _conditions.held.append(anywhere)
+    if conditions is not None:
+        conditions.held.append(anywhere)
     return anywhere
 
 
@@ -344,13 +337,14 @@ def rare(condition: Array) -> Array | None:
     An optimistic pass returns a fixed number of places, the last pass's count rounded up, true ones first.
     It records whether there are more, like `occurs`.
     """
-    if is_numpy(condition) or _conditions.earlier is None:
+    conditions = _conditions.get()
+    if is_numpy(condition) or conditions is None or conditions.earlier is None:
         index = np.flatnonzero(to_numpy(condition))
-        if _conditions.held is not None:
-            _conditions.counts.append(len(index))
+        if conditions is not None:
+            conditions.counts.append(len(index))
         return index if len(index) else None
-    xp, n_places = namespace(condition), _conditions.earlier[len(_conditions.counts)]
-    _conditions.counts.append(n_places)
+    xp, n_places = namespace(condition), conditions.earlier[len(conditions.counts)]
+    conditions.counts.append(n_places)
     if not n_places:
         occurs(condition)
         return None
@@ -366,8 +360,9 @@ def recorded(earlier: list[int] | None = None) -> Iterator[Conditions]:
 
     Optimistic results stay on the device.
     """
-    _conditions.held, _conditions.counts, _conditions.earlier = [], [], earlier
+    conditions = Conditions(earlier)
+    before = _conditions.set(conditions)
     try:
-        yield _conditions
+        yield conditions
     finally:
-        _conditions.held, _conditions.counts, _conditions.earlier = None, [], None
+        _conditions.reset(before)

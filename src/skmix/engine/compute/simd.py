@@ -62,14 +62,13 @@ def _bits(x: int) -> ir.Constant:
     return ir.Constant(_INTEGERS, [x] * LANES)
 
 
-class Code:
+class _Code:
     """Generates instructions with vectors at the position of a builder."""
 
     def __init__(self, builder: ir.IRBuilder) -> None:
         self.builder = builder
 
     def load(self, data: Any, index: Any) -> Any:
-        """Load a vector."""
         found = self.builder.load(self._pointer(data, index, _VECTOR))
         found.align = 8
         return found
@@ -82,7 +81,6 @@ class Code:
         return found
 
     def store(self, value: Any, data: Any, index: Any) -> None:
-        """Store a vector."""
         self.builder.store(value, self._pointer(data, index, value.type)).align = 8
 
     def _pointer(self, data: Any, index: Any, kind: ir.Type) -> Any:
@@ -96,7 +94,6 @@ class Code:
         return self.builder.shuffle_vector(one, undefined, first)
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:
-        """Return a · b + c, rounded once."""
         return intrinsic(self.builder, "fma", a, b, c)
 
     def where_larger(self, a: Any, b: Any, one: Any, other: Any) -> Any:
@@ -104,15 +101,12 @@ class Code:
         return self.builder.select(self.builder.fcmp_ordered(">", a, b), one, other)
 
     def larger(self, a: Any, b: Any) -> Any:
-        """Return the larger of two vectors, lane by lane."""
         return self.where_larger(a, b, a, b)
 
     def smaller(self, a: Any, b: Any) -> Any:
-        """Return the smaller of two vectors, lane by lane."""
         return self.builder.select(self.builder.fcmp_ordered("<", a, b), a, b)
 
     def total(self, value: Any) -> Any:
-        """Return the sum of the lanes."""
         return self._folded(value, self.builder.fadd)
 
     def _folded(self, value: Any, combine: Callable[[Any, Any], Any]) -> Any:
@@ -124,7 +118,6 @@ class Code:
         return self.builder.extract_element(value, _INDEX(0))
 
     def largest(self, value: Any) -> Any:
-        """Return the largest of the lanes."""
         return self._folded(value, self.larger)
 
     def totals(self, values: Sequence[Any]) -> list[Any]:
@@ -211,41 +204,41 @@ class Code:
 
 def _generated(emit: Callable[..., Any]) -> Any:
     """Return a function for compiled code whose instructions ``emit(code, *arguments)`` generates."""
-    return Generated(lambda builder, *arguments: emit(Code(builder), *arguments))
+    return Generated(lambda builder, *arguments: emit(_Code(builder), *arguments))
 
 
-def _any_above(code: Code, value: Any, limit: Any) -> Any:
+def _any_above(code: _Code, value: Any, limit: Any) -> Any:
     build, bits = code.builder, ir.IntType(LANES)
     mask = build.bitcast(build.fcmp_ordered(">", value, code.splat(limit)), bits)
     return build.icmp_unsigned("!=", mask, bits(0))
 
 
-def _keep_index(code: Code, index: Any) -> None:
+def _keep_index(code: _Code, index: Any) -> None:
     """Do nothing that needs the index: on ARM, pointers that step would be read by slower instructions."""
     if _ON_ARM:
         code.builder.asm(ir.FunctionType(ir.VoidType(), [INT]), "", "r", [index], side_effect=True)
 
 
-load = _generated(Code.load)
+load = _generated(_Code.load)
 store = _generated(lambda code, data, index, value: code.store(value, data, index))
-splat = _generated(Code.splat)
-packed = _generated(Code.packed)
+splat = _generated(_Code.splat)
+packed = _generated(_Code.packed)
 add = _generated(lambda code, a, b: code.builder.fadd(a, b))
 subtract = _generated(lambda code, a, b: code.builder.fsub(a, b))
 multiply = _generated(lambda code, a, b: code.builder.fmul(a, b))
 divide = _generated(lambda code, a, b: code.builder.fdiv(a, b))
-fma = _generated(Code.fma)
-dot = _generated(Code.dot)
-where_larger = _generated(Code.where_larger)
-larger = _generated(Code.larger)
-smaller = _generated(Code.smaller)
-exp = _generated(Code.exp)
-log = _generated(Code.log)
-total = _generated(Code.total)
-totals = _generated(Code.totals)
-largest = _generated(Code.largest)
-head = _generated(Code.head)
-transposed = _generated(Code.transposed)
+fma = _generated(_Code.fma)
+dot = _generated(_Code.dot)
+where_larger = _generated(_Code.where_larger)
+larger = _generated(_Code.larger)
+smaller = _generated(_Code.smaller)
+exp = _generated(_Code.exp)
+log = _generated(_Code.log)
+total = _generated(_Code.total)
+totals = _generated(_Code.totals)
+largest = _generated(_Code.largest)
+head = _generated(_Code.head)
+transposed = _generated(_Code.transposed)
 any_above = _generated(_any_above)
 keep_index = _generated(_keep_index)
 # The next number of a counter that threads share, which is advanced.
@@ -373,7 +366,7 @@ def _add_moments(x, at, step, n_rows, weights, weights_at, origins, origin_at, o
         _add_part(x, at, step, n_rows, weights, weights_at, origins, origin_at, out, out_at, n_features, part)
 
 
-def _call(code: Code, address: Any, *arguments: Any) -> None:
+def _call(code: _Code, address: Any, *arguments: Any) -> None:
     kind = ir.FunctionType(ir.VoidType(), [argument.type for argument in arguments])
     code.builder.call(code.builder.inttoptr(address, kind.as_pointer()), arguments)
 

@@ -137,16 +137,6 @@ class TorchOperations:
         values.mul_((1.0 if weights is None else weights) / total)
         return values, (torch.log(total) + largest)[:, 0], values.sum(dim=-1, dtype=torch.float64)
 
-    def cholesky(self, matrices: Array) -> tuple[Array, Array]:
-        """Return lower Cholesky factors (B, M, M), and which (B,) exist; the others are undefined."""
-        lower, info = torch.linalg.cholesky_ex(matrices)
-        return lower, info == 0
-
-    def invert_lower(self, lower: Array) -> Array:
-        """Return the inverses of lower triangular matrices (B, M, M)."""
-        eye = self.constant(np.eye, (lower.shape[-1],))
-        return torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False)
-
     def raise_to_one(self, matrices: Array) -> Array:
         """Return symmetric matrices (B, M, M) with their eigenvalues below one raised to one."""
         if self._cuda:

@@ -25,6 +25,7 @@ import textwrap
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import product
 from typing import Any, NamedTuple, NoReturn
 
 from llvmlite import ir
@@ -196,7 +197,12 @@ class Translation(ast.NodeVisitor):
         if node.orelse:
             self.generic_visit(node.orelse[0])
         if not isinstance(node.iter, ast.Call) or self.visit(node.iter.func) is not range:
-            return self._unroll(node)
+            self._loops.append(())  # an unrolled loop cannot be left
+            for value in self._values(node.iter):
+                self._bind(node.target, value)
+                self._run(node.body)
+            self._loops.pop()
+            return
         bounds = [self.visit(each) for each in node.iter.args]
         first, last, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
         # A step that is not constant must be positive.
@@ -214,14 +220,6 @@ class Translation(ast.NodeVisitor):
         self._build.position_at_end(body)
         self._assign(node.target, counter)
         self._repeat(node.body, again, after)
-
-    def _unroll(self, node: ast.For) -> None:
-        """Translate the body for each of some values."""
-        self._loops.append(())  # it cannot be left
-        for value in self._values(node.iter):
-            self._bind(node.target, value)
-            self._run(node.body)
-        self._loops.pop()
 
     def _repeat(self, statements: Sequence[ast.stmt], again: Any, after: Any) -> None:
         self._loops.append((again, after))
@@ -328,16 +326,14 @@ class Translation(ast.NodeVisitor):
         return tuple(self.visit(each) for each in node.elts)
 
     def visit_ListComp(self, node: ast.ListComp) -> Any:
-        def listed(generators: Sequence[ast.comprehension]) -> list[Any]:
-            if not generators:
-                return [self.visit(node.elt)]
-            found = []
-            for value in self._values(generators[0].iter):
-                self._bind(generators[0].target, value)
-                found += listed(generators[1:])
-            return found
-
-        return tuple(listed(node.generators))
+        if any(each.ifs for each in node.generators):
+            self.generic_visit(node)
+        found = []
+        for values in product(*(self._values(each.iter) for each in node.generators)):
+            for each, value in zip(node.generators, values, strict=True):
+                self._bind(each.target, value)
+            found.append(self.visit(node.elt))
+        return tuple(found)
 
     def _values(self, node: ast.expr) -> Any:
         values = self.visit(node)
@@ -402,11 +398,6 @@ class Translation(ast.NodeVisitor):
             return in_python(a, b)
         if kind is ast.Pow and b == 2:
             return self._combined(ast.Mult, a, a)
-        if kind in (ast.FloorDiv, ast.Mod) and isinstance(b, int) and b > 0 and b & (b - 1) == 0:
-            a = self._as(self._number(a), INT)
-            if kind is ast.Mod:
-                return self._build.and_(a, INT(b - 1))
-            return self._build.ashr(a, INT(b.bit_length() - 1))
         one, other = self._alike(a, b, FLOAT if kind is ast.Div else BOOL)
         if one.type == BOOL and of_integers not in ("and_", "or_"):
             one, other = self._as(one, INT), self._as(other, INT)

@@ -42,8 +42,8 @@ from ..compute.simd import (
 )
 from ..compute.threads import Workers, aligned
 from ..compute.translation import inner
-from ..model import FARTHEST, BoolArray, FloatArray, IntArray, Statistics
-from ..structures import Structure
+from ..model import FARTHEST, BoolArray, Factor, FloatArray, IntArray, Statistics
+from ..structures import Structure, structure_of
 from ..structures.linalg import index_of
 from ..tails import StudentT, Sums
 from .reference import Kernels, Rows
@@ -318,11 +318,15 @@ def _add_powers(x, r, tile, sizes):
 @inner
 def _whiten(x, tile, matrix, at, n_features, out):
     """Write W x into out (M, tile), of rows x (M, tile), with W (M, M) lower triangular."""
-    fill(out, 0, n_features * tile, 0.0)
     for i in range(n_features):
-        row = at + i * n_features
         for r in range(0, tile, 2 * LANES):
-            simd.add_products(matrix, row, 0, 1, x, r, tile, i + 1, out, i * tile + r, tile, 1, 2)
+            one, other = splat(0.0), splat(0.0)
+            for j in range(i + 1):
+                number = splat(matrix[at + i * n_features + j])
+                one = fma(number, load(x, j * tile + r), one)
+                other = fma(number, load(x, j * tile + r + LANES), other)
+            store(out, i * tile + r, one)
+            store(out, i * tile + r + LANES, other)
 
 
 @inner
@@ -934,6 +938,28 @@ def evaluate(rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Wor
     job = job._replace(out=out, mixing=job.mixing if weights is None else flat(weights))
     run(pool, job.sizes.n_blocks, job)
     return out
+
+
+def cluster(rows: Rows, pool: Workers, centres: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Return sums (K, M + 1) of the rows nearest to centres (K, M) and of their weights, and which (N,).
+
+    Of equally near centres, the first one has the row.
+    """
+    # The nearest centre is the most likely kernel if all kernels are spheres of one size.
+    (n_centres, n_features), means, none = centres.shape, centres[None], np.zeros((1, len(centres)))
+    spheres = Factor(np.ones_like(means), none, np.ones(1, dtype=bool))
+    kernels = Kernels(structure_of("spherical"), means, spheres, none, none[..., None])
+    job = prepare(rows, kernels, means, near=True)
+    # The length of a row is the same for all centres: without that term no digits are lost.
+    n_padded, n_blocks, step = job.sizes.padded_kernels, job.sizes.n_blocks, _padded(n_features)
+    sizes = job.sizes._replace(terms=n_features, step=step, moments=step)
+    model = job.model._replace(whitener=flat(job.model.whitener.reshape(n_padded, -1)[:, :-1]))
+    sums = BlockSums(mass=np.zeros(n_blocks * n_centres), moments=np.zeros(n_blocks * n_padded * step))
+    found = Likeliest.empty(len(rows.X))
+    job = job._replace(sizes=sizes, model=model, with_moments=True, sums=sums, likeliest=found)
+    run(pool, n_blocks, job)
+    mass, moments = (each.reshape(n_blocks, -1).sum(axis=0) for each in (sums.mass, sums.moments))
+    return np.column_stack([moments.reshape(n_padded, step)[:n_centres, :n_features], mass]), found.kernel
 
 
 def run(pool: Workers, n_tasks: int, job: Job) -> None:

@@ -8,9 +8,9 @@ and are then like others; no value is imputed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial, reduce, singledispatch
 from itertools import pairwise
 
 import numpy as np
@@ -19,8 +19,8 @@ from ..compute import can_compile
 from ..compute.arrays import join
 from ..compute.threads import Workers
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
-from ..structures.linalg import INFLATED
-from . import completion
+from ..structures import Diagonal, LowRank, Structure
+from ..structures.linalg import INFLATED, invert_lower, whiten_batch, with_crossed
 from .reference import HELD, TILE, Kernels, Rows
 from .terms import share
 
@@ -28,6 +28,12 @@ from .terms import share
 _MANY_PATTERNS = 32
 # Up to this many features, rows are completed as if low-rank covariances were full.
 _LARGEST_FULL = 64
+# Numbers of the covariances of patterns of gaps that are factored together.
+_FACTORED = 1 << 21
+
+# Of O known among M features: their factor, the slopes (R, K or 1, M − O, O) of the regression of the others
+# on them, and the remaining covariances of the others, in the shape of the structure.
+Given = tuple[Factor, FloatArray, FloatArray]
 
 
 def rows_by_pattern(X: np.ndarray) -> Iterator[tuple[IntArray, IntArray]]:
@@ -149,7 +155,7 @@ def _complete_by_pattern(chunk: Chunk, kernels: Kernels, covariances: FloatArray
     ahead = np.empty((*distances.shape, n_features))
     logs, left = [], []
     patterns = [order[:n] for order, n in zip(chunk.orders, chunk.n_known, strict=True)]
-    found = completion.given(structure, covariances, patterns, n_features)
+    found = given(structure, covariances, patterns, n_features)
     for p, (own, slopes, remaining) in enumerate(found):
         cut, known, gaps = slice(*chunk.first[p : p + 2]), patterns[p], chunk.orders[p, len(patterns[p]) :]
         difference = chunk.x[cut, known] - means[:, :, None, known]
@@ -164,7 +170,7 @@ def _complete_by_pattern(chunk: Chunk, kernels: Kernels, covariances: FloatArray
     def second_terms(shares: FloatArray) -> FloatArray:
         mass = chunk.sums(shares)[..., None, None]
         terms = (
-            completion.second_terms(structure, mass[:, :, p] * own, gaps, kernels.factor)
+            second_order(structure, mass[:, :, p] * own, gaps, kernels.factor)
             for p, (gaps, own) in enumerate(left)
         )
         return reduce(np.add, terms)
@@ -222,7 +228,7 @@ def _complete_compiled(
         left = np.moveaxis(out, -1, 1)
         left = left[:, :1] if structure.shared else by_kernel(left.reshape(-1, n_features, n_features))
         left = left + np.tril(left, -1).mT
-        return completion.second_terms(structure, left, np.arange(n_features), kernels.factor)
+        return second_order(structure, left, np.arange(n_features), kernels.factor)
 
     of_factors = logs[:, ::LANES].T[:, None] if structure.shared else by_kernel(logs.T)
     return Completed(
@@ -245,8 +251,8 @@ def expect(
         for own in (starts[a : a + together] for a in range(0, len(starts), together)):
             part = parameters.take(own)
             kernels = Kernels.of(part, factor.take(own), structure)
-            given = kernels, part.covariances, origins[own]
-            work = partial(_expect_chunk, *given, compiles=fast, with_moments=setting.with_moments)
+            of_starts = kernels, part.covariances, origins[own]
+            work = partial(_expect_chunk, *of_starts, compiles=fast, with_moments=setting.with_moments)
             found.append(reduce(Statistics.plus, setting.pool.map(work, chunks)))
             order.append(own)
     return found[0] if len(found) == 1 else join(found).take(np.argsort(np.concatenate(order)))
@@ -307,3 +313,79 @@ def log_densities(
 
     for chunk, values in zip(chunks, pool.map(score, chunks), strict=True):
         yield chunk.index, values
+
+
+# ---------------------------------------------------------------- what is known of gaps, by structure
+
+
+@singledispatch
+def given(
+    structure: Structure, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
+) -> Iterator[Given]:
+    """Yield what is `Given` for each pattern of known features (O,)."""
+    stack = structure.by_kernel(covariances)
+    step = max(1, _FACTORED // stack.size)
+    for start in range(0, len(patterns), step):
+        some = patterns[start : start + step]
+        orders = np.array([np.append(own, _others(own, n_features)) for own in some])
+        ordered = np.moveaxis(stack[..., orders[:, :, None], orders[:, None, :]], 2, 0)
+        whitener, _, positive = whiten_batch(ordered.reshape(-1, n_features, n_features))
+        whitener = whitener.reshape(ordered.shape)
+        usable = positive.reshape(ordered.shape[:3]).all(axis=-1)
+        logs = np.cumsum(-2.0 * np.log(np.einsum("brkdd->brkd", whitener)), axis=-1)
+        for b, own in enumerate(some):
+            n = len(own)
+            # The last rows of W whiten the gaps given the known features. The inverse of their square is
+            # positive definite despite rounding, unlike the textbook's difference of two matrices.
+            root = invert_lower(whitener[b, ..., n:, n:])
+            slopes = -(root @ whitener[b, ..., n:, :n])
+            factor = Factor(whitener[b, ..., :n, :n], logs[b, ..., n - 1], usable[b])
+            yield factor, slopes, structure.from_root(root)
+
+
+@given.register
+def _(
+    structure: Diagonal, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
+) -> Iterator[Given]:
+    for own in patterns:
+        gaps = _others(own, n_features)
+        factor = structure.factor(structure.marginal(covariances, own), len(own))
+        slopes = np.zeros((len(covariances), 1, len(gaps), len(own)))
+        yield factor, slopes, structure.marginal(covariances, gaps)
+
+
+@given.register
+def _(
+    structure: LowRank, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
+) -> Iterator[Given]:
+    for own in patterns:
+        factor, _, inverse = structure.parts(structure.marginal(covariances, own))
+        remaining = structure.marginal(covariances, _others(own, n_features)).copy()
+        # Scale the factors to their conditional covariance.
+        remaining[..., :-1] = remaining[..., :-1] @ inverse.mT
+        yield factor, remaining[..., :-1] @ factor.whitener[..., :-1].mT, remaining
+
+
+@singledispatch
+def second_order(structure: Structure, remaining: FloatArray, gaps: IntArray, factor: Factor) -> FloatArray:
+    """Return the second-order terms (R, K or 1, S) of covariances (R, K or 1, G, G) of some features.
+
+    The others do not vary. The `factor` is that of all features.
+    """
+    n_features = factor.whitener.shape[-2]
+    whole = np.zeros((*remaining.shape[:2], n_features, n_features))
+    whole[..., gaps[:, None], gaps] = remaining
+    return structure.pack(whole)
+
+
+@second_order.register
+def _(structure: LowRank, remaining: FloatArray, gaps: IntArray, factor: Factor) -> FloatArray:
+    projections = factor.whitener[..., :-1]
+    squares, crossed = np.zeros(projections.shape[:-1]), np.zeros(projections.shape)
+    squares[..., gaps] = np.diagonal(remaining, axis1=-2, axis2=-1)
+    crossed[..., gaps, :] = remaining @ projections[..., gaps, :]
+    return with_crossed(squares, crossed)
+
+
+def _others(columns: IntArray, n_features: int) -> IntArray:
+    return np.flatnonzero(np.bincount(columns, minlength=n_features) == 0)

@@ -33,7 +33,6 @@ from ..compute.translation import inner
 from ..model import BoolArray, FloatArray, IntArray, Statistics
 from ..structures.linalg import invert_lower
 from . import compiled
-from .clusters import nearest_job
 from .compiled import (
     NEGLIGIBLE_SHARE,
     BlockSums,
@@ -80,6 +79,10 @@ _KERNELS_OF_ROW = 64
 _BOUND_COST = 24
 # Skipping is tried again 1, 2, 4, … passes after a failure, but no later than this.
 _MOST_WAITING = 4
+# Distances that are computed at a time to find the nearest means.
+_ASSIGNED = 1 << 20
+# Largest value of a row in single precision: its squares stay finite.
+_LARGEST_SINGLE = 1e15
 # Kernels whose widths are computed at a time.
 _MEASURED = 256
 # Rows are sorted again if the most likely kernel of this share of them has changed.
@@ -418,14 +421,22 @@ def _skip(job: Job, geometry: _Geometry, pool: Workers) -> tuple[FloatArray, Flo
 
 
 def _nearest(rows: Rows, kernels: Kernels, pool: Workers) -> Likeliest:
-    """Return the nearest mean of each row as its most likely kernel."""
-    job = nearest_job(rows, kernels.means[0])
-    compiled.run(pool, job.sizes.n_blocks, job)
+    """Return the nearest mean of each row as its most likely kernel, to a few digits."""
+    means = kernels.means[0].astype(np.float32)
+    # ½‖x‖² − ½‖x − μ‖² = xμ − ½‖μ‖²
+    points = np.column_stack([means, -0.5 * np.square(means).sum(axis=1)]).T
+    chunk = max(64, _ASSIGNED // len(means))
+
+    def work(a: int) -> tuple[IntArray, FloatArray]:
+        x = np.clip(rows.cut(a, a + chunk).T, -_LARGEST_SINGLE, _LARGEST_SINGLE).astype(np.float32)
+        home = (np.column_stack([x, np.ones(len(x), np.float32)]) @ points).argmax(axis=1)
+        return home, -0.5 * np.square(x - means[home]).sum(axis=1, dtype=np.float64)
+
+    home, log_joint = map(np.concatenate, zip(*pool.map(work, range(0, len(rows.X), chunk)), strict=True))
     if rows.codes is not None:
         # Homes without weight in the row's class bound nothing: such rows get tiles of their own.
-        unweighted = kernels.log_weights[0][job.likeliest.kernel, rows.codes] == -np.inf
-        job.likeliest.log_joint[unweighted] = -np.inf
-    return job.likeliest
+        log_joint[kernels.log_weights[0][home, rows.codes] == -np.inf] = -np.inf
+    return Likeliest(home, log_joint)
 
 
 def _pays(rows: Rows, kernels: Kernels, geometry: _Geometry, pool: Workers) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..compute.arrays import Array, is_numpy, like, namespace, occurs, safe_log
 from ..model import Factor, FloatArray, IntArray, Statistics
+from ..rules.likelihood import LARGEST_CANCELLATION
 from ..structures import COVARIANCE_TYPES, STRUCTURES, Structure
 from ..tails import Tail
 
@@ -79,7 +80,7 @@ def expand_densities(
     quadratic = xp.broadcast_to(quadratic, (*at_zero.shape, quadratic.shape[-1]))
     coefficients = xp.concat([linear, quadratic], axis=-1)
     magnitude = xp.abs(coefficients) @ bounds + xp.abs(at_zero)
-    return coefficients, at_zero, ~(magnitude <= structure.largest_cancellation)
+    return coefficients, at_zero, ~(magnitude <= LARGEST_CANCELLATION)
 
 
 def log_sum(log_joint: Array) -> Array:
@@ -148,17 +149,13 @@ def share(
 
 
 def moved(
-    statistics: Statistics,
-    origins: FloatArray,
-    new_origins: FloatArray,
-    structure: Structure,
-    factor: Factor | None = None,
+    statistics: Statistics, origins: FloatArray, new_origins: FloatArray, structure: Structure
 ) -> Statistics:
     """Return statistics whose moments are about `new_origins` (R, K, M) instead of `origins` (R, K, M).
 
-    The tail does not weight rows.
+    The tail does not weight rows, and the structure does not project.
     """
     first, shift = statistics.first, origins - new_origins
     weight = namespace(first).sum(statistics.mass, axis=-1)[..., None]
-    second = structure.moved(statistics.second, first, weight, shift, factor)
+    second = structure.moved(statistics.second, first, weight, shift)
     return replace(statistics, first=first + weight * shift, second=second)

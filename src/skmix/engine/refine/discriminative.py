@@ -149,7 +149,7 @@ class Objective:
 
     def evaluate(self, coordinates: FloatArray, rows: Block, pool: Workers) -> tuple[float, FloatArray]:
         """Return the objective per row of a model at coordinates (Q,), and its gradient (Q,)."""
-        point, n_rows = self.point(coordinates), total_weight(rows)
+        point, n_rows = self.point(coordinates), float(rows.row_weights.sum())
         model = self._expand(point)
         # Strides that are powers of two would map to the same cache lines: use odd multiples of 64.
         size = 64 * (max(min(_NUMBERS // model.terms.shape[1], _MOST_ROWS) // 64 - 1, 4) | 1)
@@ -251,7 +251,7 @@ class Objective:
         posterior[codes, every] = log_own
         posterior /= self.temperature
         log_posterior = posterior[codes, every] - _exponentiate(posterior)
-        each = np.ones(len(codes)) if rows.weights is None else rows.weights
+        each = rows.row_weights
         # Combining both terms of the row's own class avoids cancellation for rows that are certain.
         posterior *= each / self.temperature
         posterior[codes, every] = 0.0
@@ -279,11 +279,6 @@ def labels_of(rows: Block) -> IntArray:
     """Return the class codes (n,) of labelled rows."""
     assert rows.y is not None
     return rows.y
-
-
-def total_weight(rows: Block) -> float:
-    """Return the number of rows, or the sum of their weights."""
-    return float(len(rows.X) if rows.weights is None else rows.weights.sum())
 
 
 def _exponentiate(logs: FloatArray) -> FloatArray:
@@ -406,7 +401,9 @@ def tune(
     # The concentration of a variational fit may be below one, which would drive weights to zero here.
     regulariser = replace(regulariser, weight_prior=max(regulariser.weight_prior, 1.0))
     with workers(fitted.n_jobs) as pool:
-        given = Objective(inside, structure, frame, class_prior, regulariser, total_weight(training))
+        given = Objective(
+            inside, structure, frame, class_prior, regulariser, float(training.row_weights.sum())
+        )
         judge = Judge(given, validation, regulariser.floor, fitted.n_jobs)
         for trade_off, n_rounds in schedule.stages:
             judge.begin()

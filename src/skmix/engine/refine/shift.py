@@ -20,10 +20,11 @@ groups have few rows. With frozen kernels this is relevance MAP adaptation
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Any, NamedTuple
+from itertools import starmap
+from typing import Any
 
 import numpy as np
 
@@ -88,16 +89,6 @@ def add(a: GroupSums, b: GroupSums) -> GroupSums:
     return GroupSums(groups, a.second + b.second)
 
 
-class Entered(NamedTuple):
-    """The input of an E-step: one model (1, …) in the frame, with shifts (L, K, M)."""
-
-    parameters: Parameters
-    shifts: FloatArray
-    factor: Factor
-    setting: Setting
-    n_parts: int  # of the rows of each group
-
-
 @dataclass(frozen=True)
 class Fold:
     """The rows that are held out in a fold, or the others; the seed assigns rows to folds."""
@@ -135,7 +126,7 @@ class GroupRows:
         check_source(source)
         self.source, self.n_groups, self.fold = source, n_groups, fold
         self.parted = fold is not None and fold.held_out
-        self._own: list[tuple[int, RowSource]] = []
+        self._own: list[tuple[int, ArrayRows]] = []
         if isinstance(source, ArrayRows):
             X, codes, weights = source.start_rows()
             self._own = list(_split(type(source), Block(X, codes, weights), fold))
@@ -144,12 +135,12 @@ class GroupRows:
         self, parameters: Parameters, shifts: FloatArray, factor: Factor, setting: Setting
     ) -> GroupSums:
         """Do the E-step of one model (1, …) in the frame, with shifts (L, K, M), on the host."""
-        place, n_parts = self.source.to_device, _PARTS if self.parted else 1
-        given = Entered(parameters.map(place), place(shifts), factor.map(place), setting, n_parts)
+        place = self.source.to_device
+        work = partial(_expect_group, parameters.map(place), place(shifts), factor.map(place), setting)
         if not isinstance(self.source, BlockRows):
-            return _expect_groups(self._own, given)
+            return _total(starmap(work, self._own))
         kind: Any = GapRows if self.source.summary.gaps else MemoryRows
-        found: GroupSums = self.source.blocks.reduce(partial(_expect_block, kind, self.fold, given), add)
+        found: GroupSums = self.source.blocks.reduce(partial(_expect_block, kind, self.fold, work), add)
         return found
 
     def log_likelihoods(self, sums: GroupSums) -> FloatArray:
@@ -160,7 +151,7 @@ class GroupRows:
         return found
 
 
-def _split(kind: Any, block: Block, fold: Fold | None) -> Iterator[tuple[int, RowSource]]:
+def _split(kind: Any, block: Block, fold: Fold | None) -> Iterator[tuple[int, ArrayRows]]:
     """Yield the number of each group in a block, and a source of its rows in the fold."""
     codes = None
     if fold is not None:
@@ -178,26 +169,30 @@ def _split(kind: Any, block: Block, fold: Fold | None) -> Iterator[tuple[int, Ro
         yield j, kind(X, None if codes is None else codes[index], weights)
 
 
-def _expect_group(rows: RowSource, j: int, given: Entered) -> GroupSums:
-    parameters, weights = given.parameters, given.parameters.weights[:, :, j : j + 1]
-    if given.n_parts > 1:
-        weights = rows.to_device(np.repeat(to_numpy(weights), given.n_parts, axis=-1))
-    own = Parameters(weights, parameters.means + given.shifts[j, ...][None, ...], parameters.covariances)
-    found, origins = rows.expect(own, given.factor, given.setting)
+def _expect_group(
+    parameters: Parameters, shifts: FloatArray, factor: Factor, setting: Setting, j: int, rows: ArrayRows
+) -> GroupSums:
+    weights = parameters.weights[:, :, j : j + 1]
+    if rows.codes is not None:  # of parts
+        weights = rows.to_device(np.repeat(to_numpy(weights), _PARTS, axis=-1))
+    own = Parameters(weights, parameters.means + shifts[j, ...][None, ...], parameters.covariances)
+    found, origins = rows.expect(own, factor, setting)
     found = found.map(to_numpy)
     sums = found.log_likelihood[0], found.mass[0].sum(axis=-1), found.first[0], to_numpy(origins)[0]
-    return GroupSums({j: sums}, found.second[0] if given.setting.with_moments else 0.0)
+    return GroupSums({j: sums}, found.second[0] if setting.with_moments else 0.0)
 
 
-def _expect_groups(groups: Iterable[tuple[int, RowSource]], given: Entered) -> GroupSums:
-    return reduce(add, (_expect_group(rows, j, given) for j, rows in groups), GroupSums({}, 0.0))
+def _total(sums: Iterable[GroupSums]) -> GroupSums:
+    return reduce(add, sums, GroupSums({}, 0.0))
 
 
-def _expect_block(kind: Any, fold: Fold | None, given: Entered, block: Block) -> GroupSums:
+def _expect_block(
+    kind: Any, fold: Fold | None, work: Callable[[int, ArrayRows], GroupSums], block: Block
+) -> GroupSums:
     """Do the E-step of a block with encoded labels, group by group."""
     # On a worker of a cluster, BLAS is not limited yet.
     with one_blas_thread():
-        return _expect_groups(_split(kind, block.informative(), fold), given)
+        return _total(starmap(work, _split(kind, block.informative(), fold)))
 
 
 # ---------------------------------------------------------------- passes

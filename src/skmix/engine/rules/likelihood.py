@@ -19,7 +19,7 @@ from .weights import begin, log_ratio, point_weights, with_posterior
 # Mass below this comes only from the lower limit on responsibilities: the kernel or weight is empty.
 _EMPTY = 1e-130
 # Sums of terms this much larger than their result keep an accuracy of about 1e-9.
-_LARGEST_CANCELLATION = 2.0**24
+LARGEST_CANCELLATION = 2.0**24
 
 # The next parameters, their factor, and the kernels (R, K) whose covariances lost digits.
 Improved = tuple[Parameters, Factor, BoolArray]
@@ -178,7 +178,7 @@ def with_frozen(freeze: str | None, parameters: Parameters, previous: Parameters
 def lost_digits(offset: FloatArray, covariances: FloatArray, structure: Structure) -> BoolArray:
     """Return the kernels (R, K) that are too narrow for the offset (R, K, M) of their means."""
     variances = structure.variances(covariances)
-    return namespace(offset).any(offset**2 / _LARGEST_CANCELLATION > variances, axis=-1)
+    return namespace(offset).any(offset**2 / LARGEST_CANCELLATION > variances, axis=-1)
 
 
 def for_pass(parameters: Parameters) -> Parameters:

@@ -91,7 +91,7 @@ class OptimisticStep:
                 return following, next_factor, report[:, :-1]
         with recorded() as conditions:
             found = self._step(parameters, factor)
-            self._careful = any(conditions.held or ())
+            self._careful = any(conditions.held)
             self._expected[:] = conditions.counts
         return found
 

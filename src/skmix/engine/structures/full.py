@@ -36,8 +36,6 @@ class Structure:
     projects = False  # whether log-densities have a term ½‖Vx‖² that is not linear in second-order terms
     # Structure whose fit gives the covariance to shrink towards; None if covariances are not shrunk.
     pools_as: str | None = "tied"
-    # Largest magnitude of cancelling terms in a log-density; 2^24 leaves an accuracy of about 1e-9.
-    largest_cancellation = 2.0**24
 
     def of(self, covariances: FloatArray) -> Structure:
         """Return the structure with the number of factors of these covariances, if it has any."""

@@ -15,8 +15,8 @@ from ..compute.arrays import (
     as_float64,
     clip,
     constant,
-    device_of,
     is_numpy,
+    like,
     namespace,
     occurs,
     operations_of,
@@ -209,17 +209,17 @@ def _factor_each(matrices: FloatArray) -> tuple[FloatArray, FloatArray, BoolArra
 
 def _whiten_on_device(matrices: Array) -> Whitened:
     """Return whiteners of matrices (B, M, M) on a device; those that lose digits are factored on the host."""
-    xp, operations = namespace(matrices), operations_of(matrices)
+    xp = namespace(matrices)
     diagonal = xp.linalg.diagonal(matrices)
     safe = clip(diagonal, TINY, HUGE)
     proper = xp.all(safe == diagonal, axis=1)
     eye = constant(np.eye, matrices.shape[-1], example=matrices)
     unit = xp.reciprocal(xp.sqrt(safe))
     scaled = xp.where(proper[:, None, None], matrices * unit[:, :, None] * unit[:, None, :], eye)
-    lower, good = operations.cholesky(scaled)
-    positive = proper & good & xp.all(xp.linalg.diagonal(lower) > math.sqrt(_SINGULAR), axis=1)
+    lower, info = xp.linalg.cholesky_ex(scaled)
+    positive = proper & (info == 0) & xp.all(xp.linalg.diagonal(lower) > math.sqrt(_SINGULAR), axis=1)
     lower = xp.where(positive[:, None, None], lower, eye)
-    whiteners = operations.invert_lower(lower)
+    whiteners = xp.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False)
     lengths = xp.linalg.vector_norm(whiteners, axis=-2)
     inflated = positive & xp.any(lengths > math.sqrt(_INFLATED_ON_DEVICE), axis=1)
     log_determinants = 2.0 * xp.sum(xp.log(xp.linalg.diagonal(lower) / unit), axis=1)
@@ -229,13 +229,11 @@ def _whiten_on_device(matrices: Array) -> Whitened:
     index = np.flatnonzero(to_numpy(inflated))
     whiteners, log_determinants, positive = whiten_batch(to_numpy(pick(matrices, index)))
     better = as_float64(whiteners, matrices), as_float64(log_determinants, matrices)
-    return _replaced(found, index, (*better, xp.asarray(positive, device=device_of(matrices))))
+    return _replaced(found, index, (*better, like(positive, matrices)))
 
 
 def _inverse_diagonals(whiteners: Array) -> Array:
     """Return the diagonals (B, M) of the inverses WᵀW of the matrices with these whiteners (B, M, M)."""
-    if is_numpy(whiteners):
-        return np.einsum("bed,bed->bd", whiteners, whiteners)
     return namespace(whiteners).sum(whiteners * whiteners, axis=-2)
 
 

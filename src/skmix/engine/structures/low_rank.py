@@ -31,9 +31,6 @@ class LowRank(Diagonal):
     name = "low_rank"
     pools_as = "low_rank"
     projects = True
-    # Hundreds of features, some of them nearly constant, reach 2^24 without harm. This limit leaves an
-    # accuracy of about 1e-7.
-    largest_cancellation = 2.0**30
 
     def __init__(self, n_factors: int | None = None) -> None:
         self.n_factors = n_factors
@@ -111,12 +108,6 @@ class LowRank(Diagonal):
     def variances(self, covariances: FloatArray) -> FloatArray:
         return (covariances[..., :-1] ** 2).sum(axis=-1) + covariances[..., -1]
 
-    def terms_of(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
-        projections = self.factor(covariances, n_features).whitener[..., :-1]
-        factors, own = covariances[..., :-1], covariances[..., -1:]
-        crossed = own * projections + factors @ (factors.mT @ projections)
-        return with_crossed(self.variances(covariances), crossed)
-
     def factor(self, covariances: FloatArray, n_features: int) -> Factor:
         return self.parts(covariances)[0]
 
@@ -138,9 +129,6 @@ class LowRank(Diagonal):
         whitener = np.concatenate([weighted @ inverse.mT, 1.0 / np.sqrt(safe)[..., None]], axis=-1)
         log_determinant = log_determinant.reshape(shape[:2]) + np.log(safe).sum(axis=-1)
         return Factor(whitener, log_determinant, usable.all(axis=1)), gram, inverse
-
-    def quadratic(self, factor: Factor) -> FloatArray:
-        return -0.5 * factor.whitener[..., -1] ** 2
 
     def precision_times(self, factor: Factor, vectors: FloatArray) -> FloatArray:
         projections, roots = factor.whitener[..., :-1], factor.whitener[..., -1]

@@ -135,14 +135,6 @@ def delegated(method: Callable[..., Any]) -> Any:
 class Search(FileMixin, ExportMixin, BaseEstimator):
     """Base class of searches; `_choose` tries candidates and fits the best to all rows."""
 
-    estimator: Any
-    n_kernels: Any
-    covariance_type: Any
-    cv: Any
-    device: str | None
-    n_jobs: int | None
-    random_state: Any
-    time_limit: float | None
     best_estimator_: Any
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012

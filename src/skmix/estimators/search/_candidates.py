@@ -69,28 +69,23 @@ class Choices:
     has_prior: bool  # whether the prior on covariances is given
     spreads_weights: bool  # whether weights have a prior, which makes all of them positive
 
-    def check(self) -> None:
-        """Raise ValueError if kernels='own' cannot be kept."""
-        if self.kernels != "own":
-            return
-        if self.spreads_weights:
-            raise ValueError(
-                "kernels='own' needs weights without a prior, which would give every class a share of every "
-                "kernel: leave out weight_prior and inference='variational'."
-            )
-        if self.numbers is not None and self.numbers[0] < self.n_classes:
-            raise ValueError(
-                f"kernels='own' needs a kernel for each of {self.n_classes} classes, got "
-                f"n_kernels={self.numbers[0]}."
-            )
-
     def candidates(self, X: np.ndarray, width_of: Callable[[str, str], int]) -> list[Params]:
         """Return the settings of all candidates without repetition, simple ones first.
 
         `width_of` returns the number of features after a transformation and a reduction of rows X (n, M).
+        Raise ValueError if kernels='own' cannot be kept.
         """
-        self.check()
         numbers, by_class = self.numbers, self.kernels == "own"
+        if by_class and self.spreads_weights:
+            raise ValueError(
+                "kernels='own' needs weights without a prior, which would give every class a share of every "
+                "kernel: leave out weight_prior and inference='variational'."
+            )
+        if by_class and numbers is not None and numbers[0] < self.n_classes:
+            raise ValueError(
+                f"kernels='own' needs a kernel for each of {self.n_classes} classes, got "
+                f"n_kernels={numbers[0]}."
+            )
         if by_class and numbers is not None:
             # All classes have the same number of kernels.
             numbers = sorted({k // self.n_classes * self.n_classes for k in numbers})
