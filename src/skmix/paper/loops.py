@@ -9,31 +9,20 @@ products, OpenBLAS on ARM: each product is added without rounding it first.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..engine.compute.native import jit
-from ..engine.compute.simd import (
-    LANES,
-    add,
-    dot,
-    each,
-    fma,
-    larger,
-    load,
-    multiply,
-    splat,
-    store,
-    subtract,
-)
+from ..engine.compute.simd import LANES, add, dot, each, fma, larger, load, multiply, splat, store, subtract
 from ..engine.compute.translation import Generated, inner
 
 FloatArray = NDArray[np.float64]
 # Most rows whose products are summed before the sum is added to that of earlier rows.
 _SUMMED = 320
 _LOWEST = -math.inf
-_number = Generated(lambda builder, vector, lane: builder.extract_element(vector, lane))
+_number: Any = Generated(lambda builder, vector, lane: builder.extract_element(vector, lane))
 
 
 def padded(x: FloatArray) -> FloatArray:

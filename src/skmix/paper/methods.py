@@ -5,7 +5,7 @@ published
 robust
     The paper's start and stopping rule in `skmix.SharedKernelMixture`.
 class-wise
-    The start within each class and the stopping rule of `skmix.SharedKernelClassifier`.
+    The start within each class, until a pass changes the mean log-likelihood of a row by less than 1e-4.
 
 A batch only saves time: a run gives the same bits alone and in any batch.
 """

@@ -208,6 +208,7 @@ def run_beyond(data: StudyData, seed: int = 0) -> tuple[Beyond, ...]:
         what = (
             f"SharedKernelClassifier with {MAIN_KERNELS} kernels" if is_ours else "RBF support vector machine"
         )
-        predicted = make_pipeline(*steps).fit(train, data.train_labels).predict(test)
+        with threadpool_limits(limits=1):
+            predicted = make_pipeline(*steps).fit(train, data.train_labels).predict(test)
         found.append(Beyond(name, f"{what} on {on}", is_ours, **scores_of(data.test_labels, predicted)))
     return tuple(found)
