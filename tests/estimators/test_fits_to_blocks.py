@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from calls import Listed
 from models import assert_same_fit
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, open_rows
 from skmix.engine.compute.blocks import Block
 from skmix.engine.sources import blocks
 from skmix.engine.sources.blocks import BlockRows
+from skmix.estimators import solving
 from skmix.estimators.search import mixture as mixture_search
 from skmix.io import Source
 
@@ -35,6 +37,29 @@ def assert_same(one, other) -> None:
     assert_same_fit(one, other)
     assert one.classes_.dtype == other.classes_.dtype
     assert sorted(vars(one)) == sorted(vars(other))
+
+
+def test_fits_to_many_rows_begin_on_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They begin nearly where they end, which is where other fits end too."""
+    random = np.random.default_rng(0)
+    y, weights = np.arange(6000) % 2, random.uniform(0.5, 2.0, size=6000)
+    X = random.normal(size=(6000, 2)) * np.where(random.random((6000, 1)) < 0.3 + 0.4 * y[:, None], 5.0, 1.0)
+    y[0] = 2  # has no row in a sample
+    given = {"y": y, "sample_weight": weights}
+    model = SharedKernelMixture(2, tol=1e-7, max_iter=2000, random_state=0, n_jobs=1)
+    whole = clone(model).fit(X, **given)
+    drawn = clone(model).set_params(init="random_from_data").fit(X, **given)
+    monkeypatch.setattr(solving, "_WORTH_SAMPLING", 1 << 17)
+    found = clone(model).fit(X, **given)
+    assert_allclose(found.means_, whole.means_, atol=1e-2)
+    assert_allclose(found.weights_, whole.weights_, atol=1e-2)
+    short_of = [fit.log_likelihood_ - fit.log_likelihood_path_[0].sum() for fit in (found, whole)]
+    assert short_of[0] < 0.5 * short_of[1]
+    assert_array_equal(clone(model).set_params(n_jobs=2).fit(X, **given).means_, found.means_)
+    assert_same(clone(model).fit(open_rows(X, label=y, weight=weights, chunk_rows=2000)), found)
+    # Starts of other kinds stay as they are.
+    again = clone(model).set_params(init="random_from_data").fit(X, **given)
+    assert_array_equal(again.log_likelihood_path_, drawn.log_likelihood_path_)
 
 
 def test_a_search_of_blocks_is_that_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,20 @@ def test_the_number_of_kernels() -> None:
     assert SharedKernelMixture(init={"means": X[:7]}, max_iter=900).fit(X, y).weights_.shape == (7, 3)
 
 
+@pytest.mark.parametrize(
+    ("n_rows", "n_kernels", "tol"),
+    [(150, 3, 1e-3), (2000, 3, 1.0 / 2000), (4000, 3, 3e-4), (2000, 150, 150 * 9 * 1e-3 / 2000)],
+)
+def test_the_default_tolerance_is_larger_for_few_rows(n_rows: int, n_kernels: int, tol: float) -> None:
+    X, y = labelled(n_rows=n_rows)
+    twice = X[: n_rows // 2], y[: n_rows // 2], np.full(n_rows // 2, 2.0)
+    for rows in ((X, y), twice):
+        by_default, given = (
+            SharedKernelMixture(n_kernels, random_state=0, **own) for own in ({}, {"tol": tol})
+        )
+        assert_array_equal(by_default.fit(*rows).log_likelihood_path_, given.fit(*rows).log_likelihood_path_)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_default_start_finds_the_kernels_of_many_groups(seed: int) -> None:
     """Where kernels lie apart, the fit ends where one that starts at the truth does."""

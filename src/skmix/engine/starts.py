@@ -33,11 +33,11 @@ _MORE_SEEDS, _ROUNDS = 2, 3
 # Most distances between rows and seeds, so that these do not fill the memory.
 _MOST_DISTANCES = 1 << 24
 # Rows per kernel that suffice for Lloyd iterations, and the fewest in all: a start then costs a few passes.
-_ROWS_PER_CLUSTER, _FEWEST_ROWS = 1000, 1 << 14
-# They have converged when no centre moves by this squared distance in any feature.
-_CONVERGED = 1e-6
-# Most Lloyd iterations: EM refines what is left.
-_MOST_LLOYD_PASSES = 30
+_ROWS_PER_CLUSTER, _FEWEST_ROWS = 500, 1 << 14
+# They have converged when no centre moves by this squared distance in any feature: EM refines what is left.
+_CONVERGED = 1e-3
+# Most Lloyd iterations.
+_MOST_LLOYD_PASSES = 100
 # Numbers in the rows and distances that k-means holds at a time, on the host and on a device.
 _NUMBERS_AT_ONCE, _NUMBERS_ON_DEVICE = 1 << 20, 1 << 27
 # Share of the features' variances mixed into a start's covariance, for conditioning with few rows.

@@ -22,6 +22,8 @@ NUMBERS_TOGETHER = 1 << 17
 _SUM_TOLERANCE = 1e-6
 # Smallest variance: the squares of rows, divided by a smaller one, overflow.
 _LEAST_VARIANCE = 1e-305
+# Smallest and largest tolerance of tol='auto', for many rows and for few.
+AUTO_TOL = 3e-4, 1e-3
 # Full covariances take too long with more features than this, if there are also fewer rows than features.
 _MANY_FEATURES = 500
 
@@ -160,7 +162,9 @@ def is_robust(model: Any) -> bool:
 
 
 def check_tol(tol: Any) -> tuple[str, float]:
-    """Return the stopping rule, 'total' or 'per-class', and its tolerance."""
+    """Return the stopping rule, 'total' or 'per-class', and its tolerance: of 'auto', the smallest."""
+    if tol == "auto":
+        return "total", AUTO_TOL[0]
     if isinstance(tol, tuple):
         rule, value = tol if len(tol) == 2 else (None, None)
         number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else -1.0

@@ -73,20 +73,22 @@ _PARAMETERS = """
         of freedom, ('t', 4.0) fixes them; `covariances_` are then scale matrices.
         When to change: to 't' for heavy tails, debris and wrong measurements.
     init : {'auto', 'class', 'k-means', 'random_from_data', 'uniform'} or dict, default='auto'
-        Starting points. 'auto' is 'class' (k-means++ in each class) in a classifier, else 'k-means', on a
-        sample if there are many rows. A dict has `means` (K, M) and optionally `covariances`, `weights`
-        (K, L), and `freeze`: 'kernels' or 'weights', which keep their given values. A classifier with
-        `feature_sets` takes a list of dicts. When to change: to a dict if you know where kernels are.
+        Starting points. 'auto' is 'class' (k-means++ in each class) in a classifier, else 'k-means': on a
+        sample if there are many rows, then refined by passes over samples. A dict has `means` (K, M) and
+        optionally `covariances`, `weights` (K, L), and `freeze`: 'kernels' or 'weights', which keep their
+        given values. A classifier with `feature_sets` takes a list of dicts.
+        When to change: to a dict if you know where kernels are.
     n_init : int, default=1
         Number of starts, which run as one batch; the best is kept.
         When to change: to 5 to 20 if the density or the clusters matter; a classifier rarely benefits.
     max_iter : int, default=200
         Largest number of passes over the data.
         When to change: increase it after a ConvergenceWarning.
-    tol : float or ('per-class', float), default=3e-4
-        The fit stops once the mean log-likelihood per row changes by less. ('per-class', 0.1) is the paper's
-        rule: a class counts as converged, and stays so, once the log-likelihood of its rows changes by less
-        than 0.1; the fit ends when all classes have converged.
+    tol : float, 'auto' or ('per-class', float), default='auto', in a classifier 3e-4
+        The fit stops once the mean log-likelihood per row changes by less. 'auto' is 3e-4, and up to 1e-3
+        if that is less than one over all rows, or less than 0.001 for each parameter. ('per-class', 0.1) is
+        the paper's rule: a class counts as converged, and stays so, once the log-likelihood of its rows
+        changes by less than 0.1; the fit ends when all classes have converged.
         When to change: decrease it to compare parameters between fits, increase it for a quick look.
     variance_floor : float, default=1e-6
         Smallest variance of a kernel in any direction, relative to the variances of the features. It is a
@@ -217,7 +219,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         "init": [StrOptions({"auto", "class", "k-means", "random_from_data", "uniform"}), dict],
         "n_init": [_COUNT],
         "max_iter": [_COUNT],
-        "tol": [Interval(Real, 0.0, None, closed="left"), tuple],
+        "tol": [Interval(Real, 0.0, None, closed="left"), StrOptions({"auto"}), tuple],
         "variance_floor": [Interval(Real, 0.0, None, closed="left")],
         "covariance_prior": [
             StrOptions({"auto", "weak"}),
@@ -606,7 +608,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         init: str | Mapping[str, Any] = "auto",
         n_init: int = 1,
         max_iter: int = 200,
-        tol: float | tuple[str, float] = 3e-4,
+        tol: float | str | tuple[str, float] = "auto",
         variance_floor: float = 1e-6,
         covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
         weight_prior: float | str | None = None,

@@ -15,18 +15,21 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..engine import starts
-from ..engine.compute.arrays import Array, pick, to_numpy
+from ..engine.compute.arrays import Array, is_numpy, pick, to_numpy
 from ..engine.em import Run, RunState, fit, regulariser_of, say_fall
+from ..engine.estep.reference import operations
 from ..engine.model import FloatArray, Frame, IntArray, Options, Parameters, Result, Status, living_kernels
 from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
 from ..engine.refine.shrink import are_separate, prior_of_start, with_shrinkage
 from ..engine.rules.likelihood import with_frozen
 from ..engine.rules.variational import Wishart, wishart_degrees
+from ..engine.sources import RowSource, open_source
 from ..engine.sources.summary import fill_gaps, resolution_of
 from ..engine.structures import Structure, structure_of
 from ..engine.structures.low_rank import most_factors
 from ..engine.tails import START_DEGREES, StudentT
 from ._settings import (
+    AUTO_TOL,
     NUMBERS_TOGETHER,
     check_covariance_prior,
     check_covariance_type,
@@ -49,6 +52,16 @@ if TYPE_CHECKING:
 _SOME_ROWS = 1 << 12
 # Strength of covariance_prior='weak', relative to 'auto'.
 _WEAK = 0.01
+# By tol='auto' a fit ends when the log-likelihood gains less than this for each parameter, or less than one.
+_GAIN_PER_PARAMETER = 1e-3
+# How many times as many rows as a sample have those that follow it, samples or all rows.
+_ROWS_PER_SAMPLED = 4
+# Operations of a pass from which on starts are refined on a sample first, where passes take less time.
+_WORTH_SAMPLING = 1 << 25
+# Fewest rows of a sample for each parameter: with fewer, the kernels would fit the sample alone.
+_SAMPLED_PER_PARAMETER = 3
+# Tolerance on a sample, times its rows for each parameter: chance moves its likelihood further than this.
+_CHANCE = 0.003
 # Largest default number of kernels of a class.
 _MOST_KERNELS = 50
 
@@ -86,6 +99,11 @@ def fit_model(
     batches = start_batches(model, training, frame, structure, NUMBERS_TOGETHER if apart else None)
     batches = (with_tails(model, batch) for batch in batches)
     given = next(batches)
+    if model.tol == "auto" and options.inference == "em":
+        gain = max(1.0, _GAIN_PER_PARAMETER * _n_parameters(given, structure))
+        # Row weights may be normalised to sum to one.
+        tol = np.clip(gain / max(summary.n_rows, summary.total), *AUTO_TOL)
+        options = replace(options, tol=float(tol))
     rows, _, weights = source.start_rows()
     options, floor = with_resolution(model, options, rows, weights, frame)
     prior = None
@@ -103,7 +121,10 @@ def fit_model(
 
         callback = None if apart else after_pass
         fit_from = partial(fit, source, options=options, frame=frame, callback=callback, resume=resume)
-        best, status, reached = _best_result(map(fit_from, chain([given], batches)))
+        begun: Iterator[Parameters] = chain([given], batches)
+        if model.init in ("auto", "k-means") and resume is None:
+            begun = map(partial(_refined, source, options, frame), begun)
+        best, status, reached = _best_result(map(fit_from, begun))
     # Restore frozen parameters, which the change of coordinates has rounded.
     best = replace(best, parameters=with_frozen(options.freeze, best.parameters, given))
     found = replace(_fitted(model, best, status, reached, training), prior=prior, floor=floor)
@@ -435,6 +456,43 @@ def start_batches(
         else:
             batch = starts.random_from_data(rows, wanted, weights)
         yield batch if prior is None else replace(batch, class_prior=np.tile(prior, (n_starts, 1)))
+
+
+def _refined(source: RowSource, options: Options, frame: Frame, given: Parameters) -> Parameters:
+    """Return starts after EM on random samples of many complete rows, each larger than the one before.
+
+    Few passes over all rows are left then. Starts that fail on a sample stay as they are. Devices need no
+    samples: their passes over few rows take as long.
+    """
+    by_weights = options.freeze or isinstance(options.weight_prior, str)
+    if options.inference != "em" or by_weights or source.summary.gaps:
+        return given
+    n_rows, (_, n_kernels, n_features) = source.summary.n_rows, given.means.shape
+    structure = structure_of(options.covariance_type).of(given.covariances)
+    n_parameters = _n_parameters(given, structure)
+    sizes: list[int] = []
+    while operations(n_rows, n_kernels, n_features) >= _WORTH_SAMPLING:
+        n_rows //= _ROWS_PER_SAMPLED
+        if n_rows >= _SAMPLED_PER_PARAMETER * n_parameters:
+            sizes.append(n_rows)
+    if not sizes or not is_numpy(source.to_device(given.means)):
+        return given
+    X, codes, weights = source.start_rows()
+    order = np.random.RandomState(0).permutation(len(X))
+    for size in sorted({min(size, len(X)) for size in sizes}):
+        some = order[:size]
+        sample = open_source(X[some], codes[some], None if weights is None else weights[some])
+        own = replace(options, tol=max(options.tol, _CHANCE * n_parameters / size))
+        found = fit(sample, given, own, frame=frame)
+        good = np.flatnonzero(found.status != Status.FAILED)
+        given = given.copy().put(good, found.parameters.take(good))
+    return given
+
+
+def _n_parameters(starts: Parameters, structure: Structure) -> int:
+    """Return the number of free parameters of the means and covariances of a start."""
+    n_kernels, n_features = starts.means.shape[1:]
+    return n_kernels * n_features + structure.n_parameters(n_kernels, n_features)
 
 
 def _rows_for_starts(

@@ -31,9 +31,14 @@ _WORTH_COMPILING_ONCE = 1 << 30
 
 def worth_compiling(n_rows: int, n_kernels: int, n_features: int, *, once: bool = False) -> bool:
     """Return whether a pass over that many rows and kernels, of all starts, should run in compiled code."""
-    # Whitening and moments take M² operations, an exponential and what is around it about 20.
     least = _WORTH_COMPILING_ONCE if once else _WORTH_COMPILING
-    return n_rows * n_kernels * (n_features**2 + 20) >= least and can_compile()
+    return operations(n_rows, n_kernels, n_features) >= least and can_compile()
+
+
+def operations(n_rows: int, n_kernels: int, n_features: int) -> int:
+    """Return roughly how many operations a pass takes."""
+    # Whitening and moments take M² of them, an exponential and what is around it about 20.
+    return n_rows * n_kernels * (n_features**2 + 20)
 
 
 @dataclass(frozen=True)
@@ -92,8 +97,13 @@ class Kernels(Record):
 
 def log_densities(x: FloatArray, kernels: Kernels) -> tuple[FloatArray, FloatArray | None]:
     """Return log-densities (R, K, n) of rows x (M, n), and the rows' precisions if the tail weights them."""
-    distances = kernels.structure.distances(kernels.factor.whitener, x - kernels.means[..., None])
-    return kernels.tail.at_distances(distances, kernels.constants[..., None], len(x))
+    return _at_differences(x - kernels.means[..., None], kernels)
+
+
+def _at_differences(ahead: FloatArray, kernels: Kernels) -> tuple[FloatArray, FloatArray | None]:
+    """Return the same for differences (R, K, M, n) of the rows from the means."""
+    distances = kernels.structure.distances(kernels.factor.whitener, ahead)
+    return kernels.tail.at_distances(distances, kernels.constants[..., None], ahead.shape[-2])
 
 
 def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: bool = True) -> Statistics:
@@ -113,9 +123,10 @@ def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: b
     for a in range(0, max(1, len(rows.X)), chunk):
         x = rows.cut(a, a + chunk)
         codes = np.zeros(x.shape[1], dtype=np.int64) if rows.codes is None else rows.codes[a : a + chunk]
-        values, precisions = log_densities(x, kernels)
+        ahead = x - kernels.means[..., None]
+        values, precisions = _at_differences(ahead, kernels)
         own_likelihood, own_mass, shares = share(
-            values + kernels.log_weights[..., codes],
+            values + (kernels.log_weights if n_classes == 1 else kernels.log_weights[..., codes]),
             codes,
             None if rows.weights is None else rows.weights[a : a + chunk],
             n_classes,
@@ -127,7 +138,7 @@ def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: b
             continue
         weights, own = kernels.tail.weigh(shares, precisions, len(x))
         of_tail = tuple(map(operator.add, of_tail, own)) if of_tail else own
-        ahead = np.swapaxes(x - origins[..., None], -1, -2)
+        ahead = np.swapaxes(ahead if origins is kernels.means else x - origins[..., None], -1, -2)
         weighted = ahead * weights[..., None]
         first += weighted.sum(axis=-2)
         second = second + kernels.structure.second_sums(ahead, weighted, kernels.factor)

@@ -137,14 +137,15 @@ def share(
     if weights is not None:
         indicators *= weights[..., None]
     largest = joint.max(axis=1)
-    shares = np.exp(joint - largest[:, None])
+    shares = joint - largest[:, None]
+    np.exp(shares, out=shares)
     total = shares.sum(axis=1)
     # One product per start, so that its rounding does not depend on the others.
     likelihood = ((np.log(total) + largest)[:, None] @ indicators)[:, 0]
     if not with_moments:
         return likelihood, np.zeros((*joint.shape[:2], n_classes)), None
     shares /= total[:, None]
-    shares[shares < _SMALLEST_SHARE] = 0.0
+    np.putmask(shares, shares < _SMALLEST_SHARE, 0.0)
     return likelihood, shares @ indicators, shares if weights is None else shares * weights[..., None, :]
 
 

@@ -274,11 +274,13 @@ def resolution_of(X: np.ndarray, weights: FloatArray | None, frame: Frame) -> Fl
     found = np.zeros(X.shape[1])
     for j, column in enumerate((X / frame.scale).T):
         known = ~np.isnan(column)
-        of_rows = None if weights is None else weights[known]
-        values, own = np.unique(column[known], return_inverse=True)
+        if weights is None:
+            values, counts = np.unique(column[known], return_counts=True)
+        else:
+            values, own = np.unique(column[known], return_inverse=True)
+            counts = np.bincount(own, weights=weights[known])
         if len(values) < 2:
             continue
-        counts = np.bincount(own, weights=of_rows)
         shares = counts / counts.sum()
         variance = shares @ (values - shares @ values) ** 2
         step = _step_of_counts(values, shares)

@@ -20,7 +20,7 @@ def lengths(white: FloatArray) -> FloatArray:
     """Return squared lengths (..., n) of whitened differences (..., M, n), which are always finite."""
     with np.errstate(over="ignore"):
         found: FloatArray = np.sum(white * white, axis=-2)
-    return np.where(found < FARTHEST_SQUARED, found, FARTHEST_SQUARED)
+    return np.fmin(found, FARTHEST_SQUARED, out=found)
 
 
 class Structure:

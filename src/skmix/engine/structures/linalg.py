@@ -171,10 +171,10 @@ def _eliminate(matrices: np.ndarray) -> tuple[FloatArray, FloatArray, BoolArray]
     """Factor scaled matrices (B, M, M) together."""
     n_matrices, n_features, _ = matrices.shape
     # The batch is the last axis, so that each step works along contiguous memory.
-    rest = np.moveaxis(matrices, 0, -1).copy(order="C")
+    rest = matrices.transpose(1, 2, 0).copy(order="C")
     inverse, pivots = np.zeros_like(rest), np.empty_like(rest[0])
     positive = np.ones(n_matrices, dtype=bool)
-    least = _SINGULAR * np.abs(np.einsum("ddb->db", rest))
+    least = _SINGULAR * np.abs(rest.diagonal().T)
     for j in range(n_features):
         good = rest[j, j] > least[j]
         positive &= good
@@ -191,7 +191,7 @@ def _eliminate(matrices: np.ndarray) -> tuple[FloatArray, FloatArray, BoolArray]
     if not positive.all():
         inverse[:, :, ~positive] = np.eye(n_features)[:, :, None]
         log_determinants[~positive] = 0.0
-    return np.ascontiguousarray(np.moveaxis(inverse, -1, 0)), log_determinants, positive
+    return inverse.transpose(2, 0, 1).copy(order="C"), log_determinants, positive
 
 
 def _factor_each(matrices: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
