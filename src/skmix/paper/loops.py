@@ -21,14 +21,11 @@ from ..engine.compute.translation import Generated, inner
 FloatArray = NDArray[np.float64]
 # Most rows whose products are summed before the sum is added to that of earlier rows.
 _SUMMED = 320
-_LOWEST = -math.inf
 _number: Any = Generated(lambda builder, vector, lane: builder.extract_element(vector, lane))
 
 
 def padded(x: FloatArray) -> FloatArray:
-    """Return an array (m, n) in C order, with columns of zeros up to a multiple of LANES."""
-    if x.shape[1] % LANES == 0:
-        return np.ascontiguousarray(x)
+    """Return an array (m, n) with columns of zeros up to a multiple of LANES."""
     out = np.zeros((len(x), -(-x.shape[1] // LANES) * LANES))
     out[:, : x.shape[1]] = x
     return out
@@ -36,21 +33,18 @@ def padded(x: FloatArray) -> FloatArray:
 
 @jit
 def exponents(features, means, inverses, out):
-    """Write −½ (x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) of R runs into out (R, K, N).
+    """Write −½ (x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) into out (K, N).
 
-    Arguments are a tuple of M features (N,), means (R, K, M) and inverses (R, K, M, M); N is a multiple of
-    LANES.
+    Arguments are a tuple of M features (N,), means (K, M), inverses (K, M, M); N is a multiple of LANES.
     """
-    n_runs, n_kernels, n_rows = out.shape
-    for r in range(n_runs):
-        for k in range(n_kernels):
-            for n in range(0, n_rows, LANES):
-                ahead = [subtract(load(features[j], n), splat(means[r, k, j])) for j in each(len(features))]
-                total = splat(0.0)
-                for i in each(len(features)):
-                    projected = dot([splat(inverses[r, k, i, j]) for j in each(len(features))], ahead)
-                    total = add(total, multiply(projected, ahead[i]))
-                store(out[r, k], n, multiply(total, splat(-0.5)))
+    for k in range(len(out)):
+        for n in range(0, out.shape[1], LANES):
+            ahead = [subtract(load(features[j], n), splat(means[k, j])) for j in each(len(features))]
+            total = splat(0.0)
+            for i in each(len(features)):
+                projected = dot([splat(inverses[k, i, j]) for j in each(len(features))], ahead)
+                total = add(total, multiply(projected, ahead[i]))
+            store(out[k], n, multiply(total, splat(-0.5)))
 
 
 @jit
@@ -74,13 +68,11 @@ def normalise(joint, normalisers, weights, sizes, evidence):
 
 @jit
 def leave_out(responsibilities, least, out):
-    """Write responsibilities (R, K, N) to `out`, with zeros instead of those below the least (R, K)."""
-    n_runs, n_kernels, n_rows = out.shape
-    for r in range(n_runs):
-        for k in range(n_kernels):
-            for n in range(n_rows):
-                own = responsibilities[r, k, n]
-                out[r, k, n] = 0.0 if own < least[r, k] else own
+    """Write responsibilities (K, N) to `out`, with zeros instead of those below the least (K,)."""
+    for k in range(len(out)):
+        for n in range(out.shape[1]):
+            own = responsibilities[k, n]
+            out[k, n] = 0.0 if own < least[k] else own
 
 
 def scatter(responsibilities: FloatArray, rows: FloatArray, means: FloatArray) -> FloatArray:
@@ -105,34 +97,28 @@ def _scatter(features, responsibilities, rows, means, out):
                 size = _SUMMED
             elif size > _SUMMED:
                 size = (size // 2 + 7) // 8 * 8
-            for group in _groups(len(features)):
-                _add_products(responsibilities[k], rows, means[k], first, first + size, out[k], group)
+            for part in _parts(len(features)):
+                _add_products(responsibilities[k], rows, means[k], first, first + size, out[k], part)
             first += size
 
 
-def _groups(n_features: int) -> list[tuple[int, list[tuple[int, int, int]]]]:
-    """Return the sums of a kernel in groups that fit into the registers, and the vectors of a row.
-
-    A sum is its number in the group, a feature and a vector of features.
-    """
+def _parts(n_features: int) -> list[list[tuple[int, int, int]]]:
+    """Return the sums of a kernel in parts that fit into the registers: number, feature and vector."""
     n_vectors = -(-n_features // LANES)
-    size = 12 // n_vectors if n_vectors < 4 else 2
     sums = [(i, v) for i in range(n_features) for v in range(n_vectors)]
-    parts = [sums[a : a + size * n_vectors] for a in range(0, len(sums), size * n_vectors)]
-    return [(n_vectors, [(n, *own) for n, own in enumerate(part)]) for part in parts]
+    size = 12 if n_vectors < 4 else 2 * n_vectors
+    parts = [sums[a : a + size] for a in range(0, len(sums), size)]
+    return [[(n, *own) for n, own in enumerate(part)] for part in parts]
 
 
 @inner
-def _add_products(weights, rows, mean, first, last, out, group):
-    """Add a group of sums over rows first … last − 1."""
-    sums = [splat(0.0) for _ in group[1]]
+def _add_products(weights, rows, mean, first, last, out, part):
+    sums = [splat(0.0) for _ in part]
     for r in range(first, last):
-        ahead = [subtract(load(rows[r], v * LANES), load(mean, v * LANES)) for v in each(group[0])]
+        ahead = [subtract(load(rows[r], v * LANES), load(mean, v * LANES)) for v in each(part[-1][2] + 1)]
         weighted = [multiply(splat(weights[r]), own) for own in ahead]
-        sums = [
-            fma(splat(_number(weighted[i // LANES], i % LANES)), ahead[v], sums[n]) for n, i, v in group[1]
-        ]
-    for n, i, v in group[1]:
+        sums = [fma(splat(_number(weighted[i // LANES], i % LANES)), ahead[v], sums[n]) for n, i, v in part]
+    for n, i, v in part:
         store(out[i], v * LANES, add(load(out[i], v * LANES), sums[n]))
 
 
@@ -144,7 +130,7 @@ def relative_logs(features, whiteners, offsets, constants, out, highest):
     N is a multiple of LANES.
     """
     for n in range(0, len(highest), LANES):
-        x, high = [load(own, n) for own in features], splat(_LOWEST)
+        x, high = [load(own, n) for own in features], splat(-math.inf)
         for k in range(len(out)):
             length = splat(0.0)
             for i in each(len(features)):

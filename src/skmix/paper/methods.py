@@ -31,9 +31,10 @@ from .variants import Method, Variant, variant_of
 
 N_CLASSES = 10
 # Settings of the mixtures of the methods on our engine.
+_BARE: dict[str, Any] = {"covariance_type": "full", "covariance_prior": None}
 _MIXTURES: dict[Method, dict[str, Any]] = {
-    "robust": {"init": "uniform", "tol": ("per-class", TOLERANCE)},
-    "class-wise": {"init": "class", "tol": 1e-4},
+    "robust": _BARE | {"init": "uniform", "tol": ("per-class", TOLERANCE)},
+    "class-wise": _BARE | {"init": "class", "tol": 1e-4},
 }
 # Variances of the kernels at the paper's start.
 _START_VARIANCE = 0.3
@@ -45,19 +46,9 @@ _CLOSE = 1e-9
 
 
 def run_batch(
-    data: StudyData,
-    variant: str,
-    n_kernels: int,
-    method: Method,
-    runs: Sequence[int],
-    settings: Settings,
-    *,
-    device: str | None = None,
+    data: StudyData, variant: str, n_kernels: int, method: Method, runs: Sequence[int], settings: Settings
 ) -> list[Run]:
-    """Fit and test a variant with K kernels by one method, for the given run numbers.
-
-    `device` is a PyTorch device for the methods on our engine; the last digits of results depend on it.
-    """
+    """Fit and test a variant with K kernels by one method, for the given run numbers."""
     chosen = variant_of(variant)
     decide = predict_published if method == "published" else predict
     _, test = features_of(data, chosen, settings)
@@ -65,7 +56,7 @@ def run_batch(
     made = []
     # More threads would be slower on matrices this small, and would round differently.
     with threadpool_limits(limits=1, user_api="blas"):
-        fits = fit_batch(data, chosen, n_kernels, method, runs, settings, device=device)
+        fits = fit_batch(data, chosen, n_kernels, method, runs, settings)
         for run, fitted in zip(runs, fits, strict=True):
             outcome = vars(fitted).copy()
             scores = scores_of(data.test_labels, decide(rows, outcome.pop("mixtures")))
@@ -81,14 +72,7 @@ def run_one(
 
 
 def fit_batch(
-    data: StudyData,
-    variant: Variant,
-    n_kernels: int,
-    method: Method,
-    runs: Sequence[int],
-    settings: Settings,
-    *,
-    device: str | None = None,
+    data: StudyData, variant: Variant, n_kernels: int, method: Method, runs: Sequence[int], settings: Settings
 ) -> list[Fit]:
     """Fit some runs of one cell; see `run_batch`."""
     train, _ = features_of(data, variant, settings)
@@ -102,15 +86,7 @@ def fit_batch(
             starts = [paper_start(n_kernels, len(columns), random) for random in generators]
             fits = published_runs(X, labels, starts, max_iter=max_iter)
         else:
-            model = SharedKernelMixture(
-                n_kernels,
-                covariance_type="full",
-                covariance_prior=None,
-                max_iter=max_iter,
-                n_jobs=1,
-                device=device,
-                **_MIXTURES[method],
-            )
+            model = SharedKernelMixture(n_kernels, max_iter=max_iter, n_jobs=1, **_MIXTURES[method])
             fits = [_fit_of(fitted) for fitted in fit_each(model, X, labels, generators)]
         by_feature_set.append(fits)
     return [_combined(fits) for fits in zip(*by_feature_set, strict=True)]

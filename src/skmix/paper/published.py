@@ -51,11 +51,6 @@ class PublishedPass:
     class_log_likelihood: FloatArray  # (L,): under the parameters before the pass
     converged: NDArray[np.bool_]  # (L,): whether each class has converged in this pass or an earlier one
 
-    @property
-    def finite(self) -> bool:
-        """Whether parameters and log-likelihoods are finite."""
-        return bool(_finite(self.parameters.batch(), self.class_log_likelihood[None])[0])
-
 
 @dataclass(frozen=True)
 class Fit:
@@ -103,7 +98,9 @@ def published_runs(
         after, log_likelihood = published_pass(rows, sizes, before)
         with np.errstate(invalid="ignore"):
             converged = converged | (np.abs(log_likelihood - previous) < TOLERANCE)
-        finite, done = _finite(after, log_likelihood), converged.all(axis=1)
+        arrays = after.weights, after.means, after.covariances, log_likelihood
+        finite = np.all([np.isfinite(each).reshape(len(each), -1).all(axis=1) for each in arrays], axis=0)
+        done = converged.all(axis=1)
         left = finite & ~done & (number < max_iter)
         for r in np.flatnonzero(~left):
             total, last = float(log_likelihood[r].sum()), before.take(r)
@@ -123,13 +120,6 @@ def _by_class(X: FloatArray, classes: IntArray, start: Parameters) -> tuple[Floa
     """Return rows (M, N) ordered by class, and the number of rows of each class (L,)."""
     sizes = np.bincount(classes, minlength=start.weights.shape[1])
     return np.ascontiguousarray(X[np.argsort(classes, kind="stable")].T), sizes
-
-
-def _finite(after: Parameters, log_likelihood: FloatArray) -> NDArray[np.bool_]:
-    """Return which of R runs have finite parameters and log-likelihoods (R, L)."""
-    arrays = (after.weights, after.means, after.covariances, log_likelihood)
-    finite = [np.isfinite(each).reshape(len(each), -1).all(axis=1) for each in arrays]
-    return np.asarray(np.all(finite, axis=0))
 
 
 def published_passes(
@@ -182,19 +172,15 @@ def published_pass(
         after, log_likelihood = published_pass(rows, sizes, parameters.batch())
         return after.take(0), log_likelihood[0]
     bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    n_features, n_rows = rows.shape
-    weights = np.ascontiguousarray(parameters.weights)
-    joint = np.empty((*parameters.means.shape[:2], n_rows))
-    evidence = np.empty((len(joint), n_rows))
+    weights, n_rows = np.ascontiguousarray(parameters.weights), rows.shape[1]
+    joint, evidence = np.empty((*weights.shape[:2], n_rows)), np.empty((len(weights), n_rows))
 
     def update(own: FloatArray, mass: FloatArray) -> tuple[FloatArray, FloatArray]:
         means = (own @ rows.T) / mass[:, :, None]  # (M2)
         return means, loops.scatter(own, rows, means) / mass[:, :, None, None]  # (M3)
 
     with np.errstate(all="ignore"):
-        inverses = _inverses(parameters.covariances.reshape(-1, n_features, n_features))
-        inverses = inverses.reshape(parameters.covariances.shape)
-        normalisers = _normalisers(parameters)
+        inverses, normalisers = _inverses(parameters.covariances), _normalisers(parameters)
         for first in range(0, len(joint), _RUNS_AT_ONCE):
             some = slice(first, first + _RUNS_AT_ONCE)
             joint[some] = _exponentials(rows, parameters.means[some], inverses[some])
@@ -202,7 +188,7 @@ def published_pass(
         log_likelihood = np.add.reduceat(np.log(evidence), bounds, axis=1)  # (LL)
         mass_in_class = np.add.reduceat(joint, bounds, axis=2)
         mass, used = mass_in_class.sum(axis=2), np.empty_like(joint)
-        loops.leave_out(joint, _NEGLIGIBLE * mass, used)
+        loops.leave_out(joint.reshape(-1, n_rows), _NEGLIGIBLE * mass.ravel(), used.reshape(-1, n_rows))
         means, covariances = update(used, mass)
         # A kernel that collapses onto a row needs even the smallest responsibilities of the others.
         enough = np.diagonal(covariances, axis1=2, axis2=3) > _COLLAPSED
@@ -229,28 +215,29 @@ def published_likelihoods(
     normalisers = np.sqrt((2.0 * math.pi) ** len(rows) * determinants)
     if not normalisers.imag.any():
         normalisers = normalisers.real
-    (densities,) = _exponentials(rows, parameters.means[None], _inverses(parameters.covariances)[None])
+    densities = _exponentials(rows, parameters.means, _inverses(parameters.covariances))
     return parameters.weights.T @ (densities / normalisers[:, None])
 
 
 def _exponentials(rows: FloatArray, means: FloatArray, inverses: FloatArray) -> FloatArray:
-    """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2) of rows (M, N) and R runs, shape (R, K, N)."""
+    """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2) of rows (M, N) and means (..., K, M)."""
     from . import loops
 
-    features = loops.padded(rows)
-    exponents = np.empty((*means.shape[:2], features.shape[1]))
-    loops.exponents(tuple(features), np.ascontiguousarray(means), np.ascontiguousarray(inverses), exponents)
-    return np.exp(exponents[:, :, : rows.shape[1]])
+    features, (*shape, n_features) = loops.padded(rows), means.shape
+    means, inverses = means.reshape(-1, n_features), inverses.reshape(-1, n_features, n_features)
+    exponents = np.empty((len(means), features.shape[1]))
+    loops.exponents(tuple(features), *map(np.ascontiguousarray, (means, inverses)), exponents)
+    return np.exp(exponents[:, : rows.shape[1]]).reshape(*shape, rows.shape[1])
 
 
 def _inverses(covariances: FloatArray) -> FloatArray:
-    """Return the inverses of matrices (K, M, M); a singular one has infinite entries, as in Matlab."""
+    """Return the inverses of matrices (..., M, M); a singular one has infinite entries, as in Matlab."""
     try:
         return np.asarray(np.linalg.inv(covariances), dtype=np.float64)
     except np.linalg.LinAlgError:
-        if len(covariances) == 1:
+        if covariances.ndim == 2:
             return np.full_like(covariances, np.inf)
-        return np.concatenate([_inverses(covariance[None]) for covariance in covariances])
+        return np.stack([_inverses(covariance) for covariance in covariances])
 
 
 def failure_reason(before: Parameters, rows: FloatArray, sizes: IntArray) -> Reason:
@@ -261,7 +248,7 @@ def failure_reason(before: Parameters, rows: FloatArray, sizes: IntArray) -> Rea
     more rows than features. Any other cause is called "overflow".
     """
     with np.errstate(all="ignore"):
-        (exponentials,) = _exponentials(rows, before.means[None], _inverses(before.covariances)[None])
+        exponentials = _exponentials(rows, before.means, _inverses(before.covariances))
         densities = exponentials / _normalisers(before)[:, None]
     failing = ~np.isfinite(densities).all(axis=1)
     few = before.weights @ sizes <= len(rows) + _HALF_A_ROW
