@@ -427,16 +427,22 @@ def _cluster(sample: Array, draws: Sequence[_Draw]) -> tuple[FloatArray, FloatAr
     The rows of `sample` (n, M) are those of the draws, class after class; so are the centres. The sums
     (K, M + 1) are those of the rows nearest to each centre, and their numbers.
     """
-    found, first = [], 0
+    found, first, xp = [], 0, namespace(sample)
+    values = xp.concat([sample, xp.ones_like(sample[:, :1])], axis=1)
     for draw in draws:
-        x = sample[first : first + len(draw.rows)]
-        first += len(draw.rows)
-        centres = draw_seeds(x, x[draw.first : draw.first + 1], as_float64(draw.chances, x))
-        pieces = _pieces(x, None, centres.shape[0])
-        # One centre needs one pass.
-        for _ in range(_LLOYD_PASSES if centres.shape[0] > 1 else 1):
-            centres = _means(_sum_clusters(pieces, centres)[0], centres)
-        found.append((to_numpy(centres), to_numpy(_sum_clusters(pieces, centres)[0])))
+        own = slice(first, first + len(draw.rows))
+        first = own.stop
+        if len(draw.chances):
+            x = sample[own]
+            centres = draw_seeds(x, x[draw.first : draw.first + 1], as_float64(draw.chances, x))
+            pieces = _pieces(x, None, centres.shape[0])
+            for _ in range(_LLOYD_PASSES):
+                centres = _means(_sum_clusters(pieces, centres)[0], centres)
+            sums = _sum_clusters(pieces, centres)[0]
+        else:  # one centre is the mean
+            sums = values[own, -1:].T @ values[own]
+            centres = sums[:, :-1] / sums[:, -1:]
+        found.append((to_numpy(centres), to_numpy(sums)))
     centres, sums = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return centres, sums
 
