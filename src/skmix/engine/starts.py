@@ -17,7 +17,7 @@ from scipy.spatial import KDTree
 
 from .compute.arrays import Array, as_float64, constant, is_numpy, namespace, pick, to_numpy
 from .compute.threads import Workers, workers
-from .estep.reference import Rows, worth_compiling
+from .estep.reference import Rows, native, worth_compiling
 from .model import FARTHEST, FloatArray, Frame, IntArray, Parameters, Regulariser
 from .structures import Structure
 
@@ -120,7 +120,8 @@ def k_means(X: Array, classes: IntArray, wanted: Wanted, row_weights: FloatArray
             if n_rows < len(classes):
                 some, masses = _sample(len(classes), n_rows, random_state, row_weights), None
             x, codes = _rows(X, some, frame), classes[some]
-            centres, nearest = _clusters(x, masses, _spread_seeds(x, masses, n_kernels, random_state), pool)
+            seeds = _spread_seeds(x, masses, n_kernels, random_state)
+            centres, nearest = _clusters(x, masses, seeds, pool, (X, some, frame))
             covariances = _covariances(x, masses, centres, nearest, wanted)
             known = np.flatnonzero(codes >= 0)
             place = to_numpy(nearest)[known] * n_classes + codes[known]
@@ -223,12 +224,23 @@ def _two_nearest(squared: Array, rows: IntArray, out: FloatArray) -> tuple[IntAr
     return to_numpy(nearest), to_numpy(second), to_numpy(distances[own, second] - lowest)
 
 
-def _clusters(x: Array, masses: FloatArray | None, centres: Array, pool: Workers) -> tuple[Array, Array]:
-    """Return centres (K, M) after Lloyd iterations over rows x (n, M), and the cluster (n,) of each row."""
+def _clusters(
+    x: Array,
+    masses: FloatArray | None,
+    centres: Array,
+    pool: Workers,
+    chosen: tuple[Array, IntArray, Frame],
+) -> tuple[Array, Array]:
+    """Return centres (K, M) after Lloyd iterations over rows x (n, M), and the cluster (n,) of each row.
+
+    Rows x are chosen ones of an array, by their numbers, in a frame.
+    """
     if is_numpy(x) and worth_compiling(len(x), *centres.shape):
         from .estep.compiled import cluster
 
-        passes = partial(cluster, Rows(x, None, masses, np.ones(x.shape[1]), np.zeros(x.shape[1])), pool)
+        # With the type of the array, as in EM: code for another one would be compiled too.
+        X, some, frame = chosen
+        passes = partial(cluster, Rows(native(X[some]), None, masses, 1.0 / frame.scale, frame.shift), pool)
     else:
         passes = partial(_sum_clusters, _pieces(x, masses, centres.shape[0]))
     nearest = None
