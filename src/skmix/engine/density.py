@@ -90,7 +90,7 @@ def _complete(
         return compiled.evaluate(rows, kernels, weights, pool)
     out = np.empty((n_rows, kernels.means.shape[1] if weights is None else weights.shape[1]))
     for a in range(0, n_rows, TILE):
-        values = log_densities(padded(rows.cut(a, a + TILE)), kernels)[0][0]
+        values = log_densities(padded(rows.cut(a, a + TILE)) - kernels.means[..., None], kernels)[0][0]
         part = values if weights is None else log_mix(values, weights)
         out[a : a + TILE] = part[:, : n_rows - a].T
     return out

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from .compute.arrays import Array, namespace, occurs, pick, sent_once, to_numpy
+from .compute.arrays import TINY, Array, namespace, occurs, pick, sent_once, to_numpy
 from .compute.threads import workers
 from .estep.reference import worth_compiling
 from .model import (
@@ -42,7 +42,6 @@ from .structures import Structure, structure_of
 from .structures.linalg import rescaled
 from .tails import tail_of
 
-_TINY = float(np.finfo(np.float64).tiny)
 # Relative rounding error of the objective, by the precision of products over rows.
 _ROUNDING = {"float64": 1e-9, "float32": 1e-4, "tf32": 1e-2}
 # Rounding error of a log-density, per unit of variance inflation, by the same precision.
@@ -97,13 +96,9 @@ class RunState:
             objective=np.full(n_starts, -np.inf),
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record as nested dictionaries of plain arrays."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RunState:
-        """Return the record from the output of `to_dict`."""
+        """Return the record from nested dictionaries, as by `asdict`."""
 
         def made(value: Any) -> Any:
             if not isinstance(value, dict):
@@ -222,7 +217,7 @@ class Passes:
         if parameters.class_prior is not None:
             # Joint with the label, so that the sum over all rows is the likelihood that EM maximises.
             prior, xp = parameters.class_prior, namespace(parameters.class_prior)
-            log_prior = xp.log(xp.where(prior > _TINY, prior, _TINY))
+            log_prior = xp.log(xp.where(prior > TINY, prior, TINY))
             log_prior = xp.concat([log_prior, xp.zeros_like(log_prior[:, :1])], axis=1)
             sizes = summary.by_class(summary.sizes, mixed.weights.shape[-1])
             joint = statistics.log_likelihood + sent_once(sizes, log_prior) * log_prior
@@ -335,18 +330,13 @@ class Run:
         self.n_passes = int(self._n_iter.max(initial=0))
         self.active = np.arange(len(self._status))
         self._n_rows = source.summary.total
-        self._previous, self._latched = state.previous, state.latched.copy()
-
-        def placed(parameters: Parameters) -> Parameters:
-            return parameters.map(source.to_device)
-
-        resumed = None if state.squarem is None else state.squarem.map(placed, np.array)
-        self._current, self._factor = rule.enter(
-            placed(state.parameters) if resumed is None else resumed.entering
-        )
+        self._previous, self._latched = state.previous.copy(), state.latched.copy()
+        resumed = None if state.squarem is None else state.squarem.in_place(source.to_device)
+        placed = state.parameters.map(source.to_device)
+        self._current, self._factor = rule.enter(placed if resumed is None else resumed.entering)
         self._squarem = resumed or (Squarem.begin(self._current) if options.accelerate else None)
         # Last EM iterate of each start; those that have ended are on the host.
-        self._latest = self._current if resumed is None else placed(state.parameters)
+        self._latest = self._current if resumed is None else placed
         self._ended = self._latest.map(to_numpy).copy()
         failed = ~to_numpy(self._factor.usable) & (self._status == Status.RUNNING)
         if resumed is not None:
@@ -392,9 +382,9 @@ class Run:
             for r in np.flatnonzero(np.isfinite(objective)):
                 self._bounds[active[r]].append(objective[r])
         # A rejected extrapolation does not count for the stopping rule.
-        change = np.where(wasted[:, None], np.inf, watched - self._previous)
-        self._previous = np.where(wasted[:, None], self._previous, watched)
-        done = is_done(self._options, self._n_rows, change, self._latched)
+        change = np.where(wasted[:, None], np.inf, watched - self._previous[active])
+        self._previous[active[~wasted]] = watched[~wasted]
+        done, self._latched[active] = is_done(self._options, self._n_rows, change, self._latched[active])
         if self._squarem is not None:
             done = self._squarem.settled(done, wasted)
             following, next_factor = self._squarem.onward(
@@ -422,9 +412,8 @@ class Run:
         self._ended.put(self.active[~going], self._latest.take(~going))
         self.active, self._latest = self.active[going], self._latest.take(going)
         self._current, self._factor = self._current.take(going), self._factor.take(going)
-        self._previous, self._latched = self._previous[going], self._latched[going]
         if self._squarem is not None:
-            self._squarem = self._squarem.map(lambda p: p.take(going), lambda values: values[going])
+            self._squarem = self._squarem.take(going)
 
     def _all(self, parameters: Parameters) -> Parameters:
         """Return all R starts on the host, given the active ones."""
@@ -437,19 +426,15 @@ class Run:
 
     def state(self) -> RunState:
         """Return a copy of the state of all starts."""
-
-        def everyone(values: np.ndarray, blank: Any = 0) -> np.ndarray:
-            every = np.full((len(self._status), *values.shape[1:]), blank, dtype=values.dtype)
-            every[self.active] = values
-            return every
-
-        squarem = None if self._squarem is None else self._squarem.map(self._all, everyone)
+        squarem = self._squarem
+        if squarem is not None:
+            squarem = Squarem.begin(self._ended).copy().put(self.active, squarem)
         return RunState(
             self._all(self._latest),
             self._status.copy(),
             self._n_iter.copy(),
-            everyone(self._previous, np.inf),
-            everyone(self._latched),
+            self._previous.copy(),
+            self._latched.copy(),
             self._paths(),
             [np.array(bounds) for bounds in self._bounds],
             self._objective.copy(),
@@ -490,13 +475,15 @@ class Run:
         return np.where(to_numpy(factor.usable)[:, None], found, -np.inf)
 
 
-def is_done(options: Options, n_rows: float, change: FloatArray, latched: BoolArray) -> BoolArray:
+def is_done(
+    options: Options, n_rows: float, change: FloatArray, latched: BoolArray
+) -> tuple[BoolArray, BoolArray]:
     """Return which starts (R,) are done, by the change (R, C) of their log-likelihoods in a pass.
 
-    By the paper's rule, classes that have converged latch: `latched` (R, C) is updated in place.
+    By the paper's rule, classes that have converged latch: also return which (R, C) have so far.
     """
     tol = options.tol * STRICTER if options.accelerate else options.tol
     if options.stopping == "per-class":
-        latched |= np.abs(change) < tol
-        return np.all(latched, axis=1)
-    return np.abs(change.sum(axis=1)) < tol * n_rows
+        latched = latched | (np.abs(change) < tol)
+        return np.all(latched, axis=1), latched
+    return np.abs(change.sum(axis=1)) < tol * n_rows, latched

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from .compute.arrays import constant, like, namespace, to_numpy
+from .compute.arrays import Array, Record, constant, like, namespace, to_numpy
 from .model import BoolArray, Factor, FloatArray, IntArray, Parameters
 from .rules import UpdateRule
 from .rules.likelihood import with_frozen
@@ -33,7 +32,7 @@ _CYCLE = 3
 
 
 @dataclass
-class Squarem:
+class Squarem(Record):
     """Chooses the input of each pass of R starts: the state of the extrapolation between two passes."""
 
     entering: Parameters  # input of the next pass
@@ -54,13 +53,11 @@ class Squarem:
         limit = np.full(shape, _FIRST_LIMIT)
         return cls(entering, entering, entering, low, none, none.copy(), limit, none.astype(bool), low.copy())
 
-    def map(self, models: Callable[[Parameters], Parameters], numbers: Callable[[Any], Any]) -> Squarem:
-        """Apply one function to the parameters and another to the arrays (R,)."""
-        made: list[Any] = [
-            models(value) if isinstance(value, Parameters) else numbers(value)
-            for value in vars(self).values()
-        ]
-        return Squarem(*made)
+    def in_place(self, place: Callable[[Array], Array]) -> Squarem:
+        """Return a copy whose parameters, but not the numbers (R,), are in that place."""
+        copied = self.copy()
+        models = {name: getattr(copied, name).map(place) for name in ("entering", "older", "retreat")}
+        return replace(copied, **models)
 
     def wasted(self, objective: FloatArray, usable: BoolArray, n_rows: float) -> BoolArray:
         """Return which starts (R,) entered the pass at an extrapolation that is rejected.

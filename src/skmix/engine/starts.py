@@ -192,10 +192,11 @@ def _most_useful(squared: Array, n_kept: int) -> IntArray:
     is to go at a time, but of two neighbours, one.
     """
     n_rows, n_seeds = squared.shape
-    out, rows = np.zeros(n_seeds), np.arange(n_rows)
+    out, rows, size = np.zeros(n_seeds), np.arange(n_rows), max(1, _numbers_at_once(squared) // n_seeds)
     nearest, second, loss = (np.empty(n_rows, dtype=kind) for kind in (np.int64, np.int64, np.float64))
     while True:
-        for part in np.array_split(rows, 1 + len(rows) * n_seeds // _numbers_at_once(squared)):
+        for a in range(0, len(rows), size):
+            part = rows[a : a + size]
             nearest[part], second[part], loss[part] = _two_nearest(squared, part, out)
         n_left_out = (np.count_nonzero(out == 0.0) - n_kept + 1) // 2
         if not n_left_out:
@@ -426,15 +427,22 @@ def _cluster(sample: Array, draws: Sequence[_Draw]) -> tuple[FloatArray, FloatAr
     The rows of `sample` (n, M) are those of the draws, class after class; so are the centres. The sums
     (K, M + 1) are those of the rows nearest to each centre, and their numbers.
     """
-    found, first = [], 0
+    found, first, xp = [], 0, namespace(sample)
+    values = xp.concat([sample, xp.ones_like(sample[:, :1])], axis=1)
     for draw in draws:
-        x = sample[first : first + len(draw.rows)]
-        first, centres = first + len(draw.rows), _seeds(x, draw)
-        pieces = _pieces(x, None, centres.shape[0])
-        # One centre needs one pass.
-        for _ in range(_LLOYD_PASSES if centres.shape[0] > 1 else 1):
-            centres = _means(_sum_clusters(pieces, centres)[0], centres)
-        found.append((to_numpy(centres), to_numpy(_sum_clusters(pieces, centres)[0])))
+        own = slice(first, first + len(draw.rows))
+        first = own.stop
+        if len(draw.chances):
+            x = sample[own]
+            centres = draw_seeds(x, x[draw.first : draw.first + 1], as_float64(draw.chances, x))
+            pieces = _pieces(x, None, centres.shape[0])
+            for _ in range(_LLOYD_PASSES):
+                centres = _means(_sum_clusters(pieces, centres)[0], centres)
+            sums = _sum_clusters(pieces, centres)[0]
+        else:  # one centre is the mean
+            sums = values[own, -1:].T @ values[own]
+            centres = sums[:, :-1] / sums[:, -1:]
+        found.append((to_numpy(centres), to_numpy(sums)))
     centres, sums = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return centres, sums
 
@@ -483,12 +491,6 @@ def _scatter(second: FloatArray, sums: FloatArray, centres: FloatArray, frame: F
     counts, crossed = sums[:, n_features:].sum(axis=1), sums[:, :n_features].T @ centres
     scatter = second - crossed - crossed.T + (centres.T * counts) @ centres
     return (1.0 - _SHRINKAGE) / counts.sum() * scatter + _SHRINKAGE * np.diag(frame.variance)
-
-
-def _seeds(sample: Array, draw: _Draw) -> Array:
-    """Return seeds (q, M) by k-means++ among the rows (n, M) of a draw."""
-    first = sample[draw.first : draw.first + 1]
-    return draw_seeds(sample, first, as_float64(draw.chances, sample))
 
 
 def draw_seeds(sample: Array, seeds: Array, chances: Array) -> Array:

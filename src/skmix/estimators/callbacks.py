@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -228,7 +229,7 @@ class SavedRun:
             return 0
         state = self._run.state()
         prior = None if self.prior is None else list(self.prior)
-        fields = {"settings": self._settings, "rows": self._rows, "prior": prior, "state": state.to_dict()}
+        fields = {"settings": self._settings, "rows": self._rows, "prior": prior, "state": asdict(state)}
         write_file(self.path, *pack(Record(_KIND, fields)))
         self._written = time.monotonic()
         return int(state.n_iter.max())

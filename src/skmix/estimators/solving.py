@@ -62,6 +62,8 @@ _WORTH_SAMPLING = 1 << 25
 _SAMPLED_PER_PARAMETER = 3
 # Tolerance on a sample, times its rows for each parameter: chance moves its likelihood further than this.
 _CHANCE = 0.003
+# Share of a group's weights that it keeps from before a sample: a weight of zero would stay zero.
+_KEPT_WEIGHT = 0.01
 # Largest default number of kernels of a class.
 _MOST_KERNELS = 50
 
@@ -485,7 +487,10 @@ def _refined(source: RowSource, options: Options, frame: Frame, given: Parameter
         own = replace(options, tol=max(options.tol, _CHANCE * n_parameters / size))
         found = fit(sample, given, own, frame=frame)
         good = np.flatnonzero(found.status != Status.FAILED)
-        given = given.copy().put(good, found.parameters.take(good))
+        refined = given.copy().put(good, found.parameters.take(good))
+        # A group may have rows of a kernel that none of its few rows in the sample is of.
+        kept = _KEPT_WEIGHT if given.weights.shape[-1] > 1 else 0.0
+        given = replace(refined, weights=(1.0 - kept) * refined.weights + kept * given.weights)
     return given
 
 

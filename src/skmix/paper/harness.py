@@ -121,13 +121,9 @@ class Store:
             )
         for line in lines:
             with suppress(ValueError):
-                self._take(line)
-
-    def _take(self, line: bytes) -> None:
-        key, records = json.loads(line)
-        own = self._records.setdefault(key, {})
-        for replicate, record in records.items():
-            own.setdefault(int(replicate), record)
+                key, records = json.loads(line)
+                own = self._records.setdefault(key, {})
+                own.update({int(number): record for number, record in records.items()} | own)
 
     def __len__(self) -> int:
         return sum(map(len, self._records.values()))
@@ -138,15 +134,14 @@ class Store:
         Records are values for JSON. Replicates that are already stored are not replaced.
         """
         key = cell_key(settings)
-        new = {
-            number: record for number, record in records.items() if number not in self._records.get(key, ())
-        }
+        own = self._records.setdefault(key, {})
+        new = {number: record for number, record in records.items() if number not in own}
         line = json.dumps([key, new]).encode()
         if new:
             # The last line may be incomplete.
             with open(self.path, "ab") as file:
                 file.write(b"\n" + line)
-            self._take(line)
+            own.update(new)
 
     def get(self, settings: Mapping[str, Any], most: float = math.inf) -> dict[int, Record]:
         """Return the stored results of one cell by replicate, in order, of replicates below `most`."""

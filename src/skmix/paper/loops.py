@@ -1,40 +1,50 @@
-"""Compiled elementwise loops of the study: NumPy would pass over arrays (K, M, N) for each operation.
+"""Compiled loops of the study: NumPy would pass over arrays (K, M, N) for each operation.
 
-The loops of the published arithmetic do the same operations in the same order as NumPy.
+The loops of the published arithmetic do the same operations in the same order as NumPy and, in matrix
+products, OpenBLAS on ARM: each product is added without rounding it first.
 """
 
 # mypy: disable-error-code="no-untyped-def, misc"
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ..engine.compute.native import jit
+from ..engine.compute.simd import LANES, add, dot, each, fma, larger, load, multiply, splat, store, subtract
+from ..engine.compute.translation import Generated, inner
+
+FloatArray = NDArray[np.float64]
+# Most rows whose products are summed before the sum is added to that of earlier rows.
+_SUMMED = 320
+_number: Any = Generated(lambda builder, vector, lane: builder.extract_element(vector, lane))
+
+
+def padded(x: FloatArray) -> FloatArray:
+    """Return an array (m, n) with columns of zeros up to a multiple of LANES."""
+    out = np.zeros((len(x), -(-x.shape[1] // LANES) * LANES))
+    out[:, : x.shape[1]] = x
+    return out
 
 
 @jit
-def deviate(rows, means, out):
-    """Write rows (M, N) less each of the means (K, M) into out (K, M, N)."""
-    n_kernels, n_features, n_rows = out.shape
-    for k in range(n_kernels):
-        for d in range(n_features):
-            for n in range(n_rows):
-                out[k, d, n] = rows[d, n] - means[k, d]
+def exponents(features, means, inverses, out):
+    """Write −½ (x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) into out (K, N).
 
-
-@jit
-def exponents(projected, deviations, out):
-    """Write −½ Σ_d projected · deviations, both (K, M, N), into out (K, N)."""
-    n_kernels, n_features, n_rows = deviations.shape
-    for k in range(n_kernels):
-        for n in range(n_rows):
-            out[k, n] = projected[k, 0, n] * deviations[k, 0, n]
-        for d in range(1, n_features):
-            for n in range(n_rows):
-                out[k, n] += projected[k, d, n] * deviations[k, d, n]
-        for n in range(n_rows):
-            out[k, n] *= -0.5
+    Arguments are a tuple of M features (N,), means (K, M), inverses (K, M, M); N is a multiple of LANES.
+    """
+    for k in range(len(out)):
+        for n in range(0, out.shape[1], LANES):
+            ahead = [subtract(load(features[j], n), splat(means[k, j])) for j in each(len(features))]
+            total = splat(0.0)
+            for i in each(len(features)):
+                projected = dot([splat(inverses[k, i, j]) for j in each(len(features))], ahead)
+                total = add(total, multiply(projected, ahead[i]))
+            store(out[k], n, multiply(total, splat(-0.5)))
 
 
 @jit
@@ -57,37 +67,82 @@ def normalise(joint, normalisers, weights, sizes, evidence):
 
 
 @jit
-def weigh(responsibilities, rows, means, deviations, weighted):
-    """Write rows less the means, and the same times the responsibilities, both (K, M, N)."""
-    n_kernels, n_features, n_rows = deviations.shape
-    for k in range(n_kernels):
-        for d in range(n_features):
-            for n in range(n_rows):
-                deviation = rows[d, n] - means[k, d]
-                deviations[k, d, n] = deviation
-                weighted[k, d, n] = responsibilities[k, n] * deviation
+def leave_out(responsibilities, least, out):
+    """Write responsibilities (K, N) to `out`, with zeros instead of those below the least (K,)."""
+    for k in range(len(out)):
+        for n in range(out.shape[1]):
+            own = responsibilities[k, n]
+            out[k, n] = 0.0 if own < least[k] else own
+
+
+def scatter(responsibilities: FloatArray, rows: FloatArray, means: FloatArray) -> FloatArray:
+    """Return Σ_n r_kn (x_n − μ_k) (x_n − μ_k)ᵀ, (R, K, M, M), of rows (M, N) about means (R, K, M)."""
+    *shape, n_features = means.shape
+    if n_features == 1:
+        ahead = rows[0] - means
+        return (responsibilities * ahead)[:, :, None] @ ahead[:, :, :, None]
+    rows, means = padded(rows.T), padded(means.reshape(-1, n_features))
+    out = np.zeros((len(means), n_features, means.shape[1]))
+    _scatter(tuple(range(n_features)), responsibilities.reshape(-1, len(rows)), rows, means, out)
+    return out[:, :, :n_features].reshape(*shape, n_features, n_features)
 
 
 @jit
-def relative_logs(whitened, offsets, constants, out, highest):
-    """Write log-densities (K, n) of whitened rows (K, M, n), less the highest (n,), which starts at −∞.
+def _scatter(features, responsibilities, rows, means, out):
+    for k in range(len(out)):
+        first = 0
+        while first < len(rows):
+            size = len(rows) - first
+            if size >= 2 * _SUMMED:
+                size = _SUMMED
+            elif size > _SUMMED:
+                size = (size // 2 + 7) // 8 * 8
+            for part in _parts(len(features)):
+                _add_products(responsibilities[k], rows, means[k], first, first + size, out[k], part)
+            first += size
 
-    `offsets` (K, M) are the whitened means, `constants` (K,) the log-densities at the means.
+
+def _parts(n_features: int) -> list[list[tuple[int, int, int]]]:
+    """Return the sums of a kernel in parts that fit into the registers: number, feature and vector."""
+    n_vectors = -(-n_features // LANES)
+    sums = [(i, v) for i in range(n_features) for v in range(n_vectors)]
+    size = 12 if n_vectors < 4 else 2 * n_vectors
+    parts = [sums[a : a + size] for a in range(0, len(sums), size)]
+    return [[(n, *own) for n, own in enumerate(part)] for part in parts]
+
+
+@inner
+def _add_products(weights, rows, mean, first, last, out, part):
+    sums = [splat(0.0) for _ in part]
+    for r in range(first, last):
+        ahead = [subtract(load(rows[r], v * LANES), load(mean, v * LANES)) for v in each(part[-1][2] + 1)]
+        weighted = [multiply(splat(weights[r]), own) for own in ahead]
+        sums = [fma(splat(_number(weighted[i // LANES], i % LANES)), ahead[v], sums[n]) for n, i, v in part]
+    for n, i, v in part:
+        store(out[i], v * LANES, add(load(out[i], v * LANES), sums[n]))
+
+
+@jit
+def relative_logs(features, whiteners, offsets, constants, out, highest):
+    """Write log-densities (K, N) of rows, less the highest (N,), for a tuple of M features (N,).
+
+    The whitened means of whiteners (K, M, M) are `offsets` (K, M), the log-densities there `constants` (K,).
+    N is a multiple of LANES.
     """
-    n_kernels, n_features, n_rows = whitened.shape
-    for k in range(n_kernels):
-        for n in range(n_rows):
-            out[k, n] = 0.0
-        for d in range(n_features):
-            for n in range(n_rows):
-                deviation = whitened[k, d, n] - offsets[k, d]
-                out[k, n] += deviation * deviation
-        for n in range(n_rows):
-            out[k, n] = constants[k] - 0.5 * out[k, n]
-            highest[n] = max(highest[n], out[k, n])
-    for k in range(n_kernels):
-        for n in range(n_rows):
-            out[k, n] -= highest[n]
+    for n in range(0, len(highest), LANES):
+        x, high = [load(own, n) for own in features], splat(-math.inf)
+        for k in range(len(out)):
+            length = splat(0.0)
+            for i in each(len(features)):
+                white = dot([splat(whiteners[k, i, j]) for j in each(len(features))], x)
+                ahead = subtract(white, splat(offsets[k, i]))
+                length = add(length, multiply(ahead, ahead))
+            log = subtract(splat(constants[k]), multiply(splat(0.5), length))
+            store(out[k], n, log)
+            high = larger(log, high)
+        store(highest, n, high)
+        for k in range(len(out)):
+            store(out[k], n, subtract(load(out[k], n), high))
 
 
 def decide(

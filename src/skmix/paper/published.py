@@ -38,6 +38,8 @@ _HALF_A_ROW = 0.5
 _NEGLIGIBLE = 1e-200
 # They are kept if a variance would otherwise be below this.
 _COLLAPSED = 1e-100
+# Runs whose responsibilities stay in the processor's cache.
+_RUNS_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,6 @@ class PublishedPass:
     parameters: Parameters  # after the pass: weights (K, L), means (K, M), covariances (K, M, M)
     class_log_likelihood: FloatArray  # (L,): under the parameters before the pass
     converged: NDArray[np.bool_]  # (L,): whether each class has converged in this pass or an earlier one
-
-    @property
-    def finite(self) -> bool:
-        """Whether parameters and log-likelihoods are finite."""
-        return bool(_finite(self.parameters.batch(), self.class_log_likelihood[None])[0])
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,9 @@ def published_runs(
         after, log_likelihood = published_pass(rows, sizes, before)
         with np.errstate(invalid="ignore"):
             converged = converged | (np.abs(log_likelihood - previous) < TOLERANCE)
-        finite, done = _finite(after, log_likelihood), converged.all(axis=1)
+        arrays = after.weights, after.means, after.covariances, log_likelihood
+        finite = np.all([np.isfinite(each).reshape(len(each), -1).all(axis=1) for each in arrays], axis=0)
+        done = converged.all(axis=1)
         left = finite & ~done & (number < max_iter)
         for r in np.flatnonzero(~left):
             total, last = float(log_likelihood[r].sum()), before.take(r)
@@ -121,13 +120,6 @@ def _by_class(X: FloatArray, classes: IntArray, start: Parameters) -> tuple[Floa
     """Return rows (M, N) ordered by class, and the number of rows of each class (L,)."""
     sizes = np.bincount(classes, minlength=start.weights.shape[1])
     return np.ascontiguousarray(X[np.argsort(classes, kind="stable")].T), sizes
-
-
-def _finite(after: Parameters, log_likelihood: FloatArray) -> NDArray[np.bool_]:
-    """Return which of R runs have finite parameters and log-likelihoods (R, L)."""
-    arrays = (after.weights, after.means, after.covariances, log_likelihood)
-    finite = [np.isfinite(each).reshape(len(each), -1).all(axis=1) for each in arrays]
-    return np.asarray(np.all(finite, axis=0))
 
 
 def published_passes(
@@ -180,32 +172,28 @@ def published_pass(
         after, log_likelihood = published_pass(rows, sizes, parameters.batch())
         return after.take(0), log_likelihood[0]
     bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    rows, weights = map(np.ascontiguousarray, (rows, parameters.weights))
-    n_runs, n_kernels, n_features = parameters.means.shape
-    responsibilities = np.empty((n_runs, n_kernels, rows.shape[1]))
-    evidence = np.empty((n_runs, rows.shape[1]))
-    means, covariances = np.empty_like(parameters.means), np.empty_like(parameters.covariances)
-    # Memory for one run at a time, to stay in the processor's cache.
-    deviations, weighted = scratch = np.empty((2, n_kernels, *rows.shape))
+    weights, n_rows = np.ascontiguousarray(parameters.weights), rows.shape[1]
+    joint, evidence = np.empty((*weights.shape[:2], n_rows)), np.empty((len(weights), n_rows))
+
+    def update(own: FloatArray, mass: FloatArray) -> tuple[FloatArray, FloatArray]:
+        means = (own @ rows.T) / mass[:, :, None]  # (M2)
+        return means, loops.scatter(own, rows, means) / mass[:, :, None, None]  # (M3)
+
     with np.errstate(all="ignore"):
-        inverses = _inverses(parameters.covariances.reshape(-1, n_features, n_features))
-        inverses = inverses.reshape(covariances.shape)
-        for r in range(n_runs):
-            responsibilities[r] = _exponentials(rows, parameters.means[r], inverses[r], scratch)
-        normalisers = _normalisers(parameters)
-        loops.normalise(responsibilities, normalisers, weights, sizes, evidence)  # (E)
+        inverses, normalisers = _inverses(parameters.covariances), _normalisers(parameters)
+        for first in range(0, len(joint), _RUNS_AT_ONCE):
+            some = slice(first, first + _RUNS_AT_ONCE)
+            joint[some] = _exponentials(rows, parameters.means[some], inverses[some])
+            loops.normalise(joint[some], normalisers[some], weights[some], sizes, evidence[some])  # (E)
         log_likelihood = np.add.reduceat(np.log(evidence), bounds, axis=1)  # (LL)
-        mass_in_class = np.add.reduceat(responsibilities, bounds, axis=2)
-        mass = mass_in_class.sum(axis=2)
-        used = np.where(responsibilities < _NEGLIGIBLE * mass[:, :, None], 0.0, responsibilities)
-        for r, own_mass in enumerate(mass):
-            # A kernel that collapses onto a row needs even the smallest responsibilities of the others.
-            for own in (used[r], responsibilities[r]):
-                means[r] = (own @ rows.T) / own_mass[:, None]  # (M2)
-                loops.weigh(own, rows, means[r], deviations, weighted)  # about the new means
-                covariances[r] = weighted @ deviations.transpose(0, 2, 1) / own_mass[:, None, None]  # (M3)
-                if np.all(np.diagonal(covariances[r], axis1=1, axis2=2) > _COLLAPSED):
-                    break
+        mass_in_class = np.add.reduceat(joint, bounds, axis=2)
+        mass, used = mass_in_class.sum(axis=2), np.empty_like(joint)
+        loops.leave_out(joint.reshape(-1, n_rows), _NEGLIGIBLE * mass.ravel(), used.reshape(-1, n_rows))
+        means, covariances = update(used, mass)
+        # A kernel that collapses onto a row needs even the smallest responsibilities of the others.
+        enough = np.diagonal(covariances, axis1=2, axis2=3) > _COLLAPSED
+        again = np.flatnonzero(~enough.all(axis=(1, 2)))
+        means[again], covariances[again] = update(joint[again], mass[again])
         return Parameters(mass_in_class / sizes, means, covariances), log_likelihood  # (M1)
 
 
@@ -231,28 +219,25 @@ def published_likelihoods(
     return parameters.weights.T @ (densities / normalisers[:, None])
 
 
-def _exponentials(
-    rows: FloatArray, means: FloatArray, inverses: FloatArray, scratch: FloatArray | None = None
-) -> FloatArray:
-    """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2) of rows (M, N), shape (K, N), with memory for it."""
+def _exponentials(rows: FloatArray, means: FloatArray, inverses: FloatArray) -> FloatArray:
+    """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2) of rows (M, N) and means (..., K, M)."""
     from . import loops
 
-    deviations, projected = np.empty((2, len(means), *rows.shape)) if scratch is None else scratch
-    loops.deviate(np.ascontiguousarray(rows), np.ascontiguousarray(means), deviations)
-    np.matmul(inverses, deviations, out=projected)
-    exponents = np.empty((len(means), rows.shape[1]))
-    loops.exponents(projected, deviations, exponents)
-    return np.exp(exponents, out=exponents)
+    features, (*shape, n_features) = loops.padded(rows), means.shape
+    means, inverses = means.reshape(-1, n_features), inverses.reshape(-1, n_features, n_features)
+    exponents = np.empty((len(means), features.shape[1]))
+    loops.exponents(tuple(features), *map(np.ascontiguousarray, (means, inverses)), exponents)
+    return np.exp(exponents[:, : rows.shape[1]]).reshape(*shape, rows.shape[1])
 
 
 def _inverses(covariances: FloatArray) -> FloatArray:
-    """Return the inverses of matrices (K, M, M); a singular one has infinite entries, as in Matlab."""
+    """Return the inverses of matrices (..., M, M); a singular one has infinite entries, as in Matlab."""
     try:
         return np.asarray(np.linalg.inv(covariances), dtype=np.float64)
     except np.linalg.LinAlgError:
-        if len(covariances) == 1:
+        if covariances.ndim == 2:
             return np.full_like(covariances, np.inf)
-        return np.concatenate([_inverses(covariance[None]) for covariance in covariances])
+        return np.stack([_inverses(covariance) for covariance in covariances])
 
 
 def failure_reason(before: Parameters, rows: FloatArray, sizes: IntArray) -> Reason:

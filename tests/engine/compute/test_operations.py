@@ -36,18 +36,6 @@ def test_responsibilities_are_normalised_over_kernels(library: str) -> None:
     assert_array_equal(shares[0, 2], 0.0)
 
 
-ROOTS = np.random.default_rng(1).normal(size=(3, 4, 4))
-MATRICES = ROOTS @ ROOTS.mT + 0.2 * np.eye(4)
-
-
-@each_library
-def test_eigenvalues_are_raised_to_one(library: str) -> None:
-    raised, values = operate(library, "raise_to_one", MATRICES), np.linalg.eigvalsh(MATRICES)
-    assert values.min() < 1.0 < values.max()
-    assert_allclose(np.linalg.eigvalsh(raised), np.maximum(values, 1.0), rtol=1e-9)
-    assert_allclose(raised @ MATRICES, MATRICES @ raised, atol=1e-9)
-
-
 @needs_torch
 @pytest.mark.parametrize("before", ["highest", "high", "medium"])
 def test_the_precision_of_products_is_the_callers_again_after_a_pass(before: str) -> None:

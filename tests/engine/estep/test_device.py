@@ -257,8 +257,6 @@ def test_rare_places(library: str) -> None:
 @needs_torch
 @pytest.mark.parametrize("condition", [1e3, 1e6, 1e9])
 def test_eigenvalues_are_raised_by_products_as_by_eigenvectors(condition: float) -> None:
-    from skmix.engine.compute.torch import raise_by_products
-
     random = np.random.default_rng(2)
     for order in (1, 5, 40):
         vectors = np.linalg.qr(random.normal(size=(9, order, order)))[0]
@@ -266,7 +264,8 @@ def test_eigenvalues_are_raised_by_products_as_by_eigenvectors(condition: float)
         values[:, : (order + 1) // 2] = random.uniform(0.0, 1.5, size=(9, (order + 1) // 2))
         values[0, 0], values[1] = 0.0, 1.0
         matrices = (vectors * values[:, None, :]) @ vectors.mT
-        got = raise_by_products(torch.from_numpy(0.5 * (matrices + matrices.mT))).numpy()
+        there = torch.from_numpy(0.5 * (matrices + matrices.mT))
+        got = operations_of(there).raise_to_one(there).numpy()
         expected = (vectors * np.maximum(values, 1.0)[:, None, :]) @ vectors.mT
         assert_allclose(got, expected, atol=1e-14 * order * condition)
 

@@ -138,11 +138,25 @@ class TorchOperations:
         return values, (torch.log(total) + largest)[:, 0], values.sum(dim=-1, dtype=torch.float64)
 
     def raise_to_one(self, matrices: Array) -> Array:
-        """Return symmetric matrices (B, M, M) with their eigenvalues below one raised to one."""
-        if self._cuda:
-            return raise_by_products(matrices)
-        values, vectors = torch.linalg.eigh(matrices)
-        return (vectors * values.clamp_min(1.0)[..., None, :]) @ vectors.mT
+        """Return symmetric matrices (B, M, M) with their eigenvalues below one raised to one.
+
+        max(A, 1) = ½ (A + 1 + |A − 1|), and |B| = B sign(B), where the sign comes from an iteration of matrix
+        products. On CUDA these are many times faster than eigenvectors, and the host need not wait for them.
+        """
+        eye = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
+        above = matrices - eye
+        # Divided by a bound of the spectral norm, so that all eigenvalues are in [−1, 1].
+        norm = above.abs().sum(dim=-1).amax(dim=-1)[:, None, None]
+        sign = above / norm.clamp_min(torch.finfo(matrices.dtype).tiny)
+        # Eigenvalues of magnitude x are mapped to about 3.44 x until they are between 0.7 and 1.2.
+        for _ in range(_GROWING_STEPS):
+            square = sign @ sign
+            factor = torch.baddbmm(square, square, square, beta=-4.7750, alpha=2.0315)
+            sign = torch.baddbmm(sign, sign, factor, beta=3.4445)
+        # The errors of these are squared in each of the last steps.
+        for _ in range(_SQUARING_STEPS):
+            sign = torch.baddbmm(sign, sign, sign @ sign, beta=1.5, alpha=-0.5)
+        return 0.5 * (matrices + eye + above @ sign)
 
     def spare_memory(self) -> int:
         """Return how many bytes of the device a fit may take to save time: half of what is free."""
@@ -187,28 +201,6 @@ def _set_products(precision: str) -> Callable[[], object]:
 
 # The precision of float32 matrix products.
 _products = ProcessSetting(_set_products)
-
-
-def raise_by_products(matrices: Array) -> Array:
-    """Return symmetric matrices (B, M, M) with their eigenvalues below one raised to one.
-
-    max(A, 1) = ½ (A + 1 + |A − 1|), and |B| = B sign(B), where the sign comes from an iteration of matrix
-    products. On a device these are many times faster than eigenvectors, and the host need not wait for them.
-    """
-    eye = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
-    above = matrices - eye
-    # Divided by a bound of the spectral norm, so that all eigenvalues are in [−1, 1].
-    norm = above.abs().sum(dim=-1).amax(dim=-1)[:, None, None]
-    sign = above / norm.clamp_min(torch.finfo(matrices.dtype).tiny)
-    # Eigenvalues of magnitude x are mapped to about 3.44 x until they are between 0.7 and 1.2.
-    for _ in range(_GROWING_STEPS):
-        square = sign @ sign
-        factor = torch.baddbmm(square, square, square, beta=-4.7750, alpha=2.0315)
-        sign = torch.baddbmm(sign, sign, factor, beta=3.4445)
-    # The errors of these are squared in each of the last steps.
-    for _ in range(_SQUARING_STEPS):
-        sign = torch.baddbmm(sign, sign, sign @ sign, beta=1.5, alpha=-0.5)
-    return 0.5 * (matrices + eye + above @ sign)
 
 
 class _Graph:

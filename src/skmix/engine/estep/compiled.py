@@ -330,15 +330,15 @@ def _whiten(x, tile, matrix, at, n_features, out):
 
 
 @inner
-def _add_terms(x, sizes, model, start, values):
-    """Add the expanded log-densities of rows x (terms, tile) under all kernels."""
-    tile, n_terms = sizes.tile, sizes.terms
-    for r in range(0, tile, 2 * LANES):
-        for k in range(0, sizes.padded_kernels, ROWS):
-            at = (start * sizes.padded_kernels + k) * n_terms
-            simd.add_products(
-                model.whitener, at, n_terms, 1, x, r, tile, n_terms, values, k * tile + r, tile, ROWS, 2
-            )
+def _multiply(left, left_at, depth, right, width, count, sums, sums_at, n_rows):
+    """Add the product of matrices left[left_at:] (n_rows, depth) and right (depth, width) to sums[sums_at:].
+
+    Only `count` columns and rows of them are multiplied.
+    """
+    for j in range(0, width, 2 * LANES):
+        for k in range(0, n_rows, ROWS):
+            at, place = left_at + k * depth, sums_at + k * width + j
+            simd.add_products(left, at, depth, 1, right, j, width, count, sums, place, width, ROWS, 2)
 
 
 @inner
@@ -528,18 +528,6 @@ def _choose(weights, at, n, index):
 
 
 @inner
-def _add_products(sizes, scratch, n, own, moments):
-    """Add the moments of n rows about zero, for all kernels: products of responsibilities and rows."""
-    tile, step = sizes.tile, sizes.step
-    for k in range(0, sizes.padded_kernels, ROWS):
-        for j in range(0, step, 2 * LANES):
-            simd.add_products(
-                scratch.values, k * tile, tile, 1, scratch.by_row, j, step, n,
-                moments, (own + k) * step + j, step, ROWS, 2,
-            )  # fmt: skip
-
-
-@inner
 def _add_sums(sizes, model, kernel, scratch, n, weights, at, moments, first_at):
     """Add the moments of n rows with weights[at:] about the kernel's origin, for any number of features."""
     width, depth, kind, by_row, index = sizes.width, sizes.depth, sizes.kind, scratch.by_row, scratch.index
@@ -703,7 +691,12 @@ def _work(counter, n_tasks, job, scratch):
                             values, into, scratch.log_ratios, place,
                         )  # fmt: skip
                 if sizes.kind == _EXPANDED:
-                    _add_terms(seen, sizes, model, s, values)
+                    # Expanded log-densities: coefficients times terms.
+                    at_start = s * sizes.padded_kernels * sizes.terms
+                    _multiply(
+                        model.whitener, at_start, sizes.terms, seen, tile, sizes.terms, values, 0,
+                        sizes.padded_kernels,
+                    )  # fmt: skip
                 if len(out):
                     _write(values, a, n, sizes, mixing, scratch, out)
                 if len(likeliest.kernel):
@@ -723,7 +716,9 @@ def _work(counter, n_tasks, job, scratch):
                 if not with_moments:
                     continue
                 if sizes.kind == _EXPANDED:
-                    _add_products(sizes, scratch, n, batch * sizes.padded_kernels, moments)
+                    # Moments about zero: responsibilities times rows.
+                    own = batch * sizes.padded_kernels * sizes.step
+                    _multiply(values, 0, tile, by_row, sizes.step, n, moments, own, sizes.padded_kernels)
                 for i in range(count):
                     kernel, own, place = s * n_kernels + i, batch * n_kernels + i, i * tile
                     if listed:

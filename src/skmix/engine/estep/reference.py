@@ -95,13 +95,11 @@ class Kernels(Record):
         return cls(structure, parameters.means, factor, constants, safe_log(parameters.weights), tail)
 
 
-def log_densities(x: FloatArray, kernels: Kernels) -> tuple[FloatArray, FloatArray | None]:
-    """Return log-densities (R, K, n) of rows x (M, n), and the rows' precisions if the tail weights them."""
-    return _at_differences(x - kernels.means[..., None], kernels)
+def log_densities(ahead: FloatArray, kernels: Kernels) -> tuple[FloatArray, FloatArray | None]:
+    """Return log-densities (R, K, n) of rows, and the rows' precisions if the tail weights them.
 
-
-def _at_differences(ahead: FloatArray, kernels: Kernels) -> tuple[FloatArray, FloatArray | None]:
-    """Return the same for differences (R, K, M, n) of the rows from the means."""
+    The rows are given by their differences (R, K, M, n) from the means.
+    """
     distances = kernels.structure.distances(kernels.factor.whitener, ahead)
     return kernels.tail.at_distances(distances, kernels.constants[..., None], ahead.shape[-2])
 
@@ -124,7 +122,7 @@ def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: b
         x = rows.cut(a, a + chunk)
         codes = np.zeros(x.shape[1], dtype=np.int64) if rows.codes is None else rows.codes[a : a + chunk]
         ahead = x - kernels.means[..., None]
-        values, precisions = _at_differences(ahead, kernels)
+        values, precisions = log_densities(ahead, kernels)
         own_likelihood, own_mass, shares = share(
             values + (kernels.log_weights if n_classes == 1 else kernels.log_weights[..., codes]),
             codes,

@@ -28,7 +28,7 @@ from scipy.linalg import eigh
 from scipy.optimize import minimize_scalar
 from scipy.special import gammaln, softmax
 
-from ..compute.arrays import to_numpy
+from ..compute.arrays import TINY, to_numpy
 from ..em import Passes, fit
 from ..model import FARTHEST, FloatArray, Frame, IntArray, Options, Parameters, Regulariser, Status
 from ..sources import RowSource
@@ -354,7 +354,7 @@ def _scatters(
     statistics = statistics.map(to_numpy)
     every = statistics.mass.sum(axis=-1)
     mass, weight = every[0], inside.tail.mass_in_moments(every, statistics.of_tail)[0]
-    offset = statistics.first[0] / np.maximum(weight, np.finfo(np.float64).tiny)[:, None]
+    offset = statistics.first[0] / np.maximum(weight, TINY)[:, None]
     second = statistics.second[0]
     if structure.triangular:
         return mass, unpack(second, n_features) - (weight[:, None] * offset)[..., None] * offset[:, None, :]

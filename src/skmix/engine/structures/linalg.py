@@ -255,16 +255,16 @@ def whiten_bounded(matrices: Array, floor: Array) -> tuple[Array, Whitened]:
     return replaced(matrices, index, raised), _replaced(found, index, whiten_batch(raised))
 
 
-def raise_eigenvalues(matrices: FloatArray, floor: FloatArray) -> FloatArray:
+def raise_eigenvalues(matrices: Array, floor: Array) -> Array:
     """Return symmetric matrices (B, M, M) raised to P ⪰ diag(floor), with a positive floor (M,).
 
     This maximises the expected log-likelihood under that constraint, so that EM stays monotone.
     """
     xp, root = namespace(matrices), namespace(matrices).sqrt(floor)
     unit = root[:, None] * root
-    if is_numpy(matrices):
-        values, vectors = np.linalg.eigh(matrices / unit)
-        raised = (vectors * np.maximum(values, 1.0)[..., None, :]) @ vectors.mT
+    if is_numpy(matrices) or matrices.device.type != "cuda":
+        values, vectors = xp.linalg.eigh(matrices / unit)
+        raised = (vectors * clip(values, 1.0, np.inf)[..., None, :]) @ vectors.mT
     else:
         raised = operations_of(matrices).raise_to_one(matrices / unit)
     return 0.5 * (raised + xp.matrix_transpose(raised)) * unit
