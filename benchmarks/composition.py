@@ -260,7 +260,7 @@ def p_values_of(layout: Layout, counts: FloatArray, cells: FloatArray) -> dict[s
     shares, inside = counts / cells, (counts + 0.5) / (cells + 1.0)
     variances, alone = inside * (1.0 - inside) / cells, replace(layout.sides, pairs=None, covariate=None)
     found = {
-        name: differences(shares, variances, sides, 0.95)["p_value"]
+        name: differences(shares, variances, sides)["p_value"]
         for name, sides in (("compare", layout.sides), ("welch", alone))
     }
     columns = np.empty((len(counts), 0)) if layout.columns is None else layout.columns
@@ -282,8 +282,8 @@ def covers(layout: Layout, typical: FloatArray, counts: FloatArray, cells: Float
     """Return which intervals (R,) cover the difference between the typical proportions (L, R) of a study."""
     inside = (counts + 0.5) / (cells + 1.0)
     variances = inside * (1.0 - inside) / cells
-    found = differences(counts / cells, variances, layout.sides, 0.95)
-    truth = differences(typical, variances, layout.sides, 0.95)["difference"]
+    found = differences(counts / cells, variances, layout.sides)
+    truth = differences(typical, variances, layout.sides)["difference"]
     return (found["lower"] <= truth) & (truth <= found["upper"])
 
 

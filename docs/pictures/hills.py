@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from skmix import Study, compose, open_rows
-from skmix.groups.separation import _BLUR, _PLACES, HEIGHT, _log_density, _medians
+from skmix.groups.separation import _BLUR, _PLACES, HEIGHT, _log_density
 from skmix.plots import draw_kernels
 
 ROOT = Path(__file__).parents[2]
@@ -36,9 +36,10 @@ class Hills:
         self.weights, self.means = model.weights_[:, 0], model.means_
         self.covariances = model.covariances_
         widths = np.sqrt(np.diagonal(self.covariances, axis1=1, axis2=2))
-        self.blurred = self.covariances + np.diag(
-            (_BLUR * _medians(widths, self.weights)) ** 2
+        medians = np.quantile(
+            widths, 0.5, axis=0, weights=self.weights, method="inverted_cdf"
         )
+        self.blurred = self.covariances + np.diag((_BLUR * medians) ** 2)
         self.peaks = self.density(self.means)
 
     def density(self, points: np.ndarray, *, blurred: bool = True) -> np.ndarray:
