@@ -118,7 +118,7 @@ def k_means(X: Array, classes: IntArray, wanted: Wanted, row_weights: FloatArray
         for _ in range(n_starts):
             some, masses = np.arange(len(classes)), row_weights
             if n_rows < len(classes):
-                some, masses = _sample(len(classes), n_rows, random_state, row_weights), None
+                some, masses = draw_rows(len(classes), n_rows, random_state, row_weights), None
             x, codes = _rows(X, some, frame), classes[some]
             seeds = _spread_seeds(x, masses, n_kernels, random_state)
             centres, nearest = _clusters(x, masses, seeds, pool, (X, some, frame))
@@ -148,7 +148,7 @@ def _spread_seeds(
     n_sample = min(_ROWS_PER_SEED * n_kernels, max(_MANY_SEEDED, _FEWEST_PER_SEED * n_kernels))
     if masses is None:
         n_sample = min(n_sample, x.shape[0])
-    sample, xp = pick(x, _sample(x.shape[0], n_sample, random_state, masses)), namespace(x)
+    sample, xp = pick(x, draw_rows(x.shape[0], n_sample, random_state, masses)), namespace(x)
     first = random_state.randint(n_sample)
     seeds = sample[first : first + 1]
     while seeds.shape[0] < n_kernels:
@@ -189,8 +189,8 @@ def _far_rows(x: Array, squared: Array, n_rows: int, random_state: np.random.Ran
 def _most_useful(squared: Array, n_kept: int) -> IntArray:
     """Return the seeds that remain when others are left out, given squared distances (n, q) of rows.
 
-    Those are left out without which the sum of the distances from the nearest seed rises least: half of what
-    is to go at a time, but of two neighbours, one.
+    Those are left out without which the sum of the distances from the nearest seed rises least. Each round
+    leaves out half of the surplus, but never both seeds that are nearest to a row.
     """
     n_rows, n_seeds = squared.shape
     out, rows, size = np.zeros(n_seeds), np.arange(n_rows), max(1, _numbers_at_once(squared) // n_seeds)
@@ -398,14 +398,14 @@ def _draw(
     """Draw a sample of at most n of the members of a class, each once, and seeds."""
     n_sample = min(len(members), n_rows)
     if row_weights is None:
-        rows = members[_sample(len(members), n_sample, random_state)]
+        rows = members[draw_rows(len(members), n_sample, random_state)]
     else:
         chances = row_weights[members] / row_weights[members].sum()
         rows = random_state.choice(members, n_sample, replace=False, p=chances)
     return _Draw(rows, random_state.randint(n_sample), random_state.uniform(size=n_seeds - 1))
 
 
-def _sample(
+def draw_rows(
     n_rows: int,
     n_sample: int,
     random_state: np.random.RandomState,

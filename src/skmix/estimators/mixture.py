@@ -82,13 +82,13 @@ _PARAMETERS = """
         Number of starts, which run as one batch; the best is kept.
         When to change: to 5 to 20 if the density or the clusters matter; a classifier rarely benefits.
     max_iter : int, default=200
-        Largest number of passes over the data.
+        Largest number of passes over all rows; those over samples, which refine a start, do not count.
         When to change: increase it after a ConvergenceWarning.
     tol : float, 'auto' or ('per-class', float), default='auto', in a classifier 3e-4
-        The fit stops once the mean log-likelihood per row changes by less. 'auto' is 3e-4, and up to 1e-3
-        if that is less than one over all rows, or less than 0.001 for each parameter. ('per-class', 0.1) is
-        the paper's rule: a class counts as converged, and stays so, once the log-likelihood of its rows
-        changes by less than 0.1; the fit ends when all classes have converged.
+        The fit stops once the mean log-likelihood per row changes by less. 'auto' stops once a pass gains
+        less than one in all, or 0.001 for each parameter, but at no less than 3e-4 and no more than 1e-3 per
+        row. ('per-class', 0.1) is the paper's rule: a class counts as converged, and stays so, once the
+        log-likelihood of its rows changes by less than 0.1; the fit ends when all classes have converged.
         When to change: decrease it to compare parameters between fits, increase it for a quick look.
     variance_floor : float, default=1e-6
         Smallest variance of a kernel in any direction, relative to the variances of the features. It is a

@@ -16,7 +16,7 @@ from ..engine.model import Parameters
 from ..engine.structures import structure_of
 from .mixture import SharedKernelMixture
 from .rows import enter
-from .solving import options_of, record_of_start, start_batches
+from .solving import options_of, record_of_start, start_batches, with_tolerance
 
 # Number of starts that the engine divides its work by: always the same, so that the bits of a fit do not
 # depend on the size of the batch.
@@ -48,7 +48,8 @@ def fit_each(
     for random_state in random_states:
         model.random_state = random_state
         starts += start_batches(model, training, frame, structure)
-    options = replace(options_of(model, training.n_features, "full"), n_starts=_STARTS)
+    options = with_tolerance(model, options_of(model, training.n_features, "full"), training, starts[0])
+    options = replace(options, n_starts=_STARTS)
     result = fit(training.source, join(starts), options, frame=frame)
     fitted = []
     for r, random_state in enumerate(random_states):

@@ -54,16 +54,16 @@ _SOME_ROWS = 1 << 12
 _WEAK = 0.01
 # By tol='auto' a fit ends when the log-likelihood gains less than this for each parameter, or less than one.
 _GAIN_PER_PARAMETER = 1e-3
-# How many times as many rows as a sample have those that follow it, samples or all rows.
+# Starts are refined on samples, of which each has this many times the rows of the one before.
 _ROWS_PER_SAMPLED = 4
-# Operations of a pass from which on starts are refined on a sample first, where passes take less time.
+# Operations of a pass from which on a sample is worth it.
 _WORTH_SAMPLING = 1 << 25
 # Fewest rows of a sample for each parameter: with fewer, the kernels would fit the sample alone.
 _SAMPLED_PER_PARAMETER = 3
-# Tolerance on a sample, times its rows for each parameter: chance moves its likelihood further than this.
+# A fit to n sampled rows ends below this times parameters / n: smaller gains are chance.
 _CHANCE = 0.003
-# Share of a group's weights that it keeps from before a sample: a weight of zero would stay zero.
-_KEPT_WEIGHT = 0.01
+# Share of a group's weights that all kernels get evenly after a sample: a weight of zero would stay zero.
+_EVEN_WEIGHT = 0.01
 # Largest default number of kernels of a class.
 _MOST_KERNELS = 50
 
@@ -101,11 +101,7 @@ def fit_model(
     batches = start_batches(model, training, frame, structure, NUMBERS_TOGETHER if apart else None)
     batches = (with_tails(model, batch) for batch in batches)
     given = next(batches)
-    if model.tol == "auto" and options.inference == "em":
-        gain = max(1.0, _GAIN_PER_PARAMETER * _n_parameters(given, structure))
-        # Row weights may be normalised to sum to one.
-        tol = np.clip(gain / max(summary.n_rows, summary.total), *AUTO_TOL)
-        options = replace(options, tol=float(tol))
+    options = with_tolerance(model, options, training, given)
     rows, _, weights = source.start_rows()
     options, floor = with_resolution(model, options, rows, weights, frame)
     prior = None
@@ -124,7 +120,7 @@ def fit_model(
         callback = None if apart else after_pass
         fit_from = partial(fit, source, options=options, frame=frame, callback=callback, resume=resume)
         begun: Iterator[Parameters] = chain([given], batches)
-        if model.init in ("auto", "k-means") and resume is None:
+        if model.init in ("auto", "k-means") and options.stopping == "total" and resume is None:
             begun = map(partial(_refined, source, options, frame), begun)
         best, status, reached = _best_result(map(fit_from, begun))
     # Restore frozen parameters, which the change of coordinates has rounded.
@@ -295,7 +291,7 @@ def _some_rows(n_rows: int, weights: FloatArray | None) -> tuple[IntArray, Float
     """Return rows that are evenly spaced by weight, and how often each is drawn if rows have weights (n,)."""
     if n_rows <= _SOME_ROWS:
         return np.arange(n_rows), weights
-    # All rows of weight one are drawn as if they had none.
+    # Weights that are all equal draw the same rows as no weights.
     ends = np.arange(1.0, n_rows + 1.0) if weights is None else np.cumsum(weights)
     places = (np.arange(_SOME_ROWS) + 0.5) / _SOME_ROWS * ends[-1]
     some, counts = np.unique(np.searchsorted(ends, places), return_counts=True)
@@ -466,32 +462,42 @@ def _refined(source: RowSource, options: Options, frame: Frame, given: Parameter
     Few passes over all rows are left then. Starts that fail on a sample stay as they are. Devices need no
     samples: their passes over few rows take as long.
     """
-    by_weights = options.freeze or isinstance(options.weight_prior, str)
-    if options.inference != "em" or by_weights or source.summary.gaps:
+    # Frozen weights stay as they are, and hierarchical ones depend on the sizes of groups.
+    keeps_weights = options.freeze is not None or isinstance(options.weight_prior, str)
+    if options.inference != "em" or keeps_weights or source.summary.gaps:
         return given
     n_rows, (_, n_kernels, n_features) = source.summary.n_rows, given.means.shape
-    structure = structure_of(options.covariance_type).of(given.covariances)
-    n_parameters = _n_parameters(given, structure)
+    n_parameters = _n_parameters(given, structure_of(options.covariance_type).of(given.covariances))
     sizes: list[int] = []
     while operations(n_rows, n_kernels, n_features) >= _WORTH_SAMPLING:
         n_rows //= _ROWS_PER_SAMPLED
-        if n_rows >= _SAMPLED_PER_PARAMETER * n_parameters:
-            sizes.append(n_rows)
+        sizes.append(n_rows)
     if not sizes or not is_numpy(source.to_device(given.means)):
         return given
-    X, codes, weights = source.start_rows()
-    order = np.random.RandomState(0).permutation(len(X))
+    (X, codes, weights), random_state = source.start_rows(), np.random.RandomState(0)
     for size in sorted({min(size, len(X)) for size in sizes}):
-        some = order[:size]
-        sample = open_source(X[some], codes[some], None if weights is None else weights[some])
+        if size < _SAMPLED_PER_PARAMETER * n_parameters:
+            continue
+        some = starts.draw_rows(len(X), size, random_state, weights)
         own = replace(options, tol=max(options.tol, _CHANCE * n_parameters / size))
-        found = fit(sample, given, own, frame=frame)
+        found = fit(open_source(X[some], codes[some]), given, own, frame=frame)
         good = np.flatnonzero(found.status != Status.FAILED)
-        refined = given.copy().put(good, found.parameters.take(good))
+        given = given.copy().put(good, found.parameters.take(good))
         # A group may have rows of a kernel that none of its few rows in the sample is of.
-        kept = _KEPT_WEIGHT if given.weights.shape[-1] > 1 else 0.0
-        given = replace(refined, weights=(1.0 - kept) * refined.weights + kept * given.weights)
+        even = _EVEN_WEIGHT if given.weights.shape[-1] > 1 else 0.0
+        given = replace(given, weights=(1.0 - even) * given.weights + even / n_kernels)
     return given
+
+
+def with_tolerance(model: Mixture, options: Options, training: Training, given: Parameters) -> Options:
+    """Return options with the tolerance of ``tol='auto'`` for the kernels of a start."""
+    if model.tol != "auto" or options.inference != "em":
+        return options
+    structure, summary = structure_of(options.covariance_type).of(given.covariances), training.source.summary
+    gain = max(1.0, _GAIN_PER_PARAMETER * _n_parameters(given, structure))
+    # Row weights may be normalised to sum to one.
+    tol = np.clip(gain / max(summary.n_rows, summary.total), *AUTO_TOL)
+    return replace(options, tol=float(tol))
 
 
 def _n_parameters(starts: Parameters, structure: Structure) -> int:

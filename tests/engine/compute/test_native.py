@@ -101,9 +101,16 @@ def look_up(table, ints, single, marks, cube, names, out):
     out[1] += 10 * place + found
 
 
+def shadow(x: float, out: np.ndarray) -> None:
+    for i in range(len(out)):
+        values = [x * i for i in (0, 2)]
+        out[i] = values[1] + i
+
+
 INTEGERS = [(a, b, np.zeros(10, np.int64)) for a in (-17, -8, 0, 5, 64) for b in (-5, -1, 3, 8)]
 FLOATS = [0.0, -0.0, 1.5, -2.25, math.inf, math.nan]
 CALLS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
+    (shadow, (1.5, np.zeros(3))),
     *((divide, given) for given in INTEGERS),
     *((compare, (x, y, np.zeros(6, bool))) for x in FLOATS for y in FLOATS),
     *((choose, (x, y, np.zeros(4))) for x in FLOATS for y in FLOATS),
@@ -127,7 +134,7 @@ CALLS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize("function", [divide, compare, choose, calculate, look_up])
+@pytest.mark.parametrize("function", [divide, compare, choose, calculate, look_up, shadow])
 def test_compiled_functions_do_what_python_does(function) -> None:
     compiled = native.jit(function)
     for called, given in CALLS:

@@ -328,11 +328,13 @@ class Translation(ast.NodeVisitor):
     def visit_ListComp(self, node: ast.ListComp) -> Any:
         if any(each.ifs for each in node.generators):
             self.generic_visit(node)
-        found = []
+        found, outer = [], self._names
         for values in product(*(self._values(each.iter) for each in node.generators)):
+            self._names = {**outer}  # names inside are not seen outside
             for each, value in zip(node.generators, values, strict=True):
                 self._bind(each.target, value)
             found.append(self.visit(node.elt))
+        self._names = outer
         return tuple(found)
 
     def _values(self, node: ast.expr) -> Any:

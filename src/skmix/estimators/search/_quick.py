@@ -97,6 +97,7 @@ class QuickFits:
         default, own = type(prototype)().get_params(), prototype.get_params()
         self._is_usual = (
             all(own[name] is default[name] or own[name] == default[name] for name in default.keys() - _HEEDED)
+            and prototype.tol != "auto"  # depends on rows and kernels
             and check_tol(prototype.tol)[0] == "total"
             and prototype.variance_floor > 0.0
             and not getattr(prototype, "_skl_callbacks", ())
