@@ -135,7 +135,8 @@ class Store:
     def add(self, settings: Mapping[str, Any], records: Mapping[int, Record]) -> None:
         """Store results of one cell by replicate: all of them or, if interrupted, none.
 
-        Records are values for JSON, and returned as JSON reads them. Replicates that are already stored are not replaced.
+        Records are values for JSON, returned as JSON reads them. Replicates that are already stored are not
+        replaced.
         """
         key = cell_key(settings)
         own = self._records.get(key, {})
