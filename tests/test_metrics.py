@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,14 @@ def test_calibration_error_by_hand() -> None:
     # 0.9 and 1.0 fall into one bin: 2.8 expected and 2 right there, 1.8 and 3 in the other.
     assert calibration_error(PROBABILITIES, CODES) == pytest.approx((0.8 + 1.2) / 6)
     assert calibration_error(PROBABILITIES[:2], CODES[:2]) == pytest.approx(0.4)
-    assert calibration_error(PROBABILITIES, CODES, [1, 1, 1, 1, 1, 9]) == pytest.approx((0.8 + 1.2) / 14)
+    error = calibration_error(PROBABILITIES, CODES, sample_weight=[1, 1, 1, 1, 1, 9])
+    assert error == pytest.approx((0.8 + 1.2) / 14)
+
+
+@pytest.mark.parametrize("function", [calibration_error, reliability_bins])
+def test_a_third_number_is_not_taken_for_a_weight(function: Any) -> None:
+    with pytest.raises(TypeError, match="positional"):
+        function(PROBABILITIES, CODES, 5)
 
 
 def test_bins_are_those_that_have_rows() -> None:

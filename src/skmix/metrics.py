@@ -24,6 +24,7 @@ class ReliabilityBin(NamedTuple):
 def reliability_bins(
     probabilities: NDArray[np.float64],
     codes: NDArray[np.int64],
+    *,
     sample_weight: ArrayLike | None = None,
 ) -> list[ReliabilityBin]:
     """Sort rows into ten bins of equal width by the probability of their predicted class.
@@ -60,6 +61,7 @@ def reliability_bins(
 def calibration_error(
     probabilities: NDArray[np.float64],
     codes: NDArray[np.int64],
+    *,
     sample_weight: ArrayLike | None = None,
 ) -> float:
     """Return the expected calibration error: the mean gap between confidence and accuracy.
@@ -74,7 +76,7 @@ def calibration_error(
     >>> round(calibration_error(np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([0, 0])), 2)
     0.45
     """
-    bins = reliability_bins(probabilities, codes, sample_weight)
+    bins = reliability_bins(probabilities, codes, sample_weight=sample_weight)
     gaps = sum(each.n_rows * abs(each.confidence - each.accuracy) for each in bins)
     return gaps / sum(each.n_rows for each in bins)
 

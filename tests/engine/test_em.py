@@ -27,7 +27,7 @@ from skmix.engine.sources import open_source
 from skmix.engine.sources.blocks import BlockRows
 from skmix.engine.sources.streamed import StreamedRows
 from skmix.engine.sources.summary import measure
-from skmix.engine.squarem import Squarem, unconstrained
+from skmix.engine.squarem import Squarem, _coordinates, _from_coordinates, unconstrained
 from skmix.engine.structures import structure_of
 
 # ---------------------------------------------------------------- stopping
@@ -381,6 +381,18 @@ def test_half_the_passes_lead_as_high_and_no_leap_lowers_a_start(covariance_type
     for path in fast.path:
         total = path.sum(axis=1)
         assert np.all(np.diff(total) > -1e-9 * np.abs(total[1:]))
+
+
+@each_type
+def test_coordinates_and_back_are_the_same_with_weights_of_zero(covariance_type: str) -> None:
+    _, _, begin = overlapping(covariance_type)
+    weights = begin.weights.copy()
+    weights[:, :, 0] = 0.0, 0.5, 0.3, 0.2
+    given, structure = replace(begin, weights=weights), structure_of(covariance_type)
+    found = _from_coordinates(_coordinates(given, structure), given, structure)
+    assert_allclose(found.weights, weights, rtol=1e-12)
+    assert_allclose(found.means, given.means, rtol=1e-12)
+    assert_allclose(found.covariances, given.covariances, rtol=1e-10, atol=1e-12)
 
 
 def test_fits_leap_only_near_their_end_and_less_far_after_a_failure() -> None:

@@ -39,6 +39,14 @@ def assert_same(one, other) -> None:
     assert sorted(vars(one)) == sorted(vars(other))
 
 
+@pytest.mark.parametrize("init", ["class", "random_from_data", "uniform"])
+def test_a_mixture_of_blocks_is_that_of_the_rows(init: str) -> None:
+    X, y, weights = make_rows()
+    model = SharedKernelMixture(4, init=init, n_init=2, random_state=0, tol=1e-3)
+    here = model.fit(X, y, sample_weight=weights)
+    assert_same(SharedKernelMixture(**model.get_params()).fit(cut(X, y, weights)), here)
+
+
 def test_fits_to_many_rows_begin_on_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """They begin nearly where they end, which is where other fits end too."""
     random = np.random.default_rng(0)

@@ -122,6 +122,16 @@ def test_derived_models_keep_the_shifts() -> None:
         model.condition({0: 1.0})
 
 
+def test_hierarchical_weights_go_with_shifts() -> None:
+    model = fitted(weight_prior="hierarchical")
+    n_first = fitted(None, weight_prior="hierarchical").n_iter_
+    # The bound of the second fit, less the penalty, never falls; it has one value for each pass.
+    assert np.diff(model.lower_bound_path_[n_first + 1 :]).min() > -1e-8
+    assert model.lower_bound_path_[-1] == model.lower_bound_
+    assert len(model.lower_bound_path_) == model.n_iter_ > n_first
+    assert np.abs(model.group_shifts_).max() > 0.2
+
+
 def test_shifts_count_as_parameters() -> None:
     X, y, _ = shifted_groups()
     plain, weak, strong = fitted(None), fitted(1e-6), fitted(1e6)

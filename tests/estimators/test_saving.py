@@ -290,6 +290,8 @@ CASES: list[tuple[str, Change, str]] = [
     ("mixture", prepare(transform="none", gate=1), "preparation_ is {'transform': 'none', 'gate'"),
     ("mixture", prepare(transform="logicle", linear={"FSC": 2.0}), "the linear features of preparation_ are"),
     ("mixture", prepare(transform={"W": [0.5, 1.0]}), "W must be from 0 to M / 2"),
+    ("mixture", prepare(transform={"kind": "logicle"}), "a scale is a name, or has the parameters T"),
+    ("mixture", prepare(transform=None), "a scale is a name, or has the parameters T"),
     ("mixture", prepare(transform="arcsinh:-1"), "the cofactor '-1' is not a number above 0"),
     ("robust", put("fitted.kernel_degrees_", np.zeros(2)), "kernel_degrees_ has 0.0"),
     ("robust", assign("parameters", "tail", None), "tail is None, but 't' was fitted"),

@@ -111,6 +111,10 @@ def test_results_come_back_as_they_were(tmp_path: Path) -> None:
     assert found[1] == {"accuracy": 0.1 + 0.2, "counts": [[1, 2]]}
     assert list(store.get(SETTINGS, 1)) == [0]
     assert len(store) == 2
+    # At once as after a reload: JSON has neither tuples nor keys that are numbers.
+    store.add(SETTINGS, {2: {"pair": (1, 2), "by_number": {3: 4}}})
+    for each in (store, Store(store.path)):
+        assert each.get(SETTINGS)[2] == {"pair": [1, 2], "by_number": {"3": 4}}
 
 
 def test_a_result_is_stored_once_and_a_batch_whole_or_not_at_all(tmp_path: Path) -> None:

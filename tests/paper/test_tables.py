@@ -21,7 +21,7 @@ from skmix.paper import Settings, check_claims, differences, make_tables, publis
 from skmix.paper.claims import Difference
 from skmix.paper.harness import Claim, Row, Table, plain_table
 from skmix.paper.records import BestRun, Beyond, Margin, Run, StudyData, StudyResults
-from skmix.paper.tables import claims_markdown, confusion_csv
+from skmix.paper.tables import agreement, claims_markdown, confusion_csv
 from skmix.paper.variants import LABELS, MAIN_KERNELS, METHODS, SWEEP_KERNELS, SWEEP_VARIANTS, VARIANTS
 
 N_RUNS = 50
@@ -391,6 +391,22 @@ def test_failures_are_in_the_order_of_k_and_of_the_variants(tables: dict[str, Ta
     assert list(tables) == [*(f"table{number}" for number in range(1, 7)), "failures"]
     cells = (("3", "3D"), ("6", "3D"), ("10", "3D"), ("10", "9D"), ("12", "3D"))
     assert tuple(row.keys for row in tables["failures"].rows) == cells
+
+
+def test_kendalls_tau_by_hand() -> None:
+    order = ["a", "b", "c", "d"]
+    # Of six pairs, (a, b) and (c, d) are the other way round: (4 - 2) / 6.
+    assert agreement(order, {"a": 0.8, "b": 0.9, "c": 0.1, "d": 0.2}) == pytest.approx(1 / 3)
+    assert agreement(order, {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0}) == pytest.approx(1.0)
+    assert agreement(order, dict.fromkeys(order, 1.0)) is None
+
+
+def test_table_5_takes_the_first_hundred_runs(data: StudyData, settings: Settings) -> None:
+    runs = [make_run(run=r, accuracy=0.6 if r < 100 else 0.9) for r in range(500)]
+    tables = {t.name: t for t in make_tables(StudyResults(settings, data, tuple(runs), {}, ()))}
+    assert value_in(tables["table5"], ("10", "mean"), "3D", "robust") == pytest.approx(0.6)
+    assert value_in(tables["table5"], ("10", "counted"), "3D", "robust") == 100
+    assert value_in(tables["table1"], "Mean Acc", "3D", "robust") == pytest.approx(0.84)
 
 
 def test_confusion_matrices_are_labelled(results: StudyResults) -> None:

@@ -47,6 +47,8 @@ def transformer_of(scale: str | Mapping[str, Any]) -> Any:
     from .scales import Arcsinh, Logicle  # loads scikit-learn
 
     if not isinstance(scale, str):
+        if not isinstance(scale, Mapping) or scale.keys() - {"T", "W", "M", "A"}:
+            raise ValueError("a scale is a name, or has the parameters T, W, M and A of a Logicle.")
         return Logicle(**scale)
     if scale in ("logicle", "none"):
         return Logicle() if scale == "logicle" else None

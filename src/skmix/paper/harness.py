@@ -121,27 +121,32 @@ class Store:
             )
         for line in lines:
             with suppress(ValueError):
-                key, records = json.loads(line)
-                own = self._records.setdefault(key, {})
-                own.update({int(number): record for number, record in records.items()} | own)
+                self._take(line)
 
     def __len__(self) -> int:
         return sum(map(len, self._records.values()))
 
+    def _take(self, line: bytes) -> None:
+        """Take in the batch of a line; replicates that are already there are not replaced."""
+        key, records = json.loads(line)
+        own = self._records.setdefault(key, {})
+        own.update({int(number): record for number, record in records.items()} | own)
+
     def add(self, settings: Mapping[str, Any], records: Mapping[int, Record]) -> None:
         """Store results of one cell by replicate: all of them or, if interrupted, none.
 
-        Records are values for JSON. Replicates that are already stored are not replaced.
+        Records are values for JSON, returned as JSON reads them. Replicates that are already stored are not
+        replaced.
         """
         key = cell_key(settings)
-        own = self._records.setdefault(key, {})
+        own = self._records.get(key, {})
         new = {number: record for number, record in records.items() if number not in own}
         line = json.dumps([key, new]).encode()
         if new:
             # The last line may be incomplete.
             with open(self.path, "ab") as file:
                 file.write(b"\n" + line)
-            own.update(new)
+            self._take(line)
 
     def get(self, settings: Mapping[str, Any], most: float = math.inf) -> dict[int, Record]:
         """Return the stored results of one cell by replicate, in order, of replicates below `most`."""

@@ -398,6 +398,14 @@ def test_a_feature_that_a_fold_has_never_seen_does_not_matter() -> None:
     assert search.best_score_ > -0.01
 
 
+def test_unknown_values_are_filled_by_a_gaussian(iris: Data) -> None:
+    X = iris[0].copy()
+    X[::3, 1] = np.nan
+    fill = filler(X[50:], 0)
+    gaussian = SharedKernelMixture(1, max_iter=20, tol=1e-2, random_state=0).fit(X[50:])
+    assert_allclose(fill(X[:50]), gaussian.impute(X[:50]), rtol=1e-6)
+
+
 # ---------------------------------------------------------------- results and errors
 
 
