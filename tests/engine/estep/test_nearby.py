@@ -145,7 +145,7 @@ def skipped(rows: Rows, kernels: Kernels, tiles: Any) -> tuple[np.ndarray, np.nd
     for t, (first, count) in enumerate(zip(tiles.first, tiles.count, strict=True)):
         own = tiles.order[tiles.start[t] : tiles.start[t + 1]]
         absent[np.ix_(own, tiles.kernels[first : first + count])] = False
-    densities = reference.log_densities(rows.cut(0, len(rows.X)), kernels)[0][0]
+    densities = reference.log_densities(rows.cut(0, len(rows.X)) - kernels.means[..., None], kernels)[0][0]
     codes = np.zeros(len(rows.X), dtype=int) if rows.codes is None else rows.codes
     joint = densities + kernels.log_weights[0][:, codes]
     shares = np.exp(joint - joint.max(axis=0))
@@ -198,7 +198,7 @@ def test_skipping_rests_where_it_does_not_pay(monkeypatch: pytest.MonkeyPatch, s
 
 def test_the_most_likely_kernels_are_those_of_the_reference() -> None:
     rows, kernels = problem(n_classes=3, spread=2.0)
-    densities = reference.log_densities(rows.cut(0, len(rows.X)), kernels)[0][0]
+    densities = reference.log_densities(rows.cut(0, len(rows.X)) - kernels.means[..., None], kernels)[0][0]
     joint = densities + kernels.log_weights[0][:, np.asarray(rows.codes)]
     found = compiled.Likeliest.empty(len(rows.X))
     with workers(2) as pool:
