@@ -270,21 +270,16 @@ def _arrow_table(thing: Any) -> Any:
     if library == "pandas":
         for name, values in thing.items():
             if values.dtype == object:
-                _check_types(values, name)
+                try:
+                    pa.array(values, from_pandas=True)
+                except (pa.ArrowInvalid, pa.ArrowTypeError):
+                    types = ", ".join(sorted({type(value).__name__ for value in values}))
+                    problem = f"column {name!r} holds values of different types: {types}."
+                    raise ColumnError(problem, column=name) from None
         return pa.Table.from_pandas(thing, preserve_index=False)
     if library == "polars":
         return thing.to_arrow()
     return thing if isinstance(thing, pa.Table) else pa.Table.from_batches([thing])
-
-
-def _check_types(values: Any, name: str) -> None:
-    """Raise ColumnError if a pandas column mixes types that Arrow cannot convert."""
-    pa = pyarrow()
-    try:
-        pa.array(values, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        types = ", ".join(sorted({type(value).__name__ for value in values}))
-        raise ColumnError(f"column {name!r} holds values of different types: {types}.", column=name) from None
 
 
 def encode_frame(
