@@ -150,14 +150,7 @@ def predict(rows: Sequence[FloatArray], mixtures: Sequence[Parameters]) -> IntAr
     underflowed is replaced by an upper bound; a row is scored exactly only if that bound wins. Logarithms are
     computed only if classes nearly tie, as classes that share a kernel do; if log-likelihoods round to the
     same number, the first class wins. For thousands of small models this is several times as fast as exact
-    likelihoods.
-
-    Parameters
-    ----------
-    rows : sequence of ndarray of shape (M_s, n)
-        Rows of each feature set.
-    mixtures : sequence of Parameters
-        Mixture of each feature set, with positive definite covariances. Their likelihoods are multiplied.
+    likelihoods. Those of feature sets, with rows (M_s, n), are multiplied.
     """
     from . import loops
 
