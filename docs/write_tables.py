@@ -58,7 +58,8 @@ def answer() -> str:
         if peer is not None:
             line[1] = f"{peer['wall']:.3f} s"
             line[3] = f"{peer['wall'] / ours['wall']:.1f}×"
-            line[5] = f"{row['difference']:+.3f}"
+            more = row["more_seeds"]
+            line[5] = f"{more['difference']:+.4f} ± {more['error']:.4f}"
             if row["reached_in"] == row["seeds"]:
                 line[4] = f"{peer['wall'] / row['reached']:.1f}×"
         rows.append(line)
@@ -71,7 +72,9 @@ def answer() -> str:
             "",
             f"Medians of {found['problems'][0]['seeds']} seeds on {machine['cores']} cores of "
             f"{machine['processor']}, scikit-learn {machine['scikit-learn']}; the last column is the mean "
-            "difference from scikit-learn's log-likelihood, in nats a row.",
+            "difference from scikit-learn's log-likelihood over "
+            f"{max(row['more_seeds']['seeds'] for row in found['problems'] if 'more_seeds' in row)} further "
+            "seeds, in nats a row.",
         ]
     )
 
