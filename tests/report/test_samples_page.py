@@ -134,7 +134,7 @@ def test_populations_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> 
     # The weights of the picture are those of all samples together.
     assert_allclose(np.ravel(data["mixture"]["weights"]), weights, atol=5e-6)
     # Of many cells some are drawn, each with its sample.
-    monkeypatch.setitem(offered_planes.__globals__, "_MAX_ROWS", 50)
+    monkeypatch.setattr("skmix.groups.page._MAX_CELLS", 50)
     some = values(monkeypatch, model, named_ones, table, title="", cells=(X, y))["rows"]
     places = [int(np.abs(X - row).sum(axis=1).argmin()) for row in np.array(some["values"])[:4].T]
     assert len(set(places)) == 50

@@ -89,10 +89,15 @@ def check_covariances(values: Any, structure: Structure, n_kernels: int, n_featu
         array = 0.5 * (array + np.swapaxes(array, -1, -2))
     # The engine's test of definiteness does not depend on the units of features.
     if not structure.factor(array[None], n_features).usable[0]:
-        k, smallest = _least_definite(structure.to_full(array[None], n_kernels, n_features)[0])
+        full = structure.to_full(array[None], n_kernels, n_features)[0]
+        # A variance that is not positive counts as an eigenvalue.
+        smallest = np.diagonal(full, axis1=1, axis2=2).min(axis=1)
+        for k in np.flatnonzero(smallest > 0).tolist():
+            deviations = np.sqrt(np.diagonal(full[k]))
+            smallest[k] = np.linalg.eigvalsh(full[k] / deviations[:, None] / deviations)[0]
         raise ValueError(
-            f"the covariance of kernel {k} is not positive definite: its smallest eigenvalue is "
-            f"{smallest:.3g}, with features in units of their deviations."
+            f"the covariance of kernel {smallest.argmin()} is not positive definite: its smallest eigenvalue "
+            f"is {smallest.min():.3g}, with features in units of their deviations."
         )
     variances = structure.variances(array[None])
     if not _LEAST_VARIANCE <= variances.min() <= variances.max() < np.inf:
@@ -101,18 +106,6 @@ def check_covariances(values: Any, structure: Structure, n_kernels: int, n_featu
             "far from one for sums of squares: rescale the features."
         )
     return array
-
-
-def _least_definite(matrices: FloatArray) -> tuple[int, float]:
-    """Return the kernel of covariances (K, M, M) with the smallest eigenvalue, and that eigenvalue.
-
-    Eigenvalues are those of the correlations; a variance that is not positive counts as one.
-    """
-    smallest = np.diagonal(matrices, axis1=1, axis2=2).min(axis=1)
-    for k in np.flatnonzero(smallest > 0):
-        deviations = np.sqrt(np.diagonal(matrices[k]))
-        smallest[k] = np.linalg.eigvalsh(matrices[k] / deviations[:, None] / deviations)[0]
-    return int(smallest.argmin()), float(smallest.min())
 
 
 def is_wide(n_rows: int, n_features: int) -> bool:

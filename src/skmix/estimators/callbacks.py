@@ -45,8 +45,9 @@ except ImportError:  # before scikit-learn 1.9
 # ---------------------------------------------------------------- progress of all fits
 
 
-# Takes a message after each step and, if steps differ in work, the `share` of the work that is done.
+# Takes a message after each step and, if steps differ in work, the `share` of it that is done, from 0 to 1.
 Report = Callable[..., None]
+# Takes a title and the number of steps, None if it is unknown.
 Watcher = Callable[[str, int | None], AbstractContextManager[Report]]
 
 watcher_of_fits: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
@@ -54,12 +55,7 @@ watcher_of_fits: ContextVar[Watcher | None] = ContextVar("watcher", default=None
 
 @contextmanager
 def watched_by(watcher: Watcher) -> Iterator[None]:
-    """Report the progress of all fits in the body to a watcher.
-
-    A watcher takes a title and the number of steps, None if it is unknown. It returns a context that yields a
-    function to call after each step, with a message and, if steps differ in work, the `share` of the work
-    that is done, from 0 to 1.
-    """
+    """Report the progress of all fits in the body to a watcher."""
     before = watcher_of_fits.set(watcher)
     try:
         yield

@@ -246,7 +246,9 @@ def n_parameters(model: Any) -> int:
         structure = structure_of(covariance_type).of(part.covariances_)
         total += structure.n_parameters(n_kernels, n_features)
         weights = to_numpy(part.weights_).reshape(n_kernels, -1)
-        n_weights = n_kernels if _has_own_kernels(part, weights) else weights.size
+        # With `n_kernels` given, all weights start positive, so zeros among them were estimated.
+        shared = getattr(part, "n_kernels", None) is not None and isinstance(part.init, str)
+        n_weights = n_kernels if not shared and are_separate(weights) else weights.size
         total += n_kernels * n_features + n_weights - weights.shape[1]
         if hasattr(part, "group_shifts_"):
             rows = weights * to_numpy(part.class_count_)
@@ -254,15 +256,6 @@ def n_parameters(model: Any) -> int:
         if hasattr(part, "kernel_degrees_") and part.tail == "t":
             total += n_kernels  # learnt degrees of freedom
     return total
-
-
-def _has_own_kernels(part: Any, weights: FloatArray) -> bool:
-    """Return whether each kernel of a mixture with weights (K, L) belonged to one class from the start.
-
-    With `n_kernels` given, all weights start positive, so zeros among them were estimated.
-    """
-    shared = getattr(part, "n_kernels", None) is not None and isinstance(part.init, str)
-    return not shared and are_separate(weights)
 
 
 # ---------------------------------------------------------------- models of some features

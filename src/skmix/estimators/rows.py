@@ -396,13 +396,21 @@ class InFrame(InMemory):
         return replace(self, estimator=_without_scale(model)) if hasattr(model, "preparation_") else None
 
     def _check(self, least: int | None = None, on_cpu: bool = False) -> Checked:
+        model = self.estimator
         if least is None:
-            return _features_of_frame(self.estimator, self.X), None
+            preparation, to_scale = getattr(model, "preparation_", {}), Columns.of(model).to_scale
+            frame, columns = _known_columns(model, self.X), preparation.get("columns")
+            if columns is None and _is_numeric(frame):
+                return to_scale(_validated(model, frame)), None
+            columns = columns or dict.fromkeys(map(str, _names_of(frame)))
+            X, reader = encode_frame(frame, columns, preparation.get("missing", ()))
+            _warn_of(reader.remarks())
+            return _validated(without_names(model), to_scale(X)), None
         if _is_numeric(self.X):
-            return _validated(self.estimator, self.X, least), None
+            return _validated(model, self.X, least), None
         X, reader = encode_frame(self.X)
         rows = PreparedRows(X, reader.feature_names, reader.preparation)
-        return Prepared(self.estimator, rows, self.y, self.sample_weight, self.name)._check(least)
+        return Prepared(model, rows, self.y, self.sample_weight, self.name)._check(least)
 
 
 def _is_numeric(frame: Any) -> bool:
@@ -411,19 +419,6 @@ def _is_numeric(frame: Any) -> bool:
         or _POLARS_NUMBER.match(str(column_type))
         for column_type in getattr(frame, "dtypes", [None])
     )
-
-
-def _features_of_frame(model: Any, frame: Any) -> np.ndarray:
-    """Return the features (n, M) of a data frame, encoded and transformed as in the fit of a model."""
-    preparation, to_scale = getattr(model, "preparation_", {}), Columns.of(model).to_scale
-    frame = _known_columns(model, frame)
-    columns = preparation.get("columns")
-    if columns is None and _is_numeric(frame):
-        return to_scale(_validated(model, frame))
-    columns = columns or dict.fromkeys(map(str, _names_of(frame)))
-    rows, reader = encode_frame(frame, columns, preparation.get("missing", ()))
-    _warn_of(reader.remarks())
-    return _validated(without_names(model), to_scale(rows))
 
 
 def _known_columns(model: Any, frame: Any) -> Any:

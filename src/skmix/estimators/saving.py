@@ -265,17 +265,14 @@ def _check_mixture(model: Any, sizes: dict[str, int]) -> None:
         ("tail", check_tail(model.tail)[0], None if fitted.kernel_degrees is None else "t"),
     ):
         _require(setting in ("auto", found), f"{name} is {setting!r}, but {found!r} was fitted: fit again")
-    _check_labels(fitted.classes, sizes["L"])
-    _check_covariances(fitted.covariances, fitted.covariance_type, sizes)
-
-
-def _check_labels(labels: np.ndarray, n_classes: int) -> None:
+    labels, n_classes = fitted.classes, sizes["L"]
     _require(labels.shape == (n_classes,), f"classes_ has shape {labels.shape}, not ({n_classes},)")
     plain = labels.dtype.kind in "biufU" or all(isinstance(label, str | Real) for label in labels)
     _require(plain, "classes_ has labels that are neither numbers nor text")
     # NaN is neither greater than another label nor equal to itself.
     ordered = np.all(labels[1:] > labels[:-1]) and labels[0] == labels[0]
     _require(ordered, f"classes_ are not sorted and distinct: {labels[:5].tolist()}")
+    _check_covariances(fitted.covariances, fitted.covariance_type, sizes)
 
 
 def _check_covariances(array: np.ndarray, covariance_type: str, sizes: dict[str, int]) -> None:

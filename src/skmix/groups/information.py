@@ -201,7 +201,13 @@ def kernel_errors(
     some = np.arange(min(drawn, -(-max(_FEWEST_DRAWS, _DRAWS_EACH * n_kernels * n_each) // n_kernels)))
     some = (np.arange(n_kernels)[:, None] * drawn + some).ravel()
     ratios = density_ratios(log_densities[some])
-    chosen, sizes = _representatives(sizes)
+    chosen = np.arange(len(sizes))
+    if len(sizes) > _MOST_SAMPLES:
+        # Choose representative samples by cumulative size.
+        total = np.cumsum(sizes)
+        points = (np.arange(_MOST_SAMPLES) + 0.5) * total[-1] / _MOST_SAMPLES
+        chosen, times = np.unique(np.searchsorted(total, points), return_counts=True)
+        sizes = times * total[-1] / _MOST_SAMPLES
     pairs = zip(chosen, sizes, strict=True)
     weights = np.stack([away_from_zero(parameters.weights[:, j], size) for j, size in pairs], axis=1)
     inverse = 1.0 / (ratios @ weights)
@@ -332,16 +338,6 @@ def _shared(n_kernels: int, n_features: int, n_each: int) -> FloatArray:
     """Return the matrix (K·S, P) from means of each kernel and a common covariance to S parameters each."""
     of_means, of_terms = np.split(np.eye(n_each), [n_features], axis=1)
     return np.hstack([np.kron(np.eye(n_kernels), of_means), np.tile(of_terms, (n_kernels, 1))])
-
-
-def _representatives(sizes: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return numbers and sizes of representative samples: all (L,), or 16 chosen by cumulative size."""
-    if len(sizes) <= _MOST_SAMPLES:
-        return np.arange(len(sizes)), sizes
-    total = np.cumsum(sizes)
-    points = (np.arange(_MOST_SAMPLES) + 0.5) * total[-1] / _MOST_SAMPLES
-    found, times = np.unique(np.searchsorted(total, points), return_counts=True)
-    return found, times * total[-1] / _MOST_SAMPLES
 
 
 # ---------------------------------------------------------------- intervals

@@ -15,7 +15,7 @@ from ..plots._models import drawn_kernels
 from ..plots.style import CLASS_COLOURS, FloatArray, short_name
 from ..report import describe
 from ..report.description import traits
-from ..report.model_page import chosen_rows, mixture_values, offered_planes, row_values
+from ..report.model_page import mixture_values, offered_planes
 from ..report.rendering import decimals, in_words, number_text, render_page, significant
 from .conditions import Design
 from .differences import Sides, by_q_value
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # The page mentions a second reason if its p-value is at most this.
 _CLEAR = 0.01
+# Most cells on a page: more make it larger, but not clearer.
+_MAX_CELLS = 3000
 
 
 def study_page(
@@ -224,7 +226,9 @@ def drawn_cells(
     model: Any, populations: Populations | None, X: FloatArray
 ) -> tuple[IntArray, FloatArray, IntArray]:
     """Return indices (n,) of the cells to draw, their rows (n, M), and their populations or kernels (n,)."""
-    chosen, nameless = chosen_rows(len(X)), without_names(model)
+    chosen, nameless = np.arange(len(X)), without_names(model)
+    if len(X) > _MAX_CELLS:
+        chosen = np.sort(np.random.RandomState(0).choice(len(X), _MAX_CELLS, replace=False))
     rows = X[chosen]
     found = nameless.predict(rows) if populations is None else populations.predict(nameless, rows)
     return chosen, rows, found
@@ -241,7 +245,8 @@ def _drawn(
     """Return the cells to draw, with the indices of their samples and populations."""
     chosen, rows, found = drawn_cells(model, populations, X)
     places = {name: place for place, name in enumerate(names)}
-    values, axes = row_values(rows, *offered), None
+    (features, planes), axes = offered, None
+    values = list(significant(np.concatenate([rows[:, features], rows @ planes.T], axis=1).T))
     with suppress(ValueError):  # a map needs two markers
         positions, axes = map_cells(rows)
         values += significant(positions.T)

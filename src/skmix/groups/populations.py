@@ -184,9 +184,14 @@ def merge_kernels(model: SharedKernelMixture, *, n_populations: int | None = Non
         whole = isinstance(n_populations, Integral) and not isinstance(n_populations, bool)
         if not whole or not 1 <= n_populations <= n_kernels:
             raise ValueError(f"n_populations must be a number from 1 to {n_kernels}, got {n_populations!r}.")
-    tree, found = separate(average_weights(own), *_kernels_of_all_samples(own), own.weights_)
+    weights = average_weights(own)
+    tree, found = separate(weights, *_kernels_of_all_samples(own), own.weights_)
     populations = cut(tree, found if n_populations is None else int(n_populations))
-    return Populations(_number_by_weight(own, populations), tree)
+    # Number them from the largest weight to the smallest; means break ties.
+    members = (populations[:, None] == np.arange(populations.max() + 1)) * weights[:, None]
+    total = members.sum(axis=0)
+    means = (members.T @ own.means_) / np.maximum(total, _TINY)[:, None]
+    return Populations(np.argsort(np.lexsort((*means.T[::-1], -total)))[populations], tree)
 
 
 def _kernels_of_all_samples(model: Any) -> tuple[FloatArray, FloatArray]:
@@ -209,12 +214,3 @@ def checked_mixture(model: Any) -> Any:
         raise TypeError(f"model must be a SharedKernelMixture, got a {type(model).__name__}.")
     check_is_fitted(model)
     return host_copy(model)
-
-
-def _number_by_weight(model: Any, populations: IntArray) -> IntArray:
-    """Return populations (K,) numbered from the largest weight to the smallest; means break ties."""
-    weights = average_weights(model)
-    members = (populations[:, None] == np.arange(populations.max() + 1)) * weights[:, None]
-    total = members.sum(axis=0)
-    means = (members.T @ model.means_) / np.maximum(total, _TINY)[:, None]
-    return np.argsort(np.lexsort((*means.T[::-1], -total)))[populations]

@@ -37,7 +37,9 @@ def start_of(
     kernels are worse, or would be fewer than populations. Samples are pooled: their cells come from the same
     kernels. `settings` are those of the mixture.
     """
-    possible = [n_kernels] if n_kernels is not None else _possible(*X.shape)
+    n_cells, n_features = X.shape
+    possible = [number for number in _NUMBERS if _CELLS * _n_parameters(number, n_features) <= n_cells] or [1]
+    possible = possible if n_kernels is None else [n_kernels]
     numbers = [number for number in possible if number >= (n_populations or 1)]
     if not numbers:
         limit = f" is more than the {possible[0]} kernels there are: ask for more with "
@@ -50,12 +52,13 @@ def start_of(
             progress(f"{number} kernels")
             model = _fit(X, number, settings)
             tried.append(number)
-            found = _aicc(model, len(X))
+            n = _n_parameters(number, n_features)
+            found = -2.0 * model.log_likelihood_ + 2.0 * n + 2.0 * n * (n + 1) / max(n_cells - n - 1, 1)
             if best is not None and found >= lowest:
                 break
             best, lowest = model, found
     assert best is not None
-    search = {"criterion": "aicc", "n_cells": len(X), "lowest": min(tried), "highest": max(tried)}
+    search = {"criterion": "aicc", "n_cells": n_cells, "lowest": min(tried), "highest": max(tried)}
     kernels = {"means": best.means_, "covariances": best.covariances_, "weights": best.weights_}
     return kernels, None if n_kernels is not None else search
 
@@ -74,17 +77,6 @@ def _fit(X: FloatArray, n_kernels: int, settings: dict[str, Any]) -> SharedKerne
 
 def _n_parameters(n_kernels: int, n_features: int) -> int:
     return n_kernels * (1 + n_features + n_features * (n_features + 1) // 2) - 1
-
-
-def _possible(n_cells: int, n_features: int) -> list[int]:
-    """Return the numbers of kernels for which there are enough cells; one always."""
-    enough = [number for number in _NUMBERS if _CELLS * _n_parameters(number, n_features) <= n_cells]
-    return enough or [1]
-
-
-def _aicc(model: SharedKernelMixture, n_cells: int) -> float:
-    n = _n_parameters(len(model.means_), model.n_features_in_)
-    return float(-2.0 * model.log_likelihood_ + 2.0 * n + 2.0 * n * (n + 1) / max(n_cells - n - 1, 1))
 
 
 def _clusters(X: FloatArray, n_kernels: int, seed: int) -> dict[str, Any]:

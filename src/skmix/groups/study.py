@@ -227,6 +227,8 @@ class Study:
         self._samples = self._samples.take(places_of(self._samples.names, list(order), "samples"))
         self._origin, self._search, self._cells = origin, search, cells
         self._metadata, self._design = metadata, design
+        # Tables of `unusual` by alpha, with numbers of populations instead of names.
+        self._judged: dict[float, DataFrame] = {}
         return self
 
     # ---------------------------------------------------------------- proportions and comparisons
@@ -235,11 +237,6 @@ class Study:
     def samples(self) -> list[Any]:
         """Names of the samples, in the order of the files."""
         return list(self._samples.names.tolist())
-
-    @cached_property
-    def _judged(self) -> dict[float, DataFrame]:
-        """Tables of `unusual` by alpha, with numbers of populations instead of names."""
-        return {}
 
     @cached_property
     def _described(self) -> Composition:
@@ -332,7 +329,7 @@ class Study:
         with progress_bar("composing", None):
             found = new_samples(own, cells.source)
         other = copy(self)
-        for name in ("_described", "_composed", "_judged"):
+        for name in ("_described", "_composed"):
             other.__dict__.pop(name, None)
         other._samples, other._is_new = found, True
         return other._set_origin(list(cells.sizes), cells.origin, self._search, metadata, design, cells)
@@ -543,9 +540,10 @@ class Study:
         from .plots import plot_markers
 
         own = checked_mixture(self.model)
-        markers = self._markers or [f"marker {number}" for number in range(own.n_features_in_)]
+        names = short_markers(self._origin.markers)
+        names = names or [f"marker {number}" for number in range(own.n_features_in_)]
         return plot_markers(
-            profiles(own, self.populations).deviations, self._names, markers, axes, figure=figure
+            profiles(own, self.populations).deviations, self._names, names, axes, figure=figure
         )
 
     def plot_map(self, axes: Axes | None = None, *, figure: Figure | None = None) -> Axes:
@@ -591,11 +589,6 @@ class Study:
             return [f"k{kernel}" for kernel in range(len(self.model.means_))]
         return self.populations.display_names
 
-    @property
-    def _markers(self) -> list[str]:
-        """Short names of the markers; empty if they have none."""
-        return short_markers(self._origin.markers)
-
     def to_html(
         self,
         path: str | os.PathLike[str] | None = None,
@@ -627,7 +620,7 @@ class Study:
             compared=compared,
             fitted_proportions=self._reference.shares(self._reference.samples) if self._is_new else None,
             cells=None if cells is None else (cells.X, cells.y.tolist()),
-            markers=self._markers,
+            markers=short_markers(origin.markers),
             made=self.provenance(),
             scale=in_words(origin.preparation),
             notes=origin.notes,

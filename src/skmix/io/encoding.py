@@ -50,15 +50,7 @@ _LONGEST_CATEGORY = 200
 
 
 class ColumnError(ArgumentError):
-    """A column that is missing or cannot be used.
-
-    Attributes
-    ----------
-    column : str
-        Its name.
-    is_feature : bool
-        Whether leaving the column out would help.
-    """
+    """A column that is missing or cannot be used; if it `is_feature`, leaving it out would help."""
 
     def __init__(self, *parts: str, column: str, is_feature: bool = False) -> None:
         super().__init__(*parts)

@@ -120,8 +120,15 @@ def open_rows(
     files = files_of(rows)
     if (layer is not None or obsm is not None) and not _is_anndata(rows):
         raise ValueError(f"layer and obsm are for an AnnData; got a {type(rows).__name__}.")
+    readers: dict[str, Reader] = {}
     if files is not None:
-        readers = _open_files(files, label, compensate is True, notation)
+        for group, path in zip(_names_of(files), files, strict=True):
+            reader = _open_file(existing(path), compensate is True, notation)
+            if reader.n_rows:
+                readers[group] = reader
+            # A large table may have empty partitions.
+            elif not isinstance(label, str):
+                raise ValueError(f"{path} is empty: it has no rows.")
     elif is_path(rows):
         readers = {"": _open_file(existing(rows), compensate is True, notation)}
     elif compensate is True:
@@ -185,19 +192,6 @@ def _open_file(path: Path, compensate: bool, notation: Notation) -> Reader:
     if file_format == "text":
         return open_text(path, notation)
     return open_array(values_of(path, "X"))
-
-
-def _open_files(files: Sequence[Path], label: Any, compensate: bool, notation: Notation) -> dict[str, Reader]:
-    """Return the readers of files, by the names of the groups."""
-    readers: dict[str, Reader] = {}
-    for group, path in zip(_names_of(files), files, strict=True):
-        reader = _open_file(existing(path), compensate, notation)
-        if reader.n_rows:
-            readers[group] = reader
-        # A large table may have empty partitions.
-        elif not isinstance(label, str):
-            raise ValueError(f"{path} is empty: it has no rows.")
-    return readers
 
 
 def _names_of(files: Sequence[Path]) -> list[str]:
@@ -270,21 +264,16 @@ def _arrow_table(thing: Any) -> Any:
     if library == "pandas":
         for name, values in thing.items():
             if values.dtype == object:
-                _check_types(values, name)
+                try:
+                    pa.array(values, from_pandas=True)
+                except (pa.ArrowInvalid, pa.ArrowTypeError):
+                    types = ", ".join(sorted({type(value).__name__ for value in values}))
+                    problem = f"column {name!r} holds values of different types: {types}."
+                    raise ColumnError(problem, column=name) from None
         return pa.Table.from_pandas(thing, preserve_index=False)
     if library == "polars":
         return thing.to_arrow()
     return thing if isinstance(thing, pa.Table) else pa.Table.from_batches([thing])
-
-
-def _check_types(values: Any, name: str) -> None:
-    """Raise ColumnError if a pandas column mixes types that Arrow cannot convert."""
-    pa = pyarrow()
-    try:
-        pa.array(values, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        types = ", ".join(sorted({type(value).__name__ for value in values}))
-        raise ColumnError(f"column {name!r} holds values of different types: {types}.", column=name) from None
 
 
 def encode_frame(

@@ -96,13 +96,6 @@ def rescaled(
     return X
 
 
-def linear_units(transformer: Any, spans: Mapping[str, float]) -> dict[str, float]:
-    """Return divisors of linear features, by which the top of their range is as far from 0 as on a scale."""
-    return {
-        name: span / float(np.ptp(transformer.transform([[0.0], [span]]))) for name, span in spans.items()
-    }
-
-
 def in_words(preparation: Preparation) -> str:
     """Return the scale and the compensation of a preparation as text."""
     spilt = ", compensated for spill-over" if preparation.get("compensate") else ""

@@ -16,7 +16,7 @@ from .._errors import Argument, ArgumentError, ArgumentWarning
 from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, kind_of, stamp
 from .labels import label_parser, plain_labels
-from .preparation import Preparation, linear_units, rescaled, scale_in_words, scale_of, transformer_of
+from .preparation import Preparation, rescaled, scale_in_words, scale_of, transformer_of
 from .readers import Reader, Values, values_of
 
 # Largest size of rows that a fit keeps in memory after its first pass, if they are in several files or on
@@ -121,7 +121,9 @@ class Source:
         """Divisors of the features that the scale leaves linear, by name."""
         units = self.linear
         if units is None:
-            units = linear_units(self.transform, self._aligned[0].scatter)
+            # The top of their range is as far from 0 as on the scale.
+            spans, change = self._aligned[0].scatter, self.transform.transform
+            units = {name: span / float(np.ptp(change([[0.0], [span]]))) for name, span in spans.items()}
         return {name: units[name] for name in self.feature_names or () if name in units}
 
     def remarks(self) -> list[ArgumentWarning]:

@@ -107,18 +107,6 @@ def naming(name: str, notation: Notation) -> Iterator[None]:
         raise ValueError(f"{name}: {problem}") from None
 
 
-def _check_names(names: Sequence[str], header: bool) -> None:
-    """Raise ValueError if a text file has no columns, or their names are unusable."""
-    if not names:
-        raise ValueError("the file is empty.")
-    if header and all(is_number(name) for name in names):
-        raise ArgumentError(
-            f"its first line has numbers instead of names: {listed(names)}. Add a line of names, or use ",
-            of_text("header", False),
-            ".",
-        )
-
-
 # ---------------------------------------------------------------- tables in blocks
 
 
@@ -386,7 +374,11 @@ def open_text(path: Path, notation: Notation) -> TableReader:
     """Read a text file."""
     with naming(str(path), notation):
         file = TextFile(path, notation)
-        _check_names(file.names, notation.header)
+        if not file.names:
+            raise ValueError("the file is empty.")
+        if notation.header and all(map(is_number, file.names)):
+            problem = f"its first line has numbers instead of names: {listed(file.names)}. "
+            raise ArgumentError(f"{problem}Add a line of names, or use ", of_text("header", False), ".")
         table = table_in_memory(file.read(), str(path))
     if not table.n_rows:
         raise NoRowsError(f"{path}: it has column names but no rows.")

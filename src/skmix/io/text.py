@@ -29,13 +29,7 @@ _HEAD_CELLS = 20_000
 
 
 class TextFile:
-    """A text file whose first bytes have been read.
-
-    Attributes
-    ----------
-    names : list of str
-        Names of the columns.
-    """
+    """A text file whose first bytes have been read; `names` are those of its columns."""
 
     def __init__(self, path: Path, notation: Notation) -> None:
         self.path = path

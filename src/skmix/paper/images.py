@@ -64,7 +64,10 @@ def digit_features(images: ArrayLike) -> FloatArray:
     for first in range(0, len(found), _IMAGES_AT_A_TIME):
         some = slice(first, first + _IMAGES_AT_A_TIME)
         axes[some] = _principal_axes(found[some])
-    return np.hstack([axes[:, _ENTRIES], _quadrant_shares(found)])
+    half = IMAGE_SIDE // 2
+    by_half = (found != 0).reshape(-1, 2, half, 2, half).sum(axis=(2, 4))
+    counts = by_half[:, [0, 0, 1, 1], [1, 0, 0, 1]]
+    return np.hstack([axes[:, _ENTRIES], counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)])
 
 
 def _principal_axes(images: NDArray[Any]) -> FloatArray:
@@ -81,14 +84,6 @@ def _principal_axes(images: NDArray[Any]) -> FloatArray:
     signs = np.where(np.take_along_axis(leading, largest[:, None], axis=1) < 0.0, -1.0, 1.0)
     # Adding zero turns -0.0 into 0.0.
     return np.asarray(signs * leading + 0.0)
-
-
-def _quadrant_shares(images: NDArray[Any]) -> FloatArray:
-    """Return the shares (n, 4) of non-zero pixels in the quadrants, zero for an image without any."""
-    half = IMAGE_SIDE // 2
-    by_half = (images != 0).reshape(-1, 2, half, 2, half).sum(axis=(2, 4))
-    counts = by_half[:, [0, 0, 1, 1], [1, 0, 0, 1]]
-    return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
 
 
 def dither(features: ArrayLike, *, random_state: int | np.random.RandomState | None = None) -> FloatArray:

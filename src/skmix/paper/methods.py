@@ -83,22 +83,15 @@ def fit_batch(
         X = np.ascontiguousarray(train[:, columns])
         # A run draws the starts of its feature sets one after the other, so that they differ.
         if method == "published":
-            starts = [paper_start(n_kernels, len(columns), random) for random in generators]
+            shape, weights = (n_kernels, len(columns)), np.full((n_kernels, N_CLASSES), 1.0 / n_kernels)
+            covariances = np.tile(_START_VARIANCE * np.eye(len(columns)), (n_kernels, 1, 1))
+            starts = [Parameters(weights, random.uniform(size=shape), covariances) for random in generators]
             fits = published_runs(X, labels, starts, max_iter=max_iter)
         else:
             model = SharedKernelMixture(n_kernels, max_iter=max_iter, n_jobs=1, **_MIXTURES[method])
             fits = [_fit_of(fitted) for fitted in fit_each(model, X, labels, generators)]
         by_feature_set.append(fits)
     return [_combined(fits) for fits in zip(*by_feature_set, strict=True)]
-
-
-def paper_start(n_kernels: int, n_features: int, random: np.random.RandomState) -> Parameters:
-    """Draw the paper's start: means (K, M) uniform on [0, 1], covariances 0.3·I, equal weights (K, L)."""
-    return Parameters(
-        np.full((n_kernels, N_CLASSES), 1.0 / n_kernels),
-        random.uniform(size=(n_kernels, n_features)),
-        np.tile(_START_VARIANCE * np.eye(n_features), (n_kernels, 1, 1)),
-    )
 
 
 def _fit_of(model: SharedKernelMixture) -> Fit:
@@ -150,14 +143,7 @@ def predict(rows: Sequence[FloatArray], mixtures: Sequence[Parameters]) -> IntAr
     underflowed is replaced by an upper bound; a row is scored exactly only if that bound wins. Logarithms are
     computed only if classes nearly tie, as classes that share a kernel do; if log-likelihoods round to the
     same number, the first class wins. For thousands of small models this is several times as fast as exact
-    likelihoods.
-
-    Parameters
-    ----------
-    rows : sequence of ndarray of shape (M_s, n)
-        Rows of each feature set.
-    mixtures : sequence of Parameters
-        Mixture of each feature set, with positive definite covariances. Their likelihoods are multiplied.
+    likelihoods. Those of feature sets, with rows (M_s, n), are multiplied.
     """
     from . import loops
 

@@ -9,7 +9,6 @@ import numpy as np
 from scipy.stats import entropy
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.model import IntArray
 from ..plots._models import DrawnKernels, kernel_sets
 from ..plots.kernels import STEPS
 from ..plots.style import FloatArray, short_name
@@ -20,11 +19,8 @@ from .rendering import (
     line_styles,
     number_text,
     render_page,
-    significant,
 )
 
-# Most rows on a page: more make it larger, but not clearer.
-_MAX_ROWS = 3000
 # Most features and axes that a page offers.
 _MAX_FEATURES = 40
 # Most entries of covariances on a page: about half a megabyte.
@@ -138,15 +134,3 @@ def mixture_values(
         "furthest apart.",
         **kernel_values(kernels.weights, means, covariances),
     }
-
-
-def chosen_rows(n_rows: int) -> IntArray:
-    """Return the indices of the rows to draw: all, or some chosen at random with a fixed seed."""
-    if n_rows <= _MAX_ROWS:
-        return np.arange(n_rows)
-    return np.sort(np.random.RandomState(0).choice(n_rows, _MAX_ROWS, replace=False))
-
-
-def row_values(rows: FloatArray, features: list[int], axes: FloatArray) -> list[Any]:
-    """Return a list of the n values of rows (n, M) for each of the offered features and axes."""
-    return list(significant(np.concatenate([rows[:, features], rows @ axes.T], axis=1).T))

@@ -206,16 +206,11 @@ def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
     parts = [_Partition(*each) for each in zip(*columns, range(n_blocks), holders, strict=True)]
     # By worker, so that each merges its own answers first.
     parts.sort(key=lambda part: part.worker or "")
-    return DaskBlocks(rows.shape[1], _feature_names(X), parts, client, threads)
-
-
-def _feature_names(X: Any) -> list[str] | None:
-    """Return the names of a dataframe's columns; None where they are not strings, or X is an array."""
     names = list(X.columns) if _is_frame(X) else []
     strings = [isinstance(name, str) for name in names]
     if any(strings) and not all(strings):
         raise TypeError(f"Feature names must all be strings, or none of them: got {names[:5]}.")
-    return names if any(strings) else None
+    return DaskBlocks(rows.shape[1], names if any(strings) else None, parts, client, threads)
 
 
 def _is_frame(value: Any) -> bool:

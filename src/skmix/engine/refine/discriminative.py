@@ -174,7 +174,11 @@ class Objective:
                 mass=total.mass + share * mass,
                 second=total.second + share * second,
             )
-        return value, self._gradient(point, total) / n_rows
+        of_weights = total.classes - point.weights * total.classes.sum(axis=0)
+        moments = total.mass, total.first, total.second
+        of_means, of_covariances = self._stretch.gradients(point.stretch, point.factor, moments)
+        gradient = np.concatenate([of_weights.ravel(), of_means.ravel(), of_covariances.ravel()])
+        return value, gradient / n_rows
 
     def _expand(self, point: Point) -> Coefficients:
         """Return a model as coefficients, with weights summed over classes."""
@@ -194,13 +198,6 @@ class Objective:
         coefficients[delicate] = 0.0
         origins = np.where(delicate[:, None], point.means, 0.0)
         return Coefficients(coefficients, shares, peaks, np.flatnonzero(delicate), origins)
-
-    def _gradient(self, point: Point, sums: GradientSums) -> FloatArray:
-        """Return the gradient (Q,) of the summed objective, from sums about the means."""
-        of_weights = sums.classes - point.weights * sums.classes.sum(axis=0)
-        moments = sums.mass, sums.first, sums.second
-        of_means, of_covariances = self._stretch.gradients(point.stretch, point.factor, moments)
-        return np.concatenate([of_weights.ravel(), of_means.ravel(), of_covariances.ravel()])
 
     def _log_prior(
         self, point: Point, regulariser: Regulariser

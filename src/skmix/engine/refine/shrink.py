@@ -79,8 +79,12 @@ def with_shrinkage(source: RowSource, starts: Parameters, options: Options, *, f
         return options
     best = result.parameters.take(slice(result.best, result.best + 1))
     mass, scatters = _scatters(source, best, common, first, frame)
+    mean = np.zeros((n_features, n_features))
+    for k in range(n_kernels):
+        # One dense matrix at a time: with many features, all of them may not fit in memory.
+        one = common.take_kernels(best.covariances, np.array([[k]]))
+        mean += mass[k] / mass.sum() * common.to_full(one, 1, n_features)[0, 0]
     # Each kernel's mean takes one degree of freedom.
-    mean = _mean_covariance(best, common, mass)
     target, _ = reduce_correlations(mean, float(mass.sum()) - n_kernels)
     own = mass > _ROWS_FOR_SCATTER
     eigenvalues = relative_eigenvalues(scatters[own], rescaled(target, 1.0 / frame.scale), mass[own])
@@ -359,14 +363,3 @@ def _scatters(
     if structure.triangular:
         return mass, unpack(second, n_features) - (weight[:, None] * offset)[..., None] * offset[:, None, :]
     return mass, np.maximum(second[:, :n_features] - weight[:, None] * offset**2, 0.0)
-
-
-def _mean_covariance(parameters: Parameters, structure: Structure, mass: FloatArray) -> FloatArray:
-    """Return the mean covariance (M, M) of kernels, weighted by their masses (K,)."""
-    n_kernels, n_features = parameters.means.shape[1:]
-    target = np.zeros((n_features, n_features))
-    for k in range(n_kernels):
-        # One dense matrix at a time: with many features, all of them may not fit in memory.
-        one = structure.take_kernels(parameters.covariances, np.array([[k]]))
-        target += mass[k] / mass.sum() * structure.to_full(one, 1, n_features)[0, 0]
-    return target

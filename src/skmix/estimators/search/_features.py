@@ -248,18 +248,13 @@ def project(given: FeatureMap, reduction: str, rows: Block) -> FeatureMap:
             discriminants.fit(scaled[known], codes[known])
         matrix = discriminants.scalings_[:, : len(discriminants.classes_) - 1]
     else:
-        matrix = principal_components(scaled - offset, weights)
+        rooted = np.sqrt(weights)[:, None] * (scaled - offset)
+        left, sizes, directions = np.linalg.svd(rooted, full_matrices=False)
+        _, directions = svd_flip(left, directions, u_based_decision=False)
+        shares = np.cumsum(sizes**2) / np.sum(sizes**2)
+        matrix = directions[: np.searchsorted(shares, _VARIANCE_KEPT, side="right") + 1].T
     offset = np.divide(offset, spread, out=np.zeros_like(offset), where=spread > 0.0)
     return FeatureMap(shift, scale, powers, curves, offset, spread[:, None] * matrix)
-
-
-def principal_components(centred: np.ndarray, weights: FloatArray) -> np.ndarray:
-    """Return the directions (M, q) of largest variance of centred rows (n, M) with weights (n,)."""
-    left, sizes, directions = np.linalg.svd(np.sqrt(weights)[:, None] * centred, full_matrices=False)
-    _, directions = svd_flip(left, directions, u_based_decision=False)
-    shares = np.cumsum(sizes**2) / np.sum(sizes**2)
-    found: np.ndarray = directions[: np.searchsorted(shares, _VARIANCE_KEPT, side="right") + 1].T
-    return found
 
 
 def pooled_covariance(X: np.ndarray, codes: IntArray, weights: FloatArray | None = None) -> FloatArray:

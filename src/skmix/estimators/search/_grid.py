@@ -47,7 +47,14 @@ class Scorer:
     def __call__(self, trial: Trial) -> None:
         """Fit a candidate and set its score."""
         if self.folds:
-            self._by_held_out_rows(trial)
+            densities, weights = [], self.held_weights
+            for training, held in self.folds:
+                model = self.fit(trial, *self._fit_arguments(training))
+                densities.append(on_host(model.score_samples(*self._fit_arguments(held)[:2])))
+                trial.split_scores.append(float(np.average(densities[-1], weights=held.weights)))
+            self.tried.append((trial, np.concatenate(densities)))
+            trial.columns["log_likelihood"] = float(weights @ self.tried[-1][1])
+            trial.score = trial.columns["log_likelihood"] / float(weights.sum())
             return
         model = self.fit(trial, *self.given)
         n_free, log_likelihood = n_parameters(model), model.log_likelihood_
@@ -62,16 +69,6 @@ class Scorer:
 
     def _fit_arguments(self, rows: Block) -> tuple[Any, Any, Any]:
         return self.to_device(rows.X), labels_of(rows, self.classes), rows.weights
-
-    def _by_held_out_rows(self, trial: Trial) -> None:
-        densities, weights = [], self.held_weights
-        for training, held in self.folds:
-            model = self.fit(trial, *self._fit_arguments(training))
-            densities.append(on_host(model.score_samples(*self._fit_arguments(held)[:2])))
-            trial.split_scores.append(float(np.average(densities[-1], weights=held.weights)))
-        self.tried.append((trial, np.concatenate(densities)))
-        trial.columns["log_likelihood"] = float(weights @ self.tried[-1][1])
-        trial.score = trial.columns["log_likelihood"] / float(weights.sum())
 
 
 def try_grid(

@@ -200,7 +200,10 @@ class SharedKernelMixtureCV(DensityMixin, Search):
             first, usual = 1, min(scorer.n_classes, _FEWEST_TO_REACH)
             if prototype.init == "class":
                 first = usual = scorer.n_classes
-            numbers, reach = numbers_to_try(first, usual, n_rows // (n_features + 1))
+            reach, numbers = max(_FEWEST_TO_REACH, _KERNELS_PER_CLASS * usual), [first]
+            most = min(_KERNELS_PER_CLASS * reach, n_rows // (n_features + 1))
+            while (following := numbers[-1] + max(1, numbers[-1] // 4)) <= most:
+                numbers.append(following)
         covariances: list[Params] = [{"covariance_type": name} for name in types or STRUCTURES]
         if scorer.folds and prototype.covariance_prior == "auto" and prototype.inference == "em":
             covariances = [
@@ -278,12 +281,3 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         order = random_state.permutation(n_samples)
         X, labels = (np.concatenate(parts)[order] for parts in zip(*drawn, strict=True))
         return X, labels
-
-
-def numbers_to_try(first: int, usual: int, most: int) -> tuple[list[int], int]:
-    """Return the numbers of kernels that 'auto' tries, and the number beyond which the search may stop."""
-    reach = max(_FEWEST_TO_REACH, _KERNELS_PER_CLASS * usual)
-    numbers = [first]
-    while (following := numbers[-1] + max(1, numbers[-1] // 4)) <= min(_KERNELS_PER_CLASS * reach, most):
-        numbers.append(following)
-    return numbers, reach
