@@ -132,7 +132,7 @@ def speed() -> str:
             "",
             "Code is compiled when it is first needed and kept on disk: most of it once, its innermost "
             "loops for each number of features up to 16. Compiling it once on a computer and loading it once "
-            f"in a process prolong the first large fit by {first}.",
+            f"in a process prolong the first large fit by {first} ({found['compilation'][0]['processor']}).",
         ]
     )
 
