@@ -70,6 +70,34 @@ def test_fits_to_many_rows_begin_on_samples(monkeypatch: pytest.MonkeyPatch) -> 
     assert_array_equal(again.log_likelihood_path_, drawn.log_likelihood_path_)
 
 
+@pytest.mark.parametrize("tail", [None, "t", ("t", 4.0)])
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical", ("low_rank", 1)])
+def test_samples_lead_to_the_optimum_of_all_rows(
+    covariance_type: str | tuple[str, int],
+    tail: str | tuple[str, float] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 32-bit rows with weights, some of them without a label, for each structure and tail."""
+    random = np.random.default_rng(1)
+    place = np.arange(6000) % 3
+    X = (random.normal(size=(6000, 3)) + 9.0 * np.eye(3)[place]).astype(np.float32)
+    y = np.where(random.random(6000) < 0.3, np.nan, random.random(6000) < 0.2 + 0.3 * place)
+    given = {"y": y, "sample_weight": random.uniform(0.1, 3.0, size=6000)}
+    model = SharedKernelMixture(
+        3, covariance_type=covariance_type, tail=tail, tol=1e-6, max_iter=1000, random_state=0
+    )
+    drawn: list[int] = []
+    usual = solving.starts.draw_rows
+    monkeypatch.setattr(solving.starts, "draw_rows", lambda *a: drawn.append(a[1]) or usual(*a))
+    whole = clone(model).fit(X, **given)
+    before = len(drawn)
+    monkeypatch.setattr(solving, "_WORTH_SAMPLING", 1 << 17)
+    found = clone(model).fit(X, **given)
+    assert len(drawn) - before > before  # samples were drawn
+    assert_allclose(found.log_likelihood_, whole.log_likelihood_, rtol=1e-6)
+    assert_allclose(np.sort(found.means_, axis=0), np.sort(whole.means_, axis=0), atol=1e-2)
+
+
 def test_samples_rule_no_kernel_out_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the rows of a small group are of a kernel that none of its rows in a sample is of."""
     monkeypatch.setattr(solving, "_WORTH_SAMPLING", 1 << 18)
