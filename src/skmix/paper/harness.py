@@ -88,18 +88,15 @@ def generator(seed: int, *names: str | int) -> np.random.RandomState:
     return np.random.RandomState(np.random.MT19937(_Seed(entropy)))
 
 
-class _Seed(np.random.bit_generator.ISeedSequence):
-    """The seed of a Mersenne twister by NumPy's SeedSequence, in a quarter of the time."""
-
-    def __init__(self, entropy: int) -> None:
-        self._pool = np.random.SeedSequence(entropy).pool
+class _Seed(np.random.SeedSequence):
+    """The seed of a Mersenne twister, made in a quarter of NumPy's time."""
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
-        words = (self._pool ^ _FACTORS[:-1].reshape(-1, 4)) * _FACTORS[1:].reshape(-1, 4)
+        words = (self.pool ^ _FACTORS[:-1].reshape(-1, 4)) * _FACTORS[1:].reshape(-1, 4)
         return (words ^ words >> 16).ravel().tolist()
 
 
-# By these, SeedSequence turns its pool of 4 words into 624.
+# By these, NumPy turns a pool of 4 words into 624.
 _FACTORS = np.cumprod([0x8B51F9DD] + 624 * [0x58F38DED], dtype=np.uint32)
 
 
@@ -250,7 +247,7 @@ def _run(work: Work, shared: Any, batch: _Batch) -> _Done:
     return cell, replicates, work(shared, cell.task, replicates)
 
 
-# Processes are forks of one that has only imported: a fork of this one would inherit threads in an unknown state.
+# Processes fork from one that only imports: a fork of this one would inherit threads in an unknown state.
 _CONTEXT = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
 
 

@@ -235,8 +235,9 @@ def _corner(n_features: int, figure: Figure | None) -> NDArray[Any]:
     size = max(2.0 * side, 4.0)
     own = figure_or_new(figure, (size + (1.2 if side == 1 else 0.0), size))
     grid, panels = own.add_gridspec(side, side), np.full((side, side), None)
-    # A line for each vertical feature, a column for each horizontal one; making a panel takes long.
-    for down, across in zip(*np.tril_indices(side), strict=True):
-        shared = {"sharex": panels[across, across], "sharey": panels[0, down]}
-        panels[across, down] = own.add_subplot(grid[down, across], **shared)
+    # A line for each vertical feature, a column for each horizontal one.
+    for line in range(side):
+        for column in range(line + 1):
+            shared = {"sharex": panels[column, column], "sharey": panels[0, line]}
+            panels[column, line] = own.add_subplot(grid[line, column], **shared)
     return panels[np.triu_indices(side)]
