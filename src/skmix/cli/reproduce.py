@@ -62,9 +62,8 @@ def reproduce(
     from skmix.paper import harness
 
     if jobs != 1:
-        harness.import_for_processes(
-            "skmix.paper.command", "skmix.paper.loops", "matplotlib.backends.backend_pdf"
-        )
+        needed = "skmix.paper.command", "skmix.paper.loops", "matplotlib.backends.backend_pdf"
+        harness.import_for_processes(*needed)
     from skmix.paper import command
 
     stored = "interrupted. Finished runs are stored; run the same command again to continue."
