@@ -91,13 +91,12 @@ def generator(seed: int, *names: str | int) -> np.random.RandomState:
 class _Seed(np.random.SeedSequence):
     """The seed of a Mersenne twister, made in a quarter of NumPy's time."""
 
+    # By these, NumPy turns its pool of 4 words into 624.
+    factors = np.cumprod([0x8B51F9DD] + 624 * [0x58F38DED], dtype=np.uint32)
+
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
-        words = (self.pool ^ _FACTORS[:-1].reshape(-1, 4)) * _FACTORS[1:].reshape(-1, 4)
+        words = (self.pool ^ self.factors[:-1].reshape(-1, 4)) * self.factors[1:].reshape(-1, 4)
         return (words ^ words >> 16).ravel().tolist()
-
-
-# By these, NumPy turns a pool of 4 words into 624.
-_FACTORS = np.cumprod([0x8B51F9DD] + 624 * [0x58F38DED], dtype=np.uint32)
 
 
 # ---------------------------------------------------------------- store
@@ -191,7 +190,6 @@ class Cell:
 
 
 _Batch = tuple[Cell, list[int]]  # a cell and some of its replicates
-_Done = tuple[Cell, list[int], list[Record]]
 
 
 def missing(cells: Iterable[Cell], store: Store) -> int:
@@ -209,21 +207,10 @@ def run_cells(
     """Run what the store lacks, and store each batch as soon as it is finished.
 
     After an interrupt (Ctrl-C) or an error, the store has all finished batches, and the same call continues
-    from there. Batches of different cells alternate, so that all cells progress together.
-
-    Parameters
-    ----------
-    cells : iterable of Cell
-        Cells to run. If their run times differ, long ones should come first.
-    work : callable
-        A module-level function of (shared, task, replicates) that returns one record for each replicate. Its
-        result must not depend on the batch or the process.
-    crew : Crew
-        Does the work, with the shared data.
-    store : Store
-        Store for the results.
-    progress : callable, optional
-        Called with the records of each batch after they are stored.
+    from there. Batches of different cells alternate, so that all cells progress together; if their run times
+    differ, long ones should come first. `work` is a module-level function of (shared, task, replicates) that
+    returns one record for each replicate, whatever the batch and the process. `progress` is called with the
+    records of each batch after they are stored.
     """
     for cell, replicates, records in crew.each(partial(_run, work), _missing_batches(cells, store)):
         store.add(cell.settings, dict(zip(replicates, records, strict=True)))
@@ -241,7 +228,7 @@ def _missing_batches(cells: Iterable[Cell], store: Store) -> list[_Batch]:
     return [batch for _, batch in sorted(turns, key=lambda pair: pair[0])]
 
 
-def _run(work: Work, shared: Any, batch: _Batch) -> _Done:
+def _run(work: Work, shared: Any, batch: _Batch) -> tuple[Cell, list[int], list[Record]]:
     """Return a batch and its records."""
     cell, replicates = batch
     return cell, replicates, work(shared, cell.task, replicates)

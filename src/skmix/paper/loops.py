@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..engine.compute import simd
 from ..engine.compute.native import jit
-from ..engine.compute.simd import LANES, add, dot, each, exp, fma, larger, load, multiply, splat, store, subtract
+from ..engine.compute.simd import LANES, add, dot, each, fma, larger, load, multiply, splat, store, subtract
 from ..engine.compute.translation import Generated, inner
 
 FloatArray = NDArray[np.float64]
@@ -142,7 +143,7 @@ def relative_densities(features, whiteners, offsets, constants, out, highest):
             high = larger(log, high)
         store(highest, n, high)
         for k in range(len(out)):
-            store(out[k], n, exp(subtract(load(out[k], n), high)))
+            store(out[k], n, simd.exp(subtract(load(out[k], n), high)))
 
 
 def decide(

@@ -236,8 +236,7 @@ def _corner(n_features: int, figure: Figure | None) -> NDArray[Any]:
     own = figure_or_new(figure, (size + (1.2 if side == 1 else 0.0), size))
     grid, panels = own.add_gridspec(side, side), np.full((side, side), None)
     # A line for each vertical feature, a column for each horizontal one.
-    for line in range(side):
-        for column in range(line + 1):
-            shared = {"sharex": panels[column, column], "sharey": panels[0, line]}
-            panels[column, line] = own.add_subplot(grid[line, column], **shared)
+    for line, column in np.transpose(np.tril_indices(side)).tolist():
+        shared = {"sharex": panels[column, column], "sharey": panels[0, line]}
+        panels[column, line] = own.add_subplot(grid[line, column], **shared)
     return panels[np.triu_indices(side)]
