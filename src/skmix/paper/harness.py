@@ -255,9 +255,7 @@ class Crew:
     def __init__(self, shared: Any, n_jobs: int = 1) -> None:
         self._shared, self._pool = shared, None
         if n_jobs > 1:
-            self._pool = ProcessPoolExecutor(
-                max_workers=n_jobs, mp_context=_CONTEXT, initializer=_begin_worker, initargs=(shared,)
-            )
+            self._pool = ProcessPoolExecutor(n_jobs, _CONTEXT, _begin_worker, (shared,))
 
     def __enter__(self) -> Self:
         return self
