@@ -149,28 +149,28 @@ def _spread_seeds(
     if masses is None:
         n_sample = min(n_sample, x.shape[0])
     sample, xp = pick(x, draw_rows(x.shape[0], n_sample, random_state, masses)), namespace(x)
-    first = random_state.randint(n_sample)
+    first, lengths = random_state.randint(n_sample), xp.vecdot(sample, sample)[:, None]
     seeds = sample[first : first + 1]
     while seeds.shape[0] < n_kernels:
         n_more = min(seeds.shape[0], n_kernels - seeds.shape[0])
-        seeds = xp.concat([seeds, _far_rows(sample, _squared(sample, seeds), n_more, random_state)])
+        seeds = xp.concat([seeds, _far_rows(sample, _squared(sample, lengths, seeds), n_more, random_state)])
     pieces = _pieces(sample, None, n_kernels)
     n_more = min(_MORE_SEEDS * n_kernels, _MOST_DISTANCES // n_sample - n_kernels)
     for _ in range(_ROUNDS if n_kernels > 1 and n_more > 0 else 0):
         seeds = _means(_sum_clusters(pieces, seeds)[0], seeds)
-        squared = _squared(sample, seeds)
+        squared = _squared(sample, lengths, seeds)
         more = _far_rows(sample, squared, n_more, random_state)
-        kept = _most_useful(xp.concat([squared, _squared(sample, more)], axis=1), n_kernels)
+        kept = _most_useful(xp.concat([squared, _squared(sample, lengths, more)], axis=1), n_kernels)
         if kept[-1] < n_kernels:
             break
         seeds = pick(xp.concat([seeds, more]), kept)
     return seeds
 
 
-def _squared(x: Array, seeds: Array) -> Array:
-    """Return squared distances (n, q) of rows x (n, M) from seeds (q, M)."""
+def _squared(x: Array, lengths: Array, seeds: Array) -> Array:
+    """Return squared distances (n, q) of rows x (n, M), of squared lengths (n, 1), from seeds (q, M)."""
     xp = namespace(x)
-    squared = xp.vecdot(x, x)[:, None] - 2.0 * (x @ seeds.T) + xp.vecdot(seeds, seeds)
+    squared = lengths - 2.0 * (x @ seeds.T) + xp.vecdot(seeds, seeds)
     return xp.clip(squared, 0.0, None)
 
 
@@ -216,7 +216,8 @@ def _two_nearest(squared: Array, rows: IntArray, out: FloatArray) -> tuple[IntAr
 
     `out` (q,) is infinite for seeds that are left out.
     """
-    xp, distances = namespace(squared), pick(squared, rows) + as_float64(out, squared)
+    xp, distances = namespace(squared), pick(squared, rows)
+    distances += as_float64(out, squared)
     own, nearest = constant(np.arange, len(rows), example=squared), xp.argmin(distances, axis=1)
     lowest = distances[own, nearest]
     distances[own, nearest] = np.inf

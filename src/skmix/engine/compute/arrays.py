@@ -170,7 +170,7 @@ def take(array: Any, index: Any, axis: int) -> Any:
 def clip(values: Any, lowest: float, highest: float) -> Any:
     """Return values between two numbers; NaN stays."""
     # Some versions of the common namespace make the host wait.
-    return np.clip(values, lowest, highest) if is_numpy(values) else values.clamp(lowest, highest)
+    return values.clip(lowest, highest) if is_numpy(values) else values.clamp(lowest, highest)
 
 
 def where(condition: Any, one: Any, other: Any) -> Any:

@@ -65,13 +65,15 @@ class Likelihood:
         A start that is not usable in the new factor has degenerated. Kernels that are narrow and far from
         their origin lose digits of the covariance; they need another E-step about their new means.
         """
-        xp, tail, frozen = namespace(statistics.mass), previous.tail, self.freeze == "kernels"
-        mass = xp.sum(statistics.mass, axis=-1)
+        tail, frozen, mass = previous.tail, self.freeze == "kernels", statistics.mass.sum(-1)
         alive = mass > _EMPTY
-        kernels = previous.means, previous.covariances, factor, alive & ~alive
-        if not frozen:
-            kernels = self._improve_kernels(statistics, origins, previous, factor)
-        means, covariances, next_factor, inaccurate = kernels
+        if frozen:
+            means, covariances, next_factor = previous.means, previous.covariances, factor
+            inaccurate = alive & ~alive
+        else:
+            means, covariances, next_factor, inaccurate = self._improve_kernels(
+                statistics, mass, alive, origins, previous, factor
+            )
         class_mass, prior = assign_unlabelled(statistics.mass, previous)
         class_mass = where(class_mass > _EMPTY, class_mass, 0.0)
         if self.learn_degrees and not frozen and isinstance(tail, StudentT):
@@ -85,12 +87,17 @@ class Likelihood:
         return with_frozen(self.freeze, found, previous), next_factor, inaccurate
 
     def _improve_kernels(
-        self, statistics: Statistics, origins: FloatArray, previous: Parameters, factor: Factor
+        self,
+        statistics: Statistics,
+        mass: FloatArray,
+        alive: BoolArray,
+        origins: FloatArray,
+        previous: Parameters,
+        factor: Factor,
     ) -> tuple[FloatArray, FloatArray, Factor, BoolArray]:
         """Return new means and covariances, their factor, and kernels (R, K) that lost digits."""
-        structure, xp, tail = self.structure, namespace(statistics.mass), previous.tail
-        mass, first, second = xp.sum(statistics.mass, axis=-1), statistics.first, statistics.second
-        alive = mass > _EMPTY
+        structure, xp, tail = self.structure, namespace(mass), previous.tail
+        first, second = statistics.first, statistics.second
         weight = tail.mass_in_moments(mass, statistics.of_tail)
         some_empty = rare(xp.reshape(~alive, (-1,))) is not None
         if some_empty:
@@ -143,9 +150,10 @@ class Likelihood:
     def log_prior(self, parameters: Parameters, factor: Factor) -> FloatArray:
         """Return the logarithm (R,) of the priors on covariances and weights, up to a constant."""
         xp, regulariser = namespace(parameters.means), self.regulariser
-        total: FloatArray = xp.zeros_like(parameters.means[:, 0, 0])
         if regulariser.prior_rows:
-            total = total + self.structure.log_prior(factor, regulariser)
+            total = self.structure.log_prior(factor, regulariser)
+        else:
+            total = xp.zeros_like(parameters.means[:, 0, 0])
         if not self.bounded and regulariser.weight_prior != 1.0:
             # A start may have weights of zero.
             logs = xp.sum(xp.log(clip(parameters.weights, TINY, 1.0)), axis=(1, 2))

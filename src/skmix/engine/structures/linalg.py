@@ -123,7 +123,7 @@ def whiten_batch(matrices: Array) -> Whitened:
         return _eliminate_compiled(matrices)
     # Scaling to a diagonal near one avoids overflow and underflow; powers of two make it exact.
     diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
-    proper = np.all((diagonal > 0) & np.isfinite(diagonal), axis=1)
+    proper = ((diagonal > 0) & (diagonal <= HUGE)).all(axis=1)
     if not proper.all():
         matrices = np.where(proper[:, None, None], matrices, np.eye(matrices.shape[-1]))
         diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
@@ -132,9 +132,9 @@ def whiten_batch(matrices: Array) -> Whitened:
     scaled = matrices * units[:, :, None] * units[:, None, :]
     whiteners, log_determinants, positive = (_eliminate if small else _factor_each)(scaled)
     variances = np.diagonal(scaled, axis1=-2, axis2=-1)
-    inflation = variances * _inverse_diagonals(whiteners)
-    again = np.flatnonzero(positive & (inflation > INFLATED).any(axis=1))
-    if len(again):
+    inflated = variances * _inverse_diagonals(whiteners) > INFLATED
+    if inflated.any():
+        again = np.flatnonzero(positive & inflated.any(axis=1))
         whiteners[again], log_determinants[again], positive[again] = _eliminate(
             scaled[again].astype(np.longdouble)
         )
@@ -172,7 +172,7 @@ def _eliminate(matrices: np.ndarray) -> tuple[FloatArray, FloatArray, BoolArray]
     n_matrices, n_features, _ = matrices.shape
     # The batch is the last axis, so that each step works along contiguous memory.
     rest = matrices.transpose(1, 2, 0).copy(order="C")
-    inverse, pivots = np.zeros_like(rest), np.empty_like(rest[0])
+    inverse, pivots = np.zeros(rest.shape, rest.dtype), np.empty(rest.shape[1:], rest.dtype)
     positive = np.ones(n_matrices, dtype=bool)
     least = _SINGULAR * np.abs(rest.diagonal().T)
     for j in range(n_features):
@@ -234,7 +234,7 @@ def _whiten_on_device(matrices: Array) -> Whitened:
 
 def _inverse_diagonals(whiteners: Array) -> Array:
     """Return the diagonals (B, M) of the inverses WᵀW of the matrices with these whiteners (B, M, M)."""
-    return namespace(whiteners).sum(whiteners * whiteners, axis=-2)
+    return (whiteners * whiteners).sum(-2)
 
 
 def _replaced(found: Whitened, index: IntArray, new: Whitened) -> Whitened:
