@@ -292,10 +292,12 @@ def _some_rows(n_rows: int, weights: FloatArray | None) -> tuple[IntArray, Float
     if n_rows <= _SOME_ROWS:
         return np.arange(n_rows), weights
     # Weights that are all equal draw the same rows as no weights.
-    ends = np.arange(1.0, n_rows + 1.0) if weights is None else np.cumsum(weights)
-    places = (np.arange(_SOME_ROWS) + 0.5) / _SOME_ROWS * ends[-1]
-    some, counts = np.unique(np.searchsorted(ends, places), return_counts=True)
-    return some, None if weights is None else counts.astype(np.float64)
+    places = (np.arange(_SOME_ROWS) + 0.5) / _SOME_ROWS
+    if weights is None:
+        return np.ceil(places * float(n_rows)).astype(np.int64) - 1, None
+    ends = np.cumsum(weights)
+    some, counts = np.unique(np.searchsorted(ends, places * ends[-1]), return_counts=True)
+    return some, counts.astype(np.float64)
 
 
 # ---------------------------------------------------------------- settings

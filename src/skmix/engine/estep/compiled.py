@@ -1025,7 +1025,8 @@ def prepare(rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool) ->
         else:
             n_moments = width * (1 + width)
             whitener = _in_blocks(_filled(whitener, width, width))
-        whitener = np.broadcast_to(whitener, (n_starts, n_kernels, *whitener.shape[2:]))
+        if structure.shared:
+            whitener = np.broadcast_to(whitener, (n_starts, n_kernels, *whitener.shape[2:]))
     n_classes = kernels.log_weights.shape[-1]
     tile = max(
         3, min(_TILE_NUMBERS // n_kernels, _LARGEST_TILE if size else _LARGEST_BY_ROW) // _SMALLEST_TILE
@@ -1045,7 +1046,9 @@ def prepare(rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool) ->
     padded = _filled(means, width), _filled(origins, width)
     degrees = kernels.tail.degrees if isinstance(kernels.tail, StudentT) else _NO_NUMBERS
     arrays = base, *padded, whitener, factors, rotation, degrees
-    return Job(simd.unrolled(size), sizes, data_of(rows), Model(*map(flat, arrays)))
+    kept = vars(rows)  # between passes
+    data = kept.get("data") or kept.setdefault("data", data_of(rows))
+    return Job(simd.unrolled(size), sizes, data, Model(*map(flat, arrays)))
 
 
 def _filled(array: FloatArray, *shape: int) -> FloatArray:
