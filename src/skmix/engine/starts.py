@@ -195,13 +195,10 @@ def _most_useful(squared: Array, n_kept: int) -> IntArray:
     n_rows, n_seeds = squared.shape
     out, rows, size = np.zeros(n_seeds), np.arange(n_rows), max(1, _numbers_at_once(squared) // n_seeds)
     nearest, second, loss = (np.empty(n_rows, dtype=kind) for kind in (np.int64, np.int64, np.float64))
-    while True:
+    while n_left_out := (np.count_nonzero(out == 0.0) - n_kept + 1) // 2:
         for a in range(0, len(rows), size):
             part = rows[a : a + size]
             nearest[part], second[part], loss[part] = _two_nearest(squared, part, out)
-        n_left_out = (np.count_nonzero(out == 0.0) - n_kept + 1) // 2
-        if not n_left_out:
-            return np.flatnonzero(out == 0.0)
         rise, place = np.bincount(nearest, loss, minlength=n_seeds) + out, np.empty(n_seeds, dtype=np.int64)
         place[np.argsort(rise, kind="stable")] = np.arange(n_seeds)
         goes = place < n_left_out
@@ -209,6 +206,7 @@ def _most_useful(squared: Array, n_kept: int) -> IntArray:
         goes[later[goes[nearest] & goes[second]]] = False
         out[goes] = np.inf
         rows = np.flatnonzero(goes[nearest] | goes[second])
+    return np.flatnonzero(out == 0.0)
 
 
 def _two_nearest(squared: Array, rows: IntArray, out: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:

@@ -119,8 +119,11 @@ def prior_of_start(
         rows, own = np.flatnonzero(classes == c), np.flatnonzero(start.weights[:, c] > _OWN / n_kernels)
         distances = np.sum(inside[own] ** 2, axis=1) - 2.0 * (x[rows] @ inside[own].T)
         nearest[rows] = own[np.argmin(distances, axis=1)]
-    among = np.flatnonzero(nearest >= 0)
-    x, masses, (kernels, part) = x[among], masses[among], np.unique(nearest[among], return_inverse=True)
+    if nearest.min() < 0:
+        among = np.flatnonzero(nearest >= 0)
+        x, masses, nearest = x[among], masses[among], nearest[among]
+    used = np.bincount(nearest) > 0
+    kernels, part = np.flatnonzero(used), (np.cumsum(used) - 1)[nearest]
     parts = [KernelRows(x[part == k], masses[part == k]) for k in range(len(kernels))]
     total, floor, by_chance = float(masses.sum()), floor / frame.scale**2, 1.0
     by_feature = structure.common(floor).ndim == 1

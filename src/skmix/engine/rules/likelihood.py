@@ -186,7 +186,7 @@ def with_frozen(freeze: str | None, parameters: Parameters, previous: Parameters
 def lost_digits(offset: FloatArray, covariances: FloatArray, structure: Structure) -> BoolArray:
     """Return the kernels (R, K) that are too narrow for the offset (R, K, M) of their means."""
     variances = structure.variances(covariances)
-    return namespace(offset).any(offset**2 / LARGEST_CANCELLATION > variances, axis=-1)
+    return (offset**2 / LARGEST_CANCELLATION > variances).any(-1)
 
 
 def for_pass(parameters: Parameters) -> Parameters:

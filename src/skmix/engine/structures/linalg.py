@@ -109,9 +109,9 @@ Whitened = tuple[Array, Array, Array]
 
 def factor_of(found: Whitened, shape: tuple[int, ...]) -> Factor:
     """Return the factor of covariances of that shape (R, K, M, M), given that of a batch of R · K."""
-    (whitener, log_determinant, positive), xp = found, namespace(found[0])
-    usable = xp.all(xp.reshape(positive, shape[:2]), axis=1)
-    return Factor(xp.reshape(whitener, shape), xp.reshape(log_determinant, shape[:2]), usable)
+    whitener, log_determinant, positive = found
+    usable = positive.reshape(shape[:2]).all(1)
+    return Factor(whitener.reshape(shape), log_determinant.reshape(shape[:2]), usable)
 
 
 def whiten_batch(matrices: Array) -> Whitened:
@@ -166,28 +166,26 @@ def _eliminate_compiled(matrices: FloatArray) -> Whitened:
     return whiteners, log_determinants - 2.0 * np.log(units).sum(axis=1), positive
 
 
-@np.errstate(over="ignore", invalid="ignore")  # matrices that are not positive definite
+@np.errstate(all="ignore")  # matrices that are not positive definite
 def _eliminate(matrices: np.ndarray) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Factor scaled matrices (B, M, M) together."""
-    n_matrices, n_features, _ = matrices.shape
+    n_features = matrices.shape[1]
     # The batch is the last axis, so that each step works along contiguous memory.
     rest = matrices.transpose(1, 2, 0).copy(order="C")
     inverse, pivots = np.zeros(rest.shape, rest.dtype), np.empty(rest.shape[1:], rest.dtype)
-    positive = np.ones(n_matrices, dtype=bool)
     least = _SINGULAR * np.abs(rest.diagonal().T)
     for j in range(n_features):
-        good = rest[j, j] > least[j]
-        positive &= good
-        pivots[j] = np.where(good, rest[j, j], 1.0)
+        pivots[j] = rest[j, j]
         root = 1.0 / np.sqrt(pivots[j])
         inverse[j, :j] *= root
         inverse[j, j] = root
         if j < n_features - 1:
             column = rest[j + 1 :, j] * root
-            rest[j + 1 :, j + 1 :] -= column[:, None] * column[None, :]
+            rest[j + 1 :, j + 1 :] -= column[:, None] * column
             inverse[j + 1 :, : j + 1] -= column[:, None] * inverse[j, : j + 1]
     log_determinants = np.log(pivots).sum(axis=0)
-    positive &= np.isfinite(log_determinants)
+    # After a pivot that is not positive, the rest of a matrix is undefined.
+    positive = (pivots > least).all(axis=0) & np.isfinite(log_determinants)
     if not positive.all():
         inverse[:, :, ~positive] = np.eye(n_features)[:, :, None]
         log_determinants[~positive] = 0.0
