@@ -129,13 +129,9 @@ def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: b
         codes = np.zeros(x.shape[1], dtype=np.int64) if rows.codes is None else rows.codes[a : a + chunk]
         ahead = x - kernels.means[..., None]
         values, precisions = log_densities(ahead, kernels)
-        own_likelihood, own_mass, shares = share(
-            values + (kernels.log_weights if n_classes == 1 else kernels.log_weights[..., codes]),
-            codes,
-            None if rows.weights is None else rows.weights[a : a + chunk],
-            n_classes,
-            with_moments,
-        )
+        values += kernels.log_weights if n_classes == 1 else kernels.log_weights[..., codes]
+        row_weights = None if rows.weights is None else rows.weights[a : a + chunk]
+        own_likelihood, own_mass, shares = share(values, codes, row_weights, n_classes, with_moments)
         likelihood += own_likelihood
         mass += own_mass
         if shares is None:
