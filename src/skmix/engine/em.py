@@ -212,7 +212,7 @@ class Passes:
         irrelevant ones if `skips`.
         """
         mixed, summary = for_pass(parameters), self.source.summary
-        setting = self.setting
+        setting = self.setting  # which skips, and has moments
         if not (skips and with_moments):
             setting = replace(setting, skips=skips, with_moments=with_moments)
         statistics, origins = self.source.expect(mixed, factor, setting, centres)

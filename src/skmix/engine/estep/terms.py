@@ -133,9 +133,8 @@ def share(
     multiplied. If each start has rows of its own, codes and weights are (R, n). Where moments are left out,
     the mass is zero and responsibilities are None.
     """
-    if n_classes == 1:
-        indicators = np.ones((*codes.shape, 1))
-    else:
+    indicators = np.ones((*codes.shape, 1))
+    if n_classes > 1:
         indicators = (codes[..., None] == np.arange(n_classes)).astype(np.float64)
     if weights is not None:
         indicators *= weights[..., None]

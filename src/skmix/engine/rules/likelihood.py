@@ -65,18 +65,17 @@ class Likelihood:
         A start that is not usable in the new factor has degenerated. Kernels that are narrow and far from
         their origin lose digits of the covariance; they need another E-step about their new means.
         """
-        tail, frozen, mass = previous.tail, self.freeze == "kernels", statistics.mass.sum(-1)
-        alive = mass > _EMPTY
-        if frozen:
-            means, covariances, next_factor = previous.means, previous.covariances, factor
-            inaccurate = alive & ~alive
-        else:
-            means, covariances, next_factor, inaccurate = self._improve_kernels(
-                statistics, mass, alive, origins, previous, factor
-            )
+        tail, frozen = previous.tail, self.freeze == "kernels"
+        # No mass is negative.
+        kernels = previous.means, previous.covariances, factor, statistics.mass[..., 0] < 0.0
+        if not frozen:
+            kernels = self._improve_kernels(statistics, origins, previous, factor)
+        means, covariances, next_factor, inaccurate = kernels
         class_mass, prior = assign_unlabelled(statistics.mass, previous)
         class_mass = where(class_mass > _EMPTY, class_mass, 0.0)
         if self.learn_degrees and not frozen and isinstance(tail, StudentT):
+            mass = statistics.mass.sum(-1)
+            alive = mass > _EMPTY
             tail = tail.improve(where(alive, mass, TINY), alive, statistics.of_tail)
         found = Parameters(previous.weights, means, covariances, prior, tail=tail)  # weights are set below
         if self.bounded:
@@ -87,17 +86,12 @@ class Likelihood:
         return with_frozen(self.freeze, found, previous), next_factor, inaccurate
 
     def _improve_kernels(
-        self,
-        statistics: Statistics,
-        mass: FloatArray,
-        alive: BoolArray,
-        origins: FloatArray,
-        previous: Parameters,
-        factor: Factor,
+        self, statistics: Statistics, origins: FloatArray, previous: Parameters, factor: Factor
     ) -> tuple[FloatArray, FloatArray, Factor, BoolArray]:
         """Return new means and covariances, their factor, and kernels (R, K) that lost digits."""
-        structure, xp, tail = self.structure, namespace(mass), previous.tail
-        first, second = statistics.first, statistics.second
+        structure, xp, tail = self.structure, namespace(statistics.mass), previous.tail
+        mass, first, second = statistics.mass.sum(-1), statistics.first, statistics.second
+        alive = mass > _EMPTY
         weight = tail.mass_in_moments(mass, statistics.of_tail)
         some_empty = rare(xp.reshape(~alive, (-1,))) is not None
         if some_empty:
@@ -150,10 +144,9 @@ class Likelihood:
     def log_prior(self, parameters: Parameters, factor: Factor) -> FloatArray:
         """Return the logarithm (R,) of the priors on covariances and weights, up to a constant."""
         xp, regulariser = namespace(parameters.means), self.regulariser
+        total: FloatArray = xp.zeros_like(parameters.means[:, 0, 0])
         if regulariser.prior_rows:
             total = self.structure.log_prior(factor, regulariser)
-        else:
-            total = xp.zeros_like(parameters.means[:, 0, 0])
         if not self.bounded and regulariser.weight_prior != 1.0:
             # A start may have weights of zero.
             logs = xp.sum(xp.log(clip(parameters.weights, TINY, 1.0)), axis=(1, 2))
@@ -186,7 +179,7 @@ def with_frozen(freeze: str | None, parameters: Parameters, previous: Parameters
 def lost_digits(offset: FloatArray, covariances: FloatArray, structure: Structure) -> BoolArray:
     """Return the kernels (R, K) that are too narrow for the offset (R, K, M) of their means."""
     variances = structure.variances(covariances)
-    return (offset**2 / LARGEST_CANCELLATION > variances).any(-1)
+    return namespace(offset).any(offset**2 / LARGEST_CANCELLATION > variances, axis=-1)
 
 
 def for_pass(parameters: Parameters) -> Parameters:

@@ -297,7 +297,7 @@ def resolution_of(X: np.ndarray, weights: FloatArray | None, frame: Frame) -> Fl
 
 
 def _step_of_counts(gaps: FloatArray, shares: FloatArray) -> float | None:
-    """Return the step of which the gaps (n − 1,) between values are multiples, if most rows are one from others.
+    """Return the step of which gaps (n − 1,) between values are multiples, if most rows are one from others.
 
     Rows with the most frequent value, of shares (n,), are left out: they may be a mass beside other numbers.
     """

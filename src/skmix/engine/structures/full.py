@@ -17,7 +17,7 @@ Triple = tuple[FloatArray, FloatArray, FloatArray]
 
 
 def lengths(white: FloatArray) -> FloatArray:
-    """Return squared lengths (..., n) of whitened differences (..., M, n), which become squares; all finite."""
+    """Return finite squared lengths (..., n) of whitened differences (..., M, n), which become squares."""
     with np.errstate(over="ignore"):
         found: FloatArray = np.square(white, out=white).sum(axis=-2)
     return np.fmin(found, FARTHEST_SQUARED, out=found)

@@ -123,7 +123,7 @@ def whiten_batch(matrices: Array) -> Whitened:
         return _eliminate_compiled(matrices)
     # Scaling to a diagonal near one avoids overflow and underflow; powers of two make it exact.
     diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
-    proper = ((diagonal > 0) & (diagonal <= HUGE)).all(axis=1)
+    proper = np.logical_and.reduce((diagonal > 0) & (diagonal <= HUGE), axis=1)
     if not proper.all():
         matrices = np.where(proper[:, None, None], matrices, np.eye(matrices.shape[-1]))
         diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
