@@ -29,8 +29,6 @@ _LEAST_SCALE = 2.0**-480
 _LARGEST_SCALE = 2.0**500
 # Tolerance for gaps between values being multiples of the smallest gap.
 _OFF_STEP = 1e-3
-# Gaps that are looked at first: most features have one among them that is no multiple.
-_FEW_GAPS = 64
 # A value with a larger share of the rows than this is a mass.
 _MASS = 0.1
 # The resolution beside a mass, as a share of the feature's variance.
@@ -303,10 +301,9 @@ def _step_of_counts(gaps: FloatArray, shares: FloatArray) -> float | None:
     """
     step = float(gaps.min())
     with np.errstate(over="ignore", invalid="ignore"):
-        for some in (gaps[:_FEW_GAPS], gaps):
-            multiples = some / step
-            if not np.all(np.abs(multiples - np.round(multiples)) <= _OFF_STEP):
-                return None
+        multiples = gaps / step
+        if not np.all(np.abs(multiples - np.round(multiples)) <= _OFF_STEP):
+            return None
     nearest = np.minimum(np.append(np.inf, gaps), np.append(gaps, np.inf))
     others = np.where(np.arange(len(shares)) == shares.argmax(), 0.0, shares)
     return step if others[nearest < 1.5 * step].sum() >= 0.5 * others.sum() else None
