@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.spatial import KDTree
 
-from .compute.arrays import Array, as_float64, constant, is_numpy, namespace, pick, to_numpy
+from .compute.arrays import Array, as_float64, constant, is_numpy, namespace, pick, take, to_numpy
 from .compute.threads import Workers, workers
 from .estep.reference import Rows, native, worth_compiling
 from .model import FARTHEST, FloatArray, Frame, IntArray, Parameters, Regulariser
@@ -239,7 +239,9 @@ def _clusters(
 
         # With the type of the array, as in EM: code for another one would be compiled too.
         X, some, frame = chosen
-        passes = partial(cluster, Rows(native(X[some]), None, masses, 1.0 / frame.scale, frame.shift), pool)
+        passes = partial(
+            cluster, Rows(native(pick(X, some)), None, masses, 1.0 / frame.scale, frame.shift), pool
+        )
     else:
         passes = partial(_sum_clusters, _pieces(x, masses, centres.shape[0]))
     nearest = None
@@ -261,7 +263,7 @@ def _covariances(
     n_kernels, structure, xp = wanted.n_kernels, wanted.structure, namespace(x)
     order = xp.argsort(nearest, stable=True)
     bounds = np.searchsorted(to_numpy(pick(nearest, order)), np.arange(n_kernels + 1))
-    about = pick(x, order) - pick(centres, pick(nearest, order))
+    about = take(x, order, axis=0) - take(centres, take(nearest, order, axis=0), axis=0)
     weighted = about if masses is None else about * pick(as_float64(masses, x), order)[:, None]
     total = float(len(nearest) if masses is None else masses.sum())
     pooled = (1.0 - _SHRINKAGE) / total * to_numpy(weighted.T @ about)

@@ -482,7 +482,7 @@ def _refined(source: RowSource, options: Options, frame: Frame, given: Parameter
             continue
         some = starts.draw_rows(len(X), size, random_state, weights)
         own = replace(options, tol=max(options.tol, _CHANCE * n_parameters / size))
-        found = fit(open_source(X[some], codes[some]), given, own, frame=frame)
+        found = fit(open_source(pick(X, some), codes[some]), given, own, frame=frame)
         good = np.flatnonzero(found.status != Status.FAILED)
         given = given.copy().put(good, found.parameters.take(good))
         # A group may have rows of a kernel that none of its few rows in the sample is of.

@@ -156,6 +156,8 @@ def _torch(device: str) -> Any:
 def pick(array: Any, index: Any) -> Any:
     """Index the first axis by a slice, an integer, None, a mask or integers."""
     if is_numpy(array):
+        if type(array) is type(index) is np.ndarray and index.dtype.kind == "i" and array.flags.c_contiguous:
+            return array.take(index, axis=0)  # several times as fast
         return array[index]
     if index is None or isinstance(index, (slice, int, np.integer)):
         return array[int(index) if isinstance(index, np.integer) else index, ...]

@@ -277,7 +277,7 @@ def resolution_of(X: np.ndarray, weights: FloatArray | None, frame: Frame) -> Fl
         if weights is None:
             values = np.sort(column[known])
             first = np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)[: len(values)]
-            values, counts = values[first], np.diff(first, append=len(values))
+            values, counts = values[first], np.append(first[1:], len(values)) - first
         else:
             values, own = np.unique(column[known], return_inverse=True)
             counts = np.bincount(own, weights=weights[known])
@@ -286,8 +286,10 @@ def resolution_of(X: np.ndarray, weights: FloatArray | None, frame: Frame) -> Fl
         shares = counts / counts.sum()
         variance = shares @ (values - shares @ values) ** 2
         gaps = np.diff(values)
-        step, middle = _step_of_counts(gaps, shares), (len(gaps) // 2, (len(gaps) - 1) // 2)
-        smallest = (np.partition(gaps, middle).take(middle).mean() if step is None else step) ** 2 / 12.0
+        step, (a, b) = _step_of_counts(gaps, shares), (len(gaps) // 2, (len(gaps) - 1) // 2)
+        if step is None:
+            gaps.partition((a, b))
+        smallest = (0.5 * (gaps[a] + gaps[b]) if step is None else step) ** 2 / 12.0
         if step is None and shares.max() > max(_MASS, 2.0 / len(values)):
             smallest = max(smallest, _BESIDE_MASS * variance)
         found[j] = min(smallest, _MOST_UNRESOLVED * variance)
