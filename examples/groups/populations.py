@@ -62,7 +62,19 @@ colours = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#3
 for k in range(model.n_kernels_):
     left.plot(*X[kernel_of == k].T, "o^sD"[k // 7], color=colours[k % 7], ms=3, mew=0)
 left.set_title(f"{model.n_kernels_} kernels as clusters")
-dendrogram(populations.tree, color_threshold=populations.cut_height, ax=middle)
+
+
+def link_colour(node: int) -> str:
+    """Return the colour of a merge: that of its population, black between populations."""
+    first, _, height, _ = populations.tree[node - model.n_kernels_]
+    if height > populations.cut_height:
+        return "black"
+    if first >= model.n_kernels_:
+        return link_colour(int(first))
+    return colours[populations.of_kernels[int(first)]]
+
+
+dendrogram(populations.tree, link_color_func=link_colour, ax=middle)
 middle.axhline(populations.cut_height, color="black", ls="--")
 middle.set(title="merges", xlabel="kernel", ylabel="height of the merge")
 for population in np.unique(found):
