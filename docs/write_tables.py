@@ -267,6 +267,18 @@ def device() -> str:
     )
 
 
+def seconds() -> str:
+    """Return the seconds of some default fits, for the README; of the drop-in too where it was measured."""
+    shown = [row for row in read("answer.json")["problems"] if "x" in row["name"] and "scikit-learn" in row]
+    sides = {"scikit-learn": "scikit-learn", "drop-in": "`GaussianMixture`", "skmix": "`SharedKernelMixture`"}
+    sides = {side: heading for side, heading in sides.items() if all(side in row for row in shown)}
+    rows = [
+        [row["name"].replace("x", " × "), *(f"{row[side]['wall']:.2f} s" for side in sides)]
+        for row in shown
+    ]
+    return table(["rows × features", *sides.values()], rows)
+
+
 def fits() -> str:
     """Return times of passes and starts of whole fits on an accelerator."""
     measured, by_case = read("device.json"), {}
@@ -1194,6 +1206,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "populations": populations,
     "published-clusterings": published_clusterings,
     "robust": robust,
+    "seconds": seconds,
     "sharing": sharing,
     "spark": spark,
     "spark-second": spark_second,
@@ -1227,6 +1240,7 @@ def pages() -> list[Path]:
     own = sorted(
         path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts
     )
+    own.append(ROOT / "README.md")
     return [path for path in own if PLACE.search(path.read_text(encoding="utf-8"))]
 
 
