@@ -2,7 +2,7 @@
 
     python benchmarks/accuracy.py --files tables
 
-writes benchmarks/results/accuracy.jsonl and draws the pictures of docs/guide/comparison.md; ``make tables``
+writes benchmarks/results/accuracy.jsonl and draws the pictures of docs/evidence/comparison.md; `make tables`
 then writes its tables. iris, wine, breast_cancer and digits are scikit-learn's; the others are
 tables in or below the folder that ``--files`` names (CSV, compressed or not, the label last). Sets of more
 than 4000 rows are reduced to 4000, drawn at random. The whole comparison takes some hours on one core.

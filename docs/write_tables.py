@@ -604,6 +604,34 @@ def standings() -> str:
     return compared("standings")
 
 
+def ranks() -> str:
+    """Return the mean ranks of shared kernels, and of the best others, in a sentence."""
+    from comparison import half_of, mean_ranks, summarise
+
+    judged = [
+        each
+        for each in summarise(outcomes("accuracy.jsonl"))
+        if half_of(each.data) == "judging"
+    ]
+    found = {
+        said: mean_ranks(judged, measure)
+        for measure, said in (("error", "test error"), ("log_loss", "log-loss"))
+    }
+    own = [
+        f"{every.pop('shared kernels'):.1f} by {said}" for said, every in found.items()
+    ]
+    others = [
+        f"{every[best]:.1f} by {said} ({best})"
+        for said, every in found.items()
+        for best in [min(every, key=every.__getitem__)]
+    ]
+    return (
+        f"Among {len(found['log-loss']) + 1} classifiers, on the {len({each.data for each in judged})} data sets "
+        f"that had no part in choosing its settings, `SharedKernelClassifierCV` has a mean rank of "
+        f"{' and '.join(own)}. The best others have {' and '.join(others)}."
+    )
+
+
 def compared(*names: str) -> str:
     """Return tables of the comparison by name."""
     from comparison import make_tables
@@ -1205,6 +1233,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "peers": peers,
     "populations": populations,
     "published-clusterings": published_clusterings,
+    "ranks": ranks,
     "robust": robust,
     "seconds": seconds,
     "sharing": sharing,
