@@ -269,11 +269,26 @@ def device() -> str:
 
 def seconds() -> str:
     """Return the seconds of some default fits, for the README; of the drop-in too where it was measured."""
-    shown = [row for row in read("answer.json")["problems"] if "x" in row["name"] and "scikit-learn" in row]
-    sides = {"scikit-learn": "scikit-learn", "drop-in": "`GaussianMixture`", "skmix": "`SharedKernelMixture`"}
-    sides = {side: heading for side, heading in sides.items() if all(side in row for row in shown)}
+    shown = [
+        row
+        for row in read("answer.json")["problems"]
+        if "x" in row["name"] and "scikit-learn" in row
+    ]
+    sides = {
+        "scikit-learn": "scikit-learn",
+        "drop-in": "`GaussianMixture`",
+        "skmix": "`SharedKernelMixture`",
+    }
+    sides = {
+        side: heading
+        for side, heading in sides.items()
+        if all(side in row for row in shown)
+    }
     rows = [
-        [row["name"].replace("x", " × "), *(f"{row[side]['wall']:.2f} s" for side in sides)]
+        [
+            row["name"].replace("x", " × "),
+            *(f"{row[side]['wall']:.2f} s" for side in sides),
+        ]
         for row in shown
     ]
     return table(["rows × features", *sides.values()], rows)

@@ -29,14 +29,14 @@ _EXAMPLES = files("skmix") / "data"
 def load_penguins(target: str = "species") -> tuple[Any, Any]:
     """Load a table of 344 penguins with text columns and gaps.
 
-    Penguins of three species on three islands of the Palmer Archipelago, Antarctica: bill, flipper and mass, the
-    island, the sex and the year. It needs pandas.
+    Three species on three islands of the Palmer Archipelago, Antarctica: bill, flipper and mass, the island,
+    the sex and the year. It needs pandas.
 
     Parameters
     ----------
     target : str, default="species"
-        The column to predict, such as ``"species"`` (Adelie, Chinstrap, Gentoo) or ``"sex"`` (female, male), which
-        is harder.
+        The column to predict, such as ``"species"`` (Adelie, Chinstrap, Gentoo) or ``"sex"`` (female, male),
+        which is harder.
 
     Returns
     -------
@@ -47,13 +47,13 @@ def load_penguins(target: str = "species") -> tuple[Any, Any]:
 
     Notes
     -----
-    Collected by Kristen Gorman and the Palmer Station Long Term Ecological Research Program [1]_; public domain
-    (CC0), from the package palmerpenguins.
+    Collected by Kristen Gorman and the Palmer Station Long Term Ecological Research Program [1]_; in the
+    public domain (CC0); from the package palmerpenguins.
 
     References
     ----------
-    .. [1] K. B. Gorman, T. D. Williams, W. R. Fraser: Ecological sexual dimorphism and environmental variability
-       within a community of Antarctic penguins (genus Pygoscelis). PLoS ONE 9(3), e90081, 2014.
+    .. [1] K. B. Gorman, T. D. Williams, W. R. Fraser: Ecological sexual dimorphism and environmental
+       variability within a community of Antarctic penguins (genus Pygoscelis). PLoS ONE 9(3), e90081, 2014.
 
     Examples
     --------
@@ -85,8 +85,9 @@ def copy_examples(folder: str | PathLike[str]) -> Path:
     Returns
     -------
     pathlib.Path
-        The folder. It has ``penguins.csv`` (see `load_penguins`), the folder ``wells`` with seven FCS files of 4,000
-        cells each, ``wells.csv``, which says what is in which well, and a README with origins and licences.
+        The folder. It has ``penguins.csv`` (see `load_penguins`), ``wells`` with seven FCS files of
+        4,000 cells each, ``wells.csv``, which says what is in which well, and a README with origins and
+        licences.
     """
     with as_file(_EXAMPLES) as examples:
         shutil.copytree(examples, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
