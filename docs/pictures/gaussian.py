@@ -21,7 +21,7 @@ def draw() -> None:
         (each for each in measured["problems"] if "scikit-learn" in each),
         key=lambda each: each["n_rows"],
     )
-    figure = Figure(figsize=(7.0, 3.6), layout="constrained")
+    figure = Figure(figsize=(5.2, 3.5), layout="constrained")
     axes = figure.subplots()
     rows = [each["n_rows"] for each in problems]
     for each in problems:
@@ -38,7 +38,7 @@ def draw() -> None:
     )
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
-    figure.savefig(IMAGES / "gaussian.png", dpi=110, metadata={"Software": None})
+    figure.savefig(IMAGES / "gaussian.png", dpi=140, metadata={"Software": None})
 
 
 if __name__ == "__main__":
