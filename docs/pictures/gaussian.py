@@ -25,12 +25,15 @@ def draw() -> None:
     axes = figure.subplots()
     rows = [each["n_rows"] for each in problems]
     for each in problems:
-        seconds = [each[name]["wall"] for name in ("scikit-learn", "skmix")]
+        seconds = [each[side]["wall"] for side in ("scikit-learn", "skmix")]
         axes.plot([each["n_rows"]] * 2, seconds, color="0.8", zorder=1)
     for name, label, colour in (
         ("scikit-learn", "scikit-learn's GaussianMixture", "0.4"),
+        ("drop-in", "GaussianMixture of skmix", "#0072b2"),
         ("skmix", "SharedKernelMixture", "#d55e00"),
     ):
+        if not all(name in each for each in problems):
+            continue  # not measured
         seconds = [each[name]["wall"] for each in problems]
         axes.plot(rows, seconds, "o", ms=6, color=colour, label=label, zorder=2)
     axes.set(
