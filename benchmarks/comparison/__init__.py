@@ -10,7 +10,18 @@ from .classifiers import (
     contenders,
     count_parameters,
 )
-from .data import HALVES, NAMES, DataSet, Simulation, TrueDensities, find_data, half_of, load_data, simulate
+from .data import (
+    HALVES,
+    NAMES,
+    SETS_BY_PART,
+    DataSet,
+    Simulation,
+    TrueDensities,
+    find_data,
+    half_of,
+    load_data,
+    simulate,
+)
 from .running import Outcome, Settings, key_of, run_cell, run_comparison
 from .sharing import (
     ROWS_PER_CLASS,
@@ -29,6 +40,7 @@ __all__ = [
     "HALVES",
     "NAMES",
     "ROWS_PER_CLASS",
+    "SETS_BY_PART",
     "SHARING_DATA",
     "Contender",
     "DataSet",
