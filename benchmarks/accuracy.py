@@ -34,6 +34,7 @@ from comparison import (
     contenders,
     find_data,
     half_of,
+    installed,
     key_of,
     run_comparison,
 )
@@ -112,11 +113,9 @@ class Results:
 def run(arguments: argparse.Namespace) -> list[Outcome]:
     """Measure what is missing, and return all outcomes in the file."""
     small = arguments.small
-    field = contenders(arguments.only_classifiers or (["shared kernels", "LDA"] if small else None))
-    for each in field:
-        if each.package and not each.version:
-            print(f"{each.name} is left out: {each.package} is not installed.")
-    field = tuple(each for each in field if each.version or not each.package)
+    field = installed(
+        contenders(arguments.only_classifiers or (["shared kernels", "LDA"] if small else None))
+    )
     settings = Settings(n_repeats=1 if small else arguments.repeats, seed=SEED)
     names = ["iris"] if small else chosen_sets(arguments.only_sets)
     data = [find_data(name, arguments.files, max_rows=MAX_ROWS) for name in names]

@@ -9,6 +9,7 @@ from .classifiers import (
     TunedSVC,
     contenders,
     count_parameters,
+    installed,
 )
 from .data import (
     HALVES,
@@ -59,6 +60,7 @@ __all__ = [
     "gain_table",
     "half_of",
     "in_study_order",
+    "installed",
     "key_of",
     "load_data",
     "make_tables",

@@ -354,6 +354,14 @@ def contenders(names: Sequence[str] | None = None) -> tuple[Contender, ...]:
     return tuple(each for each in FIELD if names is None or each.name in names)
 
 
+def installed(field: Sequence[Contender]) -> tuple[Contender, ...]:
+    """Return the classifiers whose packages are installed, and print which are left out."""
+    for each in field:
+        if each.package and not each.version:
+            print(f"{each.name} is left out: {each.package} is not installed.")
+    return tuple(each for each in field if each.version or not each.package)
+
+
 def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
     """Return names once each, in the given order, unknown ones last."""
     present = dict.fromkeys(names)

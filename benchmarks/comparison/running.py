@@ -189,12 +189,12 @@ def measure(
     probabilities = np.tile(shares, (len(held), 1))
     predicted = probabilities.argmax(axis=1)
     seconds, n_parameters, failure, chosen = [0.0, 0.0], 0, "", ""
-    if contender.package:
-        # Imports do not count.
-        import_module(contender.package)
     with warnings.catch_warnings(), threadpool_limits(1):
         # Ignore the classifiers' warnings: any problem shows in the results.
         warnings.simplefilter("ignore")
+        if contender.package:
+            # The time of imports does not count.
+            import_module(contender.package)
         try:
             begun = time.process_time()
             model.fit(data.X[training], codes[training], **groups)
