@@ -57,7 +57,7 @@ class DropInMixin(FileMixin, ExportMixin):
         """Return kernels with weights (K, 1), and what is added to the logarithm of their mixture."""
         raise NotImplementedError
 
-    def _rows(self, X: ArrayLike, *, least: int | None = None, gaps: bool = True) -> np.ndarray:
+    def _rows(self, X: ArrayLike, *, least: int | None = None) -> np.ndarray:
         """Return rows (n, M) of floats; a fit needs `least` of them and notes their features."""
         X = on_host(X)
         if isinstance(X, np.ma.MaskedArray):
@@ -69,7 +69,7 @@ class DropInMixin(FileMixin, ExportMixin):
                 self,
                 X,
                 dtype=[np.float64, np.float32],
-                ensure_all_finite="allow-nan" if gaps else True,
+                ensure_all_finite="allow-nan",
                 ensure_min_samples=1 if least is None else least,
                 reset=least is not None,
             )
