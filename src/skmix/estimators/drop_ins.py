@@ -14,7 +14,7 @@ from sklearn import get_config
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..engine.compute.arrays import on_host, safe_log
-from ..engine.density import class_log_likelihood, kernel_log_densities, log_normalise, most_likely_kernel
+from ..engine.density import kernel_log_densities, log_normalise, log_sum, most_likely_kernel
 from ..engine.model import FloatArray, IntArray, Parameters
 from .exporting import ExportMixin, whitened_kernels
 from .rows import InMemory, is_frame, refuse_blocks
@@ -88,14 +88,13 @@ class DropInMixin(FileMixin, ExportMixin):
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the probability (n, K) of each component for each row of X (n, M)."""
         rows, model = self._new_rows(X), self._scoring()[0]
-        joint = kernel_log_densities(rows, model, self.covariance_type) + safe_log(model.weights[:, 0])
-        return self._as_fitted(np.exp(log_normalise(joint)), rows)
+        return self._as_fitted(np.exp(log_normalise(self._log_joint(rows, model))), rows)
 
     @or_scikit_learn
     def score_samples(self, X: ArrayLike) -> FloatArray:
         """Return the log-density (n,) of each row of X (n, M)."""
-        rows, (model, shift) = self._new_rows(X), self._scoring()
-        return self._as_fitted(class_log_likelihood(rows, model, self.covariance_type)[:, 0] + shift, rows)
+        rows = self._new_rows(X)
+        return self._as_fitted(self._log_density(rows), rows)
 
     def sample(self, n_samples: int = 1) -> tuple[FloatArray, IntArray]:
         """Draw rows (n, M), sorted by component, and return them with their components (n,)."""
@@ -108,6 +107,15 @@ class DropInMixin(FileMixin, ExportMixin):
             other.weights_ = weights / weights.sum()
         drawn: tuple[FloatArray, IntArray] = self._theirs.sample(other, n_samples)  # type: ignore[attr-defined]
         return drawn
+
+    def _log_density(self, rows: np.ndarray) -> FloatArray:
+        """Return the log-density (n,) of each row."""
+        model, shift = self._scoring()
+        return log_sum(self._log_joint(rows, model)) + shift
+
+    def _log_joint(self, rows: np.ndarray, model: Parameters) -> FloatArray:
+        """Return the logarithms (n, K) of weight times density."""
+        return kernel_log_densities(rows, model, self.covariance_type) + safe_log(model.weights[:, 0])
 
     def _new_rows(self, X: ArrayLike) -> np.ndarray:
         check_is_fitted(self)

@@ -16,7 +16,7 @@ from sklearn.mixture import GaussianMixture as ScikitLearnGaussianMixture
 from sklearn.utils import check_random_state
 
 from ..engine.compute.arrays import join
-from ..engine.density import most_likely_kernel
+from ..engine.density import class_log_likelihood, most_likely_kernel
 from ..engine.em import RunState, fit, regulariser_of
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Status
 from ..engine.sources import open_source
@@ -163,6 +163,10 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
 
     def _scoring(self) -> tuple[Parameters, float]:
         return self._current(), 0.0
+
+    def _log_density(self, rows: np.ndarray) -> FloatArray:
+        # Faster than the sum over an array of all components.
+        return class_log_likelihood(rows, self._current(), self.covariance_type)[:, 0]
 
     def _run(self, source: Any) -> None:
         fresh = not (self.warm_start and hasattr(self, "converged_"))
