@@ -58,9 +58,9 @@ degrees_of_freedom_prior, covariance_prior, random_state, warm_start, verbose, v
     >>> from skmix import BayesianGaussianMixture
     >>> X = np.array([[1, 2], [1, 4], [1, 0], [4, 2], [12, 4], [10, 7]])
     >>> model = BayesianGaussianMixture(n_components=2, random_state=42).fit(X)
-    >>> model.means_.round(2)
-    array([[2.5 , 2.29],
-           [8.45, 4.53]])
+    >>> model.means_.round(1)
+    array([[2.5, 2.3],
+           [8.5, 4.5]])
     >>> model.predict([[0, 0], [9, 3]])
     array([0, 1])
     """
