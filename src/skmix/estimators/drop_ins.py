@@ -142,23 +142,19 @@ def weights_of(sample_weight: Any, n_rows: int) -> FloatArray | None:
 
 def _refuse_dates(frame: Any) -> None:
     """Raise ValueError for a column of dates, which some data frames would convert to numbers."""
-    for name in frame.columns:
-        kind = frame[name].dtype
+    for name, kind in zip(frame.columns, getattr(frame, "dtypes", ()), strict=False):
         if getattr(kind, "kind", None) in ("m", "M") or re.match("Date|Duration|Time", str(kind)):
             raise ValueError(f"Column {str(name)!r} of X holds dates. Give numbers, such as days.")
 
 
 def _refuse_columns(frame: Any) -> None:
     """Raise ValueError for the first column of a data frame that has text or infinite values."""
-    for name in frame.columns:
-        problem = None
-        if getattr(frame[name].dtype, "kind", "O") not in "fO":
-            continue
+    for name in getattr(frame, "column_names", frame.columns):
         try:
             infinite = np.flatnonzero(np.isinf(np.asarray(frame[name], dtype=np.float64)))
-            if len(infinite):
-                problem = f"is infinite in row {infinite[0]}, counted from 0. Use NaN for unknown values."
         except (TypeError, ValueError) as error:
-            problem = f"holds text: {error}. SharedKernelMixture encodes such columns; or leave it out."
-        if problem is not None:
+            advice = "SharedKernelMixture encodes such columns; or leave it out."
+            raise ValueError(f"Column {str(name)!r} of X holds text: {error}. {advice}") from None
+        for row in infinite[:1]:
+            problem = f"is infinite in row {row}, counted from 0. Use NaN for unknown values."
             raise ValueError(f"Column {str(name)!r} of X {problem}") from None
