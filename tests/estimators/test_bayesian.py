@@ -150,6 +150,7 @@ def test_warnings_and_refusals() -> None:
     assert vars(model) == before
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        named = model.fit(pd.DataFrame(X, columns=["a", "b", "c"]))
-    assert named.feature_names_in_.tolist() == ["a", "b", "c"]
-    assert not hasattr(named, "_passes")
+        labels = model.fit_predict(pd.DataFrame(X, columns=["a", "b", "c"]))
+    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
+    assert_array_equal(labels, model.predict(pd.DataFrame(X, columns=["a", "b", "c"])))
+    assert not hasattr(model, "_passes")

@@ -58,6 +58,19 @@ def precisions(covariance_type: str, n_components: int = 3) -> np.ndarray:
     }[covariance_type]
 
 
+def given_start(X: np.ndarray, covariance_type: str) -> dict[str, Any]:
+    """Return settings that start fits of three components at the same place."""
+    return {
+        "n_components": 3,
+        "covariance_type": covariance_type,
+        "weights_init": [0.2, 0.3, 0.5],
+        "means_init": X[:3],
+        "precisions_init": precisions(covariance_type),
+        "max_iter": 400,
+        "random_state": 0,
+    }
+
+
 def both(X: np.ndarray, **settings: Any) -> tuple[GaussianMixture, Theirs]:
     """Return both estimators, fitted on the same rows with the same settings."""
     return GaussianMixture(**settings).fit(X), Theirs(**settings).fit(X)
@@ -106,16 +119,7 @@ def test_same_fit_from_the_same_kind_of_start(covariance_type: str, init_params:
 @each_type
 def test_same_fit_from_a_given_start(covariance_type: str) -> None:
     X = overlapping()
-    settings = {
-        "n_components": 3,
-        "covariance_type": covariance_type,
-        "weights_init": [0.2, 0.3, 0.5],
-        "means_init": X[:3],
-        "precisions_init": precisions(covariance_type),
-        "tol": 1e-6,
-        "max_iter": 1000,
-    }
-    ours, theirs = both(X, random_state=0, **settings)
+    ours, theirs = both(X, **given_start(X, covariance_type) | {"tol": 1e-6, "max_iter": 1000})
     assert theirs.n_iter_ > 5
     assert_same(ours, theirs, X)
     (rows, components), (their_rows, their_components) = ours.sample(50), theirs.sample(50)
@@ -145,19 +149,6 @@ def test_warm_start_goes_on_as_theirs_does(covariance_type: str) -> None:
 
 
 # ---------------------------------------------------------------- weights and missing values
-
-
-def given_start(X: np.ndarray, covariance_type: str) -> dict[str, Any]:
-    """Return settings that start fits of three components at the same place."""
-    return {
-        "n_components": 3,
-        "covariance_type": covariance_type,
-        "weights_init": [0.2, 0.3, 0.5],
-        "means_init": X[:3],
-        "precisions_init": precisions(covariance_type),
-        "max_iter": 400,
-        "random_state": 0,
-    }
 
 
 def with_gaps(X: np.ndarray) -> np.ndarray:

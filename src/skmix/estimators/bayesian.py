@@ -12,6 +12,7 @@ from sklearn.base import _fit_context
 from sklearn.mixture import BayesianGaussianMixture as ScikitLearnBayesianGaussianMixture
 
 from ..engine.compute.arrays import to_numpy
+from ..engine.density import most_likely_kernel
 from ..engine.em import Passes
 from ..engine.model import FloatArray, IntArray, Options, Parameters
 from ..engine.sources import open_source
@@ -37,7 +38,8 @@ class BayesianGaussianMixture(DropInMixin, ScikitLearnBayesianGaussianMixture):
     The constructor, attributes, methods, warnings and errors are those of
     `sklearn.mixture.BayesianGaussianMixture`, and the same start leads to the same passes. The sums over rows
     come from the engine, which needs a fraction of the time; what follows from the sums is computed by
-    scikit-learn.
+    scikit-learn. There is one difference: with ``reg_covar=0``, a constant feature is refused, whose variance
+    in scikit-learn is a rounding error.
 
     Parameters
     ----------
@@ -76,8 +78,7 @@ degrees_of_freedom_prior, covariance_prior, random_state, warm_start, verbose, v
     @or_scikit_learn
     def fit_predict(self, X: ArrayLike, y: Any = None) -> IntArray:
         """Fit the mixture and return the most probable component (N,) of each row of X (N, M)."""
-        labels: IntArray = self.predict(self._fit_rows(X))
-        return labels
+        return most_likely_kernel(self._fit_rows(X), _scoring(self)[0], self.covariance_type)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def _fit_rows(self, X: ArrayLike) -> np.ndarray:
@@ -190,7 +191,7 @@ def _mean_log_joints(model: Parameters, found: Parameters, covariance_type: str,
     if covariance_type in ("full", "tied"):
         spread = spread - ridge * np.eye(n_features)
         # The factor of a tied covariance has a kernel axis of size one.
-        squares = np.einsum("kij,kjl,kil->k", whitener, spread.reshape(whitener.shape), whitener)
+        squares = ((whitener @ spread.reshape(whitener.shape)) * whitener).sum(axis=(1, 2))
         squares = squares + ((whitener @ away[..., None])[..., 0] ** 2).sum(axis=1)
     else:
         spread = np.broadcast_to((spread - ridge).reshape(n_kernels, -1), away.shape)
