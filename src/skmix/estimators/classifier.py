@@ -424,7 +424,8 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     ) -> float:
         """Return the accuracy on rows X (n, M) with labels y (n,) and weights (n,).
 
-        Rows that `open_rows` opened with labels and weights are scored with these.
+        Rows that `open_rows` opened with labels and weights are scored with these. Without y, a file or data
+        frame is scored with the column that the command line fitted the model to.
         """
         from sklearn.metrics import accuracy_score  # slow to import
 

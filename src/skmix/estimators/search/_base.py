@@ -31,7 +31,17 @@ from ..callbacks import progress_bar
 from ..exporting import ExportMixin
 from ..holdout import check_splits, default_splits, splits_of
 from ..mixture import documented
-from ..rows import check_gaps, check_labelled, device_of, enter, read_into_memory, updating
+from ..rows import (
+    PreparedRows,
+    check_gaps,
+    check_labelled,
+    device_of,
+    enter,
+    is_frame,
+    read_into_memory,
+    take_columns,
+    updating,
+)
 from ..saving import FileMixin
 from ._trials import Trial, Trials
 
@@ -70,9 +80,9 @@ _RESULTS = """
     classes_ : ndarray of shape (L,)
         Sorted class labels; ``[0]`` if fitted without labels.
     n_features_in_ : int
-        Number M of features.
-    feature_names_in_ : ndarray of shape (M,)
-        Feature names, if X had any.
+        Number of columns of X, see `SharedKernelMixture`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, if X had any.
 """
 
 
@@ -163,8 +173,9 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
             Rows, given as for `SharedKernelMixture.fit`; NaN marks a missing value. Rows of files are read
             into memory; the search for a mixture by BIC reads them in blocks, and accepts Dask collections.
         y : array-like of shape (N,), default=None
-            Class labels, with a file also the name of their column; -1 marks a row without a label, see
-            `SharedKernelMixture.fit`. A classifier needs labels; a mixture without labels has one class.
+            Class labels, with a file or data frame also the name of their column; -1 marks a row without a
+            label, see `SharedKernelMixture.fit`. A classifier needs labels; a mixture without labels has one
+            class.
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows, in fits and in scores.
         groups : array-like of shape (N,), default=None
@@ -178,6 +189,8 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
             The fitted search.
         """
         trials = Trials(self.time_limit)
+        if is_frame(X):
+            X, y, sample_weight = take_columns(X, y, sample_weight)
         source = source_of(X, y, sample_weight)
         if source is not None:
             X, labels, sample_weight = self._read(source)
@@ -280,7 +293,8 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
     def _accept(self, X: Any) -> Any:
         """Return rows X (n, M) after a check of their number of features."""
         check_is_fitted(self)
-        if is_elsewhere(X) or (hasattr(X, "columns") and hasattr(self, "feature_names_in_")):
+        named = hasattr(X, "columns") and hasattr(self, "feature_names_in_")
+        if named or is_elsewhere(X) or isinstance(X, PreparedRows):
             return X  # the model selects columns by name
         X = np.asarray(X) if isinstance(X, (list, tuple)) else X
         if len(getattr(X, "shape", ())) == 2:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -24,7 +23,7 @@ from ...io.preparation import Columns
 from .._settings import check_covariance_type, check_feature_sets, is_robust
 from ..classifier import SharedKernelClassifier
 from ..crossfit import novelty_threshold
-from ..rows import Sender
+from ..rows import PreparedRows, Sender
 from ._base import Fold, labels_of
 from ._candidates import MOST_NUMBERS_A_ROW, Choices, make_classifier
 from ._features import FeatureMap, fewer_rows, filler, fit_features, fit_transform, project
@@ -302,7 +301,7 @@ class Selection:
         if isinstance(model, QuickFit):
             return model.tuned(labelled, trade_off, n_rounds)
         return model.tune(
-            labelled.X,
+            PreparedRows(labelled.X, None, None),
             labels_of(labelled, self.classes),
             trade_off=trade_off,
             sample_weight=labelled.weights,
@@ -366,8 +365,6 @@ class Selection:
                 classifier.set_params(feature_sets=self.search.feature_sets)
             classifier.fit(*data)
             if params["trade_off"] is not None:
-                # The model may have feature names, which filled rows lack.
-                warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
                 self.tune(classifier, filled, params["trade_off"])
             classifier.temperature_ = trial.columns.get("temperature", 1.0)
             self.trials.step("members", "fitting to all rows")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import DensityMixin, clone
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -44,7 +44,7 @@ SEVERAL_STARTS: Params = {"n_init": 2, "tol": 1e-3}
 
 
 @documented_search
-class SharedKernelMixtureCV(DensityMixin, Search):
+class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Search):
     """SharedKernelMixture with the number of kernels and the covariance type chosen by a criterion.
 
     By the log-likelihood of held-out rows, the search also chooses the strength of the prior on covariances
@@ -235,6 +235,11 @@ class SharedKernelMixtureCV(DensityMixin, Search):
 
     predict = delegated(SharedKernelMixture.predict)
     predict_proba = delegated(SharedKernelMixture.predict_proba)
+    transform = delegated(SharedKernelMixture.transform)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.best_estimator_._n_features_out
 
     def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the log-density (n,) of rows X (n, M), given labels y (n,); see `SharedKernelMixture`."""
@@ -250,7 +255,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         """Return the mean log-density of rows with weights (n,); see `SharedKernelMixture.score`."""
         check_is_fitted(self)
         given = enter(self.best_estimator_, X, y, sample_weight)
-        scores = computed(self.score_samples(given.X, y))
+        scores = computed(self.score_samples(given.X, given.y))
         return float(np.average(scores, weights=given.weights(len(scores))))
 
     def _graph_parts(self) -> dict[str, Any]:
