@@ -49,6 +49,9 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     and predicts the class with the largest posterior probability. Classes with few rows benefit from kernels
     that the other classes determine.
 
+    To classify a new table, begin with `SharedKernelClassifierCV`: it takes longer and chooses the settings.
+    The defaults here give one small model at once, which can err more than twice as often.
+
     Parameters
     ----------
     {parameters}

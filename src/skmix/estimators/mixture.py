@@ -51,6 +51,7 @@ from .rows import (
 )
 from .saving import FileMixin
 from .solving import check_inference, fit_model, refuse_unlabelled
+from .summary import SummaryMixin
 
 Estimator = TypeVar("Estimator", bound=type)
 Part = tuple[list[int], Any]
@@ -207,7 +208,7 @@ def documented(**texts: str) -> Callable[[Estimator], Estimator]:
 documented_model = documented(parameters=_PARAMETERS, fitted=_FITTED)
 
 
-class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimator):
+class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEstimator):
     """Methods of the mixture and the classifier. Subclasses define the constructor."""
 
     n_features_in_: int

@@ -148,15 +148,15 @@ def score_rows(
 
 def take_columns(X: Any, y: Any, sample_weight: Any, *, name: str = "y") -> tuple[Any, Any, Any]:
     """Return a data frame, labels and weights; columns that y and sample_weight name leave the data frame."""
-    names, taken = _names_of(X), []
-    for argument, given in ((name, y), ("sample_weight", sample_weight)):
-        if isinstance(given, str):
-            if given not in names:
-                known = f"{listed(names, 20)}.{nearest(given, names)}"
-                raise ValueError(f"{argument} names {given!r}, but X has the columns {known}")
-            taken.append(given)
-    if not taken:
+    named = {name: y, "sample_weight": sample_weight}
+    named = {argument: given for argument, given in named.items() if isinstance(given, str)}
+    if not named:
         return X, y, sample_weight
+    names, taken = _names_of(X), {*named.values()}
+    for argument, given in named.items():
+        if given not in names:
+            known = f"{listed(names, 20)}.{nearest(given, names)}"
+            raise ValueError(f"{argument} names {given!r}, but X has the columns {known}")
     y, sample_weight = (X[given] if isinstance(given, str) else given for given in (y, sample_weight))
     return _select(X, [name for name in names if name not in taken]), y, sample_weight
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from .._errors import Argument
 from .arrow import open_parquet, pyarrow, table_in_memory
-from .encoding import ColumnError, Kind, Notation, listed, nearest
+from .encoding import ColumnError, Kind, Notation, nearest
 from .fcs import open_events
 from .preparation import AUTO, scale_of, transformer_of
 from .readers import (
@@ -354,6 +354,6 @@ def _of_obs(adata: Any, values: Any) -> Any:
     if not isinstance(values, str):
         return values
     if values not in adata.obs:
-        known = f"{listed(list(adata.obs), 20)}.{nearest(values, adata.obs)}"
+        known = f"{list(adata.obs)[:20]}.{nearest(values, adata.obs)}"
         raise ValueError(f"The AnnData's obs has no column {values!r}; it has {known}")
     return np.asarray(adata.obs[values])

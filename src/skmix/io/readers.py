@@ -18,7 +18,7 @@ from .._errors import Argument, ArgumentError, ArgumentWarning
 from ..engine.compute import need
 from ..engine.compute.blocks import Block
 from .arrow import Stamp, stamp
-from .encoding import listed, nearest
+from .encoding import nearest
 from .preparation import Preparation
 
 # Default size of a block: large enough that the overhead per block is negligible, and small enough that three
@@ -233,7 +233,7 @@ class MatrixReader(Reader):
         if missing:
             raise ValueError(
                 f"{self.name} has no feature {', '.join(map(repr, missing[:5]))} ({len(missing)} missing); "
-                f"its features are {listed(self.names, 20)}.{nearest(missing[0], self.names)}"
+                f"its features are {self.names[:20]}.{nearest(missing[0], self.names)}"
             )
         return replace(self, columns=[indices[name] for name in names])
 

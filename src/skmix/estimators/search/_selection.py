@@ -54,6 +54,8 @@ _MANY_ROWS = 1000
 _ROUNDS_WITH_MANY = 60
 # Duration of tuning relative to a fit, for the progress bar.
 _WORK_OF_TUNING = 2
+# Number of fits that find a threshold of outliers, about, for the progress bar.
+_FITS_OF_THRESHOLD = 8
 # Replaces a probability of zero in log-losses.
 _SMALLEST = np.finfo(np.float64).tiny
 
@@ -127,7 +129,13 @@ class Selection:
         plan("kernels", min(len(candidates), _KEPT), n_fitted)
         if self.search.tune == "auto":
             plan("tuning", self._n_tuned * len(_TRADE_OFFS), _WORK_OF_TUNING * n_fitted)
-        plan("members", self.search.n_members, len(self.rows.X))
+        self._plan_fits(self.search.n_members)
+
+    def _plan_fits(self, n_members: int) -> None:
+        """Plan the fits to all rows, and those that find the threshold of outliers."""
+        self.trials.plan("members", n_members, len(self.rows.X))
+        if getattr(self.search.estimator, "reject_below", None) is not None:
+            self.trials.plan("threshold", 1, _FITS_OF_THRESHOLD * len(self.rows.X))
 
     @property
     def _n_screened(self) -> int:
@@ -339,7 +347,7 @@ class Selection:
 
         `given` are X, y and sample_weight of the user, for members without a feature map.
         """
-        self.trials.plan("members", len(chosen), len(self.rows.X))
+        self._plan_fits(len(chosen))
         seed = self.prototype.random_state
         complete = mapped(self.rows, filler(self.rows.X, seed))
 

@@ -123,6 +123,7 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
         time_limit: float | None = None,
         device: str | None = None,
         n_jobs: int | None = None,
+        verbose: bool | int = False,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.estimator = estimator
@@ -134,11 +135,13 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
         self.time_limit = time_limit
         self.device = device
         self.n_jobs = n_jobs
+        self.verbose = verbose
         self.random_state = random_state
 
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
         prototype = self._prototype(SharedKernelMixture(**SEVERAL_STARTS))
         scorer = self._scorer(prototype, (X, y, sample_weight), groups)
+        trials.measure = ("mean log-likelihood", 1.0) if scorer.folds else ("BIC", -1.0)
         # Without folds, candidates are fitted to all rows from the beginning.
         trials.choosing = CHOOSING if scorer.folds else 1.0
         with ending_at(trials.ends(trials.choosing)):
@@ -151,9 +154,13 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
                     share for each, share in zip(members, shares, strict=True) if each is trial
                 )
         self.mixtures_: list[SharedKernelMixture] = []
+        # In the unit of `try_grid`, where a candidate is fitted to the rows of all folds.
+        n_kernels = float(np.mean([each.params["n_kernels"] for each in members]))
+        trials.plan("members", len(members), n_kernels / max(len(scorer.folds), 1))
         for each in members:
             if not (self.mixtures_ and trials.time_is_up(FITTING)):
                 self.mixtures_.append((each.models or [scorer.fit(each, *scorer.given)])[0])
+                trials.step("members", "fitting to all rows")
         self.shares_ = shares[: len(self.mixtures_)] / shares[: len(self.mixtures_)].sum()
         return best
 
