@@ -275,7 +275,7 @@ class TableReader(Reader):
             return
         named = listed([repr(name) for name in missing], 5)
         there = f"there is only {present[0]!r}" if len(present) == 1 else f"there are {listed(present, 20)}"
-        close = nearest(missing[0], present)
+        close = nearest(missing[0], present) if len(present) > 1 else ""
         parts = [f"{self.name} has no column {named}; {there}.{close}{advice}"]
         if len(present) == 1 and self.table.is_text:
             parts += [
