@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -78,21 +78,6 @@ def print_json(content: Any) -> None:
 
 
 # ---------------------------------------------------------------- results
-
-
-def print_result(
-    content: dict[str, Any], in_words: Callable[[], None], html: str | None, *, as_json: bool
-) -> None:
-    """Print a result as JSON or in words, unless its page goes to standard output."""
-    if html == "-":
-        return
-    if as_json:
-        print_json(content)
-        return
-    in_words()
-    if html is not None:
-        say()
-        say(f"written into {html}")
 
 
 def print_fit(outcome: dict[str, Any], *, err: bool) -> None:

@@ -110,13 +110,6 @@ def fit(
     Rows that are less likely than all but a share --outliers of held-out rows
     are outliers. skmix predict marks them in a column of their own.
     """
-    from skmix import report
-    from skmix.cli import _tables as tables
-    from skmix.engine.compute.blocks import Block, is_missing
-    from skmix.estimators.crossfit import novelty_threshold
-    from skmix.estimators.search._base import saved_part
-    from skmix.io.labels import typed
-
     for option, given in {"--folds": folds, "--hold-out": hold_out, "--html": html}.items():
         if target is None and given is not None:
             cli.stop(f"{option} needs classes: name their column with --target.", cli.WRONG_USE)
@@ -139,6 +132,14 @@ def fit(
         cli.refuse("--time-limit", f"{time_limit:g} is not a number of seconds above 0.")
     if time_limit is not None and "auto" not in chosen.values():
         cli.stop("--time-limit cannot be combined with --kernels: nothing is searched for.", cli.WRONG_USE)
+    cli.look_for(data=[data], html=html)
+    from skmix import report
+    from skmix.cli import _tables as tables
+    from skmix.engine.compute.blocks import Block, is_missing
+    from skmix.estimators.crossfit import novelty_threshold
+    from skmix.estimators.search._base import saved_part
+    from skmix.io.labels import typed
+
     settings: dict[str, Any] = {"n_jobs": jobs, "random_state": seed}
     if target is not None:
         settings["reject_below"] = outliers or None
@@ -183,10 +184,6 @@ def fit(
         if test is not None:
             tested, by_fold = report.cross_validate(estimator, X, y, weights, folds=test, random_state=seed)
             outcome["folds"] = {**tested.as_dict(), "by_fold": by_fold}
-        if html is not None:
-            by = "held-out rows" if folds is None else f"{len(by_fold)}-fold cross-validation"
-            title = f"{tables.name_of(data)}, {by}"
-            tables.write_bytes(html, report.evaluation_page(tested, title=title).encode())
     aside = cli.STANDARD in (out, html)
     if as_json and not aside:
         printing.print_json(outcome)
@@ -195,6 +192,11 @@ def fit(
         if test is not None and not aside:
             printing.say()
             printing.print_evaluation(tested)
+    if html is not None:
+        by = "held-out rows" if folds is None else f"{len(by_fold)}-fold cross-validation"
+        with cli.guarded():
+            page = report.evaluation_page(tested, title=f"{tables.name_of(data)}, {by}")
+            tables.write_bytes(html, page.encode())
 
 
 def _estimator(

@@ -42,6 +42,7 @@ def predict(
     needs all columns of the model, and others are ignored. Empty cells, and
     categories that the model does not know, are missing values.
     """
+    cli.look_for(model=model, data=[data], writing=[out])
     import numpy as np
 
     from skmix.cli import _tables as tables
@@ -99,6 +100,7 @@ def evaluate(
     and precision, recall and IoU of each class. A row of weight 2 counts as two
     rows. Rows without a label are left out.
     """
+    cli.look_for(model=model, data=[data], html=html)
     from sklearn.base import is_classifier
 
     from skmix import report
@@ -114,10 +116,10 @@ def evaluate(
             found = report.evaluate(fitted, *rows)
         if rows[2] is not None:
             cli.note(f"{len(rows[0])} rows count as {found.n_rows:g}, the sum of their weights.")
-        if html is not None:
-            title = f"{Path(model).name} on {tables.name_of(data)}"
-            tables.write_bytes(html, report.evaluation_page(found, title=title).encode())
-    printing.print_result(found.as_dict(), lambda: printing.print_evaluation(found), html, as_json=as_json)
+    title = f"{Path(model).name} on {tables.name_of(data)}"
+    draw = partial(report.evaluation_page, found, title=title)
+    in_words = partial(printing.print_evaluation, found)
+    tables.print_and_draw(found.as_dict(), in_words, html, draw, as_json=as_json)
 
 
 @cli.app.command(
@@ -138,6 +140,7 @@ def show(
     uses each kernel. Of a study: samples, cells, markers, scale, and the
     proportions of the populations. --html writes an interactive page.
     """
+    cli.look_for(model=model, html=html)
     from skmix import report
     from skmix.cli import _tables as tables
     from skmix.groups import Study
@@ -151,16 +154,12 @@ def show(
                 outcome, *frames = tables.composed(found)
             described = {"kind": "Study", **outcome, **tables.records(*frames)}
             in_words = partial(printing.print_study, outcome, *frames, name=name)
-            make_page = found.to_html
+            draw = partial(found.to_html, title=name)
         else:
             described = report.describe(found)
             in_words = partial(printing.print_model, described, name)
-            make_page = partial(report.model_page, found)
-        if html is not None:
-            with watch.steps("drawing", None):
-                page = make_page(title=name)
-            tables.write_bytes(html, page.encode())
-    printing.print_result(described, in_words, html, as_json=as_json)
+            draw = partial(report.model_page, found, title=name)
+    tables.print_and_draw(described, in_words, html, draw, as_json=as_json)
 
 
 @cli.app.command(epilog=cli.examples("skmix sample flowers.skmix 100 -o made.csv"))
@@ -176,6 +175,7 @@ def sample(
 
     The table has the columns of the fit, in their units, with the label last.
     """
+    cli.look_for(model=model, writing=[out])
     from skmix.cli import _tables as tables
     from skmix.report._predictions import target_of
 
@@ -207,6 +207,7 @@ def export(
     onnx: Annotated[str, options.file(help="ONNX file to write; - is standard output.")],
 ) -> None:
     """Export a model to ONNX, for use without Python."""
+    cli.look_for("onnx", model=model)
     from skmix.cli import _tables as tables
 
     tables.check_place(onnx, reading=[model])

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property, partial
 from typing import Any
 
@@ -446,3 +447,9 @@ def listed(names: Sequence[Any], most: int = 10) -> str:
     """Join the first `most` names by commas, and add the total number if there are more."""
     shown = ", ".join(map(str, names[:most]))
     return shown if len(names) <= most else f"{shown} ... ({len(names)} in all)"
+
+
+def nearest(name: str, names: Iterable[Any]) -> str:
+    """Return the question whether the most similar of some names was meant; empty if none is similar."""
+    found = get_close_matches(str(name), list(map(str, names)), n=1)
+    return f" Did you mean {found[0]!r}?" if found else ""
