@@ -59,7 +59,9 @@ def test_all_libraries_that_are_missing_are_named_before_the_work(
     assert sorted(folder.iterdir()) == before
 
 
-@pytest.mark.parametrize("command", ["fit peple.csv", "predict m.skmx people.csv", "compose peple.csv bad.csv"])
+@pytest.mark.parametrize(
+    "command", ["fit peple.csv", "predict m.skmx people.csv", "compose peple.csv bad.csv"]
+)
 def test_a_file_that_is_not_there(folder: Path, command: str) -> None:
     wrong = next(word for word in command.split() if not (folder / word).exists() and "." in word)
     meant = {"peple.csv": "people.csv", "m.skmx": "m.skmix"}[wrong]

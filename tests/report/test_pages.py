@@ -29,13 +29,17 @@ NUMBERS = Evaluation(
     n_rows=20,
     classes=("cat", "dog", "yeti"),
     accuracy=0.75,
-    mean_iou=0.40625,
     log_loss=0.5,
+    macro_f1=0.75,
+    mean_iou=0.40625,
+    roc_auc=0.8125,
     calibration_error=0.125,
     confusion=np.array([[9, 1, 0], [4, 6, 0], [0, 0, 0]]),
     precision=np.array([9 / 13, 6 / 7, NAN]),
     recall=np.array([0.9, 0.6, NAN]),
-    iou=np.array([9 / 14, 6 / 11, NAN]),
+    f1=np.array([18 / 23, 12 / 17, NAN]),
+    baseline={"accuracy": 0.5, "log_loss": 0.6931},
+    intervals={"accuracy": (0.531, 0.888), "log_loss": (0.25, 0.75), "macro_f1": None},
     reliability=[ReliabilityBin(0.55, 0.5, 8), ReliabilityBin(0.95, 11 / 12, 12)],
 )
 
@@ -143,12 +147,15 @@ def test_a_model_that_is_not_fitted_is_refused() -> None:
 
 def test_the_numbers_of_the_evaluation() -> None:
     data, page = (make(NUMBERS, title="animals") for make in (evaluation_data, evaluation_page))
-    assert all(each in page for each in ("0.7500", "0.4062", "0.5000", "0.1250"))
+    assert all(
+        each in page
+        for each in ("0.750", "0.531 to 0.888 (95 %)", "0.500 without features", "0.812", "0.125")
+    )
     assert [(row["true"], row["predicted"], row["count"], row["share"]) for row in data["mistakes"]] == [
         ("dog", "cat", 4, "40.0 %"),
         ("cat", "dog", 1, "10.0 %"),
     ]
-    measures = {"precision": 9 / 13, "recall": 0.9, "iou": 9 / 14}
+    measures = {"precision": 9 / 13, "recall": 0.9, "f1": 18 / 23}
     assert data["classes"][0] == {"label": "cat", "n_rows": 10, **measures}
     assert data["classes"][2]["precision"] is None
     # Refused rows are errors, and rows of their class.

@@ -134,20 +134,12 @@ def _about(described: dict[str, Any]) -> list[str]:
 def print_evaluation(found: Evaluation) -> None:
     """Print measures, classes and the confusion matrix."""
     say(f"{count(found.n_rows)} rows, {len(found.classes)} classes")
-    measures = {
-        "accuracy": found.accuracy,
-        "mean IoU": found.mean_iou,
-        "log-loss": found.log_loss,
-        "calibration error": found.calibration_error,
-        "outliers": found.outliers,
-    }
-    for name, value in measures.items():
-        if value is not None:
-            say(f"  {name:<18}{value:.4f}")
+    say()
+    console().print(table(["", "value", "95 % interval", "baseline"], found.lines()))
     places: Sequence[int] = range(len(found.classes))
     if len(places) > _MAX_CLASS_LINES:
         # NaN, of classes without rows, sorts last.
-        places = found.iou.argsort(kind="stable")[:_MAX_LINES].tolist()
+        places = found.f1.argsort(kind="stable")[:_MAX_LINES].tolist()
     refused = {} if found.refused is None else {"refused": found.refused}
     rows = [
         [
@@ -155,15 +147,15 @@ def print_evaluation(found: Evaluation) -> None:
             *(count(each[place]) for each in (found.n_labelled, *refused.values())),
             *(
                 "" if math.isnan(each[place]) else f"{each[place]:.3f}"
-                for each in (found.precision, found.recall, found.iou)
+                for each in (found.precision, found.recall, found.f1)
             ),
         ]
         for place in places
     ]
     say()
-    console().print(table(["class", "rows", *refused, "precision", "recall", "IoU"], rows))
+    console().print(table(["class", "rows", *refused, "precision", "recall", "F1"], rows))
     if len(places) < len(found.classes):
-        say(f"These have the lowest IoU of {len(found.classes)} classes; --json has all.")
+        say(f"These have the lowest F1 of {len(found.classes)} classes; --json has all.")
     say()
     if len(found.classes) > _MAX_CLASSES:
         headings = ["most frequent mistakes", "taken for", "rows"]

@@ -200,7 +200,9 @@ def _check_places(
 
     options: dict[Path, str] = {}
     for option, place in places.items():
-        tables.check_place(place, reading=[*found, model, metadata], table=option in ("--table", "--comparison"))
+        tables.check_place(
+            place, reading=[*found, model, metadata], table=option in ("--table", "--comparison")
+        )
         if place is not None and place != cli.STANDARD:
             other = options.setdefault(Path(place).resolve(), option)
             if other != option:

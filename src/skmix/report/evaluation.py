@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import entropy
 from sklearn.base import clone
-from sklearn.metrics import confusion_matrix, log_loss
+from sklearn.metrics import confusion_matrix
 
 from ..estimators.callbacks import progress_bar
 from ..estimators.holdout import rows_to_divide, single_split, stratified_folds
@@ -20,19 +21,30 @@ from ..io.labels import number_labels
 from ..metrics import ReliabilityBin, calibration_error, reliability_bins, row_counts
 from ..plots._models import chosen_model
 from ._predictions import outlier_threshold
+from .intervals import Interval, bootstrap, wilson
 from .rendering import render_page
 
+_TITLES = {
+    "accuracy": "accuracy",
+    "log_loss": "log-loss",
+    "macro_f1": "macro F1",
+    "roc_auc": "ROC AUC",
+    "calibration_error": "calibration error",
+    "outliers": "outliers",
+}
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
     """Measures of a classifier on labelled rows.
 
     The predicted class is the one with the largest posterior probability. A classifier with an
     `outlier_label` predicts no class for rows below its threshold: such a refused row counts as an error in
-    the accuracy, and as missed in the recall and the Jaccard index of its class. The log-loss and the
+    the accuracy, and as missed in the recall and F1 of its class. The log-loss, the ROC AUC and the
     calibration use the probabilities of all rows.
 
-    With weights, a row of weight 2 counts as two rows everywhere below, and one of weight 0 not at all.
+    With weights, a row of weight 2 counts as two rows everywhere below, and one of weight 0 not at all; for
+    the intervals it is still one observation.
 
     Attributes
     ----------
@@ -42,16 +54,24 @@ class Evaluation:
         The L classes.
     accuracy : float
         Share of correct predictions, as `score` counts them.
-    mean_iou : float
-        Jaccard index, averaged over the classes that occur among labels or predictions.
     log_loss : float
         Mean negative logarithm of the probability of the true class.
+    macro_f1, mean_iou : float
+        F1 and Jaccard index, averaged over the classes that occur among labels or predictions.
+    roc_auc : float or None
+        Area under the ROC curve; of more than two classes, the mean over the areas of each class against the
+        rest. None if all rows are of one class.
     calibration_error : float
         Expected calibration error over ten bins.
     confusion : ndarray of shape (L, L)
         Counts; rows are true classes, columns predicted ones. Refused rows are left out.
-    precision, recall, iou : ndarray of shape (L,)
-        Precision, recall and Jaccard index of each class; NaN where the denominator is zero.
+    precision, recall, f1 : ndarray of shape (L,)
+        Precision, recall and F1 of each class; NaN where the denominator is zero.
+    baseline : dict
+        `accuracy` of the most frequent class, and `log_loss` of the shares of the classes, for all rows.
+    intervals : dict
+        95 % intervals, pairs or None, of `accuracy` (Wilson's, for the effective number of rows),
+        `log_loss`, `macro_f1` and `roc_auc` (1000 bootstrap samples of the rows).
     reliability : list of ReliabilityBin
         The bins that contain rows, by increasing confidence.
     outliers : float or None
@@ -63,13 +83,17 @@ class Evaluation:
     n_rows: float
     classes: tuple[str, ...]
     accuracy: float
-    mean_iou: float
     log_loss: float
+    macro_f1: float
+    mean_iou: float
+    roc_auc: float | None
     calibration_error: float
     confusion: NDArray[Any]
     precision: NDArray[np.float64]
     recall: NDArray[np.float64]
-    iou: NDArray[np.float64]
+    f1: NDArray[np.float64]
+    baseline: dict[str, float]
+    intervals: dict[str, Interval | None]
     reliability: list[ReliabilityBin]
     outliers: float | None = None
     refused: NDArray[Any] | None = None
@@ -87,14 +111,36 @@ class Evaluation:
         pairs = [divmod(int(place), len(wrong)) for place in largest]
         return [(true, taken, _plain(wrong[true, taken])) for true, taken in pairs if wrong[true, taken] > 0]
 
+    def lines(self) -> list[tuple[str, str, str, str]]:
+        """Return name, value, 95 % interval and baseline of each measure as text, empty if there is none."""
+        found = []
+        for name, title in _TITLES.items():
+            value, interval = getattr(self, name), self.intervals.get(name)
+            if value is not None:
+                between = "" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
+                baseline = f"{self.baseline[name]:.3f}" if name in self.baseline else ""
+                found.append((title, f"{value:.3f}", between, baseline))
+        return found
+
+    def __repr__(self) -> str:
+        measures = ", ".join(f"{title} {value}" for title, value, *_ in self.lines()[:4])
+        return f"<Evaluation: {_plain(self.n_rows)} rows, {len(self.classes)} classes, {measures}>"
+
+    def _repr_html_(self) -> str:
+        heads = ("", f"{_plain(self.n_rows)} rows", "95 % interval", "baseline")
+        cells = [(each, "th") for each in [heads]] + [(each, "td") for each in self.lines()]
+        rows = ("".join(f"<{tag}>{cell}</{tag}>" for cell in line) for line, tag in cells)
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
     def as_dict(self) -> dict[str, Any]:
         """Return everything as numbers, strings, lists and None, ready for JSON."""
-        names = ("accuracy", "mean_iou", "log_loss", "calibration_error", "outliers")
         labelled, refused = self.n_labelled, self.refused
-        measures = {name: getattr(self, name).tolist() for name in ("precision", "recall", "iou")}
+        measures = {name: getattr(self, name).tolist() for name in ("precision", "recall", "f1")}
         return {
             "n_rows": _plain(self.n_rows),
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in (*_TITLES, "mean_iou")},
+            "baseline": self.baseline,
+            "intervals": {name: None if each is None else [*each] for name, each in self.intervals.items()},
             "classes": [
                 {
                     "label": label,
@@ -160,18 +206,23 @@ def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None 
     confusion = confusion_matrix(codes, taken, labels=every, sample_weight=weights)
     found, predicted = np.diagonal(confusion), confusion.sum(axis=0)
     labelled = confusion.sum(axis=1) + (0 if refused is None else refused)
-    iou = _share(found, labelled + predicted - found)
+    shares, accuracy = labelled / labelled.sum(), float(np.average(taken == codes, weights=weights))
+    values, intervals = bootstrap(codes, taken, probabilities, weights)
     return Evaluation(
         n_rows=weights.sum().item(),
         classes=tuple(str(label) for label in model.classes_.tolist()),
-        accuracy=float(np.average(taken == codes, weights=weights)),
-        mean_iou=float(np.nanmean(iou)),
-        log_loss=float(log_loss(codes, probabilities, labels=every, sample_weight=weights)),
+        accuracy=accuracy,
+        log_loss=values["log_loss"],
+        macro_f1=values["macro_f1"],
+        mean_iou=float(np.nanmean(_share(found, labelled + predicted - found))),
+        roc_auc=None if np.isnan(values["roc_auc"]) else values["roc_auc"],
         calibration_error=calibration_error(probabilities, codes, sample_weight=weights),
         confusion=confusion,
         precision=_share(found, predicted),
         recall=_share(found, labelled),
-        iou=iou,
+        f1=_share(2 * found, labelled + predicted),
+        baseline={"accuracy": float(shares.max()), "log_loss": float(entropy(shares))},
+        intervals={"accuracy": wilson(accuracy, weights), **intervals},
         reliability=reliability_bins(probabilities, codes, sample_weight=weights),
         outliers=outliers,
         refused=refused,
@@ -192,7 +243,8 @@ def cross_validate(
     `folds` is a number of folds, or below 1 the share of rows to hold out of a single fit. Rows X (n, M),
     labels y (n,) and weights (n,) are of any kind that `fit` takes; files are read whole. NaN or None marks a
     row without a label. Such rows, and the only row of a class, are never held out. Return the evaluation of
-    all held-out rows, and the accuracy of each fit.
+    all held-out rows together, whose probabilities come from different fits, and the accuracy of each fit.
+    Its intervals are those of these predictions; they leave out that other rows would have given other fits.
     """
     if not (0.0 < folds < 1.0 or (folds >= 2 and folds == int(folds))):
         raise ValueError(f"folds is a number of folds from 2 on, or a share between 0 and 1; got {folds!r}.")
@@ -214,7 +266,7 @@ def cross_validate(
                 None if sample_weight is None else sample_weight[part] for part in (training, held)
             )
             model = clone(estimator).fit(X[training], y[training], sample_weight=own)
-            accuracies.append(evaluate(model, X[held], classes[codes[held]], tested).accuracy)
+            accuracies.append(float(model.score(X[held], classes[codes[held]], sample_weight=tested)))
             found.append(model.predict_proba(X[held]))
             progress("")
     every = np.concatenate([held for _, held in splits])
@@ -248,6 +300,7 @@ def evaluation_data(evaluation: Evaluation, *, title: str) -> dict[str, Any]:
     labelled, refused = evaluation.n_labelled, evaluation.refused
     return {
         **evaluation.as_dict(),
+        "lines": evaluation.lines(),
         "title": title,
         "n_wrong": _plain(counts.sum() - np.trace(counts)),
         "n_refused": None if refused is None else _plain(refused.sum()),
