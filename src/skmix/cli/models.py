@@ -18,6 +18,7 @@ from skmix.cli._progress import watching
     epilog=cli.examples(
         "skmix predict flowers.skmix new.csv -o predictions.csv",
         "skmix predict flowers.skmix new.parquet --keep id -o predictions.parquet",
+        "skmix predict flowers.skmix new.csv --reasons -o predictions.csv",
         "cat new.csv | skmix predict flowers.skmix -",
     )
 )
@@ -31,6 +32,9 @@ def predict(
         typer.Option(metavar="COLUMN", help="Copy a column of DATA; may be given several times."),
     ] = None,
     drop: options.Drop = None,
+    reasons: Annotated[
+        bool, typer.Option("--reasons", metavar="", help="Also write why: columns kernels and far.")
+    ] = False,
     *,
     text: dict[str, Any],
 ) -> None:
@@ -38,13 +42,18 @@ def predict(
 
     Writes for each row the label, the probability of each class (p_...), the
     log-density, and outlier: 1 if the row is unlike the training rows. For a
-    mixture, the kernel replaces the label. Columns are matched by name: DATA
-    needs all columns of the model, and others are ignored. Empty cells, and
-    categories that the model does not know, are missing values.
+    mixture, the kernel replaces the label, and for a study of samples, the
+    population. Columns are matched by name: DATA needs all columns of the model,
+    and others are ignored. Empty cells, and categories that the model does not
+    know, are missing values.
+
+    With --reasons, kernels names the kernels that explain the row, such as
+    k3 0.93 (setosa 1.00): the probability of the kernel, and the share of its
+    most frequent class. far names columns whose value is unlike what the first
+    of these kernels expects from the others, such as fare +3.2, in standard
+    deviations.
     """
     cli.look_for(model=model, data=[data], writing=[out])
-    import numpy as np
-
     from skmix.cli import _tables as tables
     from skmix.groups import Study
     from skmix.report._predictions import predict_columns
@@ -55,10 +64,8 @@ def predict(
         fitted = found.model if isinstance(found, Study) else found
         (rows, _, _), kept = tables.read_for(watch, fitted, data, text, drop=drop or (), keep=keep or ())
         with watch.steps("predicting", None):
-            predicted = predict_columns(fitted, rows)
-        if isinstance(found, Study) and found.populations is not None:
-            own = found.populations.predict(fitted, rows) if len(rows) else np.empty(0, dtype=np.int64)
-            predicted = {"kernel": predicted.pop("kernel"), "population": own, **predicted}
+            populations = found.populations if isinstance(found, Study) else None
+            predicted = predict_columns(fitted, rows, populations, why=reasons)
         twice = sorted(set(kept) & set(predicted))
         if twice:
             cli.stop(f"--keep {twice[0]}: the predictions already have a column of that name.", cli.WRONG_USE)

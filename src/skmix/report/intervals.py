@@ -62,7 +62,7 @@ class Resampled:
         return _mean(self.f1(counts))
 
     def roc_auc(self, counts: FloatArray) -> FloatArray:
-        """Return the area (B,) under the ROC curve, of more than two classes its mean of one against the rest.
+        """Return the area (B,) under the ROC curve, with more than two classes its mean over one against all.
 
         Classes without rows, or with all rows, are left out; NaN if none is left.
         """
@@ -79,7 +79,7 @@ class _Ranked:
         self._is_own = is_own[self._order]
 
     def area(self, counts: FloatArray) -> FloatArray:
-        """Return the share (B,) of pairs in which the row of the class has the higher score; ties are half."""
+        """Return the share (B,) of pairs in which the row of the class scores higher; ties are half."""
         ordered = counts[:, self._order]
         own, rest = (
             np.add.reduceat(ordered * each, self._starts, axis=1) for each in (self._is_own, ~self._is_own)
