@@ -151,6 +151,23 @@ def test_a_search_of_classifiers_has_what_is_given(
     assert not (tmp_path / "m").exists()
 
 
+def test_all_searches_share_the_time_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_folds: None
+) -> None:
+    limits, fit = [], SharedKernelClassifierCV.fit
+
+    def noting(own: Any, *rows: Any, **given: Any) -> Any:
+        limits.append(own.time_limit)
+        return fit(own, *rows, **given)
+
+    monkeypatch.setattr(SharedKernelClassifierCV, "fit", noting)
+    given = ("--kernels", 2, "--covariance", "auto", "--time-limit", 60, "-o", tmp_path / "m")
+    run("fit", table(tmp_path, "kind"), "-t", "kind", "--folds", 3, *given)
+    first, *folds = limits
+    assert first == 15.0
+    assert all(15.0 < limit < 60.0 / left for limit, left in zip(folds, (3, 2, 1), strict=True))
+
+
 SEVERAL = {"n_init": 2, "tol": 1e-3, "n_jobs": -1, "random_state": 0}
 
 

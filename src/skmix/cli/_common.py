@@ -135,13 +135,13 @@ def look_for(
             stop(f"cannot read {path}: No such file.{meant}", BAD_INPUT)
     needed = [*libraries, *(["jinja2"] if html is not None else [])]
     needed += ["pyarrow" for path in writing if path is not None and path.lower().endswith(".parquet")]
-    for path in map(Path, {*given} - {model}):
+    for each in map(Path, {*given} - {model}):
         from skmix.io.readers import is_zarr_folder
         from skmix.io.tables import format_of
 
-        if path.is_file() or is_zarr_folder(path):
+        if each.is_file() or is_zarr_folder(each):
             with guarded():
-                needed.append(_READERS.get(format_of(path), ""))
+                needed.append(_READERS.get(format_of(each), ""))
     missing = [name for name in _LIBRARIES if name in needed and importlib.util.find_spec(name) is None]
     if missing:
         from skmix.engine.compute import how_to_install

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+import warnings
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -92,7 +94,8 @@ def fit(
     time_limit: Annotated[
         float | None,
         _of_search(
-            metavar="SECONDS", help="Time for the search, which then takes the best so far; in each fold too."
+            metavar="SECONDS",
+            help="Time for everything, the fits of --folds too: searches then take the best so far.",
         ),
     ] = None,
     jobs: options.Jobs = -1,
@@ -133,6 +136,8 @@ def fit(
     if time_limit is not None and "auto" not in chosen.values():
         cli.stop("--time-limit cannot be combined with --kernels: nothing is searched for.", cli.WRONG_USE)
     cli.look_for(data=[data], html=html)
+    from sklearn.exceptions import ConvergenceWarning
+
     from skmix import report
     from skmix.cli import _tables as tables
     from skmix.engine.compute.blocks import Block, is_missing
@@ -143,7 +148,12 @@ def fit(
     settings: dict[str, Any] = {"n_jobs": jobs, "random_state": seed}
     if target is not None:
         settings["reject_below"] = outliers or None
-    estimator = _estimator(chosen, criterion, time_limit, settings, with_classes=target is not None)
+    # Each search gets an equal part of the time.
+    n_fits = 1 + (folds or (hold_out is not None))
+    limit, ends = None, None
+    if time_limit is not None:
+        limit, ends = time_limit / n_fits, time.monotonic() + time_limit
+    estimator = _estimator(chosen, criterion, limit, settings, with_classes=target is not None)
     preparation = options.parse_preparation(compensate, transform)
     for place in (out, html):
         tables.check_place(place, reading=[data])
@@ -158,6 +168,9 @@ def fit(
             text=text | {"categorical": categorical or ()},
             preparation=preparation,
         )
+        if ends is not None:
+            # Said once, below, instead of for each search.
+            warnings.simplefilter("ignore", ConvergenceWarning)
         with watch.steps("fitting", None):
             model = saved_part(estimator.fit(X, y, sample_weight=weights))
             model.metadata_ = {"target": target, **({"weight": weight} if weight else {})}
@@ -176,13 +189,18 @@ def fit(
             "training_accuracy": None,
             "folds": None,
         }
+        if ends is not None and not outcome["converged"]:
+            cli.note("the chosen model did not converge: increase --time-limit.")
         if y is not None:
             labelled = ~is_missing(y)
             outcome["n_unlabelled"] = int((~labelled).sum())
             own = None if weights is None else weights[labelled]
             outcome["training_accuracy"] = model.score(X[labelled], typed(y[labelled]), own)
         if test is not None:
-            tested, by_fold = report.cross_validate(estimator, X, y, weights, folds=test, random_state=seed)
+            left = None if ends is None else max(ends - time.monotonic(), 0.0)
+            tested, by_fold = report.cross_validate(
+                estimator, X, y, weights, folds=test, random_state=seed, time_limit=left
+            )
             outcome["folds"] = {**tested.as_dict(), "by_fold": by_fold}
     aside = cli.STANDARD in (out, html)
     if as_json and not aside:

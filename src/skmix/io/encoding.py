@@ -8,11 +8,11 @@ the kinds of all columns, a plain dictionary, in `preparation_`.
 from __future__ import annotations
 
 import codecs
+import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property, partial
 from typing import Any
 
@@ -449,7 +449,8 @@ def listed(names: Sequence[Any], most: int = 10) -> str:
     return shown if len(names) <= most else f"{shown} ... ({len(names)} in all)"
 
 
-def nearest(name: str, names: Iterable[Any]) -> str:
-    """Return the question whether the most similar of some names was meant; empty if none is similar."""
-    found = get_close_matches(str(name), list(map(str, names)), n=1)
-    return f" Did you mean {found[0]!r}?" if found else ""
+def nearest(name: Any, names: Iterable[Any]) -> str:
+    """Return a question that suggests the most similar of `names`, as the end of a message; or ""."""
+    known = {str(each).lower(): str(each) for each in names}
+    found = difflib.get_close_matches(str(name).lower(), known, n=1)
+    return f" Did you mean {known[found[0]]!r}?" if found else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -237,6 +238,7 @@ def cross_validate(
     *,
     folds: float = 5,
     random_state: int = 0,
+    time_limit: float | None = None,
 ) -> tuple[Evaluation, list[float]]:
     """Evaluate a classifier by cross-validation in stratified folds, or on one share of rows held out.
 
@@ -244,6 +246,7 @@ def cross_validate(
     labels y (n,) and weights (n,) are of any kind that `fit` takes; files are read whole. NaN or None marks a
     row without a label. Such rows, and the only row of a class, are never held out. Return the evaluation of
     all held-out rows together, whose probabilities come from different fits, and the accuracy of each fit.
+    With a `time_limit` in seconds, each search gets an equal part of the time that is left.
     Its intervals are those of these predictions; they leave out that other rows would have given other fits.
     """
     if not (0.0 < folds < 1.0 or (folds >= 2 and folds == int(folds))):
@@ -260,15 +263,20 @@ def cross_validate(
     else:
         splits = stratified_folds(codes, int(folds), random_state)
     found, accuracies = [], []
+    ends = None if time_limit is None else time.monotonic() + time_limit
     with progress_bar("cross-validating", len(splits)) as progress:
-        for training, held in splits:
+        for number, (training, held) in enumerate(splits):
             own, tested = (
                 None if sample_weight is None else sample_weight[part] for part in (training, held)
             )
-            model = clone(estimator).fit(X[training], y[training], sample_weight=own)
+            model = clone(estimator)
+            if ends is not None:
+                left = max(ends - time.monotonic(), 0.0)
+                model.set_params(time_limit=left / (len(splits) - number))
+            model.fit(X[training], y[training], sample_weight=own)
             accuracies.append(float(model.score(X[held], classes[codes[held]], sample_weight=tested)))
             found.append(model.predict_proba(X[held]))
-            progress("")
+            progress(f"{number + 1} of {len(splits)} fits")
     every = np.concatenate([held for _, held in splits])
     probabilities = np.concatenate(found)
     together = SimpleNamespace(classes_=model.classes_, predict_proba=lambda rows: probabilities)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ _MOST = 20_000
 _CHUNK = 1_000_000
 
 
-def wilson(share: float, weights: NDArray[np.generic]) -> Interval:
+def wilson(share: float, weights: NDArray[Any]) -> Interval:
     """Return Wilson's 95 % interval of a share of rows, given the weights (n,) of all.
 
     Rows of unequal weights count as (Σ w)² / Σ w² rows: repeating each row k times adds no certainty.
@@ -92,7 +93,7 @@ def bootstrap(
     codes: NDArray[np.integer],
     taken: NDArray[np.integer],
     probabilities: FloatArray,
-    weights: NDArray[np.generic],
+    weights: NDArray[Any],
 ) -> tuple[dict[str, float], dict[str, Interval | None]]:
     """Return measures of predicted rows, see `Resampled`, and their 95 % intervals by the bootstrap.
 
