@@ -54,7 +54,12 @@ def reproduce(
     """
     cli.look_for("matplotlib", "jinja2")
     from skmix import paper
-    from skmix.paper import command, harness
+    from skmix.paper import harness
+
+    if jobs != 1:
+        needed = "skmix.paper.command", "skmix.paper.loops", "matplotlib.backends.backend_pdf"
+        harness.import_for_processes(*needed)
+    from skmix.paper import command
 
     stored = "interrupted. Finished runs are stored; run the same command again to continue."
     with cli.guarded(cli.WRONG_USE, stored), cli.failing(f"cannot write the results into {out}"):
