@@ -86,6 +86,8 @@ def test_a_fit_has_what_is_given(tmp_path: Path, options: str) -> None:
     run("fit", table(tmp_path, target, *beside), *given, "-o", tmp_path / "m")
     found = skmix.load(tmp_path / "m")
     same(found, own)
+    quality = found.metadata_.pop("quality")
+    assert quality["training_accuracy"] == pytest.approx(own.score(rows, y, weights))
     assert found.metadata_ == {"target": target} | ({} if weights is None else {"weight": "n"})
 
 
@@ -243,6 +245,9 @@ def test_a_test_of_the_model_with_weights_and_rows_without_a_label(
         by_fold.append(np.average(model.predict(X[held]) == KINDS[held], weights=OFTEN[held]))
     right = np.array(["u", "v", "w"])[probabilities[tested].argmax(axis=1)] == KINDS[tested]
     found = printed["folds"]
+    shown = run("show", tmp_path / "m").stdout
+    assert f": {100 * found['accuracy']:.1f} % (" in shown
+    assert f"Accuracy on the training rows: {100 * printed['training_accuracy']:.1f} %" in shown
     assert found["n_rows"] == OFTEN[tested].sum()
     assert_allclose(found["by_fold"], by_fold)
     assert found["accuracy"] == pytest.approx(np.average(right, weights=OFTEN[tested]))

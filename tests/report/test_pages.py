@@ -95,7 +95,8 @@ def test_classes_and_settings() -> None:
     part.converged_, model.temperature_, model.threshold_ = False, 1.25, -7.5
     settings = dict(model_data(model, title="model")["settings"])
     assert settings["fit"].startswith("did not converge in ")
-    assert (settings["temperature"], settings["outliers"]) == ("1.25", "log-density below -7.5")
+    assert settings["calibrated"] == "probabilities are less extreme, by a temperature of 1.25"
+    assert settings["outliers"] == "rows with a log-density below -7.5"
     # Without classes, no rows are counted.
     data = model_data(GaussianMixture(2, random_state=0).fit(labelled(2)[0]), title="model")
     assert (data["counted"], data["class_rows"][0]["count"]) == (False, "–")

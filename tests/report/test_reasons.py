@@ -132,7 +132,7 @@ def test_reasons_in_words() -> None:
     found = reasons(model, rows)
     words = found.in_words()
     likeliest = found.responsibilities[0].argmax()
-    assert words["kernels"][0] == f"k{likeliest} 1.00 (setosa 1.00)"
+    assert words["kernels"][0] == f"k{likeliest} 1.00 (setosa: 1.00)"
     assert words["far"][0] == ""
     order = [c for c in np.argsort(-np.abs(found.residuals[1])) if abs(found.residuals[1, c]) >= 2][:3]
     assert order

@@ -83,7 +83,7 @@ def print_json(content: Any) -> None:
 def print_fit(outcome: dict[str, Any], *, err: bool) -> None:
     """Print the result of `skmix fit` in sentences."""
     classes = outcome["classes"]
-    first = f"{outcome['n_rows']} rows, {counted(len(outcome['features']), 'feature')}"
+    first = f"{outcome['n_rows']} rows, {counted(len(outcome['columns']), 'feature')}"
     if classes:
         sizes = {each["n_rows"] for each in classes}
         shown = ", ".join(f"{each['label']} {count(each['n_rows'])}" for each in classes[:10])
@@ -98,21 +98,33 @@ def print_fit(outcome: dict[str, Any], *, err: bool) -> None:
         if outcome["n_untried"]:
             chosen += f"; {outcome['n_untried']} more were not tried within --time-limit"
         lines.append(chosen)
-    if outcome["training_accuracy"] is not None:
-        lines.append(
-            f"{100 * outcome['training_accuracy']:.1f} % of the training rows are classified correctly"
-        )
-    if outcome["folds"] is not None:
-        tested = outcome["folds"]
-        shares = [100 * share for share in tested["by_fold"]]
-        by = f"by {len(shares)}-fold cross-validation ({min(shares):.1f} to {max(shares):.1f} %)"
-        if len(shares) == 1:
-            by = f"of {tested['n_rows']} rows held out of a second fit; the model is fitted to all rows"
-        lines.append(f"{100 * tested['accuracy']:.1f} % {by}, log-loss {tested['log_loss']:.3f}")
+    lines += accuracies(outcome)
     if outcome["model"] is not None:
         lines.append(f"written into {outcome['model']}")
     for line in lines:
         say(line, err=err)
+
+
+def accuracies(described: dict[str, Any]) -> list[str]:
+    """Return lines on the accuracy of a described model, on its training rows and on others."""
+    if not described["quality"]:
+        return []
+    trained, tested = (described["quality"][name] for name in ("training_accuracy", "tested"))
+    lines = [f"Accuracy on the training rows: {100 * trained:.1f} %"]
+    if tested is not None:
+        shares = [100 * share for share in tested["by_fold"]]
+        where, more = (
+            f"on {count(tested['n_rows'])} held-out rows",
+            " (by a second fit; the model is fitted to all rows)",
+        )
+        if len(shares) > 1:
+            where, more = (
+                f"by {len(shares)}-fold cross-validation",
+                f" ({min(shares):.1f} to {max(shares):.1f} %)",
+            )
+        found = f"{100 * tested['accuracy']:.1f} %{more}, log-loss {tested['log_loss']:.3f}"
+        lines.append(f"Accuracy {where}: {found}")
+    return lines
 
 
 def _about(described: dict[str, Any]) -> list[str]:
@@ -120,7 +132,10 @@ def _about(described: dict[str, Any]) -> list[str]:
     from skmix.io.encoding import listed
     from skmix.report.description import facts, serving
 
-    names = described["features"]
+    names = [
+        each["name"] + (f" ({listed(each['categories'], _MAX_NAMES)})" if each["categories"] else "")
+        for each in described["columns"]
+    ]
     kernels = ", ".join(str(each["n_kernels"]) for each in described["feature_sets"])
     found = {
         "features": (f"{len(names)}: " if len(names) <= _MAX_NAMES else "") + listed(names, _MAX_NAMES),
@@ -176,10 +191,10 @@ def print_model(described: dict[str, Any], name: str) -> None:
     say(f"{name}: {described['kind']}")
     for line in _about(described):
         say(line)
-    settings = ", ".join(f"{key}={value}" for key, value in described["settings"].items())
-    for key, fact in (("target", described["target"]), ("settings", settings)):
-        if fact:
-            say(f"  {key:<12}{fact}")
+    if described["target"]:
+        say(f"  {'target':<12}{described['target']}")
+    for line in accuracies(described):
+        say(line)
     if classes:
         rows = [
             [each["label"], "" if each["n_rows"] is None else f"{each['n_rows']:g}", f"{each['prior']:.3f}"]

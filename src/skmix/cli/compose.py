@@ -41,7 +41,8 @@ def compose(
         ),
     ],
     model: Annotated[
-        str | None, _of_model(metavar="MODEL", help="Find the populations of this model in new samples.")
+        str | None,
+        _of_model(metavar="MODEL", help="Estimate proportions in new samples with this model, unchanged."),
     ] = None,
     sample: Annotated[
         str | None, _of_files(metavar="COLUMN", help="Column of samples in one table, instead of files.")

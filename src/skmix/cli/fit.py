@@ -72,7 +72,11 @@ def fit(
         str | None, options.file(help="Write a page of what --folds or --hold-out found.")
     ] = None,
     kernels: Annotated[
-        str, _of_model(metavar="auto|N", help="Number of kernels that classes share.")
+        str,
+        _of_model(
+            metavar="auto|N",
+            help="Number of kernels that classes share; auto lets cross-validation choose (slower).",
+        ),
     ] = "auto",
     covariance: Annotated[
         Literal["full", "tied", "diag", "spherical", "low_rank", "auto"] | None,
@@ -107,8 +111,9 @@ def fit(
     With --target, fits a classifier whose classes share Gaussian kernels;
     without it, an ordinary Gaussian mixture. Settings that are not given are
     chosen automatically. Empty cells and words such as NA are missing values.
-    Text with at most 50 different values is encoded as categories. The model
-    file keeps the names and categories of the columns.
+    Text columns of at most 50 different values are one-hot encoded; a two-valued
+    column becomes one 0/1 feature. The model file keeps the names and categories
+    of the columns.
 
     Rows that are less likely than all but a share --outliers of held-out rows
     are outliers. skmix predict marks them in a column of their own.
@@ -176,7 +181,6 @@ def fit(
             model.metadata_ = {"target": target, **({"weight": weight} if weight else {})}
             if target is None and outliers:
                 model.threshold_ = novelty_threshold(model, outliers, Block(X.X, None, weights))
-        tables.write_model(out, model)
         results = getattr(estimator, "cv_results_", None)
         outcome: dict[str, Any] = {
             "model": None if out == cli.STANDARD else out,
@@ -195,13 +199,21 @@ def fit(
             labelled = ~is_missing(y)
             outcome["n_unlabelled"] = int((~labelled).sum())
             own = None if weights is None else weights[labelled]
-            outcome["training_accuracy"] = model.score(X[labelled], typed(y[labelled]), own)
+            accuracy = float(model.score(X[labelled], typed(y[labelled]), own))
+            quality = {"training_accuracy": accuracy, "tested": None}
+            model.metadata_["quality"] = {"log_likelihood": outcome["log_likelihood"], **quality}
+            outcome |= {"training_accuracy": accuracy, "quality": model.metadata_["quality"]}
+        if test is None or out != cli.STANDARD:
+            tables.write_model(out, model)
         if test is not None:
             left = None if ends is None else max(ends - time.monotonic(), 0.0)
             tested, by_fold = report.cross_validate(
                 estimator, X, y, weights, folds=test, random_state=seed, time_limit=left
             )
             outcome["folds"] = {**tested.as_dict(), "by_fold": by_fold}
+            names = ("n_rows", "accuracy", "log_loss", "by_fold")
+            model.metadata_["quality"]["tested"] = {name: outcome["folds"][name] for name in names}
+            tables.write_model(out, model)
     aside = cli.STANDARD in (out, html)
     if as_json and not aside:
         printing.print_json(outcome)

@@ -48,7 +48,7 @@ def predict(
     know, are missing values.
 
     With --reasons, kernels names the kernels that explain the row, such as
-    k3 0.93 (setosa 1.00): the probability of the kernel, and the share of its
+    k3 0.93 (setosa: 1.00): the probability of the kernel, and the share of its
     most frequent class. far names columns whose value is unlike what the first
     of these kernels expects from the others, such as fare +3.2, in standard
     deviations.
@@ -144,8 +144,8 @@ def show(
 ) -> None:
     """Show a model or a study of samples.
 
-    Of a model: features, classes, kernels, settings, and how much each class
-    uses each kernel. Of a study: samples, cells, markers, scale, and the
+    Of a model: columns, classes, kernels, accuracy, and how much each class uses
+    each kernel; --json has its settings too. Of a study: samples, cells, markers, scale, and the
     proportions of the populations. --html writes an interactive page.
     """
     cli.look_for(model=model, html=html)
