@@ -62,7 +62,7 @@ class Reasons:
         """Return two columns (n,) of text: ``kernels``, the likeliest first, and ``far``, the columns.
 
         Kernels have their responsibility and the share of their most frequent class, as in
-        ``k3 0.93 (setosa: 1.00)``; columns have their residual, as in ``fare +3.2``, from 2 on. Three at most.
+        ``k3 0.93 (setosa: 1.00)``; columns have their residual if it is 2 or more, as in ``fare +3.2``.
         """
         found = {"kernels": [self._kernels(row) for row in self.responsibilities]}
         found["far"] = [self._far(row) for row in self.residuals]
