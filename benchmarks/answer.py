@@ -1,9 +1,9 @@
 """Whole default fits beside scikit-learn's default mixture: what a user waits for, and what comes out.
 
 Both fit the same rows in the same process, one after the other, with their defaults, from several seeds;
-times are medians over these. Compiled code is loaded before the clock starts. Labelled groups and gaps have
-no peer. The time at which our fit reaches the peer's log-likelihood, less 0.002 nats a row, is interpolated:
-a fit of one pass, then passes of equal length.
+times are medians over these. Compiled code is loaded before the clock starts, and threads are idle. Labelled
+groups and gaps have no peer. The time at which our fit reaches the peer's log-likelihood, less 0.002 nats a
+row, is interpolated: a fit of one pass, then passes of equal length.
 
 A few seeds tell times, but not likelihoods: ``--more-seeds`` compares those of further seeds, ``--jobs`` at a
 time.
@@ -37,6 +37,8 @@ from skmix.io.writing import replacing
 
 # Nats a row by which a default fit may end below the peer's.
 TOLERATED = 0.002
+# Seconds before each timed fit: BLAS threads of the last one wait actively for more work, about 0.04 s.
+SETTLING = 0.06
 # The first of further seeds, and how many of them suffice for many rows.
 FIRST, FEW, MANY_ROWS = 300, 6, 200_000
 
@@ -106,6 +108,7 @@ PROBLEMS = [
 
 def timed(fit: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
     """Return a fitted model, and the wall and processor seconds of the fit."""
+    time.sleep(SETTLING)
     wall, used = time.perf_counter(), time.process_time()
     model = fit()
     return model, {"wall": time.perf_counter() - wall, "processor": time.process_time() - used}
