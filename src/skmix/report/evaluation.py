@@ -22,7 +22,7 @@ from ..io.labels import number_labels
 from ..metrics import ReliabilityBin, calibration_error, reliability_bins, row_counts
 from ..plots._models import chosen_model
 from ._predictions import outlier_threshold
-from .intervals import Interval, bootstrap, wilson
+from .intervals import Interval, bootstrap, ratio, wilson
 from .rendering import render_page
 
 _TITLES = {
@@ -215,13 +215,13 @@ def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None 
         accuracy=accuracy,
         log_loss=values["log_loss"],
         macro_f1=values["macro_f1"],
-        mean_iou=float(np.nanmean(_share(found, labelled + predicted - found))),
+        mean_iou=float(np.nanmean(ratio(found, labelled + predicted - found))),
         roc_auc=None if np.isnan(values["roc_auc"]) else values["roc_auc"],
         calibration_error=calibration_error(probabilities, codes, sample_weight=weights),
         confusion=confusion,
-        precision=_share(found, predicted),
-        recall=_share(found, labelled),
-        f1=_share(2 * found, labelled + predicted),
+        precision=ratio(found, predicted),
+        recall=ratio(found, labelled),
+        f1=ratio(2 * found, labelled + predicted),
         baseline={"accuracy": float(shares.max()), "log_loss": float(entropy(shares))},
         intervals={"accuracy": wilson(accuracy, weights), **intervals},
         reliability=reliability_bins(probabilities, codes, sample_weight=weights),
@@ -287,10 +287,6 @@ def cross_validate(
 def _plain(count: Any) -> float:
     """Return a number of rows without the rounding errors of a sum of weights."""
     return int(count) if isinstance(count, (int, np.integer)) else float(f"{count:.12g}")
-
-
-def _share(counts: NDArray[Any], totals: NDArray[Any]) -> NDArray[np.float64]:
-    return np.divide(counts, totals, out=np.full(len(counts), np.nan), where=totals > 0)
 
 
 def evaluation_page(evaluation: Evaluation, *, title: str) -> str:

@@ -56,7 +56,7 @@ class Resampled:
     def f1(self, counts: FloatArray) -> FloatArray:
         """Return F1 of each class (B, L); NaN for one that occurs neither as truth nor as prediction."""
         found = counts @ (self._true * self._taken)
-        return _ratio(2.0 * found, counts @ self._true + counts @ self._taken)
+        return ratio(2.0 * found, counts @ self._true + counts @ self._taken)
 
     def macro_f1(self, counts: FloatArray) -> FloatArray:
         """Return the mean (B,) of F1 over the classes that occur."""
@@ -86,7 +86,7 @@ class _Ranked:
             np.add.reduceat(ordered * each, self._starts, axis=1) for each in (self._is_own, ~self._is_own)
         )
         below = np.cumsum(rest, axis=1) - rest / 2.0
-        return _ratio((own * below).sum(axis=1), own.sum(axis=1) * rest.sum(axis=1))
+        return ratio((own * below).sum(axis=1), own.sum(axis=1) * rest.sum(axis=1))
 
 
 def bootstrap(
@@ -131,11 +131,12 @@ def bootstrap(
     return values, intervals
 
 
-def _ratio(counts: FloatArray, totals: FloatArray) -> FloatArray:
+def ratio(counts: NDArray[Any], totals: NDArray[Any]) -> FloatArray:
+    """Return counts / totals, NaN where a total is zero."""
     return np.divide(counts, totals, out=np.full(totals.shape, np.nan), where=totals > 0)
 
 
 def _mean(values: FloatArray) -> FloatArray:
     """Return the mean (B,) of the numbers among values (B, L); NaN where there is none."""
     known = np.isfinite(values)
-    return _ratio(np.where(known, values, 0.0).sum(axis=1), known.sum(axis=1).astype(np.float64))
+    return ratio(np.where(known, values, 0.0).sum(axis=1), known.sum(axis=1).astype(np.float64))
