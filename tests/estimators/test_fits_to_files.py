@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -166,15 +165,14 @@ def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) ->
         given = features if y is NAMES and rows is features else open_rows(rows, columns=list(kinds), label=y)
         model = SharedKernelClassifier(3, **settings).fit(given, y if given is features else None)
         assert model.preparation_ == {"transform": "none", "columns": kinds, "missing": []}
-        assert model.feature_names_in_.tolist() == [
-            "a",
-            *(f"colour={c}" for c in ("blue", "green", "red")),
-            "b",
-        ]
-        for new in (both, features, frame, encoded):
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "X does not have valid feature names")
-                np.testing.assert_allclose(model.predict_proba(new), expected, rtol=1e-6)
+        # As in scikit-learn, the columns that were given; there are five features.
+        assert model.feature_names_in_.tolist() == list(kinds)
+        assert (model.n_features_in_, model.means_.shape[1]) == (3, 5)
+        for new in (both, features, frame):
+            np.testing.assert_allclose(model.predict_proba(new), expected, rtol=1e-6)
+        for array in (encoded, encoded[:, :3]):
+            with pytest.raises(ValueError, match="give a data frame with a, colour, b"):
+                model.predict(array)
         assert model.score(both, "species") == model.score(frame, NAMES) == right.mean()
         assert model.score(both[1], "species") == right[300:].mean()
         share = pytest.approx(right @ WEIGHTS / WEIGHTS.sum())

@@ -185,7 +185,7 @@ def sample(
     """
     cli.look_for(model=model, writing=[out])
     from skmix.cli import _tables as tables
-    from skmix.report._predictions import target_of
+    from skmix.io.preparation import target_of
 
     tables.check_place(out, reading=[model], table=True)
     with cli.guarded(), watching() as watch, watch.steps("drawing", None):

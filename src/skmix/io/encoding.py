@@ -429,13 +429,13 @@ def are_numbers(columns: Mapping[str, Kind]) -> list[bool]:
 
 
 def check_columns(columns: Any, names: Sequence[str]) -> None:
-    """Raise ValueError if the kinds of columns in a model file are invalid or do not match its features."""
+    """Raise ValueError if the kinds of columns in a model file are invalid or do not have these names."""
     valid = isinstance(columns, dict)
     for kind in columns.values() if valid else ():
         is_texts = isinstance(kind, list) and all(isinstance(category, str) for category in kind)
         valid &= kind is None or (is_texts and len({*kind}) == len(kind) > 1)
-    if not valid or feature_names(columns) != list(names):
-        raise ValueError("the columns of preparation_ do not describe the features of feature_names_in_")
+    if not valid or list(columns) != list(names):
+        raise ValueError("the columns of preparation_ are not those of feature_names_in_")
 
 
 def shortened(text: str) -> str:

@@ -9,13 +9,9 @@ from numpy.typing import NDArray
 from sklearn.base import is_classifier
 
 from ..estimators.decisions import with_outliers
+from ..estimators.rows import PreparedRows
 from ..plots._models import chosen_model
 from .explanation import reasons
-
-
-def target_of(model: Any) -> str | None:
-    """Return the name of the column of labels that the model was fitted to, if it is known."""
-    return getattr(model, "metadata_", {}).get("target")
 
 
 def outlier_threshold(model: Any) -> float:
@@ -35,7 +31,8 @@ def predict_columns(
     ``outlier``, 1 if that is below the model's threshold, else 0; and if asked `why`, `Reasons.in_words`.
     """
     # An empty table still needs its columns: predict one row and drop it.
-    some = X if len(X) else np.zeros((1, X.shape[1]))
+    row = np.zeros((1, X.shape[1]))
+    some = X if len(X) else PreparedRows(row, None, None) if isinstance(X, PreparedRows) else row
     densities = model.score_samples(some)[: len(X)]
     own = model.predict_proba(some) if populations is None else populations.predict_proba(model, some)
     posteriors = own[: len(X)]

@@ -8,9 +8,9 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from ..estimators.densities import n_parameters
-from ..io.preparation import Columns
+from ..io.preparation import Columns, target_of
 from ..plots._models import chosen_model, feature_names, kernel_sets, numbered
-from ._predictions import outlier_threshold, target_of
+from ._predictions import outlier_threshold
 
 # A kernel serves a class that has at least this weight on it.
 _SERVED = 0.01
@@ -25,8 +25,8 @@ def describe(model: Any) -> dict[str, Any]:
     text, and `features` what they were encoded as. `quality` is what `skmix fit` found, None if it is unknown
     or the model has been fitted again since. `settings` differ from their defaults.
     """
-    names = [str(name) for name in getattr(model, "feature_names_in_", [])]
-    names = names or list(map(numbered, range(int(model.n_features_in_))))
+    columns = Columns.of(model)
+    names = columns.names or list(map(numbered, range(columns.n_features)))
     threshold, target = outlier_threshold(model), target_of(model)
     kind, settings, own = type(model).__name__, settings_of(model), feature_names(model) or names
     members = getattr(model, "classifiers_", getattr(model, "mixtures_", [model]))
@@ -44,7 +44,7 @@ def describe(model: Any) -> dict[str, Any]:
         "kind": kind,
         "columns": [
             {"name": name if isinstance(name, str) else numbered(name), "categories": categories}
-            for name, categories in Columns.of(given).kinds.items()
+            for name, categories in columns.kinds.items()
         ],
         "features": names,
         "n_transformed": n_transformed,
