@@ -258,6 +258,9 @@ def test_a_test_of_the_model_with_weights_and_rows_without_a_label(
     same(skmix.load(tmp_path / "m"), own)
     training = np.average(own.predict(X[known]) == KINDS[known], weights=OFTEN[known])
     assert printed["training_accuracy"] == pytest.approx(training)
+    # What was found does not outlive the fit.
+    again = skmix.load(tmp_path / "m").fit(pd.DataFrame(X, columns=["a", "b"]), KINDS)
+    assert skmix.report.describe(again)["quality"] is None
 
 
 def test_the_page_of_a_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

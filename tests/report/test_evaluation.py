@@ -140,6 +140,9 @@ def test_measures_of_weighted_rows_and_their_baseline(n_classes: int) -> None:
     intervals = found.as_dict()["intervals"]
     assert list(intervals) == ["accuracy", "log_loss", "macro_f1", "roc_auc"]
     assert all(low < getattr(found, name) < high for name, (low, high) in intervals.items())
+    spread = weights * (-np.log(probabilities[np.arange(200), codes]) - loss)
+    low, high = intervals["log_loss"]
+    assert (high - low) / 2 == pytest.approx(1.96 * np.sqrt((spread**2).sum()) / weights.sum(), rel=0.15)
     # Repeated rows add no certainty, and the same rows give the same intervals.
     again = evaluate(model, np.zeros((200, 1)), codes, 3.0 * weights).as_dict()["intervals"]
     assert_allclose([*again.values()], [*intervals.values()], rtol=1e-9)
