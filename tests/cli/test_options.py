@@ -396,9 +396,13 @@ def test_models_without_names(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- all commands
 
 
-def test_an_interrupt_before_the_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_before_the_work_and_after(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*arguments: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
+    monkeypatch.setattr("skmix.report.cross_validate", interrupt)
+    fit = ("fit", folder / "t.csv", "-t", "kind", "--kernels", 2, "--hold-out", 0.2)
+    for out, kept in ((folder / "new", f"{folder / 'new'}, which was not tested, is"), ("-", "nothing was")):
+        assert f"Error: interrupted; {kept} written." in run(*fit, "-o", out, code=130).stderr
     monkeypatch.setattr("skmix.cli._options.parse_preparation", interrupt)
     assert said(run("fit", folder / "t.csv", code=130)) == "Error: interrupted."

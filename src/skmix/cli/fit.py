@@ -207,9 +207,13 @@ def fit(
             tables.write_model(out, model)
         if test is not None:
             left = None if ends is None else max(ends - time.monotonic(), 0.0)
-            tested, by_fold = report.cross_validate(
-                estimator, X, y, weights, folds=test, random_state=seed, time_limit=left
-            )
+            try:
+                tested, by_fold = report.cross_validate(
+                    estimator, X, y, weights, folds=test, random_state=seed, time_limit=left
+                )
+            except KeyboardInterrupt:
+                kept = "nothing was" if out == cli.STANDARD else f"{out}, which was not tested, is"
+                cli.stop(f"interrupted; {kept} written.", cli.INTERRUPTED)
             outcome["folds"] = {**tested.as_dict(), "by_fold": by_fold}
             names = ("n_rows", "accuracy", "log_loss", "by_fold")
             model.metadata_["quality"]["tested"] = {name: outcome["folds"][name] for name in names}
