@@ -41,9 +41,8 @@ class Reasons:
         Names of the C columns; the components of a search that reduces the features.
     residuals : ndarray of shape (n, C)
         How far a value is from what the kernel with the largest responsibility expects, given the other
-        values of the row, in standard deviations: (P⁻¹ (x − μ))ᵢ / √(P⁻¹)ᵢᵢ, with the kernel's mean μ and its
-        covariance P of the values that are not missing. A column of categories has the root mean square over
-        its features, without a sign. NaN where a value is missing.
+        values of the row, in standard deviations of that expectation. A column of categories has the root
+        mean square over its features, without a sign. NaN where a value is missing.
     """
 
     kernels: tuple[str, ...]
@@ -160,7 +159,11 @@ def reasons(model: Any, X: Any) -> Reasons:
 def _residuals(
     rows: FloatArray, of_rows: NDArray[np.integer], kernels: DrawnKernels, blocks: list[list[int]]
 ) -> FloatArray:
-    """Return the residuals (n, C) of rows (n, M) from their kernels (n,), by the features of columns."""
+    """Return the residuals (n, C) of rows (n, M) from their kernels (n,), by the features of columns.
+
+    With the mean μ of a kernel and its covariance P of the values that are not missing, the residual of a
+    feature is (P⁻¹ (x − μ))ᵢ / √(P⁻¹)ᵢᵢ.
+    """
     found = np.full((len(rows), len(blocks)), np.nan)
     gaps = np.isnan(rows)
     for k in np.unique(of_rows):
