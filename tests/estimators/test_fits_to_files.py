@@ -17,7 +17,6 @@ from skmix import (
     load,
     open_rows,
 )
-from skmix.io import ColumnError
 from skmix.io import readers as reader_module
 from skmix.report import evaluate
 
@@ -213,17 +212,6 @@ def test_numbers_that_are_text_are_read_alike_in_fits_and_predictions(library: s
         there.predict(getattr(make, convert)(frame.assign(b="low")))
     with pytest.raises(ValueError, match=r"X holds text: .*Give a data frame"):
         here.predict(frame.to_numpy())
-
-
-def test_a_frame_with_a_column_that_is_no_feature_is_refused_by_name() -> None:
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    model = SharedKernelMixture(2)
-    named = pandas.DataFrame({"a": X[:, 0], "name": [f"name {i}" for i in range(500)]})
-    with pytest.raises(ColumnError, match=r"'name' holds text, such as 'name 0' on row 0: 500 .*categories"):
-        model.fit(named)
-    twice = pandas.DataFrame({"a": NAMES, "b": NAMES}).set_axis(["a", "a"], axis=1)
-    with pytest.raises(ValueError, match="Duplicate column names"):
-        model.fit(twice)
 
 
 def test_every_way_to_learn_takes_text_columns(tmp_path: Path) -> None:

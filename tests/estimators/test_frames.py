@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.testing import assert_array_equal
 
 from skmix import (
     SharedKernelClassifier,
@@ -129,6 +128,8 @@ def test_the_remedies_help() -> None:
     assert fitted(X.assign(new=X["new"].str.replace(",", "."))).preparation_["columns"]["new"] is None
     gaps = PEOPLE.assign(new=["1.5", "2.5", "?-"] * (N // 3)).replace({"new": "?-"}, float("nan"))
     assert fitted(gaps).has_gaps_
+    with pytest.raises(ValueError, match="Duplicate column names"):
+        SharedKernelClassifier(2).fit(PEOPLE[["sex", "sex"]], PEOPLE["survived"])
     mixed = PEOPLE.assign(new=[1, "a"] * (N // 2))
     with pytest.raises(
         ValueError, match=r"different types: int, str.*to_numeric.*str}\).astype\({'new': 'cat"
@@ -163,15 +164,3 @@ def test_a_name_that_is_not_found_brings_up_the_nearest(meant: str, tmp_path: Pa
 def test_a_name_unlike_all_others_brings_up_none() -> None:
     assert nearest("zebra", COLUMNS) == nearest("fare", []) == ""
     assert nearest("CITY", COLUMNS) == " Did you mean 'city'?"
-
-
-def test_responsibilities_have_the_kind_of_frame_that_was_asked_for() -> None:
-    polars = pytest.importorskip("polars")
-    for model in (SharedKernelMixture(2, random_state=0), SharedKernelMixtureCV(**SEARCH)):
-        plain = model.fit(PEOPLE[COLUMNS]).transform(PEOPLE)
-        names = [f"{type(model).__name__.lower()}{k}" for k in range(plain.shape[1])]
-        for library, rows in (("pandas", PEOPLE), ("polars", polars.from_pandas(PEOPLE))):
-            found = model.set_output(transform=library).transform(rows)
-            assert type(found).__module__.split(".")[0] == library
-            assert list(found.columns) == names
-            assert_array_equal(found.to_numpy(), plain)

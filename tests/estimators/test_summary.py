@@ -72,6 +72,9 @@ def test_a_search_says_how_well() -> None:
     assert found["average of"].startswith(f"{len(search.classifiers_)} models")
     assert found["columns"] == "3, encoded as 5 features"
     assert found["kernels"].startswith(f"{search.classifier_.n_kernels_}, ")
+    # A member may be fitted to mapped features; the columns are those of the search.
+    search.classifiers_[0] = SharedKernelClassifier(2).fit(X[:, :1], Y)
+    assert table_of(search)["columns"] == found["columns"]
     for criterion, name, sign in (("bic", "BIC", -1), ("log_likelihood", "held-out mean log-likelihood", 1)):
         mixtures = SharedKernelMixtureCV(criterion=criterion, **settings).fit(X)
         assert table_of(mixtures)[name].startswith(f"{sign * mixtures.best_score_:.4g}, the best of ")

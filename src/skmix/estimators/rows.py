@@ -326,7 +326,7 @@ class InMemory(Rows):
     def training(self, least: int = 2) -> Training:
         estimator, device = self.estimator, device_of(self.estimator)
         check_labelled(estimator, self.y)
-        X = self._check(least)
+        X = self.values(least=least)
         rows, classes, _ = self.coded(X)
         X, codes = rows.X, None if self.y is None else rows.y
         why_host = None
@@ -352,7 +352,7 @@ class InMemory(Rows):
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
         model = host_copy(self.estimator)
         rows = self if model is self.estimator else replace(self, estimator=model)
-        X = rows._check()
+        X = rows.values()
         device = None if on_cpu else _device_of_scores(model)
         if device is not None:
             if X.nbytes > room_on(device):
@@ -362,10 +362,6 @@ class InMemory(Rows):
         return scores if type(scores) is np.ndarray else on_host(scores)
 
     def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
-        return self._check(least, on_cpu)
-
-    def _check(self, least: int | None = None, on_cpu: bool = False) -> Array:
-        """Return validated rows (n, M); see `values`."""
         if least is None and type(self.X) is np.ndarray and _is_valid(self.estimator, self.X):
             return self.X
         if least is None:
@@ -434,7 +430,7 @@ class InFrame(InMemory):
         model = self.estimator
         return replace(self, estimator=_without_scale(model)) if hasattr(model, "preparation_") else None
 
-    def _check(self, least: int | None = None, on_cpu: bool = False) -> Array:
+    def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
         model = self.estimator
         if least is None:
             preparation, to_scale = getattr(model, "preparation_", {}), Columns.of(model).to_scale
@@ -449,7 +445,7 @@ class InFrame(InMemory):
             return _validated(model, self.X, least, _names_of(self.X))
         X, reader = encode_frame(self.X)
         rows = PreparedRows(X, reader.feature_names, reader.preparation)
-        return Prepared(model, rows, self.y, self.sample_weight, self.name)._check(least)
+        return Prepared(model, rows, self.y, self.sample_weight, self.name).values(least=least)
 
 
 def _is_numeric(frame: Any) -> bool:
@@ -569,7 +565,7 @@ class Prepared(InMemory):
 
     X: PreparedRows
 
-    def _check(self, least: int | None = None, on_cpu: bool = False) -> Array:
+    def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
         rows = self.X
         if least is None:
             return _validated(for_features(self.estimator), rows.X)
@@ -588,11 +584,11 @@ class OnDevice(InMemory):
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
         rows = replace(self, estimator=host_copy(self.estimator))
         model = rows.estimator
-        X = rows._check(on_cpu=on_cpu or is_robust_fit(model))
+        X = rows.values(on_cpu=on_cpu or is_robust_fit(model))
         scores = function(model, X) if self.y is None else function(model, X, rows.codes(len(X)))
         return _in_kind(scores, self.X)
 
-    def _check(self, least: int | None = None, on_cpu: bool = False) -> Array:
+    def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
         if least is None:
             _refuse_encoding(self.estimator)
         if on_cpu:
