@@ -75,8 +75,34 @@ def answer() -> str:
             "difference from scikit-learn's log-likelihood over "
             f"{max(row['more_seeds']['seeds'] for row in found['problems'] if 'more_seeds' in row)} further "
             "seeds, in nats a row.",
+            *drop_ins([row for row in found["problems"] if "drop-in" in row]),
         ]
     )
+
+
+def drop_ins(measured: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the table of whole fits of the drop-in; nothing if it was not measured."""
+    if not measured:
+        return []
+    rows = [
+        [
+            row["name"],
+            f"{row['scikit-learn']['wall']:.3f} s",
+            f"{row['drop-in']['wall']:.3f} s",
+            f"{row['scikit-learn']['wall'] / row['drop-in']['wall']:.1f}×",
+            f"{row['drop-in']['k-means']:.3f} s",
+            f"{row['drop-in']['passes']:.0f} and {row['scikit-learn']['passes']:.0f}",
+        ]
+        for row in measured
+    ]
+    headings = ["problem", "scikit-learn", "`GaussianMixture`", "times faster"]
+    return [
+        "",
+        "The drop-in, `skmix.GaussianMixture`, begins with scikit-learn's own k-means, whose time is named "
+        "too, and makes the same passes:",
+        "",
+        table([*headings, "k-means", "passes of both"], rows),
+    ]
 
 
 def speed() -> str:
@@ -265,6 +291,33 @@ def device() -> str:
             "in standard deviations, against float64.",
         ]
     )
+
+
+def seconds() -> str:
+    """Return the seconds of some default fits, for the README; of the drop-in too where it was measured."""
+    shown = [
+        row
+        for row in read("answer.json")["problems"]
+        if "x" in row["name"] and "scikit-learn" in row
+    ]
+    sides = {
+        "scikit-learn": "scikit-learn",
+        "drop-in": "`GaussianMixture`",
+        "skmix": "`SharedKernelMixture`",
+    }
+    sides = {
+        side: heading
+        for side, heading in sides.items()
+        if all(side in row for row in shown)
+    }
+    rows = [
+        [
+            row["name"].replace("x", " × "),
+            *(f"{row[side]['wall']:.2f} s" for side in sides),
+        ]
+        for row in shown
+    ]
+    return table(["rows × features", *sides.values()], rows)
 
 
 def fits() -> str:
@@ -590,6 +643,33 @@ def accuracy() -> str:
 def standings() -> str:
     """Return the error of shared kernels beside that of the best other classifier."""
     return compared("standings")
+
+
+def ranks() -> str:
+    """Return the mean ranks of shared kernels, and of the best others, in a sentence."""
+    from comparison import half_of, mean_ranks, summarise
+
+    judged = [
+        each
+        for each in summarise(outcomes("accuracy.jsonl"))
+        if half_of(each.data) == "judging"
+    ]
+    found = {
+        said: mean_ranks(judged, measure)
+        for measure, said in (("error", "test error"), ("log_loss", "log-loss"))
+    }
+    own, others = [], []
+    for said, every in found.items():
+        # Those of other packages: ours may be there by default settings too.
+        theirs = [name for name in every if not name.startswith("shared kernels")]
+        best = min(theirs, key=every.__getitem__)
+        own.append(f"{every['shared kernels']:.1f} by {said}")
+        others.append(f"{every[best]:.1f} by {said} ({best})")
+    return (
+        f"Among {len(found['log-loss'])} classifiers, on the {len({each.data for each in judged})} data sets "
+        "that had no part in choosing its settings, `SharedKernelClassifierCV` has a mean rank of "
+        f"{' and '.join(own)}. The best others have {' and '.join(others)}."
+    )
 
 
 def compared(*names: str) -> str:
@@ -1193,7 +1273,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "peers": peers,
     "populations": populations,
     "published-clusterings": published_clusterings,
+    "ranks": ranks,
     "robust": robust,
+    "seconds": seconds,
     "sharing": sharing,
     "spark": spark,
     "spark-second": spark_second,
@@ -1227,6 +1309,7 @@ def pages() -> list[Path]:
     own = sorted(
         path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts
     )
+    own.append(ROOT / "README.md")
     return [path for path in own if PLACE.search(path.read_text(encoding="utf-8"))]
 
 

@@ -35,8 +35,10 @@ def test_the_wheel_has_all_files_of_the_package_and_no_others(wheel: Path) -> No
         for path in PACKAGE.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    # What is read while it runs: types, pages and their parts, the paper's numbers.
-    assert {Path(name).suffix for name in own} == {".py", ".typed", ".j2", ".js", ".css", ".csv", ".md"}
+    # What is read while it runs: types, pages and their parts, the paper's numbers, example data.
+    code, data = {".py", ".typed", ".j2", ".js", ".css"}, {".csv", ".md", ".fcs", ".txt"}
+    assert {Path(name).suffix for name in own} == code | data
+    assert wheel.stat().st_size < 2_000_000
     with zipfile.ZipFile(wheel) as packed:
         names = set(packed.namelist())
     assert {name for name in names if name.startswith("skmix/")} == own
@@ -87,5 +89,6 @@ def test_the_source_distribution_has_what_a_developer_needs(
     needed = {"pyproject.toml", "README.md", "LICENSE", "Makefile", "tests/smoke-package"}
     assert needed | {"constraints.txt", "constraints-oldest.txt"} <= names
     assert {"src/skmix/py.typed", "tests/golden/illustration.npz", "examples/learning/mnist.py"} <= names
+    assert {"src/skmix/data/wells/CFP-A04.fcs", "docs/data/plate/mixed/mixed-H01.fcs"} <= names
     made = (".venv", "results", "docs/_build", "docs/gallery", "docs/api/generated")
     assert [name for name in names if name.startswith(made) or "__pycache__" in name] == []

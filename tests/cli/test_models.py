@@ -261,10 +261,16 @@ def test_help_teaches() -> None:
     for code, meaning in ((0, "done"), (1, "data or model"), (2, "wrong options"), (130, "interrupted")):
         assert re.search(rf"{code}  {meaning}", text)
     # Commands are listed in the order of their use.
-    commands = ["fit", "predict", "evaluate", "show", "sample", "export", "compose", "digits", "reproduce"]
+    commands = ["fit", "predict", "evaluate", "show", "sample", "export", "compose"]
+    commands += ["examples", "digits", "reproduce"]
     assert re.findall(r"^│ ([a-z]+)  ", text, re.MULTILINE) == group.list_commands(None) == commands
     assert group.no_args_is_help
     assert all("Examples:" in group.commands[command].epilog for command in commands)
+
+
+def test_examples_are_not_written_where_a_file_is(tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    assert "File exists" in said(run("examples", "--out", tmp_path / "taken", code=2))
 
 
 def test_progress_waits() -> None:
