@@ -12,3 +12,19 @@ var Scorer = {
   term: 5,
   partialTerm: 2,
 };
+
+// A word of up to three letters, such as ROC, is found as a whole word only: what the index has no entry for, it would look
+// for within longer words.
+{
+  const { performTermsSearch, performObjectSearch } = Search;
+  const isShort = (word) => word.length < 4;
+  Search.performTermsSearch = (words, excluded) => {
+    for (const word of [...words].filter(isShort))
+      for (const entries of [Search._index.terms, Search._index.titleterms]) entries[word] ??= [];
+    return performTermsSearch(words, excluded);
+  };
+  Search.performObjectSearch = (name, others) =>
+    performObjectSearch(name, others).filter(
+      ([, found]) => !isShort(name) || found.toLowerCase().split(/[._]/).includes(name),
+    );
+}
