@@ -59,7 +59,12 @@ def reproduce(
         if importlib.util.find_spec(library) is None:
             cli.stop(f"The report needs {library}: {how_to_install(extra)}", cli.NOT_INSTALLED)
     from skmix import paper
-    from skmix.paper import command, harness
+    from skmix.paper import harness
+
+    if jobs != 1:
+        needed = "skmix.paper.command", "skmix.paper.loops", "matplotlib.backends.backend_pdf"
+        harness.import_for_processes(*needed)
+    from skmix.paper import command
 
     stored = "interrupted. Finished runs are stored; run the same command again to continue."
     with cli.guarded(cli.WRONG_USE, stored), cli.failing(f"cannot write the results into {out}"):

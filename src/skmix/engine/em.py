@@ -212,7 +212,9 @@ class Passes:
         irrelevant ones if `skips`.
         """
         mixed, summary = for_pass(parameters), self.source.summary
-        setting = replace(self.setting, skips=skips, with_moments=with_moments)
+        setting = self.setting  # which skips, and has moments
+        if not (skips and with_moments):
+            setting = replace(setting, skips=skips, with_moments=with_moments)
         statistics, origins = self.source.expect(mixed, factor, setting, centres)
         if parameters.class_prior is not None:
             # Joint with the label, so that the sum over all rows is the likelihood that EM maximises.
@@ -255,16 +257,15 @@ class Passes:
 
         `parameters` and their `factor` are those after the pass. An exact pass never lowers the objective.
         """
-        with np.errstate(invalid="ignore"):
-            drop = before - after
-        fell: BoolArray = drop > 0.0
+        fell: BoolArray = before > after
         if fell.any():
             n_numbers, precision = self.source.summary.total * self.source.n_features, self.setting.precision
             allowed = _ROUNDING[precision] * (n_numbers + np.abs(after))
             # Covariances that are nearly singular lose digits in proportion to their variance inflation.
             inside, own = parameters.map(to_numpy), factor.map(to_numpy)
             inflation = self.setting.structure.inflation(inside.covariances, own)
-            fell &= drop > allowed + _EPSILON[precision] * n_numbers * inflation
+            with np.errstate(invalid="ignore"):
+                fell &= before - after > allowed + _EPSILON[precision] * n_numbers * inflation
         return fell
 
 
@@ -337,7 +338,7 @@ class Run:
         self._squarem = resumed or (Squarem.begin(self._current) if options.accelerate else None)
         # Last EM iterate of each start; those that have ended are on the host.
         self._latest = self._current if resumed is None else placed
-        self._ended = self._latest.map(to_numpy).copy()
+        self._ended = self._latest.map(lambda array: to_numpy(array).copy())
         failed = ~to_numpy(self._factor.usable) & (self._status == Status.RUNNING)
         if resumed is not None:
             # A singular extrapolation is not a failure: the start returns to its last EM step.
@@ -402,7 +403,8 @@ class Run:
         if not self._rule.monotone:
             return np.zeros(len(index), dtype=bool)
         fell = self._passes.fell(before, objective, parameters, factor)
-        self._fell[index[fell]] = np.stack([before, objective], axis=1)[fell]
+        if fell.any():
+            self._fell[index[fell]] = np.stack([before, objective], axis=1)[fell]
         return fell
 
     def _drop_ended(self) -> None:
@@ -443,8 +445,10 @@ class Run:
 
     def result(self) -> Result:
         """Return how all starts ended, in the coordinates of the frame."""
-        last, rule = self._all(self._latest).map(self._passes.source.to_device), self._rule
-        factor = self._passes.setting.structure.factor(last.covariances, last.means.shape[-1])
+        last, factor, rule = self._latest, self._factor, self._rule
+        if last is not self._current or len(self.active) < len(self._status):
+            last = self._all(last).map(self._passes.source.to_device)
+            factor = self._passes.setting.structure.factor(last.covariances, last.means.shape[-1])
         log_likelihood = self._log_likelihood(last, factor)
         objective = rule.objective(log_likelihood, last, factor)
         # The outcome of the last pass has not been watched yet.

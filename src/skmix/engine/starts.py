@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.spatial import KDTree
 
-from .compute.arrays import Array, as_float64, constant, is_numpy, namespace, pick, to_numpy
+from .compute.arrays import Array, as_float64, constant, is_numpy, namespace, pick, take, to_numpy
 from .compute.threads import Workers, workers
 from .estep.reference import Rows, native, worth_compiling
 from .model import FARTHEST, FloatArray, Frame, IntArray, Parameters, Regulariser
@@ -149,28 +149,28 @@ def _spread_seeds(
     if masses is None:
         n_sample = min(n_sample, x.shape[0])
     sample, xp = pick(x, draw_rows(x.shape[0], n_sample, random_state, masses)), namespace(x)
-    first = random_state.randint(n_sample)
+    first, lengths = random_state.randint(n_sample), xp.vecdot(sample, sample)[:, None]
     seeds = sample[first : first + 1]
     while seeds.shape[0] < n_kernels:
         n_more = min(seeds.shape[0], n_kernels - seeds.shape[0])
-        seeds = xp.concat([seeds, _far_rows(sample, _squared(sample, seeds), n_more, random_state)])
+        seeds = xp.concat([seeds, _far_rows(sample, _squared(sample, lengths, seeds), n_more, random_state)])
     pieces = _pieces(sample, None, n_kernels)
     n_more = min(_MORE_SEEDS * n_kernels, _MOST_DISTANCES // n_sample - n_kernels)
     for _ in range(_ROUNDS if n_kernels > 1 and n_more > 0 else 0):
         seeds = _means(_sum_clusters(pieces, seeds)[0], seeds)
-        squared = _squared(sample, seeds)
+        squared = _squared(sample, lengths, seeds)
         more = _far_rows(sample, squared, n_more, random_state)
-        kept = _most_useful(xp.concat([squared, _squared(sample, more)], axis=1), n_kernels)
+        kept = _most_useful(xp.concat([squared, _squared(sample, lengths, more)], axis=1), n_kernels)
         if kept[-1] < n_kernels:
             break
         seeds = pick(xp.concat([seeds, more]), kept)
     return seeds
 
 
-def _squared(x: Array, seeds: Array) -> Array:
-    """Return squared distances (n, q) of rows x (n, M) from seeds (q, M)."""
+def _squared(x: Array, lengths: Array, seeds: Array) -> Array:
+    """Return squared distances (n, q) of rows x (n, M), of squared lengths (n, 1), from seeds (q, M)."""
     xp = namespace(x)
-    squared = xp.vecdot(x, x)[:, None] - 2.0 * (x @ seeds.T) + xp.vecdot(seeds, seeds)
+    squared = lengths - 2.0 * (x @ seeds.T) + xp.vecdot(seeds, seeds)
     return xp.clip(squared, 0.0, None)
 
 
@@ -195,13 +195,10 @@ def _most_useful(squared: Array, n_kept: int) -> IntArray:
     n_rows, n_seeds = squared.shape
     out, rows, size = np.zeros(n_seeds), np.arange(n_rows), max(1, _numbers_at_once(squared) // n_seeds)
     nearest, second, loss = (np.empty(n_rows, dtype=kind) for kind in (np.int64, np.int64, np.float64))
-    while True:
+    while n_left_out := (np.count_nonzero(out == 0.0) - n_kept + 1) // 2:
         for a in range(0, len(rows), size):
             part = rows[a : a + size]
             nearest[part], second[part], loss[part] = _two_nearest(squared, part, out)
-        n_left_out = (np.count_nonzero(out == 0.0) - n_kept + 1) // 2
-        if not n_left_out:
-            return np.flatnonzero(out == 0.0)
         rise, place = np.bincount(nearest, loss, minlength=n_seeds) + out, np.empty(n_seeds, dtype=np.int64)
         place[np.argsort(rise, kind="stable")] = np.arange(n_seeds)
         goes = place < n_left_out
@@ -209,6 +206,7 @@ def _most_useful(squared: Array, n_kept: int) -> IntArray:
         goes[later[goes[nearest] & goes[second]]] = False
         out[goes] = np.inf
         rows = np.flatnonzero(goes[nearest] | goes[second])
+    return np.flatnonzero(out == 0.0)
 
 
 def _two_nearest(squared: Array, rows: IntArray, out: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
@@ -216,7 +214,8 @@ def _two_nearest(squared: Array, rows: IntArray, out: FloatArray) -> tuple[IntAr
 
     `out` (q,) is infinite for seeds that are left out.
     """
-    xp, distances = namespace(squared), pick(squared, rows) + as_float64(out, squared)
+    xp, distances = namespace(squared), pick(squared, rows)
+    distances += as_float64(out, squared)
     own, nearest = constant(np.arange, len(rows), example=squared), xp.argmin(distances, axis=1)
     lowest = distances[own, nearest]
     distances[own, nearest] = np.inf
@@ -240,7 +239,9 @@ def _clusters(
 
         # With the type of the array, as in EM: code for another one would be compiled too.
         X, some, frame = chosen
-        passes = partial(cluster, Rows(native(X[some]), None, masses, 1.0 / frame.scale, frame.shift), pool)
+        passes = partial(
+            cluster, Rows(native(pick(X, some)), None, masses, 1.0 / frame.scale, frame.shift), pool
+        )
     else:
         passes = partial(_sum_clusters, _pieces(x, masses, centres.shape[0]))
     nearest = None
@@ -262,7 +263,7 @@ def _covariances(
     n_kernels, structure, xp = wanted.n_kernels, wanted.structure, namespace(x)
     order = xp.argsort(nearest, stable=True)
     bounds = np.searchsorted(to_numpy(pick(nearest, order)), np.arange(n_kernels + 1))
-    about = pick(x, order) - pick(centres, pick(nearest, order))
+    about = take(x, order, axis=0) - take(centres, take(nearest, order, axis=0), axis=0)
     weighted = about if masses is None else about * pick(as_float64(masses, x), order)[:, None]
     total = float(len(nearest) if masses is None else masses.sum())
     pooled = (1.0 - _SHRINKAGE) / total * to_numpy(weighted.T @ about)

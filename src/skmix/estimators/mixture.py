@@ -28,6 +28,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._errors import Argument, ArgumentError
 from ..engine.compute.arrays import safe_log
 from ..engine.compute.blocks import Block
+from ..engine.compute.threads import one_blas_thread
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.structures import COVARIANCE_TYPES
 from ..io.labels import code_labels
@@ -286,7 +287,8 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         watched = bool(getattr(self, "_skl_callbacks", ())) or watcher_of_fits.get() is not None
         # Check the path of a checkpoint before reading the rows, which may take long.
         path = checkpoint_path(self) if watched else None
-        with updating(self, X):
+        # Idle BLAS threads would wait actively, at the cost of ours.
+        with updating(self, X), one_blas_thread():
             training = enter(self, X, y, sample_weight).training()
             note_preparation(self, training)
             n_rows = training.source.summary.n_rows

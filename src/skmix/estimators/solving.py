@@ -292,10 +292,12 @@ def _some_rows(n_rows: int, weights: FloatArray | None) -> tuple[IntArray, Float
     if n_rows <= _SOME_ROWS:
         return np.arange(n_rows), weights
     # Weights that are all equal draw the same rows as no weights.
-    ends = np.arange(1.0, n_rows + 1.0) if weights is None else np.cumsum(weights)
-    places = (np.arange(_SOME_ROWS) + 0.5) / _SOME_ROWS * ends[-1]
-    some, counts = np.unique(np.searchsorted(ends, places), return_counts=True)
-    return some, None if weights is None else counts.astype(np.float64)
+    places = (np.arange(_SOME_ROWS) + 0.5) / _SOME_ROWS
+    if weights is None:
+        return np.ceil(places * float(n_rows)).astype(np.int64) - 1, None
+    ends = np.cumsum(weights)
+    some, counts = np.unique(np.searchsorted(ends, places * ends[-1]), return_counts=True)
+    return some, counts.astype(np.float64)
 
 
 # ---------------------------------------------------------------- settings
@@ -480,7 +482,7 @@ def _refined(source: RowSource, options: Options, frame: Frame, given: Parameter
             continue
         some = starts.draw_rows(len(X), size, random_state, weights)
         own = replace(options, tol=max(options.tol, _CHANCE * n_parameters / size))
-        found = fit(open_source(X[some], codes[some]), given, own, frame=frame)
+        found = fit(open_source(pick(X, some), codes[some]), given, own, frame=frame)
         good = np.flatnonzero(found.status != Status.FAILED)
         given = given.copy().put(good, found.parameters.take(good))
         # A group may have rows of a kernel that none of its few rows in the sample is of.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from operator import itemgetter
 
 import numpy as np
 from scipy.stats import fisher_exact, ttest_ind_from_stats
@@ -50,8 +50,6 @@ _SAME_ORDER = 3.0
 # by chance with a probability below 0.06.
 LEVEL = 0.001
 
-Key = TypeVar("Key")
-
 
 @dataclass(frozen=True)
 class Difference:
@@ -91,7 +89,12 @@ def differences(results: StudyResults) -> tuple[Difference, ...]:
             continue
         median, printed = float(np.median(ok)), paper.ok_runs["Med Acc", name]
         if abs(median - printed) > _MEDIAN_TOLERANCE:
-            reason = _median_reason(name, results.settings)
+            reason = "Another draw of the images: those of the paper are not known."
+            if name == "13D" and results.settings.dither == "paper":
+                reason = (
+                    "The quadrant masses of 13D were probably dithered too: with --dither all, the median is "
+                    "the printed one."
+                )
             found.append(Difference(name, "median accuracy of successful runs", printed, median, reason))
         lost, printed_ok = len(own) - len(ok), int(paper.ok_runs[OK_RUNS, name])
         p_value = _p_of_shares(lost, len(own), MAIN_RUNS - printed_ok, MAIN_RUNS)
@@ -139,15 +142,6 @@ def _p_of_means(values: list[float], mean: float, std: float, n: int) -> float:
     spread = float(np.std(values, ddof=1))
     test = ttest_ind_from_stats(float(np.mean(values)), spread, len(values), mean, std, n, equal_var=False)
     return float(test.pvalue)
-
-
-def _median_reason(name: str, settings: Settings) -> str:
-    if name == "13D" and settings.dither == "paper":
-        return (
-            "The quadrant masses of 13D were probably dithered too: with --dither all, the median is the "
-            "printed one."
-        )
-    return "Another draw of the images: those of the paper are not known."
 
 
 def _failure_reason(runs: list[Run], settings: Settings) -> str:
@@ -218,7 +212,7 @@ def _runs_hardly_differ(runs: Runs) -> Iterator[Claim]:
         if len(own) >= ENOUGH_RUNS
     }
     if spread:
-        widest, largest = _largest(spread)
+        widest, largest = max(spread.items(), key=itemgetter(1))
         target, measured = f"standard deviation under {_LARGEST_STD}", f"at most {largest:.4f} ({widest})"
         claim = "class-wise: runs hardly differ, in any variant"
         yield Claim(claim, target, measured, largest < _LARGEST_STD)
@@ -269,7 +263,7 @@ def _few_kernels(runs: Runs) -> Iterator[Claim]:
             if name in runs.variants
         }
         if errors:
-            (name, k), largest = _largest(errors)
+            (name, k), largest = max(errors.items(), key=itemgetter(1))
             claim = f"{LABELS[method]}: with K < {MAIN_KERNELS} kernels, accuracy near K/10 as printed"
             measured = f"at most {largest:.3f} off ({name}, K = {k})"
             yield Claim(claim, target, measured, largest <= _NEAR_SHARE, note)
@@ -288,7 +282,7 @@ def _many_kernels(runs: Runs) -> Iterator[Claim]:
             and (mean := _mean(runs.of(name, k, method))) is not None
         }
         if behind:
-            (name, k), worst = _largest(behind)
+            (name, k), worst = max(behind.items(), key=itemgetter(1))
             where = "below it at worst" if worst > 0 else "above it at least"
             claim = f"{method}: accuracy at K = 15 and 18 {near} of K = 10"
             measured = f"{abs(worst):.4f} {where} ({name}, K = {k})"
@@ -302,10 +296,6 @@ def _beyond(results: StudyResults) -> Iterator[Claim]:
         claim = "beyond the paper's features: a shared-kernel classifier on the same images"
         measured = f"{best.accuracy:.4f} ({best.name})"
         yield Claim(claim, f"accuracy of at least {_BEYOND}", measured, best.accuracy >= _BEYOND)
-
-
-def _largest(values: Mapping[Key, float]) -> tuple[Key, float]:
-    return max(values.items(), key=lambda pair: pair[1])
 
 
 def _mean(runs: list[Run]) -> float | None:

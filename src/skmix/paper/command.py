@@ -94,16 +94,17 @@ def reproduce(
         drawn.append(crew.each(_save, [(figure_folder, *each) for each in digits.items()]))
         results = study.study_results(planned, store)
         others = [each for each in paper_figures(results).items() if each[0] not in digits]
-        drawn.append(crew.each(_save, [(figure_folder, *each) for each in others]))
+        # The largest are the last, and take longest.
+        later = crew.each(_save, [(figure_folder, *each) for each in reversed(others)])
         tables, claims, found = make_tables(results), check_claims(results), differences(results)
         for each in tables:
             _print_table(console, each)
         _print_claims(console, results, claims, found)
         write_tables(writable_folder(folder / "tables"), results, tables, claims, found)
-        for _ in itertools.chain(*drawn):
-            pass
-    pictures = {name: (figure_folder / f"{name}.png").read_bytes() for name in digits}
-    write_report(results, folder / "report.html", pictures)
+        list(itertools.chain(*drawn))
+        pictures = {name: (figure_folder / f"{name}.png").read_bytes() for name in digits}
+        write_report(results, folder / "report.html", pictures)
+        list(later)
     console.print(
         f"Written into {folder}: report.html, tables/, figures/, illustration.json, illustration.png, "
         "illustration.pdf; finished runs in study.jsonl.",

@@ -27,7 +27,7 @@ from skmix.plots.style import (
 from .digit_plots import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
 from .example import IllustrationRecord
 from .records import FAILED_BELOW, BestRun, FittedMixture, FloatArray, Run, Runs, StudyResults, features_of
-from .variants import FEATURES, LABELS, MAIN_KERNELS, METHODS, Method, variant_of
+from .variants import FEATURES, LABELS, MAIN_KERNELS, METHODS, variant_of
 
 __all__ = ["paper_figures", "plot_accuracy_distribution", "plot_illustration"]
 
@@ -39,11 +39,7 @@ _PROJECTED = ("4D", "6D")
 _IMAGES_OF_A_DIGIT = 10
 # Rows beneath the kernels: enough to see the class, few enough for a small file.
 _ROWS_OF_A_CLASS = 100
-_COLOURS: dict[Method, str] = {
-    "published": CLASS_COLOURS[1],
-    "robust": CLASS_COLOURS[0],
-    "class-wise": CLASS_COLOURS[2],
-}
+_COLOURS = {method: CLASS_COLOURS[c] for method, c in zip(METHODS, (1, 0, 2), strict=True)}
 # Most runs of a variant and method that are drawn: as many as in the paper. More could not be told apart.
 _MAX_DOTS = 500
 # Half the height of the band of dots of a variant and method.

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..engine.compute import simd
 from ..engine.compute.native import jit
 from ..engine.compute.simd import LANES, add, dot, each, fma, larger, load, multiply, splat, store, subtract
 from ..engine.compute.translation import Generated, inner
@@ -123,18 +124,18 @@ def _add_products(weights, rows, mean, first, last, out, part):
 
 
 @jit
-def relative_logs(features, whiteners, offsets, constants, out, highest):
-    """Write log-densities (K, N) of rows, less the highest (N,), for a tuple of M features (N,).
+def relative_densities(features, whiteners, offsets, constants, out, highest):
+    """Write densities (K, N) of rows, relative to those with the highest logarithm (N,), for M features (N,).
 
-    The whitened means of whiteners (K, M, M) are `offsets` (K, M), the log-densities there `constants` (K,).
-    N is a multiple of LANES.
+    Whiteners (K, M, M) are lower triangles, the whitened means `offsets` (K, M), and the log-densities there
+    `constants` (K,). N is a multiple of LANES.
     """
     for n in range(0, len(highest), LANES):
         x, high = [load(own, n) for own in features], splat(-math.inf)
         for k in range(len(out)):
             length = splat(0.0)
             for i in each(len(features)):
-                white = dot([splat(whiteners[k, i, j]) for j in each(len(features))], x)
+                white = dot([splat(whiteners[k, i, j]) for j in each(i + 1)], [x[j] for j in each(i + 1)])
                 ahead = subtract(white, splat(offsets[k, i]))
                 length = add(length, multiply(ahead, ahead))
             log = subtract(splat(constants[k]), multiply(splat(0.5), length))
@@ -142,7 +143,7 @@ def relative_logs(features, whiteners, offsets, constants, out, highest):
             high = larger(log, high)
         store(highest, n, high)
         for k in range(len(out)):
-            store(out[k], n, subtract(load(out[k], n), high))
+            store(out[k], n, simd.exp(subtract(load(out[k], n), high)))
 
 
 def decide(

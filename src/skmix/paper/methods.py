@@ -176,15 +176,14 @@ def _relative_likelihoods(rows: FloatArray, mixture: Parameters) -> tuple[FloatA
     from . import loops
 
     n_kernels, n_features = mixture.means.shape
-    whiteners = np.linalg.inv(np.linalg.cholesky(mixture.covariances))
+    whiteners = np.tril(np.linalg.inv(np.linalg.cholesky(mixture.covariances)))
     log_determinants = np.log(np.diagonal(whiteners, axis1=1, axis2=2)).sum(axis=1)
     constants = log_determinants - 0.5 * n_features * math.log(2.0 * math.pi)
     offsets = (whiteners @ mixture.means[:, :, None])[:, :, 0]
     features = loops.padded(rows)
-    logs, highest = np.empty((n_kernels, features.shape[1])), np.empty(features.shape[1])
-    loops.relative_logs(tuple(features), whiteners, offsets, constants, logs, highest)
-    logs = logs[:, : rows.shape[1]]
-    return mixture.weights.T @ np.exp(logs, out=logs), highest[: rows.shape[1]]
+    densities, highest = np.empty((n_kernels, features.shape[1])), np.empty(features.shape[1])
+    loops.relative_densities(tuple(features), whiteners, offsets, constants, densities, highest)
+    return mixture.weights.T @ densities[:, : rows.shape[1]], highest[: rows.shape[1]]
 
 
 def _class_log_likelihoods(rows: FloatArray, mixture: Parameters) -> FloatArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -73,14 +73,9 @@ def features_of(data: StudyData, variant: Variant, settings: Settings) -> tuple[
     ``dither="paper"`` replaces zeros of the pca features in the variants that the paper names;
     ``dither="all"`` replaces zeros of all features in every variant.
     """
-    if settings.dither == "all":
-        return data.train_dithered, data.test_dithered
-    if variant.dithered:
-        return (
-            np.where(_IS_PCA, data.train_dithered, data.train_features),
-            np.where(_IS_PCA, data.test_dithered, data.test_features),
-        )
-    return data.train_features, data.test_features
+    replaced = _IS_PCA & variant.dithered | (settings.dither == "all")
+    train = np.where(replaced, data.train_dithered, data.train_features)
+    return train, np.where(replaced, data.test_dithered, data.test_features)
 
 
 def fingerprint(data: StudyData) -> str:
@@ -127,7 +122,7 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the run as values for JSON."""
-        return asdict(self) | {"confusion": self.confusion.tolist()}
+        return vars(self) | {"confusion": self.confusion.tolist()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:

@@ -234,8 +234,9 @@ def _corner(n_features: int, figure: Figure | None) -> NDArray[Any]:
     side = max(n_features - 1, 1)
     size = max(2.0 * side, 4.0)
     own = figure_or_new(figure, (size + (1.2 if side == 1 else 0.0), size))
-    grid = own.subplots(side, side, squeeze=False, sharex="col", sharey="row")
-    for unused in grid[np.triu_indices(side, 1)]:
-        unused.remove()
+    grid, panels = own.add_gridspec(side, side), np.full((side, side), None)
     # A line for each vertical feature, a column for each horizontal one.
-    return grid.T[np.triu_indices(side)]
+    for line, column in np.transpose(np.tril_indices(side)).tolist():
+        shared = {"sharex": panels[column, column], "sharey": panels[0, line]}
+        panels[column, line] = own.add_subplot(grid[line, column], **shared)
+    return panels[np.triu_indices(side)]

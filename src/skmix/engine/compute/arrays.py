@@ -156,6 +156,8 @@ def _torch(device: str) -> Any:
 def pick(array: Any, index: Any) -> Any:
     """Index the first axis by a slice, an integer, None, a mask or integers."""
     if is_numpy(array):
+        if type(array) is type(index) is np.ndarray and index.dtype.kind == "i" and array.flags.c_contiguous:
+            return array.take(index, axis=0)  # several times as fast
         return array[index]
     if index is None or isinstance(index, (slice, int, np.integer)):
         return array[int(index) if isinstance(index, np.integer) else index, ...]
@@ -170,7 +172,7 @@ def take(array: Any, index: Any, axis: int) -> Any:
 def clip(values: Any, lowest: float, highest: float) -> Any:
     """Return values between two numbers; NaN stays."""
     # Some versions of the common namespace make the host wait.
-    return np.clip(values, lowest, highest) if is_numpy(values) else values.clamp(lowest, highest)
+    return values.clip(lowest, highest) if is_numpy(values) else values.clamp(lowest, highest)
 
 
 def where(condition: Any, one: Any, other: Any) -> Any:

@@ -72,19 +72,19 @@ class Compiled(Inner):
 jit = Compiled  # the name of the decorator
 
 
-def _flatten(argument: Any, kinds: list[Any], numbers: list[Any]) -> None:
-    """Append the kinds of the numbers and arrays in an argument, and the numbers or where the arrays are."""
-    if isinstance(argument, tuple):
-        for each in argument:
+def _flatten(arguments: tuple[Any, ...], kinds: list[Any], numbers: list[Any]) -> None:
+    """Append the kinds of the numbers and arrays in arguments, and the numbers or where the arrays are."""
+    for each in arguments:
+        if isinstance(each, np.ndarray):
+            if not each.flags.c_contiguous:
+                raise ValueError("Compiled code takes arrays in C order only.")
+            kinds += each.dtype, each.ndim
+            numbers.append(id(each))
+        elif isinstance(each, tuple):
             _flatten(each, kinds, numbers)
-    elif isinstance(argument, np.ndarray):
-        if not argument.flags.c_contiguous:
-            raise ValueError("Compiled code takes arrays in C order only.")
-        kinds += argument.dtype, argument.ndim
-        numbers.append(id(argument))
-    else:
-        kinds.append(float if isinstance(argument, float) else bool if isinstance(argument, bool) else int)
-        numbers.append(argument)
+        else:
+            kinds.append(float if isinstance(each, float) else bool if isinstance(each, bool) else int)
+            numbers.append(each)
 
 
 def _unpacked(argument: Any, builder: ir.IRBuilder, frame: Any, places: Iterator[int]) -> Any:

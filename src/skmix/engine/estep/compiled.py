@@ -45,7 +45,7 @@ from ..compute.translation import inner
 from ..model import FARTHEST, BoolArray, Factor, FloatArray, IntArray, Statistics
 from ..structures import Structure, structure_of
 from ..structures.linalg import index_of
-from ..tails import StudentT, Sums
+from ..tails import StudentT
 from .reference import Kernels, Rows
 from .terms import PRODUCTS
 
@@ -807,23 +807,16 @@ def expect(
     found = statistics_of(rows, kernels, origins, sizes, (likelihood, mass, moments))
     if not with_moments:
         return found
-    found = replace(found, of_tail=_sums_of_tail(kernels, mass, precisions, log_ratios))
+    if isinstance(tail := kernels.tail, StudentT):
+        # E[log u] of a row at the mean; its distance takes log(1 + d² / ν) from it.
+        at_mean = np.log1p(sizes.n_features / tail.degrees) + tail.mean_logs(sizes.n_features)[..., 0]
+        found = replace(found, of_tail=(precisions, mass.sum(axis=-1) * at_mean - log_ratios))
     if not near:
         return found
     again = np.flatnonzero(_lost_digits(rows, kernels, mass.sum(axis=-1), moments, sizes))
     if len(again):
         found = found.put(again, of_starts(again, False))
     return found
-
-
-def _sums_of_tail(kernels: Kernels, mass: FloatArray, precisions: FloatArray, log_ratios: FloatArray) -> Sums:
-    """Return what the tail adds to the statistics, from the sums of all blocks."""
-    tail, n_features = kernels.tail, kernels.means.shape[-1]
-    if not isinstance(tail, StudentT):
-        return ()
-    # E[log u] of a row at the mean; its distance takes log(1 + d² / ν) from it.
-    constants = np.log1p(n_features / tail.degrees) + tail.mean_logs(n_features)[..., 0]
-    return precisions, mass.sum(axis=-1) * constants - log_ratios
 
 
 def _lost_digits(
@@ -1025,7 +1018,8 @@ def prepare(rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool) ->
         else:
             n_moments = width * (1 + width)
             whitener = _in_blocks(_filled(whitener, width, width))
-        whitener = np.broadcast_to(whitener, (n_starts, n_kernels, *whitener.shape[2:]))
+        if structure.shared:
+            whitener = np.broadcast_to(whitener, (n_starts, n_kernels, *whitener.shape[2:]))
     n_classes = kernels.log_weights.shape[-1]
     tile = max(
         3, min(_TILE_NUMBERS // n_kernels, _LARGEST_TILE if size else _LARGEST_BY_ROW) // _SMALLEST_TILE
@@ -1045,7 +1039,9 @@ def prepare(rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool) ->
     padded = _filled(means, width), _filled(origins, width)
     degrees = kernels.tail.degrees if isinstance(kernels.tail, StudentT) else _NO_NUMBERS
     arrays = base, *padded, whitener, factors, rotation, degrees
-    return Job(simd.unrolled(size), sizes, data_of(rows), Model(*map(flat, arrays)))
+    kept = vars(rows)  # between passes
+    data = kept.get("data") or kept.setdefault("data", data_of(rows))
+    return Job(simd.unrolled(size), sizes, data, Model(*map(flat, arrays)))
 
 
 def _filled(array: FloatArray, *shape: int) -> FloatArray:

@@ -61,6 +61,11 @@ class Rows:
             total += (x if self.weights is None else x * self.weights[a : a + step]) @ x.T
         return total
 
+    @cached_property
+    def whole(self) -> FloatArray:
+        """All rows in the frame, feature by feature (M, N): kept between passes over few rows."""
+        return self.cut(0, len(self.X))
+
     def cut(self, a: int, b: int) -> FloatArray:
         """Return rows a … b − 1 in the frame, feature by feature (M, n)."""
         # Contiguous, whatever the order of X: the rounding of sums depends on it.
@@ -91,7 +96,8 @@ class Kernels(Record):
         """Return the kernels of parameters with that factor."""
         tail = parameters.tail
         constants = tail.log_peaks(factor.log_determinant, parameters.means.shape[-1])
-        constants = np.broadcast_to(constants, parameters.means.shape[:2])
+        if constants.shape[1] != parameters.means.shape[1]:
+            constants = np.broadcast_to(constants, parameters.means.shape[:2])
         return cls(structure, parameters.means, factor, constants, safe_log(parameters.weights), tail)
 
 
@@ -119,17 +125,13 @@ def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: b
     second: FloatArray = np.zeros((n_starts, n_kernels, 1))
     of_tail: Sums = ()
     for a in range(0, max(1, len(rows.X)), chunk):
-        x = rows.cut(a, a + chunk)
+        x = rows.whole if chunk >= len(rows.X) else rows.cut(a, a + chunk)
         codes = np.zeros(x.shape[1], dtype=np.int64) if rows.codes is None else rows.codes[a : a + chunk]
         ahead = x - kernels.means[..., None]
         values, precisions = log_densities(ahead, kernels)
-        own_likelihood, own_mass, shares = share(
-            values + (kernels.log_weights if n_classes == 1 else kernels.log_weights[..., codes]),
-            codes,
-            None if rows.weights is None else rows.weights[a : a + chunk],
-            n_classes,
-            with_moments,
-        )
+        values += kernels.log_weights if n_classes == 1 else kernels.log_weights[..., codes]
+        row_weights = None if rows.weights is None else rows.weights[a : a + chunk]
+        own_likelihood, own_mass, shares = share(values, codes, row_weights, n_classes, with_moments)
         likelihood += own_likelihood
         mass += own_mass
         if shares is None:

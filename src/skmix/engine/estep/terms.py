@@ -133,7 +133,9 @@ def share(
     multiplied. If each start has rows of its own, codes and weights are (R, n). Where moments are left out,
     the mass is zero and responsibilities are None.
     """
-    indicators = (codes[..., None] == np.arange(n_classes)).astype(np.float64)
+    indicators = np.ones((*codes.shape, 1))
+    if n_classes > 1:
+        indicators = (codes[..., None] == np.arange(n_classes)).astype(np.float64)
     if weights is not None:
         indicators *= weights[..., None]
     largest = joint.max(axis=1)

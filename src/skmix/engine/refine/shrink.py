@@ -117,11 +117,15 @@ def prior_of_start(
     masses, nearest = np.ones(len(X)) if row_weights is None else row_weights, np.full(len(X), -1)
     for c in range(n_classes):
         rows, own = np.flatnonzero(classes == c), np.flatnonzero(start.weights[:, c] > _OWN / n_kernels)
-        distances = np.sum(inside[own] ** 2, axis=1) - 2.0 * (x[rows] @ inside[own].T)
+        distances = np.sum(inside[own] ** 2, axis=1) - 2.0 * (x.take(rows, axis=0) @ inside[own].T)
         nearest[rows] = own[np.argmin(distances, axis=1)]
-    among = np.flatnonzero(nearest >= 0)
-    x, masses, (kernels, part) = x[among], masses[among], np.unique(nearest[among], return_inverse=True)
-    parts = [KernelRows(x[part == k], masses[part == k]) for k in range(len(kernels))]
+    if nearest.min() < 0:
+        among = np.flatnonzero(nearest >= 0)
+        x, masses, nearest = x[among], masses[among], nearest[among]
+    used = np.bincount(nearest) > 0
+    kernels, part = np.flatnonzero(used), (np.cumsum(used) - 1)[nearest]
+    each = (np.flatnonzero(part == k) for k in range(len(kernels)))
+    parts = [KernelRows(x.take(own, axis=0), masses[own]) for own in each]
     total, floor, by_chance = float(masses.sum()), floor / frame.scale**2, 1.0
     by_feature = structure.common(floor).ndim == 1
     pooled = reduce(np.add, (own.scatter(by_feature=by_feature) for own in parts)) / total

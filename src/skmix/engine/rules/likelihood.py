@@ -65,16 +65,17 @@ class Likelihood:
         A start that is not usable in the new factor has degenerated. Kernels that are narrow and far from
         their origin lose digits of the covariance; they need another E-step about their new means.
         """
-        xp, tail, frozen = namespace(statistics.mass), previous.tail, self.freeze == "kernels"
-        mass = xp.sum(statistics.mass, axis=-1)
-        alive = mass > _EMPTY
-        kernels = previous.means, previous.covariances, factor, alive & ~alive
+        tail, frozen = previous.tail, self.freeze == "kernels"
+        # No mass is negative.
+        kernels = previous.means, previous.covariances, factor, statistics.mass[..., 0] < 0.0
         if not frozen:
             kernels = self._improve_kernels(statistics, origins, previous, factor)
         means, covariances, next_factor, inaccurate = kernels
         class_mass, prior = assign_unlabelled(statistics.mass, previous)
         class_mass = where(class_mass > _EMPTY, class_mass, 0.0)
         if self.learn_degrees and not frozen and isinstance(tail, StudentT):
+            mass = statistics.mass.sum(-1)
+            alive = mass > _EMPTY
             tail = tail.improve(where(alive, mass, TINY), alive, statistics.of_tail)
         found = Parameters(previous.weights, means, covariances, prior, tail=tail)  # weights are set below
         if self.bounded:
@@ -89,7 +90,7 @@ class Likelihood:
     ) -> tuple[FloatArray, FloatArray, Factor, BoolArray]:
         """Return new means and covariances, their factor, and kernels (R, K) that lost digits."""
         structure, xp, tail = self.structure, namespace(statistics.mass), previous.tail
-        mass, first, second = xp.sum(statistics.mass, axis=-1), statistics.first, statistics.second
+        mass, first, second = statistics.mass.sum(-1), statistics.first, statistics.second
         alive = mass > _EMPTY
         weight = tail.mass_in_moments(mass, statistics.of_tail)
         some_empty = rare(xp.reshape(~alive, (-1,))) is not None
@@ -145,7 +146,7 @@ class Likelihood:
         xp, regulariser = namespace(parameters.means), self.regulariser
         total: FloatArray = xp.zeros_like(parameters.means[:, 0, 0])
         if regulariser.prior_rows:
-            total = total + self.structure.log_prior(factor, regulariser)
+            total = self.structure.log_prior(factor, regulariser)
         if not self.bounded and regulariser.weight_prior != 1.0:
             # A start may have weights of zero.
             logs = xp.sum(xp.log(clip(parameters.weights, TINY, 1.0)), axis=(1, 2))

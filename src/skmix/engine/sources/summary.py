@@ -275,7 +275,9 @@ def resolution_of(X: np.ndarray, weights: FloatArray | None, frame: Frame) -> Fl
     for j, column in enumerate((X / frame.scale).T):
         known = ~np.isnan(column)
         if weights is None:
-            values, counts = np.unique(column[known], return_counts=True)
+            values = np.sort(column[known])
+            first = np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)[: len(values)]
+            values, counts = values[first], np.append(first[1:], len(values)) - first
         else:
             values, own = np.unique(column[known], return_inverse=True)
             counts = np.bincount(own, weights=weights[known])
@@ -283,27 +285,29 @@ def resolution_of(X: np.ndarray, weights: FloatArray | None, frame: Frame) -> Fl
             continue
         shares = counts / counts.sum()
         variance = shares @ (values - shares @ values) ** 2
-        step = _step_of_counts(values, shares)
-        smallest = (np.median(np.diff(values)) if step is None else step) ** 2 / 12.0
+        gaps = np.diff(values)
+        step, (a, b) = _step_of_counts(gaps, shares), (len(gaps) // 2, (len(gaps) - 1) // 2)
+        if step is None:
+            gaps.partition((a, b))
+        smallest = (0.5 * (gaps[a] + gaps[b]) if step is None else step) ** 2 / 12.0
         if step is None and shares.max() > max(_MASS, 2.0 / len(values)):
             smallest = max(smallest, _BESIDE_MASS * variance)
         found[j] = min(smallest, _MOST_UNRESOLVED * variance)
     return found * frame.scale**2
 
 
-def _step_of_counts(values: FloatArray, shares: FloatArray) -> float | None:
-    """Return the step of distinct values (n,) that are its multiples, if most rows are one step from others.
+def _step_of_counts(gaps: FloatArray, shares: FloatArray) -> float | None:
+    """Return the step of which gaps (n − 1,) between values are multiples, if most rows are one from others.
 
     Rows with the most frequent value, of shares (n,), are left out: they may be a mass beside other numbers.
     """
-    gaps = np.diff(values)
     step = float(gaps.min())
     with np.errstate(over="ignore", invalid="ignore"):
         multiples = gaps / step
         if not np.all(np.abs(multiples - np.round(multiples)) <= _OFF_STEP):
             return None
     nearest = np.minimum(np.append(np.inf, gaps), np.append(gaps, np.inf))
-    others = np.where(np.arange(len(values)) == shares.argmax(), 0.0, shares)
+    others = np.where(np.arange(len(shares)) == shares.argmax(), 0.0, shares)
     return step if others[nearest < 1.5 * step].sum() >= 0.5 * others.sum() else None
 
 

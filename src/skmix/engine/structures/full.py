@@ -17,9 +17,9 @@ Triple = tuple[FloatArray, FloatArray, FloatArray]
 
 
 def lengths(white: FloatArray) -> FloatArray:
-    """Return squared lengths (..., n) of whitened differences (..., M, n), which are always finite."""
+    """Return finite squared lengths (..., n) of whitened differences (..., M, n), which become squares."""
     with np.errstate(over="ignore"):
-        found: FloatArray = np.sum(white * white, axis=-2)
+        found: FloatArray = np.square(white, out=white).sum(axis=-2)
     return np.fmin(found, FARTHEST_SQUARED, out=found)
 
 

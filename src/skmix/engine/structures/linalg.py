@@ -109,9 +109,9 @@ Whitened = tuple[Array, Array, Array]
 
 def factor_of(found: Whitened, shape: tuple[int, ...]) -> Factor:
     """Return the factor of covariances of that shape (R, K, M, M), given that of a batch of R · K."""
-    (whitener, log_determinant, positive), xp = found, namespace(found[0])
-    usable = xp.all(xp.reshape(positive, shape[:2]), axis=1)
-    return Factor(xp.reshape(whitener, shape), xp.reshape(log_determinant, shape[:2]), usable)
+    whitener, log_determinant, positive = found
+    usable = positive.reshape(shape[:2]).all(1)
+    return Factor(whitener.reshape(shape), log_determinant.reshape(shape[:2]), usable)
 
 
 def whiten_batch(matrices: Array) -> Whitened:
@@ -123,7 +123,7 @@ def whiten_batch(matrices: Array) -> Whitened:
         return _eliminate_compiled(matrices)
     # Scaling to a diagonal near one avoids overflow and underflow; powers of two make it exact.
     diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
-    proper = np.all((diagonal > 0) & np.isfinite(diagonal), axis=1)
+    proper = np.logical_and.reduce((diagonal > 0) & (diagonal <= HUGE), axis=1)
     if not proper.all():
         matrices = np.where(proper[:, None, None], matrices, np.eye(matrices.shape[-1]))
         diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
@@ -132,9 +132,9 @@ def whiten_batch(matrices: Array) -> Whitened:
     scaled = matrices * units[:, :, None] * units[:, None, :]
     whiteners, log_determinants, positive = (_eliminate if small else _factor_each)(scaled)
     variances = np.diagonal(scaled, axis1=-2, axis2=-1)
-    inflation = variances * _inverse_diagonals(whiteners)
-    again = np.flatnonzero(positive & (inflation > INFLATED).any(axis=1))
-    if len(again):
+    inflated = variances * _inverse_diagonals(whiteners) > INFLATED
+    if inflated.any():
+        again = np.flatnonzero(positive & inflated.any(axis=1))
         whiteners[again], log_determinants[again], positive[again] = _eliminate(
             scaled[again].astype(np.longdouble)
         )
@@ -166,28 +166,26 @@ def _eliminate_compiled(matrices: FloatArray) -> Whitened:
     return whiteners, log_determinants - 2.0 * np.log(units).sum(axis=1), positive
 
 
-@np.errstate(over="ignore", invalid="ignore")  # matrices that are not positive definite
+@np.errstate(all="ignore")  # matrices that are not positive definite
 def _eliminate(matrices: np.ndarray) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Factor scaled matrices (B, M, M) together."""
-    n_matrices, n_features, _ = matrices.shape
+    n_features = matrices.shape[1]
     # The batch is the last axis, so that each step works along contiguous memory.
     rest = matrices.transpose(1, 2, 0).copy(order="C")
-    inverse, pivots = np.zeros_like(rest), np.empty_like(rest[0])
-    positive = np.ones(n_matrices, dtype=bool)
+    inverse, pivots = np.zeros(rest.shape, rest.dtype), np.empty(rest.shape[1:], rest.dtype)
     least = _SINGULAR * np.abs(rest.diagonal().T)
     for j in range(n_features):
-        good = rest[j, j] > least[j]
-        positive &= good
-        pivots[j] = np.where(good, rest[j, j], 1.0)
+        pivots[j] = rest[j, j]
         root = 1.0 / np.sqrt(pivots[j])
         inverse[j, :j] *= root
         inverse[j, j] = root
         if j < n_features - 1:
             column = rest[j + 1 :, j] * root
-            rest[j + 1 :, j + 1 :] -= column[:, None] * column[None, :]
+            rest[j + 1 :, j + 1 :] -= column[:, None] * column
             inverse[j + 1 :, : j + 1] -= column[:, None] * inverse[j, : j + 1]
     log_determinants = np.log(pivots).sum(axis=0)
-    positive &= np.isfinite(log_determinants)
+    # After a pivot that is not positive, the rest of a matrix is undefined.
+    positive = (pivots > least).all(axis=0) & np.isfinite(log_determinants)
     if not positive.all():
         inverse[:, :, ~positive] = np.eye(n_features)[:, :, None]
         log_determinants[~positive] = 0.0
@@ -234,7 +232,7 @@ def _whiten_on_device(matrices: Array) -> Whitened:
 
 def _inverse_diagonals(whiteners: Array) -> Array:
     """Return the diagonals (B, M) of the inverses WᵀW of the matrices with these whiteners (B, M, M)."""
-    return namespace(whiteners).sum(whiteners * whiteners, axis=-2)
+    return (whiteners * whiteners).sum(-2)
 
 
 def _replaced(found: Whitened, index: IntArray, new: Whitened) -> Whitened:
