@@ -25,6 +25,6 @@ var Scorer = {
   };
   Search.performObjectSearch = (name, others) =>
     performObjectSearch(name, others).filter(
-      ([, found]) => !isShort(name) || found.toLowerCase().split(/[._]/).includes(name),
+      ([, found]) => !isShort(name) || found.toLowerCase().split(/\W|_/).includes(name),
     );
 }

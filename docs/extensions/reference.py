@@ -230,11 +230,12 @@ def parameter_row(
     definition = item[-1]
     line = first_clause(definition)
     say_when(definition)
-    kind = item[0][-1].astext().partition(", default=")[0] if len(item[0]) > 1 else ""
     text = list(definition.children)
-    if kind:
+    if isinstance(item[-2], nodes.classifier):
+        kind = item[-2].astext().partition("default=")[0].removesuffix(", ")
         text.insert(0, nodes.paragraph("", "", nodes.emphasis("", kind)))
-    guide = link_to("std", "doc", f"/{page}", env.docname, nodes.inline("", "Guide"))
+    word = nodes.inline("", "Guide" if page.startswith("guide/") else "More")
+    guide = link_to("std", "doc", f"/{page}", env.docname, word)
     guide["refexplicit"] = True
     row = Details(
         "",
@@ -246,7 +247,7 @@ def parameter_row(
             nodes.inline("", "", guide, classes=["guide"]),
         ),
         *text,
-        see_guide(env.docname, page),
+        see_guide(env.docname, page, anchor),
         ids=[anchor],
         classes=["parameter"],
     )
@@ -281,12 +282,12 @@ def say_when(definition: nodes.Element) -> None:
             definition.insert(definition.index(paragraph) + 1, own)
 
 
-def see_guide(docname: str, page: str) -> nodes.paragraph:
-    """Return a line with a link to a page of the guide, by its title."""
+def see_guide(docname: str, page: str, anchor: str) -> nodes.paragraph:
+    """Return a line with a link to a page of the guide, by its title, and to the row itself."""
     link = link_to("std", "doc", f"/{page}", docname, nodes.inline("", page))
-    return nodes.paragraph(
-        "", "", nodes.Text("See "), link, nodes.Text("."), classes=["see-guide"]
-    )
+    own = nodes.reference("", "Link to this row", refid=anchor)
+    parts = (nodes.Text("See "), link, nodes.Text(". "), own, nodes.Text("."))
+    return nodes.paragraph("", "", *parts, classes=["see-guide"])
 
 
 def link_to(
@@ -365,12 +366,12 @@ def on_docstring(
 
 def shorten_title(app: Sphinx, document: nodes.document) -> None:
     """Call the page of a method by its name alone in the sidebar, which lists it below its class."""
-    for described in document.children[0].children:
-        if isinstance(described, addnodes.desc) and described["objtype"] == "method":
-            name = described[0]["fullname"].rpartition(".")[2]
-            app.env.titles[app.env.docname] = nodes.title("", name)
-            listed = next(app.env.tocs[app.env.docname].findall(nodes.reference))
-            listed[:] = [nodes.Text(name)]
+    described = next(document.findall(addnodes.desc), None)
+    if described is not None and described["objtype"] == "method":
+        name = described[0]["fullname"].rpartition(".")[2]
+        app.env.titles[app.env.docname] = nodes.title("", name)
+        listed = next(app.env.tocs[app.env.docname].findall(nodes.reference))
+        listed[:] = [nodes.Text(name)]
 
 
 def visit(self: HTML5Translator, node: nodes.Element) -> None:
