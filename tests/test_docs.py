@@ -277,25 +277,6 @@ def test_every_method_has_one_place() -> None:
     assert sorted(listed) == sorted(ours)
 
 
-def test_pages_link_to_parameters_that_exist() -> None:
-    for page in DOCS.glob("**/*.md"):
-        for owner, name in re.findall(r"\{parameter\}`[^<`]*<?(\w+)\.(\w+)>?`", page.read_text("utf-8")):
-            assert name in inspect.signature(getattr(skmix, owner)).parameters, f"{page.name}: {name}"
-
-
-def test_terms_that_pages_name_are_in_the_glossary() -> None:
-    glossary = (DOCS / "glossary.md").read_text(encoding="utf-8")
-    terms = {
-        line
-        for block in re.findall(r"```\{glossary\}\n(.*?)```", glossary, re.DOTALL)
-        for line in re.findall(r"^\S.*$", block, re.MULTILINE)
-    }
-    assert {"row", "pass", "start", "kernel", "group", "class", "population"} <= terms
-    for page in DOCS.glob("**/*.md"):
-        named = re.findall(r"\{term\}`(?:[^<`]*<)?([^<>`]+)>?`", page.read_text("utf-8"))
-        assert set(named) <= terms, page.name
-
-
 def public() -> Iterator[tuple[str, Any]]:
     """Yield everything that the reference lists, and the members of its classes."""
     listed = "".join(

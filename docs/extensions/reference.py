@@ -321,7 +321,7 @@ def link_code(app: Sphinx, document: nodes.document) -> None:
     where they are seen as they are written.
     """
     docname = app.env.docname
-    if docname.startswith("api/generated/"):
+    if docname.startswith("api/"):
         # Tables of methods have their first sentences.
         link_names(document, {}, docname)
         return
