@@ -374,6 +374,14 @@ def shorten_title(app: Sphinx, document: nodes.document) -> None:
         listed[:] = [nodes.Text(name)]
 
 
+def drop_neighbours(
+    app: Sphinx, name: str, template: str, context: dict[str, Any], document: Any
+) -> None:
+    """Leave out the links to the page before and after, which would be methods of other classes."""
+    if name.startswith("api/generated/"):
+        context["prev"] = context["next"] = None
+
+
 def visit(self: HTML5Translator, node: nodes.Element) -> None:
     self.body.append(self.starttag(node, node.tagname.lower()))
 
@@ -397,5 +405,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("object-description-transform", arrange)
     app.connect("doctree-read", link_code)
     app.connect("missing-reference", leave_plain)
+    app.connect("html-page-context", drop_neighbours)
     app.connect("doctree-read", shorten_title, priority=600)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
