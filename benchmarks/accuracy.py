@@ -4,8 +4,14 @@
 
 writes benchmarks/results/accuracy.jsonl and draws the pictures of docs/guide/comparison.md; ``make tables``
 then writes its tables. iris, wine, breast_cancer and digits are scikit-learn's; the others are
-tables in or below the folder that ``--files`` names (CSV, compressed or not, the label last). Sets of more
-than 4000 rows are reduced to 4000, drawn at random. The whole comparison takes some hours on one core.
+tables in or below the folder that ``--files`` names (CSV, compressed or not, the label last), and the gated
+cells of benchmarks/cells.py, multicenter and euroflow, of which whole samples are held out. The tables do not
+say which of their rows belong together. Sets of more than 4000 rows are reduced to 4000, drawn at random. The
+whole comparison takes some hours on one core. CatBoost and RealMLP are other projects' packages:
+
+    pip install -r benchmarks/comparison/requirements.txt
+
+installs them; without one of them its classifier is left out.
 
 Results accumulate: a cell whose key is in ``--out`` is not measured again. Keys of shared kernels depend on
 the code of the library, keys of other classifiers do not. The file is written every minute, so an interrupted
@@ -22,12 +28,13 @@ from pathlib import Path
 
 from comparison import (
     FIELD,
-    HALVES,
+    SETS_BY_PART,
     Outcome,
     Settings,
     contenders,
     find_data,
     half_of,
+    installed,
     key_of,
     run_comparison,
 )
@@ -40,18 +47,17 @@ from skmix.paper.harness import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED, REPEATS, MAX_ROWS = 1, 10, 4000
-SETS = tuple(name for names in HALVES.values() for name in names)
+SETS = tuple(name for names in SETS_BY_PART.values() for name in names)
 SECONDS_BETWEEN_WRITES = 60.0
 
 
 def chosen_sets(names: Sequence[str]) -> list[str]:
-    """Return the data sets of the given names or halves; without names, all."""
-    unknown = [name for name in names if name not in (*SETS, *HALVES)]
+    """Return the data sets of the given names or parts; without names, all."""
+    unknown = [name for name in names if name not in (*SETS, *SETS_BY_PART)]
     if unknown:
-        raise ValueError(
-            f"there is no data set or half {unknown[0]!r}; there are {', '.join((*HALVES, *SETS))}."
-        )
-    wanted = {each for name in names for each in HALVES.get(name, (name,))}
+        known = ", ".join((*SETS_BY_PART, *SETS))
+        raise ValueError(f"there is no data set or part {unknown[0]!r}; there are {known}.")
+    wanted = {each for name in names for each in SETS_BY_PART.get(name, (name,))}
     return [name for name in SETS if name in wanted or not names]
 
 
@@ -107,7 +113,9 @@ class Results:
 def run(arguments: argparse.Namespace) -> list[Outcome]:
     """Measure what is missing, and return all outcomes in the file."""
     small = arguments.small
-    field = contenders(arguments.only_classifiers or (["shared kernels", "LDA"] if small else None))
+    field = installed(
+        contenders(arguments.only_classifiers or (["shared kernels", "LDA"] if small else None))
+    )
     settings = Settings(n_repeats=1 if small else arguments.repeats, seed=SEED)
     names = ["iris"] if small else chosen_sets(arguments.only_sets)
     data = [find_data(name, arguments.files, max_rows=MAX_ROWS) for name in names]
@@ -142,7 +150,7 @@ def main() -> None:
         "--store", type=Path, default=Path("accuracy-cells.jsonl"), help="store of finished cells"
     )
     parser.add_argument(
-        "--only-sets", nargs="+", default=[], metavar="SET", help=f"sets, or {' or '.join(HALVES)}"
+        "--only-sets", nargs="+", default=[], metavar="SET", help=f"sets, or {' or '.join(SETS_BY_PART)}"
     )
     parser.add_argument("--only-classifiers", nargs="+", metavar="NAME", help="classifiers by their names")
     parser.add_argument("--repeats", type=int, default=REPEATS, help="splits of each data set")

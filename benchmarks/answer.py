@@ -37,7 +37,7 @@ from skmix.io.writing import replacing
 
 # Nats a row by which a default fit may end below the peer's.
 TOLERATED = 0.002
-# Seconds in which BLAS threads of the peer's last fit wait actively for more work, beside our fit.
+# Seconds before each timed fit: BLAS threads of the last one wait actively for more work, about 0.04 s.
 SETTLING = 0.06
 # The first of further seeds, and how many of them suffice for many rows.
 FIRST, FEW, MANY_ROWS = 300, 6, 200_000
@@ -108,6 +108,7 @@ PROBLEMS = [
 
 def timed(fit: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
     """Return a fitted model, and the wall and processor seconds of the fit."""
+    time.sleep(SETTLING)
     wall, used = time.perf_counter(), time.process_time()
     model = fit()
     return model, {"wall": time.perf_counter() - wall, "processor": time.process_time() - used}
@@ -121,7 +122,6 @@ def measure(problem: Problem, settings: dict[str, Any], seed: int) -> dict[str, 
         return SharedKernelMixture(problem.n_kernels, random_state=seed, **settings | more).fit(X, y)
 
     fit(max_iter=1)  # loads compiled code
-    time.sleep(SETTLING)
     _, first = timed(lambda: fit(max_iter=1))
     ours, whole = timed(fit)
     path = ours.log_likelihood_path_.sum(axis=1) / len(X)

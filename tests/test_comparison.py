@@ -7,13 +7,14 @@ import pickle
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from comparison import (
     FIELD,
     HALVES,
+    SETS_BY_PART,
     Contender,
     DataSet,
     Outcome,
@@ -35,12 +36,12 @@ from comparison import (
     standings,
     summarise,
 )
-from comparison.classifiers import MostAccurate
+from comparison.classifiers import MostAccurate, OfPackage, installed
 from comparison.data import PARTS
 from comparison.plots import gains
 from comparison.running import measure, split
 from comparison.sharing import PAIRS, _contenders, few_rows
-from comparison.tables import corrected_standard_error
+from comparison.tables import corrected_standard_error, make_tables
 from numpy.testing import assert_allclose, assert_array_equal
 from recording import bold_best, compared_table
 from scipy.stats import multivariate_normal
@@ -48,7 +49,7 @@ from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedGroupKFold, StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 
 from skmix.paper import harness
@@ -110,11 +111,13 @@ def test_other_classifiers_are_not_weakened() -> None:
 @pytest.mark.parametrize("contender", FIELD, ids=lambda each: each.name)
 def test_preparation_fits_the_classifier(contender: Contender) -> None:
     with_gaps, complete = contender.pipeline(0, True), contender.pipeline(0, False)
-    takes_gaps = contender.name in ("shared kernels", "gradient boosting")
+    takes_gaps = contender.ours or contender.name in ("gradient boosting", "CatBoost")
     assert ("simpleimputer" in with_gaps.named_steps) is not takes_gaps
     assert "simpleimputer" not in complete.named_steps
-    # Distances and penalties depend on units; trees and our own search do not.
-    scaled = contender.name not in ("shared kernels", "random forest", "gradient boosting")
+    # Distances and penalties depend on units; trees and ours do not, and RealMLP scales features itself.
+    scaled = not contender.ours and contender.name not in (
+        *("random forest", "gradient boosting", "CatBoost", "RealMLP"),
+    )
     assert ("standardscaler" in complete.named_steps) is scaled
     with config_context(print_changed_only=False):
         text = with_gaps.__repr__(N_CHAR_MAX=1_000_000)
@@ -142,12 +145,22 @@ def test_separate_mixtures_of_one_component_are_discriminant_analysis() -> None:
 
 # What makes classifiers slow.
 SMALLER: dict[str, dict[str, Any]] = {
-    "shared kernels": {"n_kernels": [2], "cv": 2},
+    "shared kernels": {"n_kernels": [2]},
     "separate mixtures": {"max_components": 1},
     "random forest": {"estimator__n_estimators": 10},
     "gradient boosting": {"param_grid": {"max_iter": [30]}},
     "MLP": {"param_grid": {"hidden_layer_sizes": [(50,)]}},
+    "CatBoost": {"settings": {"iterations": 30, "verbose": False, "allow_writing_files": False}},
+    "RealMLP": {"settings": {"n_epochs": 30, "n_threads": 1, "device": "cpu"}},
 }
+# Classifiers whose packages are installed.
+PRESENT = [each for each in FIELD if each.version or not each.package]
+
+
+def smaller(contender: Contender) -> Contender:
+    """Return a classifier that is quicker to fit."""
+    own = SMALLER.get(contender.name, {})
+    return replace(contender, make=lambda seed: contender.make(seed).set_params(**own))
 
 
 @pytest.mark.slow
@@ -156,18 +169,107 @@ def test_the_whole_field_runs_with_gaps(tmp_path: Path) -> None:
     X = random.normal(size=(60, 3)) + 3.0 * np.repeat([[0], [1]], 30, axis=0)
     X[random.uniform(size=X.shape) < 0.05] = np.nan
     data = DataSet("gaps", X, np.repeat(["no", "yes"], 30))
-    field = [
-        replace(each, make=lambda seed, each=each: each.make(seed).set_params(**SMALLER.get(each.name, {})))
-        for each in FIELD
-    ]
     store = Store(tmp_path / "cells.jsonl")
-    outcomes = run_comparison([data], field, Settings(n_repeats=1), store)
-    assert [each.classifier for each in outcomes] == [each.name for each in FIELD]
-    assert [each.failure for each in outcomes] == [""] * len(FIELD)
+    outcomes = run_comparison([data], [*map(smaller, PRESENT)], Settings(n_repeats=1), store)
+    assert [each.classifier for each in outcomes] == [each.name for each in PRESENT]
+    assert [each.failure for each in outcomes] == [""] * len(PRESENT)
     assert all(each.error < 0.3 and each.n_parameters > 0 for each in outcomes)
 
 
+class Peer(ClassifierMixin, BaseEstimator):
+    """A classifier that guesses, of a package that validates with rows it is told."""
+
+    told: ClassVar[list[Any]] = []
+
+    def __init__(self, random_state: int = 0, share: float = 0.2) -> None:
+        self.random_state, self.share = random_state, share
+
+    def fit(self, X: np.ndarray, y: np.ndarray, val_idxs: np.ndarray | None = None) -> Peer:
+        if self.share > 1.0:
+            raise RuntimeError("no such share")
+        self.classes_ = np.unique(y)
+        self.told.append(val_idxs)
+        return self
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        return np.full((len(X), len(self.classes_)), 1 / len(self.classes_), dtype=np.float32)
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return self.classes_[self.predict_proba(X).argmax(axis=1)][:, None]
+
+
+def test_classifiers_of_other_packages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    X, y, groups = np.zeros((40, 1)), np.tile([0, 1], 20), np.repeat(np.arange(10), 4)
+    model = OfPackage(__name__, "Peer", {"share": 0.5}, random_state=7).fit(X, y, groups)
+    assert (model.model_.share, model.model_.random_state) == (0.5, 7)
+    assert model.predict(X).shape == (40,)
+    # Where rows come in groups, two of ten groups validate; without groups, the package decides.
+    assert set(np.bincount(groups[Peer.told.pop()])) == {0, 4}
+    model.fit(X, y)
+    assert Peer.told == [None]
+    with pytest.raises(ValueError, match="RuntimeError: no such share"):
+        model.set_params(settings={"share": 2.0}).fit(X, y)
+    # A package that is missing is said to be, and its classifier is left out.
+    absent = Contender("peer", False, lambda seed: Peer(seed), package="no-such-package")
+    assert absent.version == ""
+    assert installed((QUICK[0], absent)) == (QUICK[0],)
+    assert capsys.readouterr().out == "peer is left out: no-such-package is not installed.\n"
+
+
 # ---------------------------------------------------------------- cells
+
+
+def test_rows_of_a_group_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of one sample resemble each other: a classifier that has seen some of them looks too good."""
+    random = np.random.RandomState(0)
+    groups = np.repeat(np.arange(8), 15)
+    whole = DataSet("samples", random.normal(size=(120, 2)), random.randint(3, size=120), groups)
+    # Two groups have rows of a fourth class: they are not held out together.
+    data = replace(whole, y=np.where((groups < 2) & (random.uniform(size=120) < 0.5), 3, whole.y))
+    splits = [split(data, repeat, Settings()) for repeat in range(10)]
+    for training, held in splits:
+        assert set(groups[training]).isdisjoint(groups[held])
+        assert (len(set(groups[held])), len(training) + len(held)) == (2, 120)
+        assert set(data.y[training]) == {0, 1, 2, 3}
+    assert len({tuple(held) for _, held in splits}) > 5
+    with pytest.raises(ValueError, match="no groups can be held out without losing a class"):
+        split(DataSet("two", data.X[:30], groups[:30], groups[:30]), 0, Settings())
+    # Choices within the training rows hold out whole groups too.
+    checked = set()
+    for kind in (StratifiedGroupKFold, GroupKFold):
+        plain = kind.split
+
+        def spied(self: Any, X: Any, y: Any = None, groups: Any = None, plain: Any = plain) -> Any:
+            checked.add(type(self))
+            return plain(self, X, y, groups)
+
+        monkeypatch.setattr(kind, "split", spied)
+    names = ["QDA", "RBF SVM", "separate mixtures", "shared kernels"]
+    for contender in contenders(names):
+        checked.clear()
+        assert run_cell(whole, smaller(contender), 0, Settings()).failure == ""
+        assert checked == {GroupKFold if contender.name == names[2] else StratifiedGroupKFold}
+
+
+def test_gated_cells_are_grouped_by_sample(tmp_path: Path) -> None:
+    sample, label = np.repeat([1, 2, 3], 50), np.tile(np.repeat([0, 1, 2], [20, 25, 5]), 3)
+    columns, populations = np.array(["CD3"]), np.array(["ungated", "T cells", "rare"])
+    X = np.arange(150.0)[:, None]
+    (tmp_path / "below").mkdir()
+    np.savez(
+        tmp_path / "below" / "multicenter.npz",
+        **{"X": X, "label": label, "sample": sample, "columns": columns, "populations": populations},
+    )
+    found = find_data("multicenter", tmp_path)
+    # A gate of fewer than ten cells of a sample is left out; cells in no gate are a class.
+    assert found.groups is not None
+    assert (found.name, len(found.y), set(found.y)) == ("multicenter", 135, {"ungated", "T cells"})
+    rows = np.round(5.0 * np.sinh(found.X[:, 0])).astype(int)
+    assert_array_equal(found.groups, sample[rows] - 1)
+    assert_array_equal(found.y, populations[label[rows]])
+    few = find_data("multicenter", tmp_path, max_rows=60)
+    assert (few.name, few.X.shape, len(few.groups)) == ("multicenter[60]", (60, 1), 60)
+    assert found.digest() != DataSet(found.name, found.X, found.y).digest()
 
 
 def test_a_cell_is_what_anyone_would_compute(iris: DataSet) -> None:
@@ -223,7 +325,12 @@ def test_keys_depend_on_everything_that_changes_an_outcome(
     before = {each.name: key_of(iris, each, Settings()) for each in FIELD}
     monkeypatch.setattr(harness, "library", lambda *files: "another version")
     after = {each.name: key_of(iris, each, Settings()) for each in FIELD}
-    assert [name for name in before if before[name] != after[name]] == ["shared kernels"]
+    ours = ["shared kernels", "shared kernels, default"]
+    assert [name for name in before if before[name] != after[name]] == ours
+    # Classifiers of other packages depend on the version of the package.
+    monkeypatch.setattr(Contender, "version", "another")
+    last = {each.name: key_of(iris, each, Settings()) for each in FIELD}
+    assert [name for name in after if after[name] != last[name]] == ["CatBoost", "RealMLP"]
 
 
 def test_data_by_name_and_file(tmp_path: Path) -> None:
@@ -240,7 +347,8 @@ def test_data_by_name_and_file(tmp_path: Path) -> None:
     assert_array_equal(found.X, [[1.0], [2.0], [np.nan], [4.0]])
     names = [name for half in HALVES.values() for name in half]
     assert len(set(names)) == len(names) == 21
-    assert [half_of(name) for name in ("wine", "letter[4000]", "moon")] == ["development", "judging", ""]
+    halves = {"wine": "development", "letter[4000]": "judging", "euroflow[4000]": "samples", "moon": ""}
+    assert {name: half_of(name) for name in halves} == halves
 
 
 def test_wrong_use_is_refused(iris: DataSet, tmp_path: Path) -> None:
@@ -287,6 +395,14 @@ def test_means_standard_errors_and_ranks() -> None:
     summaries = summarise(outcomes)
     assert [each.values["error"] for each in summaries[:3]] == pytest.approx([0.2, 0.2, 0.3])
     assert mean_ranks(summaries) == {"LDA": 2.25, "QDA": 1.75, "MLP": 2.0}
+    # The table of ranks has the parts of the comparison, and the best on top.
+    parts = {"wine": [0.2, 0.1, 0.3], "iris": [0.3, 0.1, 0.2], "euroflow[4000]": [0.1, 0.2, 0.3]}
+    names = ("LDA", "QDA", "MLP")
+    ranked = {data: {name: [e] for name, e in zip(names, own, strict=True)} for data, own in parts.items()}
+    ranks, *_ = make_tables(made_up(ranked))
+    columns = [f"{measure}, {part}" for measure in ("error", "log-loss") for part in ("all", *SETS_BY_PART)]
+    assert ranks.markdown("").splitlines()[0] == f"| classifier | {' | '.join(columns)} |"
+    assert ranks.lines[0] == ("QDA", "1.33", "1.00", "1.00", "2.00", "1.33", "1.00", "1.00", "2.00")
     with pytest.raises(ValueError, match="no data set has outcomes of all"):
         mean_ranks(summarise(made_up({"a": {"LDA": [0.1]}, "b": {"QDA": [0.1]}})))
 
@@ -301,7 +417,9 @@ def test_far_behind_the_best_unless_trees_are_far_ahead_of_all() -> None:
         (0.0, 0.0, 0.1, 1.0, False),
         (0.1, 0.2, 0.0, np.inf, True),
     ):
-        errors = {"shared kernels": [own], "random forest": [trees], "RBF SVM": [others]}
+        errors = {"shared kernels": [own], "CatBoost": [trees], "RBF SVM": [others]}
+        # Ours by default is not another classifier.
+        errors["shared kernels, default"] = [0.0]
         (found,) = standings(made_up({"a": errors}))
         assert found.ratio == pytest.approx(ratio)
         assert found.far_behind is far_behind

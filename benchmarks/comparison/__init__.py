@@ -9,8 +9,20 @@ from .classifiers import (
     TunedSVC,
     contenders,
     count_parameters,
+    installed,
 )
-from .data import HALVES, NAMES, DataSet, Simulation, TrueDensities, find_data, half_of, load_data, simulate
+from .data import (
+    HALVES,
+    NAMES,
+    SETS_BY_PART,
+    DataSet,
+    Simulation,
+    TrueDensities,
+    find_data,
+    half_of,
+    load_data,
+    simulate,
+)
 from .running import Outcome, Settings, key_of, run_cell, run_comparison
 from .sharing import (
     ROWS_PER_CLASS,
@@ -29,6 +41,7 @@ __all__ = [
     "HALVES",
     "NAMES",
     "ROWS_PER_CLASS",
+    "SETS_BY_PART",
     "SHARING_DATA",
     "Contender",
     "DataSet",
@@ -47,6 +60,7 @@ __all__ = [
     "gain_table",
     "half_of",
     "in_study_order",
+    "installed",
     "key_of",
     "load_data",
     "make_tables",

@@ -3,13 +3,18 @@
 Hyperparameters are chosen from the grids that are usual for each classifier, by accuracy in cross-validation
 within the training rows and, of equally accurate ones, by log-loss; scaling and medians are learnt from
 training rows too. Test rows take no part in any choice, and the time of the choice counts as part of the fit.
+Where rows come in groups, choices hold out whole groups too. CatBoost, RealMLP and one of ours have their
+default settings.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from inspect import signature
 from typing import Any, Self
 
@@ -24,7 +29,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.mixture import GaussianMixture
-from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
@@ -40,11 +45,13 @@ from skmix.report import describe
 
 from .data import FloatArray
 
-OURS = "shared kernels"
+OURS, OURS_BY_DEFAULT = "shared kernels", "shared kernels, default"
 SUPPORT_VECTORS = "RBF SVM"
-FOREST, BOOSTING = "random forest", "gradient boosting"
+FOREST, BOOSTING, CATBOOST = "random forest", "gradient boosting", "CatBoost"
 
 _N_FOLDS = 3
+# Folds of groups of which one validates: a fifth of the rows, the share that RealMLP holds out by default.
+_N_PARTS = 5
 _FEWEST_TO_VALIDATE = 6
 _MANY_FEATURES, _VARIANCE_KEPT = 100, 0.95
 
@@ -59,13 +66,25 @@ class Contender:
     takes_gaps: bool = False  # whether it takes missing values; for others, medians replace them
     scaled: bool = True  # whether features are standardised first
     ours: bool = False  # whether it runs code of this library, which its results then depend on
+    package: str = ""  # of another project that it needs, see benchmarks/comparison/requirements.txt
 
-    def pipeline(self, seed: int, gaps: bool) -> Any:
-        """Return the unfitted classifier with its preparation."""
+    @property
+    def version(self) -> str:
+        """The version of the package that it needs; empty if that is not installed, or there is none."""
+        try:
+            return version(self.package) if self.package else ""
+        except PackageNotFoundError:
+            return ""
+
+    def pipeline(self, seed: int, gaps: bool, grouped: bool = False) -> Any:
+        """Return the unfitted classifier with its preparation, for rows with gaps or in groups."""
         steps: list[Any] = [SimpleImputer(strategy="median")] if gaps and not self.takes_gaps else []
         if self.scaled:
             steps.append(StandardScaler())
-        return make_pipeline(*steps, self.make(seed))
+        model = self.make(seed)
+        if grouped and isinstance(model, GridSearchCV):
+            model.set_params(cv=_folds(seed, grouped))
+        return make_pipeline(*steps, model)
 
 
 class SeparateMixtures(ClassifierMixin, BaseEstimator):
@@ -88,8 +107,8 @@ class SeparateMixtures(ClassifierMixin, BaseEstimator):
         self.regularisations = regularisations
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit a mixture to the rows X (N, M) of each class of y (N,)."""
+    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
+        """Fit a mixture to the rows X (N, M) of each class of y (N,); hold out whole groups (N,)."""
         if self.max_components < 1:
             raise ValueError(f"max_components must be at least 1, got {self.max_components}.")
         if not self.regularisations or min(self.regularisations) < 0.0:
@@ -103,11 +122,15 @@ class SeparateMixtures(ClassifierMixin, BaseEstimator):
         if rows.shape[1] > _MANY_FEATURES and len(rows) > 1:
             self.reduction_ = PCA(_VARIANCE_KEPT, svd_solver="full").fit(rows)
             rows = self.reduction_.transform(rows)
-        self.mixtures_ = [self._best(rows[codes == c], seed) for c in range(len(self.classes_))]
+        groups = None if groups is None else np.asarray(groups)
+        self.mixtures_ = []
+        for c in range(len(self.classes_)):
+            own = codes == c
+            self.mixtures_.append(self._best(rows[own], seed, None if groups is None else groups[own]))
         return self
 
-    def _best(self, rows: FloatArray, seed: int) -> GaussianMixture:
-        """Return the best mixture by held-out rows, fitted to all rows (n, M) of one class."""
+    def _best(self, rows: FloatArray, seed: int, groups: NDArray[Any] | None) -> GaussianMixture:
+        """Return the best mixture by held-out rows or groups (n,), fitted to all rows (n, M) of one class."""
         if len(rows) == 1:
             # One row has no variance: use that of standardised features.
             rows = np.concatenate([rows - 1.0, rows + 1.0])
@@ -120,9 +143,12 @@ class SeparateMixtures(ClassifierMixin, BaseEstimator):
             "reg_covar": list(self.regularisations),
             "n_components": list(range(1, most + 1)),
         }
-        folds = KFold(_N_FOLDS, shuffle=True, random_state=seed)
+        kind, n_groups = (KFold, _N_FOLDS) if groups is None else (GroupKFold, len(np.unique(groups)))
+        if n_groups == 1:
+            kind, n_groups = KFold, _N_FOLDS
+        folds = kind(min(_N_FOLDS, n_groups), shuffle=True, random_state=seed)
         search = GridSearchCV(GaussianMixture(random_state=seed), candidates, cv=folds)
-        return search.fit(rows).best_estimator_
+        return search.fit(rows, groups=groups).best_estimator_
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the posterior probabilities Pr(class j | x), shape (n, L), of rows X (n, M)."""
@@ -157,13 +183,13 @@ class TunedSVC(ClassifierMixin, BaseEstimator):
         self.gamma = gamma
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Choose C and gamma, and fit to rows X (N, M) of classes y (N,)."""
+    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
+        """Choose C and gamma, and fit to rows X (N, M) of classes y (N,); hold out whole groups (N,)."""
         rows, labels = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
         scale = 1.0 / (rows.shape[1] * (rows.var() or 1.0))
         grid = {"C": list(self.C), "gamma": [scale * each for each in self.gamma]}
-        folds = _folds(self.random_state)
+        folds = list(_folds(self.random_state, groups is not None).split(rows, labels, groups))
         # The calibration fits the chosen machine to all rows.
         self.best_params_ = GridSearchCV(SVC(), grid, cv=folds, refit=False).fit(rows, labels).best_params_
         self.calibrated_ = CalibratedClassifierCV(SVC(**self.best_params_), cv=folds, ensemble=False)
@@ -182,14 +208,55 @@ class TunedSVC(ClassifierMixin, BaseEstimator):
         return machine.estimator.predict(validate_data(self, X, reset=False, dtype=np.float64))
 
 
+class OfPackage(ClassifierMixin, BaseEstimator):
+    """A classifier of another package, which is imported when it is fitted.
+
+    `name` is that of the class in `module`. A package that holds out rows of its own choice, by
+    `val_idxs`, holds out whole groups where there are groups.
+    """
+
+    def __init__(
+        self, module: str, name: str, settings: dict[str, Any], random_state: int | None = None
+    ) -> None:
+        self.module = module
+        self.name = name
+        self.settings = settings
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
+        """Fit to rows X (N, M) of classes y (N,), in groups (N,) if given."""
+        kind = getattr(import_module(self.module), self.name)
+        # RealMLP trains by Lightning, which announces every fit.
+        logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+        more: dict[str, Any] = {}
+        if groups is not None and "val_idxs" in signature(kind.fit).parameters:
+            parts = StratifiedGroupKFold(_N_PARTS, shuffle=True, random_state=self.random_state)
+            more["val_idxs"] = next(parts.split(X, y, groups))[1]
+        try:
+            self.model_ = kind(**self.settings, random_state=self.random_state).fit(X, y, **more)
+        except Exception as error:  # of any kind: packages have their own
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+        self.classes_ = np.asarray(self.model_.classes_)
+        return self
+
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Return the probabilities, shape (n, L), of rows X (n, M)."""
+        return np.asarray(self.model_.predict_proba(X), dtype=np.float64)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the class (n,) of each row of X (n, M)."""
+        return np.ravel(self.model_.predict(X))
+
+
 def _make(kind: type, seed: int, **settings: Any) -> Any:
     """Return an unfitted classifier, with the seed if it takes one."""
     seeded = "random_state" in signature(kind).parameters
     return kind(**settings, **({"random_state": seed} if seeded else {}))
 
 
-def _folds(seed: int | None) -> StratifiedKFold:
-    return StratifiedKFold(_N_FOLDS, shuffle=True, random_state=seed)
+def _folds(seed: int | None, grouped: bool = False) -> StratifiedKFold | StratifiedGroupKFold:
+    kind = StratifiedGroupKFold if grouped else StratifiedKFold
+    return kind(_N_FOLDS, shuffle=True, random_state=seed)
 
 
 @dataclass(frozen=True)
@@ -223,11 +290,22 @@ _TREES = {"max_features": ["sqrt", 0.5], "min_samples_leaf": [1, 5]}
 # Cross-validation chooses the iterations: early stopping would take training rows away.
 _STAGES = {"max_iter": [30, 100, 300], "max_leaf_nodes": [5, 31]}
 _LAYERS = {"alpha": [1.0, 1e-2, 1e-4], "hidden_layer_sizes": [(50,), (200,)]}
+# Without output, on one thread, and without files in the working folder.
+_CATBOOST = {"verbose": False, "thread_count": 1, "allow_writing_files": False}
+_REALMLP = {"verbosity": 0, "n_threads": 1, "device": "cpu"}
 FIELD: tuple[Contender, ...] = (
     Contender(
         OURS,
         True,
         partial(_make, SharedKernelClassifierCV, n_jobs=1),
+        takes_gaps=True,
+        scaled=False,
+        ours=True,
+    ),
+    Contender(
+        OURS_BY_DEFAULT,
+        True,
+        partial(_make, SharedKernelClassifier, n_jobs=1),
         takes_gaps=True,
         scaled=False,
         ours=True,
@@ -246,7 +324,23 @@ FIELD: tuple[Contender, ...] = (
         scaled=False,
     ),
     Contender(BOOSTING, False, partial(_chosen, _BOOSTING, _STAGES), takes_gaps=True, scaled=False),
+    Contender(
+        CATBOOST,
+        False,
+        partial(_make, OfPackage, module="catboost", name="CatBoostClassifier", settings=_CATBOOST),
+        takes_gaps=True,
+        scaled=False,
+        package="catboost",
+    ),
     Contender("MLP", False, partial(_chosen, MLPClassifier, _LAYERS, max_iter=500)),
+    Contender(
+        "RealMLP",
+        False,
+        partial(_make, OfPackage, module="pytabkit", name="RealMLP_TD_Classifier", settings=_REALMLP),
+        # It scales features itself.
+        scaled=False,
+        package="pytabkit",
+    ),
 )
 """All classifiers, in the order of tables."""
 
@@ -258,6 +352,14 @@ def contenders(names: Sequence[str] | None = None) -> tuple[Contender, ...]:
     if unknown:
         raise ValueError(f"there is no classifier {unknown[0]!r}; there are {', '.join(known)}.")
     return tuple(each for each in FIELD if names is None or each.name in names)
+
+
+def installed(field: Sequence[Contender]) -> tuple[Contender, ...]:
+    """Return the classifiers whose packages are installed, and print which are left out."""
+    for each in field:
+        if each.package and not each.version:
+            print(f"{each.name} is left out: {each.package} is not installed.")
+    return tuple(each for each in field if each.version or not each.package)
 
 
 def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
@@ -282,6 +384,13 @@ def _of_discriminant(model: Any, n_covariances: int) -> int:
 def _of_trees(n_leaves: list[int], n_outputs: int) -> int:
     # A split stores a feature and a threshold, a leaf its outputs.
     return sum(2 * (n - 1) + n_outputs * n for n in n_leaves)
+
+
+def _of_package(model: Any) -> int:
+    if hasattr(model, "get_leaf_values"):
+        # All splits at a depth of one of CatBoost's trees are the same: two numbers for each depth.
+        return model.get_leaf_values().size + 2 * int(np.log2(model.get_tree_leaf_counts()).sum())
+    return sum(each.numel() for each in model.alg_interface_.model.parameters())
 
 
 _COUNTS: dict[type, Callable[[Any], int]] = {
@@ -310,5 +419,6 @@ _COUNTS: dict[type, Callable[[Any], int]] = {
     HistGradientBoostingClassifier: lambda m: _of_trees(
         [tree.get_n_leaf_nodes() for stage in m._predictors for tree in stage], 1
     ),
+    OfPackage: lambda m: _of_package(m.model_),
     MLPClassifier: lambda m: sum(each.size for each in (*m.coefs_, *m.intercepts_)),
 }

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from cells import FILES as CELL_FILES
+from cells import load as load_cells
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, softmax
 from scipy.stats import multivariate_normal
@@ -52,8 +54,16 @@ HALVES: dict[str, tuple[str, ...]] = {
         *("magic", "letter"),
     ),
 }
-"""Data sets of the comparison, from small to large. Defaults and candidates of the library were chosen on the
+"""Tables of the comparison, from small to large. Defaults and candidates of the library were chosen on the
 development half alone; the judging half shows what they are worth on data they were not chosen for."""
+
+SAMPLES = ("multicenter", "euroflow")
+"""Gated cells of several samples, see benchmarks/cells.py. Whole samples are held out. Their half is
+"samples": no setting of a classifier was chosen on them."""
+SETS_BY_PART: dict[str, tuple[str, ...]] = {**HALVES, "samples": SAMPLES}
+"""All data sets of the comparison: both halves of the tables, and samples."""
+# A gate of fewer cells in some sample is left out.
+_FEWEST_CELLS = 10
 
 KINDS = ("pool", "parts", "apart")
 """Which kernels simulated classes share: all, those of each part, or none."""
@@ -75,16 +85,25 @@ class DataSet:
     name: str  # in tables
     X: FloatArray  # (N, M); NaN where a value is missing
     y: NDArray[Any]  # (N,)
+    groups: NDArray[Any] | None = (
+        None  # (N,), of rows that belong together, such as a sample's; None if unknown
+    )
 
     @property
     def has_gaps(self) -> bool:
         """Whether values are missing."""
         return bool(np.isnan(self.X).any())
 
+    def of(self, rows: NDArray[Any], name: str) -> DataSet:
+        """Return some of the rows, under a name."""
+        groups = None if self.groups is None else self.groups[rows]
+        return DataSet(name, self.X[rows], self.y[rows], groups)
+
     def digest(self) -> str:
         """Return a hash of all values, for the keys of results."""
         content = hashlib.sha256()
-        for part in (np.ascontiguousarray(self.X), self.y.astype(str)):
+        groups = () if self.groups is None else (self.groups.astype(str),)
+        for part in (np.ascontiguousarray(self.X), self.y.astype(str), *groups):
             content.update(str(part.shape).encode())
             content.update(part.tobytes())
         return content.hexdigest()[:16]
@@ -133,35 +152,53 @@ def load_data(name: str, *, max_rows: int | None = None) -> DataSet:
         found = DataSet(path.name.split(".")[0], X, y)
     else:
         raise ValueError(f"there is no data set or file {name!r}; by name there are {', '.join(NAMES)}.")
+    return _some(found, max_rows)
+
+
+def _some(found: DataSet, max_rows: int | None) -> DataSet:
+    """Return at most so many rows, without classes of a single row or group, which cannot be split."""
     if max_rows is not None and max_rows < len(found.y):
         drawn = generator(0, "rows", found.name, max_rows).permutation(len(found.y))[:max_rows]
-        found = DataSet(f"{found.name}[{max_rows}]", found.X[drawn], found.y[drawn])
-    labels, counts = np.unique(found.y, return_counts=True)
-    if np.count_nonzero(counts > 1) < 2:
-        raise ValueError(f"{found.name} has fewer than two classes of two rows or more.")
-    divisible = np.isin(found.y, labels[counts > 1])
-    return DataSet(found.name, found.X[divisible], found.y[divisible])
+        found = found.of(drawn, f"{found.name}[{max_rows}]")
+    places = np.arange(len(found.y)) if found.groups is None else found.groups
+    counts = {label: len(np.unique(places[found.y == label])) for label in np.unique(found.y)}
+    divisible = [label for label, count in counts.items() if count > 1]
+    if len(divisible) < 2:
+        raise ValueError(f"{found.name} has fewer than two classes of two rows or groups or more.")
+    return found.of(np.isin(found.y, divisible), found.name)
 
 
 def find_data(name: str, folder: Path | None, *, max_rows: int | None = None) -> DataSet:
     """Return a data set of `NAMES`, or a table of that name, compressed or not, in a folder or below it."""
     if name in NAMES:
         return load_data(name, max_rows=max_rows)
-    found = (
-        [] if folder is None else [path for e in ("csv", "csv.gz") for path in folder.rglob(f"{name}.{e}")]
-    )
+    files = CELL_FILES[name] if name in SAMPLES else (f"{name}.csv", f"{name}.csv.gz")
+    found = [] if folder is None else [path for file in files for path in folder.rglob(file)]
     if not found:
-        raise ValueError(f"there is no {name}.csv or {name}.csv.gz in {folder}.")
+        raise ValueError(f"there is no {' or '.join(files)} in {folder}.")
+    if name in SAMPLES:
+        return _some(_of_samples(name, min(found).parent), max_rows)
     return load_data(str(min(found)), max_rows=max_rows)
 
 
+def _of_samples(name: str, folder: Path) -> DataSet:
+    """Return gated cells: the label is the gate, "ungated" for those in none, the group is the sample."""
+    cells = load_cells(name, folder)
+    y = np.array([*cells.gate_names, "ungated"])[cells.gates]
+    counts = {
+        label: np.bincount(cells.sample[y == label], minlength=cells.sample.max() + 1) for label in {*y}
+    }
+    kept = np.isin(y, [label for label, own in counts.items() if own.min() >= _FEWEST_CELLS])
+    return DataSet(name, cells.X[kept], y[kept], cells.sample[kept])
+
+
 def half_of(name: str) -> str:
-    """Return the half of the comparison that a data set belongs to; empty for others.
+    """Return the half of the comparison that a data set belongs to, or "samples"; empty for others.
 
     A number of rows in brackets after the name, as in "letter[4000]", does not matter.
     """
     own = name.partition("[")[0]
-    return next((half for half, names in HALVES.items() if own in names), "")
+    return next((half for half, names in SETS_BY_PART.items() if own in names), "")
 
 
 def seven_segments(n_per_digit: int, random_state: np.random.RandomState) -> DataSet:

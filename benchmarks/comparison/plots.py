@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .classifiers import FIELD, OURS, in_order
+from .classifiers import FIELD, OURS, OURS_BY_DEFAULT, in_order
 from .data import KINDS, FloatArray, in_words, kind_and_classes
 from .running import Outcome
 from .sharing import CLASSIFIERS, OURS_BY_PARTS, PAIRS, TRUE, LearningMeasure, gain
@@ -24,7 +24,10 @@ BLUE, VERMILION, GREEN, PINK, SKY, ORANGE = "#0072b2", "#d55e00", "#009e73", "#c
 DASHES = ("-", "--", ":", "-.")
 MARKERS = "osD^vPX*<>"
 # Shared kernels are vermilion; other generative classifiers of the comparison are blue and the rest grey.
-FIELD_COLOURS = {each.name: BLUE for each in FIELD if each.generative} | {OURS: VERMILION}
+FIELD_COLOURS = {each.name: BLUE for each in FIELD if each.generative} | {
+    OURS: VERMILION,
+    OURS_BY_DEFAULT: VERMILION,
+}
 CURVE_COLOURS = dict(zip(CLASSIFIERS, (VERMILION, BLUE, ORANGE, GREEN, PINK, SKY), strict=False))
 KIND_COLOURS = dict(zip(KINDS, (BLUE, VERMILION, GREEN), strict=True))
 OTHER_COLOURS = ("0.25", "0.6", PINK, ORANGE)

@@ -8,13 +8,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
 import sklearn
 from recording import processor
 from sklearn.metrics import log_loss
-from sklearn.model_selection import StratifiedShuffleSplit
+from sklearn.model_selection import GridSearchCV, GroupShuffleSplit, StratifiedShuffleSplit
 from threadpoolctl import threadpool_limits
 
 from skmix.metrics import calibration_error
@@ -28,6 +29,7 @@ _LARGEST_SEED = 2**31 - 1
 # outcomes are kept when code changes.
 _VERSION = 1
 _LONGEST_CHOICE = 160
+_MOST_DRAWS = 1000
 
 
 @dataclass(frozen=True)
@@ -112,9 +114,9 @@ def settings_of(experiment: str, data: DataSet, contender: Contender, **others: 
     """Return all settings of a cell, for its key: the data and the classifier's parameters in full.
 
     The library's code is among them for classifiers that run it; for others that are defined here, the code
-    of their class.
+    of their class, and the version of the package that they need.
     """
-    model = contender.pipeline(0, data.has_gaps)
+    model = contender.pipeline(0, data.has_gaps, data.groups is not None)
     with sklearn.config_context(print_changed_only=False):
         text = model.__repr__(N_CHAR_MAX=1_000_000)
     code = ""
@@ -127,7 +129,8 @@ def settings_of(experiment: str, data: DataSet, contender: Contender, **others: 
         "version": _VERSION,
         "scikit-learn": sklearn.__version__,
         "data": {"name": data.name, "digest": data.digest()},
-        "classifier": {"name": contender.name, "model": text, "code": code},
+        "classifier": {"name": contender.name, "model": text, "code": code}
+        | ({"package": f"{contender.package} {contender.version}"} if contender.package else {}),
         **others,
     }
 
@@ -144,10 +147,17 @@ def _settings_of_cell(data: DataSet, contender: Contender, settings: Settings) -
 def split(data: DataSet, repeat: int, settings: Settings) -> tuple[IntArray, IntArray]:
     """Return training and test rows, hashed from the seed, the name of the data set and the repeat.
 
-    Splits are stratified and the same for all classifiers. A class of very few rows may be on one side only.
+    Splits are the same for all classifiers. They are stratified, and a class of very few rows may be on one
+    side only. If rows come in groups, whole groups are held out, and every class has training rows.
     """
     random = harness.generator(settings.seed, "split", data.name, repeat)
     n_classes = len(np.unique(data.y))
+    if data.groups is not None:
+        draws = GroupShuffleSplit(_MOST_DRAWS, test_size=settings.test_share, random_state=random)
+        for training, held in draws.split(data.X, data.y, data.groups):
+            if len(np.unique(data.y[training])) == n_classes:
+                return training, held
+        raise ValueError(f"{data.name}: no groups can be held out without losing a class.")
     n_test = max(round(settings.test_share * len(data.y)), n_classes)
     if len(data.y) - n_test < n_classes:
         raise ValueError(
@@ -171,7 +181,10 @@ def measure(
     """
     classes, codes = np.unique(data.y, return_inverse=True)
     own_seed = int(harness.generator(seed, contender.name, data.name, repeat).randint(_LARGEST_SEED))
-    model = contender.pipeline(own_seed, data.has_gaps)
+    model = contender.pipeline(own_seed, data.has_gaps, data.groups is not None)
+    groups: dict[str, Any] = {}
+    if data.groups is not None and _takes_groups(model[-1]):
+        groups[f"{model.steps[-1][0]}__groups"] = data.groups[training]
     shares = np.bincount(codes[training], minlength=len(classes)) / len(training)
     probabilities = np.tile(shares, (len(held), 1))
     predicted = probabilities.argmax(axis=1)
@@ -179,9 +192,12 @@ def measure(
     with warnings.catch_warnings(), threadpool_limits(1):
         # Ignore the classifiers' warnings: any problem shows in the results.
         warnings.simplefilter("ignore")
+        if contender.package:
+            # The time of imports does not count.
+            import_module(contender.package)
         try:
             begun = time.process_time()
-            model.fit(data.X[training], codes[training])
+            model.fit(data.X[training], codes[training], **groups)
             seconds[0] = time.process_time() - begun
             found = np.zeros_like(probabilities)
             # A classifier only has the classes of its training rows.
@@ -265,6 +281,9 @@ def run_comparison(
             key = harness.cell_key(own)
             store.add(own, records.get(key, {}))
             cells.append(harness.Cell(own, (place, contender, key), settings.n_repeats))
+    if n_jobs > 1:
+        # The longest first, so that the processes end at about the same time.
+        cells.sort(key=lambda cell: -data[cell.task[0]].X.size * len(np.unique(data[cell.task[0]].y)))
     outcomes = run_outcomes(cells, _work, (data, settings), store, n_jobs, progress)
     return sorted(outcomes, key=lambda each: (names.index(each.data), each.repeat))
 
@@ -275,6 +294,11 @@ def _work(
     (data, settings), (place, contender, key) = shared, task
     outcomes = (run_cell(data[place], contender, repeat, settings) for repeat in repeats)
     return [replace(outcome, key=key).to_dict() for outcome in outcomes]
+
+
+def _takes_groups(model: Any) -> bool:
+    """Return whether a classifier chooses by held-out rows, so that it needs to know the groups of rows."""
+    return isinstance(model, GridSearchCV) or "groups" in inspect.signature(model.fit).parameters
 
 
 def _choice(model: Any) -> str:

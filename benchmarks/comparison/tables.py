@@ -16,8 +16,17 @@ from scipy.stats import rankdata
 
 from skmix.paper.harness import Table, plain_table
 
-from .classifiers import BOOSTING, FIELD, FOREST, OURS, SUPPORT_VECTORS, in_order
-from .data import HALVES, FloatArray, half_of
+from .classifiers import (
+    BOOSTING,
+    CATBOOST,
+    FIELD,
+    FOREST,
+    OURS,
+    OURS_BY_DEFAULT,
+    SUPPORT_VECTORS,
+    in_order,
+)
+from .data import SETS_BY_PART, FloatArray, half_of
 from .running import Outcome
 
 Measure = Literal["error", "log_loss", "calibration_error", "fit_seconds", "predict_seconds", "n_parameters"]
@@ -30,8 +39,9 @@ TITLES: dict[Measure, str] = {
     "predict_seconds": "Seconds to predict the test rows",
     "n_parameters": "Numbers that the fitted classifier stores",
 }
+_SHORT: dict[Measure, str] = {"error": "error", "log_loss": "log-loss"}
 _RANKED: tuple[Measure, ...] = ("error", "log_loss", "calibration_error")
-_TREES = (FOREST, BOOSTING)
+_TREES = (FOREST, BOOSTING, CATBOOST)
 # An error of more than this many times the best other one is marked.
 _LARGEST_RATIO = 1.25
 
@@ -111,15 +121,16 @@ def mean_ranks(summaries: Sequence[Summary], measure: Measure = "error") -> dict
 def standings(outcomes: Iterable[Outcome]) -> list[Standing]:
     """Return how shared kernels compare with the best other classifier on each data set that has both.
 
-    Trees, the forest and boosting, are far ahead of all others where the smallest error of the others is more
-    than a quarter above theirs. Times are sums over the splits that both classifiers ran on one processor.
+    Shared kernels by default are no other classifier. Trees, the forest and boosting, are far ahead of all
+    others where the smallest error of the others is more than a quarter above theirs. Times are sums over the
+    splits that both classifiers ran on one processor.
     """
     kept = list(outcomes)
     summaries = summarise(kept)
     found = []
     for data in _sets(summaries):
         errors = {each.classifier: each.values["error"] for each in summaries if each.data == data}
-        own = errors.pop(OURS, None)
+        own, _ = errors.pop(OURS, None), errors.pop(OURS_BY_DEFAULT, None)
         if own is None or not errors:
             continue
         best = min(errors, key=lambda name: errors[name])
@@ -131,23 +142,23 @@ def standings(outcomes: Iterable[Outcome]) -> list[Standing]:
 
 
 def make_tables(outcomes: Iterable[Outcome]) -> list[Table]:
-    """Return tables of all measures, of shared kernels beside the best others, and of failures if any.
+    """Return tables of ranks and measures, of shared kernels beside the best others, and of failures if any.
 
-    Where small is good there are mean ranks, over all data sets and over each half of the comparison.
+    Where small is good there are mean ranks, over all data sets, each half of the comparison, and samples.
     """
     kept = list(outcomes)
     summaries = summarise(kept)
     cells = {(each.data, each.classifier): each for each in summaries}
     names, sets = _names(summaries), _sets(summaries)
     halves = any(map(half_of, sets))
-    tables = []
+    tables = [_ranks_table(summaries)] if halves and _complete(summaries) else []
     for measure, title in TITLES.items():
         lines = [
             (data, *_half(data, halves), *(_cell(cells.get((data, name)), measure) for name in names))
             for data in sets
         ]
         if measure in _RANKED:
-            for half, ranks in _ranks_of_halves(summaries, measure).items():
+            for half, ranks in _ranks_of_parts(summaries, measure).items():
                 own = [half or "all"] if halves else []
                 lines.append(("mean rank", *own, *(f"{ranks[name]:.2f}" for name in names)))
         headings = ("data", *(["half"] if halves else []), *names)
@@ -165,6 +176,18 @@ def make_tables(outcomes: Iterable[Outcome]) -> list[Table]:
     return tables
 
 
+def _ranks_table(summaries: Sequence[Summary]) -> Table:
+    """Return the mean ranks of all classifiers, the best on top."""
+    ranks = {
+        f"{_SHORT[measure]}, {part or 'all'}": own
+        for measure in _RANKED[:2]
+        for part, own in _ranks_of_parts(summaries, measure).items()
+    }
+    names = sorted(_names(summaries), key=lambda name: ranks["error, all"][name])
+    lines = [(name, *(f"{own[name]:.2f}" for own in ranks.values())) for name in names]
+    return plain_table("Mean ranks, 1 is best", ("classifier", *ranks), lines, name="ranks")
+
+
 def _standings_table(compared: Sequence[Standing], halves: bool) -> Table:
     """Return a line for each data set, and the median and largest of the ratios."""
     lines = []
@@ -176,7 +199,7 @@ def _standings_table(compared: Sequence[Standing], halves: bool) -> Table:
         ratios = (_factor(each.ratio), verdict, _factor(each.times_the_svm))
         lines.append((each.data, *_half(each.data, halves), *errors, *ratios))
     groups = {"all": compared} if halves else {"": compared}
-    for half in HALVES if halves else ():
+    for half in SETS_BY_PART if halves else ():
         groups[half] = [each for each in compared if half_of(each.data) == half]
     statistics: dict[str, Callable[[list[float]], Any]] = {"median": np.median, "largest": np.max}
     for name, statistic in statistics.items():
@@ -227,11 +250,11 @@ def _complete(summaries: Sequence[Summary]) -> list[str]:
     return [data for data in _sets(summaries) if all((data, name) in found for name in names)]
 
 
-def _ranks_of_halves(summaries: Sequence[Summary], measure: Measure) -> dict[str, dict[str, float]]:
-    """Return mean ranks over all complete data sets, under an empty name, and over those of each half."""
+def _ranks_of_parts(summaries: Sequence[Summary], measure: Measure) -> dict[str, dict[str, float]]:
+    """Return mean ranks over all complete data sets, under an empty name, and over those of each part."""
     complete = _complete(summaries)
     ranks = {}
-    for half in ("", *HALVES):
+    for half in ("", *SETS_BY_PART):
         own = [each for each in summaries if each.data in complete and half in ("", half_of(each.data))]
         if own:
             ranks[half] = mean_ranks(own, measure)
