@@ -103,7 +103,7 @@ define install
 endef
 
 $(RUN): pyproject.toml constraints.txt | $(BIN)/pip
-	$(call install,$(VENV),report,constraints.txt)
+	$(call install,$(VENV),all,constraints.txt)
 
 $(DEV): pyproject.toml constraints.txt | $(BIN)/pip
 	$(call install,$(VENV),dev,constraints.txt)

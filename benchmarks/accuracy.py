@@ -2,7 +2,7 @@
 
     python benchmarks/accuracy.py --files tables
 
-writes benchmarks/results/accuracy.jsonl and draws the pictures of docs/guide/comparison.md; ``make tables``
+writes benchmarks/results/accuracy.jsonl and draws the pictures of docs/evidence/comparison.md; `make tables`
 then writes its tables. iris, wine, breast_cancer and digits are scikit-learn's; the others are
 tables in or below the folder that ``--files`` names (CSV, compressed or not, the label last), and the gated
 cells of benchmarks/cells.py, multicenter and euroflow, of which whole samples are held out. The tables do not

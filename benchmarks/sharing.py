@@ -1,4 +1,4 @@
-"""Where sharing pays: tables, and the pictures of docs/guide/sharing.md.
+"""Where sharing pays: tables, and the pictures of docs/evidence/sharing.md.
 
     python benchmarks/sharing.py --files letter.csv --processes 16
 

@@ -131,8 +131,8 @@ html_theme_options = {
     # Tables of seven to eleven classifiers need the room.
     "secondary_sidebar_items": {
         "**": ["page-toc"],
-        "guide/comparison": [],
-        "guide/sharing": [],
+        "evidence/comparison": [],
+        "evidence/sharing": [],
     },
     "logo": {"text": "skmix"},
     "search_bar_text": "Search the documentation",
@@ -142,5 +142,5 @@ html_theme_options = {
         if name == "Repository"
     ],
 }
-html_sidebars = {"index": [], "guide/start": [], "reproducing": [], "benchmarks": []}
+html_sidebars = {"index": [], "guide/start": [], "reproducing": []}
 copybutton_exclude = ".linenos, .gp, .go"

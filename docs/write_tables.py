@@ -267,6 +267,33 @@ def device() -> str:
     )
 
 
+def seconds() -> str:
+    """Return the seconds of some default fits, for the README; of the drop-in too where it was measured."""
+    shown = [
+        row
+        for row in read("answer.json")["problems"]
+        if "x" in row["name"] and "scikit-learn" in row
+    ]
+    sides = {
+        "scikit-learn": "scikit-learn",
+        "drop-in": "`GaussianMixture`",
+        "skmix": "`SharedKernelMixture`",
+    }
+    sides = {
+        side: heading
+        for side, heading in sides.items()
+        if all(side in row for row in shown)
+    }
+    rows = [
+        [
+            row["name"].replace("x", " × "),
+            *(f"{row[side]['wall']:.2f} s" for side in sides),
+        ]
+        for row in shown
+    ]
+    return table(["rows × features", *sides.values()], rows)
+
+
 def fits() -> str:
     """Return times of passes and starts of whole fits on an accelerator."""
     measured, by_case = read("device.json"), {}
@@ -590,6 +617,34 @@ def accuracy() -> str:
 def standings() -> str:
     """Return the error of shared kernels beside that of the best other classifier."""
     return compared("standings")
+
+
+def ranks() -> str:
+    """Return the mean ranks of shared kernels, and of the best others, in a sentence."""
+    from comparison import half_of, mean_ranks, summarise
+
+    judged = [
+        each
+        for each in summarise(outcomes("accuracy.jsonl"))
+        if half_of(each.data) == "judging"
+    ]
+    found = {
+        said: mean_ranks(judged, measure)
+        for measure, said in (("error", "test error"), ("log_loss", "log-loss"))
+    }
+    own = [
+        f"{every.pop('shared kernels'):.1f} by {said}" for said, every in found.items()
+    ]
+    others = [
+        f"{every[best]:.1f} by {said} ({best})"
+        for said, every in found.items()
+        for best in [min(every, key=every.__getitem__)]
+    ]
+    return (
+        f"Among {len(found['log-loss']) + 1} classifiers, on the {len({each.data for each in judged})} data sets "
+        f"that had no part in choosing its settings, `SharedKernelClassifierCV` has a mean rank of "
+        f"{' and '.join(own)}. The best others have {' and '.join(others)}."
+    )
 
 
 def compared(*names: str) -> str:
@@ -1193,7 +1248,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "peers": peers,
     "populations": populations,
     "published-clusterings": published_clusterings,
+    "ranks": ranks,
     "robust": robust,
+    "seconds": seconds,
     "sharing": sharing,
     "spark": spark,
     "spark-second": spark_second,
@@ -1227,6 +1284,7 @@ def pages() -> list[Path]:
     own = sorted(
         path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts
     )
+    own.append(ROOT / "README.md")
     return [path for path in own if PLACE.search(path.read_text(encoding="utf-8"))]
 
 

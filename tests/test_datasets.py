@@ -1,14 +1,16 @@
-"""Samples of shared-kernel mixtures have the moments they promise."""
+"""Example data are whole, and samples of shared-kernel mixtures have the moments they promise."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skmix.datasets import make_shared_kernel_data
+from skmix import open_rows
+from skmix.datasets import copy_examples, load_penguins, make_shared_kernel_data
 
 MEANS = [[0.0, 0.0], [40.0, 0.0], [0.0, 40.0]]
 COVARIANCES = [[[2.0, 0.9], [0.9, 1.0]], [[1.0, 0.0], [0.0, 3.0]], [[0.5, -0.4], [-0.4, 0.8]]]
@@ -90,3 +92,32 @@ def test_what_does_not_fit_is_refused_with_the_numbers(changed: dict[str, Any], 
 def test_counts_that_are_no_integers_are_refused(counts: Any) -> None:
     with pytest.raises(TypeError, match="n_per_class must be an integer"):
         make_shared_kernel_data(**VALID | {"n_per_class": counts})
+
+
+def test_penguins_have_text_columns_and_gaps() -> None:
+    pandas = pytest.importorskip("pandas")
+    X, y = load_penguins()
+    assert y.value_counts().to_dict() == {"Adelie": 152, "Gentoo": 124, "Chinstrap": 68}
+    numbers = X.select_dtypes("number")
+    assert [*X.columns.difference(numbers.columns)] == ["island", "sex"]
+    assert X.isna().sum().to_dict() == {"island": 0, "sex": 11, "year": 0} | dict.fromkeys(
+        ("bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g"), 2
+    )
+    X, y = load_penguins("sex")
+    assert len(X) == len(y) == 333
+    assert not y.isna().any()
+    pandas.testing.assert_index_equal(X.index, y.index)
+    with pytest.raises(ValueError, match="target='colour' is not one of the columns species, island"):
+        load_penguins("colour")
+
+
+def test_copied_samples_can_be_opened(tmp_path: Path) -> None:
+    pytest.importorskip("flowio")
+    for _ in range(2):  # a second copy replaces the first
+        folder = copy_examples(tmp_path / "new" / "examples")
+    assert folder == tmp_path / "new" / "examples"
+    named = [line.split(",")[0] for line in (folder / "wells.csv").read_text().splitlines()[1:]]
+    assert [path.stem for path in sorted((folder / "wells").iterdir())] == named
+    X = np.concatenate([block.X for block in open_rows(folder / "wells", columns=["V2-A", "Y2-A"]).blocks()])
+    assert X.shape == (28_000, 2)
+    assert (folder / "wells-LICENSE.txt").read_text().startswith("The MIT License")

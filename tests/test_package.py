@@ -35,8 +35,10 @@ def test_the_wheel_has_all_files_of_the_package_and_no_others(wheel: Path) -> No
         for path in PACKAGE.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    # What is read while it runs: types, pages and their parts, the paper's numbers.
-    assert {Path(name).suffix for name in own} == {".py", ".typed", ".j2", ".js", ".css", ".csv", ".md"}
+    # What is read while it runs: types, pages and their parts, the paper's numbers, example data.
+    code, data = {".py", ".typed", ".j2", ".js", ".css"}, {".csv", ".md", ".fcs", ".txt"}
+    assert {Path(name).suffix for name in own} == code | data
+    assert wheel.stat().st_size < 2_000_000
     with zipfile.ZipFile(wheel) as packed:
         names = set(packed.namelist())
     assert {name for name in names if name.startswith("skmix/")} == own

@@ -1,14 +1,19 @@
-"""Simulated rows of shared-kernel mixtures."""
+"""Example data that come with the package, and simulated rows of shared-kernel mixtures."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
+from importlib.resources import as_file, files
+from os import PathLike
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array, check_random_state
 
-__all__ = ["make_shared_kernel_data"]
+__all__ = ["copy_examples", "load_penguins", "make_shared_kernel_data"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -17,6 +22,76 @@ IntArray = NDArray[np.int64]
 _SUM_TOLERANCE = 1e-6
 # Asymmetry and negative eigenvalues up to this multiple of a covariance's scale count as rounding errors.
 _ROUNDING = 1e-8
+# Its README says where the data come from.
+_EXAMPLES = files("skmix") / "data"
+
+
+def load_penguins(target: str = "species") -> tuple[Any, Any]:
+    """Load a table of 344 penguins with text columns and gaps.
+
+    Three species on three islands of the Palmer Archipelago, Antarctica: bill, flipper and mass, the island,
+    the sex and the year. It needs pandas.
+
+    Parameters
+    ----------
+    target : str, default="species"
+        The column to predict, such as ``"species"`` (Adelie, Chinstrap, Gentoo) or ``"sex"`` (female, male),
+        which is harder.
+
+    Returns
+    -------
+    X : pandas.DataFrame of shape (N, 7)
+        The other columns, gaps included.
+    y : pandas.Series of shape (N,)
+        The target. Rows in which it is missing are left out: 11 of 344 have no sex.
+
+    Notes
+    -----
+    Collected by Kristen Gorman and the Palmer Station Long Term Ecological Research Program [1]_; in the
+    public domain (CC0); from the package palmerpenguins.
+
+    References
+    ----------
+    .. [1] K. B. Gorman, T. D. Williams, W. R. Fraser: Ecological sexual dimorphism and environmental
+       variability within a community of Antarctic penguins (genus Pygoscelis). PLoS ONE 9(3), e90081, 2014.
+
+    Examples
+    --------
+    >>> from skmix.datasets import load_penguins
+    >>> X, y = load_penguins("sex")
+    >>> X.shape, sorted(y.unique())
+    ((333, 7), ['female', 'male'])
+    """
+    import pandas as pd
+
+    with (_EXAMPLES / "penguins.csv").open(encoding="utf-8") as file:
+        table = pd.read_csv(file)
+    if target not in table:
+        raise ValueError(f"target={target!r} is not one of the columns {', '.join(table)}.")
+    table = table.dropna(subset=[target], ignore_index=True)
+    return table.drop(columns=target), table[target]
+
+
+def copy_examples(folder: str | PathLike[str]) -> Path:
+    """Copy the example data into a folder: a table, and samples of cells as FCS files.
+
+    ``skmix examples`` does the same. Files of the same names are replaced.
+
+    Parameters
+    ----------
+    folder : path
+        Where to put them; it is made if it does not exist.
+
+    Returns
+    -------
+    pathlib.Path
+        The folder. It has ``penguins.csv`` (see `load_penguins`), ``wells`` with seven FCS files of
+        4,000 cells each, ``wells.csv``, which says what is in which well, and a README with origins and
+        licences.
+    """
+    with as_file(_EXAMPLES) as examples:
+        shutil.copytree(examples, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
+    return Path(folder)
 
 
 def make_shared_kernel_data(

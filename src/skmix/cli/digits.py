@@ -1,4 +1,4 @@
-"""`skmix digits`: simulated images of seven-segment digits, with their features."""
+"""Data to try: `skmix examples` has real ones, `skmix digits` simulates images with their features."""
 
 from __future__ import annotations
 
@@ -10,6 +10,22 @@ import typer
 from skmix.cli import _common as cli
 from skmix.cli import _printing as printing
 from skmix.cli._progress import watching
+
+
+@cli.app.command(epilog=cli.examples("skmix examples --out examples"))
+def examples(
+    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("examples"),
+) -> None:
+    """Copy example data: a table, penguins.csv, and a folder of FCS files, wells.
+
+    A README in the folder says where they come from. Python has the same as
+    skmix.datasets.copy_examples.
+    """
+    from skmix.datasets import copy_examples
+
+    with cli.failing(f"cannot write {out}"):
+        copy_examples(out)
+    printing.say(f"penguins.csv, wells.csv and 7 samples in wells, written into {out}.")
 
 
 @cli.app.command(epilog=cli.examples("skmix digits --out digits.csv --per-digit 50 --seed 1"))
