@@ -73,7 +73,7 @@ def assert_same_fit(one: Any, other: Any, rtol: float = 1e-9) -> None:
 
 
 class AfterPass:
-    """Callback that calls a function with the number of each pass."""
+    """Callback that calls a function with the number of each pass, or candidate of a search."""
 
     def __init__(self, function: Callable[[int], None]) -> None:
         pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9 has no callbacks")
@@ -89,7 +89,7 @@ class AfterPass:
         pass
 
     def on_fit_task_end(self, estimator: Any, context: Any) -> None:
-        if context.task_name == "pass":
+        if context.task_name in ("pass", "candidate"):
             self.function(context.task_id + 1)
 
 

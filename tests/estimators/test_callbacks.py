@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from models import AfterPass
+from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load
-from skmix.estimators.callbacks import watched_by
+from skmix import (
+    Checkpoint,
+    SharedKernelClassifier,
+    SharedKernelClassifierCV,
+    SharedKernelMixture,
+    SharedKernelMixtureCV,
+    compose,
+    load,
+)
+from skmix.estimators import callbacks
+from skmix.estimators.callbacks import Lines, watched_by
 
 callback = pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9 has no callbacks")
 
@@ -75,3 +87,88 @@ def test_watchers_are_told_the_mean_log_likelihood() -> None:
     told.clear()
     SharedKernelMixture(4, random_state=0).fit(X, Y)
     assert told == []
+
+
+# ---------------------------------------------------------------- searches and studies
+
+
+SEARCHES = [
+    SharedKernelClassifierCV(
+        SharedKernelClassifier(reject_below=0.05),
+        n_kernels=[1, 2],
+        covariance_type=["diag", "tied"],
+        random_state=0,
+    ),
+    SharedKernelMixtureCV(n_kernels=[1, 2], covariance_type=["diag", "tied"], random_state=0),
+]
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: type(search).__name__)
+def test_callbacks_of_a_search_count_its_candidates(search: Any, tmp_path: Path) -> None:
+    seen: list[int] = []
+    plain = clone(search).fit(X, Y)
+    watched = clone(clone(search).set_callbacks(AfterPass(seen.append))).fit(X, Y)
+    assert len(seen) >= len(watched.cv_results_["params"])
+    assert seen == list(range(1, len(seen) + 1))
+    assert watched.best_params_ == plain.best_params_
+    watched.save(tmp_path / "search.skmix")
+    assert load(tmp_path / "search.skmix").best_score_ == plain.best_score_
+    with pytest.raises(ValueError, match="Checkpoint saves a single fit"):
+        clone(search).set_callbacks(Checkpoint(tmp_path / "c.skmix")).fit(X, Y)
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: type(search).__name__)
+def test_a_search_prints_how_far_it_is(
+    search: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plain = clone(search).fit(X, Y)
+    assert capsys.readouterr().out == ""
+    # A short search prints its result alone.
+    monkeypatch.setattr(callbacks, "_PAUSE", np.inf)
+    found = clone(search).set_params(verbose=True).fit(X, Y)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert re.match(rf"\[{type(search).__name__}\] \d+ s: .* best of \d+ trials: .*n_kernels=", line)
+    assert found.best_params_ == plain.best_params_
+    found.save(tmp_path / "search.skmix")
+    assert load(tmp_path / "search.skmix").verbose is True
+    monkeypatch.setattr(callbacks, "_PAUSE", 0.0)
+    monkeypatch.setattr(callbacks, "_SHARE", 0.0)
+    clone(found).fit(X, Y)
+    *lines, _ = capsys.readouterr().out.splitlines()
+    assert len(lines) >= len(found.cv_results_["params"])
+    shares = [int(re.findall(r", about (\d+) % done$", line)[0]) for line in lines]
+    assert max(shares) < 100
+    assert "pass 1" not in "".join(lines)
+    clone(found).set_params(verbose=2, time_limit=1000).fit(X, Y)
+    *lines, _ = capsys.readouterr().out.splitlines()
+    assert all(re.search(r", at most \d+ min \d+ s left$", line) for line in lines)
+    assert "passes, pass 1: " in "".join(lines)
+
+
+def test_lines_of_a_long_fit_are_few(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(callbacks, "time", SimpleNamespace(monotonic=lambda: now))
+    with Lines("fit")("passes", None) as report:
+        for second in range(1, 36_001):
+            now = float(second)
+            report(f"pass {second}", share=second / 40_000)
+    lines = capsys.readouterr().out.splitlines()
+    assert 50 < len(lines) < 110
+    assert lines[0] == "[fit] 2 s: passes, pass 2, about 0 % done"
+    assert re.match(r"\[fit\] 9 h \d+ min: passes, pass 3\d{4}, about \d\d % done", lines[-1])
+
+
+def test_a_study_prints_how_far_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = compose(X, sample=Y, n_kernels=2)
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(callbacks, "_PAUSE", 0.0)
+    monkeypatch.setattr(callbacks, "_SHARE", 0.0)
+    study = compose(X, sample=Y, n_kernels=2, verbose=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert any("passes, pass 2: 1 start" in line for line in lines)
+    assert re.fullmatch(r"\[compose\] \d+ s: Study of 3 samples and \d populations?", lines[-1])
+    assert study.proportions.equals(expected.proportions)

@@ -11,7 +11,7 @@ import pytest
 from sklearn import clone, config_context
 from sklearn.model_selection import GridSearchCV
 
-from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
+from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV
 
 NAMES = ["length", "width", "mass"]
 
@@ -72,13 +72,14 @@ def test_frames_give_what_arrays_give_and_their_names_are_kept(estimator: Any, l
 
 
 @pytest.mark.parametrize("library", FRAMES)
-def test_transformed_rows_are_frames_when_asked_for(library: str) -> None:
-    model = SharedKernelMixture(2, random_state=0).set_output(transform=library)
+@pytest.mark.parametrize("kind", [SharedKernelMixture, SharedKernelMixtureCV])
+def test_transformed_rows_are_frames_when_asked_for(kind: type, library: str) -> None:
+    model = kind(n_kernels=2, covariance_type="full", random_state=0).set_output(transform=library)
     frame = FRAMES[library](X, NAMES)
     given = frame.copy() if library == "pandas" else frame.clone()
     out = model.fit(frame, Y).transform(frame)
     assert type(out) is type(frame)
-    assert list(out.columns) == ["sharedkernelmixture0", "sharedkernelmixture1"]
+    assert list(out.columns) == [f"{kind.__name__.lower()}{k}" for k in range(2)]
     assert list(out.columns) == model.get_feature_names_out().tolist()
     np.testing.assert_array_equal(out.to_numpy(), model.predict_proba(frame))
     if library == "pandas":

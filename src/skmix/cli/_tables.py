@@ -22,11 +22,10 @@ from skmix.groups import Study, load
 from skmix.io import ColumnError, Source, open_rows, write_columns
 from skmix.io.encoding import Kind, listed, without_constants
 from skmix.io.labels import check_classes, code_labels, number_labels, typed
-from skmix.io.preparation import in_words
+from skmix.io.preparation import Columns, in_words, target_of
 from skmix.io.remarks import column_remarks
 from skmix.io.tables import NoRowsError, format_of, named_columns
 from skmix.io.writing import check_writable, is_device, replacing, writable_folder
-from skmix.report._predictions import target_of
 
 Labelled = tuple[Any, NDArray[Any] | None, NDArray[np.float64] | None]
 """Rows for an estimator, their labels (n,), None for a row without one, and their weights (n,)."""
@@ -183,7 +182,7 @@ def read_for(
                 note(f"{in_options(each)}.")
             return rows, kept
     except NoRowsError:
-        none = PreparedRows(np.empty((0, model.n_features_in_)), None, None)
+        none = PreparedRows(np.empty((0, Columns.of(model).n_features)), None, None)
         return (none, np.empty(0), None), {name: np.empty(0, dtype=object) for name in keep}
 
 

@@ -177,7 +177,7 @@ def sample(
     The table has the columns of the fit, in their units, with the label last.
     """
     from skmix.cli import _tables as tables
-    from skmix.report._predictions import target_of
+    from skmix.io.preparation import target_of
 
     tables.check_place(out, reading=[model], table=True)
     with cli.guarded(), watching() as watch, watch.steps("drawing", None):

@@ -1,6 +1,6 @@
 """Progress, monitoring and checkpoints of a fit, through scikit-learn's callbacks.
 
-A fit is a task, and each of its passes a subtask.
+A fit is a task, and each of its passes a subtask; in a search, each of its candidates.
 """
 
 from __future__ import annotations
@@ -69,7 +69,83 @@ def progress_bar(title: str, total: int | None) -> AbstractContextManager[Report
     return nullcontext(lambda message, *, share=None: None) if watcher is None else watcher(title, total)
 
 
+# Seconds between two lines, and the least share of the time so far.
+_PAUSE, _SHARE = 2.0, 0.1
+
+
+class Lines:
+    """Watcher that prints lines of text, ever less often, so that a long fit does not flood a notebook.
+
+    `ends` is when a time limit ends the work, by the clock of `time.monotonic`.
+    """
+
+    def __init__(self, name: str, ends: float = float("inf")) -> None:
+        self._name, self._ends = name, ends
+        self._began = self._last = time.monotonic()
+
+    @contextmanager
+    def __call__(self, title: str, total: int | None) -> Iterator[Report]:
+        """Yield a function that prints a message after a step, if the last line is long enough ago."""
+        title = f"{title}, " if title else ""
+
+        def report(message: str = "", *, steps: int = 1, share: float | None = None) -> None:
+            now = time.monotonic()
+            if now - self._last < max(_PAUSE, _SHARE * (now - self._began)):
+                return
+            self._last, left = now, ""
+            if self._ends < float("inf"):
+                left = f", at most {_duration(max(self._ends - now, 0.0))} left"
+            elif share is not None:
+                left = f", about {100 * share:.0f} % done"
+            self.tell(f"{title}{message}{left}")
+
+        yield report
+
+    def tell(self, message: str) -> None:
+        """Print a message after the time so far."""
+        print(f"[{self._name}] {_duration(time.monotonic() - self._began)}: {message}", flush=True)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60.0:
+        return f"{seconds:.0f} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes} min {seconds:.0f} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 # ---------------------------------------------------------------- the passes of a fit
+
+
+class Tasks:
+    """The fit of an estimator as a task of its callbacks, of at most `most` subtasks, None if unknown.
+
+    X, y and sample_weight are the arguments of `fit`.
+    """
+
+    def __init__(self, estimator: Any, X: Any, y: Any, sample_weight: Any, most: int | None) -> None:
+        metadata = None if sample_weight is None else {"sample_weight": sample_weight}
+        self._given = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
+        self._fit: Any = None
+        if getattr(estimator, "_skl_callbacks", None) and hasattr(estimator, "_init_callback_context"):
+            self._fit = estimator._init_callback_context(max_subtasks=most)
+            self._fit.call_on_fit_task_begin(**self._given)
+
+    @property
+    def are_watched(self) -> bool:
+        """Whether there is a callback."""
+        return self._fit is not None
+
+    def step(self, name: str) -> None:
+        """Report a subtask that has ended."""
+        if self._fit is not None:
+            one = self._fit.subcontext(name)
+            one.call_on_fit_task_begin(**self._given)
+            one.call_on_fit_task_end(**self._given)
+
+    def end(self) -> None:
+        """End the task."""
+        if self._fit is not None:
+            self._fit.call_on_fit_task_end(**self._given)
 
 
 class Monitor:
@@ -81,15 +157,10 @@ class Monitor:
     def __init__(
         self, estimator: Any, X: Any, y: Any, sample_weight: Any, n_parts: int, path: Path | None
     ) -> None:
-        metadata = None if sample_weight is None else {"sample_weight": sample_weight}
-        self._given = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
         self._several, self._max_iter = n_parts > 1, estimator.max_iter
         self._path: Path | None = path
         self._written: list[Path] = []
-        self._fit: Any = None
-        if getattr(estimator, "_skl_callbacks", None) and hasattr(estimator, "_init_callback_context"):
-            self._fit = estimator._init_callback_context(max_subtasks=n_parts * self._max_iter)
-            self._fit.call_on_fit_task_begin(**self._given)
+        self._tasks = Tasks(estimator, X, y, sample_weight, n_parts * self._max_iter)
 
     def part(self, number: int, n_rows: float) -> dict[str, Any]:
         """Return the arguments of `fit_model` that report and save the passes of one mixture.
@@ -100,7 +171,7 @@ class Monitor:
         if path is not None:
             path = Path(f"{path}.{number}") if self._several else path
             self._written.append(path)
-        if self._fit is not None or watcher_of_fits.get() is not None:
+        if self._tasks.are_watched or watcher_of_fits.get() is not None:
             watching = self._passes(n_rows)
         return {"watching": watching, "path": path}
 
@@ -115,23 +186,20 @@ class Monitor:
             mean = (float(run.totals().max()) - log_volume) / n_rows
             change, best = mean - best, mean
             gained = "" if np.isnan(change) else f", changed by {change:.2e}"
+            n_starts = len(run.active)
             report(
-                f"pass {run.n_passes}: {len(run.active)} starts, mean log-likelihood {best:.5f}{gained}, "
-                f"{time.monotonic() - since:.2g} s a pass"
+                f"pass {run.n_passes}: {n_starts} start{'' if n_starts == 1 else 's'}, mean log-likelihood "
+                f"{best:.5f}{gained}, {time.monotonic() - since:.2g} s a pass"
             )
             since = time.monotonic()
-            if self._fit is not None:
-                one_pass = self._fit.subcontext("pass")
-                one_pass.call_on_fit_task_begin(**self._given)
-                one_pass.call_on_fit_task_end(**self._given)
+            self._tasks.step("pass")
 
         with progress_bar("passes", self._max_iter) as report:
             yield after_pass
 
     def close(self) -> None:
         """End the task of the fit and remove its checkpoints."""
-        if self._fit is not None:
-            self._fit.call_on_fit_task_end(**self._given)
+        self._tasks.end()
         for path in self._written:
             path.unlink(missing_ok=True)
 

@@ -49,6 +49,9 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     and predicts the class with the largest posterior probability. Classes with few rows benefit from kernels
     that the other classes determine.
 
+    To classify a new table, begin with `SharedKernelClassifierCV`: it takes longer and chooses the settings.
+    The defaults here give one small model at once, which can err more than twice as often.
+
     Parameters
     ----------
     {parameters}
@@ -424,7 +427,8 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     ) -> float:
         """Return the accuracy on rows X (n, M) with labels y (n,) and weights (n,).
 
-        Rows that `open_rows` opened with labels and weights are scored with these.
+        Rows that `open_rows` opened with labels and weights are scored with these. Without y, a file or data
+        frame is scored with the column that the command line fitted the model to.
         """
         from sklearn.metrics import accuracy_score  # slow to import
 

@@ -99,7 +99,7 @@ def refit(estimator: Any, rows: Block) -> Any:
     """
     other = clone(estimator)
     other.set_callbacks()
-    other.n_features_in_ = estimator.n_features_in_
+    other.n_features_in_ = rows.X.shape[1]
     if getattr(estimator, "feature_sets", None) is not None:
         # Feature sets by index: these rows have no feature names.
         other.set_params(feature_sets=estimator.feature_sets_)

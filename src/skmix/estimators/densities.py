@@ -194,8 +194,8 @@ def impute(model: Any, rows: np.ndarray, codes: IntArray | None = None) -> Float
 
 def draw_rows(model: Any, codes: IntArray, random_state: np.random.RandomState) -> FloatArray:
     """Draw a row for each class code (n,), shape (n, M); features in no part are NaN, categories 0 or 1."""
-    X = np.full((len(codes), model.n_features_in_), np.nan)
     columns = Columns.of(model)
+    X = np.full((len(codes), columns.n_features), np.nan)
     encoded = [own for own, kind in zip(columns.features, columns.kinds.values(), strict=True) if kind]
     for features, part in model._parts():
         drawn, kernels = density.draw(parameters_of(part), part.covariance_type_, codes, random_state)
@@ -331,11 +331,11 @@ def _derive(
         derived.set_params(init="auto")
     if isinstance(model.covariance_prior, tuple):
         derived.set_params(
-            covariance_prior=prior_of_columns(model.covariance_prior, features, model.n_features_in_)
+            covariance_prior=prior_of_columns(model.covariance_prior, features, columns.n_features)
         )
-    derived.n_features_in_ = len(features)
+    derived.n_features_in_ = len(chosen)
     if hasattr(model, "feature_names_in_"):
-        derived.feature_names_in_ = model.feature_names_in_[features]
+        derived.feature_names_in_ = model.feature_names_in_[chosen]
     note_rows(derived, preparation_=columns.of_columns(chosen))
     if not hasattr(model, "models_"):
         _derived_fit(derived, parts[0], class_prior).store(derived)

@@ -15,7 +15,7 @@ from ..engine.compute.arrays import safe_log
 from ..engine.model import FARTHEST, Parameters, frame_of
 from ..engine.structures import structure_of
 from ..io.graph import WhitenedKernels, build_graph
-from ..io.preparation import in_words
+from ..io.preparation import Columns, in_words
 from ..io.writing import replacing
 from .rows import host_copy, warn_caller
 
@@ -82,7 +82,7 @@ class ExportMixin:
                 f"{in_words(preparation)}."
             )
         model = build_graph(
-            n_features=self.n_features_in_,
+            n_features=Columns.of(self).n_features,
             columns=preparation.get("columns"),
             dtype=kind,
             producer_version=_version.__version__,

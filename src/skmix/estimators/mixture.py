@@ -45,13 +45,14 @@ from .rows import (
     enter,
     host_copy,
     in_columns,
-    note_preparation,
     score_rows,
     updating,
     warn_caller,
+    warn_of_ungrouped,
 )
 from .saving import FileMixin
 from .solving import check_inference, fit_model, refuse_unlabelled
+from .summary import SummaryMixin
 
 Estimator = TypeVar("Estimator", bound=type)
 Part = tuple[list[int], Any]
@@ -129,16 +130,17 @@ _PARAMETERS = """
 
 _FITTED = """
     n_features_in_ : int
-        Number M of features.
-    feature_names_in_ : ndarray of shape (M,)
-        Feature names, if X had any.
+        Number of columns of X: M, unless columns of text are encoded as several features each.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, if X had any. Columns of text with a single value are left out.
     preparation_ : dict
         How the values of X were transformed and encoded, if they were: the scale, ``transform``; whether FCS
-        files are compensated, ``compensate``; the kinds of columns, ``columns``, and words for missing
-        values, ``missing``, of tables with categories. New files and data frames are prepared alike, and
-        `sample` and `impute` return columns in the units of the files; arrays, an AnnData, and tables of
-        numbers opened with ``transform=None`` count as prepared. Fitted attributes and densities are of
-        prepared rows.
+        files are compensated, ``compensate``; for tables with categories, the categories of each column,
+        ``columns``, and words for missing values, ``missing``. Each category is a 0/1 feature named
+        ``column=category``; a column of two is one feature, for the second. New files and data frames are
+        prepared alike, and `sample` and `impute` return columns in the units of the files; arrays (refused if
+        there are categories), an AnnData, and tables of numbers opened with ``transform=None`` count as
+        prepared. Fitted attributes and densities are of prepared rows.
     class_count_ : ndarray of shape (L,)
         Number of labelled training rows in each class, or the sum of their weights.
     covariance_type_ : str
@@ -207,7 +209,7 @@ def documented(**texts: str) -> Callable[[Estimator], Estimator]:
 documented_model = documented(parameters=_PARAMETERS, fitted=_FITTED)
 
 
-class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimator):
+class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEstimator):
     """Methods of the mixture and the classifier. Subclasses define the constructor."""
 
     n_features_in_: int
@@ -244,7 +246,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
 
     def _parts(self) -> list[Part]:
         """Return the parts of the model; a mixture is its only part."""
-        return [(list(range(self.n_features_in_)), self)]
+        return [(list(range(parameters_of(self).means.shape[1])), self)]
 
     def _parts_to_fit(self, n_features: int, *, stream: bool = False) -> list[Part]:
         """Return the parts to fit to rows, or to a batch of a stream."""
@@ -272,8 +274,8 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
             which is a class: a list, a folder or a pattern, see `open_rows`.
         y : array-like of shape (N,), default=None
             Class labels of any type. NaN, None and the number -1 mark rows without a label. But -1 and one
-            other label are two classes, and an ambiguous -1 is refused. For rows in a file, also the name of
-            a column, or the path of another file.
+            other label are two classes, and an ambiguous -1 is refused. For rows in a file or data frame,
+            also the name of a column; for a file, also the path of another file.
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows: a row of weight two counts as two rows, and a row of weight zero is ignored.
             A class whose rows all have weight zero is not in `classes_`.
@@ -290,7 +292,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         # Idle BLAS threads would wait actively, at the cost of ours.
         with updating(self, X), one_blas_thread():
             training = enter(self, X, y, sample_weight).training()
-            note_preparation(self, training)
+            warn_of_ungrouped(self, training)
             n_rows = training.source.summary.n_rows
             if (self.n_kernels or 0) > n_rows and freeze_of(self) != "kernels":
                 kernels = Argument("n_kernels", self.n_kernels)
@@ -652,7 +654,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
                 "to_onnx cannot be combined with group_shift: groups of this mixture differ in their means, "
                 "but the graph has common means. Fit without group_shift."
             )
-        columns, parameters = list(range(self.n_features_in_)), self._parameters
+        parameters = self._parameters
+        columns = list(range(parameters.means.shape[1]))
         return {
             "feature_sets": [whitened_kernels(parameters, self.covariance_type_, columns, by_class=False)],
             "log_prior": safe_log(parameters.weights @ self.class_prior_),

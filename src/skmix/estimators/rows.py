@@ -30,6 +30,7 @@ from sklearn.utils.validation import (
     _check_feature_names,
     _check_n_features,
     _check_sample_weight,
+    check_array,
     check_is_fitted,
     validate_data,
 )
@@ -59,7 +60,7 @@ from ..engine.sources.blocks import BlockRows, summarise_blocks
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
 from ..io import Source, open_rows
-from ..io.encoding import ColumnError, decode_columns
+from ..io.encoding import ColumnError, decode_columns, listed, nearest
 from ..io.labels import (
     are_unlabelled,
     classes_of,
@@ -71,7 +72,7 @@ from ..io.labels import (
     typed,
 )
 from ..io.opening import encode_frame, is_elsewhere, source_of
-from ..io.preparation import Columns, Preparation
+from ..io.preparation import Columns, Preparation, target_of
 from ..io.sources import labels_in, prepare
 from ._settings import is_robust, is_robust_fit
 
@@ -84,8 +85,6 @@ _POLARS_NUMBER = re.compile(r"(U?Int\d+|Float\d+|Boolean|Decimal)\b")
 # Types of y and sample_weight that need no conversion if X is a NumPy array.
 _PLAIN = (NoneType, np.ndarray, list)
 
-Checked = tuple[Array, Preparation | None]
-"""Validated rows (n, M) and, in a fit, how they were prepared."""
 Sender = Callable[[np.ndarray], Array]
 """Sends NumPy rows (n, M) to the device on which they are processed."""
 
@@ -97,7 +96,7 @@ def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, n
 
     X is an array or tensor (n, M), a data frame, files, a source, an AnnData, a Dask collection, or rows that
     `read_into_memory` returned. y and sample_weight are arrays (n,) or Dask collections; with files, also
-    paths or names of columns.
+    paths or names of columns; with a data frame, also names of columns.
     """
     if type(X) is np.ndarray and type(y) in _PLAIN and type(sample_weight) in _PLAIN:
         return InMemory(estimator, X, y, sample_weight, name)
@@ -106,11 +105,13 @@ def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, n
     source = source_of(X, y, sample_weight)
     if source is not None:
         return InBlocks(estimator, source, y, sample_weight, name)
+    if is_frame(X):
+        X, y, sample_weight = take_columns(X, y, sample_weight, name=name)
     for argument, given in ((name, y), ("sample_weight", sample_weight)):
         if isinstance(given, (str, PathLike)):
             raise ValueError(
-                f"{argument} is {str(given)!r}, a path or the name of a column, which needs X to be a file; "
-                f"X is a {type(X).__name__}. Give {argument} as an array, or X as a path or by open_rows."
+                f"{argument} is {str(given)!r}, a path or the name of a column, which needs X to be a file "
+                f"or a data frame; X is a {type(X).__name__}. Give {argument} as an array."
             )
         if is_collection(given) and not is_collection(X):
             raise ValueError(
@@ -143,6 +144,21 @@ def score_rows(
     if not hasattr(estimator, "class_prior_"):
         check_is_fitted(estimator)
     return enter(estimator, X, y, name=name).scores(function)
+
+
+def take_columns(X: Any, y: Any, sample_weight: Any, *, name: str = "y") -> tuple[Any, Any, Any]:
+    """Return a data frame, labels and weights; columns that y and sample_weight name leave the data frame."""
+    named = {name: y, "sample_weight": sample_weight}
+    named = {argument: given for argument, given in named.items() if isinstance(given, str)}
+    if not named:
+        return X, y, sample_weight
+    names, taken = _names_of(X), {*named.values()}
+    for argument, given in named.items():
+        if given not in names:
+            known = f"{listed(names, 20)}.{nearest(given, names)}"
+            raise ValueError(f"{argument} names {given!r}, but X has the columns {known}")
+    y, sample_weight = (X[given] if isinstance(given, str) else given for given in (y, sample_weight))
+    return _select(X, [name for name in names if name not in taken]), y, sample_weight
 
 
 def is_frame(X: Any) -> bool:
@@ -215,7 +231,10 @@ class Rows(ABC):
 
     def _unchecked_labels(self) -> Any:
         if self.y is None:
-            raise ValueError(f"The rows of X have no labels: give {self.name}.")
+            target = target_of(self.estimator)
+            if target is None or not is_frame(self.X):
+                raise ValueError(f"The rows of X have no labels: give {self.name}.")
+            return computed(take_columns(self.X, target, None, name="the target of the model")[1])
         return computed(self.y)
 
     def weights(self, n_rows: int) -> FloatArray | None:
@@ -259,7 +278,6 @@ class Training:
     source: RowSource
     classes: np.ndarray  # (L,): the labels behind the class codes
     blocks: Blocks | None = None  # rows that are not in memory
-    preparation: Preparation | None = None  # how values were transformed and encoded; None if unchanged
 
     @property
     def n_features(self) -> int:
@@ -308,7 +326,7 @@ class InMemory(Rows):
     def training(self, least: int = 2) -> Training:
         estimator, device = self.estimator, device_of(self.estimator)
         check_labelled(estimator, self.y)
-        X, preparation = self._check(least)
+        X = self.values(least=least)
         rows, classes, _ = self.coded(X)
         X, codes = rows.X, None if self.y is None else rows.y
         why_host = None
@@ -329,12 +347,12 @@ class InMemory(Rows):
             check_gaps(X, estimator)
         if why_host is not None:
             warn_of_host(why_host, device)
-        return Training(source, classes, preparation=preparation)
+        return Training(source, classes)
 
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
         model = host_copy(self.estimator)
         rows = self if model is self.estimator else replace(self, estimator=model)
-        X = rows._check()[0]
+        X = rows.values()
         device = None if on_cpu else _device_of_scores(model)
         if device is not None:
             if X.nbytes > room_on(device):
@@ -344,20 +362,22 @@ class InMemory(Rows):
         return scores if type(scores) is np.ndarray else on_host(scores)
 
     def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
-        X, preparation = self._check(least, on_cpu)
-        if least is not None:
-            note_rows(self.estimator, preparation_=preparation)
-        return X
-
-    def _check(self, least: int | None = None, on_cpu: bool = False) -> Checked:
-        """Return validated rows (n, M) and, in a fit, their preparation; see `values`."""
         if least is None and type(self.X) is np.ndarray and _is_valid(self.estimator, self.X):
-            return self.X, None
-        return _validated(self.estimator, self.X, least), None
+            return self.X
+        if least is None:
+            _refuse_encoding(self.estimator)
+        return _validated(self.estimator, self.X, least)
 
 
-def _validated(estimator: Any, X: Any, least: int | None = None) -> np.ndarray:
-    """Check rows by scikit-learn, and return them as floats (n, M); see `Rows.values`."""
+def _validated(
+    estimator: Any, X: Any, least: int | None = None, names: Sequence[Any] | None = None
+) -> np.ndarray:
+    """Check rows by scikit-learn, and return them as floats (n, M); see `Rows.values`.
+
+    Errors name the column of an infinite value if the `names` (M,) are known.
+    """
+    if least is not None:
+        note_rows(estimator, preparation_=None)
     try:
         rows: np.ndarray = validate_data(
             estimator,
@@ -368,10 +388,25 @@ def _validated(estimator: Any, X: Any, least: int | None = None) -> np.ndarray:
             reset=least is not None,
         )
     except ValueError as error:
-        if "could not convert string" not in str(error):
-            raise
-        raise ValueError(f"X holds text: {error}. Give a data frame, whose columns are encoded.") from None
+        if "could not convert string" in str(error):
+            problem = f"X holds text: {error}. Give a data frame, whose columns are encoded."
+            raise ValueError(problem) from None
+        if names is not None and "infinity" in str(error):
+            infinite = np.isinf(check_array(X, dtype=_FLOATS, ensure_all_finite=False))
+            for row, column in np.argwhere(infinite)[:1]:
+                raise ValueError(
+                    f"Column {str(names[column])!r} of X is infinite in row {row}, counted from 0. Replace "
+                    "infinite values, by NaN if they are unknown."
+                ) from None
+        raise
     return rows
+
+
+def _refuse_encoding(model: Any) -> None:
+    """Raise ValueError if a fitted model encodes columns, which arrays do not name."""
+    kinds = Columns.of(model).kinds
+    if any(kinds.values()):
+        raise ValueError(f"The model encodes columns of text: give a data frame with {listed([*kinds])}.")
 
 
 def _is_valid(estimator: Any, X: np.ndarray) -> bool:
@@ -395,22 +430,22 @@ class InFrame(InMemory):
         model = self.estimator
         return replace(self, estimator=_without_scale(model)) if hasattr(model, "preparation_") else None
 
-    def _check(self, least: int | None = None, on_cpu: bool = False) -> Checked:
+    def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
         model = self.estimator
         if least is None:
             preparation, to_scale = getattr(model, "preparation_", {}), Columns.of(model).to_scale
             frame, columns = _known_columns(model, self.X), preparation.get("columns")
             if columns is None and _is_numeric(frame):
-                return to_scale(_validated(model, frame)), None
+                return to_scale(_validated(model, frame, names=_names_of(frame)))
             columns = columns or dict.fromkeys(map(str, _names_of(frame)))
             X, reader = encode_frame(frame, columns, preparation.get("missing", ()))
             _warn_of(reader.remarks())
-            return _validated(without_names(model), to_scale(X)), None
+            return _validated(for_features(model), to_scale(X), names=reader.feature_names)
         if _is_numeric(self.X):
-            return _validated(model, self.X, least), None
+            return _validated(model, self.X, least, _names_of(self.X))
         X, reader = encode_frame(self.X)
         rows = PreparedRows(X, reader.feature_names, reader.preparation)
-        return Prepared(model, rows, self.y, self.sample_weight, self.name)._check(least)
+        return Prepared(model, rows, self.y, self.sample_weight, self.name).values(least=least)
 
 
 def _is_numeric(frame: Any) -> bool:
@@ -443,10 +478,18 @@ def _known_columns(model: Any, frame: Any) -> Any:
         names = _names_of(frame)
     kept = [name for name in (names if columns is None else known) if name in {*known} & {*names}]
     if len(known) == len(kept) and kept != names:
-        frame = frame.select(kept) if hasattr(frame, "column_names") else frame[kept]
+        frame = _select(frame, kept)
     reference = SimpleNamespace(feature_names_in_=np.array(known, dtype=object))
-    _check_feature_names(reference, getattr(frame, "_meta", frame), reset=False)
+    try:
+        _check_feature_names(reference, getattr(frame, "_meta", frame), reset=False)
+    except ValueError as error:
+        missing = [nearest(name, {*names} - {*known}) for name in known if name not in names]
+        raise ValueError(f"{error}{next(filter(None, missing), '').strip()}") from None
     return frame
+
+
+def _select(frame: Any, names: list[Any]) -> Any:
+    return frame.select(names) if hasattr(frame, "column_names") else frame[names]
 
 
 def _names_of(frame: Any) -> list[Any]:
@@ -470,11 +513,11 @@ def in_columns(model: Any, X: FloatArray, given: Any = None) -> Any:
     return pandas.DataFrame(decode_columns(X, Columns.of(model).kinds), index=index)
 
 
-def without_names(estimator: Any) -> Any:
-    """Return a copy of the estimator without feature names, for rows that have none."""
-    nameless = copy(estimator)
-    note_rows(nameless, feature_names_in_=None)
-    return nameless
+def for_features(model: Any) -> Any:
+    """Return a copy of a fitted model that takes prepared rows (n, M) without names."""
+    plain = copy(model)
+    note_rows(plain, n_features_in_=Columns.of(model).n_features, feature_names_in_=None, preparation_=None)
+    return plain
 
 
 # ---------------------------------------------------------------- rows of files in memory
@@ -522,14 +565,13 @@ class Prepared(InMemory):
 
     X: PreparedRows
 
-    def _check(self, least: int | None = None, on_cpu: bool = False) -> Checked:
+    def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
         rows = self.X
         if least is None:
-            return _validated(without_names(self.estimator), rows.X), None
-        X = _validated(self.estimator, rows.X, least)
-        if rows.feature_names is not None:
-            self.estimator.feature_names_in_ = np.array(rows.feature_names, dtype=object)
-        return X, rows.preparation
+            return _validated(for_features(self.estimator), rows.X)
+        X = _validated(self.estimator, rows.X, least, rows.feature_names)
+        _note_columns(self.estimator, X.shape[1], rows.feature_names, rows.preparation)
+        return X
 
 
 # ---------------------------------------------------------------- tensors
@@ -542,13 +584,15 @@ class OnDevice(InMemory):
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
         rows = replace(self, estimator=host_copy(self.estimator))
         model = rows.estimator
-        X = rows._check(on_cpu=on_cpu or is_robust_fit(model))[0]
+        X = rows.values(on_cpu=on_cpu or is_robust_fit(model))
         scores = function(model, X) if self.y is None else function(model, X, rows.codes(len(X)))
         return _in_kind(scores, self.X)
 
-    def _check(self, least: int | None = None, on_cpu: bool = False) -> Checked:
+    def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
+        if least is None:
+            _refuse_encoding(self.estimator)
         if on_cpu:
-            return _validated(self.estimator, on_host(self.X), least), None
+            return _validated(self.estimator, on_host(self.X), least)
         X, xp, n_needed = self.X, namespace(self.X), 1 if least is None else least
         if X.ndim != 2:
             raise ValueError(f"Expected 2D array, got {X.ndim}D array instead.")
@@ -563,9 +607,9 @@ class OnDevice(InMemory):
         if not finite and bool(xp.any(xp.isinf(X))):
             raise ValueError("Input X contains infinity or a value too large for its type.")
         if least is not None:
-            note_rows(self.estimator, feature_names_in_=None)
+            note_rows(self.estimator, feature_names_in_=None, preparation_=None)
         _check_n_features(self.estimator, X, reset=least is not None)
-        return X, None
+        return X
 
 
 # ---------------------------------------------------------------- rows in blocks
@@ -578,8 +622,7 @@ class InBlocks(Rows):
     X: Source
 
     def training(self, least: int = 2) -> Training:
-        training = _training_in_blocks(self, self.X, device_of(self.estimator), least)
-        return replace(training, preparation=self.X.preparation)
+        return _training_in_blocks(self, self.X, device_of(self.estimator), least)
 
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
         model = host_copy(self.estimator)
@@ -630,10 +673,13 @@ class InBlocks(Rows):
         )
 
     def _unchecked_labels(self) -> Any:
-        if not self.X.has_labels:
+        source, target = self.X, target_of(self.estimator)
+        if not source.has_labels and target is not None:
+            source = source.labelled(target)
+        if not source.has_labels:
             return super()._unchecked_labels()
         # Select the features first: other columns may hold anything.
-        return with_features_of(self.estimator, self.X).row_labels()
+        return with_features_of(self.estimator, source).row_labels()
 
     def weights(self, n_rows: int) -> FloatArray | None:
         if self.X.weight is None and self.X.weights is None:
@@ -647,10 +693,11 @@ def with_features_of(model: Any, source: Source) -> Source:
     """Return a source with the features and the preparation of a fitted model; see `prepare`."""
     names = getattr(model, "feature_names_in_", None)
     source = prepare(source, getattr(model, "preparation_", None), names)
-    if source.n_features != model.n_features_in_:
+    n_features = Columns.of(model).n_features
+    if source.n_features != n_features:
         raise ValueError(
-            f"X has {source.n_features} features, but {type(model).__name__} is expecting "
-            f"{model.n_features_in_} features as input: {source.name}."
+            f"X has {source.n_features} features, but {type(model).__name__} is expecting {n_features} "
+            f"features as input: {source.name}."
         )
     if source.label_texts is not None and hasattr(model, "classes_"):
         # Labels of a text file have the type of the classes, whichever of them it has; '1' in quotes is text.
@@ -679,12 +726,7 @@ def _training_in_blocks(rows: Rows, blocks: Blocks, device: str | None, least: i
         classes = typed(classes) if is_column(rows.y) else classes
         # Unique labels look like regression targets.
         check_classification_targets(np.repeat(classes, 2))
-    names = blocks.feature_names
-    note_rows(
-        estimator,
-        n_features_in_=blocks.n_features,
-        feature_names_in_=None if names is None else np.array(names, dtype=object),
-    )
+    _note_columns(estimator, blocks.n_features, blocks.feature_names, getattr(blocks, "preparation", None))
     return _coded_training(blocks, summary, classes, classes, seed, device)
 
 
@@ -735,7 +777,9 @@ class OnCluster(Rows):
         model, X, y = host_copy(self.estimator), self.X, self.y
         check_kind(X, "X")
         scale = None
-        if is_frame(X):
+        if not is_frame(X):
+            _refuse_encoding(model)
+        else:
             if "columns" in getattr(model, "preparation_", {}):
                 raise ValueError(
                     "The model encodes columns of text, or knows numbers for missing values, which Dask "
@@ -791,9 +835,8 @@ def refuse_blocks(X: Any) -> None:
 # ---------------------------------------------------------------- attributes of the training rows
 
 
-def note_preparation(estimator: Any, training: Training) -> None:
-    """Keep the preparation of the training rows in the estimator, and warn of rows without a group."""
-    note_rows(estimator, preparation_=training.preparation)
+def warn_of_ungrouped(estimator: Any, training: Training) -> None:
+    """Warn if some rows of files that a mixture is fitted to have no group."""
     if isinstance(training.blocks, Source) and training.n_unlabelled and not is_classifier(estimator):
         warn_caller(
             f"{training.n_unlabelled} of {training.source.summary.n_rows} rows of {training.blocks.name} "
@@ -809,6 +852,17 @@ def note_rows(estimator: Any, **attributes: Any) -> None:
             setattr(estimator, name, value)
         elif hasattr(estimator, name):
             delattr(estimator, name)
+
+
+def _note_columns(
+    estimator: Any, n_features: int, names: Sequence[str] | None, preparation: Preparation | None
+) -> None:
+    """Note the columns of training rows, not the features that encode them, and the preparation."""
+    columns = (preparation or {}).get("columns")
+    if columns is not None:
+        n_features, names = len(columns), list(columns)
+    named = None if names is None else np.array(names, dtype=object)
+    note_rows(estimator, n_features_in_=n_features, feature_names_in_=named, preparation_=preparation)
 
 
 @contextmanager
@@ -858,17 +912,17 @@ def check_gaps(rows: Array, estimator: Any = None) -> None:
             f"({len(empty)} such rows). Remove these rows, or give them a weight of zero."
         )
     if estimator is not None:
-        names = getattr(estimator, "feature_names_in_", None)
-        _refuse_empty_features(missing.all(axis=0), len(missing), names)
+        _refuse_empty_features(missing.all(axis=0), len(missing), Columns.of(estimator).names)
 
 
 def _refuse_empty_features(is_empty: np.ndarray, n_rows: int, names: Sequence[str] | None) -> None:
     empty = np.flatnonzero(is_empty)
     if len(empty):
         feature = empty[0] if names is None else repr(str(names[empty[0]]))
+        others = f", and so are {len(empty) - 1} other features" if len(empty) > 1 else ""
         raise ValueError(
-            f"Feature {feature} of X has no value: it is NaN in all {n_rows} rows "
-            f"({len(empty)} such features). Remove features that were never observed."
+            f"Feature {feature} of X has no value: it is NaN in all {n_rows} rows{others}. Remove features "
+            "that were never observed."
         )
 
 

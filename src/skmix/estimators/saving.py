@@ -16,6 +16,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.structures import structure_of
+from ..io.encoding import feature_names
 from ..io.models import Record, pack, read_file, unpack, write_file
 from ..io.preparation import Columns, check_preparation
 from ._settings import check_covariance_type, check_covariances, check_feature_sets, check_tail
@@ -213,14 +214,20 @@ def _check(model: Any) -> None:
     for name, each in _known_names(model).items():
         if name in present:
             _check_value(name, getattr(model, name), each.metadata, sizes)
-    n_features = sizes.setdefault("M", model.n_features_in_)
-    _require(model.n_features_in_ == n_features, f"n_features_in_ is not {n_features}")
-    names = getattr(model, "feature_names_in_", None)
-    if names is not None:
-        named = names.shape == (n_features,) and all(isinstance(name, str) for name in names)
-        _require(named and len(set(names)) == n_features, f"feature_names_in_ are not {n_features} names")
+    names, kinds = getattr(model, "feature_names_in_", None), None
     if hasattr(model, "preparation_"):
         check_preparation(model.preparation_, [] if names is None else names.tolist())
+        kinds = model.preparation_.get("columns")
+    if kinds is None:
+        n_columns = sizes.setdefault("M", model.n_features_in_)
+    else:
+        n_columns, n_features = len(kinds), len(feature_names(kinds))
+        agrees = sizes.setdefault("M", n_features) == n_features
+        _require(agrees, f"the columns of preparation_ have {n_features} features, not {sizes['M']}")
+    _require(model.n_features_in_ == n_columns, f"n_features_in_ is not {n_columns}")
+    if names is not None:
+        named = names.shape == (n_columns,) and all(isinstance(name, str) for name in names)
+        _require(named and len(set(names)) == n_columns, f"feature_names_in_ are not {n_columns} names")
     device_and_precision(getattr(model, "device", None))
     check_agreement(model, sizes)
 
@@ -284,7 +291,7 @@ def _check_covariances(array: np.ndarray, covariance_type: str, sizes: dict[str,
 
 
 def _check_classifier(model: Any, sizes: dict[str, int]) -> None:
-    models, columns = model.models_, Columns(dict.fromkeys(range(model.n_features_in_)))
+    models, columns = model.models_, Columns(dict.fromkeys(range(sizes["M"])))
     sets = check_feature_sets(model.feature_sets_, columns)
     _require(len(sets) == len(models), f"it has {len(models)} models for {len(sets)} feature sets")
     _check_parts("models_", models, "SharedKernelMixture", [len(columns) for columns in sets])
@@ -296,7 +303,7 @@ def _check_parts(name: str, parts: list[Any], kind: str, widths: list[int]) -> N
     for part, n_features in zip(parts, widths, strict=True):
         _require(type(part).__name__ == kind, f"{name} has a {type(part).__name__}")
         _check(part)
-        n_own, classes = part.n_features_in_, parts[0].classes_
+        n_own, classes = Columns.of(part).n_features, parts[0].classes_
         _require(n_own == n_features, f"a model in {name} has {n_own} features for {n_features} columns")
         same = part.classes_.dtype == classes.dtype and np.array_equal(part.classes_, classes)
         _require(same, f"models in {name} have different classes")

@@ -14,7 +14,7 @@ import numpy as np
 from .._errors import Argument, ArgumentError
 from ..engine.model import BoolArray, FloatArray, IntArray
 from ..io import open_rows
-from ..io.encoding import MISSING, listed
+from ..io.encoding import MISSING, listed, nearest
 from ..io.opening import stem_of
 from ..io.tables import TableReader
 from .differences import Sides
@@ -112,7 +112,10 @@ def _column(table: Any, argument: str, name: Any) -> Any:
             Argument(argument, name), " needs ", Argument("metadata"), " with a column of that name."
         )
     if name not in table:
-        raise ArgumentError(Argument(argument, name), f" is not a column of the metadata: {list(table)}.")
+        close = nearest(name, table)
+        raise ArgumentError(
+            Argument(argument, name), f" is not a column of the metadata: {list(table)}.{close}"
+        )
     return table[name]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..engine.model import IntArray
-from ..estimators.rows import without_names
+from ..estimators.rows import for_features
 from ..plots._models import drawn_kernels
 from ..plots.style import CLASS_COLOURS, FloatArray, short_name
 from ..report import describe
@@ -226,7 +226,7 @@ def drawn_cells(
     model: Any, populations: Populations | None, X: FloatArray
 ) -> tuple[IntArray, FloatArray, IntArray]:
     """Return indices (n,) of the cells to draw, their rows (n, M), and their populations or kernels (n,)."""
-    chosen, nameless = np.arange(len(X)), without_names(model)
+    chosen, nameless = np.arange(len(X)), for_features(model)
     if len(X) > _MAX_CELLS:
         chosen = np.sort(np.random.RandomState(0).choice(len(X), _MAX_CELLS, replace=False))
     rows = X[chosen]

@@ -10,6 +10,7 @@ import numpy as np
 from ..engine.compute import need
 from ..engine.model import FloatArray, IntArray
 from ..estimators.rows import warn_caller
+from ..io.encoding import nearest
 from . import judging
 from .samples import Samples
 
@@ -94,7 +95,8 @@ def places_of(classes: np.ndarray, samples: Any, argument: str) -> IntArray:
         raise ValueError(f"{argument} is empty: give at least one of the samples {shown(known)}.")
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise ValueError(f"{argument} has {shown(unknown)}, not among the samples {shown(known)}.")
+        close = nearest(unknown[0], known)
+        raise ValueError(f"{argument} has {shown(unknown)}, not among the samples {shown(known)}.{close}")
     places = [known[name] for name in names]
     if len(set(places)) < len(places):
         twice = [name for place, name in enumerate(names) if name in names[:place]]

@@ -17,7 +17,7 @@ import numpy as np
 
 from .._errors import Argument, ArgumentError
 from ..estimators import SharedKernelMixture
-from ..estimators.callbacks import progress_bar
+from ..estimators.callbacks import Lines, progress_bar, watched_by
 from ..estimators.rows import warn_caller
 from ..estimators.saving import estimator_of, read_model, record_of
 from ..io.encoding import listed
@@ -72,6 +72,7 @@ def compose(
     covariate: str | None = None,
     device: str | None = None,
     n_jobs: int | None = -1,
+    verbose: bool = False,
     random_state: int = 0,
 ) -> Study:
     """Find the populations that samples share, and their proportions in each sample.
@@ -109,6 +110,8 @@ def compose(
     device, n_jobs : default=None, -1
         Where to compute, and on how many threads; see `SharedKernelMixture`. The result does not depend on
         their number.
+    verbose : bool, default=False
+        Whether to print how far the work is, ever less often.
     random_state : int, default=0
         Random seed.
 
@@ -123,6 +126,12 @@ def compose(
     >>> study = compose("study/*.fcs")  # doctest: +SKIP
     >>> study.proportions  # doctest: +SKIP
     """
+    if verbose:
+        given, lines = {**locals(), "verbose": False}, Lines("compose")
+        with watched_by(lines):
+            study = compose(**given)
+        lines.tell(repr(study)[1:-1])
+        return study
     pandas()  # report a missing library before any work
     for name, number in (("n_kernels", n_kernels), ("n_populations", n_populations)):
         if number is not None and (not isinstance(number, Integral) or number is True or number < 1):

@@ -8,6 +8,7 @@ the kinds of all columns, a plain dictionary, in `preparation_`.
 from __future__ import annotations
 
 import codecs
+import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -428,13 +429,13 @@ def are_numbers(columns: Mapping[str, Kind]) -> list[bool]:
 
 
 def check_columns(columns: Any, names: Sequence[str]) -> None:
-    """Raise ValueError if the kinds of columns in a model file are invalid or do not match its features."""
+    """Raise ValueError if the kinds of columns in a model file are invalid or do not have these names."""
     valid = isinstance(columns, dict)
     for kind in columns.values() if valid else ():
         is_texts = isinstance(kind, list) and all(isinstance(category, str) for category in kind)
         valid &= kind is None or (is_texts and len({*kind}) == len(kind) > 1)
-    if not valid or feature_names(columns) != list(names):
-        raise ValueError("the columns of preparation_ do not describe the features of feature_names_in_")
+    if not valid or list(columns) != list(names):
+        raise ValueError("the columns of preparation_ are not those of feature_names_in_")
 
 
 def shortened(text: str) -> str:
@@ -446,3 +447,10 @@ def listed(names: Sequence[Any], most: int = 10) -> str:
     """Join the first `most` names by commas, and add the total number if there are more."""
     shown = ", ".join(map(str, names[:most]))
     return shown if len(names) <= most else f"{shown} ... ({len(names)} in all)"
+
+
+def nearest(name: Any, names: Iterable[Any]) -> str:
+    """Return a question that suggests the most similar of `names`, as the end of a message; or ""."""
+    known = {str(each).lower(): str(each) for each in names}
+    found = difflib.get_close_matches(str(name).lower(), known, n=1)
+    return f" Did you mean {known[found[0]]!r}?" if found else ""

@@ -18,7 +18,7 @@ from .._errors import Argument, ArgumentError
 from ..engine.compute import need
 from ..engine.compute.blocks import Block
 from .arrow import stamp
-from .encoding import listed
+from .encoding import listed, nearest
 from .labels import as_integers
 from .preparation import AUTO, FCS_SCALE, MASS_SCALE, Preparation
 from .readers import Reader, rows_in_block, rows_of_npy
@@ -144,7 +144,9 @@ class FcsFile:
                     f"{each.name} ({each.marker})" if each.marker else each.name for each in self.channels
                 ]
                 what = f"has {len(markers)} channels of marker" if markers else "has no channel or marker"
-                raise ValueError(f"{self.name} {what} {name!r}; its channels are {', '.join(known)}.")
+                names = [each for channel in self.channels for each in (channel.name, channel.marker)]
+                close = "" if markers else nearest(name, filter(None, names))
+                raise ValueError(f"{self.name} {what} {name!r}; its channels are {', '.join(known)}.{close}")
             index = by_name.get(name, markers[0] if markers else -1)
             if index in found:
                 raise ValueError(f"{found[index]!r} and {name!r} are the same channel of {self.name}.")
@@ -390,7 +392,8 @@ class FcsReader(Reader):
         """Raise ValueError if the file lacks a channel."""
         for name in names:
             if name not in self.all_names:
-                raise ValueError(f"{self.name} has no channel {name!r}; there are {listed(self.all_names)}.")
+                known = f"{listed(self.all_names)}.{nearest(name, self.all_names)}"
+                raise ValueError(f"{self.name} has no channel {name!r}; there are {known}")
 
     @property
     def markers(self) -> list[str]:

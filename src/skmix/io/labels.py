@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engine.compute.blocks import distinct_labels, encode, is_missing
-from .encoding import BOOLEANS, WHOLE, ColumnError, is_number, plain_text
+from .encoding import BOOLEANS, WHOLE, ColumnError, is_number, nearest, plain_text
 
 IntArray = NDArray[np.int64]
 
@@ -160,7 +160,7 @@ def code_labels(
     if len(unknown):
         raise ValueError(
             f"{name} has labels that no training row had: {unknown[:5].tolist()}; the classes are "
-            f"{classes.tolist()}."
+            f"{classes.tolist()}.{nearest(unknown[0], classes.tolist())}"
         )
     return encode(labels, classes).astype(np.int64)
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .._version import __version__
+from .readers import existing
 from .writing import replacing
 
 FORMAT = "skmix"
@@ -54,7 +55,7 @@ def read_file(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]
     """Return the content and arrays of a file; raise ValueError if this version cannot read it."""
     from safetensors import SafetensorError, safe_open
 
-    name = os.fspath(path)
+    name = os.fspath(existing(path))
     with open(name, "rb"):
         pass  # raises an OSError with the file's name, which safetensors' errors lack
     try:

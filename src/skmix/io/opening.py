@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from .._errors import Argument
 from .arrow import open_parquet, pyarrow, table_in_memory
-from .encoding import ColumnError, Kind, Notation
+from .encoding import ColumnError, Kind, Notation, nearest
 from .fcs import open_events
 from .preparation import AUTO, scale_of, transformer_of
 from .readers import (
@@ -268,8 +269,12 @@ def _arrow_table(thing: Any) -> Any:
                     pa.array(values, from_pandas=True)
                 except (pa.ArrowInvalid, pa.ArrowTypeError):
                     types = ", ".join(sorted({type(value).__name__ for value in values}))
-                    problem = f"column {name!r} holds values of different types: {types}."
-                    raise ColumnError(problem, column=name) from None
+                    raise ColumnError(
+                        f"column {name!r} holds values of different types: {types}. For numbers, use "
+                        f"pandas.to_numeric(X[{name!r}], errors='coerce'); for categories, "
+                        f"X.astype({{{name!r}: str}}).astype({{{name!r}: 'category'}}).",
+                        column=name,
+                    ) from None
         return pa.Table.from_pandas(thing, preserve_index=False)
     if library == "polars":
         return thing.to_arrow()
@@ -291,9 +296,29 @@ def encode_frame(
         )
     reader = open_columns(replace(table_in_memory(arrow, "X"), place="row {}".format))
     reader = reader if columns is None else reader.encoded(columns, missing)
-    blocks = [block.X for block in reader.read(max(1, reader.n_rows))]
+    try:
+        blocks = [block.X for block in reader.read(max(1, reader.n_rows))]
+    except ColumnError as error:
+        message = error.worded(partial(_remedy, type(frame).__module__.split(".")[0], error.column))
+        raise ColumnError(message, column=error.column, is_feature=error.is_feature) from None
     X = np.concatenate(blocks) if blocks else np.empty((0, reader.n_features))
     return np.ascontiguousarray(X, dtype=np.float64), reader
+
+
+def _remedy(library: str, column: str, argument: Argument) -> str:
+    """Return what to do about a column of a data frame X, in place of an argument of `open_rows`."""
+    ways = {
+        ("pandas", "drop"): f"X.drop(columns=[{column!r}])",
+        ("pandas", "categorical"): f"X.astype({{{column!r}: 'category'}})",
+        ("pandas", "missing"): f"X.replace({{{column!r}: {argument.value!r}}}, float('nan'))",
+        ("pandas", "decimal"): f"X[{column!r}].str.replace({argument.value!r}, '.')",
+        ("polars", "drop"): f"X.drop({column!r})",
+        ("polars", "categorical"): f"X.cast({{{column!r}: polars.Categorical}})",
+        ("polars", "missing"): f"polars.col({column!r}).replace({argument.value!r}, None)",
+        ("polars", "decimal"): f"polars.col({column!r}).str.replace({argument.value!r}, '.')",
+        ("pyarrow", "drop"): f"X.drop_columns([{column!r}])",
+    }
+    return ways.get((library, argument.name), argument)
 
 
 def _is_anndata(thing: Any) -> bool:
@@ -308,7 +333,8 @@ def _open_anndata(adata: Any, layer: str | None, obsm: str | None) -> Reader:
     if chosen is not None:
         known = getattr(adata, where)
         if chosen not in known:
-            raise ValueError(f"The AnnData has no {chosen!r} in {where}; it has {list(known)}.")
+            close = nearest(chosen, known)
+            raise ValueError(f"The AnnData has no {chosen!r} in {where}; it has {list(known)}.{close}")
         matrix, name = known[chosen], f"{chosen!r} of the AnnData's {where}"
     if matrix is None:
         raise ValueError("The AnnData has no X: choose a layer or obsm.")
@@ -328,5 +354,6 @@ def _of_obs(adata: Any, values: Any) -> Any:
     if not isinstance(values, str):
         return values
     if values not in adata.obs:
-        raise ValueError(f"The AnnData's obs has no column {values!r}; it has {list(adata.obs)[:20]}.")
+        known = f"{list(adata.obs)[:20]}.{nearest(values, adata.obs)}"
+        raise ValueError(f"The AnnData's obs has no column {values!r}; it has {known}")
     return np.asarray(adata.obs[values])

@@ -30,6 +30,7 @@ from .encoding import (
     features_by_column,
     is_number,
     listed,
+    nearest,
     plain_text,
 )
 
@@ -76,6 +77,11 @@ def scale_of(transformer: Any) -> str | dict[str, float]:
     if type(transformer) is Arcsinh:
         return f"arcsinh:{float(found['cofactor'])!r}".removesuffix(".0")
     return "logicle" if found == Logicle().get_params() else {name: float(found[name]) for name in found}
+
+
+def target_of(model: Any) -> str | None:
+    """Return the name of the column of labels that the model was fitted to, if it is known."""
+    return getattr(model, "metadata_", {}).get("target")
 
 
 def rescaled(
@@ -156,6 +162,16 @@ class Columns:
         return cls(preparation.get("columns") or dict.fromkeys(names), preparation)
 
     @cached_property
+    def names(self) -> list[str] | None:
+        """Names (M,) of the features, ``column=category`` for categories; None if columns have no names."""
+        return feature_names(self.kinds) if self._positions else None
+
+    @property
+    def n_features(self) -> int:
+        """Number M of features."""
+        return len(self.features_of(range(len(self.kinds))))
+
+    @cached_property
     def features(self) -> list[list[int]]:
         """Indices of the features of each column."""
         return features_by_column(self.kinds)
@@ -181,7 +197,8 @@ class Columns:
                         f"{where} names {column!r}, one of the categories of column {name!r}, which belong "
                         "together: name the column."
                     )
-            raise ValueError(f"{where} names {column!r}, but columns are {listed([*self.kinds])}.")
+            known = f"{listed([*self.kinds])}.{nearest(column, self.kinds)}"
+            raise ValueError(f"{where} names {column!r}, but columns are {known}")
         if not isinstance(column, (int, np.integer)) or isinstance(column, bool):
             raise ValueError(f"{where} has {column!r}, which is not a column index or name.")
         if not 0 <= column < len(self.kinds):
@@ -195,9 +212,9 @@ class Columns:
         if kind is not None:
             category = plain_text(value)
             if category not in kind:
+                known = f"{listed([repr(each) for each in kind])}.{nearest(category, kind)}"
                 raise ValueError(
-                    f"given has {value!r} for column {name!r}, whose training rows had only "
-                    f"{listed([repr(each) for each in kind])}."
+                    f"given has {value!r} for column {name!r}, whose training rows had only {known}"
                 )
             return [float(each == category) for each in kind[len(kind) == 2 :]]
         if not isinstance(value, Real) or not np.isfinite(float(value)):

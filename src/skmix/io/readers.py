@@ -18,6 +18,7 @@ from .._errors import Argument, ArgumentError, ArgumentWarning
 from ..engine.compute import need
 from ..engine.compute.blocks import Block
 from .arrow import Stamp, stamp
+from .encoding import nearest
 from .preparation import Preparation
 
 # Default size of a block: large enough that the overhead per block is negligible, and small enough that three
@@ -232,7 +233,7 @@ class MatrixReader(Reader):
         if missing:
             raise ValueError(
                 f"{self.name} has no feature {', '.join(map(repr, missing[:5]))} ({len(missing)} missing); "
-                f"its features are {self.names[:20]}."
+                f"its features are {self.names[:20]}.{nearest(missing[0], self.names)}"
             )
         return replace(self, columns=[indices[name] for name in names])
 
@@ -383,7 +384,8 @@ def existing(path: str | os.PathLike[str]) -> Path:
     """Return a path; raise FileNotFoundError unless it exists."""
     found = Path(path)
     if not found.exists():
-        raise FileNotFoundError(f"There is no file or folder {path}.")
+        beside = os.listdir(found.parent) if found.parent.is_dir() else ()
+        raise FileNotFoundError(f"There is no file or folder {path}.{nearest(found.name, beside)}")
     return found
 
 

@@ -32,6 +32,7 @@ from .encoding import (
     find_kinds,
     is_number,
     listed,
+    nearest,
     of_text,
     texts_of,
     without_constants,
@@ -274,7 +275,8 @@ class TableReader(Reader):
             return
         named = listed([repr(name) for name in missing], 5)
         there = f"there is only {present[0]!r}" if len(present) == 1 else f"there are {listed(present, 20)}"
-        parts = [f"{self.name} has no column {named}; {there}.{advice}"]
+        close = nearest(missing[0], present) if len(present) > 1 else ""
+        parts = [f"{self.name} has no column {named}; {there}.{close}{advice}"]
         if len(present) == 1 and self.table.is_text:
             parts += [
                 " Columns must be separated by commas, semicolons, tabs or |, or by another character that "

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine.structures import Structure, structure_of
 from ..estimators._settings import indices_of
-from ..estimators.rows import enter, is_frame, without_names
+from ..estimators.rows import enter, for_features, is_frame
 from ..io.opening import is_elsewhere
 from ..io.preparation import Columns
 from .style import FloatArray
@@ -148,8 +148,10 @@ def chosen_model(model: Any) -> Any:
 
 def feature_names(model: Any) -> list[str] | None:
     """Return the names of the features of `chosen_model`, or None if they have none."""
-    names = getattr(model, "feature_names_in_", None)
-    names = None if names is None else [str(name) for name in names]
+    if hasattr(model, "n_features_in_"):
+        names = Columns.of(model).names
+    else:  # a record of fitted parameters
+        names = list(getattr(model, "feature_names_in_", ())) or None
     change = getattr(model, "feature_map_", None)
     if change is None:
         return names
@@ -163,7 +165,7 @@ def rows_of(model: Any, X: ArrayLike) -> FloatArray:
     if not hasattr(model, "n_features_in_"):  # a record of fitted parameters
         return np.asarray(X, dtype=np.float64)
     has_names = is_frame(X) or is_elsewhere(X)
-    return enter(model if has_names else without_names(model), X).gathered()
+    return enter(model if has_names else for_features(model), X).gathered()
 
 
 def labels_of(model: Any, X: Any, y: Any, n_rows: int) -> list[Any] | None:

@@ -9,12 +9,8 @@ from numpy.typing import NDArray
 from sklearn.base import is_classifier
 
 from ..estimators.decisions import with_outliers
+from ..estimators.rows import PreparedRows
 from ..plots._models import chosen_model
-
-
-def target_of(model: Any) -> str | None:
-    """Return the name of the column of labels that the model was fitted to, if it is known."""
-    return getattr(model, "metadata_", {}).get("target")
 
 
 def outlier_threshold(model: Any) -> float:
@@ -31,7 +27,8 @@ def predict_columns(model: Any, X: NDArray[np.float64]) -> dict[str, NDArray[Any
     ``log_density``, log p(x), and ``outlier``, 1 if that is below the model's threshold, else 0.
     """
     # An empty table still needs its columns: predict one row and drop it.
-    some = X if len(X) else np.zeros((1, X.shape[1]))
+    row = np.zeros((1, X.shape[1]))
+    some = X if len(X) else PreparedRows(row, None, None) if isinstance(X, PreparedRows) else row
     posteriors, densities = model.predict_proba(some)[: len(X)], model.score_samples(some)[: len(X)]
     likeliest, names = posteriors.argmax(axis=1), range(posteriors.shape[1])
     columns: dict[str, NDArray[Any]] = {"kernel": likeliest}

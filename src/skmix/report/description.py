@@ -8,8 +8,9 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from ..estimators.densities import n_parameters
+from ..io.preparation import Columns, target_of
 from ..plots._models import chosen_model, feature_names, kernel_sets, numbered
-from ._predictions import outlier_threshold, target_of
+from ._predictions import outlier_threshold
 
 # A kernel serves a class that has at least this weight on it.
 _SERVED = 0.01
@@ -22,8 +23,8 @@ def describe(model: Any) -> dict[str, Any]:
     `feature_sets` has the features, kernels and weights of each feature set; `n_shared` of its kernels have a
     weight of at least 0.01 in two or more classes. `settings` differ from their defaults.
     """
-    names = [str(name) for name in getattr(model, "feature_names_in_", [])]
-    names = names or list(map(numbered, range(int(model.n_features_in_))))
+    columns = Columns.of(model)
+    names = columns.names or list(map(numbered, range(columns.n_features)))
     threshold, target = outlier_threshold(model), target_of(model)
     kind, settings, own = type(model).__name__, settings_of(model), feature_names(model) or names
     members = getattr(model, "classifiers_", getattr(model, "mixtures_", [model]))

@@ -13,6 +13,7 @@ from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernel
 from skmix.engine.compute.blocks import Block
 from skmix.estimators import crossfit
 from skmix.estimators.crossfit import novelty_threshold
+from skmix.estimators.rows import PreparedRows
 from skmix.estimators.search._base import make_folds
 from skmix.estimators.search._candidates import make_classifier
 from skmix.estimators.search._selection import Selection
@@ -29,6 +30,7 @@ def rows() -> Data:
 
 
 def known_by_value(X: Any) -> set[bytes]:
+    X = X.X if isinstance(X, PreparedRows) else X
     return {row.tobytes() for row in np.ascontiguousarray(X, dtype=np.float64)}
 
 

@@ -179,8 +179,7 @@ def test_rows_of_a_file_are_those_of_its_frame(tmp_path: Path, n_members: int) -
     weights = np.arange(178) % 3
     assert search.score(path, "kind") == search.score(frame, kinds)
     assert search.score(path, kinds, weights) == search.score(frame, kinds, weights)
-    with pytest.raises(ValueError, match="which needs X to be a file; X is a DataFrame"):
-        search.score(frame, "kind")
+    assert search.score(frame.assign(kind=kinds), "kind") == search.score(frame, kinds)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import wraps
+from contextlib import ExitStack
+from functools import partial, wraps
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -27,12 +28,23 @@ from ...io import Source
 from ...io.opening import is_elsewhere, source_of
 from ...io.readers import is_path
 from .._settings import check_covariance_type
-from ..callbacks import progress_bar
+from ..callbacks import CallbackSupportMixin, Checkpoint, Lines, Report, Tasks, progress_bar, watched_by
 from ..exporting import ExportMixin
 from ..holdout import check_splits, default_splits, splits_of
 from ..mixture import documented
-from ..rows import check_gaps, check_labelled, device_of, enter, read_into_memory, updating
+from ..rows import (
+    PreparedRows,
+    check_gaps,
+    check_labelled,
+    device_of,
+    enter,
+    is_frame,
+    read_into_memory,
+    take_columns,
+    updating,
+)
 from ..saving import FileMixin
+from ..summary import SummaryMixin
 from ._trials import Trial, Trials
 
 _PARAMETERS = """
@@ -52,6 +64,10 @@ _PARAMETERS = """
     n_jobs : int, default=None
         Number of threads of each fit, by default all cores; results do not depend on it.
         When to change: to 1 if something else needs the cores.
+    verbose : bool or int, default=False
+        Whether to print how far the search is, ever less often, and what it chose; 2 also prints passes of
+        its fits. scikit-learn's callbacks, see `set_callbacks`, count the candidates as subtasks.
+        When to change: to True if a search takes long.
     random_state : int, RandomState instance or None, default=None
         Source of randomness of folds and starts.
         When to change: to an integer for repeatable results.
@@ -70,9 +86,9 @@ _RESULTS = """
     classes_ : ndarray of shape (L,)
         Sorted class labels; ``[0]`` if fitted without labels.
     n_features_in_ : int
-        Number M of features.
-    feature_names_in_ : ndarray of shape (M,)
-        Feature names, if X had any.
+        Number of columns of X, see `SharedKernelMixture`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, if X had any.
 """
 
 
@@ -121,6 +137,11 @@ def saved_part(estimator: Any) -> Any:
     return members[0] if len(members) == 1 and not maps_features else estimator
 
 
+def _report(report: Report, tasks: Tasks, message: str, *, share: float | None = None) -> None:
+    report(message, share=share)
+    tasks.step("candidate")
+
+
 def delegated(method: Callable[..., Any]) -> Any:
     """Return a method that passes rows X to that method of the chosen model."""
 
@@ -132,7 +153,7 @@ def delegated(method: Callable[..., Any]) -> Any:
     return call
 
 
-class Search(FileMixin, ExportMixin, BaseEstimator):
+class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEstimator):
     """Base class of searches; `_choose` tries candidates and fits the best to all rows."""
 
     best_estimator_: Any
@@ -144,6 +165,7 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         "time_limit": [Interval(Real, 0, None, closed="left"), None],
         "device": [str, None],
         "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
         "random_state": ["random_state"],
     }
 
@@ -163,8 +185,9 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
             Rows, given as for `SharedKernelMixture.fit`; NaN marks a missing value. Rows of files are read
             into memory; the search for a mixture by BIC reads them in blocks, and accepts Dask collections.
         y : array-like of shape (N,), default=None
-            Class labels, with a file also the name of their column; -1 marks a row without a label, see
-            `SharedKernelMixture.fit`. A classifier needs labels; a mixture without labels has one class.
+            Class labels, with a file or data frame also the name of their column; -1 marks a row without a
+            label, see `SharedKernelMixture.fit`. A classifier needs labels; a mixture without labels has one
+            class.
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows, in fits and in scores.
         groups : array-like of shape (N,), default=None
@@ -178,6 +201,10 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
             The fitted search.
         """
         trials = Trials(self.time_limit)
+        if any(isinstance(each, Checkpoint) for each in getattr(self, "_skl_callbacks", ())):
+            raise ValueError("Checkpoint saves a single fit, not a search: set it on the chosen estimator.")
+        if is_frame(X):
+            X, y, sample_weight = take_columns(X, y, sample_weight)
         source = source_of(X, y, sample_weight)
         if source is not None:
             X, labels, sample_weight = self._read(source)
@@ -185,17 +212,31 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         check_labelled(self, y)
         if groups is not None:
             check_consistent_length(X, groups)
-        progress, limit = progress_bar("choosing settings", None), ending_at(trials.ends(1.0))
-        with updating(self), progress as trials.report, limit, warnings.catch_warnings():
+        lines = Lines(type(self).__name__, trials.ends(1.0))
+        with ExitStack() as stack:
+            stack.enter_context(updating(self))
+            tasks = Tasks(self, X, y, sample_weight, None)
+            if self.verbose > 1:
+                stack.enter_context(watched_by(lines))
+            bar = lines("", None) if self.verbose else progress_bar("choosing settings", None)
+            report = stack.enter_context(bar)
+            trials.report = partial(_report, report, tasks)
+            stack.enter_context(ending_at(trials.ends(1.0)))
+            stack.enter_context(warnings.catch_warnings())
             # A candidate that did not converge is scored as it is.
             warnings.simplefilter("ignore", ConvergenceWarning)
             best = self._choose(trials, X, y, sample_weight, on_host(groups))
+            tasks.end()
         self.cv_results_ = trials.table()
         self.n_untried_ = trials.n_untried
         self.best_index_ = next(i for i, trial in enumerate(trials.list) if trial is best)
         self.best_params_ = dict(best.params)
         self.best_score_ = float(best.score)
         self._finish()
+        if self.verbose:
+            params = self.best_params_.items()
+            chosen = ", ".join(f"{name}={value!r}" for name, value in params if value not in (None, "none"))
+            lines.tell(f"{trials.worded(best.score)}, best of {len(trials.list)} trials: {chosen}")
         return self
 
     def _read(self, source: Source) -> tuple[Any, Any, Any]:
@@ -280,7 +321,8 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
     def _accept(self, X: Any) -> Any:
         """Return rows X (n, M) after a check of their number of features."""
         check_is_fitted(self)
-        if is_elsewhere(X) or (hasattr(X, "columns") and hasattr(self, "feature_names_in_")):
+        named = hasattr(X, "columns") and hasattr(self, "feature_names_in_")
+        if named or is_elsewhere(X) or isinstance(X, PreparedRows):
             return X  # the model selects columns by name
         X = np.asarray(X) if isinstance(X, (list, tuple)) else X
         if len(getattr(X, "shape", ())) == 2:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -24,7 +23,7 @@ from ...io.preparation import Columns
 from .._settings import check_covariance_type, check_feature_sets, is_robust
 from ..classifier import SharedKernelClassifier
 from ..crossfit import novelty_threshold
-from ..rows import Sender
+from ..rows import PreparedRows, Sender
 from ._base import Fold, labels_of
 from ._candidates import MOST_NUMBERS_A_ROW, Choices, make_classifier
 from ._features import FeatureMap, fewer_rows, filler, fit_features, fit_transform, project
@@ -55,6 +54,8 @@ _MANY_ROWS = 1000
 _ROUNDS_WITH_MANY = 60
 # Duration of tuning relative to a fit, for the progress bar.
 _WORK_OF_TUNING = 2
+# Number of fits that find a threshold of outliers, about, for the progress bar.
+_FITS_OF_THRESHOLD = 8
 # Replaces a probability of zero in log-losses.
 _SMALLEST = np.finfo(np.float64).tiny
 
@@ -128,7 +129,13 @@ class Selection:
         plan("kernels", min(len(candidates), _KEPT), n_fitted)
         if self.search.tune == "auto":
             plan("tuning", self._n_tuned * len(_TRADE_OFFS), _WORK_OF_TUNING * n_fitted)
-        plan("members", self.search.n_members, len(self.rows.X))
+        self._plan_fits(self.search.n_members)
+
+    def _plan_fits(self, n_members: int) -> None:
+        """Plan the fits to all rows, and those that find the threshold of outliers."""
+        self.trials.plan("members", n_members, len(self.rows.X))
+        if getattr(self.search.estimator, "reject_below", None) is not None:
+            self.trials.plan("threshold", 1, _FITS_OF_THRESHOLD * len(self.rows.X))
 
     @property
     def _n_screened(self) -> int:
@@ -302,7 +309,7 @@ class Selection:
         if isinstance(model, QuickFit):
             return model.tuned(labelled, trade_off, n_rounds)
         return model.tune(
-            labelled.X,
+            PreparedRows(labelled.X, None, None),
             labels_of(labelled, self.classes),
             trade_off=trade_off,
             sample_weight=labelled.weights,
@@ -340,7 +347,7 @@ class Selection:
 
         `given` are X, y and sample_weight of the user, for members without a feature map.
         """
-        self.trials.plan("members", len(chosen), len(self.rows.X))
+        self._plan_fits(len(chosen))
         seed = self.prototype.random_state
         complete = mapped(self.rows, filler(self.rows.X, seed))
 
@@ -366,8 +373,6 @@ class Selection:
                 classifier.set_params(feature_sets=self.search.feature_sets)
             classifier.fit(*data)
             if params["trade_off"] is not None:
-                # The model may have feature names, which filled rows lack.
-                warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
                 self.tune(classifier, filled, params["trade_off"])
             classifier.temperature_ = trial.columns.get("temperature", 1.0)
             self.trials.step("members", "fitting to all rows")

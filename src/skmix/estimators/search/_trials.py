@@ -18,8 +18,12 @@ Params = dict[str, Any]
 
 # The stage that compares candidates on some of the rows.
 SCREENING = "screening"
+# Words for the stages in messages, where their names are not clear.
+_WORDS = {"kernels": "comparing settings"}
 # Shares of the time limit after which no candidate is tried, and no further member is fitted to all rows.
 CHOOSING, FITTING = 0.6, 0.8
+# Largest share of a search that has not ended.
+_MOST = 0.99
 
 
 @dataclass
@@ -40,7 +44,8 @@ class Trials:
     """Trials in order; a candidate is tried once per stage, and none after a share of the time limit.
 
     `best` is the best trial so far, except those of the screening. The `n_kept` best trials keep their fitted
-    models. `choosing` is the share of the time limit after which no candidate is tried.
+    models. `choosing` is the share of the time limit after which no candidate is tried. `measure` is the name
+    of the scores in messages, and the factor that makes one of them.
     """
 
     def __init__(self, time_limit: float | None) -> None:
@@ -49,6 +54,7 @@ class Trials:
         self.n_kept = 1
         self.choosing = CHOOSING
         self.report: Report | None = None
+        self.measure = ("log-loss", -1.0)
         self._error: ValueError | None = None
         self._began, self._time_limit = time.monotonic(), np.inf if time_limit is None else time_limit
         self._untried: set[str] = set()
@@ -84,16 +90,19 @@ class Trials:
             self.report(message, share=self._share())
 
     def _share(self) -> float | None:
-        """Return the share of work or of time that is done, whichever is larger; None if unknown."""
+        """Return the share of work or of time that is done, whichever is larger; None if unknown.
+
+        It is below 1, because the search has not ended.
+        """
         passed = (time.monotonic() - self._began) / self._time_limit if self._time_limit else 1.0
         if self._stage not in self._planned:
-            return min(passed, 1.0) if passed else None
+            return min(passed, _MOST) if passed else None
         stages = list(self._planned)
         works = [n_steps * work for n_steps, work in self._planned.values()]
         # Stages before the present one are finished, whatever was planned.
         n_ended, (n_steps, work) = stages.index(self._stage), self._planned[self._stage]
         done = sum(works[:n_ended]) + min(self._n_done, n_steps) * work
-        return min(max(done / sum(works), passed), 1.0)
+        return min(max(done / sum(works), passed), _MOST)
 
     def add(
         self, stage: str, params: Params, evaluate: Callable[[Trial], None], n_steps: int = 1
@@ -103,9 +112,15 @@ class Trials:
         It counts as `n_steps` planned steps of the stage.
         """
         trial = self._try(stage, params, evaluate)
-        scores = [each.score for each in self.list if each.stage == stage]
-        self.step(stage, f"{stage}: best score {max(scores):.6g}" if scores else stage, n_steps)
+        scores = [each.score for each in self.list if each.stage == stage and np.isfinite(each.score)]
+        found = f": best {self.worded(max(scores))} of {len(scores)}" if scores else ""
+        self.step(stage, f"{_WORDS.get(stage, stage)}{found}", n_steps)
         return trial
+
+    def worded(self, score: float) -> str:
+        """Return a score in words."""
+        name, factor = self.measure
+        return f"{name} {factor * score:.4g}"
 
     def _try(self, stage: str, params: Params, evaluate: Callable[[Trial], None]) -> Trial | None:
         screening = stage == SCREENING

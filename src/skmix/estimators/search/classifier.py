@@ -67,8 +67,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         keeps a tuned candidate if it predicts held-out rows better.
         When to change: to False if densities matter too: tuning gives them up for the classification.
     n_members : int, default=8
-        Largest number of fitted models whose probabilities are averaged. The best candidate is used alone if
-        the average predicts held-out rows clearly worse.
+        Largest number of fitted models whose probabilities are averaged. If averaging clearly hurts, only the
+        best candidate is kept.
         When to change: to 1 for a single model that can be inspected, and smaller files.
     {parameters}
 
@@ -140,6 +140,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         time_limit: float | None = None,
         device: str | None = None,
         n_jobs: int | None = None,
+        verbose: bool | int = False,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.estimator = estimator
@@ -153,6 +154,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         self.time_limit = time_limit
         self.device = device
         self.n_jobs = n_jobs
+        self.verbose = verbose
         self.random_state = random_state
 
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
@@ -182,6 +184,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         if rejecting["reject_below"] is not None:
             groups = None if groups is None else np.asarray(groups)[kept]
             best = members[0]
+            trials.step("threshold", "finding the threshold of outliers", 0)
             threshold = selection.threshold(best, chosen[0].params, rejecting["reject_below"], groups)
             best.classifier.set_params(**rejecting).threshold_ = threshold
         self.classifiers_ = [member.classifier for member in members]

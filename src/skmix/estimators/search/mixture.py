@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import DensityMixin, clone
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -44,7 +44,7 @@ SEVERAL_STARTS: Params = {"n_init": 2, "tol": 1e-3}
 
 
 @documented_search
-class SharedKernelMixtureCV(DensityMixin, Search):
+class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, Search):
     """SharedKernelMixture with the number of kernels and the covariance type chosen by a criterion.
 
     By the log-likelihood of held-out rows, the search also chooses the strength of the prior on covariances
@@ -123,6 +123,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         time_limit: float | None = None,
         device: str | None = None,
         n_jobs: int | None = None,
+        verbose: bool | int = False,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.estimator = estimator
@@ -134,11 +135,13 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         self.time_limit = time_limit
         self.device = device
         self.n_jobs = n_jobs
+        self.verbose = verbose
         self.random_state = random_state
 
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
         prototype = self._prototype(SharedKernelMixture(**SEVERAL_STARTS))
         scorer = self._scorer(prototype, (X, y, sample_weight), groups)
+        trials.measure = ("mean log-likelihood", 1.0) if scorer.folds else ("BIC", -1.0)
         # Without folds, candidates are fitted to all rows from the beginning.
         trials.choosing = CHOOSING if scorer.folds else 1.0
         with ending_at(trials.ends(trials.choosing)):
@@ -151,9 +154,13 @@ class SharedKernelMixtureCV(DensityMixin, Search):
                     share for each, share in zip(members, shares, strict=True) if each is trial
                 )
         self.mixtures_: list[SharedKernelMixture] = []
+        # In the unit of `try_grid`, where a candidate is fitted to the rows of all folds.
+        n_kernels = float(np.mean([each.params["n_kernels"] for each in members]))
+        trials.plan("members", len(members), n_kernels / max(len(scorer.folds), 1))
         for each in members:
             if not (self.mixtures_ and trials.time_is_up(FITTING)):
                 self.mixtures_.append((each.models or [scorer.fit(each, *scorer.given)])[0])
+                trials.step("members", "fitting to all rows")
         self.shares_ = shares[: len(self.mixtures_)] / shares[: len(self.mixtures_)].sum()
         return best
 
@@ -235,6 +242,11 @@ class SharedKernelMixtureCV(DensityMixin, Search):
 
     predict = delegated(SharedKernelMixture.predict)
     predict_proba = delegated(SharedKernelMixture.predict_proba)
+    transform = delegated(SharedKernelMixture.transform)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.best_estimator_._n_features_out
 
     def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the log-density (n,) of rows X (n, M), given labels y (n,); see `SharedKernelMixture`."""
@@ -250,7 +262,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         """Return the mean log-density of rows with weights (n,); see `SharedKernelMixture.score`."""
         check_is_fitted(self)
         given = enter(self.best_estimator_, X, y, sample_weight)
-        scores = computed(self.score_samples(given.X, y))
+        scores = computed(self.score_samples(given.X, given.y))
         return float(np.average(scores, weights=given.weights(len(scores))))
 
     def _graph_parts(self) -> dict[str, Any]:

@@ -1,0 +1,166 @@
+"""Tables go in as they are: names of columns, and errors that name the column and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from skmix import (
+    SharedKernelClassifier,
+    SharedKernelClassifierCV,
+    SharedKernelMixture,
+    SharedKernelMixtureCV,
+    load,
+)
+from skmix.io.encoding import nearest
+
+N = 120
+
+
+def made() -> pd.DataFrame:
+    random = np.random.RandomState(0)
+    fare = random.normal(size=N)
+    sex = np.where(random.uniform(size=N) < 0.5, "male", "female")
+    table = {
+        "sex": sex,
+        "fare": fare,
+        "city": random.choice(list("xyz"), N),
+        "weight": np.arange(N) % 3 + 1.0,
+    }
+    return pd.DataFrame(table | {"survived": np.where(fare + (sex == "male") > 0.5, "yes", "no")})
+
+
+PEOPLE = made()
+COLUMNS = ["sex", "fare", "city"]
+SEARCH: dict[str, Any] = {"n_kernels": 1, "covariance_type": "diag", "random_state": 0}
+
+
+def in_library(library: str, frame: pd.DataFrame) -> Any:
+    if library == "polars":
+        return pytest.importorskip("polars").from_pandas(frame)
+    return pytest.importorskip("pyarrow").Table.from_pandas(frame) if library == "pyarrow" else frame
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        SharedKernelClassifier(2, random_state=0),
+        SharedKernelMixture(2, random_state=0),
+        SharedKernelClassifierCV(**SEARCH),
+        SharedKernelMixtureCV(**SEARCH),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_columns_are_those_that_were_given(model: Any, library: str, tmp_path: Path) -> None:
+    X, y, weights = PEOPLE[COLUMNS], PEOPLE["survived"], PEOPLE["weight"]
+    expected = model.fit(X, y, sample_weight=weights).score(X, y, weights)
+    table = in_library(library, PEOPLE)
+    model.fit(table, "survived", sample_weight="weight")
+    model.save(tmp_path / "m.skmix")
+    for each in (model, load(tmp_path / "m.skmix")):
+        assert each.feature_names_in_.tolist() == COLUMNS
+        assert each.n_features_in_ == 3
+        assert each.score(table, "survived", sample_weight="weight") == pytest.approx(expected, rel=1e-12)
+        assert each.score(X, y, weights) == pytest.approx(expected, rel=1e-12)
+        assert list(each.sample(2)[0] if hasattr(each, "sample") else COLUMNS) == COLUMNS
+        with pytest.raises(
+            ValueError, match=r"encodes columns of text: give a data frame with sex, fare, city"
+        ):
+            each.predict(np.zeros((2, 3)))
+
+
+def test_a_loaded_model_scores_a_table_by_its_target(tmp_path: Path) -> None:
+    PEOPLE.to_csv(tmp_path / "people.csv", index=False)
+    model = SharedKernelClassifier(2, random_state=0).fit(PEOPLE[COLUMNS], PEOPLE["survived"])
+    expected = model.score(PEOPLE, "survived")
+    for rows in (PEOPLE, tmp_path / "people.csv"):
+        with pytest.raises(ValueError, match="have no labels: give y"):
+            model.score(rows)
+    model.metadata_ = {"target": "survived"}
+    model.save(tmp_path / "m.skmix")
+    for rows in (PEOPLE, tmp_path / "people.csv"):
+        assert load(tmp_path / "m.skmix").score(rows) == expected
+    with pytest.raises(ValueError, match="have no labels: give y"):
+        SharedKernelClassifier(2).fit(PEOPLE[["fare"]].to_numpy(), PEOPLE["survived"]).score([[1.0]])
+
+
+WRONG: dict[str, tuple[Any, str, str]] = {
+    "dates": (pd.date_range("2020", periods=N), r"X.drop(columns=['new'])", r"X.drop('new')"),
+    "identifiers": (
+        [f"n{row}" for row in range(N)],
+        "X.astype({'new': 'category'}). Otherwise, leave it out with X.drop(columns=['new']).",
+        "X.cast({'new': polars.Categorical}). Otherwise, leave it out with X.drop('new').",
+    ),
+    "decimal commas": (
+        ["1,5"] * N,
+        "X['new'].str.replace(',', '.'); if the text stands for a missing value, X.replace({'new': '1,5'},",
+        "polars.col('new').str.replace(',', '.'); if the text stands for a missing value, polars.col('new')",
+    ),
+    "infinity": (np.where(np.arange(N) == 7, np.inf, 1.0), *["Column 'new' of X is infinite in row 7,"] * 2),
+}
+
+
+@pytest.mark.parametrize("numeric", [False, True])
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("kind", WRONG)
+def test_errors_name_the_column_and_what_to_do(kind: str, library: str, numeric: bool) -> None:
+    values, of_pandas, of_polars = WRONG[kind]
+    frame = PEOPLE[["fare"] if numeric else COLUMNS].assign(new=values)
+    with pytest.raises(ValueError, match="olumn 'new'") as caught:
+        SharedKernelClassifier(2).fit(in_library(library, frame), PEOPLE["survived"])
+    assert (of_polars if library == "polars" else of_pandas) in str(caught.value)
+    assert "open_rows" not in str(caught.value)
+
+
+def test_the_remedies_help() -> None:
+    def fitted(frame: pd.DataFrame) -> Any:
+        return SharedKernelClassifier(2, random_state=0).fit(frame, "survived")
+
+    X = PEOPLE.assign(new=["1,5", "2,5"] * (N // 2))
+    assert fitted(X.drop(columns=["new"])).n_features_in_ == 4
+    assert fitted(X.astype({"new": "category"})).preparation_["columns"]["new"] == ["1,5", "2,5"]
+    assert fitted(X.assign(new=X["new"].str.replace(",", "."))).preparation_["columns"]["new"] is None
+    gaps = PEOPLE.assign(new=["1.5", "2.5", "?-"] * (N // 3)).replace({"new": "?-"}, float("nan"))
+    assert fitted(gaps).has_gaps_
+    with pytest.raises(ValueError, match="Duplicate column names"):
+        SharedKernelClassifier(2).fit(PEOPLE[["sex", "sex"]], PEOPLE["survived"])
+    mixed = PEOPLE.assign(new=[1, "a"] * (N // 2))
+    with pytest.raises(
+        ValueError, match=r"different types: int, str.*to_numeric.*str}\).astype\({'new': 'cat"
+    ):
+        fitted(mixed)
+    text = mixed.astype({"new": str}).astype({"new": "category"})
+    assert fitted(text).preparation_["columns"]["new"] == ["1", "a"]
+    assert fitted(mixed.assign(new=pd.to_numeric(mixed["new"], errors="coerce"))).has_gaps_
+
+
+UNKNOWN: dict[str, Callable[[Any, Path], Any]] = {
+    "'survived'": lambda model, _: model.fit(PEOPLE, "survivd"),
+    "'fares'": lambda model, _: model.predict(PEOPLE[COLUMNS].rename(columns={"fare": "fares"})),
+    "'fare'": lambda model, _: model.marginal(["Fares"]),
+    "'male'": lambda model, _: model.condition({"sex": "mal"}),
+    "'yes'": lambda model, _: model.sample(2, label="yess"),
+    "'people.csv'": lambda model, folder: model.predict(folder / "peple.csv"),
+    "'m.skmix'": lambda _, folder: load(folder / "m.skmx"),
+    "'city'": lambda model, folder: model.fit(folder / "people.csv", "citi"),
+}
+
+
+@pytest.mark.parametrize("meant", UNKNOWN)
+def test_a_name_that_is_not_found_brings_up_the_nearest(meant: str, tmp_path: Path) -> None:
+    PEOPLE.to_csv(tmp_path / "people.csv", index=False)
+    model = SharedKernelClassifier(2, random_state=0).fit(PEOPLE[COLUMNS], PEOPLE["survived"])
+    model.save(tmp_path / "m.skmix")
+    with pytest.raises((ValueError, FileNotFoundError), match=f"Did you mean {meant}\\?$"):
+        UNKNOWN[meant](model, tmp_path)
+
+
+def test_a_name_unlike_all_others_brings_up_none() -> None:
+    assert nearest("zebra", COLUMNS) == nearest("fare", []) == ""
+    assert nearest("CITY", COLUMNS) == " Did you mean 'city'?"
