@@ -247,6 +247,10 @@ def answer(results: Any) -> None:
     # Where clusters are apart both find them.
     assert abs(found["apart"]["difference"]) < 0.002
     assert "reached" in found["apart"]
+    # The drop-in starts and stops where scikit-learn's mixture does.
+    drop_in, peer = found["apart"]["drop-in"], found["apart"]["scikit-learn"]
+    assert drop_in["passes"] == peer["passes"]
+    assert drop_in["apart"] < 1e-6
 
 
 SHOWN = {

@@ -55,6 +55,7 @@ for estimator in (
     skmix.SharedKernelClassifierCV(n_kernels=[3], cv=2, random_state=0),
     skmix.SharedKernelMixtureCV(n_kernels=[2], cv=2, random_state=0),
     skmix.GaussianMixture(2, random_state=0),
+    skmix.BayesianGaussianMixture(n_components=2, random_state=0),
 ):
     assert np.isfinite(estimator.fit(X, y).predict_proba(X)).all()
 def cli():

@@ -7,6 +7,7 @@ from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .estimators import (
+        BayesianGaussianMixture,
         Checkpoint,
         GaussianMixture,
         SharedKernelClassifier,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from .io import open_rows
 
 __all__ = [
+    "BayesianGaussianMixture",
     "Checkpoint",
     "GaussianMixture",
     "SharedKernelClassifier",

@@ -10,6 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.fixes import parse_version
 
 from skmix import (
+    BayesianGaussianMixture,
     GaussianMixture,
     SharedKernelClassifier,
     SharedKernelClassifierCV,
@@ -25,6 +26,7 @@ ESTIMATORS = [
     ),
     SharedKernelMixture(tol=1e-2, random_state=0),
     GaussianMixture(random_state=0),
+    BayesianGaussianMixture(random_state=0),
 ]
 # Searches of few candidates in few folds, which are not screened but tuned and averaged.
 SEARCHES = [

@@ -11,7 +11,13 @@ import pytest
 from sklearn import clone, config_context
 from sklearn.model_selection import GridSearchCV
 
-from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV
+from skmix import (
+    BayesianGaussianMixture,
+    GaussianMixture,
+    SharedKernelClassifier,
+    SharedKernelMixture,
+    SharedKernelMixtureCV,
+)
 
 NAMES = ["length", "width", "mass"]
 
@@ -42,6 +48,7 @@ ESTIMATORS = [
     SharedKernelClassifier(feature_sets=[[0, 2], [1]], random_state=0),
     SharedKernelMixture(random_state=0),
     GaussianMixture(3, random_state=0),
+    BayesianGaussianMixture(n_components=3, random_state=0),
 ]
 METHODS = ("predict", "predict_proba", "class_log_likelihood", "score_samples", "transform")
 

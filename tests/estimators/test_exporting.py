@@ -12,7 +12,13 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
 
-from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelClassifierCV, open_rows
+from skmix import (
+    BayesianGaussianMixture,
+    GaussianMixture,
+    SharedKernelClassifier,
+    SharedKernelClassifierCV,
+    open_rows,
+)
 from skmix.estimators.search._features import FeatureMap
 
 pytest.importorskip("onnx", reason="onnx is not installed")
@@ -65,8 +71,9 @@ def test_labels_and_probabilities_of_classifiers(options: dict[str, Any], dtype:
     assert_allclose(out["log_density"], model.score_samples(new), rtol=1e-12 if double else 1e-6)
 
 
-def test_components_of_the_drop_in() -> None:
-    model = GaussianMixture(4, **SEED).fit(X)
+@pytest.mark.parametrize("kind", [GaussianMixture, BayesianGaussianMixture])
+def test_components_of_the_drop_ins(kind: Any) -> None:
+    model = kind(n_components=4, max_iter=300, **SEED).fit(X)
     out = run(model.to_onnx(), X=NEW)
     assert_array_equal(out["label"], model.predict(NEW))
     assert_allclose(out["probabilities"], model.predict_proba(NEW), rtol=0, atol=1e-12)

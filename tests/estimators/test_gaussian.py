@@ -8,11 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import brute
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
-from oracles import COVARIANCE_TYPES
+from oracles import COVARIANCE_TYPES, as_brute, expected_pass
+from sklearn import config_context
+from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture as Theirs
@@ -51,6 +56,19 @@ def precisions(covariance_type: str, n_components: int = 3) -> np.ndarray:
         "diag": np.stack([1.0 / variances] * n_components),
         "spherical": np.full(n_components, 0.2),
     }[covariance_type]
+
+
+def given_start(X: np.ndarray, covariance_type: str) -> dict[str, Any]:
+    """Return settings that start fits of three components at the same place."""
+    return {
+        "n_components": 3,
+        "covariance_type": covariance_type,
+        "weights_init": [0.2, 0.3, 0.5],
+        "means_init": X[:3],
+        "precisions_init": precisions(covariance_type),
+        "max_iter": 400,
+        "random_state": 0,
+    }
 
 
 def both(X: np.ndarray, **settings: Any) -> tuple[GaussianMixture, Theirs]:
@@ -101,16 +119,7 @@ def test_same_fit_from_the_same_kind_of_start(covariance_type: str, init_params:
 @each_type
 def test_same_fit_from_a_given_start(covariance_type: str) -> None:
     X = overlapping()
-    settings = {
-        "n_components": 3,
-        "covariance_type": covariance_type,
-        "weights_init": [0.2, 0.3, 0.5],
-        "means_init": X[:3],
-        "precisions_init": precisions(covariance_type),
-        "tol": 1e-6,
-        "max_iter": 1000,
-    }
-    ours, theirs = both(X, random_state=0, **settings)
+    ours, theirs = both(X, **given_start(X, covariance_type) | {"tol": 1e-6, "max_iter": 1000})
     assert theirs.n_iter_ > 5
     assert_same(ours, theirs, X)
     (rows, components), (their_rows, their_components) = ours.sample(50), theirs.sample(50)
@@ -137,6 +146,183 @@ def test_warm_start_goes_on_as_theirs_does(covariance_type: str) -> None:
         assert ours.lower_bound_ == pytest.approx(theirs.lower_bound_, rel=RELATIVE)
         assert_allclose(ours.means_, theirs.means_, rtol=RELATIVE)
         assert_allclose(ours.covariances_, theirs.covariances_, rtol=RELATIVE, atol=RELATIVE)
+
+
+# ---------------------------------------------------------------- weights and missing values
+
+
+def with_gaps(X: np.ndarray) -> np.ndarray:
+    """Return the rows with some values missing, but none of the first feature."""
+    lost = np.random.default_rng(1).random(X.shape) < 0.2
+    lost[:, 0] = False
+    return np.where(lost, np.nan, X)
+
+
+@each_type
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_weights_are_repetitions(covariance_type: str, dtype: type) -> None:
+    X = overlapping().astype(dtype)
+    weights = np.random.default_rng(0).integers(0, 4, size=len(X))
+    repeated, settings = np.repeat(X, weights, axis=0), given_start(X, covariance_type)
+    ours = GaussianMixture(**settings).fit(X, sample_weight=weights)
+    # In single precision, scikit-learn's passes are less accurate than ours.
+    kind, rtol = (Theirs, RELATIVE) if dtype is np.float64 else (GaussianMixture, 1e-5)
+    other = kind(**settings).fit(repeated)
+    assert other.n_iter_ > 5
+    assert_same(ours, other, repeated, rtol=rtol)
+    assert ours.score(X, sample_weight=weights) == pytest.approx(other.score(repeated), rel=rtol)
+    assert ours.bic(X, sample_weight=weights) == pytest.approx(other.bic(repeated), rel=rtol)
+    assert ours.aic(X, sample_weight=weights) == pytest.approx(other.aic(repeated), rel=rtol)
+
+
+@pytest.mark.parametrize("init_params", ["kmeans", "random", "k-means++", "random_from_data"])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_rows_of_weight_zero_do_not_count(init_params: str, gaps: bool) -> None:
+    X = with_gaps(overlapping()) if gaps else overlapping()
+    weights = np.random.default_rng(0).choice([0.0, 0.5, 1.0, 2.5], size=len(X))
+    X[weights == 0.0] = 1e6
+    settings: dict[str, Any] = {
+        "n_components": 3,
+        "init_params": init_params,
+        "random_state": 0,
+        "max_iter": 300,
+    }
+    model = GaussianMixture(**settings)
+    labels = model.fit_predict(X, sample_weight=weights)
+    assert_array_equal(labels, model.predict(X))
+    without = GaussianMixture(**settings).fit(X[weights > 0], sample_weight=weights[weights > 0])
+    assert_array_equal(model.means_, without.means_)
+    assert model.lower_bound_ == without.lower_bound_
+    with pytest.raises(ValueError, match="n_samples >= n_components but got n_components = 3, n_samples = 2"):
+        model.fit(X, sample_weight=np.arange(len(X)) < 2)
+
+
+@each_type
+def test_starts_use_the_weights(covariance_type: str) -> None:
+    """Two clusters, of which one has nearly all the weight but few of the rows."""
+    random = np.random.default_rng(0)
+    X = np.concatenate([random.normal(size=(300, 2)), random.normal(size=(20, 2)) + 50.0])
+    weights = np.repeat([1.0, 1e4], [300, 20])
+    for init_params in ("kmeans", "random"):
+        model = GaussianMixture(
+            2, covariance_type=covariance_type, init_params=init_params, max_iter=0, random_state=0
+        ).fit(X, sample_weight=weights)
+        centre = np.average(X, axis=0, weights=weights)
+        assert_allclose(model.weights_ @ model.means_, centre, rtol=1e-9)
+
+
+@each_type
+@pytest.mark.parametrize("weighted", [False, True])
+def test_gaps_follow_brute_force(covariance_type: str, weighted: bool) -> None:
+    X = with_gaps(overlapping(120))
+    weights = np.random.default_rng(0).uniform(0.5, 3.0, size=len(X)) if weighted else None
+    settings = given_start(overlapping(), covariance_type) | {"reg_covar": 0.0, "max_iter": 3, "tol": 0.0}
+    with pytest.warns(ConvergenceWarning):
+        model = GaussianMixture(**settings).fit(X, sample_weight=weights)
+    expected = GaussianMixture(**settings | {"max_iter": 0}).fit(X)._current()
+    bounds, total = [], len(X) if weights is None else weights.sum()
+    for _ in range(3):
+        expected, reached = expected_pass(X, np.zeros(len(X), dtype=int), expected, covariance_type, weights)
+        bounds.append(reached / total)
+    assert_allclose(model.weights_, expected.weights[:, 0], rtol=1e-8)
+    assert_allclose(model.means_, expected.means, rtol=1e-8)
+    scale = np.abs(expected.covariances).max()
+    assert_allclose(model.covariances_, expected.covariances, rtol=1e-8, atol=1e-8 * scale)
+    assert_allclose(model.lower_bounds_, bounds, rtol=1e-9)
+    # Scores of rows with gaps are those of the observed values.
+    new = with_gaps(overlapping(50) + 0.3)
+    new[0] = np.nan
+    oracle = as_brute(expected, covariance_type)
+    joint = brute.log_densities(new, oracle) + np.log(oracle.weights[:, 0])
+    scores = np.logaddexp.reduce(joint, axis=1)
+    assert_allclose(model.score_samples(new), scores, rtol=1e-7, atol=1e-7)
+    assert_allclose(model.predict_proba(new), np.exp(joint - scores[:, None]), rtol=1e-6, atol=1e-9)
+    assert_array_equal(model.predict(new), joint.argmax(axis=1))
+    assert np.isfinite(model.sample(20)[0]).all()
+
+
+@pytest.mark.parametrize("init_params", ["kmeans", "random", "k-means++", "random_from_data"])
+def test_fits_with_gaps_find_the_clusters(init_params: str) -> None:
+    random = np.random.default_rng(0)
+    centres = 12.0 * np.eye(3)
+    own = random.integers(3, size=600)
+    X = with_gaps(centres[own] + random.normal(size=(600, 3)))
+    model = GaussianMixture(3, init_params=init_params, n_init=5, max_iter=500, random_state=0).fit(X)
+    order = np.argmax(model.means_, axis=0)
+    assert_allclose(model.means_[order], centres, atol=0.5)
+    assert (order[own] == model.predict(X)).mean() > 0.95
+    assert model.__sklearn_tags__().input_tags.allow_nan
+
+
+def test_a_warm_start_goes_on_with_weights_and_gaps() -> None:
+    X, weights = with_gaps(overlapping()), np.random.default_rng(0).uniform(0.5, 3.0, size=400)
+    settings = given_start(overlapping(), "full")
+    whole = GaussianMixture(**settings).fit(X, sample_weight=weights)
+    model = GaussianMixture(**settings | {"max_iter": 1, "warm_start": True})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        ended = [model.fit(X, sample_weight=weights).converged_ for _ in range(whole.n_iter_)]
+    assert ended.index(True) == whole.n_iter_ - 1
+    assert_allclose(model.means_, whole.means_, rtol=1e-7)
+
+
+FRAME = {"length": [1.0, 2.0, np.inf, 4.0], "width": [0.0, 1.0, 3.0, None]}
+REFUSED: dict[str, tuple[Any, str]] = {
+    "infinite": (FRAME, "Column 'length' of X is infinite in row 2"),
+    "text": (
+        FRAME | {"length": list("abca")},
+        "Column 'length' of X holds text.*SharedKernelMixture encodes",
+    ),
+    "dates": (
+        {"number": [1, 2, 3, 4], "when": pd.to_datetime(["2020-01-01"] * 4).to_numpy()},
+        "Column 'when' of X holds dates",
+    ),
+}
+
+
+@pytest.mark.parametrize("library", [pd, pl])
+@pytest.mark.parametrize("kind", REFUSED)
+def test_columns_that_are_no_numbers_are_named(library: Any, kind: str) -> None:
+    content, message = REFUSED[kind]
+    with pytest.raises(ValueError, match=message):
+        GaussianMixture().fit(library.DataFrame(content))
+    names = list(content)
+    good = library.DataFrame({name: [1.0, 2.0, 4.0, 8.0] for name in names})
+    model = GaussianMixture().fit(good)
+    assert model.feature_names_in_.tolist() == names
+    with pytest.raises(ValueError, match=message):
+        model.predict(library.DataFrame(content))
+
+
+def test_gaps_of_frames_and_masks_are_missing_values() -> None:
+    X = with_gaps(overlapping(60))
+    settings = given_start(overlapping(), "full")
+    expected = GaussianMixture(**settings).fit(X)
+    for rows in (pd.DataFrame(X), pd.DataFrame(X).convert_dtypes(), np.ma.masked_invalid(X)):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="X does not have valid feature names")
+            assert_array_equal(GaussianMixture(**settings).fit(rows).means_, expected.means_)
+    for rows, message in (
+        (np.where(np.arange(60)[:, None] == 4, np.nan, X), "Row 4 of X has no value"),
+        (np.where([True, False, False], np.nan, X), "Feature 0 of X has no value"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            GaussianMixture().fit(rows)
+
+
+@pytest.mark.skipif(OLDER, reason="scikit-learn's mixtures had no such support")
+def test_array_api_dispatch_refuses_weights_and_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
+    X = overlapping(60)
+    model = GaussianMixture(init_params="random", random_state=0).fit(X)
+    with config_context(array_api_dispatch=True):
+        assert_allclose(clone(model).fit(X, sample_weight=None).means_, model.means_)
+        for method in (model.fit, model.score, model.bic):
+            with pytest.raises(ValueError, match="sample_weight cannot be combined with array_api_dispatch"):
+                method(X, sample_weight=np.ones(60))
+        for method in (model.fit, model.predict):
+            with pytest.raises(ValueError, match="contains NaN, which cannot be combined with array_api"):
+                method(with_gaps(X))
 
 
 # ---------------------------------------------------------------- warnings, errors and words
@@ -229,7 +415,7 @@ def test_covariances_rounded_to_single_precision_stay_positive_definite(
 def test_weights_of_a_start_that_fails_at_once_sum_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of scikit-learn's starts from single rows are shares of all rows."""
 
-    def start(self: GaussianMixture, X: np.ndarray, random_state: Any) -> Parameters:
+    def start(self: GaussianMixture, *given: Any) -> Parameters:
         return Parameters(np.array([[0.1], [0.2]]), np.ones((2, 2)), np.stack([np.eye(2)] * 2))
 
     monkeypatch.setattr(GaussianMixture, "_start", start)

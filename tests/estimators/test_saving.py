@@ -16,6 +16,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from skmix import (
+    BayesianGaussianMixture,
     GaussianMixture,
     SharedKernelClassifier,
     SharedKernelClassifierCV,
@@ -63,6 +64,15 @@ MODELS: dict[str, Callable[[], Any]] = {
     ).fit(X, Y),
     "tuned": lambda: SharedKernelClassifier(3, **SEED).fit(X, Y).tune(X, Y, max_iter=2),
     "drop-in": lambda: GaussianMixture(2, means_init=X[:2], weights_init=[0.5, 0.5], **SEED).fit(X),
+    "variational drop-in": lambda: BayesianGaussianMixture(n_components=2, max_iter=300, **SEED).fit(X),
+    "tied drop-in": lambda: BayesianGaussianMixture(
+        n_components=2,
+        covariance_type="tied",
+        weight_concentration_prior_type="dirichlet_distribution",
+        weight_concentration_prior=3,
+        max_iter=300,
+        **SEED,
+    ).fit(X),
     "search": lambda: SharedKernelClassifierCV(
         n_kernels=3, covariance_type="tied", tune=False, n_members=3, cv=2, **SEED
     ).fit(X, Y),

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from .._parts import on_first_use
 
 if TYPE_CHECKING:
+    from .bayesian import BayesianGaussianMixture as BayesianGaussianMixture
     from .callbacks import Checkpoint as Checkpoint
     from .classifier import SharedKernelClassifier as SharedKernelClassifier
     from .gaussian import GaussianMixture as GaussianMixture
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 # A mixture needs neither classifiers nor searches.
 _HOMES = {
+    "BayesianGaussianMixture": "bayesian",
     "Checkpoint": "callbacks",
     "GaussianMixture": "gaussian",
     "SharedKernelClassifier": "classifier",

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
@@ -268,6 +268,20 @@ class FittedGaussian(FitRecord):
     n_iter: int = _value(Integral, low=0)
     lower_bound: float = _value(float, low=-np.inf)
     lower_bounds: list[float] = _value(list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedBayesian(FittedGaussian):
+    """A fitted variational Gaussian mixture, with scikit-learn's attributes."""
+
+    weight_concentration: Any = _value((tuple, np.ndarray))  # (K,), or two of them for a Dirichlet process
+    weight_concentration_prior: float = _value(Real, low=TINY)
+    mean_precision: FloatArray = _value(axes="K", low=TINY)  # (K,)
+    mean_precision_prior: float = _value(Real, low=TINY)
+    mean_prior: FloatArray = _value(axes="M")  # (M,)
+    degrees_of_freedom: Any = _value((np.ndarray, Real), low=TINY)  # (K,), or one for tied covariances
+    degrees_of_freedom_prior: float = _value(Real, low=TINY)
+    covariance_prior: Any = _value((np.ndarray, Real), low=-HUGE)  # (M, M), (M,) or one variance
 
 
 @dataclass(frozen=True, kw_only=True)

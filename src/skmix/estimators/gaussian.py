@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from copy import copy
 from dataclasses import replace
-from functools import wraps
 from inspect import signature
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn import get_config
 from sklearn.base import _fit_context
 from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture as ScikitLearnGaussianMixture
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..engine.compute.arrays import join, on_host, safe_log
-from ..engine.density import class_log_likelihood, kernel_log_densities, log_normalise, most_likely_kernel
+from ..engine.compute.arrays import join
+from ..engine.density import class_log_likelihood, most_likely_kernel
 from ..engine.em import RunState, fit, regulariser_of
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Status
 from ..engine.sources import open_source
-from ..engine.sources.summary import measure
 from ..engine.starts import from_responsibilities
 from ..engine.structures import structure_of
 from ._settings import NUMBERS_TOGETHER, threads_of
-from .exporting import ExportMixin, whitened_kernels
-from .rows import refuse_blocks, updating
-from .saving import FileMixin
+from .densities import n_parameters
+from .drop_ins import DropInMixin, or_scikit_learn, weights_of
+from .rows import check_gaps, updating
 
 _SINGULAR = (
     "Fitting the mixture model failed because some components have ill-defined empirical covariance (for "
@@ -48,25 +42,15 @@ _NAMESPACE: dict[str, Any] = (
 )
 
 
-def _or_scikit_learn(method: Callable[..., Any]) -> Any:
-    """Make a method refuse files, and pass arrays of other libraries to scikit-learn."""
-
-    @wraps(method)
-    def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
-        refuse_blocks(X)
-        if get_config()["array_api_dispatch"]:
-            return getattr(ScikitLearnGaussianMixture, method.__name__)(self, X, *args, **kwargs)
-        return method(self, X, *args, **kwargs)
-
-    return call
-
-
-class GaussianMixture(FileMixin, ExportMixin, ScikitLearnGaussianMixture):
+class GaussianMixture(DropInMixin, ScikitLearnGaussianMixture):
     """Gaussian mixture with scikit-learn's interface, on the shared-kernel engine.
 
     The constructor, attributes, methods, warnings and errors are those of `sklearn.mixture.GaussianMixture`,
     and the same start leads to the same passes. It needs a fraction of the time and memory, runs all `n_init`
     starts as one batch, and continues with the other starts if one degenerates.
+
+    It also takes `sample_weight`, and rows in which values are missing at random, NaN: their density is that
+    of the observed values, so that nothing is imputed.
 
     There are two differences. The start of tied covariances by 'k-means++' and 'random_from_data' is the
     covariance of the chosen rows; scikit-learn mixes in the moments of all rows. With ``reg_covar=0``, a
@@ -93,89 +77,98 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
            [ 1.,  2.]])
     """
 
-    @_or_scikit_learn
-    def fit(self, X: ArrayLike, y: Any = None) -> GaussianMixture:
-        """Fit the mixture to rows X (N, M); `y` is ignored."""
-        self._fit_rows(X)
+    _theirs: ClassVar[type] = ScikitLearnGaussianMixture
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    @or_scikit_learn
+    def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> GaussianMixture:
+        """Fit the mixture.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, M)
+            Rows; NaN marks a value that is missing at random.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (N,), default=None
+            Weights of the rows: a row of weight two counts as two rows, and a row of weight zero is ignored.
+
+        Returns
+        -------
+        GaussianMixture
+            The fitted mixture.
+        """
+        self._fit_rows(X, sample_weight)
         return self
 
-    @_or_scikit_learn
-    def fit_predict(self, X: ArrayLike, y: Any = None) -> IntArray:
-        """Fit the mixture and return the most probable component (N,) of each row of X (N, M)."""
-        return most_likely_kernel(self._fit_rows(X), self._current(), self.covariance_type)
+    @or_scikit_learn
+    def fit_predict(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> IntArray:
+        """Fit the mixture, see `fit`, and return the most probable component (N,) of each row of X (N, M)."""
+        return most_likely_kernel(self._fit_rows(X, sample_weight), self._current(), self.covariance_type)
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def _fit_rows(self, X: ArrayLike) -> np.ndarray:
+    def _fit_rows(self, X: ArrayLike, sample_weight: ArrayLike | None) -> np.ndarray:
         with updating(self):
-            rows: np.ndarray = validate_data(
-                self, on_host(X), dtype=[np.float64, np.float32], ensure_min_samples=2
-            )
+            given = rows = self._rows(X, least=2)
+            weights = weights_of(sample_weight, len(rows))
+            if weights is not None and not weights.all():
+                rows, weights = rows[weights > 0], weights[weights > 0]
             if len(rows) < self.n_components:
                 raise ValueError(
                     "Expected n_samples >= n_components "
                     f"but got n_components = {self.n_components}, n_samples = {len(rows)}"
                 )
             self._check_parameters(rows, **_NAMESPACE)
+            check_gaps(rows, self)
+            source = open_source(rows, None, weights)
             if rows.dtype == np.float32:
-                largest = max(rows.max(), -rows.min())
+                moments = source.summary.moments
+                largest = max(moments.high.max(), -moments.low.min())
                 if largest > np.sqrt(np.finfo(np.float32).max / rows.size):
                     raise ValueError(
                         f"X has values of magnitude {largest:.3g}, whose squares overflow float32. Give X as "
                         "float64 or rescale it."
                     )
-            self._run(rows)
-        return rows
+            self._run(source)
+        return given
 
-    @_or_scikit_learn
-    def predict(self, X: ArrayLike) -> IntArray:
-        """Return the most probable component (n,) of each row of X (n, M)."""
-        return most_likely_kernel(self._new_rows(X), self._current(), self.covariance_type)
+    @or_scikit_learn
+    def score(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
+        """Return the mean log-density of rows X (n, M) with weights (n,); `y` is ignored."""
+        scores = self.score_samples(X)
+        weights = weights_of(sample_weight, len(scores))
+        return float(np.mean(scores) if weights is None else np.average(scores, weights=weights))
 
-    @_or_scikit_learn
-    def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Return the probability (n, K) of each component for each row of X (n, M)."""
-        rows, model = self._new_rows(X), self._current()
-        joint = kernel_log_densities(rows, model, self.covariance_type) + safe_log(model.weights[:, 0])
-        return self._as_fitted(np.exp(log_normalise(joint)), rows)
+    @or_scikit_learn
+    def bic(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
+        """Return the Bayesian information criterion on rows X (n, M) with weights (n,). Lower is better."""
+        total, size = self._total_score(X, sample_weight)
+        return float(-2.0 * total + n_parameters(self) * np.log(size))
 
-    @_or_scikit_learn
-    def score_samples(self, X: ArrayLike) -> FloatArray:
-        """Return the log-density (n,) of each row of X (n, M)."""
-        rows = self._new_rows(X)
-        return self._as_fitted(class_log_likelihood(rows, self._current(), self.covariance_type)[:, 0], rows)
+    @or_scikit_learn
+    def aic(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
+        """Return the Akaike information criterion; see `bic`."""
+        return float(-2.0 * self._total_score(X, sample_weight)[0] + 2.0 * n_parameters(self))
 
-    def sample(self, n_samples: int = 1) -> tuple[FloatArray, IntArray]:
-        """Draw rows (n, M), sorted by component, and return them with their components (n,)."""
-        check_is_fitted(self)
-        if get_config()["array_api_dispatch"]:
-            return super().sample(n_samples)
-        # Weights rounded to single precision may sum to more than one.
-        weights = np.asarray(self.weights_, dtype=np.float64)
-        other = copy(self)
-        other.weights_ = weights / weights.sum()
-        return super(GaussianMixture, other).sample(n_samples)
+    def _total_score(self, X: ArrayLike, sample_weight: ArrayLike | None) -> tuple[float, float]:
+        """Return Σ log p(x), and the number or weight of the rows."""
+        scores = self.score_samples(X)
+        weights = weights_of(sample_weight, len(scores))
+        size = len(scores) if weights is None else weights.sum()
+        return size * float(np.average(scores, weights=weights)), size
 
-    def _as_fitted(self, values: FloatArray, rows: np.ndarray) -> FloatArray:
-        """Return values in the precision of the rows and the fit; clip log-densities to finite values."""
-        dtype = np.result_type(rows, self.means_)
-        return np.maximum(values, np.finfo(dtype).min).astype(dtype, copy=False)
+    def _scoring(self) -> tuple[Parameters, float]:
+        return self._current(), 0.0
 
-    def _new_rows(self, X: ArrayLike) -> np.ndarray:
-        check_is_fitted(self)
-        rows: np.ndarray = validate_data(self, on_host(X), dtype=[np.float64, np.float32], reset=False)
-        return rows
+    def _log_density(self, rows: np.ndarray) -> FloatArray:
+        # Faster than the sum over an array of all components.
+        return class_log_likelihood(rows, self._current(), self.covariance_type)[:, 0]
 
-    def _graph_parts(self) -> dict[str, Any]:
-        columns = list(range(self.n_features_in_))
-        return {
-            "feature_sets": [
-                whitened_kernels(self._current(), self.covariance_type, columns, by_class=False)
-            ],
-            "log_prior": safe_log(np.asarray(self.weights_, dtype=np.float64)),
-            "labels": np.arange(len(self.weights_)),
-        }
-
-    def _run(self, X: np.ndarray) -> None:
+    def _run(self, source: Any) -> None:
         fresh = not (self.warm_start and hasattr(self, "converged_"))
         options = self._options()
         if self.reg_covar == 0.0 and self.covariance_type in ("diag", "spherical"):
@@ -184,21 +177,21 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         random_state = check_random_state(self.random_state)
         n_starts, together = self.n_init if fresh else 1, 1
         if fresh:
-            size = np.prod(structure_of(self.covariance_type).shape(self.n_components, X.shape[1]))
+            size = np.prod(structure_of(self.covariance_type).shape(self.n_components, source.n_features))
             together = max(1, int(NUMBERS_TOGETHER // size))
-        source, best = open_source(X), None
+        complete, dtype, best = _completed(source), source.X.dtype, None
         # A failed start keeps its last good parameters and is used only if there is no other.
         reached = (False, -np.inf)
         for first in range(0, n_starts, together):
             starts = []
             for _ in range(min(together, n_starts - first)):
-                starts.append(self._start(X, random_state) if fresh else self._current())
+                starts.append(self._start(source, complete, random_state) if fresh else self._current())
             if self.max_iter == 0:
                 continue
             batch = join([start.batch() for start in starts])
             result = fit(source, batch, options, resume=None if fresh else self._last_bound(source, batch))
             for number, path in enumerate(result.path):
-                bounds, status = path[:, 0] / len(X), result.status[number]
+                bounds, status = path[:, 0] / source.summary.total, result.status[number]
                 rank = (bool(status != Status.FAILED), bounds[-1] if len(bounds) else -np.inf)
                 self._print_progress(first + number, bounds, bool(status == Status.CONVERGED))
                 if len(bounds) and (best is None or rank > reached):
@@ -208,7 +201,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
                     self.lower_bounds_ = [float(bound) for bound in bounds]
         if self.max_iter == 0:
             self.converged_, self.n_iter_, self.lower_bound_, self.lower_bounds_ = False, 0, -np.inf, []
-            self._store(starts[-1], X.dtype)
+            self._store(starts[-1], dtype)
             return
         if best is None:
             raise ValueError(_SINGULAR)
@@ -223,13 +216,14 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         self.lower_bound_ = float(reached[1])
         best = best.take(0)
         # If the first pass fails, the start is left; weights of a start from single rows do not sum to one.
-        self._store(replace(best, weights=best.weights / best.weights.sum()), X.dtype)
+        self._store(replace(best, weights=best.weights / best.weights.sum()), dtype)
 
     def _last_bound(self, source: Any, batch: Parameters) -> RunState:
         """Return a state whose stopping rule continues from the bound of the last fit."""
         structure = structure_of(self.covariance_type)
         frame = source.summary.frame(structure)
-        last = source.summary.total * (self.lower_bound_ + np.log(frame.scale).sum())
+        volume = source.summary.moments.count @ np.log(frame.scale)
+        last = source.summary.total * self.lower_bound_ + volume
         begin = RunState.begin(frame.enter(batch, structure), 1, 1)
         return replace(begin, previous=np.full((1, 1), last))
 
@@ -292,8 +286,11 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         bound = f"\t lower bound {bounds[-1]:.5f}." if self.verbose > 1 and len(bounds) else ""
         print(f"Initialization {'converged' if converged else 'did not converge'}.{bound}")
 
-    def _start(self, X: np.ndarray, random_state: np.random.RandomState) -> Parameters:
-        """Return scikit-learn's start, computed without an N × K array of responsibilities."""
+    def _start(self, source: Any, X: np.ndarray, random_state: np.random.RandomState) -> Parameters:
+        """Return scikit-learn's start, computed without an N × K array of responsibilities.
+
+        X (N, M) are the rows of the source, completed.
+        """
         given: dict[str, Any] = {}
         if self.weights_init is not None:
             given["weights"] = np.asarray(self.weights_init, dtype=np.float64)[:, None]
@@ -305,22 +302,24 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
             given["covariances"] = np.linalg.inv(precisions) if dense else 1.0 / precisions
         if len(given) == 3:
             return Parameters(**given)
-        structure = structure_of(self.covariance_type)
-        frame = measure(X, structure)
+        structure, weights = structure_of(self.covariance_type), source.weights
+        frame = source.summary.frame(structure)
         n_rows, n_kernels, state = len(X), self.n_components, random_state.get_state()
-        labels = np.full(n_rows, -1)
+        labels, masses = np.full(n_rows, -1), weights
         if self.init_params == "kmeans":
-            labels = KMeans(n_clusters=n_kernels, n_init=1, random_state=random_state).fit(X).labels_
-        elif self.init_params == "random_from_data":
-            labels[random_state.choice(n_rows, size=n_kernels, replace=False)] = np.arange(n_kernels)
-        elif self.init_params == "k-means++":
-            labels[kmeans_plusplus(X, n_kernels, random_state=random_state)[1]] = np.arange(n_kernels)
+            clusters = KMeans(n_clusters=n_kernels, n_init=1, random_state=random_state)
+            labels = clusters.fit(X, sample_weight=weights).labels_
+        elif self.init_params != "random":
+            # Each component has one row, however often this is repeated.
+            labels[self._rows_of_start(X, weights, random_state)], masses = np.arange(n_kernels), None
 
         def responsibilities(start: int, stop: int) -> FloatArray:
             if self.init_params == "random":
                 drawn = random_state.uniform(size=(stop - start, n_kernels))
-                return (drawn / drawn.sum(axis=1, keepdims=True)).T
-            return (labels[start:stop] == np.arange(n_kernels)[:, None]).astype(np.float64)
+                shares = (drawn / drawn.sum(axis=1, keepdims=True)).T
+            else:
+                shares = (labels[start:stop] == np.arange(n_kernels)[:, None]).astype(np.float64)
+            return shares if masses is None else shares * masses[start:stop]
 
         regulariser = regulariser_of(self._options(), frame, structure, n_kernels)
         start = from_responsibilities(X, responsibilities, frame, structure, regulariser).take(0)
@@ -328,8 +327,26 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         if structure.factor(start.covariances[None], X.shape[1]).usable[0]:
             return start
         # Without reg_covar, a component of one row is singular here. In scikit-learn, rounding makes it a
-        # little wider, and a tied covariance includes the moments of all rows.
+        # little wider, and a tied covariance includes the moments of all rows. Weights do not count for it.
         random_state.set_state(state)
         theirs = ScikitLearnGaussianMixture(**self.get_params())
         theirs.set_params(max_iter=0, n_init=1, warm_start=False, verbose=0, random_state=random_state)
         return GaussianMixture._current(theirs.fit(X))
+
+    def _rows_of_start(
+        self, X: np.ndarray, weights: FloatArray | None, random_state: np.random.RandomState
+    ) -> IntArray:
+        """Return the numbers (K,) of the rows at which components start."""
+        n_kernels, chosen = self.n_components, {"random_state": random_state, "sample_weight": weights}
+        if self.init_params == "k-means++":
+            return np.asarray(kmeans_plusplus(X, n_kernels, **chosen)[1])
+        chances = None if weights is None else weights / weights.sum()
+        return random_state.choice(np.arange(len(X)), size=n_kernels, replace=False, p=chances)
+
+
+def _completed(source: Any) -> np.ndarray:
+    """Return the rows (N, M) of a source for starts, with the features' means for missing values."""
+    if not source.summary.gaps:
+        return source.X
+    moments = source.summary.moments
+    return np.where(np.isnan(source.X), (moments.mean * moments.unit).astype(source.X.dtype), source.X)

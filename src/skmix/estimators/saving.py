@@ -22,8 +22,10 @@ from ..io.preparation import Columns, check_preparation
 from ._settings import check_covariance_type, check_covariances, check_feature_sets, check_tail
 from .fitted import (
     HUGE,
+    TINY,
     FitRecord,
     Fitted,
+    FittedBayesian,
     FittedClassifier,
     FittedClassifierSearch,
     FittedGaussian,
@@ -317,6 +319,28 @@ def _check_gaussian(model: Any, sizes: dict[str, int]) -> None:
         _check_range(name, getattr(model, name), -HUGE, HUGE)
 
 
+def _check_bayesian(model: Any, sizes: dict[str, int]) -> None:
+    _check_gaussian(model, sizes)
+    kind, concentration = model.covariance_type, model.weight_concentration_
+    process = model.weight_concentration_prior_type == "dirichlet_process"
+    _require(isinstance(concentration, tuple) == process, "weight_concentration_ is not that of its prior")
+    for name, value, axes, lowest in (
+        *(
+            ("weight_concentration_", each, "K", TINY)
+            for each in (concentration if process else [concentration])
+        ),
+        ("degrees_of_freedom_", model.degrees_of_freedom_, "" if kind == "tied" else "K", sizes["M"] - 1.0),
+        ("covariance_prior_", model.covariance_prior_, _AXES_OF_PRIOR.get(kind, "MM"), -HUGE),
+    ):
+        _require(isinstance(value, np.ndarray) == bool(axes), f"{name} is a {type(value).__name__}")
+        if axes:
+            _check_shape(name, value, axes, sizes)
+        _check_range(name, value, lowest, HUGE)
+
+
+_AXES_OF_PRIOR = {"diag": "M", "spherical": ""}
+
+
 def _check_search(search: Any, sizes: dict[str, int]) -> None:
     results = search.cv_results_
     n_candidates = len(results["params"])
@@ -350,6 +374,7 @@ _KINDS: dict[str, tuple[type[FitRecord], Callable[[Any, dict[str, int]], None]]]
     "SharedKernelMixture": (Fitted, _check_mixture),
     "SharedKernelClassifier": (FittedClassifier, _check_classifier),
     "GaussianMixture": (FittedGaussian, _check_gaussian),
+    "BayesianGaussianMixture": (FittedBayesian, _check_bayesian),
     "SharedKernelClassifierCV": (FittedClassifierSearch, _check_search),
     "SharedKernelMixtureCV": (FittedMixtureSearch, _check_search),
 }

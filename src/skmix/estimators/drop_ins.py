@@ -1,0 +1,160 @@
+"""What the replacements of scikit-learn's mixtures share: rows come in, and scores go out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from copy import copy
+from functools import wraps
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn import get_config
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..engine.compute.arrays import on_host, safe_log
+from ..engine.density import kernel_log_densities, log_normalise, log_sum, most_likely_kernel
+from ..engine.model import FloatArray, IntArray, Parameters
+from .exporting import ExportMixin, whitened_kernels
+from .rows import InMemory, is_frame, refuse_blocks
+from .saving import FileMixin
+
+
+def or_scikit_learn(method: Callable[..., Any]) -> Any:
+    """Make a method refuse files, and pass arrays of other libraries to scikit-learn."""
+
+    @wraps(method)
+    def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+        refuse_blocks(X)
+        if not get_config()["array_api_dispatch"]:
+            return method(self, X, *args, **kwargs)
+        if kwargs.get("sample_weight", args[1] if len(args) > 1 else None) is not None:
+            raise ValueError(f"sample_weight cannot be combined with {_DISPATCH}, which has no weights.")
+        try:
+            return getattr(self._theirs, method.__name__)(self, X)
+        except ValueError as error:
+            if "contains NaN" not in str(error):
+                raise
+            problem = f"Input X contains NaN, which cannot be combined with {_DISPATCH}: it needs all values."
+            raise ValueError(problem) from None
+
+    return call
+
+
+_DISPATCH = "array_api_dispatch, under which scikit-learn's own mixture does the work"
+
+
+class DropInMixin(FileMixin, ExportMixin):
+    """The methods that score rows, for a subclass of one of scikit-learn's mixtures."""
+
+    _theirs: ClassVar[type]  # the class of scikit-learn that is replaced
+    covariance_type: str
+    means_: FloatArray
+    weights_: FloatArray
+
+    def _scoring(self) -> tuple[Parameters, float]:
+        """Return kernels with weights (K, 1), and what is added to the logarithm of their mixture."""
+        raise NotImplementedError
+
+    def _rows(self, X: ArrayLike, *, least: int | None = None) -> np.ndarray:
+        """Return rows (n, M) of floats; a fit needs `least` of them and notes their features."""
+        X = on_host(X)
+        if isinstance(X, np.ma.MaskedArray):
+            X = np.ma.filled(X.astype(np.float64), np.nan)
+        if is_frame(X):
+            _refuse_dates(X)
+        try:
+            rows: np.ndarray = validate_data(
+                self,
+                X,
+                dtype=[np.float64, np.float32],
+                ensure_all_finite="allow-nan",
+                ensure_min_samples=1 if least is None else least,
+                reset=least is not None,
+            )
+        except (TypeError, ValueError):
+            if is_frame(X):
+                _refuse_columns(X)
+            raise
+        return rows
+
+    @or_scikit_learn
+    def predict(self, X: ArrayLike) -> IntArray:
+        """Return the most probable component (n,) of each row of X (n, M)."""
+        return most_likely_kernel(self._new_rows(X), self._scoring()[0], self.covariance_type)
+
+    @or_scikit_learn
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Return the probability (n, K) of each component for each row of X (n, M)."""
+        rows, model = self._new_rows(X), self._scoring()[0]
+        return self._as_fitted(np.exp(log_normalise(self._log_joint(rows, model))), rows)
+
+    @or_scikit_learn
+    def score_samples(self, X: ArrayLike) -> FloatArray:
+        """Return the log-density (n,) of each row of X (n, M)."""
+        rows = self._new_rows(X)
+        return self._as_fitted(self._log_density(rows), rows)
+
+    def sample(self, n_samples: int = 1) -> tuple[FloatArray, IntArray]:
+        """Draw rows (n, M), sorted by component, and return them with their components (n,)."""
+        check_is_fitted(self)
+        other = self
+        if not get_config()["array_api_dispatch"]:
+            # Weights rounded to single precision may sum to more than one.
+            weights = np.asarray(self.weights_, dtype=np.float64)
+            other = copy(self)
+            other.weights_ = weights / weights.sum()
+        drawn: tuple[FloatArray, IntArray] = self._theirs.sample(other, n_samples)  # type: ignore[attr-defined]
+        return drawn
+
+    def _log_density(self, rows: np.ndarray) -> FloatArray:
+        """Return the log-density (n,) of each row."""
+        model, shift = self._scoring()
+        return log_sum(self._log_joint(rows, model)) + shift
+
+    def _log_joint(self, rows: np.ndarray, model: Parameters) -> FloatArray:
+        """Return the logarithms (n, K) of weight times density."""
+        return kernel_log_densities(rows, model, self.covariance_type) + safe_log(model.weights[:, 0])
+
+    def _new_rows(self, X: ArrayLike) -> np.ndarray:
+        check_is_fitted(self)
+        return self._rows(X)
+
+    def _as_fitted(self, values: FloatArray, rows: np.ndarray) -> FloatArray:
+        """Return values in the precision of the rows and the fit; clip log-densities to finite values."""
+        dtype = np.result_type(rows, self.means_)
+        return np.maximum(values, np.finfo(dtype).min).astype(dtype, copy=False)
+
+    def _graph_parts(self) -> dict[str, Any]:
+        columns, (model, shift) = list(range(self.n_features_in_)), self._scoring()
+        return {
+            "feature_sets": [whitened_kernels(model, self.covariance_type, columns, by_class=False)],
+            "log_prior": safe_log(model.weights[:, 0]) + shift,
+            "labels": np.arange(len(self.weights_)),
+        }
+
+
+def weights_of(sample_weight: Any, n_rows: int) -> FloatArray | None:
+    """Return checked row weights (n,), not all zero; None if none are given."""
+    return InMemory(None, None, None, on_host(sample_weight), "y").weights(n_rows)
+
+
+def _refuse_dates(frame: Any) -> None:
+    """Raise ValueError for a column of dates, which some data frames would convert to numbers."""
+    for name, kind in zip(frame.columns, getattr(frame, "dtypes", ()), strict=False):
+        if getattr(kind, "kind", None) in ("m", "M") or re.match("Date|Duration|Time", str(kind)):
+            raise ValueError(f"Column {str(name)!r} of X holds dates. Give numbers, such as days.")
+
+
+def _refuse_columns(frame: Any) -> None:
+    """Raise ValueError for the first column of a data frame that has text or infinite values."""
+    for name in getattr(frame, "column_names", frame.columns):
+        try:
+            infinite = np.flatnonzero(np.isinf(np.asarray(frame[name], dtype=np.float64)))
+        except (TypeError, ValueError) as error:
+            advice = "SharedKernelMixture encodes such columns; or leave it out."
+            raise ValueError(f"Column {str(name)!r} of X holds text: {error}. {advice}") from None
+        for row in infinite[:1]:
+            problem = f"is infinite in row {row}, counted from 0. Use NaN for unknown values."
+            raise ValueError(f"Column {str(name)!r} of X {problem}") from None
