@@ -3,8 +3,8 @@ Instead of scikit-learn's mixture
 =================================
 
 ``skmix.GaussianMixture`` takes the same arguments as scikit-learn's, starts at the same points and ends at
-the same model. A script changes one line, the import, for an engine that is faster on large tables, for
-model files and for ONNX.
+the same model. A script changes one line, the import, for an engine that is faster on large tables and takes
+rows with weights and gaps, for model files and for ONNX.
 """
 
 import matplotlib.pyplot as plt
