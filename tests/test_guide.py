@@ -15,6 +15,7 @@ from recording import read_lines
 from typer.testing import CliRunner
 
 from skmix.cli import app
+from skmix.datasets import copy_examples
 
 NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:e[+-]?\d+)?")
 WHOLE = re.compile(r"-?\d+")
@@ -84,7 +85,7 @@ def test_the_code_of_a_page_runs_and_prints_what_is_shown(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)  # pages may write files, and read those of docs/data
-    (tmp_path / "plate").symlink_to(DOCS / "data" / "plate")
+    (copy_examples("plate") / "mixed").symlink_to(DOCS / "data" / "plate" / "mixed")
     text = page.read_text(encoding="utf-8")
     namespace: dict[str, object] = {}
     for found in BLOCK.finditer(text):

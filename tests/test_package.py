@@ -89,5 +89,6 @@ def test_the_source_distribution_has_what_a_developer_needs(
     needed = {"pyproject.toml", "README.md", "LICENSE", "Makefile", "tests/smoke-package"}
     assert needed | {"constraints.txt", "constraints-oldest.txt"} <= names
     assert {"src/skmix/py.typed", "tests/golden/illustration.npz", "examples/learning/mnist.py"} <= names
+    assert {"src/skmix/data/wells/CFP-A04.fcs", "docs/data/plate/mixed/mixed-H01.fcs"} <= names
     made = (".venv", "results", "docs/_build", "docs/gallery", "docs/api/generated")
     assert [name for name in names if name.startswith(made) or "__pycache__" in name] == []

@@ -1,4 +1,4 @@
-"""Cut the wells of docs/data/plate from the FCS files of FlowCytometryTools.
+"""Cut the wells of src/skmix/data and docs/data/plate from the FCS files of FlowCytometryTools.
 
 ``pip download --no-deps --no-binary :all: FlowCytometryTools==0.5.1``, unpack the archive, then
 ``python docs/data/cut_plate.py FlowCytometryTools-0.5.1``. Of each well 4,000 events are kept, drawn at
@@ -17,7 +17,7 @@ from flowio import FlowData, create_fcs
 EVENTS = 4000
 CHANNELS = ["HDR-T", "FSC-A", "FSC-H", "SSC-A", "V2-A", "Y2-A", "B1-A"]
 KEYWORDS = ["fil", "op", "sys", "cyt", "cytsn", "src", "cells", "date", "btim", "etim"]
-FOLDER = Path(__file__).parent / "plate"
+ROOT = Path(__file__).parents[2]
 
 
 def cut(original: Path, target: Path) -> None:
@@ -42,9 +42,12 @@ def cut(original: Path, target: Path) -> None:
 
 if __name__ == "__main__":
     data = Path(sys.argv[1]) / "FlowCytometryTools" / "tests" / "data"
-    for plate, folder in (("Plate01", "wells"), ("Plate02", "mixed")):
+    for plate, folder in (
+        ("Plate01", ROOT / "src" / "skmix" / "data" / "wells"),
+        ("Plate02", ROOT / "docs" / "data" / "plate" / "mixed"),
+    ):
         for path in sorted((data / plate).glob("*.fcs")):
             # CFP_Well_A4.fcs becomes CFP-A04.fcs, Mixed_Well_H12.001.fcs mixed-H12.fcs.
             kind, _, well = path.name.split(".")[0].split("_")
             name = f"{kind.replace('Mixed', 'mixed')}-{well[0]}{well[1:].zfill(2)}.fcs"
-            cut(path, FOLDER / folder / name)
+            cut(path, folder / name)

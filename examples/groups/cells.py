@@ -4,10 +4,11 @@ From FCS files to a page with conditions
 
 A tutorial with real cells: *E. coli* that carry a gene for a red (RFP), yellow (YFP) or cyan (CFP)
 fluorescent protein, in seven wells of a plate, and mixed in four wells of another. What is in them is
-known, so that answers can be checked. The files, from FlowCytometryTools (MIT licence), are in
-``docs/data`` of a checkout, with a README. The extras ``cytometry`` and ``report`` are needed too.
+known, so that answers can be checked. The files, from FlowCytometryTools (MIT licence), come with the
+package (``skmix examples``), those of the other plate with a checkout (``docs/data``).
 """
 
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -16,13 +17,16 @@ import numpy as np
 import pandas as pd
 
 from skmix import compose, load, open_rows
+from skmix.datasets import copy_examples
 
 # %%
 # **What is read.** A folder of FCS files: each file is a sample, named after it. Of the seven channels five
 # are used: the time (HDR-T) and the height of a pulse whose area is there (FSC-H) are no markers.
 # Fluorescence is on the scale arcsinh(x / 150), scatter stays linear, and a spill-over matrix, which these
 # files lack, would have been applied.
-plate = Path("../../docs/data/plate")
+folder = tempfile.TemporaryDirectory()
+plate = copy_examples(folder.name)
+shutil.copytree("../../docs/data/plate/mixed", plate / "mixed")
 rows = open_rows(plate / "wells")
 print(rows.feature_names, rows.preparation["transform"])
 
@@ -86,7 +90,6 @@ print(unusual[["sample", "population", "p_adjusted", "unusual"]].round(3).to_str
 # populations, names and colours stay. Along the plate, from H01 to H12, yellow gives way to red. All four
 # are called unusual, and rightly: their cells do not lie where those of the study do. Before such
 # proportions are trusted, look at the cells, as below.
-folder = tempfile.TemporaryDirectory()
 study.save(Path(folder.name, "plate.skmix"))
 mixed = load(Path(folder.name, "plate.skmix")).apply_to(plate / "mixed")
 table = mixed.proportions.pivot(index="sample", columns="population")["proportion"]

@@ -90,7 +90,10 @@ def copy_examples(folder: str | PathLike[str]) -> Path:
         licences.
     """
     with as_file(_EXAMPLES) as examples:
-        shutil.copytree(examples, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
+        for path in filter(Path.is_file, examples.rglob("*")):
+            target = Path(folder, path.relative_to(examples))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
     return Path(folder)
 
 

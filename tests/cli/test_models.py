@@ -268,6 +268,11 @@ def test_help_teaches() -> None:
     assert all("Examples:" in group.commands[command].epilog for command in commands)
 
 
+def test_examples_are_not_written_where_a_file_is(tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    assert "File exists" in said(run("examples", "--out", tmp_path / "taken", code=2))
+
+
 def test_progress_waits_and_then_has_the_time_left() -> None:
     def shown(patience: float, *, terminal: bool = True) -> str:
         stream = io.StringIO()
