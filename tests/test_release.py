@@ -114,10 +114,8 @@ def test_the_extra_all_has_every_other_but_the_large_ones() -> None:
 
 def test_hints_name_extras_that_exist_and_how_to_install_them_is_said_once() -> None:
     sources = {path: path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")}
-    hint = re.compile(r"how_to_install\('(\w+)'\)|need\(\"\w+\", \"(\w+)\"")
-    hinted = {"".join(names) for text in sources.values() for names in hint.findall(text)}
-    assert hinted >= {"cli", "cytometry", "onnx", "plot", "report", "torch", "zarr"}
-    assert hinted <= set(EXTRAS)
+    hint = re.compile(r"how_to_install\('(\w+)'\)")
+    assert {name for text in sources.values() for name in hint.findall(text)} == {"torch"}
     assert [path.parent.name for path, text in sources.items() if "pip install" in text] == ["compute"]
 
 

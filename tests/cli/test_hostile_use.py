@@ -103,7 +103,7 @@ def test_many_classes_fit_on_a_terminal(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(shown_lines) < 50
     worst = next(place for place, line in enumerate(shown_lines) if line.startswith("class")) + 2
     assert {line[:8] for line in shown_lines[worst : worst + 2]} == {"kind 050", "kind 051"}
-    assert "These have the lowest IoU of 90 classes; --json has all." in shown_lines
+    assert "These have the lowest F1 of 90 classes; --json has all." in shown_lines
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 import skmix
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture
 from skmix.cli import app
-from skmix.cli._progress import watching
+from skmix.cli._progress import TimeLeft, Watch, watching
 from skmix.plots._models import feature_names
 
 X, CODES = load_iris(return_X_y=True)
@@ -273,7 +273,7 @@ def test_examples_are_not_written_where_a_file_is(tmp_path: Path) -> None:
     assert "File exists" in said(run("examples", "--out", tmp_path / "taken", code=2))
 
 
-def test_progress_waits_and_then_has_the_time_left() -> None:
+def test_progress_waits() -> None:
     def shown(patience: float, *, terminal: bool = True) -> str:
         stream = io.StringIO()
         console = Console(file=stream, force_terminal=terminal, width=100)
@@ -287,9 +287,32 @@ def test_progress_waits_and_then_has_the_time_left() -> None:
 
     assert shown(60.0) == ""
     assert shown(0.0, terminal=False) == ""
-    text = shown(0.0)
-    assert "reading" in text
-    assert re.search(r"at most.*(-:--:--|\d:\d\d:\d\d).*left", text)
+    assert "reading" in shown(0.0)
+
+
+def test_the_time_left_is_told_if_it_is_known() -> None:
+    clock = [0.0]
+    watch = Watch(get_time=lambda: clock[0], disable=True)
+    column = TimeLeft()
+
+    def told(title: str, *steps: Any, later: float = 0.0, total: int | None = None) -> str:
+        with watch.steps(title, total) as report:
+            for seconds, step in steps:
+                clock[0] += seconds
+                report(**step)
+            clock[0] += later
+            return column.render(watch.tasks[-1]).plain
+
+    quarter, half = {"share": 0.25}, {"share": 0.5}
+    assert told("choosing") == ""
+    assert told("choosing", (9.0, quarter)) == ""
+    assert told("choosing", (9.0, quarter), (10.0, half)) == "about 0:00:20 left"
+    assert told("choosing", (9.0, quarter), (10.0, half), later=15.0) == "about 0:00:05 left"
+    # Work that goes on beyond its plan has no time left to tell.
+    assert told("choosing", (9.0, quarter), (10.0, half), later=21.0) == ""
+    assert told("choosing", (9.0, half), (10.0, {"share": 1.0})) == ""
+    assert told("passes", (1.0, {}), (1.0, {}), total=10) == "at most 0:00:08 left"
+    assert told("passes", (1.0, {}), (1.0, {})) == ""
 
 
 cells = st.sampled_from(["", "0", "1", "1", "2.5", "-3e8", "1e308", "x", "NA", "true", "0"])

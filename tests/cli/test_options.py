@@ -86,6 +86,8 @@ def test_a_fit_has_what_is_given(tmp_path: Path, options: str) -> None:
     run("fit", table(tmp_path, target, *beside), *given, "-o", tmp_path / "m")
     found = skmix.load(tmp_path / "m")
     same(found, own)
+    quality = found.metadata_.pop("quality")
+    assert quality["training_accuracy"] == pytest.approx(own.score(rows, y, weights))
     assert found.metadata_ == {"target": target} | ({} if weights is None else {"weight": "n"})
 
 
@@ -149,6 +151,23 @@ def test_a_search_of_classifiers_has_what_is_given(
     assert seen[2].tolist() == KINDS.tolist()
     assert_array_equal(seen[3], OFTEN)
     assert not (tmp_path / "m").exists()
+
+
+def test_all_searches_share_the_time_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_folds: None
+) -> None:
+    limits, fit = [], SharedKernelClassifierCV.fit
+
+    def noting(own: Any, *rows: Any, **given: Any) -> Any:
+        limits.append(own.time_limit)
+        return fit(own, *rows, **given)
+
+    monkeypatch.setattr(SharedKernelClassifierCV, "fit", noting)
+    given = ("--kernels", 2, "--covariance", "auto", "--time-limit", 60, "-o", tmp_path / "m")
+    run("fit", table(tmp_path, "kind"), "-t", "kind", "--folds", 3, *given)
+    first, *folds = limits
+    assert first == 15.0
+    assert all(15.0 < limit < 60.0 / left for limit, left in zip(folds, (3, 2, 1), strict=True))
 
 
 SEVERAL = {"n_init": 2, "tol": 1e-3, "n_jobs": -1, "random_state": 0}
@@ -226,6 +245,9 @@ def test_a_test_of_the_model_with_weights_and_rows_without_a_label(
         by_fold.append(np.average(model.predict(X[held]) == KINDS[held], weights=OFTEN[held]))
     right = np.array(["u", "v", "w"])[probabilities[tested].argmax(axis=1)] == KINDS[tested]
     found = printed["folds"]
+    shown = run("show", tmp_path / "m").stdout
+    assert f": {100 * found['accuracy']:.1f} % (" in shown
+    assert f"Accuracy on the training rows: {100 * printed['training_accuracy']:.1f} %" in shown
     assert found["n_rows"] == OFTEN[tested].sum()
     assert_allclose(found["by_fold"], by_fold)
     assert found["accuracy"] == pytest.approx(np.average(right, weights=OFTEN[tested]))
@@ -236,6 +258,9 @@ def test_a_test_of_the_model_with_weights_and_rows_without_a_label(
     same(skmix.load(tmp_path / "m"), own)
     training = np.average(own.predict(X[known]) == KINDS[known], weights=OFTEN[known])
     assert printed["training_accuracy"] == pytest.approx(training)
+    # What was found does not outlive the fit.
+    again = skmix.load(tmp_path / "m").fit(pd.DataFrame(X, columns=["a", "b"]), KINDS)
+    assert skmix.report.describe(again)["quality"] is None
 
 
 def test_the_page_of_a_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,6 +344,10 @@ def test_options_of_predictions(folder: Path, tmp_path: Path) -> None:
     assert list(kept)[:3] == ["n", "kind", "label"]
     pd.testing.assert_frame_equal(kept[["n", "kind"]], FRAME[["n", "kind"]])
     assert run(*predict, "--drop", "n", "--drop", "other").stderr == ""
+    reasons = read(run(*predict, "--reasons").stdout)[["kernels", "far"]].fillna("")
+    expected = pd.DataFrame(skmix.report.reasons(model, rows).in_words())
+    pd.testing.assert_frame_equal(reasons, expected, check_dtype=False)
+    assert list(read(run("predict", folder / "m", "-", "--reasons", given="a,b\n").stdout))[-2:] == [*reasons]
     out = tmp_path / "p.tsv"
     assert run(*predict, "-o", out).stdout == f"42 rows, 0 of them outliers, written into {out}\n"
     assert out.read_text() == plain.stdout.replace(",", "\t")
@@ -367,9 +396,13 @@ def test_models_without_names(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- all commands
 
 
-def test_an_interrupt_before_the_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_before_the_work_and_after(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*arguments: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
+    monkeypatch.setattr("skmix.report.cross_validate", interrupt)
+    fit = ("fit", folder / "t.csv", "-t", "kind", "--kernels", 2, "--hold-out", 0.2)
+    for out, kept in ((folder / "new", f"{folder / 'new'}, which was not tested, is"), ("-", "nothing was")):
+        assert f"Error: interrupted; {kept} written." in run(*fit, "-o", out, code=130).stderr
     monkeypatch.setattr("skmix.cli._options.parse_preparation", interrupt)
     assert said(run("fit", folder / "t.csv", code=130)) == "Error: interrupted."

@@ -123,9 +123,16 @@ def test_a_loaded_model_prepares_files_as_for_its_fit(files: list[Path], tmp_pat
     assert_allclose(pd.read_csv(tmp_path / "t.csv")["proportion"], own, rtol=1e-12)
     run("predict", path, files[3], "-o", tmp_path / "p.csv")
     table = pd.read_csv(tmp_path / "p.csv")
-    assert_array_equal(table["kernel"], model.predict(files[3]))
-    if way != "nameless":
-        assert_array_equal(table["population"], loaded.populations.predict(model, files[3]))
+    if way == "nameless":
+        assert_array_equal(table["kernel"], model.predict(files[3]))
+    else:
+        # Populations have names, and no kernel is mentioned.
+        names, likely = loaded.populations.display_names, loaded.populations.predict_proba(model, files[3])
+        assert [name for name in table if name.startswith("p_")] == [f"p_{name}" for name in names]
+        assert_allclose(table[f"p_{names[0]}"], likely[:, 0], atol=1e-4)
+        expected = [str(names[place]) for place in likely.argmax(axis=1)]
+        assert table["population"].astype(str).tolist() == expected
+        assert "kernel" not in table
     assert_allclose(table["log_density"], model.score_samples(files[3]), rtol=1e-3)
 
 

@@ -243,5 +243,5 @@ def test_bad_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TypeError, match="no type for labels like 1"):
         model.to_onnx()
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(ImportError, match=r'^Export to ONNX needs onnx: pip install "\.\[onnx\]"'):
+    with pytest.raises(ImportError, match=r'^Export to ONNX needs onnx: pip install "\.\[all\]"'):
         model.to_onnx()

@@ -465,5 +465,5 @@ def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path = write(tmp_path / "a.fcs")
     monkeypatch.setitem(sys.modules, "flowio", None)
     for reading in (read_fcs, open_rows):
-        with pytest.raises(ImportError, match=r'pip install "\.\[cytometry\]"'):
+        with pytest.raises(ImportError, match=r'pip install "\.\[all\]"'):
             reading(path)  # type: ignore[operator]

@@ -185,15 +185,12 @@ def test_an_interrupt_says_how_to_continue(tmp_path: Path, begun: dict[str, Any]
     assert "run the same command again" in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("library", "advice"),
-    [("matplotlib", 'pip install ".[plot]"'), ("jinja2", 'pip install ".[report]"')],
-)
+@pytest.mark.parametrize("library", ["matplotlib", "jinja2"])
 def test_without_a_library_it_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, advice: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     result = CliRunner().invoke(app, ["reproduce", "--out", str(tmp_path)])
     assert result.exit_code == 1
-    assert advice in result.output
+    assert f'{library}: pip install ".[all]"' in result.output
     assert list(tmp_path.iterdir()) == []

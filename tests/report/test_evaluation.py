@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import binomtest
 from sklearn import metrics
 from sklearn.datasets import load_iris
+from sklearn.dummy import DummyClassifier
 
 from skmix import (
     GaussianMixture,
@@ -20,10 +23,11 @@ from skmix import (
     SharedKernelMixture,
     open_rows,
 )
-from skmix.report import Evaluation, cross_validate, describe, evaluate
+from skmix.report import cross_validate, describe, evaluate
 from skmix.report._predictions import predict_columns
 from skmix.report.description import settings_of, traits
 from skmix.report.evaluation import evaluation_data
+from skmix.report.intervals import bootstrap, wilson
 
 X, CODES = load_iris(return_X_y=True)
 SPECIES = np.array(["setosa", "versicolor", "virginica"])[CODES]
@@ -55,8 +59,9 @@ def test_measures_are_those_of_scikit_learn(model: SharedKernelClassifier, outli
     expected = metrics.precision_recall_fscore_support(truth, named, labels=known)
     assert_allclose(found.precision, expected[0])
     assert_allclose(found.recall, expected[1])
+    assert_allclose(found.f1, expected[2])
+    assert found.macro_f1 == pytest.approx(expected[2].mean())
     ious = metrics.jaccard_score(truth, named, labels=known, average=None)
-    assert_allclose(found.iou, ious)
     assert found.mean_iou == pytest.approx(ious.mean())
     assert found.log_loss == pytest.approx(metrics.log_loss(truth, probabilities))
     assert found.outliers == pytest.approx(np.mean(model.score_samples(rows) < model.threshold_))
@@ -78,14 +83,15 @@ def test_classes_that_do_not_occur_are_left_out_of_the_mean(model: SharedKernelC
     found = evaluate(model, X[few, :2], SPECIES[few])
     named = model.predict(X[few, :2])
     occurring = sorted({*named, "setosa"} - {"none"})
-    ious = metrics.jaccard_score(SPECIES[few], named, labels=occurring, average=None)
-    assert found.mean_iou == pytest.approx(ious.mean())
+    f1 = metrics.f1_score(SPECIES[few], named, labels=occurring, average="macro")
+    assert found.macro_f1 == pytest.approx(f1)
+    assert found.roc_auc is None
     content = json.loads(json.dumps(found.as_dict(), allow_nan=False))
     assert content["classes"][2] == {
         "label": "virginica",
         "n_rows": 0,
         "refused": 0,
-        **dict.fromkeys(("precision", "recall", "iou")),
+        **dict.fromkeys(("precision", "recall", "f1")),
     }
 
 
@@ -98,7 +104,7 @@ def test_a_row_of_weight_two_counts_twice_and_one_of_weight_zero_not_at_all(
     expected = evaluate(model, X[repeated, :2], SPECIES[repeated]).as_dict()
     for name in ("classes", "confusion", "n_rows"):
         assert found[name] == expected[name]
-    for name in ("accuracy", "mean_iou", "log_loss", "calibration_error", "outliers"):
+    for name in ("accuracy", "macro_f1", "roc_auc", "log_loss", "calibration_error", "outliers", "baseline"):
         assert found[name] == pytest.approx(expected[name], rel=1e-12), name
     for own, other in zip(found["reliability"], expected["reliability"], strict=True):
         assert own == pytest.approx(other)
@@ -111,10 +117,87 @@ def test_a_row_of_weight_two_counts_twice_and_one_of_weight_zero_not_at_all(
     assert [each["n_rows"] for each in shown["classes"]] == [n / 10 for n in often.reshape(3, 50).sum(axis=1)]
 
 
-def test_the_ten_most_frequent_mistakes_come_first() -> None:
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_measures_of_weighted_rows_and_their_baseline(n_classes: int) -> None:
+    """Scores have ties, and a class may be absent."""
+    random, every = np.random.default_rng(n_classes), np.arange(n_classes)
+    probabilities = np.round(random.dirichlet(np.ones(n_classes), 200), 1) + 0.01
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    codes, weights = random.integers(n_classes, size=200), random.exponential(size=200)
+    model = SimpleNamespace(classes_=every, predict_proba=lambda rows: probabilities)
+    found = evaluate(model, np.zeros((200, 1)), codes, weights)
+    scores = probabilities[:, 1] if n_classes == 2 else probabilities
+    area = metrics.roc_auc_score(codes, scores, multi_class="ovr", sample_weight=weights)
+    assert found.roc_auc == pytest.approx(area, rel=1e-12)
+    f1 = metrics.f1_score(codes, probabilities.argmax(axis=1), average=None, sample_weight=weights)
+    assert_allclose(found.f1, f1, rtol=1e-12)
+    loss = metrics.log_loss(codes, probabilities, sample_weight=weights)
+    assert found.log_loss == pytest.approx(loss, rel=1e-12)
+    simple = DummyClassifier(strategy="prior").fit(codes[:, None], codes, sample_weight=weights)
+    expected = metrics.log_loss(codes, simple.predict_proba(codes[:, None]), sample_weight=weights)
+    assert found.baseline["log_loss"] == pytest.approx(expected)
+    assert found.baseline["accuracy"] == pytest.approx(simple.score(codes[:, None], codes, weights))
+    intervals = found.as_dict()["intervals"]
+    assert list(intervals) == ["accuracy", "log_loss", "macro_f1", "roc_auc"]
+    assert all(low < getattr(found, name) < high for name, (low, high) in intervals.items())
+    spread = weights * (-np.log(probabilities[np.arange(200), codes]) - loss)
+    low, high = intervals["log_loss"]
+    assert (high - low) / 2 == pytest.approx(1.96 * np.sqrt((spread**2).sum()) / weights.sum(), rel=0.15)
+    # Repeated rows add no certainty, and the same rows give the same intervals.
+    again = evaluate(model, np.zeros((200, 1)), codes, 3.0 * weights).as_dict()["intervals"]
+    assert_allclose([*again.values()], [*intervals.values()], rtol=1e-9)
+
+
+def test_intervals_of_shares_are_wilson_s() -> None:
+    for n_right, n in ((0, 7), (3, 10), (90, 90)):
+        expected = binomtest(n_right, n).proportion_ci(method="wilson")
+        assert_allclose(wilson(n_right / n, np.full(n, 2)), [expected.low, expected.high], atol=1e-12)
+
+
+def test_intervals_cover_the_truth() -> None:
+    """Of 100 sets of rows; the truth is the measure of 200,000."""
+    random = np.random.default_rng(0)
+
+    def drawn(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        codes = random.integers(3, size=n)
+        scores = np.exp(random.normal(size=(n, 3)) + 1.5 * (codes[:, None] == np.arange(3)))
+        return codes, scores.argmax(axis=1), scores / scores.sum(axis=1, keepdims=True), np.ones(n)
+
+    truth, covered = bootstrap(*drawn(200_000))[0], dict.fromkeys(("log_loss", "macro_f1", "roc_auc"), 0)
+    for _ in range(100):
+        intervals = bootstrap(*drawn(120))[1]
+        for name, interval in intervals.items():
+            assert interval is not None
+            covered[name] += interval[0] <= truth[name] <= interval[1]
+    # 95 are expected; fewer than 87 have a probability of about 0.1 % each.
+    assert min(covered.values()) >= 87, covered
+
+
+def test_many_rows_have_narrow_intervals() -> None:
+    """A part of the rows is resampled; the interval is that of all."""
+    random = np.random.default_rng(0)
+    scores, codes = random.uniform(size=90_000), random.integers(2, size=90_000)
+    _, found = bootstrap(codes, codes, np.stack([1 - scores, scores], axis=1), np.ones(90_000))
+    losses = np.log(np.where(codes == 1, scores, 1 - scores))
+    low, high = found["log_loss"] or (0.0, 0.0)
+    assert (high - low) / 2 == pytest.approx(1.96 * losses.std() / 300, rel=0.15)
+    # What is always right has no interval.
+    assert found["macro_f1"] is None
+
+
+def test_evaluations_are_shown_in_a_line_and_a_table(model: SharedKernelClassifier) -> None:
+    found = evaluate(model, X[:, :2], SPECIES)
+    assert repr(found).startswith(
+        f"<Evaluation: 150 rows, 3 classes, accuracy {found.accuracy:.3f}, log-loss "
+    )
+    table = found._repr_html_()
+    assert table.count("<tr>") == 7
+    assert "<td>macro F1</td>" in table
+
+
+def test_the_ten_most_frequent_mistakes_come_first(model: SharedKernelClassifier) -> None:
     counts = np.array([[50, 3, 12, 4], [7, 50, 1, 9], [11, 5, 50, 8], [2, 10, 0, 50]])
-    blank = np.zeros(4)
-    found = Evaluation(0, tuple("abcd"), 0, 0, 0, 0, counts, blank, blank, blank, []).mistakes()
+    found = replace(evaluate(model, X[:, :2], SPECIES), confusion=counts).mistakes()
     assert [count for _, _, count in found] == [12, 11, 10, 9, 8, 7, 5, 4, 3, 2]
     assert all(counts[true, taken] == count for true, taken, count in found)
 

@@ -29,13 +29,17 @@ NUMBERS = Evaluation(
     n_rows=20,
     classes=("cat", "dog", "yeti"),
     accuracy=0.75,
-    mean_iou=0.40625,
     log_loss=0.5,
+    macro_f1=0.75,
+    mean_iou=0.40625,
+    roc_auc=0.8125,
     calibration_error=0.125,
     confusion=np.array([[9, 1, 0], [4, 6, 0], [0, 0, 0]]),
     precision=np.array([9 / 13, 6 / 7, NAN]),
     recall=np.array([0.9, 0.6, NAN]),
-    iou=np.array([9 / 14, 6 / 11, NAN]),
+    f1=np.array([18 / 23, 12 / 17, NAN]),
+    baseline={"accuracy": 0.5, "log_loss": 0.6931},
+    intervals={"accuracy": (0.531, 0.888), "log_loss": (0.25, 0.75), "macro_f1": None},
     reliability=[ReliabilityBin(0.55, 0.5, 8), ReliabilityBin(0.95, 11 / 12, 12)],
 )
 
@@ -91,7 +95,8 @@ def test_classes_and_settings() -> None:
     part.converged_, model.temperature_, model.threshold_ = False, 1.25, -7.5
     settings = dict(model_data(model, title="model")["settings"])
     assert settings["fit"].startswith("did not converge in ")
-    assert (settings["temperature"], settings["outliers"]) == ("1.25", "log-density below -7.5")
+    assert settings["calibrated"] == "probabilities are less extreme, by a temperature of 1.25"
+    assert settings["outliers"] == "rows with a log-density below -7.5"
     # Without classes, no rows are counted.
     data = model_data(GaussianMixture(2, random_state=0).fit(labelled(2)[0]), title="model")
     assert (data["counted"], data["class_rows"][0]["count"]) == (False, "–")
@@ -143,12 +148,12 @@ def test_a_model_that_is_not_fitted_is_refused() -> None:
 
 def test_the_numbers_of_the_evaluation() -> None:
     data, page = (make(NUMBERS, title="animals") for make in (evaluation_data, evaluation_page))
-    assert all(each in page for each in ("0.7500", "0.4062", "0.5000", "0.1250"))
+    assert all(each in page for each in ("0.750", "0.531 to 0.888", "baseline 0.500", "0.812", "0.125"))
     assert [(row["true"], row["predicted"], row["count"], row["share"]) for row in data["mistakes"]] == [
         ("dog", "cat", 4, "40.0 %"),
         ("cat", "dog", 1, "10.0 %"),
     ]
-    measures = {"precision": 9 / 13, "recall": 0.9, "iou": 9 / 14}
+    measures = {"precision": 9 / 13, "recall": 0.9, "f1": 18 / 23}
     assert data["classes"][0] == {"label": "cat", "n_rows": 10, **measures}
     assert data["classes"][2]["precision"] is None
     # Refused rows are errors, and rows of their class.

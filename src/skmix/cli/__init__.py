@@ -8,7 +8,7 @@ try:
 except ModuleNotFoundError:
     from skmix.engine.compute import how_to_install
 
-    raise SystemExit(f"Error: the command line needs rich and typer: {how_to_install('cli')}") from None
+    raise SystemExit(f"Error: the command line needs rich and typer: {how_to_install()}") from None
 
 # Importing a module registers its commands, in the order of help.
 from skmix.cli import fit, models, compose, digits, reproduce  # isort: skip

@@ -5,12 +5,14 @@ Modules of commands load the library only when a command runs, so that help and 
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -37,6 +39,17 @@ _OPTIONS = {
     "n_kernels": "--kernels",
     "n_populations": "--populations",
 }
+# Libraries of the extra `all`, and what needs them.
+_LIBRARIES = {
+    "flowio": "FCS files need",
+    "jinja2": "a page needs",
+    "matplotlib": "figures need",
+    "onnx": "ONNX needs",
+    "pandas": "proportions need",
+    "pyarrow": "tables need",
+    "zarr": "Zarr arrays need",
+}
+_READERS = {"fcs": "flowio", "parquet": "pyarrow", "text": "pyarrow", "zarr": "zarr"}
 
 
 class _Commands(TyperGroup):
@@ -97,6 +110,44 @@ def main(
 def examples(*lines: str) -> str:
     """Return the epilog of a command's help: examples, one per line."""
     return "\n".join(["Examples:", "", "\b", *(f"  {line}" for line in lines)])
+
+
+def look_for(
+    *libraries: str,
+    model: str | None = None,
+    data: Iterable[str | Path | None] = (),
+    writing: Iterable[str | None] = (),
+    html: str | None = None,
+) -> None:
+    """Stop unless the files that a command reads, and all libraries that it will need, are there.
+
+    Files are a model, the rows of `data`, and what is to be written. This takes no time: commands call it
+    before they load the library, which takes seconds, and work.
+    """
+    given = [str(path) for path in (model, *data) if path is not None and path != STANDARD]
+    for path in given:
+        if not os.path.lexists(path):
+            from skmix.io.encoding import nearest
+
+            folder = os.path.dirname(path)
+            names = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
+            meant = nearest(os.path.basename(path), names)
+            stop(f"cannot read {path}: No such file.{meant}", BAD_INPUT)
+    needed = [*libraries, *(["jinja2"] if html is not None else [])]
+    needed += ["pyarrow" for path in writing if path is not None and path.lower().endswith(".parquet")]
+    for each in map(Path, {*given} - {model}):
+        from skmix.io.readers import is_zarr_folder
+        from skmix.io.tables import format_of
+
+        if each.is_file() or is_zarr_folder(each):
+            with guarded():
+                needed.append(_READERS.get(format_of(each), ""))
+    missing = [name for name in _LIBRARIES if name in needed and importlib.util.find_spec(name) is None]
+    if missing:
+        from skmix.engine.compute import how_to_install
+
+        words = ", ".join(f"{_LIBRARIES[name]} {name}" for name in missing)
+        stop(f"{words}: {how_to_install()}", NOT_INSTALLED)
 
 
 # ---------------------------------------------------------------- errors and notes

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -80,25 +80,10 @@ def print_json(content: Any) -> None:
 # ---------------------------------------------------------------- results
 
 
-def print_result(
-    content: dict[str, Any], in_words: Callable[[], None], html: str | None, *, as_json: bool
-) -> None:
-    """Print a result as JSON or in words, unless its page goes to standard output."""
-    if html == "-":
-        return
-    if as_json:
-        print_json(content)
-        return
-    in_words()
-    if html is not None:
-        say()
-        say(f"written into {html}")
-
-
 def print_fit(outcome: dict[str, Any], *, err: bool) -> None:
     """Print the result of `skmix fit` in sentences."""
     classes = outcome["classes"]
-    first = f"{outcome['n_rows']} rows, {counted(len(outcome['features']), 'feature')}"
+    first = f"{outcome['n_rows']} rows, {counted(len(outcome['columns']), 'feature')}"
     if classes:
         sizes = {each["n_rows"] for each in classes}
         shown = ", ".join(f"{each['label']} {count(each['n_rows'])}" for each in classes[:10])
@@ -113,21 +98,33 @@ def print_fit(outcome: dict[str, Any], *, err: bool) -> None:
         if outcome["n_untried"]:
             chosen += f"; {outcome['n_untried']} more were not tried within --time-limit"
         lines.append(chosen)
-    if outcome["training_accuracy"] is not None:
-        lines.append(
-            f"{100 * outcome['training_accuracy']:.1f} % of the training rows are classified correctly"
-        )
-    if outcome["folds"] is not None:
-        tested = outcome["folds"]
-        shares = [100 * share for share in tested["by_fold"]]
-        by = f"by {len(shares)}-fold cross-validation ({min(shares):.1f} to {max(shares):.1f} %)"
-        if len(shares) == 1:
-            by = f"of {tested['n_rows']} rows held out of a second fit; the model is fitted to all rows"
-        lines.append(f"{100 * tested['accuracy']:.1f} % {by}, log-loss {tested['log_loss']:.3f}")
+    lines += accuracies(outcome)
     if outcome["model"] is not None:
         lines.append(f"written into {outcome['model']}")
     for line in lines:
         say(line, err=err)
+
+
+def accuracies(described: dict[str, Any]) -> list[str]:
+    """Return lines on the accuracy of a described model, on its training rows and on others."""
+    if not described["quality"]:
+        return []
+    trained, tested = (described["quality"][name] for name in ("training_accuracy", "tested"))
+    lines = [f"Accuracy on the training rows: {100 * trained:.1f} %"]
+    if tested is not None:
+        shares = [100 * share for share in tested["by_fold"]]
+        where, more = (
+            f"on {count(tested['n_rows'])} held-out rows",
+            " (by a second fit; the model is fitted to all rows)",
+        )
+        if len(shares) > 1:
+            where, more = (
+                f"by {len(shares)}-fold cross-validation",
+                f" ({min(shares):.1f} to {max(shares):.1f} %)",
+            )
+        found = f"{100 * tested['accuracy']:.1f} %{more}, log-loss {tested['log_loss']:.3f}"
+        lines.append(f"Accuracy {where}: {found}")
+    return lines
 
 
 def _about(described: dict[str, Any]) -> list[str]:
@@ -135,7 +132,10 @@ def _about(described: dict[str, Any]) -> list[str]:
     from skmix.io.encoding import listed
     from skmix.report.description import facts, serving
 
-    names = described["features"]
+    names = [
+        each["name"] + (f" ({listed(each['categories'], _MAX_NAMES)})" if each["categories"] else "")
+        for each in described["columns"]
+    ]
     kernels = ", ".join(str(each["n_kernels"]) for each in described["feature_sets"])
     found = {
         "features": (f"{len(names)}: " if len(names) <= _MAX_NAMES else "") + listed(names, _MAX_NAMES),
@@ -149,20 +149,12 @@ def _about(described: dict[str, Any]) -> list[str]:
 def print_evaluation(found: Evaluation) -> None:
     """Print measures, classes and the confusion matrix."""
     say(f"{count(found.n_rows)} rows, {len(found.classes)} classes")
-    measures = {
-        "accuracy": found.accuracy,
-        "mean IoU": found.mean_iou,
-        "log-loss": found.log_loss,
-        "calibration error": found.calibration_error,
-        "outliers": found.outliers,
-    }
-    for name, value in measures.items():
-        if value is not None:
-            say(f"  {name:<18}{value:.4f}")
+    say()
+    console().print(table(["", "value", "95 % interval", "baseline"], found.lines()))
     places: Sequence[int] = range(len(found.classes))
     if len(places) > _MAX_CLASS_LINES:
         # NaN, of classes without rows, sorts last.
-        places = found.iou.argsort(kind="stable")[:_MAX_LINES].tolist()
+        places = found.f1.argsort(kind="stable")[:_MAX_LINES].tolist()
     refused = {} if found.refused is None else {"refused": found.refused}
     rows = [
         [
@@ -170,15 +162,15 @@ def print_evaluation(found: Evaluation) -> None:
             *(count(each[place]) for each in (found.n_labelled, *refused.values())),
             *(
                 "" if math.isnan(each[place]) else f"{each[place]:.3f}"
-                for each in (found.precision, found.recall, found.iou)
+                for each in (found.precision, found.recall, found.f1)
             ),
         ]
         for place in places
     ]
     say()
-    console().print(table(["class", "rows", *refused, "precision", "recall", "IoU"], rows))
+    console().print(table(["class", "rows", *refused, "precision", "recall", "F1"], rows))
     if len(places) < len(found.classes):
-        say(f"These have the lowest IoU of {len(found.classes)} classes; --json has all.")
+        say(f"These have the lowest F1 of {len(found.classes)} classes; --json has all.")
     say()
     if len(found.classes) > _MAX_CLASSES:
         headings = ["most frequent mistakes", "taken for", "rows"]
@@ -199,10 +191,10 @@ def print_model(described: dict[str, Any], name: str) -> None:
     say(f"{name}: {described['kind']}")
     for line in _about(described):
         say(line)
-    settings = ", ".join(f"{key}={value}" for key, value in described["settings"].items())
-    for key, fact in (("target", described["target"]), ("settings", settings)):
-        if fact:
-            say(f"  {key:<12}{fact}")
+    if described["target"]:
+        say(f"  {'target':<12}{described['target']}")
+    for line in accuracies(described):
+        say(line)
     if classes:
         rows = [
             [each["label"], "" if each["n_rows"] is None else f"{each['n_rows']:g}", f"{each['prior']:.3f}"]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     Task,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.table import Column
 from rich.text import Text
@@ -22,12 +25,20 @@ from rich.text import Text
 from skmix.cli._printing import verbatim
 
 
-class TimeLeft(TimeRemainingColumn):
-    """The time left if all steps are needed; nothing if their number is unknown."""
+class TimeLeft(ProgressColumn):
+    """The time left, if it can be told."""
 
     def render(self, task: Task) -> Text:
-        """Return the text of the column."""
-        return Text("") if task.total is None else Text("at most ") + super().render(task) + Text(" left")
+        """Return the text of the column; steps that may not all be needed have an upper bound."""
+        left = None if task.total is None or not task.completed else task.time_remaining
+        if left is None:
+            return Text("")
+        # It runs down between two steps, and an estimate that has passed is not shown.
+        left -= task.get_time() - task.fields["updated"]
+        if left <= 0.0:
+            return Text("")
+        bound = "at most" if task.fields["bounded"] else "about"
+        return Text(f"{bound} {timedelta(seconds=math.ceil(left))} left", style="progress.remaining")
 
 
 class Watch(Progress):
@@ -47,9 +58,11 @@ class Watch(Progress):
                 completed, expected = share, 1
             # The whole message would hide the time left on a narrow terminal.
             short = verbatim(message.split(",")[0], in_line=True)
-            self.update(task, completed=completed, total=expected, message=short, refresh=steps > 1)
+            now: dict[str, Any] = {"message": short, "updated": self.get_time()}
+            self.update(task, completed=completed, total=expected, refresh=steps > 1, **now)
 
-        task = self.add_task(title, total=total, message="")
+        # Passes end as soon as a fit converges.
+        task = self.add_task(title, total=total, message="", updated=0.0, bounded=title == "passes")
         try:
             yield report
         finally:

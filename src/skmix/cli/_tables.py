@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -14,8 +14,9 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, failing, in_options, note, stop
-from skmix.cli._progress import Watch
+from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, failing, guarded, in_options, note, stop
+from skmix.cli._printing import print_json, say
+from skmix.cli._progress import Watch, watching
 from skmix.engine.compute.blocks import is_missing
 from skmix.estimators.rows import PreparedRows, read_into_memory, with_features_of
 from skmix.groups import Study, load
@@ -339,6 +340,28 @@ def write_bytes(out: str, content: bytes) -> None:
         else:
             with replacing(out) as file:
                 file.write(content)
+
+
+def print_and_draw(
+    content: dict[str, Any],
+    in_words: Callable[[], None],
+    html: str | None,
+    draw: Callable[[], str],
+    *,
+    as_json: bool,
+) -> None:
+    """Print a result as JSON or in words, then write its page; print nothing if that is standard output."""
+    if html != STANDARD:
+        print_json(content) if as_json else in_words()
+    if html is None:
+        return
+    with guarded(), watching() as watch:
+        with watch.steps("drawing", None):
+            page = draw()
+        write_bytes(html, page.encode())
+    if html != STANDARD and not as_json:
+        say()
+        say(f"written into {html}")
 
 
 def _standard_output() -> BinaryIO:

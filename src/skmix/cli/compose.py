@@ -41,7 +41,8 @@ def compose(
         ),
     ],
     model: Annotated[
-        str | None, _of_model(metavar="MODEL", help="Find the populations of this model in new samples.")
+        str | None,
+        _of_model(metavar="MODEL", help="Estimate proportions in new samples with this model, unchanged."),
     ] = None,
     sample: Annotated[
         str | None, _of_files(metavar="COLUMN", help="Column of samples in one table, instead of files.")
@@ -125,10 +126,10 @@ def compose(
     }
     out = out or "model.skmix" if model is None else None
     places = {"-o": out, "--table": table, "--comparison": comparison, "--html": html}
+    _check_places(files, places, model, metadata, sample, as_json=as_json)
     from skmix.cli import _tables as tables
     from skmix.groups import compose as compose_samples
 
-    _check_places(files, places, [model, metadata], sample, as_json=as_json)
     with cli.guarded(), watching() as watch:
         if model is None:
             study = compose_samples(
@@ -152,36 +153,36 @@ def compose(
             cli.note(note)
         if out is not None:
             tables.write_model(out, study)
-        if html is not None:
-            with watch.steps("drawing", None):
-                page = study.to_html()
-            tables.write_bytes(html, page.encode())
         for place, frame in ((table, proportions), (comparison, differences)):
             if place is not None:
                 tables.write_table(place, {str(name): frame[name].to_numpy() for name in frame})
     written = [place for place in places.values() if place is not None]
+    err = cli.STANDARD in (table, comparison, html)
     if as_json:
         origin = {"model": out or model, "written": written, "seed": seed}
         printing.print_json({**origin, **outcome, **tables.records(proportions, differences)})
-        return
-    err = cli.STANDARD in (table, comparison, html)
-    printing.print_study(outcome, proportions, differences, fitted=model is None, err=err)
-    if named := [place for place in written if place != cli.STANDARD]:
+    else:
+        printing.print_study(outcome, proportions, differences, fitted=model is None, err=err)
+    if html is not None:
+        with cli.guarded(), watching() as watch:
+            with watch.steps("drawing", None):
+                page = study.to_html()
+            tables.write_bytes(html, page.encode())
+    named = [place for place in written if place != cli.STANDARD]
+    if named and not as_json:
         printing.say(f"written into {', '.join(named)}", err=err)
 
 
 def _check_places(
     files: Sequence[str],
     places: dict[str, str | None],
-    read: Sequence[str | None],
+    model: str | None,
+    metadata: str | None,
     sample: str | None,
     *,
     as_json: bool,
 ) -> None:
-    """Stop if standard output, a file or a folder is named where it cannot be used."""
-    from skmix.cli import _tables as tables
-    from skmix.io.opening import files_of
-
+    """Stop if a file, a folder, standard output or a library cannot be used as it has to be."""
     if list(places.values()).count(cli.STANDARD) - (places["-o"] == cli.STANDARD) + as_json > 1:
         cli.stop(
             "standard output takes one of --table -, --comparison -, --html - and --json.", cli.WRONG_USE
@@ -190,11 +191,19 @@ def _check_places(
         cli.stop("- is for the table or the page; samples and models are files.", cli.WRONG_USE)
     if sample is not None and len(files) > 1:
         cli.stop(f"--sample is for one table, but there are {len(files)} files.", cli.WRONG_USE)
+    from skmix.io.opening import files_of
+
     with cli.guarded():
         found = (files_of(files[0]) if len(files) == 1 else None) or files
+    written, html = [places["--table"], places["--comparison"]], places["--html"]
+    cli.look_for("pandas", model=model, data=[*found, metadata], writing=written, html=html)
+    from skmix.cli import _tables as tables
+
     options: dict[Path, str] = {}
     for option, place in places.items():
-        tables.check_place(place, reading=[*found, *read], table=option in ("--table", "--comparison"))
+        tables.check_place(
+            place, reading=[*found, model, metadata], table=option in ("--table", "--comparison")
+        )
         if place is not None and place != cli.STANDARD:
             other = options.setdefault(Path(place).resolve(), option)
             if other != option:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+import warnings
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -70,7 +72,11 @@ def fit(
         str | None, options.file(help="Write a page of what --folds or --hold-out found.")
     ] = None,
     kernels: Annotated[
-        str, _of_model(metavar="auto|N", help="Number of kernels that classes share.")
+        str,
+        _of_model(
+            metavar="auto|N",
+            help="Number of kernels that classes share; auto lets cross-validation choose (slower).",
+        ),
     ] = "auto",
     covariance: Annotated[
         Literal["full", "tied", "diag", "spherical", "low_rank", "auto"] | None,
@@ -92,7 +98,8 @@ def fit(
     time_limit: Annotated[
         float | None,
         _of_search(
-            metavar="SECONDS", help="Time for the search, which then takes the best so far; in each fold too."
+            metavar="SECONDS",
+            help="Time for everything, the fits of --folds too: searches then take the best so far.",
         ),
     ] = None,
     jobs: options.Jobs = -1,
@@ -104,19 +111,13 @@ def fit(
     With --target, fits a classifier whose classes share Gaussian kernels;
     without it, an ordinary Gaussian mixture. Settings that are not given are
     chosen automatically. Empty cells and words such as NA are missing values.
-    Text with at most 50 different values is encoded as categories. The model
-    file keeps the names and categories of the columns.
+    Text columns of at most 50 different values are one-hot encoded; a two-valued
+    column becomes one 0/1 feature. The model file keeps the names and categories
+    of the columns.
 
     Rows that are less likely than all but a share --outliers of held-out rows
     are outliers. skmix predict marks them in a column of their own.
     """
-    from skmix import report
-    from skmix.cli import _tables as tables
-    from skmix.engine.compute.blocks import Block, is_missing
-    from skmix.estimators.crossfit import novelty_threshold
-    from skmix.estimators.search._base import saved_part
-    from skmix.io.labels import typed
-
     for option, given in {"--folds": folds, "--hold-out": hold_out, "--html": html}.items():
         if target is None and given is not None:
             cli.stop(f"{option} needs classes: name their column with --target.", cli.WRONG_USE)
@@ -139,10 +140,25 @@ def fit(
         cli.refuse("--time-limit", f"{time_limit:g} is not a number of seconds above 0.")
     if time_limit is not None and "auto" not in chosen.values():
         cli.stop("--time-limit cannot be combined with --kernels: nothing is searched for.", cli.WRONG_USE)
+    cli.look_for(data=[data], html=html)
+    from sklearn.exceptions import ConvergenceWarning
+
+    from skmix import report
+    from skmix.cli import _tables as tables
+    from skmix.engine.compute.blocks import Block, is_missing
+    from skmix.estimators.crossfit import novelty_threshold
+    from skmix.estimators.search._base import saved_part
+    from skmix.io.labels import typed
+
     settings: dict[str, Any] = {"n_jobs": jobs, "random_state": seed}
     if target is not None:
         settings["reject_below"] = outliers or None
-    estimator = _estimator(chosen, criterion, time_limit, settings, with_classes=target is not None)
+    # Each search gets an equal part of the time.
+    n_fits = 1 + (folds or (hold_out is not None))
+    limit, ends = None, None
+    if time_limit is not None:
+        limit, ends = time_limit / n_fits, time.monotonic() + time_limit
+    estimator = _estimator(chosen, criterion, limit, settings, with_classes=target is not None)
     preparation = options.parse_preparation(compensate, transform)
     for place in (out, html):
         tables.check_place(place, reading=[data])
@@ -157,12 +173,14 @@ def fit(
             text=text | {"categorical": categorical or ()},
             preparation=preparation,
         )
+        if ends is not None:
+            # Said once, below, instead of for each search.
+            warnings.simplefilter("ignore", ConvergenceWarning)
         with watch.steps("fitting", None):
             model = saved_part(estimator.fit(X, y, sample_weight=weights))
             model.metadata_ = {"target": target, **({"weight": weight} if weight else {})}
             if target is None and outliers:
                 model.threshold_ = novelty_threshold(model, outliers, Block(X.X, None, weights))
-        tables.write_model(out, model)
         results = getattr(estimator, "cv_results_", None)
         outcome: dict[str, Any] = {
             "model": None if out == cli.STANDARD else out,
@@ -175,18 +193,31 @@ def fit(
             "training_accuracy": None,
             "folds": None,
         }
+        if ends is not None and not outcome["converged"]:
+            cli.note("the chosen model did not converge: increase --time-limit.")
         if y is not None:
             labelled = ~is_missing(y)
             outcome["n_unlabelled"] = int((~labelled).sum())
             own = None if weights is None else weights[labelled]
-            outcome["training_accuracy"] = model.score(X[labelled], typed(y[labelled]), own)
+            accuracy = float(model.score(X[labelled], typed(y[labelled]), own))
+            quality = {"training_accuracy": accuracy, "tested": None}
+            model.metadata_["quality"] = {"log_likelihood": outcome["log_likelihood"], **quality}
+            outcome |= {"training_accuracy": accuracy, "quality": model.metadata_["quality"]}
+        if test is None or out != cli.STANDARD:
+            tables.write_model(out, model)
         if test is not None:
-            tested, by_fold = report.cross_validate(estimator, X, y, weights, folds=test, random_state=seed)
+            left = None if ends is None else max(ends - time.monotonic(), 0.0)
+            try:
+                tested, by_fold = report.cross_validate(
+                    estimator, X, y, weights, folds=test, random_state=seed, time_limit=left
+                )
+            except KeyboardInterrupt:
+                kept = "nothing was" if out == cli.STANDARD else f"{out}, which was not tested, is"
+                cli.stop(f"interrupted; {kept} written.", cli.INTERRUPTED)
             outcome["folds"] = {**tested.as_dict(), "by_fold": by_fold}
-        if html is not None:
-            by = "held-out rows" if folds is None else f"{len(by_fold)}-fold cross-validation"
-            title = f"{tables.name_of(data)}, {by}"
-            tables.write_bytes(html, report.evaluation_page(tested, title=title).encode())
+            names = ("n_rows", "accuracy", "log_loss", "by_fold")
+            model.metadata_["quality"]["tested"] = {name: outcome["folds"][name] for name in names}
+            tables.write_model(out, model)
     aside = cli.STANDARD in (out, html)
     if as_json and not aside:
         printing.print_json(outcome)
@@ -195,6 +226,11 @@ def fit(
         if test is not None and not aside:
             printing.say()
             printing.print_evaluation(tested)
+    if html is not None:
+        by = "held-out rows" if folds is None else f"{len(by_fold)}-fold cross-validation"
+        with cli.guarded():
+            page = report.evaluation_page(tested, title=f"{tables.name_of(data)}, {by}")
+            tables.write_bytes(html, page.encode())
 
 
 def _estimator(

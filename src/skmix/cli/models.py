@@ -18,6 +18,7 @@ from skmix.cli._progress import watching
     epilog=cli.examples(
         "skmix predict flowers.skmix new.csv -o predictions.csv",
         "skmix predict flowers.skmix new.parquet --keep id -o predictions.parquet",
+        "skmix predict flowers.skmix new.csv --reasons -o predictions.csv",
         "cat new.csv | skmix predict flowers.skmix -",
     )
 )
@@ -31,6 +32,9 @@ def predict(
         typer.Option(metavar="COLUMN", help="Copy a column of DATA; may be given several times."),
     ] = None,
     drop: options.Drop = None,
+    reasons: Annotated[
+        bool, typer.Option("--reasons", metavar="", help="Also write why: columns kernels and far.")
+    ] = False,
     *,
     text: dict[str, Any],
 ) -> None:
@@ -38,12 +42,18 @@ def predict(
 
     Writes for each row the label, the probability of each class (p_...), the
     log-density, and outlier: 1 if the row is unlike the training rows. For a
-    mixture, the kernel replaces the label. Columns are matched by name: DATA
-    needs all columns of the model, and others are ignored. Empty cells, and
-    categories that the model does not know, are missing values.
-    """
-    import numpy as np
+    mixture, the kernel replaces the label, and for a study of samples, the
+    population. Columns are matched by name: DATA needs all columns of the model,
+    and others are ignored. Empty cells, and categories that the model does not
+    know, are missing values.
 
+    With --reasons, kernels names the kernels that explain the row, such as
+    k3 0.93 (setosa: 1.00): the probability of the kernel, and the share of its
+    most frequent class. far names columns whose value is unlike what the first
+    of these kernels expects from the others, such as fare +3.2, in standard
+    deviations.
+    """
+    cli.look_for(model=model, data=[data], writing=[out])
     from skmix.cli import _tables as tables
     from skmix.groups import Study
     from skmix.report._predictions import predict_columns
@@ -54,10 +64,8 @@ def predict(
         fitted = found.model if isinstance(found, Study) else found
         (rows, _, _), kept = tables.read_for(watch, fitted, data, text, drop=drop or (), keep=keep or ())
         with watch.steps("predicting", None):
-            predicted = predict_columns(fitted, rows)
-        if isinstance(found, Study) and found.populations is not None:
-            own = found.populations.predict(fitted, rows) if len(rows) else np.empty(0, dtype=np.int64)
-            predicted = {"kernel": predicted.pop("kernel"), "population": own, **predicted}
+            populations = found.populations if isinstance(found, Study) else None
+            predicted = predict_columns(fitted, rows, populations, why=reasons)
         twice = sorted(set(kept) & set(predicted))
         if twice:
             cli.stop(f"--keep {twice[0]}: the predictions already have a column of that name.", cli.WRONG_USE)
@@ -95,10 +103,12 @@ def evaluate(
 ) -> None:
     """Evaluate a classifier on rows that it was not fitted to.
 
-    Prints accuracy, mean IoU, log-loss, calibration error, the confusion matrix
-    and precision, recall and IoU of each class. A row of weight 2 counts as two
-    rows. Rows without a label are left out.
+    Prints accuracy, log-loss, macro F1 and ROC AUC, with 95 % intervals and with
+    what the most frequent class, or the shares of the classes, would reach; the
+    calibration error; precision, recall and F1 of each class; and the confusion
+    matrix. A row of weight 2 counts as two rows. Rows without a label are left out.
     """
+    cli.look_for(model=model, data=[data], html=html)
     from sklearn.base import is_classifier
 
     from skmix import report
@@ -114,10 +124,10 @@ def evaluate(
             found = report.evaluate(fitted, *rows)
         if rows[2] is not None:
             cli.note(f"{len(rows[0])} rows count as {found.n_rows:g}, the sum of their weights.")
-        if html is not None:
-            title = f"{Path(model).name} on {tables.name_of(data)}"
-            tables.write_bytes(html, report.evaluation_page(found, title=title).encode())
-    printing.print_result(found.as_dict(), lambda: printing.print_evaluation(found), html, as_json=as_json)
+    title = f"{Path(model).name} on {tables.name_of(data)}"
+    draw = partial(report.evaluation_page, found, title=title)
+    in_words = partial(printing.print_evaluation, found)
+    tables.print_and_draw(found.as_dict(), in_words, html, draw, as_json=as_json)
 
 
 @cli.app.command(
@@ -134,10 +144,11 @@ def show(
 ) -> None:
     """Show a model or a study of samples.
 
-    Of a model: features, classes, kernels, settings, and how much each class
-    uses each kernel. Of a study: samples, cells, markers, scale, and the
+    Of a model: columns, classes, kernels, accuracy, and how much each class uses
+    each kernel; --json has its settings too. Of a study: samples, cells, markers, scale, and the
     proportions of the populations. --html writes an interactive page.
     """
+    cli.look_for(model=model, html=html)
     from skmix import report
     from skmix.cli import _tables as tables
     from skmix.groups import Study
@@ -151,16 +162,12 @@ def show(
                 outcome, *frames = tables.composed(found)
             described = {"kind": "Study", **outcome, **tables.records(*frames)}
             in_words = partial(printing.print_study, outcome, *frames, name=name)
-            make_page = found.to_html
+            draw = partial(found.to_html, title=name)
         else:
             described = report.describe(found)
             in_words = partial(printing.print_model, described, name)
-            make_page = partial(report.model_page, found)
-        if html is not None:
-            with watch.steps("drawing", None):
-                page = make_page(title=name)
-            tables.write_bytes(html, page.encode())
-    printing.print_result(described, in_words, html, as_json=as_json)
+            draw = partial(report.model_page, found, title=name)
+    tables.print_and_draw(described, in_words, html, draw, as_json=as_json)
 
 
 @cli.app.command(epilog=cli.examples("skmix sample flowers.skmix 100 -o made.csv"))
@@ -176,6 +183,7 @@ def sample(
 
     The table has the columns of the fit, in their units, with the label last.
     """
+    cli.look_for(model=model, writing=[out])
     from skmix.cli import _tables as tables
     from skmix.io.preparation import target_of
 
@@ -207,6 +215,7 @@ def export(
     onnx: Annotated[str, options.file(help="ONNX file to write; - is standard output.")],
 ) -> None:
     """Export a model to ONNX, for use without Python."""
+    cli.look_for("onnx", model=model)
     from skmix.cli import _tables as tables
 
     tables.check_place(onnx, reading=[model])

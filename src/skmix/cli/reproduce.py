@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -53,11 +52,7 @@ def reproduce(
     figures (PNG, PDF) and a report (HTML). Finished runs are stored: run the
     same command again to continue after an interruption.
     """
-    from skmix.engine.compute import how_to_install
-
-    for library, extra in (("matplotlib", "plot"), ("jinja2", "report")):
-        if importlib.util.find_spec(library) is None:
-            cli.stop(f"The report needs {library}: {how_to_install(extra)}", cli.NOT_INSTALLED)
+    cli.look_for("matplotlib", "jinja2")
     from skmix import paper
     from skmix.paper import harness
 

@@ -509,7 +509,7 @@ def in_columns(model: Any, X: FloatArray, given: Any = None) -> Any:
     It has the index of the rows `given` by the user, if these are a pandas data frame.
     """
     index = getattr(given, "index", None) if is_frame(given) else None
-    pandas = need("pandas", "tables", "Rows of a model that prepares columns need")
+    pandas = need("pandas", "Rows of a model that prepares columns need")
     return pandas.DataFrame(decode_columns(X, Columns.of(model).kinds), index=index)
 
 

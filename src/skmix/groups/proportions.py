@@ -60,7 +60,7 @@ class Composition:
 
 def pandas() -> Any:
     """Import pandas, or say how to install it."""
-    return need("pandas", "tables", "Tables of proportions need")
+    return need("pandas", "Tables of proportions need")
 
 
 def _as_counts(sizes: FloatArray) -> np.ndarray:

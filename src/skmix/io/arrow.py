@@ -28,7 +28,7 @@ _BUFFER_BYTES = 1 << 15
 
 def pyarrow() -> Any:
     """Return pyarrow, or raise an ImportError that says what to install."""
-    return need("pyarrow", "cli", "Tables and data frames need")
+    return need("pyarrow", "Tables and data frames need")
 
 
 @cache

@@ -214,7 +214,7 @@ def open_fcs(path: Path) -> FcsFile:
     version = start[3:6].decode("latin-1")
     if version not in _VERSIONS:
         raise ValueError(f"{name} is an FCS file of version {version!r}; {', '.join(_VERSIONS)} can be read.")
-    need("flowio", "cytometry", "FCS files need")
+    need("flowio", "FCS files need")
     from flowio import FlowData
     from flowio.exceptions import FlowIOException, MultipleDataSetsError
 

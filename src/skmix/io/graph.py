@@ -229,7 +229,7 @@ def build_graph(
 
     With the `columns` of a table, X has the numeric columns, and the input ``categories`` (n, Q) the others.
     """
-    need("onnx", "onnx", "Export to ONNX needs")
+    need("onnx", "Export to ONNX needs")
     from onnx import TensorProto, checker, helper
 
     graph = _Graph()

@@ -276,7 +276,7 @@ def values_of(thing: Any, name: str) -> Values:
             return _npy(path)
         if not is_zarr_folder(path):
             raise ValueError(f"{path} is a folder, but not a Zarr array.")
-        zarr = need("zarr", "zarr", "Zarr arrays need")
+        zarr = need("zarr", "Zarr arrays need")
         thing, name = zarr.open(str(path), mode="r"), str(path)
     if is_zarr(thing, name):
         return _zarr(thing)

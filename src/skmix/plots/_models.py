@@ -96,13 +96,16 @@ class DrawnKernels:
         within = sum(weight * full for weight, full in zip(weights, self._full(), strict=True))
         return weights, self.means - weights @ self.means / weights.sum(), np.asarray(within)
 
+    def covariance(self, k: int) -> FloatArray:
+        """Return the full covariance (M, M) of a kernel; of Student's t, the matrix of its scale."""
+        n_features = self.means.shape[1]
+        common = self.structure.shape(1, n_features) == self.structure.shape(2, n_features)
+        own = self.stored if common else self.stored[k : k + 1]
+        return self.structure.to_full(own[None], 1, n_features)[0, 0]
+
     def _full(self) -> Iterator[FloatArray]:
         """Yield full covariances (M, M) one by one, to limit memory with hundreds of features."""
-        n_kernels, n_features = self.means.shape
-        common = self.structure.shape(1, n_features) == self.structure.shape(2, n_features)
-        for k in range(n_kernels):
-            own = self.stored if common else self.stored[k : k + 1]
-            yield self.structure.to_full(own[None], 1, n_features)[0, 0]
+        return map(self.covariance, range(len(self.means)))
 
 
 def drawn_kernels(model: Any) -> DrawnKernels:

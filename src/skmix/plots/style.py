@@ -73,7 +73,7 @@ def short_name(name: Any, noun: str = "kernel") -> str:
 
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure of this size in inches, with automatic layout and without a window."""
-    need("matplotlib", "plot", "Plots need")
+    need("matplotlib", "Plots need")
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
@@ -83,7 +83,7 @@ def figure_or_new(figure: Figure | None, size: tuple[float, float]) -> Figure:
     """Return the given figure, or a new pyplot figure of that size."""
     if figure is not None:
         return figure
-    need("matplotlib", "plot", "Plots need")
+    need("matplotlib", "Plots need")
     import matplotlib.pyplot as plt
 
     return plt.figure(figsize=size, layout="constrained")

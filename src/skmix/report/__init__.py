@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from .description import describe
 from .evaluation import Evaluation, cross_validate, evaluate, evaluation_page
+from .explanation import Reasons, reasons
 from .model_page import model_page
 
 __all__ = [
     "Evaluation",
+    "Reasons",
     "cross_validate",
     "describe",
     "evaluate",
     "evaluation_page",
     "model_page",
+    "reasons",
 ]

@@ -11,6 +11,7 @@ from sklearn.base import is_classifier
 from ..estimators.decisions import with_outliers
 from ..estimators.rows import PreparedRows
 from ..plots._models import chosen_model
+from .explanation import reasons
 
 
 def outlier_threshold(model: Any) -> float:
@@ -19,24 +20,34 @@ def outlier_threshold(model: Any) -> float:
     return float(getattr(chosen, "threshold_", -np.inf))
 
 
-def predict_columns(model: Any, X: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+def predict_columns(
+    model: Any, X: NDArray[np.float64], populations: Any = None, *, why: bool = False
+) -> dict[str, NDArray[Any]]:
     """Return predictions for rows (n, M) as named columns (n,).
 
     For a classifier, these are ``label``, what `predict` returns, and ``p_…``, the posterior probability of
-    each class; for a mixture ``kernel`` and ``p_0`` …, the posterior probability of each kernel. Then
-    ``log_density``, log p(x), and ``outlier``, 1 if that is below the model's threshold, else 0.
+    each class; for a mixture ``kernel`` and ``p_0`` …, the posterior probability of each kernel; with its
+    `populations`, instead ``population`` and ``p_…`` by their names. Then ``log_density``, log p(x), and
+    ``outlier``, 1 if that is below the model's threshold, else 0; and if asked `why`, `Reasons.in_words`.
     """
     # An empty table still needs its columns: predict one row and drop it.
     row = np.zeros((1, X.shape[1]))
     some = X if len(X) else PreparedRows(row, None, None) if isinstance(X, PreparedRows) else row
-    posteriors, densities = model.predict_proba(some)[: len(X)], model.score_samples(some)[: len(X)]
+    densities = model.score_samples(some)[: len(X)]
+    own = model.predict_proba(some) if populations is None else populations.predict_proba(model, some)
+    posteriors = own[: len(X)]
     likeliest, names = posteriors.argmax(axis=1), range(posteriors.shape[1])
     columns: dict[str, NDArray[Any]] = {"kernel": likeliest}
     if is_classifier(model):
         columns, names = {"label": model.classes_[likeliest]}, model.classes_.tolist()
+    elif populations is not None:
+        names = populations.display_names
+        columns = {"population": np.array(names)[likeliest]}
     columns.update({f"p_{name}": each for name, each in zip(names, posteriors.T, strict=True)})
     columns["log_density"] = densities
     if getattr(chosen_model(model), "outlier_label", None) is not None:
         columns["label"] = with_outliers(columns["label"], densities, chosen_model(model))
     columns["outlier"] = (densities < outlier_threshold(model)).astype(np.int8)
+    if why:
+        columns |= {name: each[: len(X)] for name, each in reasons(model, some).in_words().items()}
     return columns

@@ -21,7 +21,9 @@ def describe(model: Any) -> dict[str, Any]:
 
     If several models are averaged, `n_members` is their number, and the rest describes the best of them.
     `feature_sets` has the features, kernels and weights of each feature set; `n_shared` of its kernels have a
-    weight of at least 0.01 in two or more classes. `settings` differ from their defaults.
+    weight of at least 0.01 in two or more classes. `columns` are those of the user, with the categories of
+    text, and `features` what they were encoded as. `quality` is what `skmix fit` found, None if it is unknown
+    or the model has been fitted again since. `settings` differ from their defaults.
     """
     columns = Columns.of(model)
     names = columns.names or list(map(numbered, range(columns.n_features)))
@@ -32,12 +34,18 @@ def describe(model: Any) -> dict[str, Any]:
     by_rank, n_transformed = change is not None and change.curves is not None, 0
     if change is not None:
         n_transformed = len(change.powers) if by_rank else int(np.count_nonzero(change.powers != 1.0))
-    sets, model = kernel_sets(model), chosen_model(model)
+    sets, given, model = kernel_sets(model), model, chosen_model(model)
     mixtures = getattr(model, "models_", [model])
     likelihoods: list[Any] = [getattr(mixture, "log_likelihood_", None) for mixture in mixtures]
+    log_likelihood = None if None in likelihoods else float(sum(likelihoods))
     strength = float(getattr(model, "group_shift_", np.inf))
+    quality = getattr(given, "metadata_", {}).get("quality")
     return {
         "kind": kind,
+        "columns": [
+            {"name": name if isinstance(name, str) else numbered(name), "categories": categories}
+            for name, categories in columns.kinds.items()
+        ],
         "features": names,
         "n_transformed": n_transformed,
         "by_rank": by_rank,
@@ -62,7 +70,8 @@ def describe(model: Any) -> dict[str, Any]:
         "group_shift": None if strength == np.inf else strength,
         "converged": all(bool(mixture.converged_) for mixture in mixtures),
         "n_iter": int(model.n_iter_),
-        "log_likelihood": None if None in likelihoods else float(sum(likelihoods)),
+        "log_likelihood": log_likelihood,
+        "quality": quality if quality and quality["log_likelihood"] == log_likelihood else None,
         "outlier_threshold": None if threshold == -np.inf else threshold,
         "temperature": float(getattr(model, "temperature_", 1.0)),
         "settings": settings,
@@ -118,9 +127,12 @@ def facts(described: dict[str, Any]) -> dict[str, str]:
     if described["n_members"]:
         found["averaged"] = f"{described['n_members']} models; this is the best one"
     if described["temperature"] != 1.0:
-        found["temperature"] = f"{described['temperature']:.3g}"
+        how = "less" if described["temperature"] > 1.0 else "more"
+        found["calibrated"] = (
+            f"probabilities are {how} extreme, by a temperature of {described['temperature']:.3g}"
+        )
     if described["outlier_threshold"] is not None:
-        found["outliers"] = f"log-density below {described['outlier_threshold']:.4g}"
+        found["outliers"] = f"rows with a log-density below {described['outlier_threshold']:.4g}"
     return found | dict(traits(described))
 
 

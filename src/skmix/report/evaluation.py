@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import entropy
 from sklearn.base import clone
-from sklearn.metrics import confusion_matrix, log_loss
+from sklearn.metrics import confusion_matrix
 
 from ..estimators.callbacks import progress_bar
 from ..estimators.holdout import rows_to_divide, single_split, stratified_folds
@@ -20,19 +22,30 @@ from ..io.labels import number_labels
 from ..metrics import ReliabilityBin, calibration_error, reliability_bins, row_counts
 from ..plots._models import chosen_model
 from ._predictions import outlier_threshold
+from .intervals import Interval, bootstrap, ratio, wilson
 from .rendering import render_page
 
+_TITLES = {
+    "accuracy": "accuracy",
+    "log_loss": "log-loss",
+    "macro_f1": "macro F1",
+    "roc_auc": "ROC AUC",
+    "calibration_error": "calibration error",
+    "outliers": "outliers",
+}
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
     """Measures of a classifier on labelled rows.
 
     The predicted class is the one with the largest posterior probability. A classifier with an
     `outlier_label` predicts no class for rows below its threshold: such a refused row counts as an error in
-    the accuracy, and as missed in the recall and the Jaccard index of its class. The log-loss and the
+    the accuracy, and as missed in the recall and F1 of its class. The log-loss, the ROC AUC and the
     calibration use the probabilities of all rows.
 
-    With weights, a row of weight 2 counts as two rows everywhere below, and one of weight 0 not at all.
+    With weights, a row of weight 2 counts as two rows everywhere below, and one of weight 0 not at all; for
+    the intervals it is still one observation.
 
     Attributes
     ----------
@@ -42,16 +55,24 @@ class Evaluation:
         The L classes.
     accuracy : float
         Share of correct predictions, as `score` counts them.
-    mean_iou : float
-        Jaccard index, averaged over the classes that occur among labels or predictions.
     log_loss : float
         Mean negative logarithm of the probability of the true class.
+    macro_f1, mean_iou : float
+        F1 and Jaccard index, averaged over the classes that occur among labels or predictions.
+    roc_auc : float or None
+        Area under the ROC curve; of more than two classes, the mean over the areas of each class against the
+        rest. None if all rows are of one class.
     calibration_error : float
         Expected calibration error over ten bins.
     confusion : ndarray of shape (L, L)
         Counts; rows are true classes, columns predicted ones. Refused rows are left out.
-    precision, recall, iou : ndarray of shape (L,)
-        Precision, recall and Jaccard index of each class; NaN where the denominator is zero.
+    precision, recall, f1 : ndarray of shape (L,)
+        Precision, recall and F1 of each class; NaN where the denominator is zero.
+    baseline : dict
+        `accuracy` of the most frequent class, and `log_loss` of the shares of the classes, for all rows.
+    intervals : dict
+        95 % intervals, pairs or None, of `accuracy` (Wilson's, for the effective number of rows),
+        `log_loss`, `macro_f1` and `roc_auc` (1000 bootstrap samples of the rows).
     reliability : list of ReliabilityBin
         The bins that contain rows, by increasing confidence.
     outliers : float or None
@@ -63,13 +84,17 @@ class Evaluation:
     n_rows: float
     classes: tuple[str, ...]
     accuracy: float
-    mean_iou: float
     log_loss: float
+    macro_f1: float
+    mean_iou: float
+    roc_auc: float | None
     calibration_error: float
     confusion: NDArray[Any]
     precision: NDArray[np.float64]
     recall: NDArray[np.float64]
-    iou: NDArray[np.float64]
+    f1: NDArray[np.float64]
+    baseline: dict[str, float]
+    intervals: dict[str, Interval | None]
     reliability: list[ReliabilityBin]
     outliers: float | None = None
     refused: NDArray[Any] | None = None
@@ -87,14 +112,36 @@ class Evaluation:
         pairs = [divmod(int(place), len(wrong)) for place in largest]
         return [(true, taken, _plain(wrong[true, taken])) for true, taken in pairs if wrong[true, taken] > 0]
 
+    def lines(self) -> list[tuple[str, str, str, str]]:
+        """Return name, value, 95 % interval and baseline of each measure as text, empty if there is none."""
+        found = []
+        for name, title in _TITLES.items():
+            value, interval = getattr(self, name), self.intervals.get(name)
+            if value is not None:
+                between = "" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
+                baseline = f"{self.baseline[name]:.3f}" if name in self.baseline else ""
+                found.append((title, f"{value:.3f}", between, baseline))
+        return found
+
+    def __repr__(self) -> str:
+        measures = ", ".join(f"{title} {value}" for title, value, *_ in self.lines()[:4])
+        return f"<Evaluation: {_plain(self.n_rows)} rows, {len(self.classes)} classes, {measures}>"
+
+    def _repr_html_(self) -> str:
+        heads = ("", f"{_plain(self.n_rows)} rows", "95 % interval", "baseline")
+        cells = [(each, "th") for each in [heads]] + [(each, "td") for each in self.lines()]
+        rows = ("".join(f"<{tag}>{cell}</{tag}>" for cell in line) for line, tag in cells)
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
     def as_dict(self) -> dict[str, Any]:
         """Return everything as numbers, strings, lists and None, ready for JSON."""
-        names = ("accuracy", "mean_iou", "log_loss", "calibration_error", "outliers")
         labelled, refused = self.n_labelled, self.refused
-        measures = {name: getattr(self, name).tolist() for name in ("precision", "recall", "iou")}
+        measures = {name: getattr(self, name).tolist() for name in ("precision", "recall", "f1")}
         return {
             "n_rows": _plain(self.n_rows),
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in (*_TITLES, "mean_iou")},
+            "baseline": self.baseline,
+            "intervals": {name: None if each is None else [*each] for name, each in self.intervals.items()},
             "classes": [
                 {
                     "label": label,
@@ -160,18 +207,23 @@ def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None 
     confusion = confusion_matrix(codes, taken, labels=every, sample_weight=weights)
     found, predicted = np.diagonal(confusion), confusion.sum(axis=0)
     labelled = confusion.sum(axis=1) + (0 if refused is None else refused)
-    iou = _share(found, labelled + predicted - found)
+    shares, accuracy = labelled / labelled.sum(), float(np.average(taken == codes, weights=weights))
+    values, intervals = bootstrap(codes, taken, probabilities, weights)
     return Evaluation(
         n_rows=weights.sum().item(),
         classes=tuple(str(label) for label in model.classes_.tolist()),
-        accuracy=float(np.average(taken == codes, weights=weights)),
-        mean_iou=float(np.nanmean(iou)),
-        log_loss=float(log_loss(codes, probabilities, labels=every, sample_weight=weights)),
+        accuracy=accuracy,
+        log_loss=values["log_loss"],
+        macro_f1=values["macro_f1"],
+        mean_iou=float(np.nanmean(ratio(found, labelled + predicted - found))),
+        roc_auc=None if np.isnan(values["roc_auc"]) else values["roc_auc"],
         calibration_error=calibration_error(probabilities, codes, sample_weight=weights),
         confusion=confusion,
-        precision=_share(found, predicted),
-        recall=_share(found, labelled),
-        iou=iou,
+        precision=ratio(found, predicted),
+        recall=ratio(found, labelled),
+        f1=ratio(2 * found, labelled + predicted),
+        baseline={"accuracy": float(shares.max()), "log_loss": float(entropy(shares))},
+        intervals={"accuracy": wilson(accuracy, weights), **intervals},
         reliability=reliability_bins(probabilities, codes, sample_weight=weights),
         outliers=outliers,
         refused=refused,
@@ -186,13 +238,16 @@ def cross_validate(
     *,
     folds: float = 5,
     random_state: int = 0,
+    time_limit: float | None = None,
 ) -> tuple[Evaluation, list[float]]:
     """Evaluate a classifier by cross-validation in stratified folds, or on one share of rows held out.
 
     `folds` is a number of folds, or below 1 the share of rows to hold out of a single fit. Rows X (n, M),
     labels y (n,) and weights (n,) are of any kind that `fit` takes; files are read whole. NaN or None marks a
     row without a label. Such rows, and the only row of a class, are never held out. Return the evaluation of
-    all held-out rows, and the accuracy of each fit.
+    all held-out rows together, whose probabilities come from different fits, and the accuracy of each fit.
+    With a `time_limit` in seconds, each search gets an equal part of the time that is left.
+    Its intervals are those of these predictions; they leave out that other rows would have given other fits.
     """
     if not (0.0 < folds < 1.0 or (folds >= 2 and folds == int(folds))):
         raise ValueError(f"folds is a number of folds from 2 on, or a share between 0 and 1; got {folds!r}.")
@@ -208,15 +263,20 @@ def cross_validate(
     else:
         splits = stratified_folds(codes, int(folds), random_state)
     found, accuracies = [], []
+    ends = None if time_limit is None else time.monotonic() + time_limit
     with progress_bar("cross-validating", len(splits)) as progress:
-        for training, held in splits:
+        for number, (training, held) in enumerate(splits):
             own, tested = (
                 None if sample_weight is None else sample_weight[part] for part in (training, held)
             )
-            model = clone(estimator).fit(X[training], y[training], sample_weight=own)
-            accuracies.append(evaluate(model, X[held], classes[codes[held]], tested).accuracy)
+            model = clone(estimator)
+            if ends is not None:
+                left = max(ends - time.monotonic(), 0.0)
+                model.set_params(time_limit=left / (len(splits) - number))
+            model.fit(X[training], y[training], sample_weight=own)
+            accuracies.append(float(model.score(X[held], classes[codes[held]], sample_weight=tested)))
             found.append(model.predict_proba(X[held]))
-            progress("")
+            progress(f"{number + 1} of {len(splits)} fits")
     every = np.concatenate([held for _, held in splits])
     probabilities = np.concatenate(found)
     together = SimpleNamespace(classes_=model.classes_, predict_proba=lambda rows: probabilities)
@@ -227,10 +287,6 @@ def cross_validate(
 def _plain(count: Any) -> float:
     """Return a number of rows without the rounding errors of a sum of weights."""
     return int(count) if isinstance(count, (int, np.integer)) else float(f"{count:.12g}")
-
-
-def _share(counts: NDArray[Any], totals: NDArray[Any]) -> NDArray[np.float64]:
-    return np.divide(counts, totals, out=np.full(len(counts), np.nan), where=totals > 0)
 
 
 def evaluation_page(evaluation: Evaluation, *, title: str) -> str:
@@ -248,6 +304,7 @@ def evaluation_data(evaluation: Evaluation, *, title: str) -> dict[str, Any]:
     labelled, refused = evaluation.n_labelled, evaluation.refused
     return {
         **evaluation.as_dict(),
+        "lines": evaluation.lines(),
         "title": title,
         "n_wrong": _plain(counts.sum() - np.trace(counts)),
         "n_refused": None if refused is None else _plain(refused.sum()),

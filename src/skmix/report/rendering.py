@@ -31,7 +31,7 @@ def render_page(template: str, data: Mapping[str, Any], package: str = "skmix.re
     It extends ``frame.html.j2``, and names its sections, the styles and scripts to include, and the values of
     `data` that scripts read.
     """
-    need("jinja2", "report", "The report needs")
+    need("jinja2", "The report needs")
     from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 

@@ -60,7 +60,7 @@ showMatrix();
 
 const refuses = report.classes.some((row) => "refused" in row);
 const counts = [["n_rows", "rows"], ["predicted", "predicted"], ...(refuses ? [["refused", "refused"]] : [])];
-const columns = [["label", "class"], ...counts, ["precision", "precision"], ["recall", "recall"], ["iou", "IoU"]];
+const columns = [["label", "class"], ...counts, ["precision", "precision"], ["recall", "recall"], ["f1", "F1"]];
 const classHead = document.getElementById("class-head");
 const classBody = document.getElementById("class-body");
 let sorting = { key: null, down: false };

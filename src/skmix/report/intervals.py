@@ -1,0 +1,142 @@
+"""Measures of predictions in resampled rows, and their 95 % intervals."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+Interval = tuple[float, float]
+
+# Quantile of the standard normal distribution for 95 %.
+_Z = 1.959963984540054
+_RESAMPLES = 1000
+# Rows times classes that are resampled, at most, so that 1000 resamples take about a second.
+_MOST = 20_000
+# Entries of an array of resamples.
+_CHUNK = 1_000_000
+
+
+def wilson(share: float, weights: NDArray[Any]) -> Interval:
+    """Return Wilson's 95 % interval of a share of rows, given the weights (n,) of all.
+
+    Rows of unequal weights count as (Σ w)² / Σ w² rows: repeating each row k times adds no certainty.
+    """
+    own = weights.astype(np.float64)
+    n = own.sum() ** 2 / (own**2).sum()
+    centre, half = share + _Z**2 / (2 * n), _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
+    low, high = (float((centre + side) / (1 + _Z**2 / n)) for side in (-half, half))
+    return max(low, 0.0), min(high, 1.0)
+
+
+class Resampled:
+    """Log-loss, macro F1 and ROC AUC of n predicted rows, as often as each of them counts.
+
+    `codes` (n,) are true classes, `taken` (n,) the predicted ones, −1 for none, and `probabilities` (n, L).
+    """
+
+    def __init__(
+        self, codes: NDArray[np.integer], taken: NDArray[np.integer], probabilities: FloatArray
+    ) -> None:
+        every = np.arange(probabilities.shape[1])
+        own = np.clip(probabilities[np.arange(len(codes)), codes], np.finfo(np.float64).eps, 1.0)
+        self._losses = -np.log(own)
+        self._true = (codes[:, None] == every).astype(np.float64)
+        self._taken = (taken[:, None] == every).astype(np.float64)
+        # With two classes, both have the same curve.
+        self._ranked = [_Ranked(codes == c, probabilities[:, c]) for c in every[len(every) == 2 :]]
+
+    def log_loss(self, counts: FloatArray) -> FloatArray:
+        """Return the log-loss (B,), given how often each row counts (B, n)."""
+        return (counts @ self._losses) / counts.sum(axis=1)
+
+    def f1(self, counts: FloatArray) -> FloatArray:
+        """Return F1 of each class (B, L); NaN for one that occurs neither as truth nor as prediction."""
+        found = counts @ (self._true * self._taken)
+        return ratio(2.0 * found, counts @ self._true + counts @ self._taken)
+
+    def macro_f1(self, counts: FloatArray) -> FloatArray:
+        """Return the mean (B,) of F1 over the classes that occur."""
+        return _mean(self.f1(counts))
+
+    def roc_auc(self, counts: FloatArray) -> FloatArray:
+        """Return the area (B,) under the ROC curve, with more than two classes its mean over one against all.
+
+        Classes without rows, or with all rows, are left out; NaN if none is left.
+        """
+        return _mean(np.stack([each.area(counts) for each in self._ranked], axis=1))
+
+
+class _Ranked:
+    """Rows in the order of their scores (n,), which tell those of a class from the rest."""
+
+    def __init__(self, is_own: NDArray[np.bool_], scores: FloatArray) -> None:
+        self._order = np.argsort(scores, kind="stable")
+        ordered = scores[self._order]
+        self._starts = np.flatnonzero(np.r_[True, ordered[1:] > ordered[:-1]])
+        self._is_own = is_own[self._order]
+
+    def area(self, counts: FloatArray) -> FloatArray:
+        """Return the share (B,) of pairs in which the row of the class scores higher; ties are half."""
+        ordered = counts[:, self._order]
+        own, rest = (
+            np.add.reduceat(ordered * each, self._starts, axis=1) for each in (self._is_own, ~self._is_own)
+        )
+        below = np.cumsum(rest, axis=1) - rest / 2.0
+        return ratio((own * below).sum(axis=1), own.sum(axis=1) * rest.sum(axis=1))
+
+
+def bootstrap(
+    codes: NDArray[np.integer],
+    taken: NDArray[np.integer],
+    probabilities: FloatArray,
+    weights: NDArray[Any],
+) -> tuple[dict[str, float], dict[str, Interval | None]]:
+    """Return measures of predicted rows, see `Resampled`, and their 95 % intervals by the bootstrap.
+
+    Rows, with their weights (n,), are drawn with replacement, the same ones every time. Of very many rows a
+    part is drawn from, and the spread is scaled to all. A measure that does not vary has no interval.
+    """
+    names = ("log_loss", "macro_f1", "roc_auc")
+    random, rows = np.random.default_rng(0), np.flatnonzero(weights)
+    weights = weights[rows].astype(np.float64)
+    codes, taken, probabilities = codes[rows], taken[rows], probabilities[rows]
+    whole = Resampled(codes, taken, probabilities)
+    values = {name: float(getattr(whole, name)(weights[None])[0]) for name in names}
+    n, most = len(rows), max(1000, _MOST // probabilities.shape[1])
+    part = np.sort(random.permutation(n)[:most])
+    drawn = Resampled(codes[part], taken[part], probabilities[part])
+    weights, size = weights[part], max(1, _CHUNK // len(part))
+    found: dict[str, list[FloatArray]] = {name: [] for name in names}
+    for begin in range(0, _RESAMPLES, size):
+        n_drawn = min(size, _RESAMPLES - begin)
+        places = (
+            random.integers(len(part), size=(n_drawn, len(part))) + len(part) * np.arange(n_drawn)[:, None]
+        )
+        counts = np.bincount(places.ravel(), minlength=places.size).reshape(places.shape) * weights
+        for name in names:
+            found[name].append(getattr(drawn, name)(counts))
+    intervals: dict[str, Interval | None] = {}
+    for name in names:
+        each = np.concatenate(found[name])
+        each = each[np.isfinite(each)]
+        intervals[name] = None
+        if len(each) and each.min() < each.max():
+            centre = getattr(drawn, name)(weights[None])[0]
+            low, high = values[name] + math.sqrt(len(part) / n) * (np.quantile(each, (0.025, 0.975)) - centre)
+            intervals[name] = float(low), float(high)
+    return values, intervals
+
+
+def ratio(counts: NDArray[Any], totals: NDArray[Any]) -> FloatArray:
+    """Return counts / totals, NaN where a total is zero."""
+    return np.divide(counts, totals, out=np.full(totals.shape, np.nan), where=totals > 0)
+
+
+def _mean(values: FloatArray) -> FloatArray:
+    """Return the mean (B,) of the numbers among values (B, L); NaN where there is none."""
+    known = np.isfinite(values)
+    return ratio(np.where(known, values, 0.0).sum(axis=1), known.sum(axis=1).astype(np.float64))

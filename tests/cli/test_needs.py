@@ -1,0 +1,91 @@
+"""Commands look for files and libraries before they work, and print results before they write pages."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from commands import KINDS, X, run, said
+
+from skmix import SharedKernelClassifier
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A table, a model of it, and files that cannot be read, to which no command must come."""
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    model = SharedKernelClassifier(2, random_state=0).fit(frame, KINDS)
+    model.metadata_ = {"target": "kind"}
+    model.save(tmp_path / "m.skmix")
+    frame.assign(kind=KINDS).to_csv(tmp_path / "people.csv", index=False)
+    for name, content in {"cells.fcs": b"FCS3.1    ", "t.parquet": b"PAR1", "bad.csv": b"\0\xff"}.items():
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("command", "libraries"),
+    [
+        ("fit bad.csv -t kind --folds 2 --html p.html", "jinja2"),
+        ("fit cells.fcs", "flowio"),
+        ("predict bad.skmix cells.fcs -o p.parquet", "flowio, pyarrow"),
+        ("evaluate bad.skmix t.parquet --html p.html", "jinja2, pyarrow"),
+        ("show bad.skmix --html p.html", "jinja2"),
+        ("export bad.skmix --onnx p.onnx", "onnx"),
+        ("compose cells.fcs bad.csv --html p.html", "flowio, jinja2, pandas, pyarrow"),
+        ("compose . --table p.parquet", "flowio"),
+    ],
+)
+def test_all_libraries_that_are_missing_are_named_before_the_work(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, command: str, libraries: str
+) -> None:
+    (folder / "bad.skmix").write_bytes(b"bad")
+    if command.startswith("compose ."):
+        for name in ("t.parquet", "bad.csv", "people.csv"):
+            (folder / name).unlink()
+    before = sorted(folder.iterdir())
+    names = libraries.split(", ")
+    for name in names:
+        monkeypatch.setitem(sys.modules, name, None)
+    result = run(*command.split(), code=1)
+    assert result.stdout == ""
+    message = said(result)
+    assert message.startswith("Error: ")
+    assert message.endswith(': pip install ".[all]" in a checkout of skmix')
+    assert [part.split()[-1] for part in message.rsplit(": pip")[0].split(", ")] == names
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "command", ["fit peple.csv", "predict m.skmx people.csv", "compose peple.csv bad.csv"]
+)
+def test_a_file_that_is_not_there(folder: Path, command: str) -> None:
+    wrong = next(word for word in command.split() if not (folder / word).exists() and "." in word)
+    meant = {"peple.csv": "people.csv", "m.skmx": "m.skmix"}[wrong]
+    expected = f"Error: cannot read {wrong}: No such file. Did you mean {meant!r}?"
+    assert said(run(*command.split(), code=1)) == expected
+    assert said(run("show", "nothing/x", code=1)) == "Error: cannot read nothing/x: No such file."
+
+
+@pytest.mark.parametrize(
+    ("command", "page"),
+    [
+        ("fit people.csv -t kind --kernels 2 --folds 2", "evaluation_page"),
+        ("evaluate m.skmix people.csv", "evaluation_page"),
+        ("show m.skmix", "model_page"),
+    ],
+)
+def test_a_page_that_fails_takes_no_result_with_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, command: str, page: str
+) -> None:
+    def fail(*given: object, title: str) -> str:
+        raise ValueError("no page")
+
+    monkeypatch.setattr(f"skmix.report.{page}", fail)
+    result = run(*command.split(), "--html", "p.html", code=1)
+    assert "Error: no page" in said(result)
+    assert "3 classes" in result.stdout or "SharedKernelClassifier" in result.stdout
+    assert not (folder / "p.html").exists()
