@@ -80,7 +80,7 @@ numpydoc_xref_param_type = False
 
 # ---------------------------------------------------------------- gallery
 
-SECTIONS = ("paper", "groups", "learning", "densities", "scale")
+SECTIONS = ("learning", "groups", "densities", "scale", "paper")
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
@@ -115,6 +115,8 @@ html_theme = "pydata_sphinx_theme"
 html_title = "skmix"
 html_static_path = ["_static"]
 html_css_files = ["skmix.css"]
+html_js_files = ["skmix.js"]
+html_favicon = "_static/favicon.svg"
 html_search_scorer = str(HERE / "search-scorer.js")
 html_show_sourcelink = False
 html_copy_source = False

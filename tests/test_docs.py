@@ -39,6 +39,9 @@ LINK = re.compile(r"\]\(([^)\s]+)\)|^:link: (\S+)$", re.MULTILINE)
 HEADING = re.compile(r"^#{1,4} (.+)$", re.MULTILINE)
 FENCE = re.compile(r"^(```+|~~~+).*?^\1", re.DOTALL | re.MULTILINE)
 ROLE = re.compile(r"\{py:(\w+)\}`~?([\w.]+)`")
+NAMED = re.compile(r"(?<!\})`(skmix\.[\w.]+)`")
+# Read on the repository too, where a role is shown as it is written.
+PLAIN = ("command-line.md", "notation.md", "reproducing.md", "errata.md")
 LISTED = re.compile(r"^   ~?(skmix[\w.]*)$", re.MULTILINE)
 
 
@@ -93,6 +96,11 @@ def test_links_of_a_page_lead_somewhere_and_functions_exist(page: Path) -> None:
         thing = found(name)
         assert isinstance(thing, ModuleType) == (role == "mod"), f"{name} is no {role}"
         assert isinstance(thing, type) == (role == "class"), f"{name} is no {role}"
+    assert page.name not in PLAIN or not re.search(
+        r"\{(py:\w+|doc|parameter|term)\}`", page.read_text("utf-8")
+    )
+    for name in NAMED.findall(page.read_text(encoding="utf-8")) if DOCS in page.parents else ():
+        found(name)
     for name in LISTED.findall(page.read_text(encoding="utf-8")) if page.suffix == ".rst" else ():
         found(name)
     for example in re.findall(r"examples/[\w/]+\.py", page.read_text(encoding="utf-8")):
@@ -269,23 +277,30 @@ def test_every_method_has_one_place() -> None:
     assert sorted(listed) == sorted(ours)
 
 
-def test_pages_link_to_parameters_that_exist() -> None:
-    for page in DOCS.glob("**/*.md"):
-        for owner, name in re.findall(r"\{parameter\}`[^<`]*<?(\w+)\.(\w+)>?`", page.read_text("utf-8")):
-            assert name in inspect.signature(getattr(skmix, owner)).parameters, f"{page.name}: {name}"
+def public() -> Iterator[tuple[str, Any]]:
+    """Yield everything that the reference lists, and the members of its classes."""
+    listed = "".join(
+        (DOCS / "api" / f"{name}.rst").read_text(encoding="utf-8") for name in ("index", "engine")
+    )
+    for name in LISTED.findall(listed):
+        module = found(name)
+        for own in getattr(module, "__all__", [""]):
+            thing = getattr(module, own) if own else module
+            yield f"{name}.{own}", thing
+            members = inspect.getmembers(thing) if inspect.isclass(thing) else []
+            yield from ((f"{name}.{own}.{each}", member) for each, member in members if each[0] != "_")
 
 
-def test_terms_that_pages_name_are_in_the_glossary() -> None:
-    glossary = (DOCS / "glossary.md").read_text(encoding="utf-8")
-    terms = {
-        line
-        for block in re.findall(r"```\{glossary\}\n(.*?)```", glossary, re.DOTALL)
-        for line in re.findall(r"^\S.*$", block, re.MULTILINE)
-    }
-    assert {"row", "pass", "start", "kernel", "group", "class", "population"} <= terms
-    for page in DOCS.glob("**/*.md"):
-        named = re.findall(r"\{term\}`(?:[^<`]*<)?([^<>`]+)>?`", page.read_text("utf-8"))
-        assert set(named) <= terms, page.name
+def test_formulas_of_the_reference_are_set() -> None:
+    formulas = load_script("docs/extensions/formulas.py")
+    assert formulas.set_formulas("`λ` is λ, ``μ`` is\n    μ in q = 2√M") == (
+        r"`λ` is :math:`\lambda`, ``μ`` is\n    :math:`\mu` in :math:`q = 2 \sqrt{M}`".replace(r"\n", "\n")
+    )
+    texts = {name: inspect.getdoc(thing) or "" for name, thing in public()}
+    left = {name for name, text in texts.items() if re.search("[Α-ωᵀ⁻²√½]", formulas.set_formulas(text))}
+    assert left == set(), "docs/api/formulas.toml has the others"
+    everything = " ".join(" ".join(text.split()) for text in texts.values())
+    assert [plain for plain in formulas.FORMULAS if plain not in everything] == []
 
 
 # ---------------------------------------------------------------- defaults

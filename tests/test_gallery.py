@@ -20,6 +20,7 @@ OPTIONAL = {"onnx", "onnxruntime", "pandas"}
 MOST_LINES = 120
 # What makes an example slow, and what it is here: fewer rows, candidates or folds, in the same calls.
 SMALLER = {
+    "a_table": {"ClassifierCV(random": "ClassifierCV(n_kernels=[4], cv=2, random"},
     "automatic": {
         "(60, 200)": "(20, 20)",
         "ClassifierCV(random": "ClassifierCV(n_kernels=[10], cv=2, random",

@@ -1,8 +1,10 @@
-"""What docutils lacks to write formulas as MathML: it misreads shorthand, and sets no spaces."""
+"""Formulas of docstrings, and what docutils lacks for MathML: it misreads shorthand, and sets no spaces."""
 
 from __future__ import annotations
 
 import re
+import tomllib
+from pathlib import Path
 from xml.etree import ElementTree
 
 _FRACTION = re.compile(r"\\[dt]?frac(?![a-zA-Z])")
@@ -13,6 +15,29 @@ _FACTOR = re.compile(
 _SPACE = '<mspace width="0.1667em"></mspace>'
 _NAMESPACE = "http://www.w3.org/1998/Math/MathML"
 _BAR = re.compile(r'<mo( class="mathopen")?>([|‖])</mo>')
+FORMULAS = tomllib.loads(
+    (Path(__file__).parents[1] / "api" / "formulas.toml").read_text(encoding="utf-8")
+)
+"""How the reference sets the formulas of docstrings."""
+# Code comes first, so that nothing within it is a formula; long formulas before those that they hold.
+_PLAIN = re.compile(
+    r"`+[^`]+`+|(?<!\w)("
+    + "|".join(
+        re.escape(plain).replace(r"\ ", r"\s+")
+        for plain in sorted(FORMULAS, key=len, reverse=True)
+    )
+    + r")(?!\w)"
+)
+
+
+def set_formulas(text: str) -> str:
+    """Return a docstring with its formulas as mathematics."""
+
+    def mathematics(found: re.Match[str]) -> str:
+        plain = " ".join((found[1] or "").split())
+        return f":math:`{FORMULAS[plain]}`" if plain else found[0]
+
+    return _PLAIN.sub(mathematics, text)
 
 
 def refuse_shorthand(text: str) -> None:

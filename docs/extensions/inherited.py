@@ -10,16 +10,32 @@ from sphinx.application import Sphinx
 MACHINERY = re.compile(
     r"(get_params|set_params|set_output|get_metadata_routing|set_\w+_request)$"
 )
+# Classes of others whose methods say nothing about ours.
+BASES = (
+    "BaseEstimator",
+    "BaseException",
+    "ClassifierMixin",
+    "DensityMixin",
+    "OneToOneFeatureMixin",
+    "TransformerMixin",
+    "tuple",
+)
 # Labels and classes of scikit-learn's own documentation, which is on the network.
 FOREIGN = re.compile(r":ref:`([^`<]+?)\s*(?:<[^`>]+>)?`")
 # Paragraphs that only point there.
 POINTERS = re.compile(r"^(?:You can refer|For an example).*?(?:\n\n|\Z)", re.M | re.S)
 
 
+def is_hidden(name: str, obj: Any) -> bool:
+    """Say whether a member of a class is left out of the reference."""
+    owner = getattr(obj, "__qualname__", "").partition(".")[0]
+    return bool(MACHINERY.match(name)) or owner in BASES
+
+
 def is_machinery(
     app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any
 ) -> bool | None:
-    return True if MACHINERY.match(name) else None
+    return True if is_hidden(name, obj) else None
 
 
 def plain_references(

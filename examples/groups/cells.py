@@ -8,7 +8,6 @@ known, so that answers can be checked. The files, from FlowCytometryTools (MIT l
 package (``skmix examples``), those of the other plate with a checkout (``docs/data``).
 """
 
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -26,8 +25,8 @@ from skmix.datasets import copy_examples
 # files lack, would have been applied.
 folder = tempfile.TemporaryDirectory()
 plate = copy_examples(folder.name)
-shutil.copytree("../../docs/data/plate/mixed", plate / "mixed")
-rows = open_rows(plate / "wells")
+wells = plate / "wells"
+rows = open_rows(wells)
 print(rows.feature_names, rows.preparation["transform"])
 
 # %%
@@ -35,12 +34,8 @@ print(rows.feature_names, rows.preparation["transform"])
 # blur the populations, so we name the markers. V2 is the violet laser's detector, for cyan; Y2 the yellow
 # laser's, for red; B1 the blue laser's, for yellow. The metadata is a table with a line for each sample,
 # and ``red`` its column to compare: three wells got RFP, four did not.
-study = compose(
-    plate / "wells",
-    markers=["V2-A", "Y2-A", "B1-A"],
-    metadata=plate / "wells.csv",
-    condition="red",
-)
+markers = ["V2-A", "Y2-A", "B1-A"]
+study = compose(wells, markers=markers, metadata=plate / "wells.csv", condition="red")
 print(study, *(f"{name}: {text}" for name, text in study.provenance()), sep="\n")
 
 # %%
@@ -90,8 +85,9 @@ print(unusual[["sample", "population", "p_adjusted", "unusual"]].round(3).to_str
 # populations, names and colours stay. Along the plate, from H01 to H12, yellow gives way to red. All four
 # are called unusual, and rightly: their cells do not lie where those of the study do. Before such
 # proportions are trusted, look at the cells, as below.
-study.save(Path(folder.name, "plate.skmix"))
-mixed = load(Path(folder.name, "plate.skmix")).apply_to(plate / "mixed")
+study.save(plate / "plate.skmix")
+others = Path("../../docs/data/plate/mixed")
+mixed = load(plate / "plate.skmix").apply_to(others)
 table = mixed.proportions.pivot(index="sample", columns="population")["proportion"]
 print(table.round(3), mixed.unusual()[["sample", "unusual"]], sep="\n")
 
@@ -107,16 +103,16 @@ print(table.round(3), mixed.unusual()[["sample", "unusual"]], sep="\n")
 #     skmix compose wells/*.fcs --markers V2-A,Y2-A,B1-A --metadata wells.csv \
 #         --condition red --html plate.html --table proportions.csv -o plate.skmix
 #     skmix compose mixed/*.fcs --model plate.skmix --html mixed.html
-study.to_html(Path(folder.name, "plate.html"))
+study.to_html(plate / "plate.html")
 figure, panels = plt.subplots(1, 2, figsize=(9, 4.2), layout="constrained", sharey=True)
-for axes, found, wells in ((panels[0], study, "wells"), (panels[1], mixed, "mixed")):
-    found.label_cells(Path(folder.name, "labels.csv"))
-    labels = pd.read_csv(Path(folder.name, "labels.csv"))["population"]
-    blocks = open_rows(plate / wells, columns=["B1-A", "Y2-A"]).blocks()
+for axes, found, files in zip(panels, (study, mixed), (wells, others), strict=True):
+    found.label_cells(plate / "labels.csv")
+    labels = pd.read_csv(plate / "labels.csv")["population"]
+    blocks = open_rows(files, columns=["B1-A", "Y2-A"]).blocks()
     X = np.concatenate([block.X for block in blocks])
     for name, colour in (("dark", "0.5"), ("yellow", "#e69f00"), ("red", "#d55e00")):
         axes.plot(*X[labels == name].T, ".", ms=1.5, color=colour, label=name)
-    axes.set(xlabel="B1-A", ylabel="Y2-A", title=wells)
+    axes.set(xlabel="B1-A", ylabel="Y2-A", title=files.name)
 panels[0].legend(markerscale=6)
 folder.cleanup()
 plt.show()

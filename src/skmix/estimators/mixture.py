@@ -131,7 +131,7 @@ _PARAMETERS = """
 _FITTED = """
     n_features_in_ : int
         Number of columns of X: M, unless columns of text are encoded as several features each.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the columns, if X had any. Columns of text with a single value are left out.
     preparation_ : dict
         How the values of X were transformed and encoded, if they were: the scale, ``transform``; whether FCS

@@ -87,7 +87,7 @@ _RESULTS = """
         Sorted class labels; ``[0]`` if fitted without labels.
     n_features_in_ : int
         Number of columns of X, see `SharedKernelMixture`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the columns, if X had any.
 """
 
