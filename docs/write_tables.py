@@ -66,11 +66,12 @@ def answer() -> str:
     headings = ["problem", "scikit-learn", "skmix", "times faster"]
     headings += ["until scikit-learn's likelihood", "likelihood"]
     machine = found["machine"]
+    seeds = [row["seeds"] for row in found["problems"]]
     return "\n".join(
         [
             table(headings, rows),
             "",
-            f"Medians of {found['problems'][0]['seeds']} seeds on {machine['cores']} cores of "
+            f"Medians of {min(seeds)} to {max(seeds)} seeds on {machine['cores']} cores of "
             f"{machine['processor']}, scikit-learn {machine['scikit-learn']}; the last column is the mean "
             "difference from scikit-learn's log-likelihood over "
             f"{max(row['more_seeds']['seeds'] for row in found['problems'] if 'more_seeds' in row)} further "
@@ -637,7 +638,7 @@ def killed_worker() -> str:
 
 def accuracy() -> str:
     """Return errors, log-losses and calibration of all classifiers of the comparison, with mean ranks."""
-    return compared("error", "log_loss", "calibration_error")
+    return compared("ranks", "error", "log_loss", "calibration_error")
 
 
 def standings() -> str:

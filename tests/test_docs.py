@@ -194,7 +194,7 @@ def test_only_what_is_between_the_comments_is_replaced(
 def test_errors_are_means_of_the_outcomes(tables: ModuleType) -> None:
     lines = [json.loads(line) for line in (RESULTS / "accuracy.jsonl").read_text().splitlines()]
     errors = [r["error"] for r in lines if (r["data"], r["classifier"]) == ("iris", "LDA")]
-    shown = cells(tables.accuracy())
+    shown = cells(tables.compared("error"))
     row = next(row for row in shown if row[0] == "iris")
     assert float(row[shown[0].index("LDA")].split(" ± ")[0]) == pytest.approx(
         100 * sum(errors) / len(errors), abs=0.05
