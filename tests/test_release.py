@@ -49,7 +49,7 @@ def test_workflows_call_targets_that_exist() -> None:
     workflow = read_yaml(".github/workflows/ci.yml")
     commands = [*commands_of(workflow["jobs"]), *read_yaml(".readthedocs.yaml")["build"]["commands"]]
     called = {found for each in commands for found in re.findall(r"\bmake ([a-z-]+)", each)}
-    assert called == {"lint", "test", "test-oldest", "docs", "dist"}
+    assert called == {"lint", "test", "test-oldest", "setup", "docs", "dist"}
     assert called <= TARGETS
     named = [found for each in commands for found in re.findall(r"\S+\.py\b", each)]
     assert [name for name in named if not (ROOT / name).is_file()] == []
