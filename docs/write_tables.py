@@ -67,6 +67,9 @@ def answer() -> str:
     headings += ["until scikit-learn's likelihood", "likelihood"]
     machine = found["machine"]
     seeds = [row["seeds"] for row in found["problems"]]
+    further = [
+        row["more_seeds"]["seeds"] for row in found["problems"] if "more_seeds" in row
+    ]
     return "\n".join(
         [
             table(headings, rows),
@@ -74,7 +77,7 @@ def answer() -> str:
             f"Medians of {min(seeds)} to {max(seeds)} seeds on {machine['cores']} cores of "
             f"{machine['processor']}, scikit-learn {machine['scikit-learn']}; the last column is the mean "
             "difference from scikit-learn's log-likelihood over "
-            f"{max(row['more_seeds']['seeds'] for row in found['problems'] if 'more_seeds' in row)} further "
+            f"{min(further)} to {max(further)} further "
             "seeds, in nats a row.",
             *drop_ins([row for row in found["problems"] if "drop-in" in row]),
         ]

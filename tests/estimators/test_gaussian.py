@@ -12,6 +12,7 @@ import brute
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
@@ -292,6 +293,16 @@ def test_columns_that_are_no_numbers_are_named(library: Any, kind: str) -> None:
     assert model.feature_names_in_.tolist() == names
     with pytest.raises(ValueError, match=message):
         model.predict(library.DataFrame(content))
+
+
+def test_dates_of_arrow_tables_and_names_of_labels_are_refused() -> None:
+    content, message = REFUSED["dates"]
+    with pytest.raises(ValueError, match=message):
+        GaussianMixture().fit(pa.table(pd.DataFrame(content)))
+    frame = pd.DataFrame({"length": [1.0, 2.0, 4.0], "label": [0, 1, 1]})
+    for call in (GaussianMixture().fit, GaussianMixture().fit(frame).score):
+        with pytest.raises(ValueError, match="has no labels, but y is 'label'"):
+            call(frame, "label")
 
 
 def test_gaps_of_frames_and_masks_are_missing_values() -> None:

@@ -173,6 +173,23 @@ def test_intervals_cover_the_truth() -> None:
     assert min(covered.values()) >= 87, covered
 
 
+def test_intervals_keep_rare_classes() -> None:
+    """A mean over fewer classes is another measure: a class that is always missed does not vary."""
+    codes = np.repeat([0, 1, 2], [60, 37, 3])
+    taken = np.where(codes == 2, 0, codes)
+    taken[:8] = 1
+    values, intervals = bootstrap(codes, taken, np.full((100, 3), 1 / 3), np.ones(100))
+    assert values["macro_f1"] == pytest.approx(metrics.f1_score(codes, taken, average="macro"))
+    random, found = np.random.default_rng(1), []
+    while len(found) < 2000:
+        rows = random.integers(100, size=100)
+        if len(np.unique(codes[rows])) == 3:
+            found.append(metrics.f1_score(codes[rows], taken[rows], average="macro"))
+    assert intervals["macro_f1"] == pytest.approx(np.quantile(found, (0.025, 0.975)), abs=0.01)
+    every = np.arange(12)
+    assert bootstrap(every, every, np.eye(12), np.ones(12))[1]["macro_f1"] is None
+
+
 def test_many_rows_have_narrow_intervals() -> None:
     """A part of the rows is resampled; the interval is that of all."""
     random = np.random.default_rng(0)

@@ -77,7 +77,7 @@ def compose(
     covariate: Annotated[
         str | None, _of_comparison(metavar="COLUMN", help="Column to adjust for, such as batches or ages.")
     ] = None,
-    out: Annotated[str | None, _output("--out", "-o", help="Study to write; by default model.skmix.")] = None,
+    out: Annotated[str | None, _output("--out", "-o", help="Study to write; by default study.skmix.")] = None,
     table: Annotated[
         str | None,
         _output(help="Proportions to write: .csv, .tsv (.gz too) or .parquet; - is CSV on standard output."),
@@ -124,7 +124,7 @@ def compose(
         "pair": pair,
         "covariate": covariate,
     }
-    out = out or "model.skmix" if model is None else None
+    out = out or "study.skmix" if model is None else None
     places = {"-o": out, "--table": table, "--comparison": comparison, "--html": html}
     _check_places(files, places, model, metadata, sample, as_json=as_json)
     from skmix.cli import _tables as tables

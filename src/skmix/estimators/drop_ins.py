@@ -27,6 +27,9 @@ def or_scikit_learn(method: Callable[..., Any]) -> Any:
     @wraps(method)
     def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
         refuse_blocks(X)
+        if isinstance(y := kwargs.get("y", args[0] if args else None), str):
+            remedy = "leave the column out of X, or use SharedKernelMixture"
+            raise ValueError(f"{type(self).__name__} has no labels, but y is {y!r}: {remedy}.")
         if not get_config()["array_api_dispatch"]:
             return method(self, X, *args, **kwargs)
         if kwargs.get("sample_weight", args[1] if len(args) > 1 else None) is not None:
@@ -142,8 +145,10 @@ def weights_of(sample_weight: Any, n_rows: int) -> FloatArray | None:
 
 def _refuse_dates(frame: Any) -> None:
     """Raise ValueError for a column of dates, which some data frames would convert to numbers."""
-    for name, kind in zip(frame.columns, getattr(frame, "dtypes", ()), strict=False):
-        if getattr(kind, "kind", None) in ("m", "M") or re.match("Date|Duration|Time", str(kind)):
+    names = getattr(frame, "column_names", frame.columns)
+    kinds: Any = getattr(getattr(frame, "schema", None), "types", None) or getattr(frame, "dtypes", ())
+    for name, kind in zip(names, kinds, strict=False):
+        if getattr(kind, "kind", None) in ("m", "M") or re.match("date|duration|time", str(kind).lower()):
             raise ValueError(f"Column {str(name)!r} of X holds dates. Give numbers, such as days.")
 
 

@@ -52,7 +52,10 @@ def summary_of(model: Any) -> dict[str, str]:
     found["kernels"] = f"{numbers}, {mixtures[0].covariance_type_.replace('_', ' ')} covariances{tail}"
     ended = "converged" if all(mixture.converged_ for mixture in mixtures) else "did not converge"
     found["fit"] = f"{ended} in {model.n_iter_} {'pass' if model.n_iter_ == 1 else 'passes'}"
-    if all(hasattr(mixture, "log_likelihood_") for mixture in mixtures):
+    if any(getattr(mixture, "stream_", None) for mixture in mixtures):
+        found["fit"] = f"{model.n_iter_} {'batch' if model.n_iter_ == 1 else 'batches'} of a stream"
+    # After tuning it would be that of other kernels.
+    elif not hasattr(model, "tuned_") and all(hasattr(each, "log_likelihood_") for each in mixtures):
         total = sum(mixture.log_likelihood_ for mixture in mixtures)
         found["log-likelihood"] = f"{total:.6g} (of the training rows)"
     return found

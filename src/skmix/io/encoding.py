@@ -452,5 +452,7 @@ def listed(names: Sequence[Any], most: int = 10) -> str:
 def nearest(name: Any, names: Iterable[Any]) -> str:
     """Return a question that suggests the most similar of `names`, as the end of a message; or ""."""
     known = {str(each).lower(): str(each) for each in names}
+    if not re.search("[^0-9.+-]", str(name)):  # numbers that look alike are not misspelt
+        return ""
     found = difflib.get_close_matches(str(name).lower(), known, n=1)
     return f" Did you mean {known[found[0]]!r}?" if found else ""

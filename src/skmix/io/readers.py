@@ -7,6 +7,7 @@ import tokenize
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -384,7 +385,9 @@ def existing(path: str | os.PathLike[str]) -> Path:
     """Return a path; raise FileNotFoundError unless it exists."""
     found = Path(path)
     if not found.exists():
-        beside = os.listdir(found.parent) if found.parent.is_dir() else ()
+        beside: list[str] = []
+        with suppress(OSError):
+            beside = os.listdir(found.parent)
         raise FileNotFoundError(f"There is no file or folder {path}.{nearest(found.name, beside)}")
     return found
 

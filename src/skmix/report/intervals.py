@@ -46,8 +46,10 @@ class Resampled:
         self._losses = -np.log(own)
         self._true = (codes[:, None] == every).astype(np.float64)
         self._taken = (taken[:, None] == every).astype(np.float64)
-        # With two classes, both have the same curve.
-        self._ranked = [_Ranked(codes == c, probabilities[:, c]) for c in every[len(every) == 2 :]]
+        self._occurs = (self._true + self._taken).any(axis=0)
+        # With two classes, both have the same curve. A class without rows, or with all, has none.
+        some = [c for c in every[len(every) == 2 :] if 0 < np.count_nonzero(codes == c) < len(codes)]
+        self._ranked = [_Ranked(codes == c, probabilities[:, c]) for c in some]
 
     def log_loss(self, counts: FloatArray) -> FloatArray:
         """Return the log-loss (B,), given how often each row counts (B, n)."""
@@ -59,15 +61,16 @@ class Resampled:
         return ratio(2.0 * found, counts @ self._true + counts @ self._taken)
 
     def macro_f1(self, counts: FloatArray) -> FloatArray:
-        """Return the mean (B,) of F1 over the classes that occur."""
-        return _mean(self.f1(counts))
+        """Return the mean (B,) of F1 over the classes that occur; NaN where one does not count."""
+        return _mean(self.f1(counts)[:, self._occurs])
 
     def roc_auc(self, counts: FloatArray) -> FloatArray:
         """Return the area (B,) under the ROC curve, with more than two classes its mean over one against all.
 
-        Classes without rows, or with all rows, are left out; NaN if none is left.
+        Classes without rows, or with all rows, are left out. NaN if none is left, or where one of them counts
+        for nothing.
         """
-        return _mean(np.stack([each.area(counts) for each in self._ranked], axis=1))
+        return _mean(np.array([each.area(counts) for each in self._ranked]).reshape(-1, len(counts)).T)
 
 
 class _Ranked:
@@ -98,7 +101,9 @@ def bootstrap(
     """Return measures of predicted rows, see `Resampled`, and their 95 % intervals by the bootstrap.
 
     Rows, with their weights (n,), are drawn with replacement, the same ones every time. Of very many rows a
-    part is drawn from, and the spread is scaled to all. A measure that does not vary has no interval.
+    part is drawn from, and the spread is scaled to all. Resamples that lack a class are left out: a mean over
+    the other classes would be another measure. A measure that does not vary, or that most resamples lack, has
+    no interval.
     """
     names = ("log_loss", "macro_f1", "roc_auc")
     random, rows = np.random.default_rng(0), np.flatnonzero(weights)
@@ -124,7 +129,7 @@ def bootstrap(
         each = np.concatenate(found[name])
         each = each[np.isfinite(each)]
         intervals[name] = None
-        if len(each) and each.min() < each.max():
+        if 2 * len(each) > _RESAMPLES and each.min() < each.max():
             centre = getattr(drawn, name)(weights[None])[0]
             low, high = values[name] + math.sqrt(len(part) / n) * (np.quantile(each, (0.025, 0.975)) - centre)
             intervals[name] = float(low), float(high)
@@ -137,6 +142,5 @@ def ratio(counts: NDArray[Any], totals: NDArray[Any]) -> FloatArray:
 
 
 def _mean(values: FloatArray) -> FloatArray:
-    """Return the mean (B,) of the numbers among values (B, L); NaN where there is none."""
-    known = np.isfinite(values)
-    return ratio(np.where(known, values, 0.0).sum(axis=1), known.sum(axis=1).astype(np.float64))
+    """Return the mean (B,) of values (B, L); NaN without any."""
+    return values.mean(axis=1) if values.shape[1] else np.full(len(values), np.nan)

@@ -333,6 +333,9 @@ def test_time_is_up_after_the_first_candidate(iris: Data, whole: Any) -> None:
     assert few.cv_results_["stage"].tolist() == ["kernels"]
     assert few.n_untried_ == len(quick().fit(*iris).cv_results_["params"]) - 1
     with pytest.warns(ConvergenceWarning, match="Increase time_limit"):
+        apart = quick(time_limit=0.0, feature_sets=[[0, 1], [2, 3]]).fit(*iris)
+    assert len(apart.classifier_.models_) == 2
+    with pytest.warns(ConvergenceWarning, match="Increase time_limit"):
         mixture = SharedKernelMixtureCV(time_limit=0.0, random_state=0).fit(iris[0])
     assert len(mixture.cv_results_["params"]) == 1
     # One kernel, then 2 to 8 and 10, of each type, full and diagonal ones with two priors.

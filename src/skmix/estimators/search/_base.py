@@ -227,16 +227,16 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
             warnings.simplefilter("ignore", ConvergenceWarning)
             best = self._choose(trials, X, y, sample_weight, on_host(groups))
             tasks.end()
-        self.cv_results_ = trials.table()
-        self.n_untried_ = trials.n_untried
-        self.best_index_ = next(i for i, trial in enumerate(trials.list) if trial is best)
-        self.best_params_ = dict(best.params)
-        self.best_score_ = float(best.score)
+            self.cv_results_ = trials.table()
+            self.n_untried_ = trials.n_untried
+            self.best_index_ = next(i for i, trial in enumerate(trials.list) if trial is best)
+            self.best_params_ = dict(best.params)
+            self.best_score_ = float(best.score)
         self._finish()
         if self.verbose:
             params = self.best_params_.items()
             chosen = ", ".join(f"{name}={value!r}" for name, value in params if value not in (None, "none"))
-            lines.tell(f"{trials.worded(best.score)}, best of {len(trials.list)} trials: {chosen}")
+            lines.tell(f"{trials.worded(best.score)}, best of {len(trials.list)} tried: {chosen}")
         return self
 
     def _read(self, source: Source) -> tuple[Any, Any, Any]:

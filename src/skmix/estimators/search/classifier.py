@@ -196,7 +196,9 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     def _finish(self) -> None:
         # A class with fewer rows than kernels has one kernel per row.
         self.best_params_["n_kernels"] = int(self.classifier_.models_[0].means_.shape[0])
-        if self.time_limit is not None and not all(each.converged_ for each in self.classifiers_):
+        if self.time_limit is not None and not all(
+            model.converged_ for each in self.classifiers_ for model in each.models_
+        ):
             problem = f"The chosen model did not converge. Increase time_limit ({self.time_limit})."
             warn_caller(problem, ConvergenceWarning)
 
