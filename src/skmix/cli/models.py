@@ -103,10 +103,11 @@ def evaluate(
 ) -> None:
     """Evaluate a classifier on rows that it was not fitted to.
 
-    Prints accuracy, log-loss, macro F1 and ROC AUC, with 95 % intervals and with
-    what the most frequent class, or the shares of the classes, would reach; the
-    calibration error; precision, recall and F1 of each class; and the confusion
-    matrix. A row of weight 2 counts as two rows. Rows without a label are left out.
+    Prints accuracy, log-loss, macro F1 and ROC AUC, with 95 % intervals; what the
+    most frequent class of these rows would reach in accuracy, and the shares of
+    their classes in log-loss; the calibration error; precision, recall and F1 of
+    each class; and the confusion matrix. A measure that no resample of the rows
+    changes has no interval. A row of weight 2 counts as two rows. Rows without a label are left out.
     """
     cli.look_for(model=model, data=[data], html=html)
     from sklearn.base import is_classifier

@@ -352,7 +352,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows.
         random_state : int, RandomState instance or None, default=None
-            Source of randomness of the split and of the mini-batches.
+            Source of randomness of the split and of the mini-batches. None takes that of the estimator.
 
         Returns
         -------
@@ -376,7 +376,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             tuning.tune(
                 self,
                 tuning.labelled_rows(self, X, y, sample_weight),
-                check_random_state(random_state),
+                check_random_state(self.random_state if random_state is None else random_state),
                 trade_off=trade_off,
                 validation=validation,
                 max_iter=max_iter,

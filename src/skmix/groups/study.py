@@ -491,9 +491,8 @@ class Study:
         """
         if samples is None:
             if self._cells is None:
-                raise ArgumentError(
-                    Argument("samples"), " is missing: a study of a model, or from a file, has no cells."
-                )
+                problem = " is missing: a study of a model, or from a file, has no cells. Give their files."
+                raise ArgumentError(Argument("samples"), problem)
             samples = self._cells.source
         model = mixture_of(checked_mixture(self.model), self._samples) if self._is_new else self.model
         write_labels(model, self.populations, samples, target, probabilities=probabilities, name=name)
