@@ -127,7 +127,7 @@ def test_a_search_prints_how_far_it_is(
     monkeypatch.setattr(callbacks, "_PAUSE", np.inf)
     found = clone(search).set_params(verbose=True).fit(X, Y)
     (line,) = capsys.readouterr().out.splitlines()
-    assert re.match(rf"\[{type(search).__name__}\] \d+ s: .* best of \d+ trials: .*n_kernels=", line)
+    assert re.match(rf"\[{type(search).__name__}\] \d+ s: .* best of \d+ tried: .*n_kernels=", line)
     assert found.best_params_ == plain.best_params_
     found.save(tmp_path / "search.skmix")
     assert load(tmp_path / "search.skmix").verbose is True
