@@ -127,12 +127,9 @@ def look_for(
     given = [str(path) for path in (model, *data) if path is not None and path != STANDARD]
     for path in given:
         if not os.path.lexists(path):
-            from skmix.io.encoding import nearest
+            from skmix.io.readers import similar_to
 
-            folder = os.path.dirname(path)
-            names = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
-            meant = nearest(os.path.basename(path), names)
-            stop(f"cannot read {path}: No such file.{meant}", BAD_INPUT)
+            stop(f"cannot read {path}: No such file.{similar_to(Path(path))}", BAD_INPUT)
     needed = [*libraries, *(["jinja2"] if html is not None else [])]
     needed += ["pyarrow" for path in writing if path is not None and path.lower().endswith(".parquet")]
     for each in map(Path, {*given} - {model}):

@@ -385,11 +385,15 @@ def existing(path: str | os.PathLike[str]) -> Path:
     """Return a path; raise FileNotFoundError unless it exists."""
     found = Path(path)
     if not found.exists():
-        beside: list[str] = []
-        with suppress(OSError):
-            beside = os.listdir(found.parent)
-        raise FileNotFoundError(f"There is no file or folder {path}.{nearest(found.name, beside)}")
+        raise FileNotFoundError(f"There is no file or folder {path}.{similar_to(found)}")
     return found
+
+
+def similar_to(path: Path) -> str:
+    """Return a question that suggests a file beside a path that does not exist; or ""."""
+    with suppress(OSError):
+        return nearest(path.name, os.listdir(path.parent))
+    return ""
 
 
 def is_zarr_folder(path: Path) -> bool:

@@ -85,18 +85,7 @@ def generator(seed: int, *names: str | int) -> np.random.RandomState:
     """
     text = "\n".join(["skmix study", str(seed), *map(str, names)])
     entropy = int.from_bytes(hashlib.sha256(text.encode()).digest(), "big")
-    return np.random.RandomState(np.random.MT19937(_Seed(entropy)))
-
-
-class _Seed(np.random.SeedSequence):
-    """The seed of a Mersenne twister, made in a quarter of NumPy's time."""
-
-    # By these, NumPy turns its pool of 4 words into 624.
-    factors = np.cumprod([0x8B51F9DD] + 624 * [0x58F38DED], dtype=np.uint32)
-
-    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
-        words = (self.pool ^ self.factors[:-1].reshape(-1, 4)) * self.factors[1:].reshape(-1, 4)
-        return (words ^ words >> 16).ravel().tolist()
+    return np.random.RandomState(np.random.MT19937(np.random.SeedSequence(entropy)))
 
 
 # ---------------------------------------------------------------- store

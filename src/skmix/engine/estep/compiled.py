@@ -1039,8 +1039,7 @@ def prepare(rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool) ->
     padded = _filled(means, width), _filled(origins, width)
     degrees = kernels.tail.degrees if isinstance(kernels.tail, StudentT) else _NO_NUMBERS
     arrays = base, *padded, whitener, factors, rotation, degrees
-    kept = vars(rows)  # between passes
-    data = kept.get("data") or kept.setdefault("data", data_of(rows))
+    data = rows.kept.get("data") or rows.kept.setdefault("data", data_of(rows))
     return Job(simd.unrolled(size), sizes, data, Model(*map(flat, arrays)))
 
 

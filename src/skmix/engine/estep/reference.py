@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -65,6 +66,11 @@ class Rows:
     def whole(self) -> FloatArray:
         """All rows in the frame, feature by feature (M, N): kept between passes over few rows."""
         return self.cut(0, len(self.X))
+
+    @cached_property
+    def kept(self) -> dict[str, Any]:
+        """What other E-steps keep between passes."""
+        return {}
 
     def cut(self, a: int, b: int) -> FloatArray:
         """Return rows a … b − 1 in the frame, feature by feature (M, n)."""
