@@ -49,14 +49,19 @@ def thousands(number: float) -> str:
     return f"{number:,.0f}".replace(",", "\u202f")
 
 
+def in_seconds(number: float) -> str:
+    """Return seconds with at least two digits that count."""
+    return f"{number:.{3 if number < 0.1 else 2 if number < 10.0 else 1}f} s"
+
+
 def answer() -> str:
     """Return times of whole default fits beside scikit-learn's, and the likelihoods that they reach."""
     found, rows = read("answer.json"), []
     for row in found["problems"]:
         ours, peer = row["skmix"], row.get("scikit-learn")
-        line = [row["name"], "", f"{ours['wall']:.3f} s", "", "", ""]
+        line = [row["name"], "", in_seconds(ours["wall"]), "", "", ""]
         if peer is not None:
-            line[1] = f"{peer['wall']:.3f} s"
+            line[1] = in_seconds(peer["wall"])
             line[3] = f"{peer['wall'] / ours['wall']:.1f}×"
             more = row["more_seeds"]
             line[5] = f"{more['difference']:+.4f} ± {more['error']:.4f}"
@@ -79,33 +84,42 @@ def answer() -> str:
             "difference from scikit-learn's log-likelihood over "
             f"{min(further)} to {max(further)} further "
             "seeds, in nats a row.",
-            *drop_ins([row for row in found["problems"] if "drop-in" in row]),
+            *drop_ins(),
         ]
     )
 
 
-def drop_ins(measured: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the table of whole fits of the drop-in; nothing if it was not measured."""
-    if not measured:
+def drop_ins() -> list[str]:
+    """Return the table of whole fits of the drop-in in fresh processes; nothing if it was not measured."""
+    if not (RESULTS / "drop_in.json").exists():
         return []
+    found = read("drop_in.json")
     rows = [
         [
             row["name"],
-            f"{row['scikit-learn']['wall']:.3f} s",
-            f"{row['drop-in']['wall']:.3f} s",
+            in_seconds(row["scikit-learn"]["wall"]),
+            in_seconds(row["drop-in"]["wall"]),
             f"{row['scikit-learn']['wall'] / row['drop-in']['wall']:.1f}×",
-            f"{row['drop-in']['k-means']:.3f} s",
+            in_seconds(row["drop-in"]["k-means"]),
             f"{row['drop-in']['passes']:.0f} and {row['scikit-learn']['passes']:.0f}",
+            in_seconds(row["skmix"]["wall"]),
         ]
-        for row in measured
+        for row in found["problems"]
     ]
+    machine, repeats = found["machine"], [row["repeats"] for row in found["problems"]]
+    apart = max(row["apart"] for row in found["problems"])
     headings = ["problem", "scikit-learn", "`GaussianMixture`", "times faster"]
+    headings += ["of this, k-means", "passes of both", "`SharedKernelMixture`"]
     return [
         "",
-        "The drop-in, `skmix.GaussianMixture`, begins with scikit-learn's own k-means, whose time is named "
-        "too, and makes the same passes:",
+        "`python benchmarks/drop_in.py` times the drop-in, `skmix.GaussianMixture`, each fit in a fresh "
+        "process that has fitted nothing else. It begins with scikit-learn's own k-means and makes the same "
+        f"passes; log-densities of rows differ by at most {apart:.0e} nats.",
         "",
-        table([*headings, "k-means", "passes of both"], rows),
+        table(headings, rows),
+        "",
+        f"Medians of {min(repeats)} to {max(repeats)} seeds on {machine['cores']} cores of "
+        f"{machine['processor']}, scikit-learn {machine['scikit-learn']}.",
     ]
 
 
@@ -298,28 +312,20 @@ def device() -> str:
 
 
 def seconds() -> str:
-    """Return the seconds of some default fits, for the README; of the drop-in too where it was measured."""
-    shown = [
-        row
-        for row in read("answer.json")["problems"]
-        if "x" in row["name"] and "scikit-learn" in row
-    ]
-    sides = {
-        "scikit-learn": "scikit-learn",
-        "drop-in": "`GaussianMixture`",
-        "skmix": "`SharedKernelMixture`",
-    }
-    sides = {
-        side: heading
-        for side, heading in sides.items()
-        if all(side in row for row in shown)
-    }
+    """Return the seconds of some default fits, for the README; all of one run, of the drop-in if it was."""
+    measured = (RESULTS / "drop_in.json").exists()
+    found = read("drop_in.json" if measured else "answer.json")["problems"]
+    sides = {"scikit-learn": "scikit-learn", "drop-in": "`GaussianMixture`"}
+    sides["skmix"] = "`SharedKernelMixture`"
+    if not measured:
+        del sides["drop-in"]
     rows = [
         [
             row["name"].replace("x", " × "),
-            *(f"{row[side]['wall']:.2f} s" for side in sides),
+            *(in_seconds(row[side]["wall"]) for side in sides),
         ]
-        for row in shown
+        for row in found
+        if "x" in row["name"] and "scikit-learn" in row
     ]
     return table(["rows × features", *sides.values()], rows)
 
