@@ -1,8 +1,8 @@
 """`skmix.GaussianMixture` beside scikit-learn's, whose place it takes, and beside `SharedKernelMixture`.
 
-Each fit is timed in a fresh process that has fitted nothing else: times of small fits otherwise depend on what
-ran before, by up to ten times. Importing, compiled code and the start of threads come before the clock. All
-have their defaults; repeats differ in the seed, and times are medians.
+Each fit is timed in a fresh process that has fitted nothing else: times of small fits otherwise depend on
+what ran before, by up to ten times. Importing, compiled code and the start of threads come before the clock.
+All have their defaults; repeats differ in the seed, and times are medians.
 
 The drop-in makes the same start and the same passes as scikit-learn's, and log-densities of rows differ by
 rounding. Both spend the seconds of scikit-learn's k-means, which decides the start and is named too.
