@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import re
 import sys
 import textwrap
@@ -26,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 # Where the comparison of classifiers is.
 sys.path.append(str(ROOT / "benchmarks"))
-from recording import bold_best, compared_table  # noqa: E402
+from recording import bold_best, compared_table, rounded_down, rounded_up  # noqa: E402
 
 PLACE = re.compile(
     r"^<!-- ([a-z-]+):begin -->\n(.*?)^<!-- \1:end -->$", re.MULTILINE | re.DOTALL
@@ -52,7 +51,10 @@ def thousands(number: float) -> str:
 
 def in_seconds(number: float) -> str:
     """Return seconds with at least two digits that count."""
-    return f"{number:.{3 if number < 0.1 else 2 if number < 10.0 else 1}f} s"
+    digits = next(
+        (n for n, most in ((4, 0.01), (3, 0.1), (2, 10.0)) if number < most), 1
+    )
+    return f"{number:.{digits}f} s"
 
 
 def answer() -> str:
@@ -63,11 +65,11 @@ def answer() -> str:
         line = [row["name"], "", in_seconds(ours["wall"]), "", "", ""]
         if peer is not None:
             line[1] = in_seconds(peer["wall"])
-            line[3] = f"{peer['wall'] / ours['wall']:.1f}×"
+            line[3] = times(peer["wall"] / ours["wall"])
             more = row["more_seeds"]
             line[5] = f"{more['difference']:+.4f} ± {more['error']:.4f}"
             if row["reached_in"] == row["seeds"]:
-                line[4] = f"{peer['wall'] / row['reached']:.1f}×"
+                line[4] = times(peer["wall"] / row["reached"])
         rows.append(line)
     headings = ["problem", "scikit-learn", "skmix", "times faster"]
     headings += ["until scikit-learn's likelihood", "likelihood"]
@@ -100,7 +102,7 @@ def drop_ins() -> list[str]:
             row["name"],
             in_seconds(row["scikit-learn"]["wall"]),
             in_seconds(row["drop-in"]["wall"]),
-            f"{row['scikit-learn']['wall'] / row['drop-in']['wall']:.1f}×",
+            times(row["scikit-learn"]["wall"] / row["drop-in"]["wall"]),
             in_seconds(row["drop-in"]["k-means"]),
             f"{row['drop-in']['passes']:.0f} and {row['scikit-learn']['passes']:.0f}",
             in_seconds(row["skmix"]["wall"]),
@@ -133,7 +135,7 @@ def speed() -> str:
             f"clusters {spread}",
             f"{row['sklearn_1_ms']:.0f} ms",
             f"{row['skmix_1_ms']:.1f} ms",
-            f"{row['ratio_1']:.1f}×",
+            times(row["ratio_1"]),
             f"{row['skmix_all_ms']:.1f} ms",
         ]
         for spread, fits in found["fits"].items()
@@ -144,7 +146,7 @@ def speed() -> str:
             f"one of 200 starts in a batch: N=1000, M={row['features']}, K=10, 10 classes",
             f"{row['sklearn_us']:.0f} µs",
             f"{row['skmix_1_us']:.0f} µs",
-            f"{row['ratio_1']:.1f}×",
+            times(row["ratio_1"]),
             f"{row['skmix_all_us']:.0f} µs",
         ]
         for row in found["starts"]
@@ -194,11 +196,11 @@ def peers() -> str:
     for name in found["cases"][0]["ratios"]:
         ratios = [row["ratios"][name]["one"] for row in large]
         several.append(
-            f"{name} {found['versions'][name]} {min(ratios):.1f} to {max(ratios):.1f}"
+            f"{name} {found['versions'][name]} {rounded_down(min(ratios))} to {rounded_down(max(ratios))}"
         )
         worst = min(row["ratios"][name]["one"] for row in small)
         if worst < 1.0:
-            lost.append(f"{name} up to {1.0 / worst:.1f}")
+            lost.append(f"{name} up to {rounded_up(1.0 / worst)}")
     features = [row["features"] for row in large]
     return (
         f"A pass with full covariances of {min(features)} to {max(features)} features takes other libraries "
@@ -255,8 +257,8 @@ def other_libraries() -> str:
 
 
 def times(ratio: float) -> str:
-    """Return a ratio of times; one below 1, a loss, is bold."""
-    return f"{ratio:.1f}×" if ratio >= 1 else f"**{ratio:.2f}×**"
+    """Return how many times faster something is, no more than it was; one below 1, a loss, is bold."""
+    return f"{rounded_down(ratio)}×" if ratio >= 1 else f"**{rounded_down(ratio, 2)}×**"
 
 
 def study() -> str:
@@ -396,7 +398,7 @@ def cores() -> str:
         [
             f"{row['covariances']}, {thousands(row['rows'])} × {row['features']}, K={row['kernels']}",
             *(f"{row['ms'][n]:.1f} ms" for n in threads),
-            f"{row['ms'][threads[0]] / row['ms'][threads[-1]]:.1f}×",
+            times(row["ms"][threads[0]] / row["ms"][threads[-1]]),
         ]
         for row in found["cases"]
     ]
@@ -541,7 +543,7 @@ def spark() -> str:
 
     def compared_row(number: int, label: str, name: str, form: str) -> list[str]:
         one, other = (side[name] for side in both[number])
-        ratio = f"{other / one:.1f}×" if form.endswith("s") else ""
+        ratio = times(other / one) if form.endswith("s") else ""
         return [label, form.format(one), form.format(other), ratio]
 
     versions = found["versions"]
@@ -641,8 +643,8 @@ def killed_worker() -> str:
         f"Measured: {thousands(found['n_rows'])} rows in {found['n_files']} Parquet files, two workers. One "
         f"gets SIGKILL in the midst of pass {number} of {killed['passes']}. Passes before it take "
         f"{median(before):.1f} s, that one takes {during:.1f} s, and those after it take "
-        f"{', '.join(f'{each:.1f}' for each in after)} s: {more:.0f} s are lost. The parameters differ from "
-        f"those of an undisturbed fit by at most {killed['difference']:.0e}."
+        f"{', '.join(f'{each:.1f}' for each in after)} s: {rounded_up(more)} s are lost. The parameters "
+        f"differ from those of an undisturbed fit by at most {killed['difference']:.0e}."
     )
 
 
@@ -715,11 +717,6 @@ def default_classifier() -> str:
         f"it is at most {rounded_up(above[tables])} points above the better of the two ({tables}), on cells "
         f"of held-out samples {rounded_up(above[samples])} ({samples.partition('[')[0]})."
     )
-
-
-def rounded_up(number: float) -> str:
-    """Return what something costs, no less than it was."""
-    return f"{math.ceil(round(10 * number, 6)) / 10:.1f}"
 
 
 def compared(*names: str) -> str:
@@ -872,7 +869,7 @@ def gated_short() -> str:
             ]
         )
     flowsom, ours = (
-        f"{min(known):.1f} to {max(known):.0f} s" for known in seconds.values()
+        f"{min(known):.1f} to {max(known):.1f} s" for known in seconds.values()
     )
     headings = [
         "cells",
