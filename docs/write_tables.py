@@ -173,9 +173,9 @@ def speed() -> str:
             f"A whole fit of iris takes {iris['drop_in_ms']:.1f} ms as a drop-in and "
             f"{iris['shared_kernel_mixture_ms']:.1f} ms as `SharedKernelMixture` (scikit-learn "
             f"{iris['sklearn_ms']:.1f} ms). A fit of 1M × 16 with 16 kernels needs "
-            f"{memory['mixture']:.0f} MB beyond its data on two threads, {memory['labelled']:.0f} MB with "
-            f"labels, {memory['drop-in']:.0f} MB as a drop-in (scikit-learn "
-            f"{memory['sklearn']:.0f} MB).",
+            f"{rounded_up(memory['mixture'], 0)} MB beyond its data on two threads, "
+            f"{rounded_up(memory['labelled'], 0)} MB with labels, {rounded_up(memory['drop-in'], 0)} MB as a "
+            f"drop-in (scikit-learn {rounded_down(memory['sklearn'], 0)} MB).",
             "",
             "Code is compiled when it is first needed and kept on disk: most of it once, its innermost "
             "loops for each number of features up to 16. Compiling it once on a computer and loading it once "
@@ -716,7 +716,91 @@ def default_classifier() -> str:
         f"were chosen, on {better['judging']} that judge and on {better['samples']} sets of cells. On tables "
         f"it is at most {rounded_up(above[tables])} points above the better of the two ({tables}), on cells "
         f"of held-out samples {rounded_up(above[samples])} ({samples.partition('[')[0]})."
+        f"\n\n{seconds_of_classifiers()}"
     )
+
+
+def seconds_of_classifiers() -> str:
+    """Return the range of the seconds of a search and of a default fit on small and on large sets."""
+    from comparison import summarise
+
+    found = outcomes("accuracy.jsonl")
+    n_rows = {each.data: each.n_train for each in found}
+    said = []
+    for name in ("shared kernels", "shared kernels, default"):
+        own = [
+            (n_rows[each.data], each.values["fit_seconds"])
+            for each in summarise(found)
+            if each.classifier == name
+        ]
+        for fewest, most in ((0, 999), (2900, 3100)):
+            times = [time for rows, time in own if fewest <= rows <= most]
+            said.append(f"{rounded_up(min(times), 2)} to {rounded_up(max(times), 2)} s")
+    few = [rows for rows in n_rows.values() if rows < 1000]
+    return (
+        f"Seconds of one core: with {min(few)} to {max(few)} training rows `SharedKernelClassifierCV` takes "
+        f"{said[0]} and `SharedKernelClassifier()` {said[2]}, with 3000 rows {said[1]} and {said[3]}."
+    )
+
+
+def gaps() -> str:
+    """Return how many times as long as with complete rows passes, fits and scores take."""
+    by_structure: dict[str, dict[str, dict[str, float]]] = {}
+    for row in read("missing.json"):
+        by_structure.setdefault(row["covariance_type"], {})[row["gaps"]] = row
+    rows = [
+        [
+            name,
+            *(
+                rounded_up(own[gaps][f"{what}_ratio"])
+                for gaps in ("few", "many")
+                for what in ("pass", "fit", "score")
+            ),
+        ]
+        for name, own in by_structure.items()
+    ]
+    few, many = (own["patterns"] for own in list(by_structure["full"].values())[1:])
+    headings = [f"pass, {few} patterns", "fit", "scores"]
+    headings += [f"pass, {many} patterns", "fit", "scores"]
+    return table(["covariances", *headings], rows)
+
+
+def novelty() -> str:
+    """Return the shares of new rows that are refused, beside those asked for."""
+    rows = []
+    for name, file in (
+        ("`SharedKernelClassifier`", "novelty.json"),
+        ("`SharedKernelClassifierCV`", "novelty_search.json"),
+    ):
+        by_share: dict[float, dict[str, float]] = {}
+        for row in read(file):
+            by_share.setdefault(row["nominal"], {})[row["data"]] = row["refused"]
+        for share, refused in by_share.items():
+            low, high = (choose(refused, key=refused.get) for choose in (min, max))
+            close = sum(2 / 3 <= each / share <= 1.5 for each in refused.values())
+            rows.append(
+                [
+                    name,
+                    f"{100 * share:.0f} %",
+                    f"{100 * median(refused.values()):.1f} %",
+                    f"{100 * refused[low]:.1f} % ({low})",
+                    f"{100 * refused[high]:.1f} % ({high})",
+                    f"{close} of {len(refused)}",
+                ]
+            )
+    headings = ["classifier", "asked for", "refused, median", "least", "most"]
+    return table([*headings, "sets within a factor of 1.5"], rows)
+
+
+def reading_tables() -> str:
+    """Return how long reading a table takes beside pandas and pyarrow, in a sentence."""
+    said = [
+        f"{thousands(row['rows'])} rows of {thousands(row['columns'])} columns take "
+        f"{rounded_up(row['ratios']['cpu_s_by_pandas'])} times the processor time of pandas and "
+        f"{rounded_up(row['ratios']['cpu_s_by_pyarrow'])} times that of pyarrow"
+        for row in read("tables.json")
+    ]
+    return "; ".join(said) + "."
 
 
 def compared(*names: str) -> str:
@@ -793,8 +877,8 @@ def densities() -> str:
         level = sum(row["gain"] > -max(row["error"], 0.02) for row in own)
         parts += [
             table(headings, rows),
-            f"Mean gain {sum(gains) / len(gains):+.2f}, median {median(gains):+.2f}; better or level (within "
-            f"a standard error, or 0.02) on {level} of {len(own)} sets.",
+            f"Mean gain {rounded_down(mean(gains), 2)}, median {rounded_down(median(gains), 2)}; better or "
+            f"level (within a standard error, or 0.02) on {level} of {len(own)} sets.",
         ]
     splits = found[0]["splits"]
     parts.append(
@@ -1309,6 +1393,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "coverage": coverage,
     "files": files,
     "fits": fits,
+    "gaps": gaps,
     "gated-cells": gated_cells,
     "gated-files": gated_files,
     "gated-options": gated_options,
@@ -1317,11 +1402,13 @@ PARTS: dict[str, Callable[[], str]] = {
     "killed-worker": killed_worker,
     "many-cells": many_cells,
     "mnist": mnist,
+    "novelty": novelty,
     "other-libraries": other_libraries,
     "peers": peers,
     "populations": populations,
     "published-clusterings": published_clusterings,
     "ranks": ranks,
+    "reading-tables": reading_tables,
     "robust": robust,
     "seconds": seconds,
     "sharing": sharing,
