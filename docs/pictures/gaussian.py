@@ -1,6 +1,7 @@
 """Picture of the page on scikit-learn's mixture: seconds of default fits.
 
-Those of benchmarks/drop_in.py, or of answer.py where it was not run. Run it with ``python docs/pictures/gaussian.py``; it needs ``skmix[plot]``.
+Those of benchmarks/drop_in.py, or of answer.py where it was not run.
+Run it with ``python docs/pictures/gaussian.py``; it needs ``skmix[plot]``.
 """
 
 from __future__ import annotations
