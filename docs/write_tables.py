@@ -412,7 +412,10 @@ def files() -> str:
         [
             f"{thousands(row['rows'])} × {row['features']}, K={row['kernels']}, threads: {row['jobs']}",
             f"{1e3 * row['seconds']['memory']:.0f} ms",
-            *(f"{row['speed_of_memory'][name]:.0%}" for name in ("npy", "parquet")),
+            *(
+                f"{100 * row['speed_of_memory'][name]:.0f} %"
+                for name in ("npy", "parquet")
+            ),
         ]
         for row in found["speed"]
     ]
@@ -524,10 +527,10 @@ def terabyte() -> str:
             f"{of_a_block / 1e3:.1f} kB = {n_bytes / 1e6:.0f} MB; through one link of 1 Gbit/s, "
             f"{8 * n_bytes / 1e9:.2f} s.",
             "",
-            f"A pass takes about {seconds[0]:.0f} s, {compute / n_workers / seconds[0]:.0%} of it computing; "
-            f"a hundred passes take {seconds[0] / 36:.1f} hours. Ten times as many workers make it "
-            f"{seconds[1]:.0f} s, of which scheduling takes {scheduling / seconds[1]:.0%}: blocks should "
-            "then be larger.",
+            f"A pass takes about {seconds[0]:.0f} s, {100 * compute / n_workers / seconds[0]:.0f} % of it "
+            f"computing; a hundred passes take {seconds[0] / 36:.1f} hours. Ten times as many workers make it "
+            f"{seconds[1]:.0f} s, of which scheduling takes {100 * scheduling / seconds[1]:.0f} %: blocks "
+            "should then be larger.",
         ]
     )
 

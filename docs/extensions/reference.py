@@ -355,7 +355,7 @@ def is_anothers(code: nodes.literal) -> bool:
     """Return whether a name is said to be that of another library."""
     place = code.parent.index(code)
     before = code.parent[place - 1].astext() if place else ""
-    return before.endswith(("scikit-learn's ", "Spark ML's "))
+    return before.rstrip().endswith(("scikit-learn's", "Spark ML's"))
 
 
 def leave_plain(
