@@ -528,8 +528,8 @@ def terabyte() -> str:
             f"{8 * n_bytes / 1e9:.2f} s.",
             "",
             f"A pass takes about {seconds[0]:.0f} s, {100 * compute / n_workers / seconds[0]:.0f} % of it "
-            f"computing; a hundred passes take {seconds[0] / 36:.1f} hours. Ten times as many workers make it "
-            f"{seconds[1]:.0f} s, of which scheduling takes {100 * scheduling / seconds[1]:.0f} %: blocks "
+            f"computing; a hundred passes take {seconds[0] / 36:.1f} hours. Ten times as many workers make "
+            f"it {seconds[1]:.0f} s, of which scheduling takes {100 * scheduling / seconds[1]:.0f} %: blocks "
             "should then be larger.",
         ]
     )
