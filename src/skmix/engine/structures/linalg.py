@@ -145,7 +145,8 @@ def whiten_batch(matrices: Array) -> Whitened:
 
 def _eliminate_compiled(matrices: FloatArray) -> Whitened:
     """Return the `Whitened` of matrices (B, M, M), with the same bits as NumPy."""
-    from ..compute.matrices import LANES, eliminate
+    from ..compute.matrices import eliminate
+    from ..compute.simd import LANES
 
     n_matrices, n_features, _ = matrices.shape
     whiteners, units = np.zeros_like(matrices, order="C"), np.empty((n_matrices, n_features))
