@@ -181,15 +181,6 @@ def test_a_model_that_devices_do_not_cover_is_refused(library: str) -> None:
             scoring.class_log_likelihood(LIBRARIES[library](X), refused, name)
 
 
-def test_the_number_of_threads_changes_no_bit() -> None:
-    X, classes, model = problem("full", n_rows=30_000)
-    expected = scoring.class_log_likelihood(X, model, "full")
-    w = scoring.log_responsibilities(X, classes, model, "full")
-    for n_jobs in (2, 3):
-        assert_array_equal(scoring.class_log_likelihood(X, model, "full", n_jobs), expected)
-        assert_array_equal(scoring.log_responsibilities(X, classes, model, "full", n_jobs), w)
-
-
 # ---------------------------------------------------------------- sampling
 
 

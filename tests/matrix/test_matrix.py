@@ -447,24 +447,9 @@ def test_a_crossing_that_is_refused(values: frozenset[Value], tmp_path: Path) ->
     check_torch(cell)
     if cell["after"] == "tune" and cell["model"] == "mixture":
         cell["model"] = "classifier"
-    with pytest.raises((ValueError, AttributeError)) as caught:
-        run(cell, tmp_path)
-    # scikit-learn's `available_if` gives the reason as the cause.
-    assert re.search(REFUSED[values], f"{caught.value} {caught.value.__cause__}")
-
-
-def run(cell: Cell, folder: Path) -> None:
-    """Fit the model of a cell, and go on as the cell says."""
     data = make_data(cell, cells.N_SMALL)
     starts = [make_start(cell, data, columns) for columns in columns_of(cell)]
-    X, y, w = as_kind(cell, data, folder)
-    model = fitted(cell, data, starts, 2, folder)
-    with quiet():
-        if cell["after"] == "stream":
-            model.partial_fit(X, y, sample_weight=w)
-        if cell["after"] == "tune":
-            model.tune(X, y, validation=None, max_iter=2)
-        if cell["after"] == "add":
-            model.add_class(X, 40, sample_weight=w)
-        if cell["after"] == "export":
-            model.to_onnx()
+    with pytest.raises((ValueError, AttributeError)) as caught:
+        AFTER[cell["after"]](cell, data, fitted(cell, data, starts, 2, tmp_path))
+    # scikit-learn's `available_if` gives the reason as the cause.
+    assert re.search(REFUSED[values], f"{caught.value} {caught.value.__cause__}")

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import (
-    COVARIANCE_TYPES,
     as_full,
     as_structure,
     random_covariances,
@@ -76,11 +75,6 @@ def test_conversions_and_units(structure: Structure, n_features: int) -> None:
     scale = np.broadcast_to(scale, n_features)
     found = dense(structure.rescale(own, scale), structure, n_features)
     assert_allclose(found, full * np.outer(scale, scale), rtol=1e-13)
-
-
-def test_free_parameters_are_counted_as_scikit_learn_counts_them() -> None:
-    counts = {name: STRUCTURES[name].n_parameters(5, 4) for name in COVARIANCE_TYPES}
-    assert counts == {"full": 50, "tied": 10, "diag": 20, "spherical": 5}
 
 
 @each_structure
