@@ -230,12 +230,10 @@ def starts_of_kind(
     random_state = np.random.RandomState(0)
     if kind == "uniform":
         return starts.uniform(2, n_kernels, n_classes, n_features, structure, random_state)
-    frame = measure(X, structure)
-    if kind in ("class", "k-means"):
-        by_class = starts.class_wise if kind == "class" else starts.k_means
-        return by_class(X, classes, starts.Wanted(n_classes, 2, n_kernels, frame, structure, random_state))
-    wanted = starts.Wanted(n_classes, 2, n_kernels, frame, structure, random_state)
-    return starts.random_from_data(X, wanted)
+    wanted = starts.Wanted(n_classes, 2, n_kernels, measure(X, structure), structure, random_state)
+    if kind == "random_from_data":
+        return starts.random_from_data(X, wanted)
+    return (starts.class_wise if kind == "class" else starts.k_means)(X, classes, wanted)
 
 
 @settings(reproducible, max_examples=150)

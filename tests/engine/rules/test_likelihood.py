@@ -255,19 +255,6 @@ def test_between_distant_kernels_the_bound_is_the_evidence_and_weights_are_poste
     assert_allclose(result.parameters.weights[0], expected, rtol=1e-10)
 
 
-def test_a_given_prior_stays() -> None:
-    random = np.random.default_rng(11)
-    X, classes = random_rows(random, 50, 2, 2)
-    prior = np.array([[3.0, 1.0, 0.2]])
-    start = replace(random_model(random, 3, 2, 2).batch(), concentration=prior)
-    result = fit(X, classes, start, Options(weight_prior="given", max_iter=50))
-    assert result.parameters.concentration is not None
-    assert_allclose(result.parameters.concentration, prior)
-    assert result.counts is not None
-    after = result.counts[0] + prior[0][:, None]
-    assert_allclose(result.parameters.weights[0], after / after.sum(axis=0), rtol=1e-12)
-
-
 def test_a_start_has_a_concentration_of_as_many_rows_as_kernels() -> None:
     """Shared like the weights of all classes, unless one is given; and no rows are known of it yet."""
     weights = np.array([[[0.5, 0.1], [0.2, 0.2], [0.3, 0.7]]])
