@@ -102,7 +102,7 @@ def test_every_thread_has_memory_of_its_own() -> None:
         barrier = threading.Barrier(3, timeout=600)
 
         def work(task: int) -> tuple[int, bool]:
-            memory = pool.workspace.kept("values", lambda: np.empty(1000))
+            memory = pool.kept("values", lambda: np.empty(1000))
             memory[:] = task
             barrier.wait()
             return memory.ctypes.data, bool((memory == task).all())
@@ -129,7 +129,7 @@ def test_work_runs_in_as_many_threads_as_there_are_tasks(n_jobs: int, n_tasks: i
 
 def test_a_pool_that_travels_has_as_many_threads() -> None:
     with workers(3) as pool:
-        pool.workspace.kept("x", lambda: np.empty(5))
+        pool.kept("x", lambda: np.empty(5))
         other = pickle.loads(pickle.dumps(pool))
     barrier = threading.Barrier(3)
     other.run(lambda: barrier.wait(timeout=600), 3)
