@@ -287,6 +287,14 @@ def test_k_means_is_the_same_in_chunks_and_in_compiled_code(
         assert_allclose(getattr(found, name), getattr(whole, name), rtol=1e-9, atol=1e-9)
 
 
+@each_library
+def test_k_means_runs_on_the_rows_device(library: str) -> None:
+    X, corner = four_clusters(n_rows=200)
+    ours, theirs = all_rows(X, corner, 2, 4), all_rows(LIBRARIES[library](X), corner, 2, 4)
+    assert_allclose(theirs.means, ours.means, rtol=1e-9)
+    assert_allclose(theirs.covariances, ours.covariances, rtol=1e-9, atol=1e-12)
+
+
 def test_kernels_of_a_class_may_be_its_own() -> None:
     X, corner = four_clusters()
     classes = corner // 2

@@ -63,6 +63,24 @@ def parameters_agree(ours: Parameters, theirs: Parameters, tolerance: float) -> 
     assert_allclose(ours.covariances / size, theirs.covariances / size, atol=tolerance)
 
 
+@each_library
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_narrow_kernels_far_apart_keep_their_digits(library: str, covariance_type: str) -> None:
+    """Products of expanded terms would leave no digit: distances are computed from differences."""
+    random = np.random.default_rng(1)
+    centres = np.array([[0.0, 0.0, 0.0], [1e5, 0.0, 3.0], [0.0, -2e6, 1.0], [5e6, 5e6, 2.0]])
+    deviations = np.array([0.1, 1.0, 0.01])
+    X = centres[random.integers(0, 4, 300)] + random.normal(size=(300, 3)) * deviations
+    full = np.tile(np.diag(deviations**2), (4, 1, 1))
+    covariances = full if covariance_type == "full" else np.tile(deviations**2, (4, 1))
+    start = Parameters(np.full((4, 1), 0.25), centres, covariances).batch()
+    options = Options(covariance_type=covariance_type, max_iter=1, tol=0.0, floor=0.0)
+    ours, theirs = (fit(rows, None, start, options) for rows in (X, LIBRARIES[library](X)))
+    assert_allclose(theirs.path[0], ours.path[0], rtol=1e-8)
+    assert_allclose(theirs.log_likelihood, ours.log_likelihood, rtol=1e-8)
+    assert_allclose(theirs.parameters.covariances, ours.parameters.covariances, rtol=1e-5, atol=1e-7)
+
+
 # ---------------------------------------------------------------- whole fits
 
 
@@ -88,12 +106,7 @@ def test_a_fit_with_a_ridge_is_that_of_numpy(
 
 @each_library
 @each_type
-def test_rare_cases_are_mended_as_on_the_cpu(
-    library: str, covariance_type: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where products of expanded terms would leave no digit, distances are computed from differences."""
-    # Four whole pieces, and one of 88 rows.
-    monkeypatch.setattr("skmix.engine.estep.device._PIECE", 128)
+def test_rare_cases_are_mended_as_on_the_cpu(library: str, covariance_type: str) -> None:
     X, y = hard_rows()
     structure = structure_of(covariance_type)
     frame = measure(X, structure)
@@ -411,8 +424,10 @@ def test_factors_of_matrices_in_trouble(library: str) -> None:
 @each_library
 @each_type
 def test_moments_are_about_given_origins_and_those_of_far_kernels_about_their_means(
-    library: str, covariance_type: str
+    library: str, covariance_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Three whole pieces, and one of 16 rows.
+    monkeypatch.setattr("skmix.engine.estep.device._PIECE", 128)
     random, structure = np.random.default_rng(0), structure_of(covariance_type)
     centres = np.array([[0.0, 0.0], [3e4, 0.0], [0.0, 5e4], [2.0, 1.0]])
     X = centres[random.integers(0, 4, 400)] + random.normal(size=(400, 2))

@@ -77,6 +77,11 @@ def test_conversions_and_units(structure: Structure, n_features: int) -> None:
     assert_allclose(found, full * np.outer(scale, scale), rtol=1e-13)
 
 
+def test_free_parameters_are_counted_as_scikit_learn_counts_them() -> None:
+    counts = {name: STRUCTURES[name].n_parameters(5, 4) for name in COVARIANCE_TYPES}
+    assert counts == {"full": 50, "tied": 10, "diag": 20, "spherical": 5}
+
+
 @each_structure
 @each_size
 def test_factors_stand_for_dense_inverses(structure: Structure, n_features: int) -> None:
