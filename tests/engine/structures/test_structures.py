@@ -8,11 +8,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from oracles import (
-    as_full,
-    as_structure,
-    random_covariances,
-)
+from oracles import as_full, as_structure, random_covariances
 
 from skmix.engine.model import FloatArray, Regulariser
 from skmix.engine.squarem import constrained, unconstrained
@@ -78,7 +74,7 @@ def test_conversions_and_units(structure: Structure, n_features: int) -> None:
 
 
 def test_free_parameters_are_counted_as_scikit_learn_counts_them() -> None:
-    counts = {name: STRUCTURES[name].n_parameters(5, 4) for name in COVARIANCE_TYPES}
+    counts = {name: structure.n_parameters(5, 4) for name, structure in STRUCTURES.items()}
     assert counts == {"full": 50, "tied": 10, "diag": 20, "spherical": 5}
 
 
