@@ -1,11 +1,13 @@
 """Every feature crossed with every other: fits against one brute-force oracle, and what must not change them.
 
 The cells are a covering array of all pairs of values. Each runs with few rows, where the reference in NumPy
-does the passes, and with many, where compiled code does. `python tests/matrix/triples.py` runs all triples.
+does the passes, and with many, where compiled code does. `SKMIX_MATRIX_STRENGTH=3 pytest tests/matrix` runs
+all triples, and SKMIX_MATRIX_DEVICE=cuda the cells of devices on a GPU.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Callable
@@ -40,7 +42,7 @@ from skmix import load
 from skmix.engine import density
 from skmix.engine.sources import base
 
-CELLS = covering()
+CELLS = covering(int(os.environ.get("SKMIX_MATRIX_STRENGTH", "2")))
 ON_DEVICE = ("tensor", "single", "streamed")
 UNITS, OFFSETS = np.array([2.5, 0.3, 7.0, 11.0]), np.array([-3.0, 40.0, 0.7, 1.0])
 
