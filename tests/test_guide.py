@@ -207,8 +207,7 @@ def test_ranks_and_errors_are_those_of_the_results() -> None:
         means = judging.pivot_table(index="data", columns="classifier", values=measure)
         ranks = means.rank(axis=1).mean()
         said += [ranks["shared kernels"], min(ranks[name] for name in ranks.index if "shared" not in name)]
-    n_data, n_classifiers = means.shape
-    assert f"Among {n_classifiers} classifiers, on {n_data} data sets" in PROSE
+    assert f"Among {means.shape[1]} classifiers, on {means.shape[0]} data sets" in PROSE
     words = "mean rank is {:.1f} by error (the best other: {:.1f}) and {:.1f} by log-loss ({:.1f})"
     assert words.format(*said) in PROSE
     errors = 100 * outcomes[outcomes["data"] == "segment"].groupby("classifier")["error"].mean()
