@@ -353,8 +353,7 @@ def link_code(app: Sphinx, document: nodes.document) -> None:
 
 def is_anothers(code: nodes.literal) -> bool:
     """Return whether a name is said to be that of another library."""
-    place = code.parent.index(code)
-    before = code.parent[place - 1].astext() if place else ""
+    before = "".join(node.astext() for node in code.parent[: code.parent.index(code)])
     return before.rstrip().endswith(("scikit-learn's", "Spark ML's"))
 
 
