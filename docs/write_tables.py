@@ -132,7 +132,7 @@ def speed() -> str:
     rows = [
         [
             f"{row['covariances']}, N={row['rows'] // 1000}k, M={row['features']}, K={row['kernels']}, "
-            f"clusters {spread}",
+            f"{spread}",
             f"{row['sklearn_1_ms']:.0f} ms",
             f"{row['skmix_1_ms']:.1f} ms",
             times(row["ratio_1"]),
