@@ -426,6 +426,30 @@ def test_a_tuned_winner_keeps_the_names_of_a_data_frame(monkeypatch: pytest.Monk
     assert_array_equal(search.predict_proba(frame), quick(tune="auto").fit(X, y).predict_proba(X))
 
 
+@pytest.mark.parametrize("kind", [SharedKernelClassifierCV, SharedKernelMixtureCV])
+def test_groups_may_be_a_column_of_a_data_frame(kind: Any, iris: Data) -> None:
+    sites = np.array(list("uvwxyz"))[np.arange(150) % 6]
+    rows = pd.DataFrame(iris[0], columns=list("abcd")).assign(text=np.where(iris[0][:, 0] > 5.5, "+", "-"))
+    frame, names = rows.assign(label=iris[1], site=sites), [*"abcd", "text"]
+    search = kind(n_kernels=3, covariance_type="diag", random_state=0)
+    plain = clone(search).fit(rows, iris[1], groups=sites)
+    named = clone(search).fit(frame, "label", groups="site")
+    assert_array_equal(named.cv_results_["mean_test_score"], plain.cv_results_["mean_test_score"])
+    assert named.feature_names_in_.tolist() == names
+    for given, groups, message in (
+        (frame, "sites", "groups names 'sites', but X has the columns .*Did you mean 'site'"),
+        (frame, "label", "groups names 'label', but X has the columns a, b, c, d, text, site"),
+        (frame.assign(site=[None, *sites[1:]]), "site", "groups has no value in 1 of 150 rows"),
+        (iris[0], "site", "groups is 'site', the name of a column, which needs X to be a data frame"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            clone(search).fit(given, "label" if given is not iris[0] else iris[1], groups=groups)
+    # Six features encode the five columns.
+    for width in (5, 6):
+        with pytest.raises(ValueError, match="encodes columns of text: give a data frame with a, b, c, d, t"):
+            named.predict(np.zeros((2, width)))
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -26,6 +26,11 @@ CHOOSING, FITTING = 0.6, 0.8
 _MOST = 0.99
 
 
+def candidates(number: int) -> str:
+    """Return a number of candidates in words."""
+    return "1 candidate" if number == 1 else f"{number} candidates"
+
+
 @dataclass
 class Trial:
     """A candidate and its score (larger is better); `columns` are further columns of the table."""
@@ -113,7 +118,7 @@ class Trials:
         """
         trial = self._try(stage, params, evaluate)
         scores = [each.score for each in self.list if each.stage == stage and np.isfinite(each.score)]
-        found = f": best {self.worded(max(scores))} of {len(scores)}" if scores else ""
+        found = f": best {self.worded(max(scores))} after {candidates(len(scores))}" if scores else ""
         self.step(stage, f"{_WORDS.get(stage, stage)}{found}", n_steps)
         return trial
 
