@@ -126,7 +126,7 @@ def make_folds(
     `groups`, and a list of splits for `cv`, refer to the rows that the user gave; `kept` (n,) are the
     positions of `rows` among them.
     """
-    groups, codes = None if groups is None else np.asarray(groups)[kept], codes_of(rows)
+    codes, groups = codes_of(rows), None if groups is None else groups[kept]
     splits = default_splits(codes, seed, groups) if cv is None else splits_of(cv, codes, groups, kept)
     check_splits(splits, codes, classes)
     return [(rows.rows(training), rows.rows(held)) for training, held in splits]
@@ -250,8 +250,8 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
             trials.report = tell
             best = self._choose(trials, X, y, sample_weight, groups)
             self.cv_results_ = trials.table()
-            self.n_untried_ = trials.n_untried
-            self.best_index_ = next(i for i, trial in enumerate(trials.list) if trial is best)
+            self.n_untried_ = len(trials.untried)
+            self.best_index_ = trials.list.index(best)
             self.best_params_ = dict(best.params)
             self.best_score_ = float(best.score)
         self._finish()
@@ -357,10 +357,6 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
     def _features(self, X: Any) -> Any:
         """Return rows X (n, M) as the input of the fitted model."""
         return X
-
-    def _graph_parts(self) -> dict[str, Any]:
-        parts: dict[str, Any] = self._model._graph_parts()
-        return parts
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -15,7 +15,6 @@ from sklearn import config_context
 
 from ...engine.compute.arrays import on_host
 from ...engine.compute.blocks import Block
-from ...engine.em import ending_at
 from ...engine.model import FloatArray, IntArray
 from ...engine.refine.discriminative import labels_of as codes_of
 from ...engine.refine.temperature import least_log_loss, log_losses
@@ -28,7 +27,7 @@ from ._base import Fold, labels_of
 from ._candidates import MOST_NUMBERS_A_ROW, Choices, make_classifier
 from ._features import FeatureMap, fewer_rows, filler, fit_features, fit_transform, project
 from ._quick import QuickFit, QuickFits
-from ._trials import CHOOSING, FITTING, SCREENING, Params, Trial, Trials
+from ._trials import FITTING, SCREENING, Params, Trial, Trials
 
 # Approximate number of rows of a fold in the screening.
 _ROWS_TO_SCREEN = 2000
@@ -98,10 +97,6 @@ class Selection:
 
     def choose(self) -> list[Trial]:
         """Try candidates, and return the trials to average, the best first."""
-        with ending_at(self.trials.ends(CHOOSING)):
-            return self._choose()
-
-    def _choose(self) -> list[Trial]:
         trials, candidates = self.trials, self.candidates()
         trials.n_kept = self._n_tuned
         if not self.folds:
@@ -333,12 +328,26 @@ class Selection:
                 self.trials.add("tuning", {**params, "trade_off": trade_off}, evaluate)
 
     def _members(self) -> list[Trial]:
-        best, most = self.trials.best, self.search.n_members
-        if most == 1 or best.probabilities is None:
+        """Return the trials to average: the best, and others in greedy order.
+
+        Each step adds the trial that lowers the log-loss of held-out rows the most. If the average is clearly
+        worse than the best trial, return that alone.
+        """
+        best, (codes, weights) = self.trials.best, codes_and_weights(self.folds)
+        rows = np.arange(len(codes))
+        right = {t: t.probabilities[rows, codes] for t in self.trials.list if t.probabilities is not None}
+        if best not in right:
             return [best]
-        codes, weights = codes_and_weights(self.folds)
-        others = [each for each in self.trials.list if each.probabilities is not None and each is not best]
-        return members_of([best, *others], codes, weights, most)
+        chosen, total = [best], right[best]
+
+        def loss_with(trial: Trial) -> float:
+            return float(np.average(losses_of((total + right[trial]) / (len(chosen) + 1)), weights=weights))
+
+        while len(chosen) < min(self.search.n_members, len(right)):
+            chosen.append(min((trial for trial in right if trial not in chosen), key=loss_with))
+            total = total + right[chosen[-1]]
+        rise = losses_of(total / len(chosen)) - losses_of(right[best])
+        return [best] if is_clearly_worse(rise, weights) else chosen
 
     # ------------------------------------------------------------ fits to all rows
 
@@ -378,7 +387,7 @@ class Selection:
             self.trials.step("members", "fitting to all rows")
             members.append(Member(classifier, feature_map, rows, filled))
         for trial in self.trials.list:
-            trial.columns["member"] = any(trial is each for each in chosen[: len(members)])
+            trial.columns["member"] = trial in chosen[: len(members)]
         return members
 
     def threshold(self, member: Member, params: Params, share: float, groups: np.ndarray | None) -> float:
@@ -402,26 +411,6 @@ def codes_and_weights(folds: list[Fold]) -> tuple[IntArray, FloatArray]:
 def mapped(rows: Block, function: Callable[[np.ndarray], np.ndarray]) -> Block:
     """Return the rows with their features mapped by a function."""
     return replace(rows, X=function(rows.X))
-
-
-def members_of(trials: list[Trial], codes: IntArray, weights: FloatArray, most: int) -> list[Trial]:
-    """Return at most `most` trials to average: the best, which is the first, and others in greedy order.
-
-    Each step adds the trial that lowers the log-loss of held-out rows, with class codes (n,) and weights
-    (n,), the most. If the average is clearly worse than the best trial, return that alone.
-    """
-    right = [np.asarray(trial.probabilities)[np.arange(len(codes)), codes] for trial in trials]
-    chosen, left, total = [0], list(range(1, len(trials))), right[0]
-
-    def loss_with(i: int) -> float:
-        return float(np.average(losses_of((total + right[i]) / (len(chosen) + 1)), weights=weights))
-
-    while left and len(chosen) < most:
-        chosen.append(min(left, key=loss_with))
-        left.remove(chosen[-1])
-        total = total + right[chosen[-1]]
-    rise = losses_of(total / len(chosen)) - losses_of(right[0])
-    return trials[:1] if is_clearly_worse(rise, weights) else [trials[i] for i in chosen]
 
 
 def losses_of(probabilities: FloatArray) -> FloatArray:

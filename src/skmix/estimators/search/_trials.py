@@ -31,7 +31,7 @@ def candidates(number: int) -> str:
     return "1 candidate" if number == 1 else f"{number} candidates"
 
 
-@dataclass
+@dataclass(eq=False)
 class Trial:
     """A candidate and its score (larger is better); `columns` are further columns of the table."""
 
@@ -49,8 +49,8 @@ class Trials:
     """Trials in order; a candidate is tried once per stage, and none after a share of the time limit.
 
     `best` is the best trial so far, except those of the screening. The `n_kept` best trials keep their fitted
-    models. `choosing` is the share of the time limit after which no candidate is tried. `measure` is the name
-    of the scores in messages, and the factor that makes one of them.
+    models. `choosing` is the share of the time limit after which no candidate is tried; `untried` are those
+    left out. `measure` is the name of the scores in messages, and the factor that makes one of them.
     """
 
     def __init__(self, time_limit: float | None) -> None:
@@ -62,14 +62,9 @@ class Trials:
         self.measure = ("log-loss", -1.0)
         self._error: ValueError | None = None
         self._began, self._time_limit = time.monotonic(), np.inf if time_limit is None else time_limit
-        self._untried: set[str] = set()
+        self.untried: set[str] = set()
         self._planned: dict[str, tuple[int, float]] = {}  # by stage: number of steps, and work of each
         self._stage, self._n_done = "", 0
-
-    @property
-    def n_untried(self) -> int:
-        """Number of candidates that were not tried because time was up."""
-        return len(self._untried)
 
     def ends(self, share: float) -> float:
         """Return when a share of the time limit has passed, by the clock of `time.monotonic`."""
@@ -141,7 +136,7 @@ class Trials:
         if self.list and self.time_is_up(self.choosing):
             # Fits that were begun may have ended too early.
             if not any(other.params == params for other in self.list):
-                self._untried.add(repr(params))
+                self.untried.add(repr(params))
             return None
         trial.seconds = time.monotonic() - started
         self.list.append(trial)

@@ -150,9 +150,7 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
         if scorer.folds and np.isfinite(best.score):
             members, shares = average(scorer.tried, scorer.held_weights, self.n_members)
             for trial in trials.list:
-                trial.columns["share"] = sum(
-                    share for each, share in zip(members, shares, strict=True) if each is trial
-                )
+                trial.columns["share"] = dict(zip(members, shares, strict=True)).get(trial, 0.0)
         self.mixtures_: list[SharedKernelMixture] = []
         # In the unit of `try_grid`, where a candidate is fitted to the rows of all folds.
         n_kernels = float(np.mean([each.params["n_kernels"] for each in members]))
