@@ -243,7 +243,7 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
             warnings.catch_warnings(action="ignore", category=ConvergenceWarning),
         ):
 
-            def tell(message: str, *, share: float | None) -> None:
+            def tell(message: str, *, share: float) -> None:
                 report(message, share=share)
                 step("candidate")
 
@@ -317,19 +317,16 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
                 "n_kernels must be 'auto', an integer of at least 1 or a list of them, got "
                 f"{self.n_kernels!r}."
             )
-        given, types = self.covariance_type, self.covariance_type
-        if isinstance(given, str) or (isinstance(given, tuple) and given[:1] == ("low_rank",)):
-            types = [given]
+        given = self.covariance_type
+        one = isinstance(given, str) or (isinstance(given, tuple) and given[:1] == ("low_rank",))
+        types = [given] if one else list(given)
         names = [check_covariance_type(each)[0] if isinstance(each, tuple) else each for each in types]
         if names != ["auto"] and not (names and all(name in COVARIANCE_TYPES for name in names)):
             raise ValueError(
                 f"covariance_type must be 'auto', one of {', '.join(COVARIANCE_TYPES)} or a list of them, "
                 f"got {given!r}."
             )
-        return (
-            None if numbers == ["auto"] else sorted(set(numbers)),
-            None if names == ["auto"] else list(types),
-        )
+        return None if numbers == ["auto"] else sorted(set(numbers)), None if names == ["auto"] else types
 
     @property
     def _model(self) -> Any:

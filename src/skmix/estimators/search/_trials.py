@@ -89,14 +89,12 @@ class Trials:
         if self.report is not None:
             self.report(message, share=self._share())
 
-    def _share(self) -> float | None:
-        """Return the share of work or of time that is done, whichever is larger; None if unknown.
+    def _share(self) -> float:
+        """Return the share of work or of time that is done, whichever is larger.
 
         It is below 1, because the search has not ended.
         """
         passed = (time.monotonic() - self._began) / self._time_limit if self._time_limit else 1.0
-        if self._stage not in self._planned:
-            return min(passed, _MOST) if passed else None
         stages = list(self._planned)
         works = [n_steps * work for n_steps, work in self._planned.values()]
         # Stages before the present one are finished, whatever was planned.
