@@ -87,18 +87,6 @@ def test_kernels_stay_above_the_floor(covariance_type: str, batch_size: int | No
     assert smallest >= 1e-3 * (1.0 - 1e-6)
 
 
-def test_a_tuned_model_refuses_other_rows_and_a_fit_forgets_tuning() -> None:
-    X, y = bars(200, seed=2)
-    model = fitted("full", reject_below=0.05, outlier_label="none")
-    before = model.threshold_
-    model.tune(X, y, trade_off=0.01, max_iter=10, random_state=0)
-    assert model.tuned_["trade_off"] == 0.01
-    assert model.means_ is model.models_[0].means_
-    assert model.threshold_ != before
-    assert not hasattr(model.fit(X, y), "tuned_")
-    assert model.temperature_ == 1.0
-
-
 @pytest.mark.parametrize("batch_size", [None, 50])
 def test_rows_that_the_fit_has_not_seen_decide(batch_size: int | None) -> None:
     X, y = bars(200, seed=2)
@@ -165,6 +153,10 @@ def test_the_threshold_of_a_tuned_model(weighted: bool) -> None:
         order.append(held)
     expected = quantile(0.2, np.concatenate(densities), weights[np.concatenate(order)])
     assert_allclose(model.threshold_, expected, rtol=1e-9)
+    assert model.means_ is model.models_[0].means_
+    model.temperature_ = 2.0
+    assert not hasattr(model.fit(X, y), "tuned_")
+    assert model.temperature_ == 1.0
 
 
 @pytest.mark.parametrize(
@@ -246,16 +238,6 @@ def test_without_held_out_rows_the_last_model_stays(batch_size: int | None, tmp_
     loaded = skmix.load(tmp_path / "model.skmix")
     assert loaded.tuned_ == model.tuned_
     assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
-
-
-def test_without_held_out_rows_every_trade_off_goes_on_from_the_last() -> None:
-    X, y = bars(200, seed=2)
-    at_once = fitted().tune(X, y, trade_off=[1.0, 0.0], validation=None, max_iter=3)
-    assert at_once.tuned_["trade_off"] == 0.0
-    one_by_one = fitted()
-    for trade_off in (1.0, 0.0):
-        one_by_one.tune(X, y, trade_off=trade_off, validation=None, max_iter=3)
-    assert_allclose(at_once.means_, one_by_one.means_, rtol=1e-9)
 
 
 def test_priors_of_the_fit_stay_in_force_in_files_too(tmp_path: Path) -> None:
