@@ -282,7 +282,7 @@ def pooled_covariance(X: np.ndarray, codes: IntArray, weights: FloatArray | None
     return (scatter + prior) / (max(total - len(present), 0.0) + 1.0)
 
 
-def fewer_rows(rows: Block, seed: int, most: int) -> Block:
+def fewer_rows(rows: Block, seed: int, most: float) -> Block:
     """Draw about `most` rows: each class in proportion, but at least 100 rows of it or all."""
     if len(rows.X) <= most:
         return rows

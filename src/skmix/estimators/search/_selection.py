@@ -81,11 +81,9 @@ class Selection:
     to_device: Sender
 
     def __post_init__(self) -> None:
-        self._fold, self._some_rows = cache(self._map), cache(self._draw)
+        self._fold, self._rows_of = cache(self._map), cache(self._draw)
         self._transform = cache(
-            lambda number, name, some: fit_transform(
-                name, (self._some_rows(number) if some else self.folds[number])[0]
-            )
+            lambda number, name, some: fit_transform(name, self._rows_of(number, some)[0])
         )
         self._quick = QuickFits(self.prototype, self.classes)
         # Candidates that are about to be tried, and models by candidate and training rows.
@@ -200,22 +198,20 @@ class Selection:
 
     def _map(self, number: int, transform: str, reduction: str, some: bool) -> Fold:
         """Fit a feature map to the training rows of a fold, or to some of them; return the mapped fold."""
-        training, held = self.folds[number]
-        if some:
-            if max(len(training.X), len(held.X)) <= _ROWS_TO_SCREEN:
-                return self._fold(number, transform, reduction, False)
-            training, held = self._some_rows(number)
+        (training, held), whole = self._rows_of(number, some), self.folds[number]
+        if some and training is whole[0] and held is whole[1]:
+            return self._fold(number, transform, reduction, False)
         transformed = None if transform == reduction == "none" else self._transform(number, transform, some)
         if transformed is None:
             return training, held
         feature_map = project(transformed, reduction, training)
         return mapped(training, feature_map.transform), mapped(held, feature_map.transform)
 
-    def _draw(self, number: int) -> Fold:
-        """Return some rows of a fold, for the screening."""
-        training, held = self.folds[number]
-        seed = self.prototype.random_state
-        return fewer_rows(training, seed, _ROWS_TO_SCREEN), fewer_rows(held, seed, _ROWS_TO_SCREEN)
+    def _draw(self, number: int, some: bool) -> Fold:
+        """Return a fold; for the screening, some of its rows if there are many."""
+        (training, held), seed = self.folds[number], self.prototype.random_state
+        most = _ROWS_TO_SCREEN if some else np.inf
+        return fewer_rows(training, seed, most), fewer_rows(held, seed, most)
 
     def _folds_of(self, params: Params, some: bool) -> list[Fold]:
         """Return the mapped folds for a candidate; for the screening, some rows of the first ones."""

@@ -190,9 +190,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             threshold = selection.threshold(best, chosen[0].params, rejecting["reject_below"], groups)
             best.classifier.set_params(**rejecting).threshold_ = threshold
         self.classifiers_ = [member.classifier for member in members]
-        self.feature_maps_ = [
-            None if each.feature_map is None else tuple(each.feature_map) for each in members
-        ]
+        self.feature_maps_ = [each.feature_map and tuple(each.feature_map) for each in members]
         return chosen[0]
 
     def _finish(self) -> None:

@@ -277,12 +277,8 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
         check_is_fitted(self)
         check_count(n_samples, "n_samples must be")
         random_state = check_random_state(self.best_estimator_.random_state)
-        drawn = []
-        for mixture, count in zip(
-            self.mixtures_,
-            random_state.multinomial(n_samples, self.shares_ / self.shares_.sum()),
-            strict=True,
-        ):
+        drawn, counts = [], random_state.multinomial(n_samples, self.shares_ / self.shares_.sum())
+        for mixture, count in zip(self.mixtures_, counts, strict=True):
             if count:
                 # With the same seed, all members would draw the same numbers.
                 member = copy(mixture)
