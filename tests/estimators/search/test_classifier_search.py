@@ -416,10 +416,11 @@ def test_groups_may_be_a_column_of_a_data_frame(kind: Any, iris: Data) -> None:
         (frame, "sites", "groups names 'sites', but X has the columns .*Did you mean 'site'"),
         (frame, "label", "groups names 'label', but X has the columns a, b, c, d, text, site"),
         (frame.assign(site=[None, *sites[1:]]), "site", "groups has no value in 1 of 150 rows"),
-        (iris[0], "site", "groups is 'site', the name of a column, which needs X to be a data frame"),
+        (iris[0], "site", "groups is 'site', the name .* needs X to be a data frame; X is a ndarray"),
+        ("rows.csv", "site", "groups is 'site', the name .* needs X to be a data frame; X is a str"),
     ):
         with pytest.raises(ValueError, match=message):
-            clone(search).fit(given, "label" if given is not iris[0] else iris[1], groups=groups)
+            clone(search).fit(given, "label", groups=groups)
     # Six features encode the five columns.
     for width in (5, 6):
         with pytest.raises(ValueError, match="encodes columns of text: give a data frame with a, b, c, d, t"):

@@ -143,11 +143,6 @@ def _checked_groups(groups: Any, X: Any) -> np.ndarray | None:
     """Return the groups (n,) of rows X (n, M) as an array; raise ValueError if some rows have none."""
     if groups is None:
         return None
-    if isinstance(groups, str):
-        raise ValueError(
-            f"groups is {groups!r}, the name of a column, which needs X to be a data frame; X is a "
-            f"{type(X).__name__}. Give groups as an array."
-        )
     check_consistent_length(X, groups)
     found = np.asarray(on_host(groups))
     n_missing = np.count_nonzero(is_missing(found))
@@ -225,6 +220,11 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
         if is_frame(X):
             X, y, sample_weight = take_columns(X, y, sample_weight)
             X, groups, _ = take_columns(X, groups, None, name="groups")
+        elif isinstance(groups, str):
+            raise ValueError(
+                f"groups is {groups!r}, the name of a column, which needs X to be a data frame; X is a "
+                f"{type(X).__name__}. Give a data frame, or groups as an array."
+            )
         source = source_of(X, y, sample_weight)
         if source is not None:
             X, labels, sample_weight = self._read(source)
@@ -259,7 +259,9 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
             params = self.best_params_.items()
             chosen = ", ".join(f"{name}={value!r}" for name, value in params if value not in (None, "none"))
             score = f": {trials.worded(best.score)}" if np.isfinite(best.score) else ""
-            lines.tell(f"tried {candidates(len(trials.list))} and chose {chosen}{score}")
+            # Some were tried on one fold and then on all.
+            n_tried = len({repr(trial.params) for trial in trials.list})
+            lines.tell(f"tried {candidates(n_tried)} and chose {chosen}{score}")
         return self
 
     def _read(self, source: Source) -> tuple[Any, Any, Any]:

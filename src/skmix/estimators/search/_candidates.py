@@ -83,12 +83,12 @@ class Choices:
                 "kernels='own' needs weights without a prior, which would give every class a share of every "
                 "kernel: leave out weight_prior and inference='variational'."
             )
-        if by_class and numbers is not None and numbers[0] < self.n_classes:
-            raise ValueError(
-                f"kernels='own' needs a kernel for each of {self.n_classes} classes, got "
-                f"n_kernels={numbers[0]}."
-            )
         if by_class and numbers is not None:
+            if numbers[0] < self.n_classes:
+                raise ValueError(
+                    f"kernels='own' needs a kernel for each of {self.n_classes} classes, got "
+                    f"n_kernels={numbers[0]}."
+                )
             # All classes have the same number of kernels.
             numbers = sorted({k // self.n_classes * self.n_classes for k in numbers})
         params: Params = {

@@ -142,7 +142,7 @@ class Selection:
         """
         self.trials.plan(SCREENING, len(candidates), self._n_screened)
         paths: dict[tuple[Any, ...], dict[int, float]] = {}
-        screened = []
+        scored: list[tuple[float, Params]] = []
         self._planned = sorted(candidates, key=lambda params: params["n_kernels"])
         for params in self._planned:
             kind = tuple(params[name] for name in ("transform", "reduction", "kernels", "covariance_type"))
@@ -151,13 +151,12 @@ class Selection:
                 last = list(path.values())[-_WORSE_NUMBERS:]
                 if len(path) > _WORSE_NUMBERS and max(last) < max(path.values()):
                     continue
-            trial = self.trials.add(SCREENING, params, self._screen)
-            score = -np.inf if trial is None else trial.score
+            score = self._screening_score(params)
             path[params["n_kernels"]] = max(score, path.get(params["n_kernels"], -np.inf))
-            screened.append(trial)
-        scored = [trial for trial in screened if trial is not None and np.isfinite(trial.score)]
-        scored.sort(key=lambda trial: -trial.score)
-        return [trial.params for trial in scored[:_KEPT]] or candidates[:1]
+            if np.isfinite(score):
+                scored.append((score, params))
+        scored.sort(key=lambda each: -each[0])
+        return [params for _, params in scored[:_KEPT]] or candidates[:1]
 
     def _with_best_features(self, candidates: list[Params]) -> list[Params]:
         """Return the candidates with the best feature maps, which a few of them determine."""
@@ -170,9 +169,7 @@ class Selection:
         best: dict[tuple[str, str], float] = {}
         self._planned = list(probes.values())
         for (features, _), params in probes.items():
-            trial = self.trials.add(SCREENING, params, self._screen)
-            score = -np.inf if trial is None else trial.score
-            best[features] = max(score, best.get(features, -np.inf))
+            best[features] = max(self._screening_score(params), best.get(features, -np.inf))
         kept = sorted(best, key=lambda features: -best[features])[:_KEPT_FEATURES]
         return [params for params in candidates if (params["transform"], params["reduction"]) in kept]
 
@@ -224,6 +221,10 @@ class Selection:
             return int(self._fold(0, transform, reduction, True)[0].X.shape[1])
         except ValueError:
             return int(self.rows.X.shape[1])
+
+    def _screening_score(self, params: Params) -> float:
+        trial = self.trials.add(SCREENING, params, self._screen)
+        return -np.inf if trial is None else trial.score
 
     def _screen(self, trial: Trial) -> None:
         self._score(trial, some=True)
