@@ -187,7 +187,7 @@ def make_classifier(
     if params["prior_rows"] is not None:
         n_features = rows.X.shape[1]
         width = n_features if sets is None else sum(map(len, sets)) / len(sets)
-        pooled = pooled_covariance(labelled.X, codes, labelled.weights)
+        pooled = pooled_covariance(labelled)
         if sets is None:
             pooled = pooled * prior_scale(params["n_kernels"], n_classes, n_features)
         settings["covariance_prior"] = (params["prior_rows"] * width, pooled)

@@ -273,12 +273,12 @@ class Selection:
 
     def _fit_planned(self, params: Params, some: bool) -> None:
         """Fit a candidate, and planned ones with the same kernels, by quick fits if they are covered."""
-        names, seed = ("kernels", "n_kernels", "covariance_type"), self.prototype.random_state
+        names = ("kernels", "n_kernels", "covariance_type")
         known = all((repr(params), id(rows)) in self._models for rows, _ in self._folds_of(params, some))
         if known or not isinstance(self.to_device(self.rows.X[:1]), np.ndarray):
             return
         tasks = [
-            (each, rows, seed)
+            (each, rows)
             for each in self._planned
             if all(each[name] == params[name] for name in names)
             for rows, _ in self._folds_of(each, some)
@@ -286,7 +286,7 @@ class Selection:
         ]
         # What rounding makes singular is left to fits one by one, which are more careful.
         with suppress(np.linalg.LinAlgError):
-            for (each, rows, _), model in zip(tasks, self._quick.fit(tasks), strict=True):
+            for (each, rows), model in zip(tasks, self._quick.fit(tasks), strict=True):
                 self._models[repr(each), id(rows)] = model
 
     def _fit(self, params: Params, rows: Block) -> SharedKernelClassifier:
