@@ -391,7 +391,7 @@ def test_labels_of_text_are_whole_numbers_booleans_or_text(words: list[str], exp
 def test_the_most_labels_that_are_classes() -> None:
     names = [f"name {i:02}" for i in range(21)]
     for fine in (names[:20], names * 2, [1, 2, None], [True, False]):
-        check_classes(np.array(fine, dtype=object), "y")
+        check_classes(np.array(fine, dtype=object), "y", "table")
     for values, message in (
         ([f"{number}.5" for number in range(11)] * 2, "11 different values in 22 rows, such as '0.5'"),
         ([*names, *names[:20], None], "21 different values in 41 rows, such as 'name 00': too many"),
@@ -399,7 +399,7 @@ def test_the_most_labels_that_are_classes() -> None:
         ([1.0, 1.5], "the label 1.5, which is not a whole number"),
     ):
         with pytest.raises(ColumnError, match=f"column 'y' has {message}"):
-            check_classes(np.array(values, dtype=object), "y")
+            check_classes(np.array(values, dtype=object), "y", "table")
 
 
 def test_what_a_model_keeps_of_columns_is_checked() -> None:

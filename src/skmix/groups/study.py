@@ -466,8 +466,9 @@ class Study:
     ) -> None:
         """Write the population, or kernel, of each cell into a table, an AnnData or copies of FCS files.
 
-        Cells of the study's samples are labelled with the weights and shifts of their sample; cells of other
-        or unknown samples, with averages over the samples.
+        Cells of the study's samples are labelled with the weights and shifts of their sample, which is known
+        by the name of the file, or by the column that named the samples of the study; cells of other or
+        unknown samples, with averages over the samples. ``skmix predict`` gives the same labels.
 
         Parameters
         ----------
@@ -495,7 +496,15 @@ class Study:
                 raise ArgumentError(Argument("samples"), problem)
             samples = self._cells.source
         model = mixture_of(checked_mixture(self.model), self._samples) if self._is_new else self.model
-        write_labels(model, self.populations, samples, target, probabilities=probabilities, name=name)
+        write_labels(
+            model,
+            self.populations,
+            samples,
+            target,
+            column=self._origin.column,
+            probabilities=probabilities,
+            name=name,
+        )
 
     # ---------------------------------------------------------------- descriptions and pictures
 

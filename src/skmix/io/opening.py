@@ -30,7 +30,7 @@ from .readers import (
     values_of,
 )
 from .sources import Source
-from .tables import SUFFIXES, NoRowsError, TableReader, format_of, open_columns, open_text
+from .tables import SUFFIXES, TableReader, format_of, open_columns, open_text
 
 
 def open_rows(
@@ -145,7 +145,7 @@ def open_rows(
     if files is not None:
         name = str(rows) if is_path(rows) else f"{len(files)} files"
     if not any(reader.n_rows for reader in readers.values()):
-        raise NoRowsError(f"{name}: no file has rows." if files else f"{name} is empty: it has no rows.")
+        raise ValueError(f"{name}: no file has rows." if files else f"{name} is empty: it has no rows.")
     source = Source(
         name=name,
         readers=readers,

@@ -40,15 +40,11 @@ from .encoding import (
 from .fcs import MAGIC
 from .labels import as_integers
 from .preparation import Preparation
-from .readers import NPY_DAMAGE, Reader, open_array, rows_in_block, values_of
+from .readers import NPY_DAMAGE, Reader, is_zarr_folder, open_array, rows_in_block, values_of
 from .text import TextFile
 
 # Errors that readers raise for damaged files, besides ValueError.
 _DAMAGE = (*NPY_DAMAGE, gzip.BadGzipFile, zlib.error, csv.Error, NotImplementedError)
-
-
-class NoRowsError(ValueError):
-    """A table that has columns, but no rows."""
 
 
 # ---------------------------------------------------------------- files to tables
@@ -383,13 +379,18 @@ def open_text(path: Path, notation: Notation) -> TableReader:
             raise ArgumentError(f"{problem}Add a line of names, or use ", of_text("header", False), ".")
         table = table_in_memory(file.read(), str(path))
     if not table.n_rows:
-        raise NoRowsError(f"{path}: it has column names but no rows.")
+        raise ValueError(f"{path}: it has column names but no rows.")
     table = replace(table, place=file.place, notation=notation, is_text=True)
     return replace(open_columns(table), origin=path)
 
 
 def named_columns(path: Path) -> Any:
     """Read a .npy file or a Zarr array as an Arrow table with columns ``column_1`` and so on."""
+    if path.is_dir() and not is_zarr_folder(path):
+        raise ValueError(
+            f"{path} is a folder, but not a Zarr array: give one table. A folder of samples, one file each, "
+            "is for skmix compose."
+        )
     values = values_of(path, str(path))
     n_features = open_array(values).n_features  # refuses anything but a matrix of numbers
     rows = values.read(0, values.shape[0])
