@@ -454,6 +454,11 @@ class Study:
             found["population"] = [names.get(number, number) for number in found["population"]]
         return found
 
+    @property
+    def _if_judged(self) -> DataFrame | None:
+        """The table of `unusual`; None if the fit has too few samples."""
+        return self.unusual() if self._reference.is_judged else None
+
     def rename(self, names: Mapping[int | str, str]) -> Study:
         """Rename populations, given by number or name, such as ``{3: "CD4 T"}``, and return the study."""
         if self.populations is None:
@@ -511,10 +516,8 @@ class Study:
     def describe(self) -> dict[str, Any]:
         """Return a summary of the study as plain values, ready for JSON."""
         model, origin = self.model, self._origin
-        flagged: set[Any] = set()
-        if self._reference.is_judged:
-            table = self.unusual()
-            flagged = set(table.loc[table["unusual"], "sample"])
+        table = self._if_judged
+        flagged = None if table is None else set(table.loc[table["unusual"], "sample"])
         return {
             "n_cells": sum(int(size) for size in self._samples.sizes),
             "markers": [str(name) for name in getattr(model, "feature_names_in_", [])],
@@ -531,7 +534,7 @@ class Study:
                 {
                     "sample": str(name),
                     "cells": int(size),
-                    "unusual": name in flagged if self._reference.is_judged else None,
+                    "unusual": None if flagged is None else name in flagged,
                 }
                 for name, size in zip(self.samples, self._samples.sizes, strict=True)
             ],
@@ -545,9 +548,7 @@ class Study:
         """
         from .plots import plot_proportions
 
-        return plot_proportions(
-            self.proportions, self.unusual() if self._reference.is_judged else None, axes, figure=figure
-        )
+        return plot_proportions(self.proportions, self._if_judged, axes, figure=figure)
 
     def plot_markers(self, axes: Axes | None = None, *, figure: Figure | None = None) -> Axes:
         """Plot the mean of each population, or kernel, in each marker as a heat map.
@@ -626,22 +627,9 @@ class Study:
         if design is not None:
             names = asdict(design)
             compared = design, self._sides(other=None, metadata=None, **names), self.compare(**names)
-        n_samples, cells, origin = len(self.samples), self._cells, self._origin
+        n_samples = len(self.samples)
         title = title or f"Composition of {n_samples} sample{'' if n_samples == 1 else 's'}"
-        page = study_page(
-            self.model,
-            self.populations,
-            self._composition,
-            title=title,
-            unusual=self.unusual() if self._reference.is_judged else None,
-            compared=compared,
-            fitted_proportions=self._reference.shares(self._reference.samples) if self._is_new else None,
-            cells=None if cells is None else (cells.X, cells.y.tolist()),
-            markers=short_markers(origin.markers),
-            made=self.provenance(),
-            scale=in_words(origin.preparation),
-            notes=origin.notes,
-        )
+        page = study_page(self, title, compared)
         if path is not None:
             with replacing(path) as file:
                 file.write(page.encode())

@@ -213,7 +213,10 @@ class Source:
 
     def _types_of(self, column: str, kinds: Sequence[str], rule: str) -> dict[str, Any]:
         """Return the Arrow types of a column by file; raise ValueError unless they are of these kinds."""
-        types = {reader.name: reader.type_of(column) for reader in self.readers.values()}  # type: ignore[attr-defined]
+        tables: Any = self.readers.values()
+        for reader in tables:
+            reader.check_present([column])
+        types = {reader.name: reader.types[column] for reader in tables}
         for name, type_ in types.items():
             if kind_of(type_) not in kinds:
                 raise ValueError(f"Column {column!r} of {name} is of type {type_}; {rule}.")
