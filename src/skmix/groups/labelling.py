@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..engine.compute.blocks import is_missing
-from ..estimators import SharedKernelMixture
 from ..estimators.rows import computed
 from ..io import Source, open_rows, write_columns
 from ..io.fcs import FcsReader, write_fcs
@@ -19,24 +18,16 @@ from ..io.opening import files_of, source_of
 from ..io.readers import is_path
 from ..io.writing import check_writable
 from .populations import Populations, checked_mixture
+from .samples import mixture_of
 
 
-def write_labels(
-    model: SharedKernelMixture,
-    populations: Populations | None,
-    X: ArrayLike,
-    target: Any,
-    *,
-    column: str | None = None,
-    probabilities: bool = True,
-    name: str | None = None,
-) -> None:
-    """Write the kernel, or the population, of each cell; see `Study.label_cells`.
-
-    `column` is the one that named the samples of the fit, if any did.
-    """
+def write_labels(study: Any, X: Any, target: Any, *, probabilities: bool, name: str | None) -> None:
+    """Write the kernel, or the population, of each cell; see `Study.label_cells`."""
+    model, populations = study.model, study.populations
+    if study._is_new:
+        model = mixture_of(checked_mixture(model), study._samples)
     name = name or ("kernel" if populations is None else "population")
-    source = _opened(X, column)
+    source = _opened(X, study._origin.column)
     rows = X if source is None else source
     if not isinstance(target, (str, PathLike)):
         _into_anndata(model, rows, target, name, populations, probabilities)

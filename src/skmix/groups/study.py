@@ -40,7 +40,7 @@ from .proportions import (
 )
 from .reading import Cells, Origin, open_cells, preparation_of
 from .reference import Reference
-from .samples import mixture_of, new_samples
+from .samples import new_samples
 from .starting import TOLERANCE, start_of
 
 if TYPE_CHECKING:
@@ -500,16 +500,7 @@ class Study:
                 problem = " is missing: a study of a model, or from a file, has no cells. Give their files."
                 raise ArgumentError(Argument("samples"), problem)
             samples = self._cells.source
-        model = mixture_of(checked_mixture(self.model), self._samples) if self._is_new else self.model
-        write_labels(
-            model,
-            self.populations,
-            samples,
-            target,
-            column=self._origin.column,
-            probabilities=probabilities,
-            name=name,
-        )
+        write_labels(self, samples, target, probabilities=probabilities, name=name)
 
     # ---------------------------------------------------------------- descriptions and pictures
 

@@ -329,14 +329,11 @@ def rows_of_npy(
 
 def _read_into(path: Path, piece: tuple[int, np.ndarray]) -> None:
     """Fill memory (n,) with the bytes of a file from a position on."""
-    (position, memory), n_read = piece, 0
-    with open(path, "rb", buffering=0) as file:
+    position, memory = piece
+    with open(path, "rb") as file:
         file.seek(position)
-        while n_read < len(memory):
-            n_more = file.readinto(memory[n_read:].data)
-            if not n_more:
-                raise ValueError(f"{path} became shorter while it was being read.")
-            n_read += n_more
+        if file.readinto(memory.data) < len(memory):
+            raise ValueError(f"{path} became shorter while it was being read.")
 
 
 @lru_cache(maxsize=1)
