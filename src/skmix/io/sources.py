@@ -70,8 +70,7 @@ class Source:
         not_features = {self.label, self.weight, *self.excluded}
         first, *others = (reader.without(not_features) for reader in self.readers.values())
         for other in others:
-            for difference in other.differences(first):
-                raise ArgumentError("Files disagree: ", *difference)
+            other.check_alike(first)
         names = first.column_names
         others = [other if other.column_names == names else other.select(names or []) for other in others]
         same = len({type(reader) for reader in (first, *others)}) == 1

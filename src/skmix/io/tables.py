@@ -34,6 +34,7 @@ from .encoding import (
     listed,
     nearest,
     of_text,
+    shortened,
     texts_of,
     without_constants,
 )
@@ -230,7 +231,13 @@ class TableReader(Reader):
         return replace(reader, notation=notation, given_kinds=dict(columns), taken=None, unknown={})
 
     def remarks(self) -> list[ArgumentWarning]:
-        return Encoder(self.kinds, self.notation, self.place, self.unknown).notes()
+        return [
+            ArgumentWarning(
+                f"column {name!r} has categories that the model does not know, in {counts.total()} rows: "
+                f"{', '.join(map(shortened, list(counts)[:5]))}; they count as missing values"
+            )
+            for name, counts in self.unknown.items()
+        ]
 
     @property
     def all_names(self) -> list[str]:
@@ -330,18 +337,17 @@ class TableReader(Reader):
         indices = column.indices.cast(pa.int64()).fill_null(len(known))
         return indices.to_numpy(zero_copy_only=False), np.array([*known, None], dtype=object)
 
-    def differences(self, other: Any) -> Iterator[tuple[str, ...]]:
-        yield from super().differences(other)
+    def check_alike(self, other: Any) -> None:
+        super().check_alike(other)
         if not isinstance(other, TableReader) or self.given_kinds is not None:
             return
         for name in self.column_names:
             if (self.inferred_kinds[name] is None) != (other.inferred_kinds[name] is None):
                 holds = [each._holds_text(name) for each in (self, other)]
                 if None not in holds:
-                    words = ["text" if text else "numbers" for text in holds]
-                    yield (
-                        f"column {name!r} holds {words[0]} in {self.name} and {words[1]} in {other.name}.",
-                    )
+                    one, two = ("text" if text else "numbers" for text in holds)
+                    both = f"column {name!r} holds {one} in {self.name} and {two} in {other.name}"
+                    raise ArgumentError(f"Files disagree: {both}.")
 
     @classmethod
     def with_common_features(cls, readers: list[Any]) -> list[Any]:
