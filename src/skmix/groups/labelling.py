@@ -29,8 +29,19 @@ def write_labels(study: Any, X: Any, target: Any, *, probabilities: bool, name: 
     name = name or ("kernel" if populations is None else "population")
     source = _opened(X, study._origin.column)
     rows = X if source is None else source
+    names = list(range(model.n_kernels_)) if populations is None else populations.display_names
     if not isinstance(target, (str, PathLike)):
-        _into_anndata(model, rows, target, name, populations, probabilities)
+        if not all(hasattr(target, each) for each in ("obs", "obsm", "n_obs")):
+            raise TypeError(f"target must be a path or an AnnData, got a {type(target).__name__}.")
+        import pandas as pd
+
+        found = by_sample("predict", model, rows, populations)
+        if len(found) != target.n_obs:
+            problem = f"but the AnnData has {target.n_obs} observations."
+            raise ValueError(f"There are {len(found)} cells, {problem}")
+        target.obs[name] = pd.Categorical.from_codes(found, [*map(str, names)])
+        if probabilities:
+            target.obsm[f"{name}_probabilities"] = by_sample("predict_proba", model, rows, populations)
     elif Path(target).suffix and not Path(target).is_dir():
         check_writable(Path(target))
         if source is not None and source.comes_from(Path(target)):
@@ -40,10 +51,11 @@ def write_labels(study: Any, X: Any, target: Any, *, probabilities: bool, name: 
         columns = {}
         if source is not None and source.has_labels:
             columns["sample"] = source.row_labels()
-        columns[name] = _named(by_sample("predict", model, rows, populations), populations)
+        columns[name] = by_sample("predict", model, rows, populations)
+        if any(isinstance(each, str) for each in names):
+            columns[name] = np.array([*map(str, names)], dtype=object)[columns[name]]
         if probabilities:
             posteriors = by_sample("predict_proba", model, rows, populations)
-            names = _names(model, populations)
             columns |= {f"p_{k}": each for k, each in zip(names, posteriors.T, strict=True)}
         write_columns(target, columns)
     else:
@@ -56,23 +68,9 @@ def _opened(X: Any, column: str | None) -> Source | None:
         return X
     alone = column is None and is_path(X) and files_of(X) is None
     source = source_of([X] if alone else X)
-    known = (
-        getattr(X, "column_names", getattr(X, "columns", ()))
-        if source is None
-        else getattr(source.first, "all_names", ())
-    )
+    known = getattr(X, "column_names", getattr(X, "columns", ()))
+    known = known if source is None else getattr(source.first, "all_names", ())
     return open_rows(X, label=column) if column in getattr(X, "obs", known) else source
-
-
-def _names(model: Any, populations: Populations | None) -> list[Any]:
-    return list(range(model.n_kernels_)) if populations is None else populations.display_names
-
-
-def _named(found: np.ndarray, populations: Populations | None) -> np.ndarray:
-    """Return numbers (n,) of populations, or their names as text if any has one."""
-    if populations is None or not populations.names:
-        return found
-    return np.array([*map(str, populations.display_names)], dtype=object)[found]
 
 
 def by_sample(
@@ -102,22 +100,6 @@ def by_sample(
     if not known.all():
         found[~known] = np.asarray(computed(predict(X)))[~known]
     return found
-
-
-def _into_anndata(
-    model: Any, X: Any, adata: Any, name: str, populations: Populations | None, probabilities: bool
-) -> None:
-    if not all(hasattr(adata, name) for name in ("obs", "obsm", "n_obs")):
-        raise TypeError(f"target must be a path or an AnnData, got a {type(adata).__name__}.")
-    import pandas as pd
-
-    found = by_sample("predict", model, X, populations)
-    if len(found) != adata.n_obs:
-        raise ValueError(f"There are {len(found)} cells, but the AnnData has {adata.n_obs} observations.")
-    names = [str(each) for each in _names(model, populations)]
-    adata.obs[name] = pd.Categorical.from_codes(found, names)
-    if probabilities:
-        adata.obsm[f"{name}_probabilities"] = by_sample("predict_proba", model, X, populations)
 
 
 def _into_files(
