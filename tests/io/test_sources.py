@@ -21,7 +21,7 @@ from scipy import sparse
 from skmix import SharedKernelMixture, open_rows
 from skmix.engine.compute.blocks import Block, is_blocks
 from skmix.features import Arcsinh, Logicle
-from skmix.io import Source, sources
+from skmix.io import ColumnError, Source, sources
 from skmix.io import readers as reader_module
 from skmix.io.opening import source_of
 from skmix.io.sources import labels_in, read_ahead
@@ -417,14 +417,32 @@ def test_numbers_of_any_type_and_nulls(tmp_path: Path) -> None:
         "decimal": (pa.array([None, 2, 3], pa.decimal128(5, 2)), [nan, 2, 3]),
         "none": (pa.nulls(3), [nan] * 3),
         "empty": (pa.array([None, None, None], pa.int64()), [nan] * 3),
+        "large": (pa.array(["1", "2", "1"], pa.large_string()), [1, 2, 1]),
     }
     columns = {name: column for name, (column, _) in table.items()}
-    pq.write_table(pa.table({**columns, "w": pa.array([True, False, True])}), tmp_path / "mixed.parquet")
-    source = open_rows(tmp_path / "mixed.parquet", weight="w")
-    rows, _, weights = gathered(source)
-    assert_array_equal(rows.T, [expected for _, expected in table.values()])
-    assert rows.dtype == np.float64
-    assert_array_equal(weights, [1.0, 0.0, 1.0])
+    others = {
+        "w": pa.array([True, False, True]),
+        "y": pa.array([1, -9, 3]),
+        "time": pa.array([1_000_000_001, None, 0], pa.timestamp("ns")),
+        "list": pa.array([[1], [2], [3]]),
+    }
+    path = tmp_path / "mixed.parquet"
+    pq.write_table(pa.table(columns | others), path)
+    given_: dict[str, Any] = {"columns": list(table), "weight": "w", "label": "y"}
+    for missing, labels in ((["-9"], [1, None, 3]), ([], [1, -9, 3])):
+        source = open_rows(path, text={"missing": missing}, **given_)
+        rows, found, weights = gathered(source)
+        assert_array_equal(rows.T, [expected for _, expected in table.values()])
+        assert rows.dtype == np.float64
+        assert_array_equal(weights, [1.0, 0.0, 1.0])
+        assert found is not None
+        assert found.tolist() == labels
+    for column, message in (
+        ("list", "column 'list' is of type list<.*>; a feature must be numbers or categories"),
+        ("time", "column 'time' holds dates: it is of type timestamp.*Replace them by numbers"),
+    ):
+        with pytest.raises(ColumnError, match=message):
+            gathered(open_rows(path, columns=[column]))
     # Some features have the type of all, as in memory, where an array has one type.
     assert gathered(source.with_features([0, 1]))[0].dtype == np.float64
     assert gathered(source.select(["f4", "f2"]))[0].dtype == np.float32
