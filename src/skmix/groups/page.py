@@ -11,7 +11,6 @@ import numpy as np
 
 from ..engine.model import IntArray
 from ..estimators.rows import for_features
-from ..io.preparation import in_words as preparation_in_words
 from ..plots._models import drawn_kernels
 from ..plots.style import CLASS_COLOURS, FloatArray, short_name
 from ..report import describe
@@ -58,7 +57,8 @@ def study_page(study: Any, title: str, compared: tuple[Design, Sides, DataFrame]
     # Draw kernels with their weights in all fitted samples: proportions are shown beside the picture.
     alone = replace(kernels, classes=[0], weights=overall[:, None], prior=np.ones(1))
     tree = None if populations is None or n_kernels == 1 else populations.tree
-    notes, scale = list(origin.notes), preparation_in_words(origin.preparation)
+    notes, made = list(origin.notes), study.provenance()
+    scale = dict(made)["scale"]
     if unusual is None:
         notes.append(f"Finding unusual samples takes at least {FEWEST_SAMPLES} samples.")
     n_cells, rows, note = int(composition.sizes.sum()), None, ""
@@ -113,7 +113,7 @@ def study_page(study: Any, title: str, compared: tuple[Design, Sides, DataFrame]
         "cut": None if populations is None else populations.cut_height,
         "rows": rows,
         "rows_note": note,
-        "made": [*study.provenance(), *traits(describe(model), ("cells", "sample"))],
+        "made": [*made, *traits(describe(model), ("cells", "sample"))],
         "notes": notes,
         "colours": list(CLASS_COLOURS),
     }
