@@ -176,6 +176,11 @@ class Rows(ABC):
     sample_weight: Any
     name: str
 
+    @property
+    def table(self) -> str | None:
+        """Name of the file that the rows are from, or of several."""
+        return self.X.name if isinstance(self.X, Source) else None
+
     @abstractmethod
     def training(self, least: int = 2) -> Training:
         """Return at least `least` training rows, and note their features in the estimator.
@@ -221,7 +226,7 @@ class Rows(ABC):
             # A classifier, or that of a search, may predict −1 for outliers.
             model = getattr(self.estimator, "classifier_", self.estimator)
             known = [*model.classes_.tolist(), getattr(model, "outlier_label", None)]
-            refuse_missing(are_unlabelled(labels, known), self.name)
+            refuse_missing(are_unlabelled(labels, known), self.name, self.table)
         return labels
 
     def codes(self, n_rows: int) -> IntArray:
@@ -722,7 +727,10 @@ def _training_in_blocks(rows: Rows, blocks: Blocks, device: str | None, least: i
     )
     classes = np.zeros(1, dtype=np.int64)
     if summary.labels is not None:
-        classes = classes_of(summary.labels, summary.n_rows, missing=summary.counts[0] > 0, name=rows.name)
+        missing = summary.counts[0] > 0
+        classes = classes_of(
+            summary.labels, summary.n_rows, missing=missing, name=rows.name, table=rows.table
+        )
         classes = typed(classes) if is_column(rows.y) else classes
         # Unique labels look like regression targets.
         check_classification_targets(np.repeat(classes, 2))
