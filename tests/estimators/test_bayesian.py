@@ -15,7 +15,7 @@ from sklearn.mixture import BayesianGaussianMixture as Theirs
 from sklearn.mixture.tests import test_bayesian_mixture as theirs
 
 import skmix
-from skmix import BayesianGaussianMixture
+from skmix import BayesianGaussianMixture, GaussianMixture
 
 # Their tests let these warnings pass; all others are errors here too.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -132,6 +132,27 @@ def test_a_warm_start_goes_on_as_theirs_does() -> None:
         ours, other = (model.fit(X) for model in pair)
         assert_same(ours, other, X, 1e-8)
     assert_array_equal(ours.fit_predict(X), ours.predict(X))
+
+
+@pytest.mark.parametrize("kind", [GaussianMixture, BayesianGaussianMixture])
+def test_a_warm_start_of_another_shape_is_refused(kind: Any) -> None:
+    """With three components and features, tied and diagonal covariances have the same shape."""
+    X = rows(100)
+    for covariance_type, changed in (
+        ("full", {"n_components": 4}),
+        ("full", {"covariance_type": "tied"}),
+        ("diag", {"covariance_type": "tied"}),
+        ("tied", {"covariance_type": "diag"}),
+        ("diag", {}),
+    ):
+        model = kind(n_components=3, covariance_type=covariance_type, warm_start=True, random_state=0).fit(X)
+        before, means = dict(vars(model)), model.means_.copy()
+        given = X if changed else X[:, :2]
+        with pytest.raises(ValueError, match=r"warm_start=True continues.* Set warm_start=False"):
+            model.set_params(**changed).fit(given)
+        assert_array_equal(model.means_, means)
+        assert vars(model) == before | changed
+        assert model.set_params(warm_start=False).fit(given).means_.shape[1] == given.shape[1]
 
 
 def test_warnings_and_refusals() -> None:

@@ -128,8 +128,6 @@ def test_the_remedies_help() -> None:
     assert fitted(X.assign(new=X["new"].str.replace(",", "."))).preparation_["columns"]["new"] is None
     gaps = PEOPLE.assign(new=["1.5", "2.5", "?-"] * (N // 3)).replace({"new": "?-"}, float("nan"))
     assert fitted(gaps).has_gaps_
-    with pytest.raises(ValueError, match="Duplicate column names"):
-        SharedKernelClassifier(2).fit(PEOPLE[["sex", "sex"]], PEOPLE["survived"])
     mixed = PEOPLE.assign(new=[1, "a"] * (N // 2))
     with pytest.raises(
         ValueError, match=r"different types: int, str.*to_numeric.*str}\).astype\({'new': 'cat"
@@ -138,6 +136,41 @@ def test_the_remedies_help() -> None:
     text = mixed.astype({"new": str}).astype({"new": "category"})
     assert fitted(text).preparation_["columns"]["new"] == ["1", "a"]
     assert fitted(mixed.assign(new=pd.to_numeric(mixed["new"], errors="coerce"))).has_gaps_
+
+
+NUMBERS = PEOPLE[["fare", "weight"]]
+TWICE = PEOPLE[["fare", "weight", "fare"]]
+REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "the labels alone": (
+        lambda model: model.fit(PEOPLE[["survived"]], "survived"),
+        "No column of X is left as a feature: it has survived, taken as y",
+    ),
+    "repeated numbers": (lambda model: model.fit(TWICE), "2 columns of X have the name 'fare'"),
+    "repeated text": (lambda model: model.fit(PEOPLE[["sex"] * 3]), "3 columns of X have the name 'sex'"),
+    "repeated labels": (lambda model: model.fit(TWICE, "fare"), "2 columns of X have the name 'fare'"),
+    "repeated new": (lambda model: model.fit(NUMBERS).predict(TWICE), "2 columns of X have the name 'fare'"),
+    "new text": (
+        lambda model: model.fit(NUMBERS.to_numpy()).predict(PEOPLE[["fare", "city"]]),
+        "was fitted to an array of 2 numbers a row. X: column 'city' holds text",
+    ),
+    "path of labels": (
+        lambda model: model.fit(NUMBERS, Path("labels.csv")),
+        "y is 'labels.csv', a path, which needs X to be a file; X is a DataFrame. Give y as an array",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_frames_that_are_refused(kind: str) -> None:
+    call, message = REFUSED[kind]
+    with pytest.raises(ValueError, match=message):
+        call(SharedKernelMixture(2, random_state=0))
+
+
+def test_a_repeated_column_that_the_model_does_not_use_is_ignored() -> None:
+    model = SharedKernelMixture(2, random_state=0).fit(NUMBERS)
+    more = PEOPLE[["fare", "sex", "weight", "sex"]]
+    assert model.score_samples(more).tolist() == model.score_samples(NUMBERS).tolist()
 
 
 UNKNOWN: dict[str, Callable[[Any, Path], Any]] = {

@@ -301,8 +301,11 @@ def test_dates_of_arrow_tables_and_names_of_labels_are_refused() -> None:
         GaussianMixture().fit(pa.table(pd.DataFrame(content)))
     frame = pd.DataFrame({"length": [1.0, 2.0, 4.0], "label": [0, 1, 1]})
     for call in (GaussianMixture().fit, GaussianMixture().fit(frame).score):
-        with pytest.raises(ValueError, match="has no labels, but y is 'label'"):
-            call(frame, "label")
+        for y in ("label", Path("label")):
+            with pytest.raises(ValueError, match="has no labels, but y is 'label'"):
+                call(frame, y)
+    with pytest.raises(ValueError, match="2 columns of X have the name 'length'"):
+        GaussianMixture().fit(frame[["length", "length"]])
 
 
 def test_gaps_of_frames_and_masks_are_missing_values() -> None:

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES
 from sklearn.exceptions import ConvergenceWarning
 
-from skmix import SharedKernelMixture
+from skmix import GaussianMixture, SharedKernelMixture, SharedKernelMixtureCV
 from skmix.datasets import make_shared_kernel_data
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
@@ -93,6 +93,25 @@ def test_information_criteria_count_free_parameters(covariance_type: Any, n_each
     total = model.score_samples(X, y).sum()
     assert model.aic(X, y) == pytest.approx(-2.0 * total + 2.0 * n_free, rel=1e-12)
     assert model.bic(X, y) == pytest.approx(-2.0 * total + n_free * np.log(len(X)), rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", [SharedKernelMixture, GaussianMixture, SharedKernelMixtureCV])
+def test_weights_that_sum_to_fewer_rows_than_there_are_warn(kind: Any) -> None:
+    """BIC takes their sum as the number of rows: as one row, it would reward every further kernel."""
+    X = labelled()[0]
+    weights = np.random.default_rng(1).uniform(0.5, 1.5, size=len(X))
+    weights[:10] = 0.0
+
+    def criterion(weights: np.ndarray) -> float:
+        if kind is SharedKernelMixtureCV:
+            search = kind(n_kernels=2, covariance_type="diag", criterion="bic", random_state=0)
+            return -float(search.fit(X, sample_weight=weights).best_score_)
+        return float(kind(2, random_state=0).fit(X, sample_weight=weights).bic(X, sample_weight=weights))
+
+    with pytest.warns(UserWarning, match=r"weights of 140 rows sum to 1, .* to a sum of 140") as caught:
+        criterion(weights / weights.sum())
+    assert {each.filename for each in caught} == {__file__}
+    criterion(weights * (140.0 / weights.sum()))  # the remedy: no warning, which would be an error
 
 
 # ---------------------------------------------------------------- priors, stopping, printing

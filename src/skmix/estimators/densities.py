@@ -26,10 +26,12 @@ from ..engine.structures import structure_of
 from ..io.preparation import Columns
 from ._settings import check_given, indices_of, prior_of_columns, threads_of
 from .fitted import Fitted, FittedClassifier, fields_of, parameters_of
-from .rows import columns_of, note_rows
+from .rows import columns_of, note_rows, warn_caller
 
 # Smallest share of a category, so that some category can always be drawn.
 _TINY = 1e-12
+# Smallest mean weight of rows without a warning: weights of mean one may have a smaller mean in some rows.
+_LEAST_WEIGHT = 0.9
 
 
 class DerivedPart(NamedTuple):
@@ -256,6 +258,42 @@ def n_parameters(model: Any) -> int:
         if hasattr(part, "kernel_degrees_") and part.tail == "t":
             total += n_kernels  # learnt degrees of freedom
     return total
+
+
+class TotalScore(NamedTuple):
+    """Total log-density of rows, in which a row of weight two counts as two rows."""
+
+    log_likelihood: float
+    size: float  # number of rows, or the sum of their weights
+    n_rows: int  # number of rows with a weight
+
+    @classmethod
+    def of(cls, scores: FloatArray, weights: FloatArray | None) -> TotalScore:
+        """Return the total of log-densities (n,) with weights (n,)."""
+        if weights is None:
+            return cls(float(scores.sum(dtype=np.float64)), len(scores), len(scores))
+        return cls(float(weights @ scores), float(weights.sum()), int(np.count_nonzero(weights)))
+
+    def mean(self) -> float:
+        """Return the mean log-density of a row."""
+        return self.log_likelihood / self.size
+
+    def aic(self, model: Any) -> float:
+        """Return the Akaike information criterion."""
+        return self._criterion(model, 2.0)
+
+    def bic(self, model: Any) -> float:
+        """Return the Bayesian information criterion."""
+        return self._criterion(model, np.log(self.size))
+
+    def _criterion(self, model: Any, penalty: float) -> float:
+        if self.size < _LEAST_WEIGHT * self.n_rows:
+            warn_caller(
+                f"The weights of {self.n_rows} rows sum to {self.size:.4g}, which AIC and BIC take as the "
+                "number of rows: they choose too many or too few kernels. If only the proportions of the "
+                f"weights matter, rescale them to a sum of {self.n_rows}."
+            )
+        return float(-2.0 * self.log_likelihood + penalty * n_parameters(model))
 
 
 # ---------------------------------------------------------------- models of some features

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from copy import copy
 from functools import wraps
+from os import PathLike
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,8 +17,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..engine.compute.arrays import on_host, safe_log
 from ..engine.density import kernel_log_densities, log_normalise, log_sum, most_likely_kernel
 from ..engine.model import FloatArray, IntArray, Parameters
+from ..engine.structures import structure_of
 from .exporting import ExportMixin, whitened_kernels
-from .rows import InMemory, is_frame, refuse_blocks
+from .rows import InMemory, is_frame, names_of, refuse_blocks
 from .saving import FileMixin
 
 
@@ -27,9 +29,9 @@ def or_scikit_learn(method: Callable[..., Any]) -> Any:
     @wraps(method)
     def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
         refuse_blocks(X)
-        if isinstance(y := kwargs.get("y", args[0] if args else None), str):
-            remedy = "leave the column out of X, or use SharedKernelMixture"
-            raise ValueError(f"{type(self).__name__} has no labels, but y is {y!r}: {remedy}.")
+        if isinstance(y := kwargs.get("y", args[0] if args else None), str | PathLike):
+            remedy = "leave it out of X and y, or use SharedKernelMixture"
+            raise ValueError(f"{type(self).__name__} has no labels, but y is {str(y)!r}: {remedy}.")
         if not get_config()["array_api_dispatch"]:
             return method(self, X, *args, **kwargs)
         if kwargs.get("sample_weight", args[1] if len(args) > 1 else None) is not None:
@@ -53,12 +55,39 @@ class DropInMixin(FileMixin, ExportMixin):
 
     _theirs: ClassVar[type]  # the class of scikit-learn that is replaced
     covariance_type: str
+    n_components: int
+    warm_start: bool
     means_: FloatArray
+    covariances_: FloatArray
+    precisions_cholesky_: FloatArray
     weights_: FloatArray
 
     def _scoring(self) -> tuple[Parameters, float]:
         """Return kernels with weights (K, 1), and what is added to the logarithm of their mixture."""
         raise NotImplementedError
+
+    def _continues(self, n_features: int) -> bool:
+        """Return whether a fit to rows with these features goes on from the last one.
+
+        Raise ValueError if the last fit has another shape: scikit-learn would keep its number of components,
+        or fail with an error of NumPy.
+        """
+        if not (self.warm_start and hasattr(self, "converged_")):
+            return False
+        kind, shape = self.covariance_type, (self.n_components, n_features)
+        same = self.means_.shape == shape
+        same = same and self.covariances_.shape == structure_of(kind).shape(*shape)
+        if kind in ("tied", "diag") and n_features > 1:
+            # Both may have the same shape, but only the factor of a matrix has zeros.
+            same = same and np.all(self.precisions_cholesky_) == (kind == "diag")
+        if not same:
+            raise ValueError(
+                f"warm_start=True continues the last fit, which has means of shape {self.means_.shape} and "
+                f"covariances of shape {self.covariances_.shape}, but n_components={shape[0]} and "
+                f"covariance_type={kind!r} with {n_features} features need others. Set warm_start=False to "
+                "start anew."
+            )
+        return True
 
     def _rows(self, X: ArrayLike, *, least: int | None = None) -> np.ndarray:
         """Return rows (n, M) of floats; a fit needs `least` of them and notes their features."""
@@ -145,7 +174,7 @@ def weights_of(sample_weight: Any, n_rows: int) -> FloatArray | None:
 
 def _refuse_dates(frame: Any) -> None:
     """Raise ValueError for a column of dates, which some data frames would convert to numbers."""
-    names = getattr(frame, "column_names", frame.columns)
+    names = names_of(frame)
     kinds: Any = getattr(getattr(frame, "schema", None), "types", None) or getattr(frame, "dtypes", ())
     for name, kind in zip(names, kinds, strict=False):
         if getattr(kind, "kind", None) in ("m", "M") or re.match("date|duration|time", str(kind).lower()):
@@ -154,7 +183,7 @@ def _refuse_dates(frame: Any) -> None:
 
 def _refuse_columns(frame: Any) -> None:
     """Raise ValueError for the first column of a data frame that has text or infinite values."""
-    for name in getattr(frame, "column_names", frame.columns):
+    for name in names_of(frame):
         try:
             infinite = np.flatnonzero(np.isinf(np.asarray(frame[name], dtype=np.float64)))
         except (TypeError, ValueError) as error:

@@ -23,7 +23,7 @@ from ..engine.sources import open_source
 from ..engine.starts import from_responsibilities
 from ..engine.structures import structure_of
 from ._settings import NUMBERS_TOGETHER, threads_of
-from .densities import n_parameters
+from .densities import TotalScore
 from .drop_ins import DropInMixin, or_scikit_learn, weights_of
 from .rows import check_gaps, updating
 
@@ -139,27 +139,26 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
     @or_scikit_learn
     def score(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the mean log-density of rows X (n, M) with weights (n,); `y` is ignored."""
-        scores = self.score_samples(X)
-        weights = weights_of(sample_weight, len(scores))
-        return float(np.mean(scores) if weights is None else np.average(scores, weights=weights))
+        return self._total_score(X, sample_weight).mean()
 
     @or_scikit_learn
     def bic(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the Bayesian information criterion on rows X (n, M) with weights (n,). Lower is better."""
-        total, size = self._total_score(X, sample_weight)
-        return float(-2.0 * total + n_parameters(self) * np.log(size))
+        """Return the Bayesian information criterion on rows X (n, M) with weights (n,).
+
+        Lower is better. The sum of the weights counts as the number of rows, so weights of which only the
+        proportions matter should sum to n.
+        """
+        return self._total_score(X, sample_weight).bic(self)
 
     @or_scikit_learn
     def aic(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the Akaike information criterion; see `bic`."""
-        return float(-2.0 * self._total_score(X, sample_weight)[0] + 2.0 * n_parameters(self))
+        return self._total_score(X, sample_weight).aic(self)
 
-    def _total_score(self, X: ArrayLike, sample_weight: ArrayLike | None) -> tuple[float, float]:
-        """Return Σ log p(x), and the number or weight of the rows."""
+    def _total_score(self, X: ArrayLike, sample_weight: ArrayLike | None) -> TotalScore:
+        """Return Σ log p(x)."""
         scores = self.score_samples(X)
-        weights = weights_of(sample_weight, len(scores))
-        size = len(scores) if weights is None else weights.sum()
-        return size * float(np.average(scores, weights=weights)), size
+        return TotalScore.of(scores, weights_of(sample_weight, len(scores)))
 
     def _scoring(self) -> tuple[Parameters, float]:
         return self._current(), 0.0
@@ -169,7 +168,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         return class_log_likelihood(rows, self._current(), self.covariance_type)[:, 0]
 
     def _run(self, source: Any) -> None:
-        fresh = not (self.warm_start and hasattr(self, "converged_"))
+        fresh = not self._continues(source.n_features)
         options = self._options()
         if self.reg_covar == 0.0 and self.covariance_type in ("diag", "spherical"):
             # In scikit-learn too, rounding keeps components of one row alive.

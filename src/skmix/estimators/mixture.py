@@ -164,6 +164,8 @@ _FITTED = """
         if there are any. If weights have a posterior, the expectation under it.
     has_gaps_ : bool
         Whether a training row had a missing value.
+    has_weights_ : bool
+        Whether the training rows had weights, so that `class_count_` is a sum of weights.
     start_status_ : ndarray of shape (n_init,)
         How each start ended: 'converged', 'stopped' (at `max_iter`), or 'failed' (a covariance became
         singular, or the objective decreased).
@@ -512,14 +514,14 @@ class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixi
     def bic(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the Bayesian information criterion on rows X (n, M) with labels y (n,) and weights (n,).
 
-        Lower is better. Labels and weights that rows were opened with count.
+        Lower is better. Labels and weights that rows were opened with count. The sum of the weights counts as
+        the number of rows, so weights of which only the proportions matter should sum to n.
         """
-        total, size = self._total_score(X, y, sample_weight)
-        return float(-2.0 * total + densities.n_parameters(self) * np.log(size))
+        return self._total_score(X, y, sample_weight).bic(self)
 
     def aic(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the Akaike information criterion; see `bic`."""
-        return float(-2.0 * self._total_score(X, y, sample_weight)[0] + 2.0 * densities.n_parameters(self))
+        return self._total_score(X, y, sample_weight).aic(self)
 
     def _labelled(self, X: Any, y: Any, sample_weight: Any = None) -> Rows:
         """Return rows for this fitted model, with the labels y (n,) or those they were opened with."""
@@ -527,14 +529,11 @@ class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixi
             check_is_fitted(self)
         return enter(self, X, y, sample_weight).with_own_labels()
 
-    def _total_score(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
-        """Return Σ log p(x | y), or Σ log p(x) without labels, and the number or weight of the rows."""
+    def _total_score(self, X: Any, y: Any, sample_weight: Any) -> densities.TotalScore:
+        """Return Σ log p(x | y), or Σ log p(x) without labels."""
         given = self._labelled(X, y, sample_weight)
         scores = computed(given.scores(densities.log_density))
-        weights = given.weights(len(scores))
-        if weights is None:
-            return scores.sum(), len(scores)
-        return weights @ scores, weights.sum()
+        return densities.TotalScore.of(scores, given.weights(len(scores)))
 
 
 @documented_model
@@ -711,5 +710,4 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
 
         See `score_samples`.
         """
-        total, size = self._total_score(X, y, sample_weight)
-        return float(total / size)
+        return self._total_score(X, y, sample_weight).mean()

@@ -10,6 +10,7 @@ import re
 import sys
 import warnings
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from copy import copy
@@ -109,9 +110,11 @@ def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, n
         X, y, sample_weight = take_columns(X, y, sample_weight, name=name)
     for argument, given in ((name, y), ("sample_weight", sample_weight)):
         if isinstance(given, (str, PathLike)):
+            kind = "a path" if is_frame(X) else "a path or the name of a column"
+            needed = "a file" if is_frame(X) else "a file or a data frame"
             raise ValueError(
-                f"{argument} is {str(given)!r}, a path or the name of a column, which needs X to be a file "
-                f"or a data frame; X is a {type(X).__name__}. Give {argument} as an array."
+                f"{argument} is {str(given)!r}, {kind}, which needs X to be {needed}; X is a "
+                f"{type(X).__name__}. Give {argument} as an array."
             )
         if is_collection(given) and not is_collection(X):
             raise ValueError(
@@ -152,11 +155,14 @@ def take_columns(X: Any, y: Any, sample_weight: Any, *, name: str = "y") -> tupl
     named = {argument: given for argument, given in named.items() if isinstance(given, str)}
     if not named:
         return X, y, sample_weight
-    names, taken = _names_of(X), {*named.values()}
+    names, taken = names_of(X), {*named.values()}
     for argument, given in named.items():
         if given not in names:
             known = f"{listed(names, 20)}.{nearest(given, names)}"
             raise ValueError(f"{argument} names {given!r}, but X has the columns {known}")
+    if taken.issuperset(names):
+        taken_as = " and ".join(named)
+        raise ValueError(f"No column of X is left as a feature: it has {listed(names)}, taken as {taken_as}.")
     y, sample_weight = (X[given] if isinstance(given, str) else given for given in (y, sample_weight))
     return _select(X, [name for name in names if name not in taken]), y, sample_weight
 
@@ -436,13 +442,20 @@ class InFrame(InMemory):
             preparation, to_scale = getattr(model, "preparation_", {}), Columns.of(model).to_scale
             frame, columns = _known_columns(model, self.X), preparation.get("columns")
             if columns is None and _is_numeric(frame):
-                return to_scale(_validated(model, frame, names=_names_of(frame)))
-            columns = columns or dict.fromkeys(map(str, _names_of(frame)))
-            X, reader = encode_frame(frame, columns, preparation.get("missing", ()))
+                return to_scale(_validated(model, frame, names=names_of(frame)))
+            columns = columns or dict.fromkeys(map(str, names_of(frame)))
+            try:
+                X, reader = encode_frame(frame, columns, preparation.get("missing", ()))
+            except ColumnError as error:
+                if hasattr(model, "feature_names_in_"):
+                    raise
+                fitted = f"The model was fitted to an array of {model.n_features_in_} numbers a row. "
+                raise ColumnError(fitted, str(error), column=error.column, is_feature=True) from None
             _warn_of(reader.remarks())
             return _validated(for_features(model), to_scale(X), names=reader.feature_names)
+        names = names_of(self.X)
         if _is_numeric(self.X):
-            return _validated(model, self.X, least, _names_of(self.X))
+            return _validated(model, self.X, least, names)
         X, reader = encode_frame(self.X)
         rows = PreparedRows(X, reader.feature_names, reader.preparation)
         return Prepared(model, rows, self.y, self.sample_weight, self.name).values(least=least)
@@ -472,13 +485,14 @@ def _known_columns(model: Any, frame: Any) -> Any:
     known = getattr(model, "feature_names_in_", None) if columns is None else list(columns)
     if known is None:
         return frame
-    names = _names_of(frame)
+    names = _all_names_of(frame)
     if columns is not None and not all(isinstance(name, str) for name in names):
         frame = frame.rename(columns=str)  # as encoding does
-        names = _names_of(frame)
+        names = _all_names_of(frame)
     kept = [name for name in (names if columns is None else known) if name in {*known} & {*names}]
     if len(known) == len(kept) and kept != names:
         frame = _select(frame, kept)
+    names_of(frame)  # raises ValueError for repeated names
     reference = SimpleNamespace(feature_names_in_=np.array(known, dtype=object))
     try:
         _check_feature_names(reference, getattr(frame, "_meta", frame), reset=False)
@@ -492,7 +506,16 @@ def _select(frame: Any, names: list[Any]) -> Any:
     return frame.select(names) if hasattr(frame, "column_names") else frame[names]
 
 
-def _names_of(frame: Any) -> list[Any]:
+def names_of(frame: Any) -> list[Any]:
+    """Return the names of the columns of a data frame; raise ValueError if two have the same name."""
+    names = _all_names_of(frame)
+    for name, count in Counter(names).most_common(1):
+        if count > 1:
+            raise ValueError(f"{count} columns of X have the name {name!r}: rename them, or keep one.")
+    return names
+
+
+def _all_names_of(frame: Any) -> list[Any]:
     return list(getattr(frame, "column_names", frame.columns))
 
 
