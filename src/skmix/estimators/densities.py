@@ -260,40 +260,25 @@ def n_parameters(model: Any) -> int:
     return total
 
 
-class TotalScore(NamedTuple):
-    """Total log-density of rows, in which a row of weight two counts as two rows."""
+def total_score(scores: FloatArray, weights: FloatArray | None) -> tuple[float, float, int]:
+    """Return the sum of log-densities (n,) with weights (n,), that of the weights, and the number of rows."""
+    if weights is None:
+        return float(scores.sum(dtype=np.float64)), len(scores), len(scores)
+    return float(weights @ scores), float(weights.sum()), int(np.count_nonzero(weights))
 
-    log_likelihood: float
-    size: float  # number of rows, or the sum of their weights
-    n_rows: int  # number of rows with a weight
 
-    @classmethod
-    def of(cls, scores: FloatArray, weights: FloatArray | None) -> TotalScore:
-        """Return the total of log-densities (n,) with weights (n,)."""
-        if weights is None:
-            return cls(float(scores.sum(dtype=np.float64)), len(scores), len(scores))
-        return cls(float(weights @ scores), float(weights.sum()), int(np.count_nonzero(weights)))
-
-    def mean(self) -> float:
-        """Return the mean log-density of a row."""
-        return self.log_likelihood / self.size
-
-    def aic(self, model: Any) -> float:
-        """Return the Akaike information criterion."""
-        return self._criterion(model, 2.0)
-
-    def bic(self, model: Any) -> float:
-        """Return the Bayesian information criterion."""
-        return self._criterion(model, np.log(self.size))
-
-    def _criterion(self, model: Any, penalty: float) -> float:
-        if self.size < _LEAST_WEIGHT * self.n_rows:
-            warn_caller(
-                f"The weights of {self.n_rows} rows sum to {self.size:.4g}, which AIC and BIC take as the "
-                "number of rows: they choose too many or too few kernels. If only the proportions of the "
-                f"weights matter, rescale them to a sum of {self.n_rows}."
-            )
-        return float(-2.0 * self.log_likelihood + penalty * n_parameters(model))
+def criterion(
+    model: Any, log_likelihood: float, size: float, n_rows: int, *, penalty: float | None = None
+) -> float:
+    """Return BIC, or the criterion with another penalty of a parameter, for what `total_score` returns."""
+    if size < _LEAST_WEIGHT * n_rows:
+        warn_caller(
+            f"The weights of {n_rows} rows sum to {size:.4g}, which AIC and BIC take as the number of rows: "
+            "they choose too many or too few kernels. If only the proportions of the weights matter, rescale "
+            f"them to a sum of {n_rows}."
+        )
+    penalty = float(np.log(size)) if penalty is None else penalty
+    return -2.0 * log_likelihood + penalty * n_parameters(model)
 
 
 # ---------------------------------------------------------------- models of some features

@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn import get_config
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.arrays import on_host, safe_log
 from ..engine.density import kernel_log_densities, log_normalise, log_sum, most_likely_kernel
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.structures import structure_of
 from .exporting import ExportMixin, whitened_kernels
-from .rows import InMemory, is_frame, names_of, refuse_blocks
+from .rows import InMemory, is_frame, names_of, refuse_blocks, validated
 from .saving import FileMixin
 
 
@@ -75,41 +75,32 @@ class DropInMixin(FileMixin, ExportMixin):
         if not (self.warm_start and hasattr(self, "converged_")):
             return False
         kind, shape = self.covariance_type, (self.n_components, n_features)
-        same = self.means_.shape == shape
-        same = same and self.covariances_.shape == structure_of(kind).shape(*shape)
-        if kind in ("tied", "diag") and n_features > 1:
-            # Both may have the same shape, but only the factor of a matrix has zeros.
-            same = same and np.all(self.precisions_cholesky_) == (kind == "diag")
-        if not same:
-            raise ValueError(
-                f"warm_start=True continues the last fit, which has means of shape {self.means_.shape} and "
-                f"covariances of shape {self.covariances_.shape}, but n_components={shape[0]} and "
-                f"covariance_type={kind!r} with {n_features} features need others. Set warm_start=False to "
-                "start anew."
-            )
-        return True
+        found = self.means_.shape, self.covariances_.shape
+        # Tied and diagonal covariances may have the same shape, but only the factor of a matrix has zeros.
+        triangular = n_features > 1 and kind in ("full", "tied")
+        if found == (shape, structure_of(kind).shape(*shape)) and triangular != np.all(
+            self.precisions_cholesky_
+        ):
+            return True
+        raise ValueError(
+            f"warm_start=True continues the last fit, which has means of shape {found[0]} and covariances of "
+            f"shape {found[1]}, but n_components={shape[0]} and covariance_type={kind!r} with {n_features} "
+            "features need others. Set warm_start=False to start anew."
+        )
 
     def _rows(self, X: ArrayLike, *, least: int | None = None) -> np.ndarray:
         """Return rows (n, M) of floats; a fit needs `least` of them and notes their features."""
         X = on_host(X)
         if isinstance(X, np.ma.MaskedArray):
             X = np.ma.filled(X.astype(np.float64), np.nan)
-        if is_frame(X):
-            _refuse_dates(X)
+        if not is_frame(X):
+            return validated(self, X, least)
+        _refuse_dates(X)
         try:
-            rows: np.ndarray = validate_data(
-                self,
-                X,
-                dtype=[np.float64, np.float32],
-                ensure_all_finite="allow-nan",
-                ensure_min_samples=1 if least is None else least,
-                reset=least is not None,
-            )
+            return validated(self, X, least, names_of(X))
         except (TypeError, ValueError):
-            if is_frame(X):
-                _refuse_columns(X)
+            _refuse_text(X)
             raise
-        return rows
 
     @or_scikit_learn
     def predict(self, X: ArrayLike) -> IntArray:
@@ -181,14 +172,11 @@ def _refuse_dates(frame: Any) -> None:
             raise ValueError(f"Column {str(name)!r} of X holds dates. Give numbers, such as days.")
 
 
-def _refuse_columns(frame: Any) -> None:
-    """Raise ValueError for the first column of a data frame that has text or infinite values."""
+def _refuse_text(frame: Any) -> None:
+    """Raise ValueError for the first column of a data frame that has text."""
     for name in names_of(frame):
         try:
-            infinite = np.flatnonzero(np.isinf(np.asarray(frame[name], dtype=np.float64)))
+            np.asarray(frame[name], dtype=np.float64)
         except (TypeError, ValueError) as error:
             advice = "SharedKernelMixture encodes such columns; or leave it out."
             raise ValueError(f"Column {str(name)!r} of X holds text: {error}. {advice}") from None
-        for row in infinite[:1]:
-            problem = f"is infinite in row {row}, counted from 0. Use NaN for unknown values."
-            raise ValueError(f"Column {str(name)!r} of X {problem}") from None

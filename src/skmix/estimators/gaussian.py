@@ -23,7 +23,7 @@ from ..engine.sources import open_source
 from ..engine.starts import from_responsibilities
 from ..engine.structures import structure_of
 from ._settings import NUMBERS_TOGETHER, threads_of
-from .densities import TotalScore
+from .densities import criterion, total_score
 from .drop_ins import DropInMixin, or_scikit_learn, weights_of
 from .rows import check_gaps, updating
 
@@ -139,7 +139,8 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
     @or_scikit_learn
     def score(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the mean log-density of rows X (n, M) with weights (n,); `y` is ignored."""
-        return self._total_score(X, sample_weight).mean()
+        total, size, _ = self._total_score(X, sample_weight)
+        return total / size
 
     @or_scikit_learn
     def bic(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
@@ -148,17 +149,16 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         Lower is better. The sum of the weights counts as the number of rows, so weights of which only the
         proportions matter should sum to n.
         """
-        return self._total_score(X, sample_weight).bic(self)
+        return criterion(self, *self._total_score(X, sample_weight))
 
     @or_scikit_learn
     def aic(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the Akaike information criterion; see `bic`."""
-        return self._total_score(X, sample_weight).aic(self)
+        return criterion(self, *self._total_score(X, sample_weight), penalty=2.0)
 
-    def _total_score(self, X: ArrayLike, sample_weight: ArrayLike | None) -> TotalScore:
-        """Return Σ log p(x)."""
+    def _total_score(self, X: ArrayLike, sample_weight: ArrayLike | None) -> tuple[float, float, int]:
         scores = self.score_samples(X)
-        return TotalScore.of(scores, weights_of(sample_weight, len(scores)))
+        return total_score(scores, weights_of(sample_weight, len(scores)))
 
     def _scoring(self) -> tuple[Parameters, float]:
         return self._current(), 0.0

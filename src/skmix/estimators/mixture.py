@@ -29,7 +29,7 @@ from .._errors import Argument, ArgumentError
 from ..engine.compute.arrays import safe_log
 from ..engine.compute.blocks import Block
 from ..engine.compute.threads import one_blas_thread
-from ..engine.model import FloatArray, IntArray, Parameters
+from ..engine.model import FloatArray, IntArray
 from ..engine.structures import COVARIANCE_TYPES
 from ..io.labels import code_labels
 from ..io.preparation import Columns
@@ -517,11 +517,11 @@ class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixi
         Lower is better. Labels and weights that rows were opened with count. The sum of the weights counts as
         the number of rows, so weights of which only the proportions matter should sum to n.
         """
-        return self._total_score(X, y, sample_weight).bic(self)
+        return densities.criterion(self, *self._total_score(X, y, sample_weight))
 
     def aic(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the Akaike information criterion; see `bic`."""
-        return self._total_score(X, y, sample_weight).aic(self)
+        return densities.criterion(self, *self._total_score(X, y, sample_weight), penalty=2.0)
 
     def _labelled(self, X: Any, y: Any, sample_weight: Any = None) -> Rows:
         """Return rows for this fitted model, with the labels y (n,) or those they were opened with."""
@@ -529,11 +529,11 @@ class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixi
             check_is_fitted(self)
         return enter(self, X, y, sample_weight).with_own_labels()
 
-    def _total_score(self, X: Any, y: Any, sample_weight: Any) -> densities.TotalScore:
-        """Return Σ log p(x | y), or Σ log p(x) without labels."""
+    def _total_score(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float, int]:
+        """Return Σ log p(x | y), or Σ log p(x) without labels; see `total_score`."""
         given = self._labelled(X, y, sample_weight)
         scores = computed(given.scores(densities.log_density))
-        return densities.TotalScore.of(scores, given.weights(len(scores)))
+        return densities.total_score(scores, given.weights(len(scores)))
 
 
 @documented_model
@@ -639,9 +639,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    @property
-    def _parameters(self) -> Parameters:
-        return parameters_of(self)
+    _parameters = property(parameters_of)
 
     @property
     def _n_features_out(self) -> int:
@@ -710,4 +708,5 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
 
         See `score_samples`.
         """
-        return self._total_score(X, y, sample_weight).mean()
+        total, size, _ = self._total_score(X, y, sample_weight)
+        return total / size

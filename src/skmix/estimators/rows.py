@@ -372,10 +372,16 @@ class InMemory(Rows):
             return self.X
         if least is None:
             _refuse_encoding(self.estimator)
-        return _validated(self.estimator, self.X, least)
+        try:
+            return validated(self.estimator, self.X, least)
+        except ValueError as error:
+            if "could not convert string" not in str(error):
+                raise
+            problem = f"X holds text: {error}. Give a data frame, whose columns are encoded."
+            raise ValueError(problem) from None
 
 
-def _validated(
+def validated(
     estimator: Any, X: Any, least: int | None = None, names: Sequence[Any] | None = None
 ) -> np.ndarray:
     """Check rows by scikit-learn, and return them as floats (n, M); see `Rows.values`.
@@ -394,9 +400,6 @@ def _validated(
             reset=least is not None,
         )
     except ValueError as error:
-        if "could not convert string" in str(error):
-            problem = f"X holds text: {error}. Give a data frame, whose columns are encoded."
-            raise ValueError(problem) from None
         if names is not None and "infinity" in str(error):
             infinite = np.isinf(check_array(X, dtype=_FLOATS, ensure_all_finite=False))
             for row, column in np.argwhere(infinite)[:1]:
@@ -442,7 +445,7 @@ class InFrame(InMemory):
             preparation, to_scale = getattr(model, "preparation_", {}), Columns.of(model).to_scale
             frame, columns = _known_columns(model, self.X), preparation.get("columns")
             if columns is None and _is_numeric(frame):
-                return to_scale(_validated(model, frame, names=names_of(frame)))
+                return to_scale(validated(model, frame, names=names_of(frame)))
             columns = columns or dict.fromkeys(map(str, names_of(frame)))
             try:
                 X, reader = encode_frame(frame, columns, preparation.get("missing", ()))
@@ -452,10 +455,10 @@ class InFrame(InMemory):
                 fitted = f"The model was fitted to an array of {model.n_features_in_} numbers a row. "
                 raise ColumnError(fitted, str(error), column=error.column, is_feature=True) from None
             _warn_of(reader.remarks())
-            return _validated(for_features(model), to_scale(X), names=reader.feature_names)
+            return validated(for_features(model), to_scale(X), names=reader.feature_names)
         names = names_of(self.X)
         if _is_numeric(self.X):
-            return _validated(model, self.X, least, names)
+            return validated(model, self.X, least, names)
         X, reader = encode_frame(self.X)
         rows = PreparedRows(X, reader.feature_names, reader.preparation)
         return Prepared(model, rows, self.y, self.sample_weight, self.name).values(least=least)
@@ -591,8 +594,8 @@ class Prepared(InMemory):
     def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
         rows = self.X
         if least is None:
-            return _validated(for_features(self.estimator), rows.X)
-        X = _validated(self.estimator, rows.X, least, rows.feature_names)
+            return validated(for_features(self.estimator), rows.X)
+        X = validated(self.estimator, rows.X, least, rows.feature_names)
         _note_columns(self.estimator, X.shape[1], rows.feature_names, rows.preparation)
         return X
 
@@ -615,7 +618,7 @@ class OnDevice(InMemory):
         if least is None:
             _refuse_encoding(self.estimator)
         if on_cpu:
-            return _validated(self.estimator, on_host(self.X), least)
+            return validated(self.estimator, on_host(self.X), least)
         X, xp, n_needed = self.X, namespace(self.X), 1 if least is None else least
         if X.ndim != 2:
             raise ValueError(f"Expected 2D array, got {X.ndim}D array instead.")
