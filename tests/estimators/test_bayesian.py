@@ -1,4 +1,4 @@
-"""The drop-in of the variational mixture: scikit-learn's own tests, and the same numbers beside its own."""
+"""The drop-in of the variational mixture beside scikit-learn's own; its tests run in test_drop_in.py."""
 
 from __future__ import annotations
 
@@ -8,39 +8,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from models import assert_same_mixture
+from numpy.testing import assert_array_equal
 from oracles import COVARIANCE_TYPES
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import BayesianGaussianMixture as Theirs
-from sklearn.mixture.tests import test_bayesian_mixture as theirs
 
-import skmix
 from skmix import BayesianGaussianMixture, GaussianMixture
 
-# Their tests let these warnings pass; all others are errors here too.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-THEIR_TESTS = {name: test for name, test in vars(theirs).items() if name.startswith("test_")}
-globals().update(THEIR_TESTS)
-
 PRIORS = ("dirichlet_process", "dirichlet_distribution")
-ARRAYS = (
-    *("weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_", "mean_precision_"),
-    *("mean_prior_", "covariance_prior_", "degrees_of_freedom_", "weight_concentration_"),
-)
-
-
-@pytest.fixture(autouse=True)
-def ours_in_place_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(theirs, "BayesianGaussianMixture", BayesianGaussianMixture)
-
-
-def test_their_tests_see_our_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fit that does nothing must make one of their tests fail."""
-    assert len(THEIR_TESTS) >= 14
-    monkeypatch.setattr(skmix.BayesianGaussianMixture, "fit", lambda self, X, y=None: self)
-    with pytest.raises((NotFittedError, AttributeError)):
-        theirs.test_bayesian_mixture_weights()
 
 
 def rows(n_rows: int, dtype: type = np.float64) -> np.ndarray:
@@ -48,24 +26,6 @@ def rows(n_rows: int, dtype: type = np.float64) -> np.ndarray:
     random = np.random.default_rng(0)
     X = 2.0 * random.normal(size=(5, 3))[random.integers(5, size=n_rows)] + random.normal(size=(n_rows, 3))
     return (X * [1.0, 5.0, 0.2] + [10.0, 0.0, -3.0]).astype(dtype)
-
-
-def assert_same(ours: Any, other: Any, X: np.ndarray, rtol: float) -> None:
-    """Compare every fitted attribute and every method's answer."""
-    assert ours.n_iter_ == other.n_iter_
-    assert ours.converged_ == other.converged_
-    assert ours.lower_bound_ == pytest.approx(float(np.sum(other.lower_bound_)), rel=rtol)
-    for name in ARRAYS:
-        found, expected = np.asarray(getattr(ours, name)), np.asarray(getattr(other, name))
-        assert found.dtype == expected.dtype
-        assert found.shape == expected.shape
-        assert_allclose(found, expected, rtol=rtol, atol=rtol * np.abs(expected).max(), err_msg=name)
-    assert_allclose(ours.score_samples(X), other.score_samples(X), rtol=rtol)
-    assert_allclose(ours.predict_proba(X), other.predict_proba(X), atol=rtol)
-    assert_array_equal(ours.predict(X), other.predict(X))
-    assert ours.score(X) == pytest.approx(other.score(X), rel=rtol)
-    if X.dtype == np.float64:
-        assert_array_equal(ours.sample(20)[1], other.sample(20)[1])
 
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
@@ -89,7 +49,7 @@ def test_same_fit(covariance_type: str, prior: str, dtype: type) -> None:
         {"max_iter": 0},
     ):
         pair = [kind(**settings | given).fit(X) for kind in (BayesianGaussianMixture, Theirs)]
-        assert_same(*pair, X, 1e-8 if dtype is np.float64 else 1e-3)
+        assert_same_mixture(*pair, X, 1e-8 if dtype is np.float64 else 1e-3)
 
 
 def test_same_fit_in_compiled_code_and_with_given_priors() -> None:
@@ -103,7 +63,7 @@ def test_same_fit_in_compiled_code_and_with_given_priors() -> None:
         "max_iter": 25,
         "random_state": 0,
     }
-    assert_same(BayesianGaussianMixture(**settings).fit(X), Theirs(**settings).fit(X), X, 1e-7)
+    assert_same_mixture(BayesianGaussianMixture(**settings).fit(X), Theirs(**settings).fit(X), X, 1e-7)
 
 
 def test_far_rows_go_to_a_wide_component_of_almost_no_weight() -> None:
@@ -118,7 +78,7 @@ def test_far_rows_go_to_a_wide_component_of_almost_no_weight() -> None:
         "random_state": 0,
     }
     ours, other = (kind(**settings).fit(X) for kind in (BayesianGaussianMixture, Theirs))
-    assert_same(ours, other, np.array([[0.0], [3000.0], [4000.0]]), 1e-8)
+    assert_same_mixture(ours, other, np.array([[0.0], [3000.0], [4000.0]]), 1e-8)
     assert len({*ours.predict([[3000.0], [4000.0]]).tolist()}) == 2
 
 
@@ -130,7 +90,7 @@ def test_a_warm_start_goes_on_as_theirs_does() -> None:
     ]
     for _ in range(4):
         ours, other = (model.fit(X) for model in pair)
-        assert_same(ours, other, X, 1e-8)
+        assert_same_mixture(ours, other, X, 1e-8)
     assert_array_equal(ours.fit_predict(X), ours.predict(X))
 
 

@@ -15,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import sklearn
+from models import assert_same_mixture
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_brute, expected_pass
 from sklearn import config_context
@@ -77,27 +78,6 @@ def both(X: np.ndarray, **settings: Any) -> tuple[GaussianMixture, Theirs]:
     return GaussianMixture(**settings).fit(X), Theirs(**settings).fit(X)
 
 
-def assert_same(ours: GaussianMixture, theirs: Theirs, X: np.ndarray, rtol: float = RELATIVE) -> None:
-    """Compare every fitted attribute and every method's answer."""
-    assert ours.n_iter_ == theirs.n_iter_
-    assert ours.converged_ == theirs.converged_
-    assert ours.lower_bound_ == pytest.approx(theirs.lower_bound_, rel=rtol)
-    if not OLDER:
-        assert_allclose(ours.lower_bounds_, theirs.lower_bounds_, rtol=rtol)
-    for name in ("weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_"):
-        expected = getattr(theirs, name)
-        found = getattr(ours, name)
-        assert found.shape == expected.shape
-        assert found.dtype == expected.dtype
-        assert_allclose(found, expected, rtol=rtol, atol=rtol * np.abs(expected).max(), err_msg=name)
-    assert_array_equal(ours.predict(X), theirs.predict(X))
-    assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), rtol=1e-5, atol=rtol)
-    assert_allclose(ours.score_samples(X), theirs.score_samples(X), rtol=rtol)
-    assert ours.score(X) == pytest.approx(theirs.score(X), rel=rtol)
-    assert ours.bic(X) == pytest.approx(theirs.bic(X), rel=rtol)
-    assert ours.aic(X) == pytest.approx(theirs.aic(X), rel=rtol)
-
-
 # ---------------------------------------------------------------- the same fit
 
 
@@ -114,7 +94,7 @@ def test_same_fit_from_the_same_kind_of_start(covariance_type: str, init_params:
         "max_iter": 400,
         "random_state": 1,
     }
-    assert_same(*both(X, **settings), X)
+    assert_same_mixture(*both(X, **settings), X, RELATIVE)
 
 
 @each_type
@@ -122,7 +102,7 @@ def test_same_fit_from_a_given_start(covariance_type: str) -> None:
     X = overlapping()
     ours, theirs = both(X, **given_start(X, covariance_type) | {"tol": 1e-6, "max_iter": 1000})
     assert theirs.n_iter_ > 5
-    assert_same(ours, theirs, X)
+    assert_same_mixture(ours, theirs, X, RELATIVE)
     (rows, components), (their_rows, their_components) = ours.sample(50), theirs.sample(50)
     assert_array_equal(components, their_components)
     assert_allclose(rows, their_rows, rtol=1e-6, atol=1e-6)
@@ -170,7 +150,7 @@ def test_weights_are_repetitions(covariance_type: str, dtype: type) -> None:
     kind, rtol = (Theirs, RELATIVE) if dtype is np.float64 else (GaussianMixture, 1e-5)
     other = kind(**settings).fit(repeated)
     assert other.n_iter_ > 5
-    assert_same(ours, other, repeated, rtol=rtol)
+    assert_same_mixture(ours, other, repeated, rtol=rtol)
     assert ours.score(X, sample_weight=weights) == pytest.approx(other.score(repeated), rel=rtol)
     assert ours.bic(X, sample_weight=weights) == pytest.approx(other.bic(repeated), rel=rtol)
     assert ours.aic(X, sample_weight=weights) == pytest.approx(other.aic(repeated), rel=rtol)
@@ -383,7 +363,7 @@ def test_starts_from_single_rows_without_regularisation_are_theirs(init_params: 
         "random_state": 0,
     }
     ours, theirs = both(X, covariance_type="tied", **settings)
-    assert_same(ours, theirs, X, rtol=1e-6)
+    assert_same_mixture(ours, theirs, X, rtol=1e-6)
     for covariance_type in ("diag", "spherical"):
         settings["covariance_type"] = covariance_type
         ours, theirs = both(X, max_iter=0, **settings)

@@ -263,7 +263,7 @@ def n_parameters(model: Any) -> int:
 def total_score(scores: FloatArray, weights: FloatArray | None) -> tuple[float, float, int]:
     """Return the sum of log-densities (n,) with weights (n,), that of the weights, and the number of rows."""
     if weights is None:
-        return float(scores.sum(dtype=np.float64)), len(scores), len(scores)
+        return len(scores) * float(scores.mean()), len(scores), len(scores)
     return float(weights @ scores), float(weights.sum()), int(np.count_nonzero(weights))
 
 
