@@ -114,6 +114,7 @@ BAD_DATA: dict[str, tuple[tuple[Any, ...], str]] = {
         (with_entry(np.nan, 1, slice(None)), Y),
         "Feature 1 of X has no value: it is NaN in all 60 rows",
     ),
+    "empty row": ((with_entry(np.nan, None, 3), Y), "Row 3 of X has no value: .* a weight of zero"),
     "huge feature": ((scaled(2, 1e170), Y), r"Feature 2 has a standard deviation of .*e\+170, .*Rescale"),
     "tiny feature": ((scaled(1, 1e-200), Y), "Feature 1 has a standard deviation of .*e-200, .*Rescale"),
     "fewer labels": ((X, Y[:50]), "X has 60 rows but y has 50"),

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn.base import clone
 
@@ -38,8 +41,6 @@ def rows(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         np.save(tmp_path / "labels.npy", NAMES)
         rows = zarr.create_array(str(tmp_path / "rows"), data=X, chunks=(100, 3))
         return rows, tmp_path / "labels.npy", WEIGHTS, X
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     table = pa.table({"w": WEIGHTS, "c": X[:, 2], "a": X[:, 0], "species": NAMES, "b": X[:, 1]})
     (tmp_path / "rows").mkdir()
     pq.write_table(table[:123], tmp_path / "rows" / "part-0.parquet")
@@ -100,8 +101,6 @@ def test_scores_and_first_batches_take_files_and_what_they_were_opened_with(rows
 @pytest.mark.parametrize("kind", ["int64", "bool", "dictionary", "objects", "nan"])
 def test_rows_of_a_file_without_a_label(kind: str, tmp_path: Path) -> None:
     """Nulls of Parquet files, None and NaN of arrays; some blocks have no label at all."""
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     codes = np.unique(NAMES, return_inverse=True)[1] - 1  # -1 is a class where null marks the others
     labels = {"nan": codes.astype(float), "bool": codes > 0}
     labels |= {"int64": codes + 2**60}
@@ -148,9 +147,8 @@ def test_rows_without_a_label_are_no_errors_of_a_score() -> None:
 
 
 def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     colour = np.where(NAMES == "oak", "red", np.where(X[:, 0] > 1.0, "green", "blue"))
-    frame = pandas.DataFrame({"a": X[:, 0], "colour": colour, "b": X[:, 1], "species": NAMES})
+    frame = pd.DataFrame({"a": X[:, 0], "colour": colour, "b": X[:, 1], "species": NAMES})
     for name, part in (("one.csv", frame[:300]), ("two.csv", frame[300:])):
         part.to_csv(tmp_path / name, index=False)
     encoded = np.column_stack([X[:, 0], *(colour == each for each in ("blue", "green", "red")), X[:, 1]])
@@ -196,12 +194,10 @@ def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) ->
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
 def test_numbers_that_are_text_are_read_alike_in_fits_and_predictions(library: str) -> None:
-    pandas, make = pytest.importorskip("pandas"), pytest.importorskip(library)
+    make = pytest.importorskip(library)
     numbers = X[:, :2].copy()
     numbers[7, 1] = np.nan
-    frame = pandas.DataFrame(
-        {"a": X[:, 0], "b": np.where(np.isnan(numbers[:, 1]), "NA", X[:, 1].astype(str))}
-    )
+    frame = pd.DataFrame({"a": X[:, 0], "b": np.where(np.isnan(numbers[:, 1]), "NA", X[:, 1].astype(str))})
     convert = {"polars": "from_pandas", "pyarrow": "table"}.get(library, "DataFrame")
     here = SharedKernelClassifier(**SETTINGS).fit(numbers, NAMES)
     there = SharedKernelClassifier(**SETTINGS).fit(getattr(make, convert)(frame), NAMES)
@@ -215,8 +211,7 @@ def test_numbers_that_are_text_are_read_alike_in_fits_and_predictions(library: s
 
 
 def test_every_way_to_learn_takes_text_columns(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    frame = pandas.DataFrame({"a": X[:, 0], "size": np.where(X[:, 1] > 1.0, "large", "small")})
+    frame = pd.DataFrame({"a": X[:, 0], "size": np.where(X[:, 1] > 1.0, "large", "small")})
     encoded = np.column_stack([X[:, 0], X[:, 1] <= 1.0])
     settings: dict[str, Any] = {"covariance_type": "diag", "random_state": 0, "tol": 1e-2}
 

@@ -144,12 +144,3 @@ def test_samples_look_like_the_model(covariance_type: str) -> None:
     only, their_labels = model.sample(500, label=2)
     assert_array_equal(their_labels, 2)
     assert_allclose(only.mean(axis=0), model.weights_[:, 2] @ model.means_, atol=0.5)
-
-
-def test_the_seed_decides_the_sample() -> None:
-    X, y = labelled()
-    model = SharedKernelMixture(3, random_state=0).fit(X, y)
-    assert_array_equal(model.sample(9)[0], model.sample(9)[0])
-    running = SharedKernelMixture(3, random_state=np.random.RandomState(0)).fit(X, y)
-    assert not np.allclose(running.sample(9)[0], running.sample(9)[0])
-    assert model.sample()[0].shape == (1, 3)

@@ -113,14 +113,6 @@ def test_what_a_fit_leaves(covariance_type: str) -> None:
     assert_allclose(model.score_samples(IRIS, NAMES).sum(), model.log_likelihood_, rtol=1e-9)
 
 
-def test_a_later_fit_by_em_leaves_no_posterior() -> None:
-    model = SharedKernelClassifier(6, **VARIATIONAL).fit(IRIS, NAMES)
-    assert model.lower_bound_ == model.models_[0].lower_bound_
-    model.set_params(inference="em").fit(IRIS, NAMES)
-    assert not hasattr(model, "lower_bound_")
-    assert not hasattr(model, "weight_concentration_")
-
-
 def test_too_many_kernels_do_no_harm() -> None:
     # 13 features and 41 rows a class: the most likely parameters of three kernels a class are worthless.
     wine, labels = load_wine(return_X_y=True)

@@ -36,7 +36,6 @@ X = (
 )
 NEW = np.random.default_rng(1).normal(size=(20, 3))
 SEED = {"random_state": 0}
-QUICK = {"time_limit": 0, **SEED}
 START = {"weights": np.full((4, 3), 0.25)}
 # Models that have, between them, every attribute that a fit leaves behind, and parameters of every kind.
 # tests/matrix saves models of the other structures and tails.

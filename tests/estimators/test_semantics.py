@@ -135,12 +135,6 @@ def test_rows_of_weight_zero_may_be_empty_in_memory_and_in_blocks() -> None:
     here = SharedKernelMixture(3, random_state=0, tol=1e-2).fit(X, y, sample_weight=weights)
     there = SharedKernelMixture(3, random_state=0, tol=1e-2).fit(open_rows(X, label=y, weight=weights))
     assert_allclose(here.means_, there.means_, rtol=1e-9)
-    for fit in (
-        lambda: SharedKernelMixture().fit(X, y),
-        lambda: SharedKernelMixture().fit(open_rows(X, label=y)),
-    ):
-        with pytest.raises(ValueError, match=r"no value: .* a weight of zero"):
-            fit()
 
 
 def test_weights_of_zero_count_as_if_rows_were_left_out() -> None:
