@@ -82,18 +82,6 @@ def test_far_rows_go_to_a_wide_component_of_almost_no_weight() -> None:
     assert len({*ours.predict([[3000.0], [4000.0]]).tolist()}) == 2
 
 
-def test_a_warm_start_goes_on_as_theirs_does() -> None:
-    X = rows(300)
-    pair = [
-        kind(n_components=6, warm_start=True, max_iter=3, random_state=0)
-        for kind in (BayesianGaussianMixture, Theirs)
-    ]
-    for _ in range(4):
-        ours, other = (model.fit(X) for model in pair)
-        assert_same_mixture(ours, other, X, 1e-8)
-    assert_array_equal(ours.fit_predict(X), ours.predict(X))
-
-
 @pytest.mark.parametrize("kind", [GaussianMixture, BayesianGaussianMixture])
 def test_a_warm_start_of_another_shape_is_refused(kind: Any) -> None:
     """With three components and features, tied and diagonal covariances have the same shape."""

@@ -18,13 +18,14 @@ import sklearn
 from models import assert_same_mixture
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_brute, expected_pass
-from sklearn import config_context
+from sklearn import config_context, mixture
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture as Theirs
 from sklearn.utils.fixes import parse_version
 
+import skmix
 from skmix import GaussianMixture, load
 from skmix.engine.model import Parameters, Status
 from skmix.estimators import gaussian
@@ -112,21 +113,15 @@ def test_same_fit_from_a_given_start(covariance_type: str) -> None:
 
 
 @each_type
-def test_warm_start_goes_on_as_theirs_does(covariance_type: str) -> None:
+@pytest.mark.parametrize("name", ["GaussianMixture", "BayesianGaussianMixture"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_warm_start_goes_on_as_theirs_does(name: str, covariance_type: str) -> None:
     X = overlapping()
-    pair = [
-        estimator(3, covariance_type=covariance_type, warm_start=True, max_iter=2, tol=1e-5, random_state=0)
-        for estimator in (GaussianMixture, Theirs)
-    ]
+    settings = {"covariance_type": covariance_type, "warm_start": True, "max_iter": 2, "tol": 1e-5}
+    pair = [getattr(home, name)(n_components=3, random_state=0, **settings) for home in (skmix, mixture)]
     for _ in range(8):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            ours, theirs = (estimator.fit(X) for estimator in pair)
-        assert ours.converged_ == theirs.converged_
-        assert ours.n_iter_ == theirs.n_iter_
-        assert ours.lower_bound_ == pytest.approx(theirs.lower_bound_, rel=RELATIVE)
-        assert_allclose(ours.means_, theirs.means_, rtol=RELATIVE)
-        assert_allclose(ours.covariances_, theirs.covariances_, rtol=RELATIVE, atol=RELATIVE)
+        assert_same_mixture(*(estimator.fit(X) for estimator in pair), X, RELATIVE)
+    assert_array_equal(pair[0].fit_predict(X), pair[0].predict(X))
 
 
 # ---------------------------------------------------------------- weights and missing values
