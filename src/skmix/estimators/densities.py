@@ -19,7 +19,7 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 
 from ..engine import density
-from ..engine.compute.arrays import Array, like, namespace, pick, to_numpy
+from ..engine.compute.arrays import Array, like, namespace, pick, safe_log, to_numpy
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.refine.shrink import are_separate
 from ..engine.structures import structure_of
@@ -95,8 +95,7 @@ def class_log_likelihood(model: Any, rows: Array) -> FloatArray:
 def log_joint(model: Any, rows: Array) -> FloatArray:
     """Return log Pr(class j) + log p(x | class j), shape (n, L)."""
     likelihood = class_log_likelihood(model, rows)
-    with np.errstate(divide="ignore"):
-        return likelihood + like(np.log(model.class_prior_), likelihood)
+    return likelihood + like(safe_log(model.class_prior_), likelihood)
 
 
 @with_own_means
@@ -158,8 +157,7 @@ def _log_responsibilities(model: Any, rows: Array, codes: IntArray | None) -> li
 
 def _log_joint_of_kernels(model: Any, rows: Array) -> FloatArray:
     """Return log Σ_j Pr(group j) Pr(kernel k | j) p(x | k, j), shape (n, K), of a mixture with shifts."""
-    with np.errstate(divide="ignore"):
-        log_weights = np.log(model.weights_) + np.log(model.class_prior_)
+    log_weights = safe_log(model.weights_) + safe_log(model.class_prior_)
     joints = []
     for j in range(len(model.classes_)):
         logs = kernel_log_densities(shifted(model, j), rows)

@@ -276,7 +276,8 @@ class FittedGaussian(FitRecord):
 class FittedBayesian(FittedGaussian):
     """A fitted variational Gaussian mixture, with scikit-learn's attributes."""
 
-    weight_concentration: Any = _value((tuple, np.ndarray))  # (K,), or two of them for a Dirichlet process
+    # (K,), or two of them for a Dirichlet process
+    weight_concentration: Any = _value((tuple, np.ndarray), low=TINY)
     weight_concentration_prior: float = _value(Real, low=TINY)
     mean_precision: FloatArray = _value(axes="K", low=TINY)  # (K,)
     mean_precision_prior: float = _value(Real, low=TINY)
