@@ -219,30 +219,24 @@ def test_numbers_that_are_text_are_read_alike_in_fits_and_predictions(library: s
         here.predict(frame.to_numpy())
 
 
-def test_every_way_to_learn_takes_text_columns(tmp_path: Path) -> None:
+def test_streams_take_text_columns(tmp_path: Path) -> None:
+    """As fits and searches do, see tests/cli/test_four_ways.py."""
     frame = pd.DataFrame({"a": X[:, 0], "size": np.where(X[:, 1] > 1.0, "large", "small")})
     encoded = np.column_stack([X[:, 0], X[:, 1] <= 1.0])
     settings: dict[str, Any] = {"covariance_type": "diag", "random_state": 0, "tol": 1e-2}
-
-    def streamed(rows: Any) -> SharedKernelClassifier:
-        model = SharedKernelClassifier(3, **settings)
-        model.partial_fit(rows[:300], NAMES[:300], classes=["ash", "elm", "oak"])
-        return model.partial_fit(rows[300:], NAMES[300:]).calibrate(rows, NAMES)
-
-    def searched(rows: Any) -> SharedKernelMixtureCV:
-        return SharedKernelMixtureCV(n_kernels=[2], covariance_type="diag", random_state=0).fit(rows, NAMES)
-
+    model, plain = (SharedKernelClassifier(3, **settings) for _ in range(2))
+    for each, rows in ((model, frame), (plain, encoded)):
+        each.partial_fit(rows[:300], NAMES[:300], classes=["ash", "elm", "oak"])
+        each.partial_fit(rows[300:], NAMES[300:]).calibrate(rows, NAMES)
+    assert model.preparation_["columns"] == {"a": None, "size": ["large", "small"]}
+    model.save(tmp_path / "model.skmix")
+    for each in (model, load(tmp_path / "model.skmix")):
+        found = each.predict_proba(frame.assign(species=NAMES))
+        assert_allclose(found, plain.predict_proba(encoded), rtol=1e-9)
     # Columns may be called by numbers, as in a frame without a header.
     numbered = frame.set_axis([0, "size"], axis=1)
     named = SharedKernelMixture(3, **settings).fit(numbered)
     assert_array_equal(named.predict(numbered[["size", 0]]), named.predict(numbered))
-    for learn, method in ((streamed, "predict_proba"), (searched, "score_samples")):
-        model, plain = learn(frame), learn(encoded)
-        assert model.preparation_["columns"] == {"a": None, "size": ["large", "small"]}
-        model.save(tmp_path / "model.skmix")
-        for each in (model, load(tmp_path / "model.skmix")):
-            found = getattr(each, method)(frame.assign(species=NAMES))
-            assert_allclose(found, getattr(plain, method)(encoded), rtol=1e-9)
 
 
 # ---------------------------------------------------------------- rows in blocks
