@@ -125,7 +125,7 @@ BAD_DATA: dict[str, tuple[tuple[Any, ...], str]] = {
     "columns of labels": ((X, np.stack([Y, Y], axis=1)), r"shape \(60, 2\)"),
     "name of labels": (
         (X, "label"),
-        "y is 'label', a path or the name of a column, which needs X to be a file",
+        "y is 'label', but X is a ndarray: .* the name of a column a file or a data frame",
     ),
     "weights of zero": ((X, Y, np.zeros(60)), "at least one non-zero"),
     "negative weight": ((X, Y, np.where(Y == 1, -1.0, 1.0)), "Negative values"),

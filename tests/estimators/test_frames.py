@@ -159,7 +159,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "path of labels": (
         lambda model: model.fit(NUMBERS, Path("labels.csv")),
-        "y is 'labels.csv', a path, which needs X to be a file; X is a DataFrame. Give y as an array",
+        "y is 'labels.csv', but X is a DataFrame: a path needs X to be a file",
     ),
 }
 

@@ -110,11 +110,9 @@ def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, n
         X, y, sample_weight = take_columns(X, y, sample_weight, name=name)
     for argument, given in ((name, y), ("sample_weight", sample_weight)):
         if isinstance(given, (str, PathLike)):
-            kind = "a path" if is_frame(X) else "a path or the name of a column"
-            needed = "a file" if is_frame(X) else "a file or a data frame"
             raise ValueError(
-                f"{argument} is {str(given)!r}, {kind}, which needs X to be {needed}; X is a "
-                f"{type(X).__name__}. Give {argument} as an array."
+                f"{argument} is {str(given)!r}, but X is a {type(X).__name__}: a path needs X to be a file, "
+                f"and the name of a column a file or a data frame. Give {argument} as an array."
             )
         if is_collection(given) and not is_collection(X):
             raise ValueError(
@@ -488,10 +486,10 @@ def _known_columns(model: Any, frame: Any) -> Any:
     known = getattr(model, "feature_names_in_", None) if columns is None else list(columns)
     if known is None:
         return frame
-    names = _all_names_of(frame)
+    names = names_of(frame, unique=False)
     if columns is not None and not all(isinstance(name, str) for name in names):
         frame = frame.rename(columns=str)  # as encoding does
-        names = _all_names_of(frame)
+        names = names_of(frame, unique=False)
     kept = [name for name in (names if columns is None else known) if name in {*known} & {*names}]
     if len(known) == len(kept) and kept != names:
         frame = _select(frame, kept)
@@ -509,17 +507,13 @@ def _select(frame: Any, names: list[Any]) -> Any:
     return frame.select(names) if hasattr(frame, "column_names") else frame[names]
 
 
-def names_of(frame: Any) -> list[Any]:
-    """Return the names of the columns of a data frame; raise ValueError if two have the same name."""
-    names = _all_names_of(frame)
+def names_of(frame: Any, *, unique: bool = True) -> list[Any]:
+    """Return the names of the columns of a data frame; raise ValueError if two are equal, for `unique`."""
+    names = list(getattr(frame, "column_names", frame.columns))
     for name, count in Counter(names).most_common(1):
-        if count > 1:
+        if count > 1 and unique:
             raise ValueError(f"{count} columns of X have the name {name!r}: rename them, or keep one.")
     return names
-
-
-def _all_names_of(frame: Any) -> list[Any]:
-    return list(getattr(frame, "column_names", frame.columns))
 
 
 def _without_scale(estimator: Any) -> Any:
