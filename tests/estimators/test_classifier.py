@@ -171,7 +171,9 @@ EARLIER: dict[str, Any] = {
     "feature sets": lambda X, y: SharedKernelClassifier(feature_sets=[[0, 1], [2, 3]]).fit(X, y),
     "posterior": lambda X, y: SharedKernelClassifier(6, inference="variational", random_state=0).fit(X, y),
     "stream": lambda X, y: SharedKernelClassifier(5, random_state=0).partial_fit(X, y, classes=[0, 1, 2]),
-    "columns": lambda X, y: SharedKernelClassifier().fit(pd.DataFrame(X).assign(text=y.astype(str)), y),
+    "columns": lambda X, y: SharedKernelClassifier().fit(
+        pd.DataFrame(X).assign(text=np.array([*"abc"])[y]), y
+    ),
     "tuned": lambda X, y: SharedKernelClassifier(3, reject_below=0.1).fit(X, y).tune(X, y, max_iter=2),
     "shifts": lambda X, y: SharedKernelMixture(3, group_shift=2.0, random_state=0).fit(X, y),
     "hierarchical": lambda X, y: SharedKernelMixture(3, weight_prior="hierarchical").fit(X, y),
