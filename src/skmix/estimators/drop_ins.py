@@ -15,11 +15,13 @@ from sklearn import get_config
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.arrays import on_host, safe_log
+from ..engine.compute.dask import is_collection
 from ..engine.density import kernel_log_densities, log_normalise, log_sum, most_likely_kernel
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.structures import structure_of
+from ..io.opening import is_elsewhere
 from .exporting import ExportMixin, whitened_kernels
-from .rows import InMemory, is_frame, names_of, refuse_blocks, validated
+from .rows import InMemory, enter, is_frame, names_of, validated
 from .saving import FileMixin
 
 
@@ -28,7 +30,8 @@ def or_scikit_learn(method: Callable[..., Any]) -> Any:
 
     @wraps(method)
     def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
-        refuse_blocks(X)
+        if is_collection(X) or is_elsewhere(X):
+            enter(None, X).values()  # raises ValueError
         if isinstance(y := kwargs.get("y", args[0] if args else None), str | PathLike):
             remedy = "leave it out of X and y, or use SharedKernelMixture"
             raise ValueError(f"{type(self).__name__} has no labels, but y is {str(y)!r}: {remedy}.")

@@ -178,7 +178,11 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         if fresh:
             size = np.prod(structure_of(self.covariance_type).shape(self.n_components, source.n_features))
             together = max(1, int(NUMBERS_TOGETHER // size))
-        complete, dtype, best = _completed(source), source.X.dtype, None
+        complete, dtype, best = source.X, source.X.dtype, None
+        if source.summary.gaps:
+            # Starts have the features' means for missing values.
+            moments = source.summary.moments
+            complete = np.where(np.isnan(complete), (moments.mean * moments.unit).astype(dtype), complete)
         # A failed start keeps its last good parameters and is used only if there is no other.
         reached = (False, -np.inf)
         for first in range(0, n_starts, together):
@@ -309,8 +313,13 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
             clusters = KMeans(n_clusters=n_kernels, n_init=1, random_state=random_state)
             labels = clusters.fit(X, sample_weight=weights).labels_
         elif self.init_params != "random":
+            if self.init_params == "k-means++":
+                _, chosen = kmeans_plusplus(X, n_kernels, random_state=random_state, sample_weight=weights)
+            else:
+                chances = None if weights is None else weights / weights.sum()
+                chosen = random_state.choice(np.arange(n_rows), size=n_kernels, replace=False, p=chances)
             # Each component has one row, however often this is repeated.
-            labels[self._rows_of_start(X, weights, random_state)], masses = np.arange(n_kernels), None
+            labels[chosen], masses = np.arange(n_kernels), None
 
         def responsibilities(start: int, stop: int) -> FloatArray:
             if self.init_params == "random":
@@ -331,21 +340,3 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         theirs = ScikitLearnGaussianMixture(**self.get_params())
         theirs.set_params(max_iter=0, n_init=1, warm_start=False, verbose=0, random_state=random_state)
         return GaussianMixture._current(theirs.fit(X))
-
-    def _rows_of_start(
-        self, X: np.ndarray, weights: FloatArray | None, random_state: np.random.RandomState
-    ) -> IntArray:
-        """Return the numbers (K,) of the rows at which components start."""
-        n_kernels, chosen = self.n_components, {"random_state": random_state, "sample_weight": weights}
-        if self.init_params == "k-means++":
-            return np.asarray(kmeans_plusplus(X, n_kernels, **chosen)[1])
-        chances = None if weights is None else weights / weights.sum()
-        return random_state.choice(np.arange(len(X)), size=n_kernels, replace=False, p=chances)
-
-
-def _completed(source: Any) -> np.ndarray:
-    """Return the rows (N, M) of a source for starts, with the features' means for missing values."""
-    if not source.summary.gaps:
-        return source.X
-    moments = source.summary.moments
-    return np.where(np.isnan(source.X), (moments.mean * moments.unit).astype(source.X.dtype), source.X)

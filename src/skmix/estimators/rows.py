@@ -72,7 +72,7 @@ from ..io.labels import (
     refuse_missing,
     typed,
 )
-from ..io.opening import encode_frame, is_elsewhere, source_of
+from ..io.opening import encode_frame, source_of
 from ..io.preparation import Columns, Preparation, target_of
 from ..io.sources import labels_in, prepare
 from ._settings import is_robust, is_robust_fit
@@ -844,12 +844,6 @@ def _score_block(
 def computed(values: Any) -> Any:
     """Return scores or labels that are lazy or on a device as a NumPy array; others unchanged."""
     return on_host(values.compute() if is_collection(values) else values)
-
-
-def refuse_blocks(X: Any) -> None:
-    """Raise ValueError for files and Dask collections."""
-    if is_collection(X) or is_elsewhere(X):
-        enter(None, X).values()
 
 
 # ---------------------------------------------------------------- attributes of the training rows
