@@ -321,9 +321,7 @@ class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixi
         fits: list[Fitted] = []
         for number, (columns, model) in enumerate(parts):
             rows = training.with_features(columns, number)
-            watched: dict[str, Any] = {}
-            if monitor is not None:
-                watched = monitor.part(number, rows.source.summary.total)
+            watched = {} if monitor is None else monitor.part(number, rows.source.summary.total)
             fits.append(fit_model(model, rows, columns, **watched))
         prior = fits[0].class_prior if training.n_unlabelled else training.class_prior
         self._record(parts, fits, training.sizes, prior).store(self)
