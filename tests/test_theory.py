@@ -17,7 +17,7 @@ from scipy.special import betaln
 from scipy.stats import multivariate_normal, multivariate_t
 
 from skmix.engine.model import FloatArray, Parameters
-from skmix.paper.published import published_passes
+from skmix.paper import published_pass
 from skmix.theory import (
     Beliefs,
     auxiliary_function,
@@ -95,7 +95,8 @@ def gradients_of_q(
 
 def m_step(X: FloatArray, classes: NDArray[np.intp], previous: Parameters) -> Parameters:
     """Return the parameters after one pass of the published algorithm."""
-    return next(published_passes(X, classes, previous)).parameters
+    order = np.argsort(classes, kind="stable")
+    return published_pass(X[order].T, np.bincount(classes), previous)[0]
 
 
 @reproducible
