@@ -78,7 +78,7 @@ def test_figures_show_the_data_and_runs_of_the_study(monkeypatch: pytest.MonkeyP
 
 def test_illustration_has_an_overview_and_a_panel_for_each_class() -> None:
     record = run_illustration(seed=0)
-    overview, *panels = plot_illustration(record)
+    overview, *panels, _ = plot_illustration(record).axes
     model, example = record.model, record.example
     for c, panel in enumerate(panels):
         assert [text.get_text() for text in panel.texts] == [f"{w:.3f}" for w in model.weights_[:, c]]

@@ -151,11 +151,11 @@ def plot_accuracy_distribution(runs: Iterable[Run], *, figure: Figure | None = N
     return panels
 
 
-def plot_illustration(record: IllustrationRecord) -> NDArray[Any]:
+def plot_illustration(record: IllustrationRecord) -> Figure:
     """Plot a run of the paper's two-dimensional illustration, in a figure without a window.
 
-    Of the 4 axes, the first has the rows with the true and the estimated kernels, the others have the kernels
-    with the weights of each class.
+    Of its axes, the first has the rows with the true and the estimated kernels, the next three have the
+    kernels with the weights of each class, and the last has a key.
     """
     model, example = record.model, record.example
     classes = model.classes_.tolist()
@@ -203,4 +203,4 @@ def plot_illustration(record: IllustrationRecord) -> NDArray[Any]:
     finish(overview, *panels)
     # The first drawing places axes with equal scales, the second their labels.
     own.draw_without_rendering()
-    return np.array([overview, *panels], dtype=object)
+    return own

@@ -46,25 +46,6 @@ def exponents(features, means, inverses, out):
             store(out[k], n, multiply(total, splat(-0.5)))
 
 
-@jit
-def normalise(joint, normalisers, weights, sizes, evidence):
-    """Turn exponentials (R, K, N) into responsibilities; write the rows' densities to evidence (R, N)."""
-    n_runs, n_kernels, n_classes = weights.shape
-    for r in range(n_runs):
-        for n in range(joint.shape[2]):
-            evidence[r, n] = 0.0
-        for k in range(n_kernels):
-            a = 0
-            for c in range(n_classes):
-                for n in range(a, a + sizes[c]):
-                    joint[r, k, n] = joint[r, k, n] / normalisers[r, k] * weights[r, k, c]
-                    evidence[r, n] += joint[r, k, n]
-                a += sizes[c]
-        for k in range(n_kernels):
-            for n in range(joint.shape[2]):
-                joint[r, k, n] /= evidence[r, n]
-
-
 def scatter(responsibilities: FloatArray, rows: FloatArray, means: FloatArray) -> FloatArray:
     """Return Σ_n r_kn (x_n − μ_k) (x_n − μ_k)ᵀ, (R, K, M, M), of rows (M, N) about means (R, K, M)."""
     *shape, n_features = means.shape

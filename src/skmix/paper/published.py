@@ -136,8 +136,8 @@ def published_pass(
         after, log_likelihood = published_pass(rows, sizes, parameters.batch())
         return after.take(0), log_likelihood[0]
     bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    weights, n_rows = np.ascontiguousarray(parameters.weights), rows.shape[1]
-    joint, evidence = np.empty((*weights.shape[:2], n_rows)), np.empty((len(weights), n_rows))
+    n_runs, n_kernels, n_rows = *parameters.means.shape[:2], rows.shape[1]
+    joint, evidence = np.empty((n_runs, n_kernels, n_rows)), np.empty((n_runs, n_rows))
 
     def update(own: FloatArray, mass: FloatArray) -> tuple[FloatArray, FloatArray]:
         means = (own @ rows.T) / mass[:, :, None]  # (M2)
@@ -147,8 +147,10 @@ def published_pass(
         inverses, normalisers = _inverses(parameters.covariances), _normalisers(parameters)
         for first in range(0, len(joint), _RUNS_AT_ONCE):
             some = slice(first, first + _RUNS_AT_ONCE)
-            joint[some] = _exponentials(rows, parameters.means[some], inverses[some])
-            loops.normalise(joint[some], normalisers[some], weights[some], sizes, evidence[some])  # (E)
+            own = _exponentials(rows, parameters.means[some], inverses[some]) / normalisers[some][:, :, None]
+            own *= np.repeat(parameters.weights[some], sizes, axis=2)
+            evidence[some] = own.sum(axis=1)
+            np.divide(own, evidence[some][:, None], out=joint[some])  # (E)
         log_likelihood = np.add.reduceat(np.log(evidence), bounds, axis=1)  # (LL)
         mass_in_class = np.add.reduceat(joint, bounds, axis=2)
         mass = mass_in_class.sum(axis=2)
