@@ -13,17 +13,13 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from oracles import random_model
-from scipy.special import betaln
-from scipy.stats import multivariate_normal, multivariate_t
 
 from skmix.engine.model import FloatArray, Parameters
 from skmix.paper import published_pass
 from skmix.theory import (
-    Beliefs,
     auxiliary_function,
     auxiliary_function_by_enumeration,
     entropy_of_responsibilities,
-    evidence_bound,
     log_likelihood,
     variational_bound,
 )
@@ -203,68 +199,3 @@ def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             call()
-
-
-def certain(model: Parameters, n_rows: float) -> Beliefs:
-    """Return beliefs that are as good as that model, held with the weight of so many rows."""
-    n_kernels = len(model.means)
-    return Beliefs(
-        n_rows * model.weights,
-        model.means,
-        np.full(n_kernels, n_rows),
-        np.full(n_kernels, n_rows),
-        model.covariances,
-    )
-
-
-@reproducible
-@given(labels=labels_of_rows, n_kernels=st.integers(1, 3), n_features=st.integers(1, 3), seed=seeds)
-def test_the_bound_of_certain_beliefs_is_the_log_likelihood(
-    labels: list[int], n_kernels: int, n_features: int, seed: int
-) -> None:
-    # Prior and posterior are the same and nearly a point: nothing is left to learn, and EM's bound is left.
-    X, y, model, _ = random_case(labels, n_kernels, n_features, seed)
-    beliefs = certain(model, 1e9)
-    expected = log_likelihood(X, y, model).sum()
-    assert_allclose(evidence_bound(X, y, beliefs, beliefs), expected, rtol=1e-4, atol=1e-4)
-
-
-def test_the_evidence_bound_of_uncertain_weights_is_the_evidence() -> None:
-    """Kernels are known and far apart: one Dirichlet distribution for each class is left to integrate out."""
-    model = Parameters(np.zeros((2, 2)), np.array([[0.0], [1e3]]), np.ones((2, 1, 1)))
-    prior = replace(certain(model, 1e9), concentration=np.array([[0.7, 2.0], [1.5, 0.4]]))
-    X, y = np.array([[0.1], [-0.3], [1e3], [0.5], [1e3 + 1.0]]), np.array([0, 0, 0, 1, 1])
-    counts = np.array([[2.0, 1.0], [1.0, 1.0]])
-    posterior = replace(prior, concentration=prior.concentration + counts)
-    expected = multivariate_normal(0.0, 1.0).logpdf([0.1, -0.3, 0.0, 0.5, 1.0]).sum()
-    expected += (betaln(*posterior.concentration) - betaln(*prior.concentration)).sum()
-    assert_allclose(evidence_bound(X, y, posterior, prior), expected, rtol=1e-6)
-    elsewhere = replace(prior, concentration=prior.concentration + 2.0 * counts)
-    assert evidence_bound(X, y, elsewhere, prior) < expected - 0.1
-
-
-def test_the_evidence_bound_of_one_kernel_is_the_evidence_and_highest_at_the_posterior() -> None:
-    random = np.random.default_rng(3)
-    X = random.normal(size=(9, 2)) @ np.array([[1.0, 0.4], [0.0, 0.7]]) + 0.5
-    y = np.zeros(9)
-    prior = Beliefs(
-        np.array([[1.0]]), np.array([[0.2, -0.1]]), np.array([0.6]), np.array([4.0]), np.eye(2)[None] * 1.5
-    )
-    mean, rows, degrees, scatter = prior.means[0], 0.6, 4.0, 4.0 * 1.5 * np.eye(2)
-    evidence = 0.0
-    for x in X:  # each row has Student's distribution given those before it
-        shape = scatter * (rows + 1.0) / (rows * (degrees - 1.0))
-        evidence += multivariate_t(mean, shape, df=degrees - 1.0).logpdf(x)
-        scatter = scatter + rows / (rows + 1.0) * np.outer(x - mean, x - mean)
-        mean, rows, degrees = mean + (x - mean) / (rows + 1.0), rows + 1.0, degrees + 1.0
-    posterior = Beliefs(
-        np.array([[10.0]]), mean[None], np.array([rows]), np.array([degrees]), scatter[None] / degrees
-    )
-    assert_allclose(evidence_bound(X, y, posterior, prior), evidence, rtol=1e-12)
-    for other in (
-        replace(posterior, means=posterior.means + 0.1),
-        replace(posterior, mean_precision=posterior.mean_precision * 0.8),
-        replace(posterior, degrees_of_freedom=posterior.degrees_of_freedom * 1.2),
-        replace(posterior, covariances=posterior.covariances * 1.1),
-    ):
-        assert evidence_bound(X, y, other, prior) < evidence - 1e-4
