@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -56,23 +57,12 @@ def same_runs(left: Run, right: Run) -> bool:
 
 
 @cache
-def synthetic_results(n_runs: int = 24, *, sweep: bool = True, seed: int = 7) -> StudyResults:
-    rng = np.random.default_rng(seed)
-    runs = [
-        _run(rng, variant.name, MAIN_KERNELS, method, number)
-        for variant in VARIANTS
-        for method in METHODS
-        for number in range(n_runs)
-    ]
-    if sweep:
-        runs += [
-            _run(rng, name, n_kernels, method, number)
-            for name in SWEEP_VARIANTS
-            for n_kernels in SWEEP_KERNELS
-            if n_kernels != MAIN_KERNELS
-            for method in METHODS
-            for number in range(n_runs // 2)
-        ]
+def synthetic_results() -> StudyResults:
+    rng = np.random.default_rng(7)
+    sweep = itertools.product(SWEEP_VARIANTS, (k for k in SWEEP_KERNELS if k != MAIN_KERNELS), METHODS)
+    cells = [(variant.name, MAIN_KERNELS, method, 24) for variant in VARIANTS for method in METHODS]
+    cells += [(*cell, 12) for cell in sweep]
+    runs = [_run(rng, *cell, number) for *cell, n_runs in cells for number in range(n_runs)]
     data = _data(rng)
     best = {
         (variant.name, method): BestRun(

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from skmix.cli import app
 from skmix.paper import DIGIT_FEATURES, digit_features, dither, make_seven_segment_digits
-from skmix.paper.digits import LIT_SEGMENTS, bin_points, sample_points, segment_layout
+from skmix.paper.digits import bin_points, sample_points, segment_layout
 
 Golden = Callable[[str], dict[str, Any]]
 
@@ -54,16 +54,6 @@ def test_points_have_the_means_and_covariances_of_their_segments() -> None:
         assert np.all(np.abs(cloud.mean(axis=0) - centre) < 5 * np.sqrt(variances / n_points))
         error = 5 * np.sqrt((np.outer(variances, variances) + covariance**2) / n_points)
         assert np.all(np.abs(np.cov(cloud.T) - covariance) < error)
-
-
-def test_every_lit_segment_gives_the_same_number_of_points() -> None:
-    digits = np.array([7, 0, 0, 4])
-    layout = segment_layout(3.0, 1.0)
-    points, image = sample_points(digits, layout, 1)
-    assert_array_equal(image, np.repeat(range(4), [100 * len(LIT_SEGMENTS[digit]) for digit in digits]))
-    # In the order of the list: means of a hundred points lie near the centres of their segments.
-    places = [layout.centres[segment - 1] for digit in digits for segment in LIT_SEGMENTS[digit]]
-    assert_allclose(points.reshape(-1, 100, 2).mean(axis=1), places, atol=0.95)
 
 
 def test_images_of_the_published_points_are_the_published_images(golden: Golden) -> None:

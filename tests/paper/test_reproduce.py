@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -183,14 +182,3 @@ def test_an_interrupt_says_how_to_continue(tmp_path: Path, begun: dict[str, Any]
     result = CliRunner().invoke(app, ["reproduce", "--out", str(tmp_path / "out")])
     assert result.exit_code == 130
     assert "run the same command again" in result.stderr
-
-
-@pytest.mark.parametrize("library", ["matplotlib", "jinja2"])
-def test_without_a_library_it_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
-) -> None:
-    monkeypatch.setitem(sys.modules, library, None)
-    result = CliRunner().invoke(app, ["reproduce", "--out", str(tmp_path)])
-    assert result.exit_code == 1
-    assert f'{library}: pip install ".[all]"' in result.output
-    assert list(tmp_path.iterdir()) == []
