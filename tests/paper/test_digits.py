@@ -98,28 +98,19 @@ def test_brightness_is_relative_to_the_fullest_cell_and_halves_go_up() -> None:
     assert sorted(image[image > 0].tolist()) == [26, 77, 255]
 
 
-def test_images_come_digit_by_digit_and_repeat_with_the_seed() -> None:
+def test_images_come_digit_by_digit_and_repeat_with_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     images, labels = make_seven_segment_digits(3, random_state=5)
     assert images.shape == (30, 28, 28)
     assert images.dtype == np.uint8
     assert_array_equal(images.max(axis=(1, 2)), 255)
     assert_array_equal(labels, np.repeat(np.arange(10), 3))
-    assert_array_equal(make_seven_segment_digits(3, random_state=5)[0], images)
     assert_array_equal(make_seven_segment_digits(3, random_state=np.random.RandomState(5))[0], images)
     assert np.any(make_seven_segment_digits(3, random_state=6)[0] != images)
-
-
-def test_images_are_those_of_the_points_however_many_are_made_at_a_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    images, labels = make_seven_segment_digits(4, random_state=2)
-    points, index = sample_points(labels, segment_layout(), 2)
+    # They are those of the points, however many are made at a time.
+    points, index = sample_points(labels, segment_layout(), 5)
     assert_array_equal(bin_points(points, index, len(labels), segment_layout().bound), images)
     monkeypatch.setattr("skmix.paper.digits._IMAGES_AT_A_TIME", 7)
-    assert_array_equal(make_seven_segment_digits(4, random_state=2)[0], images)
-
-
-def test_impossible_digits_are_refused() -> None:
+    assert_array_equal(make_seven_segment_digits(3, random_state=5)[0], images)
     with pytest.raises(ValueError, match="n_per_digit == 0, must be >= 1"):
         make_seven_segment_digits(0)
     with pytest.raises(TypeError, match="n_per_digit must be an instance of"):
