@@ -174,18 +174,6 @@ def test_only_missing_replicates_are_made(tmp_path: Path) -> None:
     run_cells(CELLS, multiply, Crew(10), store, lambda records: pytest.fail("made again"))
 
 
-def test_an_interrupt_leaves_whole_batches(tmp_path: Path) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt("after a batch")
-
-    store = Store(tmp_path / "store")
-    with pytest.raises(KeyboardInterrupt, match="after a batch"):
-        run_cells(CELLS, multiply, Crew(1), store, interrupt)
-    assert len(store) == 3
-    run_cells(CELLS, multiply, Crew(1), store)
-    assert len(store) == 14
-
-
 def note(folder: Path, task: int) -> int:
     (folder / str(task)).write_text(str(os.getpid()))
     time.sleep(0.01)

@@ -16,7 +16,6 @@ from scipy.stats import multivariate_normal
 
 from skmix.paper import Settings, published_runs
 from skmix.paper.methods import fit_batch, predict
-from skmix.paper.printed import OK_RUNS, published_values
 from skmix.paper.published import REASONS, FloatArray, IntArray, failure_reason, published_pass
 from skmix.paper.records import StudyData
 from skmix.paper.variants import VARIANTS, variant_of
@@ -237,19 +236,6 @@ DIGESTS = {
     "table5_number_of_kernels": "d2c379b4e1ab5a1c7a786c3940bb8e80ca206b2877120670cf224e1c213de642",
     "table6_mean_and_max_accuracy": "6130ac5c8f084760d6d85778e9f9268448b91a75d333d8f06ae3879ec2212d26",
 }
-
-
-def test_single_values() -> None:
-    values = published_values()
-    assert values.all_runs["Std MIoU", "13D"] == 0.252
-    assert values.ok_runs["Med Acc", "2Dx3D"] == 0.959
-    assert values.ok_runs[OK_RUNS, "5D"] == 412
-    assert values.ranking_all_runs["Mean Acc"][:3] == ("3Dx3D", "2Dx3D", "3x1D")
-    assert values.ranking_ok_runs["Med Acc"][-1] == "10D"
-    entry = values.sweep[18, "9D"]
-    assert (entry.mean, entry.std, entry.counted) == (0.79, 0.15, 22)
-    assert values.mean_accuracy["2Dx3D"] == 0.86
-    assert values.max_accuracy["10D"] == 0.77
 
 
 def test_no_printed_number_has_changed() -> None:
