@@ -24,7 +24,6 @@ from skmix.paper.harness import (
     Crew,
     ExperimentError,
     Store,
-    StoreError,
     cell_key,
     generator,
     missing,
@@ -120,7 +119,7 @@ def test_files_of_other_programs_and_versions_are_refused_and_left_alone(
 ) -> None:
     path = tmp_path / "store"
     path.write_text(content)
-    with pytest.raises(StoreError, match="is not a store of results, or one of another version"):
+    with pytest.raises(ValueError, match="is not a store of results, or one of another version"):
         Store(path)
     assert path.read_text() == content
 

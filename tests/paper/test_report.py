@@ -18,12 +18,12 @@ from browsing import PHONE, WIDE, choose, fetched, fits, visit, wait_for
 from matplotlib.pyplot import imsave
 from synthetic import LEVELS, make_run, synthetic_results
 
-from skmix.paper import make_tables
+from skmix.paper import DIGIT_FEATURES, make_tables
 from skmix.paper.harness import Row, Table
 from skmix.paper.methods import run_one
 from skmix.paper.page import render, report_data, write_report
 from skmix.paper.records import BestRun, Beyond, Margin, Run, Settings, StudyResults, make_data
-from skmix.paper.variants import FEATURES, METHODS, VARIANTS
+from skmix.paper.variants import METHODS, VARIANTS
 
 a_run = partial(make_run, method="published", accuracy=0.8)
 NAMES = [each.name for each in VARIANTS]
@@ -173,7 +173,7 @@ def test_the_explorer_has_the_first_rows_of_each_digit_and_the_mixtures(
     explorer, labels = shown["explorer"], data.train_labels.tolist()
     kept = [row for row, label in enumerate(labels) if labels[:row].count(label) < 2]
     assert explorer["labels"] == [labels[row] for row in kept]
-    assert (len(kept), explorer["n_rows"], explorer["features"]) == (20, 300, list(FEATURES))
+    assert (len(kept), explorer["n_rows"], explorer["features"]) == (20, 300, list(DIGIT_FEATURES))
     np.testing.assert_allclose(explorer["plain"], data.train_features[kept], atol=5.1e-5)
     np.testing.assert_allclose(explorer["dithered"], data.train_dithered[kept], atol=5.1e-5)
     variant = next(each for each in shown["variants"] if each["name"] == "6D")

@@ -19,6 +19,7 @@ from synthetic import make_run, same_runs
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.estimators import fit_each
 from skmix.paper import (
+    DIGIT_FEATURES,
     Settings,
     harness,
     illustration,
@@ -37,7 +38,7 @@ from skmix.paper.harness import Store, generator
 from skmix.paper.methods import fit_batch, predict, predict_published, run_batch, scores_of
 from skmix.paper.records import StudyData, features_of, fingerprint
 from skmix.paper.study import fitted_mixtures, run_beyond, stored_runs
-from skmix.paper.variants import FEATURES, METHODS, VARIANTS, Cell, Method, variant_of
+from skmix.paper.variants import METHODS, VARIANTS, Cell, Method, variant_of
 from skmix.theory import Parameters
 
 CELLS = [Cell("3D", 10, "robust", 7), Cell("3x1D", 10, "class-wise", 7), Cell("3D", 12, "published", 7)]
@@ -329,8 +330,8 @@ def test_scores_are_those_of_scikit_learn(seed: int) -> None:
 
 def test_dither_follows_the_settings(data: StudyData, settings: Settings) -> None:
     paper = Settings(seed=settings.seed, dither="paper")
-    masses = [column for column, name in enumerate(FEATURES) if name.startswith("q")]
-    axis = [column for column, name in enumerate(FEATURES) if name.startswith("pca")]
+    masses = [column for column, name in enumerate(DIGIT_FEATURES) if name.startswith("q")]
+    axis = [column for column, name in enumerate(DIGIT_FEATURES) if name.startswith("pca")]
     for mine, raw, noisy in zip(
         features_of(data, variant_of("13D"), paper),
         (data.train_features, data.test_features),

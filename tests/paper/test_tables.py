@@ -20,7 +20,7 @@ from synthetic import make_run
 
 from skmix.paper import Settings, check_claims, differences, make_tables, published_values, write_tables
 from skmix.paper.claims import Difference
-from skmix.paper.harness import Claim, Row, Table, plain_table
+from skmix.paper.harness import Claim, Row, Table
 from skmix.paper.records import BestRun, Beyond, Margin, Run, StudyData, StudyResults
 from skmix.paper.tables import agreement, claims_markdown, confusion_csv
 from skmix.paper.variants import LABELS, MAIN_KERNELS, METHODS, SWEEP_KERNELS, SWEEP_VARIANTS, VARIANTS
@@ -451,9 +451,6 @@ def test_csv_has_a_line_for_each_cell_in_full_precision() -> None:
     assert len(lines) == 4
     assert lines[0] == {"metric": "Acc", "variant": "3D", "paper": "0.5", "ours": "0.35"}
     assert lines[1]["paper"] == ""
-    # Without sources, a line is a row.
-    plain = plain_table("Errors", ("data", "LDA"), [("a", "1"), ("b", "2")], name="errors")
-    assert (plain.csv(), plain.name) == ("data,LDA\na,1\nb,2\n", "errors")
 
 
 def test_markdown_has_a_line_for_each_source() -> None:

@@ -210,7 +210,7 @@ def _print_claims(
     """Print classifiers that are not in the paper, the checked claims, and differences from the paper."""
     beyond = [[each.description, f"{each.accuracy:.4f}", f"{each.mean_iou:.4f}"] for each in results.beyond]
     _show(console, "Beyond the paper's features", _grid(["classifier", "accuracy", "mean IoU"], beyond))
-    checked, differing = claims_table(claims, "Claims, checked"), differences_table(found)
+    checked, differing = claims_table(claims), differences_table(found)
     _show(console, checked.title, _grid(checked.headings, checked.lines, text=True))
     for each in claims:
         if each.note:

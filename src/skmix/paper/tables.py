@@ -227,7 +227,7 @@ def differences_table(differences: Iterable[Difference]) -> Table:
 def claims_markdown(claims: Iterable[Claim], differences: Iterable[Difference]) -> str:
     """Return the checked claims, and the differences from the paper with likely reasons, as Markdown."""
     claims, found = list(claims), differences_table(differences)
-    lines = [claims_table(claims, "Claims, checked").markdown("#"), ""]
+    lines = [claims_table(claims).markdown("#"), ""]
     lines += [f"- *{each.claim}*: {each.note}" for each in claims if each.note]
     if found.rows:
         lines += ["", found.markdown("#")]
