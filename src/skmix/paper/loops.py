@@ -1,7 +1,7 @@
-"""Compiled loops of the study: NumPy would pass over arrays (K, M, N) for each operation.
+"""Compiled loops of the published arithmetic: NumPy would pass over arrays (K, M, N) for each operation.
 
-The loops of the published arithmetic do the same operations in the same order as NumPy and, in matrix
-products, OpenBLAS on ARM: each product is added without rounding it first.
+They do the same operations in the same order as NumPy and, in matrix products, OpenBLAS on ARM: each product
+is added without rounding it first.
 """
 
 # mypy: disable-error-code="no-untyped-def, misc"
