@@ -98,15 +98,13 @@ def _metric_table(
     rows = []
     for metric in metrics:
         printed = {variant: paper[metric, variant] for variant in runs.variants}
-        if metric == OK_RUNS:
-            printed = {variant: int(value) for variant, value in printed.items()}
         rows.append(_row((metric,), runs, partial(_statistic, metric, counted), printed))
     note = ""
     if OK_RUNS in metrics:
         most = max((len(runs.of(v, MAIN_KERNELS, m)) for v in runs.variants for m in METHODS), default=0)
         note = (
-            f"OK runs: how many runs have an accuracy above {FAILED_BELOW}, of {MAIN_RUNS} in the paper and "
-            f"of {most} of each method here."
+            f"OK (successful) runs are those with accuracy above {FAILED_BELOW}, of {MAIN_RUNS} in the "
+            f"paper and of {most} of each method here."
         )
     return Table(name, title, ("metric",), "variant", runs.variants, SOURCES, tuple(rows), note)
 
