@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
 import inspect
 import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any
 
@@ -57,22 +57,6 @@ def slug(heading: str) -> str:
     return kept.replace(" ", "-")
 
 
-def found(name: str) -> object:
-    """Return what a dotted name stands for, or raise."""
-    parts = name.split(".")
-    for length in range(len(parts), 0, -1):
-        try:
-            spec = importlib.util.find_spec(".".join(parts[:length]))
-        except ModuleNotFoundError:  # a part that is no package
-            continue
-        if spec is not None:
-            thing: object = importlib.import_module(".".join(parts[:length]))
-            for attribute in parts[length:]:
-                thing = getattr(thing, attribute)
-            return thing
-    raise ModuleNotFoundError(name)
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_of_a_page_lead_somewhere_and_functions_exist(page: Path) -> None:
     broken = []
@@ -92,16 +76,16 @@ def test_links_of_a_page_lead_somewhere_and_functions_exist(page: Path) -> None:
                 broken.append(link)
     assert broken == []
     for role, name in ROLE.findall(page.read_text(encoding="utf-8")):
-        thing = found(name)
+        thing = resolve_name(name)
         assert isinstance(thing, ModuleType) == (role == "mod"), f"{name} is no {role}"
         assert isinstance(thing, type) == (role == "class"), f"{name} is no {role}"
     assert page.name not in PLAIN or not re.search(
         r"\{(py:\w+|doc|parameter|term)\}`", page.read_text("utf-8")
     )
     for name in NAMED.findall(page.read_text(encoding="utf-8")) if DOCS in page.parents else ():
-        found(name)
+        resolve_name(name)
     for name in LISTED.findall(page.read_text(encoding="utf-8")) if page.suffix == ".rst" else ():
-        found(name)
+        resolve_name(name)
     for example in re.findall(r"examples/[\w/]+\.py", page.read_text(encoding="utf-8")):
         assert (ROOT / example).is_file(), example
 
@@ -280,7 +264,7 @@ def public() -> Iterator[tuple[str, Any]]:
         (DOCS / "api" / f"{name}.rst").read_text(encoding="utf-8") for name in ("index", "engine")
     )
     for name in LISTED.findall(listed):
-        module = found(name)
+        module = resolve_name(name)
         for own in getattr(module, "__all__", [""]):
             thing = getattr(module, own) if own else module
             yield f"{name}.{own}", thing

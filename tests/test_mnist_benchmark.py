@@ -20,24 +20,20 @@ def mnist() -> ModuleType:
     return load_script("benchmarks/mnist.py")
 
 
-def images_of(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return noise with one bright patch, at the place of the label."""
-    images = random.integers(0, 60, size=(len(labels), 12, 12), dtype=np.uint8)
-    for image, label in zip(images, labels, strict=True):
-        row, column = 2 * (label // 5) + 3, 2 * (label % 5) + 1
-        image[row : row + 2, column : column + 2] = 250
-    return images
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder of IDX files; the labels of the test images are all wrong by one."""
+    """Return a folder of IDX files: noise with one bright patch, at the place of the label.
+
+    The labels of the test images are all wrong by one.
+    """
     folder = tmp_path_factory.mktemp("mnist")
     random = np.random.default_rng(0)
     for part, n_each in (("train", 60), ("t10k", 6)):
-        labels = np.repeat(np.arange(10, dtype=np.uint8), n_each)
-        random.shuffle(labels)
-        images = images_of(labels, random)
+        labels = random.permutation(np.repeat(np.arange(10, dtype=np.uint8), n_each))
+        images = random.integers(0, 60, size=(len(labels), 12, 12), dtype=np.uint8)
+        for image, label in zip(images, labels, strict=True):
+            row, column = 2 * (label // 5) + 3, 2 * (label % 5) + 1
+            image[row : row + 2, column : column + 2] = 250
         told = labels if part == "train" else (labels + 1) % 10
         for kind, values in (("images-idx3", images), ("labels-idx1", told.astype(np.uint8))):
             shape = np.array(values.shape, dtype=">u4").tobytes()

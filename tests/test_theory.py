@@ -8,22 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from oracles import random_model
-from scipy.special import betaln
-from scipy.stats import multivariate_normal, multivariate_t
 
 from skmix.engine.model import FloatArray, Parameters
-from skmix.paper.published import published_passes
+from skmix.paper import published_pass
 from skmix.theory import (
-    Beliefs,
     auxiliary_function,
     auxiliary_function_by_enumeration,
     entropy_of_responsibilities,
-    evidence_bound,
     log_likelihood,
     variational_bound,
 )
@@ -95,11 +91,14 @@ def gradients_of_q(
 
 def m_step(X: FloatArray, classes: NDArray[np.intp], previous: Parameters) -> Parameters:
     """Return the parameters after one pass of the published algorithm."""
-    return next(published_passes(X, classes, previous)).parameters
+    order = np.argsort(classes, kind="stable")
+    return published_pass(X[order].T, np.bincount(classes), previous)[0]
 
 
 @reproducible
 @given(labels=labels_of_rows, n_kernels=st.integers(1, 3), n_features=st.integers(1, 3), seed=seeds)
+# So many sequences are enumerated in several batches.
+@example(labels=[0, 1, 1, 0, 2, 2, 0, 1, 0], n_kernels=3, n_features=1, seed=3)
 def test_closed_form_equals_enumeration_for_any_class_pattern(
     labels: list[int], n_kernels: int, n_features: int, seed: int
 ) -> None:
@@ -107,13 +106,6 @@ def test_closed_form_equals_enumeration_for_any_class_pattern(
     closed = auxiliary_function(X, classes, parameters, previous)
     enumerated = auxiliary_function_by_enumeration(X, classes, parameters, previous)
     assert closed == pytest.approx(enumerated, rel=1e-10, abs=1e-10)
-
-
-def test_enumeration_in_several_batches() -> None:
-    X, classes, parameters, previous = random_case([0, 1, 1, 0, 2, 2, 0, 1, 0], 3, 1, seed=3)
-    closed = auxiliary_function(X, classes, parameters, previous)
-    enumerated = auxiliary_function_by_enumeration(X, classes, parameters, previous)
-    assert closed == pytest.approx(enumerated, rel=1e-12)
 
 
 def test_m_step_is_stationary_with_several_features_and_unequal_classes() -> None:
@@ -130,24 +122,6 @@ def test_m_step_is_stationary_with_several_features_and_unequal_classes() -> Non
     by_weights, by_means, by_covariances = gradients_of_q(X, classes, previous, previous)
     assert np.ptp(by_weights, axis=0).min() > 0.1
     assert min(np.abs(by_means).max(), np.abs(by_covariances).max()) > 1.0
-
-
-@reproducible
-@given(
-    labels=st.lists(st.integers(0, 2), min_size=8, max_size=20),
-    n_kernels=st.integers(1, 3),
-    n_features=st.integers(1, 2),
-    seed=seeds,
-)
-@pytest.mark.slow
-def test_m_step_maximises_q(labels: list[int], n_kernels: int, n_features: int, seed: int) -> None:
-    X, classes, other, previous = random_case(labels, n_kernels, n_features, seed)
-    best = m_step(X, classes, previous)
-    # The unguarded M-step may leave a kernel with a row or two, where Q has no maximum.
-    assume(np.linalg.eigvalsh(best.covariances).min() > 1e-6)
-    highest = auxiliary_function(X, classes, best, previous)
-    assert highest >= auxiliary_function(X, classes, other, previous)
-    assert highest >= auxiliary_function(X, classes, previous, previous)
 
 
 @reproducible
@@ -202,68 +176,3 @@ def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             call()
-
-
-def certain(model: Parameters, n_rows: float) -> Beliefs:
-    """Return beliefs that are as good as that model, held with the weight of so many rows."""
-    n_kernels = len(model.means)
-    return Beliefs(
-        n_rows * model.weights,
-        model.means,
-        np.full(n_kernels, n_rows),
-        np.full(n_kernels, n_rows),
-        model.covariances,
-    )
-
-
-@reproducible
-@given(labels=labels_of_rows, n_kernels=st.integers(1, 3), n_features=st.integers(1, 3), seed=seeds)
-def test_the_bound_of_certain_beliefs_is_the_log_likelihood(
-    labels: list[int], n_kernels: int, n_features: int, seed: int
-) -> None:
-    # Prior and posterior are the same and nearly a point: nothing is left to learn, and EM's bound is left.
-    X, y, model, _ = random_case(labels, n_kernels, n_features, seed)
-    beliefs = certain(model, 1e9)
-    expected = log_likelihood(X, y, model).sum()
-    assert_allclose(evidence_bound(X, y, beliefs, beliefs), expected, rtol=1e-4, atol=1e-4)
-
-
-def test_the_evidence_bound_of_uncertain_weights_is_the_evidence() -> None:
-    """Kernels are known and far apart: one Dirichlet distribution for each class is left to integrate out."""
-    model = Parameters(np.zeros((2, 2)), np.array([[0.0], [1e3]]), np.ones((2, 1, 1)))
-    prior = replace(certain(model, 1e9), concentration=np.array([[0.7, 2.0], [1.5, 0.4]]))
-    X, y = np.array([[0.1], [-0.3], [1e3], [0.5], [1e3 + 1.0]]), np.array([0, 0, 0, 1, 1])
-    counts = np.array([[2.0, 1.0], [1.0, 1.0]])
-    posterior = replace(prior, concentration=prior.concentration + counts)
-    expected = multivariate_normal(0.0, 1.0).logpdf([0.1, -0.3, 0.0, 0.5, 1.0]).sum()
-    expected += (betaln(*posterior.concentration) - betaln(*prior.concentration)).sum()
-    assert_allclose(evidence_bound(X, y, posterior, prior), expected, rtol=1e-6)
-    elsewhere = replace(prior, concentration=prior.concentration + 2.0 * counts)
-    assert evidence_bound(X, y, elsewhere, prior) < expected - 0.1
-
-
-def test_the_evidence_bound_of_one_kernel_is_the_evidence_and_highest_at_the_posterior() -> None:
-    random = np.random.default_rng(3)
-    X = random.normal(size=(9, 2)) @ np.array([[1.0, 0.4], [0.0, 0.7]]) + 0.5
-    y = np.zeros(9)
-    prior = Beliefs(
-        np.array([[1.0]]), np.array([[0.2, -0.1]]), np.array([0.6]), np.array([4.0]), np.eye(2)[None] * 1.5
-    )
-    mean, rows, degrees, scatter = prior.means[0], 0.6, 4.0, 4.0 * 1.5 * np.eye(2)
-    evidence = 0.0
-    for x in X:  # each row has Student's distribution given those before it
-        shape = scatter * (rows + 1.0) / (rows * (degrees - 1.0))
-        evidence += multivariate_t(mean, shape, df=degrees - 1.0).logpdf(x)
-        scatter = scatter + rows / (rows + 1.0) * np.outer(x - mean, x - mean)
-        mean, rows, degrees = mean + (x - mean) / (rows + 1.0), rows + 1.0, degrees + 1.0
-    posterior = Beliefs(
-        np.array([[10.0]]), mean[None], np.array([rows]), np.array([degrees]), scatter[None] / degrees
-    )
-    assert_allclose(evidence_bound(X, y, posterior, prior), evidence, rtol=1e-12)
-    for other in (
-        replace(posterior, means=posterior.means + 0.1),
-        replace(posterior, mean_precision=posterior.mean_precision * 0.8),
-        replace(posterior, degrees_of_freedom=posterior.degrees_of_freedom * 1.2),
-        replace(posterior, covariances=posterior.covariances * 1.1),
-    ):
-        assert evidence_bound(X, y, other, prior) < evidence - 1e-4

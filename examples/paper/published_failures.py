@@ -15,7 +15,8 @@ from skmix.paper import (
     digit_features,
     dither,
     make_seven_segment_digits,
-    published_passes,
+    published_pass,
+    published_runs,
 )
 from skmix.theory import Parameters
 
@@ -36,18 +37,15 @@ starts = [
 
 
 # %%
-# Each start twice, with the paper's rule for stopping: pass by pass in the paper's arithmetic, and on the
-# engine. The paper's passes are kept in the library as a reference; ``class_log_likelihood`` is NaN once a
-# run is singular.
+# Each start twice, with the paper's rule for stopping: in the paper's arithmetic, which is kept in the
+# library as a reference, and on the engine. ``log_likelihood`` is NaN if a run ends singular.
 def narrowest(covariances: np.ndarray) -> float:
     """Return the smallest variance of any kernel in any direction."""
     return max(np.linalg.eigvalsh(covariances).min(), 1e-20)
 
 
-in_the_paper = [list(published_passes(X, y, start, max_iter=60)) for start in starts]
-ends = np.array(
-    [passes[-1].class_log_likelihood.sum() for passes in in_the_paper]
-) / len(X)
+in_the_paper = published_runs(X, y, starts, max_iter=60)
+ends = np.array([run.log_likelihood for run in in_the_paper]) / len(X)
 on_engine = []
 for start in starts:
     given = {
@@ -64,13 +62,16 @@ print(
 )
 
 # %%
-# Left: runs that end singular. The engine bounds variances from below (dashed: where it ends). Right: runs
-# that survive end where the engine's do; the others would have got somewhere, too.
+# Left: runs that end singular, pass by pass. The engine bounds variances from below (dashed: where it
+# ends). Right: runs that survive end where the engine's do; the others would have got somewhere, too.
 orange, blue = "#d55e00", "#0072b2"
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
+rows, sizes = np.ascontiguousarray(X.T), np.bincount(y)
 for i in failed:
-    path = [done.parameters.covariances for done in in_the_paper[i]]
-    values = [narrowest(each) for each in path if np.isfinite(each).all()]
+    after, values = starts[i], []
+    for _ in range(in_the_paper[i].failing_pass - 1):
+        after, _ = published_pass(rows, sizes, after)
+        values.append(narrowest(after.covariances))
     left.semilogy(range(1, len(values) + 1), values, color=orange, lw=1.6)
     left.plot(len(values), values[-1], "X", color=orange, ms=9)
     left.axhline(narrowest(on_engine[i].covariances_), color=blue, ls="--", lw=1.2)

@@ -1,9 +1,8 @@
-"""Baum's auxiliary function, in closed form and by enumeration, and the variational bounds.
+"""Baum's auxiliary function, in closed form and by enumeration, and the variational bound.
 
 EM for shared kernels rests on one identity: the expectation over all K^N assignments of the N rows to the K
 kernels is a double sum over rows and kernels, for any partition of the rows into classes. This module
-computes both sides independently, the lower bound that EM maximises, and that of variational Bayes, where the
-parameters are random too.
+computes both sides independently, and the lower bound that EM maximises.
 
 `parameters` is the model at which a function is evaluated, and `previous` the model of the responsibilities.
 Weights need not sum to one, so that functions can be differentiated in every direction.
@@ -13,23 +12,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import digamma, entr, gammaln, logsumexp, multigammaln, softmax, xlogy
+from scipy.special import entr, logsumexp, softmax, xlogy
 from sklearn.utils import check_array
 
 from .engine.model import FloatArray, Parameters
 from .io.labels import check_length
 
 __all__ = [
-    "Beliefs",
     "Parameters",
     "auxiliary_function",
     "auxiliary_function_by_enumeration",
     "entropy_of_responsibilities",
-    "evidence_bound",
     "log_likelihood",
     "variational_bound",
 ]
@@ -114,63 +110,6 @@ def variational_bound(X: ArrayLike, y: ArrayLike, parameters: Parameters, previo
     Parameters are those of `auxiliary_function`.
     """
     return auxiliary_function(X, y, parameters, previous) + entropy_of_responsibilities(X, y, previous)
-
-
-@dataclass(frozen=True)
-class Beliefs:
-    """A distribution of all parameters: Dirichlet for weights, normal-Wishart for kernels.
-
-    The mean of a kernel with precision Lambda is N(means_k, (mean_precision_k Lambda)^-1), and Lambda has a
-    Wishart distribution with degrees_of_freedom_k and the expectation covariances_k^-1.
-    """
-
-    concentration: FloatArray  #: (K, L), of each class's weights
-    means: FloatArray  #: (K, M), expected
-    mean_precision: FloatArray  #: (K,), strength of the distribution of each mean, in rows
-    degrees_of_freedom: FloatArray  #: (K,), of each precision, above M - 1
-    covariances: FloatArray  #: (K, M, M), inverses of the expected precisions
-
-
-def evidence_bound(X: ArrayLike, y: ArrayLike, posterior: Beliefs, prior: Beliefs) -> float:
-    """Return the mean-field lower bound of the log-evidence of the rows, given their classes.
-
-    The evidence is the probability of the rows with all parameters integrated out. The bound is the
-    expectation of the terms of Q over `posterior`, plus the entropy of the best responsibilities, less the
-    divergence of `posterior` from `prior`. It is highest when `posterior` is nearest to the true one. X and y
-    are those of `auxiliary_function`; both beliefs have the same shapes.
-    """
-    totals = posterior.concentration.sum(axis=0)
-    expected = Parameters(posterior.concentration / totals, posterior.means, posterior.covariances)
-    rows, classes = _check_data(X, y, expected)
-    n_features = rows.shape[1]
-    degrees = posterior.degrees_of_freedom
-    # E log pi (K, L), and E log|Lambda| (K,) less the log-determinant of the expected precision.
-    log_weights = digamma(posterior.concentration) - digamma(totals)
-    shift = digamma(0.5 * (degrees[:, None] - np.arange(n_features))).sum(axis=1)
-    shift -= n_features * np.log(0.5 * degrees)
-    log_precision = shift - np.linalg.slogdet(posterior.covariances)[1]
-    precisions = np.linalg.inv(posterior.covariances)
-
-    def expected_log(beliefs: Beliefs) -> float:
-        """Return the expectation over `posterior` of the logarithm of a density of the parameters."""
-        concentration, degrees = beliefs.concentration, beliefs.degrees_of_freedom
-        of_weights = gammaln(concentration.sum(axis=0)) - gammaln(concentration).sum(axis=0)
-        of_weights = of_weights + ((concentration - 1.0) * log_weights).sum(axis=0)
-        away = posterior.means - beliefs.means
-        distance = np.einsum("kd,kde,ke->k", away, precisions, away) + n_features / posterior.mean_precision
-        of_mean = 0.5 * (n_features * np.log(beliefs.mean_precision / (2.0 * math.pi)) + log_precision)
-        of_mean -= 0.5 * beliefs.mean_precision * distance
-        inverse_scale = degrees[:, None, None] * beliefs.covariances
-        of_precision = 0.5 * degrees * (np.linalg.slogdet(inverse_scale)[1] - n_features * math.log(2.0))
-        of_precision -= multigammaln(0.5 * degrees, n_features)
-        of_precision += 0.5 * (degrees - n_features - 1.0) * log_precision
-        of_precision -= 0.5 * np.einsum("kde,ked->k", inverse_scale, precisions)
-        return float(of_weights.sum() + (of_mean + of_precision).sum())
-
-    # E log N(x; mu, Lambda^-1), from its value at the expected mean and precision.
-    log_densities = _log_densities(rows, expected) + 0.5 * (shift - n_features / posterior.mean_precision)
-    log_evidence = logsumexp(log_weights.T[classes] + log_densities, axis=1)
-    return float(log_evidence.sum()) - (expected_log(posterior) - expected_log(prior))
 
 
 def log_likelihood(X: ArrayLike, y: ArrayLike, parameters: Parameters) -> FloatArray:

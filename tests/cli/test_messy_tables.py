@@ -121,14 +121,6 @@ def test_columns_that_are_not_there_are_refused_and_empty_ones_are_missing(
         assert_allclose(found, expected, rtol=1e-7)
 
 
-def test_an_empty_table_gives_an_empty_table(folder: Path) -> None:
-    given = "height,width,colour,smoker,kind\n"
-    printed = run("predict", folder / "m.skmix", "-", "--keep", "height", given=given).stdout
-    assert printed == "height,label,p_a,p_b,log_density,outlier\n"
-    assert "no label in 0 rows" in run("evaluate", folder / "m.skmix", "-", given=given, code=1).stderr
-    assert "no rows" in run("fit", "-", "-o", folder / "n.skmix", given=given, code=1).stderr
-
-
 def test_samples_have_the_columns_of_the_table(folder: Path) -> None:
     drawn = pd.read_csv(io.StringIO(run("sample", folder / "m.skmix", 40).stdout))
     assert list(drawn) == list(FRAME)

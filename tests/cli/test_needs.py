@@ -37,6 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("export bad.skmix --onnx p.onnx", "onnx"),
         ("compose cells.fcs bad.csv --html p.html", "flowio, jinja2, pandas, pyarrow"),
         ("compose . --table p.parquet", "flowio"),
+        ("reproduce --out p", "jinja2, matplotlib"),
     ],
 )
 def test_all_libraries_that_are_missing_are_named_before_the_work(

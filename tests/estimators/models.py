@@ -72,6 +72,25 @@ def assert_same_fit(one: Any, other: Any, rtol: float = 1e-9) -> None:
         assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
 
 
+def assert_same_mixture(ours: Any, other: Any, X: FloatArray, rtol: float) -> None:
+    """Compare every fitted attribute and every method's answer of a drop-in with those of another mixture."""
+    for name, value in vars(other).items():
+        if name.endswith("_") and name != "feature_names_in_":
+            found, expected = np.asarray(getattr(ours, name)), np.asarray(value)
+            assert not isinstance(value, np.ndarray) or found.dtype == expected.dtype
+            assert found.size == expected.size if name.startswith("lower") else found.shape == expected.shape
+            atol = rtol * np.abs(expected).max(initial=0.0)
+            assert_allclose(found.ravel(), expected.ravel(), rtol=rtol, atol=atol, err_msg=name)
+    assert_array_equal(ours.predict(X), other.predict(X))
+    assert_allclose(ours.predict_proba(X), other.predict_proba(X), atol=rtol)
+    assert_allclose(ours.score_samples(X), other.score_samples(X), rtol=rtol)
+    for method in ("score", "bic", "aic"):
+        if hasattr(other, method):
+            assert getattr(ours, method)(X) == pytest.approx(getattr(other, method)(X), rel=rtol)
+    if X.dtype == np.float64:
+        assert_array_equal(ours.sample(20)[1], other.sample(20)[1])
+
+
 class AfterPass:
     """Callback that calls a function with the number of each pass, or candidate of a search."""
 

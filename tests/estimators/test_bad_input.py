@@ -114,6 +114,7 @@ BAD_DATA: dict[str, tuple[tuple[Any, ...], str]] = {
         (with_entry(np.nan, 1, slice(None)), Y),
         "Feature 1 of X has no value: it is NaN in all 60 rows",
     ),
+    "empty row": ((with_entry(np.nan, None, 3), Y), "Row 3 of X has no value: .* a weight of zero"),
     "huge feature": ((scaled(2, 1e170), Y), r"Feature 2 has a standard deviation of .*e\+170, .*Rescale"),
     "tiny feature": ((scaled(1, 1e-200), Y), "Feature 1 has a standard deviation of .*e-200, .*Rescale"),
     "fewer labels": ((X, Y[:50]), "X has 60 rows but y has 50"),
@@ -124,7 +125,7 @@ BAD_DATA: dict[str, tuple[tuple[Any, ...], str]] = {
     "columns of labels": ((X, np.stack([Y, Y], axis=1)), r"shape \(60, 2\)"),
     "name of labels": (
         (X, "label"),
-        "y is 'label', a path or the name of a column, which needs X to be a file",
+        "y is 'label', but X is a ndarray: .* the name of a column a file or a data frame",
     ),
     "weights of zero": ((X, Y, np.zeros(60)), "at least one non-zero"),
     "negative weight": ((X, Y, np.where(Y == 1, -1.0, 1.0)), "Negative values"),
@@ -315,10 +316,6 @@ OF_CLASSIFIERS: list[tuple[dict[str, Any], str]] = [
     ({"feature_sets": [[0, 1], []]}, "feature set 1 is empty"),
     ({"feature_sets": []}, "non-empty list of lists"),
     ({"feature_sets": [[0, 1], [3]]}, r"feature set 1 has column 3, but X has 3 feature\(s\)"),
-    ({"feature_sets": [["a"], [1]]}, "feature set 0 names 'a', but X has no feature names"),
-    ({"feature_sets": [[True], [1]]}, "feature set 0 has True, which is not a column"),
-    ({"feature_sets": [0, 1]}, "feature set 0 must be a list of columns, got 0"),
-    ({"feature_sets": [{0}, {1}]}, "feature set 0 must be a list of columns"),
     ({"feature_sets": [[0], {1: "b"}]}, "feature set 1 must be a list of columns"),
     ({"feature_sets": "abc"}, "'feature_sets' .*Got 'abc' instead"),
     ({"feature_sets": [[0], [1, 2]], "init": {"means": X[:3]}}, "init must be a list of 2 dicts"),
@@ -338,14 +335,6 @@ def test_bad_settings(settings: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(("settings", "message"), OF_CLASSIFIERS, ids=lambda value: str(value)[:60])
 def test_bad_settings_of_classifiers(settings: dict[str, Any], message: str) -> None:
     assert_refused("classifier", settings, (X, Y), message)
-
-
-def test_bad_feature_sets_by_name() -> None:
-    frame = pd.DataFrame(X, columns=["a", "b", "c"])
-    with pytest.raises(ValueError, match="feature set 1 names 'z', but columns are a, b, c"):
-        SharedKernelClassifier(3, feature_sets=[["a"], ["z"]]).fit(frame, Y)
-    with pytest.raises(ValueError, match="column 0 is in feature set 0 and again in set 1"):
-        SharedKernelClassifier(3, feature_sets=[["a"], [0, "b"]]).fit(frame, Y)
 
 
 # ---------------------------------------------------------------- nothing half-fitted

@@ -167,15 +167,32 @@ def test_feature_sets_are_of_columns_where_a_column_has_several_features(sets: A
     assert search.best_estimator_.feature_sets_ == [[4, 1, 2, 3], [0]]
 
 
-def test_attributes_of_one_model_go_when_there_are_several() -> None:
+EARLIER: dict[str, Any] = {
+    "feature sets": lambda X, y: SharedKernelClassifier(feature_sets=[[0, 1], [2, 3]]).fit(X, y),
+    "posterior": lambda X, y: SharedKernelClassifier(6, inference="variational", random_state=0).fit(X, y),
+    "stream": lambda X, y: SharedKernelClassifier(5, random_state=0).partial_fit(X, y, classes=[0, 1, 2]),
+    "columns": lambda X, y: SharedKernelClassifier().fit(
+        pd.DataFrame(X).assign(text=np.array([*"abc"])[y]), y
+    ),
+    "tuned": lambda X, y: SharedKernelClassifier(3, reject_below=0.1).fit(X, y).tune(X, y, max_iter=2),
+    "shifts": lambda X, y: SharedKernelMixture(3, group_shift=2.0, random_state=0).fit(X, y),
+    "hierarchical": lambda X, y: SharedKernelMixture(3, weight_prior="hierarchical").fit(X, y),
+    "unlabelled stream": lambda X, y: SharedKernelMixture(2, random_state=0).partial_fit(X),
+}
+
+
+@pytest.mark.parametrize("kind", EARLIER)
+def test_nothing_of_an_earlier_fit_is_left(kind: str) -> None:
     X, y = unequal_classes()
-    model = SharedKernelClassifier(random_state=0).fit(X, y)
-    model.set_params(feature_sets=[[0, 1], [2, 3]]).fit(X, y)
-    for name in ("weights_", "means_", "covariances_", "log_likelihood_", "start_status_"):
-        assert not hasattr(model, name)
-    assert len(model.models_) == 2
-    model.set_params(feature_sets=None).fit(X, y)
-    assert model.weights_.shape == (3, 3)
+    model = EARLIER[kind](X, y)
+    fresh = type(model)(4, random_state=0).fit(X, y)
+    model.set_params(**fresh.get_params()).fit(X, y)
+    assert vars(model).keys() == vars(fresh).keys()
+    for part, other in zip(
+        getattr(model, "models_", [model]), getattr(fresh, "models_", [fresh]), strict=True
+    ):
+        assert vars(part).keys() == vars(other).keys()
+        assert_array_equal(part.means_, other.means_)
 
 
 def test_samples_follow_a_seed_that_is_set_after_the_fit() -> None:
@@ -187,6 +204,7 @@ def test_samples_follow_a_seed_that_is_set_after_the_fit() -> None:
         assert not np.isin(after, before).any()
         assert_array_equal(model.sample(5, label)[0], after)
         assert_array_equal(model.set_params(random_state=0).sample(5, label)[0], before)
+    assert model.sample()[0].shape == (1, 4)
 
 
 # ---------------------------------------------------------------- what it learns

@@ -1,4 +1,4 @@
-"""scikit-learn's own tests of its Gaussian mixture, with ours in its place."""
+"""scikit-learn's own tests of its Gaussian mixtures, with ours in their place."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import sklearn
 from sklearn.exceptions import NotFittedError
-from sklearn.mixture.tests import test_gaussian_mixture as theirs
+from sklearn.mixture.tests import test_bayesian_mixture, test_gaussian_mixture
 from sklearn.utils.fixes import parse_version
 
 import skmix
 
-# All other tests of their file run here, in both precisions; scikit-learn itself runs float64 alone.
+MODULES = {"GaussianMixture": test_gaussian_mixture, "BayesianGaussianMixture": test_bayesian_mixture}
+# All other tests of their files run here, in both precisions; scikit-learn itself runs float64 alone.
 EXCLUDED = {
     "test_gaussian_mixture_all_init_does_not_estimate_gaussian_parameters": (
         "counts the calls of a private function of scikit-learn's M-step; "
@@ -32,13 +33,21 @@ if parse_version(sklearn.__version__) < parse_version("1.7"):
 # Their tests let these warnings pass; all others are errors here too.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-THEIR_TESTS = {name: test for name, test in vars(theirs).items() if name.startswith("test_")}
-globals().update({name: test for name, test in THEIR_TESTS.items() if name not in EXCLUDED})
+THEIR_TESTS = {
+    (kind, name): test
+    for kind, module in MODULES.items()
+    for name, test in vars(module).items()
+    if name.startswith("test_")
+}
+globals().update(
+    {f"{name}_of_{kind}": test for (kind, name), test in THEIR_TESTS.items() if name not in EXCLUDED}
+)
 
 
 @pytest.fixture(autouse=True)
 def ours_in_place_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(theirs, "GaussianMixture", skmix.GaussianMixture)
+    for kind, module in MODULES.items():
+        monkeypatch.setattr(module, kind, getattr(skmix, kind))
 
 
 @pytest.fixture(params=[np.float32, np.float64], ids=["float32", "float64"])
@@ -51,22 +60,26 @@ def global_random_seed() -> int:
     return 42
 
 
-def test_their_file_is_used_almost_whole() -> None:
+def test_their_files_are_used_almost_whole() -> None:
     """A test that scikit-learn has removed or renamed must leave the list of exclusions too."""
-    assert len(THEIR_TESTS) >= 35
-    assert set(EXCLUDED) <= set(THEIR_TESTS)
+    assert len(THEIR_TESTS) >= 49
+    assert set(EXCLUDED) <= {name for _, name in THEIR_TESTS}
     assert len(EXCLUDED) <= 3
 
 
 def test_their_tests_see_our_class(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fit that does nothing must make one of their tests fail."""
-    monkeypatch.setattr(skmix.GaussianMixture, "fit", lambda self, X, y=None: self)
-    with pytest.raises(NotFittedError, match="not fitted yet"):
-        theirs.test_gaussian_mixture_single_component_stable()
+    for kind, name in (
+        ("GaussianMixture", "test_gaussian_mixture_single_component_stable"),
+        ("BayesianGaussianMixture", "test_bayesian_mixture_weights"),
+    ):
+        monkeypatch.setattr(getattr(skmix, kind), "fit", lambda self, X, y=None: self)
+        with pytest.raises((NotFittedError, AttributeError)):
+            THEIR_TESTS[kind, name]()
 
 
 def test_given_parameters_are_the_start() -> None:
-    data = theirs.RandomData(np.random.RandomState(0))
+    data = test_gaussian_mixture.RandomData(np.random.RandomState(0))
     model = skmix.GaussianMixture(
         data.n_components,
         weights_init=data.weights,

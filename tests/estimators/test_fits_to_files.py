@@ -1,4 +1,4 @@
-"""Estimators on files: the same model and the same answers as from arrays."""
+"""Estimators on files and on rows in blocks: the same model and the same answers as from arrays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from calls import Listed
+from models import assert_same_fit
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 from skmix import (
@@ -17,6 +23,12 @@ from skmix import (
     load,
     open_rows,
 )
+from skmix.engine.compute.blocks import Block
+from skmix.engine.sources import blocks
+from skmix.engine.sources.blocks import BlockRows
+from skmix.estimators import solving
+from skmix.estimators.search import mixture as mixture_search
+from skmix.io import Source
 from skmix.io import readers as reader_module
 from skmix.report import evaluate
 
@@ -38,8 +50,6 @@ def rows(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         np.save(tmp_path / "labels.npy", NAMES)
         rows = zarr.create_array(str(tmp_path / "rows"), data=X, chunks=(100, 3))
         return rows, tmp_path / "labels.npy", WEIGHTS, X
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     table = pa.table({"w": WEIGHTS, "c": X[:, 2], "a": X[:, 0], "species": NAMES, "b": X[:, 1]})
     (tmp_path / "rows").mkdir()
     pq.write_table(table[:123], tmp_path / "rows" / "part-0.parquet")
@@ -86,7 +96,7 @@ def test_scores_and_first_batches_take_files_and_what_they_were_opened_with(rows
                 assert theirs == pytest.approx(mine, rel=1e-7), method
             weighing = first if given is opened else {**first, "sample_weight": weights}
             streamed = clone(there).partial_fit(*given[:2], **weighing)
-            np.testing.assert_allclose(streamed.means_, begun.means_, rtol=1e-6, atol=1e-9)
+            assert_allclose(streamed.means_, begun.means_, rtol=1e-6, atol=1e-9)
     # BIC and AIC count a row of weight 2 as two rows.
     mixture, twice = SharedKernelMixture(**SETTINGS).fit(X, NAMES), np.repeat(np.arange(500), 2)
     for measure in (mixture.score, mixture.bic, mixture.aic):
@@ -100,8 +110,6 @@ def test_scores_and_first_batches_take_files_and_what_they_were_opened_with(rows
 @pytest.mark.parametrize("kind", ["int64", "bool", "dictionary", "objects", "nan"])
 def test_rows_of_a_file_without_a_label(kind: str, tmp_path: Path) -> None:
     """Nulls of Parquet files, None and NaN of arrays; some blocks have no label at all."""
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     codes = np.unique(NAMES, return_inverse=True)[1] - 1  # -1 is a class where null marks the others
     labels = {"nan": codes.astype(float), "bool": codes > 0}
     labels |= {"int64": codes + 2**60}
@@ -148,9 +156,8 @@ def test_rows_without_a_label_are_no_errors_of_a_score() -> None:
 
 
 def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     colour = np.where(NAMES == "oak", "red", np.where(X[:, 0] > 1.0, "green", "blue"))
-    frame = pandas.DataFrame({"a": X[:, 0], "colour": colour, "b": X[:, 1], "species": NAMES})
+    frame = pd.DataFrame({"a": X[:, 0], "colour": colour, "b": X[:, 1], "species": NAMES})
     for name, part in (("one.csv", frame[:300]), ("two.csv", frame[300:])):
         part.to_csv(tmp_path / name, index=False)
     encoded = np.column_stack([X[:, 0], *(colour == each for each in ("blue", "green", "red")), X[:, 1]])
@@ -168,7 +175,7 @@ def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) ->
         assert model.feature_names_in_.tolist() == list(kinds)
         assert (model.n_features_in_, model.means_.shape[1]) == (3, 5)
         for new in (both, features, frame):
-            np.testing.assert_allclose(model.predict_proba(new), expected, rtol=1e-6)
+            assert_allclose(model.predict_proba(new), expected, rtol=1e-6)
         for array in (encoded, encoded[:, :3]):
             with pytest.raises(ValueError, match="give a data frame with a, colour, b"):
                 model.predict(array)
@@ -182,7 +189,7 @@ def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) ->
     # Extra columns do not count, whatever the model; a column that is missing or elsewhere is refused.
     for own in (features, features[["b", "a"]]):
         model = SharedKernelClassifier(3, **settings).fit(own, NAMES)
-        np.testing.assert_array_equal(model.predict(frame[[*own, "species"]]), model.predict(own))
+        assert_array_equal(model.predict(frame[[*own, "species"]]), model.predict(own))
         with pytest.raises(ValueError, match="yet now missing:\n- b"):
             model.predict(frame[["a", "colour"]])
     with pytest.warns(
@@ -196,46 +203,173 @@ def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) ->
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
 def test_numbers_that_are_text_are_read_alike_in_fits_and_predictions(library: str) -> None:
-    pandas, make = pytest.importorskip("pandas"), pytest.importorskip(library)
+    make = pytest.importorskip(library)
     numbers = X[:, :2].copy()
     numbers[7, 1] = np.nan
-    frame = pandas.DataFrame(
-        {"a": X[:, 0], "b": np.where(np.isnan(numbers[:, 1]), "NA", X[:, 1].astype(str))}
-    )
+    frame = pd.DataFrame({"a": X[:, 0], "b": np.where(np.isnan(numbers[:, 1]), "NA", X[:, 1].astype(str))})
     convert = {"polars": "from_pandas", "pyarrow": "table"}.get(library, "DataFrame")
     here = SharedKernelClassifier(**SETTINGS).fit(numbers, NAMES)
     there = SharedKernelClassifier(**SETTINGS).fit(getattr(make, convert)(frame), NAMES)
     for names in (["a", "b"], ["a", "c", "b"]):
         rows = getattr(make, convert)(frame.assign(c="other")[names])
-        np.testing.assert_array_equal(there.predict_proba(rows), here.predict_proba(numbers))
+        assert_array_equal(there.predict_proba(rows), here.predict_proba(numbers))
     with pytest.raises(ValueError, match=r"column 'b' holds text, such as 'low' on row 0; a feature must be"):
         there.predict(getattr(make, convert)(frame.assign(b="low")))
     with pytest.raises(ValueError, match=r"X holds text: .*Give a data frame"):
         here.predict(frame.to_numpy())
 
 
-def test_every_way_to_learn_takes_text_columns(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    frame = pandas.DataFrame({"a": X[:, 0], "size": np.where(X[:, 1] > 1.0, "large", "small")})
+def test_streams_take_text_columns(tmp_path: Path) -> None:
+    """As fits and searches do, see tests/cli/test_four_ways.py."""
+    frame = pd.DataFrame({"a": X[:, 0], "size": np.where(X[:, 1] > 1.0, "large", "small")})
     encoded = np.column_stack([X[:, 0], X[:, 1] <= 1.0])
     settings: dict[str, Any] = {"covariance_type": "diag", "random_state": 0, "tol": 1e-2}
-
-    def streamed(rows: Any) -> SharedKernelClassifier:
-        model = SharedKernelClassifier(3, **settings)
-        model.partial_fit(rows[:300], NAMES[:300], classes=["ash", "elm", "oak"])
-        return model.partial_fit(rows[300:], NAMES[300:]).calibrate(rows, NAMES)
-
-    def searched(rows: Any) -> SharedKernelMixtureCV:
-        return SharedKernelMixtureCV(n_kernels=[2], covariance_type="diag", random_state=0).fit(rows, NAMES)
-
+    model, plain = (SharedKernelClassifier(3, **settings) for _ in range(2))
+    for each, rows in ((model, frame), (plain, encoded)):
+        each.partial_fit(rows[:300], NAMES[:300], classes=["ash", "elm", "oak"])
+        each.partial_fit(rows[300:], NAMES[300:]).calibrate(rows, NAMES)
+    assert model.preparation_["columns"] == {"a": None, "size": ["large", "small"]}
+    model.save(tmp_path / "model.skmix")
+    for each in (model, load(tmp_path / "model.skmix")):
+        found = each.predict_proba(frame.assign(species=NAMES))
+        assert_allclose(found, plain.predict_proba(encoded), rtol=1e-9)
     # Columns may be called by numbers, as in a frame without a header.
     numbered = frame.set_axis([0, "size"], axis=1)
     named = SharedKernelMixture(3, **settings).fit(numbered)
-    np.testing.assert_array_equal(named.predict(numbered[["size", 0]]), named.predict(numbered))
-    for learn, method in ((streamed, "predict_proba"), (searched, "score_samples")):
-        model, plain = learn(frame), learn(encoded)
-        assert model.preparation_["columns"] == {"a": None, "size": ["large", "small"]}
-        model.save(tmp_path / "model.skmix")
-        for each in (model, load(tmp_path / "model.skmix")):
-            found = getattr(each, method)(frame.assign(species=NAMES))
-            np.testing.assert_allclose(found, getattr(plain, method)(encoded), rtol=1e-9)
+    assert_array_equal(named.predict(numbered[["size", 0]]), named.predict(numbered))
+
+
+# ---------------------------------------------------------------- rows in blocks
+
+
+def cut(y: Any = None, weights: Any = None) -> Source:
+    return open_rows(X, label=y, weight=weights, chunk_rows=90)
+
+
+def assert_same(one: Any, other: Any) -> None:
+    """The sample of so few rows is all of them, in order: even the starts are the same."""
+    assert_same_fit(one, other)
+    assert one.classes_.dtype == other.classes_.dtype
+    assert sorted(vars(one)) == sorted(vars(other))
+
+
+@pytest.mark.parametrize("init", ["class", "random_from_data", "uniform"])
+def test_a_mixture_of_blocks_is_that_of_the_rows(init: str) -> None:
+    model = SharedKernelMixture(4, init=init, n_init=2, random_state=0, tol=1e-3)
+    here = model.fit(X, NAMES, sample_weight=WEIGHTS)
+    assert_same(SharedKernelMixture(**model.get_params()).fit(cut(NAMES, WEIGHTS)), here)
+
+
+def test_fits_to_many_rows_begin_on_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They begin nearly where they end, which is where other fits end too."""
+    random = np.random.default_rng(0)
+    y, weights = np.arange(6000) % 2, random.uniform(0.5, 2.0, size=6000)
+    X = random.normal(size=(6000, 2)) * np.where(random.random((6000, 1)) < 0.3 + 0.4 * y[:, None], 5.0, 1.0)
+    y[0] = 2  # has no row in a sample
+    given = {"y": y, "sample_weight": weights}
+    model = SharedKernelMixture(2, tol=1e-7, max_iter=2000, random_state=0, n_jobs=1)
+    whole = clone(model).fit(X, **given)
+    drawn = clone(model).set_params(init="random_from_data").fit(X, **given)
+    monkeypatch.setattr(solving, "_WORTH_SAMPLING", 1 << 17)
+    found = clone(model).fit(X, **given)
+    assert_allclose(found.means_, whole.means_, atol=1e-2)
+    assert_allclose(found.weights_, whole.weights_, atol=1e-2)
+    short_of = [fit.log_likelihood_ - fit.log_likelihood_path_[0].sum() for fit in (found, whole)]
+    assert short_of[0] < 0.5 * short_of[1]
+    assert_array_equal(clone(model).set_params(n_jobs=2).fit(X, **given).means_, found.means_)
+    assert_same(clone(model).fit(open_rows(X, label=y, weight=weights, chunk_rows=2000)), found)
+    # Starts of other kinds stay as they are.
+    again = clone(model).set_params(init="random_from_data").fit(X, **given)
+    assert_array_equal(again.log_likelihood_path_, drawn.log_likelihood_path_)
+
+
+@pytest.mark.parametrize("tail", [None, "t", ("t", 4.0)])
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical", ("low_rank", 1)])
+def test_samples_lead_to_the_optimum_of_all_rows(
+    covariance_type: str | tuple[str, int],
+    tail: str | tuple[str, float] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 32-bit rows with weights, some of them without a label, for each structure and tail."""
+    random = np.random.default_rng(1)
+    place = np.arange(6000) % 3
+    X = (random.normal(size=(6000, 3)) + 9.0 * np.eye(3)[place]).astype(np.float32)
+    y = np.where(random.random(6000) < 0.3, np.nan, random.random(6000) < 0.2 + 0.3 * place)
+    given = {"y": y, "sample_weight": random.uniform(0.1, 3.0, size=6000)}
+    model = SharedKernelMixture(
+        3, covariance_type=covariance_type, tail=tail, tol=1e-6, max_iter=1000, random_state=0
+    )
+    drawn: list[int] = []
+    usual = solving.starts.draw_rows
+    monkeypatch.setattr(solving.starts, "draw_rows", lambda *a: drawn.append(a[1]) or usual(*a))
+    whole = clone(model).fit(X, **given)
+    before = len(drawn)
+    monkeypatch.setattr(solving, "_WORTH_SAMPLING", 1 << 17)
+    found = clone(model).fit(X, **given)
+    assert len(drawn) - before > before  # samples were drawn
+    assert_allclose(found.log_likelihood_, whole.log_likelihood_, rtol=1e-6)
+    assert_allclose(np.sort(found.means_, axis=0), np.sort(whole.means_, axis=0), atol=1e-2)
+
+
+def test_samples_rule_no_kernel_out_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the rows of a small group are of a kernel that none of its rows in a sample is of."""
+    monkeypatch.setattr(solving, "_WORTH_SAMPLING", 1 << 18)
+    order = np.random.RandomState(0).permutation(6000)  # the first rows in it are the sample
+    y, far = np.zeros(6000, dtype=np.int64), np.arange(6000) % 2
+    y[order[:20]] = y[order[-20:]] = 1
+    far[order[:20]], far[order[-20:]] = 0, 1
+    X = np.random.default_rng(0).normal(size=(6000, 2)) + 50.0 * far[:, None]
+    assert_allclose(SharedKernelMixture(2, random_state=0).fit(X, y).weights_[:, 1], 0.5, atol=1e-3)
+
+
+def test_a_search_of_blocks_is_that_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    prototype = SharedKernelMixture(tol=1e-3)
+    search = SharedKernelMixtureCV(
+        prototype, n_kernels=4, covariance_type="full", criterion="bic", random_state=0
+    )
+    here, there = clone(search).fit(X, NAMES), clone(search).fit(cut(NAMES))
+    assert_same(there.best_estimator_, here.best_estimator_)
+    assert there.best_score_ == pytest.approx(here.best_score_, rel=1e-9)
+    assert there.n_features_in_ == X.shape[1]
+    # By default, rows are held out only where all of them may be read into memory.
+    search.set_params(criterion="auto")
+    assert clone(search).fit(cut(NAMES)).best_score_ == clone(search).fit(X, NAMES).best_score_
+    monkeypatch.setattr(mixture_search, "CACHED_BYTES", X.nbytes - 1)
+    assert clone(search).fit(cut(NAMES)).best_score_ == there.best_score_
+
+
+def test_more_rows_than_a_sample_are_not_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "_FEWEST_SAMPLED", 60)
+    monkeypatch.setattr(blocks, "_MOST_SAMPLED", 60)
+    monkeypatch.setattr("skmix.estimators.decisions.novelty_threshold", None)
+    model = SharedKernelClassifier(reject_below=0.3, outlier_label="?", random_state=0, tol=1e-3)
+    model.fit(cut(NAMES, WEIGHTS))
+    share = np.average(model.score_samples(X) < model.threshold_, weights=WEIGHTS)
+    assert share == pytest.approx(0.3, abs=0.1)
+
+
+def test_a_sample_stands_for_rows_that_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more rows than a sample keeps, starts come from it, and EM goes over all of them."""
+    monkeypatch.setattr(blocks, "_FEWEST_SAMPLED", 60)
+    monkeypatch.setattr(blocks, "_MOST_SAMPLED", 60)
+    random = np.random.default_rng(3)
+    y = np.repeat([0, 1], [4500, 300])
+    X = np.where(y[:, None] == 0, -3.0, 3.0) + random.normal(size=(len(y), 2))
+    source = open_rows(X, label=y, chunk_rows=900)
+    for init in ("class", "k-means"):
+        model = SharedKernelMixture(2, init=init, random_state=0).fit(source)
+        assert model.class_count_.tolist() == [4500, 300]
+        order = np.argsort(model.means_[:, 0])
+        expected = [X[y == 0].mean(axis=0), X[y == 1].mean(axis=0)]
+        assert np.allclose(model.means_[order], expected, atol=0.05)
+
+
+def test_a_feature_that_the_sample_misses_has_its_mean_there() -> None:
+    X = np.full((40_000, 2), np.nan)
+    X[:, 0] = np.random.default_rng(0).normal(size=len(X))
+    seen = np.setdiff1d(np.arange(len(X)), BlockRows(Listed([Block(X)])).summary.sample[1]["row"])[:4]
+    X[seen, 1] = [1.0, 2.0, 3.0, 6.0]
+    rows, _, _ = BlockRows(Listed([Block(X)])).start_rows()
+    assert np.array_equal(np.unique(rows[:, 1]), [3.0])
+    model = SharedKernelMixture(2, max_iter=1000, random_state=0).fit(open_rows(X))
+    assert np.isfinite(model.means_).all()

@@ -1,4 +1,4 @@
-"""Tables go in as they are: names of columns, and errors that name the column and the remedy."""
+"""Tables go in as they are: names of columns, errors with the remedy, and scikit-learn around them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn import clone, config_context
+from sklearn.model_selection import GridSearchCV
 
 from skmix import (
+    BayesianGaussianMixture,
+    GaussianMixture,
     SharedKernelClassifier,
     SharedKernelClassifierCV,
     SharedKernelMixture,
@@ -128,8 +132,6 @@ def test_the_remedies_help() -> None:
     assert fitted(X.assign(new=X["new"].str.replace(",", "."))).preparation_["columns"]["new"] is None
     gaps = PEOPLE.assign(new=["1.5", "2.5", "?-"] * (N // 3)).replace({"new": "?-"}, float("nan"))
     assert fitted(gaps).has_gaps_
-    with pytest.raises(ValueError, match="Duplicate column names"):
-        SharedKernelClassifier(2).fit(PEOPLE[["sex", "sex"]], PEOPLE["survived"])
     mixed = PEOPLE.assign(new=[1, "a"] * (N // 2))
     with pytest.raises(
         ValueError, match=r"different types: int, str.*to_numeric.*str}\).astype\({'new': 'cat"
@@ -138,6 +140,41 @@ def test_the_remedies_help() -> None:
     text = mixed.astype({"new": str}).astype({"new": "category"})
     assert fitted(text).preparation_["columns"]["new"] == ["1", "a"]
     assert fitted(mixed.assign(new=pd.to_numeric(mixed["new"], errors="coerce"))).has_gaps_
+
+
+NUMBERS = PEOPLE[["fare", "weight"]]
+TWICE = PEOPLE[["fare", "weight", "fare"]]
+REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "the labels alone": (
+        lambda model: model.fit(PEOPLE[["survived"]], "survived"),
+        "No column of X is left as a feature: it has survived, taken as y",
+    ),
+    "repeated numbers": (lambda model: model.fit(TWICE), "2 columns of X have the name 'fare'"),
+    "repeated text": (lambda model: model.fit(PEOPLE[["sex"] * 3]), "3 columns of X have the name 'sex'"),
+    "repeated labels": (lambda model: model.fit(TWICE, "fare"), "2 columns of X have the name 'fare'"),
+    "repeated new": (lambda model: model.fit(NUMBERS).predict(TWICE), "2 columns of X have the name 'fare'"),
+    "new text": (
+        lambda model: model.fit(NUMBERS.to_numpy()).predict(PEOPLE[["fare", "city"]]),
+        "was fitted to an array of 2 numbers a row. X: column 'city' holds text",
+    ),
+    "path of labels": (
+        lambda model: model.fit(NUMBERS, Path("labels.csv")),
+        "y is 'labels.csv', but X is a DataFrame: a path needs X to be a file",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_frames_that_are_refused(kind: str) -> None:
+    call, message = REFUSED[kind]
+    with pytest.raises(ValueError, match=message):
+        call(SharedKernelMixture(2, random_state=0))
+
+
+def test_a_repeated_column_that_the_model_does_not_use_is_ignored() -> None:
+    model = SharedKernelMixture(2, random_state=0).fit(NUMBERS)
+    more = PEOPLE[["fare", "sex", "weight", "sex"]]
+    assert model.score_samples(more).tolist() == model.score_samples(NUMBERS).tolist()
 
 
 UNKNOWN: dict[str, Callable[[Any, Path], Any]] = {
@@ -164,3 +201,89 @@ def test_a_name_that_is_not_found_brings_up_the_nearest(meant: str, tmp_path: Pa
 def test_a_name_unlike_all_others_brings_up_none() -> None:
     assert nearest("zebra", COLUMNS) == nearest("fare", []) == ""
     assert nearest("CITY", COLUMNS) == " Did you mean 'city'?"
+
+
+# ---------------------------------------------------------------- scikit-learn around frames
+
+
+def make_rows() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    y = np.repeat(["ant", "bee", "cat"], 40)
+    centres = np.repeat(np.arange(3.0), 40)[:, None] * 2.5
+    order = rng.permutation(120)
+    return (rng.normal(size=(120, 3)) + centres)[order], y[order]
+
+
+def as_frame(X: np.ndarray, names: list[str]) -> pd.DataFrame:
+    """Return a frame of another index than 0, 1, 2…: rows must be taken by position."""
+    return pd.DataFrame(X, columns=names, index=np.arange(len(X))[::-1] * 3)
+
+
+X, Y = make_rows()
+NAMES = ["length", "width", "mass"]
+WEIGHTS = np.random.default_rng(1).integers(0, 4, len(X)).astype(float)
+
+
+ESTIMATORS = [
+    SharedKernelClassifier(random_state=0),
+    SharedKernelClassifier(feature_sets=[[0, 2], [1]], random_state=0),
+    SharedKernelMixture(random_state=0),
+    GaussianMixture(3, random_state=0),
+    BayesianGaussianMixture(n_components=3, random_state=0),
+]
+METHODS = ("predict", "predict_proba", "class_log_likelihood", "score_samples", "transform")
+
+
+def agree(found: np.ndarray, expected: np.ndarray) -> None:
+    """Frames keep columns together, arrays rows: sums run in another order, and round otherwise."""
+    if found.dtype.kind == "f":
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-13)
+    else:
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+def test_frames_give_what_arrays_give_and_their_names_are_kept(estimator: Any, library: str) -> None:
+    frame = in_library(library, as_frame(X, NAMES))
+    labels = in_library(library, pd.DataFrame({"kind": Y}))["kind"]
+    expected = clone(estimator).fit(X, Y)
+    model = clone(estimator).fit(frame, labels)
+    assert model.feature_names_in_.tolist() == NAMES
+    for method in METHODS:
+        if hasattr(model, method):
+            agree(getattr(model, method)(frame), getattr(expected, method)(X))
+    for rows, names in ((X, [*NAMES[:2], "weight"]), (X[:, ::-1], NAMES[::-1])):
+        with pytest.raises(ValueError, match="feature names"):
+            model.score_samples(in_library(library, as_frame(rows, names)))
+    with pytest.warns(UserWarning, match="valid feature names"):
+        model.score_samples(X)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("kind", [SharedKernelMixture, SharedKernelMixtureCV])
+def test_transformed_rows_are_frames_when_asked_for(kind: type, library: str) -> None:
+    model = kind(n_kernels=2, covariance_type="full", random_state=0).set_output(transform=library)
+    frame = in_library(library, as_frame(X, NAMES))
+    given = frame.copy() if library == "pandas" else frame.clone()
+    out = model.fit(frame, Y).transform(frame)
+    assert type(out) is type(frame)
+    assert list(out.columns) == [f"{kind.__name__.lower()}{k}" for k in range(2)]
+    assert list(out.columns) == model.get_feature_names_out().tolist()
+    np.testing.assert_array_equal(out.to_numpy(), model.predict_proba(frame))
+    if library == "pandas":
+        assert out.index.tolist() == frame.index.tolist()
+    assert frame.equals(given)
+
+
+def test_weights_reach_every_fit_and_score_of_a_search() -> None:
+    folds = [(np.arange(60), np.arange(60, 120))]
+    with config_context(enable_metadata_routing=True):
+        model = SharedKernelClassifier(random_state=0).set_fit_request(sample_weight=True)
+        model.set_score_request(sample_weight=True)
+        search = GridSearchCV(model, {"n_kernels": [3, 4]}, cv=folds).fit(X, Y, sample_weight=WEIGHTS)
+    for n_kernels, found in zip([3, 4], search.cv_results_["split0_test_score"], strict=True):
+        by_hand = SharedKernelClassifier(n_kernels, random_state=0).fit(X[:60], Y[:60], WEIGHTS[:60])
+        assert found == by_hand.score(X[60:], Y[60:], WEIGHTS[60:])
+    best = clone(search.best_estimator_).fit(X, Y, WEIGHTS)
+    np.testing.assert_array_equal(search.predict_proba(X), best.predict_proba(X))

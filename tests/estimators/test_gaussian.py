@@ -1,4 +1,4 @@
-"""The drop-in beside scikit-learn's own Gaussian mixture: the same numbers, warnings and errors."""
+"""The drop-ins beside scikit-learn's own Gaussian mixtures: the same numbers, warnings and errors."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import sklearn
+from models import assert_same_mixture
 from numpy.testing import assert_allclose, assert_array_equal
-from oracles import COVARIANCE_TYPES, as_brute, expected_pass
-from sklearn import config_context
+from oracles import COVARIANCE_TYPES, as_brute, as_structure, expected_pass
+from sklearn import config_context, mixture
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.mixture import GaussianMixture as Theirs
 from sklearn.utils.fixes import parse_version
 
-from skmix import GaussianMixture, load
+import skmix
+from skmix import BayesianGaussianMixture, GaussianMixture, load
 from skmix.engine.model import Parameters, Status
 from skmix.estimators import gaussian
 
+may_not_converge = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 
 # Before 1.7 scikit-learn's mixtures had no lower_bounds_, no float32 and other words for an error.
@@ -47,18 +49,6 @@ def overlapping(n_rows: int = 400) -> np.ndarray:
     ]
 
 
-def precisions(covariance_type: str, n_components: int = 3) -> np.ndarray:
-    """Return starting precisions in scikit-learn's shapes."""
-    variances = np.array([1.5, 30.0, 0.05])
-    matrix = np.diag(1.0 / variances)
-    return {
-        "full": np.stack([matrix] * n_components),
-        "tied": matrix,
-        "diag": np.stack([1.0 / variances] * n_components),
-        "spherical": np.full(n_components, 0.2),
-    }[covariance_type]
-
-
 def given_start(X: np.ndarray, covariance_type: str) -> dict[str, Any]:
     """Return settings that start fits of three components at the same place."""
     return {
@@ -66,36 +56,15 @@ def given_start(X: np.ndarray, covariance_type: str) -> dict[str, Any]:
         "covariance_type": covariance_type,
         "weights_init": [0.2, 0.3, 0.5],
         "means_init": X[:3],
-        "precisions_init": precisions(covariance_type),
+        "precisions_init": as_structure(np.tile(np.diag([0.7, 0.03, 20.0]), (3, 1, 1)), covariance_type),
         "max_iter": 400,
         "random_state": 0,
     }
 
 
-def both(X: np.ndarray, **settings: Any) -> tuple[GaussianMixture, Theirs]:
-    """Return both estimators, fitted on the same rows with the same settings."""
-    return GaussianMixture(**settings).fit(X), Theirs(**settings).fit(X)
-
-
-def assert_same(ours: GaussianMixture, theirs: Theirs, X: np.ndarray, rtol: float = RELATIVE) -> None:
-    """Compare every fitted attribute and every method's answer."""
-    assert ours.n_iter_ == theirs.n_iter_
-    assert ours.converged_ == theirs.converged_
-    assert ours.lower_bound_ == pytest.approx(theirs.lower_bound_, rel=rtol)
-    if not OLDER:
-        assert_allclose(ours.lower_bounds_, theirs.lower_bounds_, rtol=rtol)
-    for name in ("weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_"):
-        expected = getattr(theirs, name)
-        found = getattr(ours, name)
-        assert found.shape == expected.shape
-        assert found.dtype == expected.dtype
-        assert_allclose(found, expected, rtol=rtol, atol=rtol * np.abs(expected).max(), err_msg=name)
-    assert_array_equal(ours.predict(X), theirs.predict(X))
-    assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), rtol=1e-5, atol=rtol)
-    assert_allclose(ours.score_samples(X), theirs.score_samples(X), rtol=rtol)
-    assert ours.score(X) == pytest.approx(theirs.score(X), rel=rtol)
-    assert ours.bic(X) == pytest.approx(theirs.bic(X), rel=rtol)
-    assert ours.aic(X) == pytest.approx(theirs.aic(X), rel=rtol)
+def both(X: np.ndarray, name: str = "GaussianMixture", **settings: Any) -> list[Any]:
+    """Return our mixture and scikit-learn's, fitted to the same rows with the same settings."""
+    return [getattr(home, name)(**settings).fit(X) for home in (skmix, mixture)]
 
 
 # ---------------------------------------------------------------- the same fit
@@ -114,7 +83,7 @@ def test_same_fit_from_the_same_kind_of_start(covariance_type: str, init_params:
         "max_iter": 400,
         "random_state": 1,
     }
-    assert_same(*both(X, **settings), X)
+    assert_same_mixture(*both(X, **settings), X, RELATIVE)
 
 
 @each_type
@@ -122,7 +91,7 @@ def test_same_fit_from_a_given_start(covariance_type: str) -> None:
     X = overlapping()
     ours, theirs = both(X, **given_start(X, covariance_type) | {"tol": 1e-6, "max_iter": 1000})
     assert theirs.n_iter_ > 5
-    assert_same(ours, theirs, X)
+    assert_same_mixture(ours, theirs, X, RELATIVE)
     (rows, components), (their_rows, their_components) = ours.sample(50), theirs.sample(50)
     assert_array_equal(components, their_components)
     assert_allclose(rows, their_rows, rtol=1e-6, atol=1e-6)
@@ -132,21 +101,15 @@ def test_same_fit_from_a_given_start(covariance_type: str) -> None:
 
 
 @each_type
-def test_warm_start_goes_on_as_theirs_does(covariance_type: str) -> None:
+@pytest.mark.parametrize("name", ["GaussianMixture", "BayesianGaussianMixture"])
+@may_not_converge
+def test_warm_start_goes_on_as_theirs_does(name: str, covariance_type: str) -> None:
     X = overlapping()
-    pair = [
-        estimator(3, covariance_type=covariance_type, warm_start=True, max_iter=2, tol=1e-5, random_state=0)
-        for estimator in (GaussianMixture, Theirs)
-    ]
+    settings = {"covariance_type": covariance_type, "warm_start": True, "max_iter": 2, "tol": 1e-5}
+    pair = [getattr(home, name)(n_components=3, random_state=0, **settings) for home in (skmix, mixture)]
     for _ in range(8):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            ours, theirs = (estimator.fit(X) for estimator in pair)
-        assert ours.converged_ == theirs.converged_
-        assert ours.n_iter_ == theirs.n_iter_
-        assert ours.lower_bound_ == pytest.approx(theirs.lower_bound_, rel=RELATIVE)
-        assert_allclose(ours.means_, theirs.means_, rtol=RELATIVE)
-        assert_allclose(ours.covariances_, theirs.covariances_, rtol=RELATIVE, atol=RELATIVE)
+        assert_same_mixture(*(estimator.fit(X) for estimator in pair), X, RELATIVE)
+    assert_array_equal(pair[0].fit_predict(X), pair[0].predict(X))
 
 
 # ---------------------------------------------------------------- weights and missing values
@@ -167,10 +130,10 @@ def test_weights_are_repetitions(covariance_type: str, dtype: type) -> None:
     repeated, settings = np.repeat(X, weights, axis=0), given_start(X, covariance_type)
     ours = GaussianMixture(**settings).fit(X, sample_weight=weights)
     # In single precision, scikit-learn's passes are less accurate than ours.
-    kind, rtol = (Theirs, RELATIVE) if dtype is np.float64 else (GaussianMixture, 1e-5)
+    kind, rtol = (mixture.GaussianMixture, RELATIVE) if dtype is np.float64 else (GaussianMixture, 1e-5)
     other = kind(**settings).fit(repeated)
     assert other.n_iter_ > 5
-    assert_same(ours, other, repeated, rtol=rtol)
+    assert_same_mixture(ours, other, repeated, rtol=rtol)
     assert ours.score(X, sample_weight=weights) == pytest.approx(other.score(repeated), rel=rtol)
     assert ours.bic(X, sample_weight=weights) == pytest.approx(other.bic(repeated), rel=rtol)
     assert ours.aic(X, sample_weight=weights) == pytest.approx(other.aic(repeated), rel=rtol)
@@ -281,28 +244,28 @@ REFUSED: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("library", [pd, pl])
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
 @pytest.mark.parametrize("kind", REFUSED)
-def test_columns_that_are_no_numbers_are_named(library: Any, kind: str) -> None:
+def test_columns_that_are_no_numbers_are_named(make: Any, kind: str) -> None:
     content, message = REFUSED[kind]
     with pytest.raises(ValueError, match=message):
-        GaussianMixture().fit(library.DataFrame(content))
+        GaussianMixture().fit(make(content))
     names = list(content)
-    good = library.DataFrame({name: [1.0, 2.0, 4.0, 8.0] for name in names})
+    good = make({name: [1.0, 2.0, 4.0, 8.0] for name in names})
     model = GaussianMixture().fit(good)
     assert model.feature_names_in_.tolist() == names
     with pytest.raises(ValueError, match=message):
-        model.predict(library.DataFrame(content))
+        model.predict(make(content))
 
 
-def test_dates_of_arrow_tables_and_names_of_labels_are_refused() -> None:
-    content, message = REFUSED["dates"]
-    with pytest.raises(ValueError, match=message):
-        GaussianMixture().fit(pa.table(pd.DataFrame(content)))
+def test_names_of_labels_are_refused() -> None:
     frame = pd.DataFrame({"length": [1.0, 2.0, 4.0], "label": [0, 1, 1]})
     for call in (GaussianMixture().fit, GaussianMixture().fit(frame).score):
-        with pytest.raises(ValueError, match="has no labels, but y is 'label'"):
-            call(frame, "label")
+        for y in ("label", Path("label")):
+            with pytest.raises(ValueError, match="has no labels, but y is 'label'"):
+                call(frame, y)
+    with pytest.raises(ValueError, match="2 columns of X have the name 'length'"):
+        GaussianMixture().fit(frame[["length", "length"]])
 
 
 def test_gaps_of_frames_and_masks_are_missing_values() -> None:
@@ -345,7 +308,7 @@ def test_collapsed_components_raise_what_theirs_raise(covariance_type: str) -> N
     X = np.repeat([[0.0, 1.0], [4.0, 5.0]], 5, axis=0)
     settings = {"n_components": 2, "covariance_type": covariance_type, "reg_covar": 0.0, "random_state": 0}
     with pytest.raises(ValueError, match="ill-defined empirical covariance") as expected:
-        Theirs(**settings).fit(X)
+        mixture.GaussianMixture(**settings).fit(X)
     ours = GaussianMixture(**settings)
     with pytest.raises(ValueError, match="ill-defined empirical covariance") as found:
         ours.fit(X)
@@ -380,7 +343,7 @@ def test_starts_from_single_rows_without_regularisation_are_theirs(init_params: 
         "random_state": 0,
     }
     ours, theirs = both(X, covariance_type="tied", **settings)
-    assert_same(ours, theirs, X, rtol=1e-6)
+    assert_same_mixture(ours, theirs, X, rtol=1e-6)
     for covariance_type in ("diag", "spherical"):
         settings["covariance_type"] = covariance_type
         ours, theirs = both(X, max_iter=0, **settings)
@@ -467,3 +430,112 @@ def test_a_failed_start_serves_only_where_there_is_no_other(monkeypatch: pytest.
     with pytest.warns(ConvergenceWarning):
         alone = GaussianMixture(2, random_state=0).fit(X)
     assert_allclose(alone.means_, seen[1].means[0], rtol=1e-12)
+
+
+# ---------------------------------------------------------------- variational mixtures
+
+
+def five_clusters(n_rows: int, dtype: type = np.float64) -> np.ndarray:
+    """Return rows of five clusters that overlap."""
+    random = np.random.default_rng(0)
+    X = 2.0 * random.normal(size=(5, 3))[random.integers(5, size=n_rows)] + random.normal(size=(n_rows, 3))
+    return (X * [1.0, 5.0, 0.2] + [10.0, 0.0, -3.0]).astype(dtype)
+
+
+@each_type
+@pytest.mark.parametrize("prior", ["dirichlet_process", "dirichlet_distribution"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@may_not_converge
+def test_same_variational_fit(covariance_type: str, prior: str, dtype: type) -> None:
+    """With more components than clusters, of which some become empty."""
+    X = five_clusters(500, dtype)
+    settings: dict[str, Any] = {
+        "n_components": 8,
+        "covariance_type": covariance_type,
+        "weight_concentration_prior_type": prior,
+        "max_iter": 40,
+        "random_state": 0,
+    }
+    for given in (
+        {},
+        {"weight_concentration_prior": 1e-3, "init_params": "k-means++"},
+        {"weight_concentration_prior": 1e-5, "init_params": "random", "n_init": 2},
+        {"init_params": "random_from_data", "reg_covar": 0.0, "max_iter": 1},
+        {"max_iter": 0},
+    ):
+        pair = both(X, "BayesianGaussianMixture", **settings | given)
+        assert_same_mixture(*pair, X, RELATIVE if dtype is np.float64 else 1e-3)
+
+
+@may_not_converge
+def test_same_variational_fit_in_compiled_code_and_with_given_priors() -> None:
+    X = five_clusters(6000) + np.array([0.0, 1e4, 0.0])
+    settings: dict[str, Any] = {
+        "n_components": 12,
+        "mean_precision_prior": 0.1,
+        "mean_prior": X[0],
+        "degrees_of_freedom_prior": 7.5,
+        "covariance_prior": np.diag([1.0, 20.0, 0.1]),
+        "max_iter": 25,
+        "random_state": 0,
+    }
+    assert_same_mixture(*both(X, "BayesianGaussianMixture", **settings), X, 1e-7)
+
+
+def test_far_rows_go_to_a_wide_component_of_almost_no_weight() -> None:
+    """A component without rows is two hundred times as wide, and has exp(-1000) of the weight."""
+    X = np.random.default_rng(0).normal(size=(200, 1))
+    settings: dict[str, Any] = {
+        "n_components": 2,
+        "weight_concentration_prior_type": "dirichlet_distribution",
+        "weight_concentration_prior": 1e-3,
+        "covariance_prior": [[1e6]],
+        "max_iter": 1000,
+        "random_state": 0,
+    }
+    ours, other = both(X, "BayesianGaussianMixture", **settings)
+    assert_same_mixture(ours, other, np.array([[0.0], [3000.0], [4000.0]]), 1e-8)
+    assert len({*ours.predict([[3000.0], [4000.0]]).tolist()}) == 2
+
+
+@pytest.mark.parametrize("kind", [GaussianMixture, BayesianGaussianMixture])
+def test_a_warm_start_of_another_shape_is_refused(kind: Any) -> None:
+    """With three components and features, tied and diagonal covariances have the same shape."""
+    X = five_clusters(100)
+    for covariance_type, changed in (
+        ("full", {"n_components": 4}),
+        ("full", {"covariance_type": "tied"}),
+        ("diag", {"covariance_type": "tied"}),
+        ("tied", {"covariance_type": "diag"}),
+        ("diag", {}),
+    ):
+        model = kind(n_components=3, covariance_type=covariance_type, warm_start=True, random_state=0).fit(X)
+        before, means = dict(vars(model)), model.means_.copy()
+        given = X if changed else X[:, :2]
+        with pytest.raises(ValueError, match=r"warm_start=True continues.* Set warm_start=False"):
+            model.set_params(**changed).fit(given)
+        assert_array_equal(model.means_, means)
+        assert vars(model) == before | changed
+        assert model.set_params(warm_start=False).fit(given).means_.shape[1] == given.shape[1]
+
+
+def test_warnings_and_refusals_of_variational_fits() -> None:
+    X = five_clusters(100)
+    with pytest.warns(ConvergenceWarning, match="did not converge"):
+        model = BayesianGaussianMixture(n_components=3, max_iter=1, random_state=0).fit(X)
+    before = dict(vars(model))
+    gaps = np.where(np.arange(100)[:, None] == 4, np.nan, X)
+    for method in (model.fit, model.predict, model.score_samples):
+        with pytest.raises(ValueError, match=r"contains NaN.*GaussianMixture and SharedKernelMixture"):
+            method(gaps)
+    with pytest.raises(ValueError, match="n_samples >= n_components"):
+        model.fit(X[:2])
+    with pytest.raises(ValueError, match="Column 'name' of X holds text"):
+        model.fit(pd.DataFrame({"name": ["a", "b", "c"], "size": [1.0, 2.0, 3.0]}))
+    assert vars(model) == before
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        labels = model.fit_predict(pd.DataFrame(X, columns=["a", "b", "c"]))
+    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
+    assert_array_equal(labels, model.predict(pd.DataFrame(X, columns=["a", "b", "c"])))
+    assert not hasattr(model, "_passes")

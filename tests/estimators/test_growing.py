@@ -37,16 +37,6 @@ def test_a_stream_ends_within_one_per_cent_of_the_batch() -> None:
     assert_array_equal(online.class_count_, batch.class_count_)
 
 
-def test_a_class_may_appear_late() -> None:
-    X, y = sample(4)
-    order = np.concatenate([np.flatnonzero(y != "c"), np.flatnonzero(y == "c")])
-    early = np.sum(y != "c") // 200 * 200
-    model = stream(SharedKernelClassifier(5, random_state=0), X[order][:early], y[order][:early])
-    assert np.isfinite(model.predict_proba(X)).all()
-    model = stream(model, X, y)
-    assert np.mean(model.predict(X)[y == "c"] == "c") > 0.1
-
-
 def test_bad_streams() -> None:
     X, y = sample(5, 300)
     model = SharedKernelClassifier(3, random_state=0)
@@ -74,16 +64,6 @@ def test_bad_streams() -> None:
     for classes in ([0.0, np.nan, 1.0], ["a", None]):
         with pytest.raises(ValueError, match="NaN or None, which mark rows without a label"):
             SharedKernelClassifier(3).partial_fit(X, y, classes=np.array(classes, dtype=object))
-
-
-def test_fit_forgets_the_stream() -> None:
-    X, y = sample(6, 600)
-    model = stream(SharedKernelClassifier(5, random_state=0), X, y).fit(X, y)
-    fresh = SharedKernelClassifier(5, random_state=0).fit(X, y)
-    assert_array_equal(model.means_, fresh.means_)
-    # A mixture is fitted in place.
-    mixture = SharedKernelMixture(2, random_state=0).partial_fit(X[:100]).fit(X[:100])
-    assert not hasattr(mixture, "stream_")
 
 
 def test_classes_that_cannot_be_added() -> None:

@@ -58,7 +58,15 @@ def test_an_estimator_says_what_was_fitted() -> None:
 def test_a_mixture_has_groups_or_rows_alone() -> None:
     model = SharedKernelMixture(2, random_state=0)
     assert table_of(model.fit(X))["training rows"] == "120"
-    assert table_of(model.fit(X, Y, np.full(120, 0.5)))["training rows"] == "60 in 2 groups: <a> 40, b 20"
+    for weights in (np.full(120, 0.5), np.where(Y == "b", 1.0, 0.5), np.full(120, 2.0)):
+        found = table_of(model.fit(X, Y, weights))["weight of the training rows"]
+        a, b = 80 * weights[0], 40 * weights[-1]
+        assert found == f"{a + b:g} in 2 groups: <a> {a:g}, b {b:g}"
+    some = np.where(np.arange(120) % 4 == 0, None, Y)
+    assert table_of(model.fit(X, some))["labelled training rows"] == "90 in 2 groups: <a> 60, b 30"
+    found = table_of(model.fit(X, some, np.full(120, 2.0)))
+    assert found["weight of the labelled training rows"] == "180 in 2 groups: <a> 120, b 60"
+    assert table_of(model.marginal([0]))["labelled rows, or their weight"].startswith("180 in 2 groups")
     many = table_of(model.fit(X, np.arange(120) % 12))["training rows"]
     assert many.endswith("6 10, 7 10 ... (12 in all)")
     assert "log-likelihood" not in table_of(model.marginal([0]))

@@ -1,4 +1,4 @@
-"""AnnData as rows, and labels written back into tables, AnnData and FCS files."""
+"""Labels written back into tables, AnnData and FCS files."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cytometry import read_fcs
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.sparse import csr_array
 
 from skmix import SharedKernelMixture, Study, open_rows
 from skmix.features import Arcsinh
 from skmix.groups import merge_kernels
-from skmix.io.opening import source_of
 
 pd = pytest.importorskip("pandas")
 flowio = pytest.importorskip("flowio")
@@ -25,12 +24,11 @@ X = RANDOM.normal(size=(150, 2)) + np.array([[0.0, 0.0], [7.0, 7.0]])[KIND]
 GENES = ["CD3", "CD4"]
 
 
-def annotate(matrix: Any, sample: Any, **more: Any) -> Any:
-    """Return an AnnData of a matrix, a column of samples, and other matrices."""
+def annotate() -> Any:
+    """Return an AnnData of the cells and their samples."""
     anndata = pytest.importorskip("anndata", reason="anndata is not installed")
-    rows = [f"cell{i}" for i in range(len(sample))]
-    obs, var = pd.DataFrame({"sample": sample}, index=rows), pd.DataFrame(index=GENES)
-    return anndata.AnnData(matrix, obs=obs, var=var, **more)
+    obs = pd.DataFrame({"sample": SAMPLE}, index=[f"cell{i}" for i in range(len(SAMPLE))])
+    return anndata.AnnData(X, obs=obs, var=pd.DataFrame(index=GENES))
 
 
 @pytest.fixture(scope="module")
@@ -38,36 +36,9 @@ def model() -> SharedKernelMixture:
     return SharedKernelMixture(3, init="k-means", random_state=0, tol=1e-3).fit(X, SAMPLE)
 
 
-def rows_of(source: Any) -> np.ndarray:
-    return np.concatenate([block.X for block in source.blocks()])
-
-
-# ---------------------------------------------------------------- AnnData as rows
-
-
-def test_an_anndata_is_rows(model: SharedKernelMixture) -> None:
-    layers, obsm = {"counts": csr_array(np.round(X))}, {"pca": X[:, ::-1].astype(np.float32)}
-    adata = annotate(X, pd.Categorical(SAMPLE), layers=layers, obsm=obsm)
-    source = open_rows(adata, label="sample", chunk_rows=64)
-    assert_array_equal(source.row_labels(), SAMPLE)
-    assert_array_equal(rows_of(open_rows(adata, layer="counts", chunk_rows=64)), np.round(X))
-    pca = rows_of(open_rows(adata, obsm="pca"))
-    assert_array_equal(pca, obsm["pca"], strict=True)
-    for given in ((source,), (adata, "sample")):
-        there = SharedKernelMixture(**model.get_params()).fit(*given)
-        assert there.feature_names_in_.tolist() == GENES
-        assert_allclose(there.means_, model.means_, rtol=1e-10)
-        assert_allclose(there.weights_, model.weights_, rtol=1e-10)
-    assert_array_equal(there.predict(adata), model.predict(X))
-    assert not source_of(adata).has_labels  # type: ignore[union-attr]
-
-
-# ---------------------------------------------------------------- labels written back
-
-
 def test_an_anndata_gets_labels(model: Any) -> None:
     merged = merge_kernels(model, n_populations=2).renamed({1: "B"})
-    adata = annotate(X, SAMPLE)
+    adata = annotate()
     Study(model).label_cells(adata, adata)
     Study(model, merged).label_cells(adata, adata)
     assert_array_equal(adata.obs["kernel"].astype(int), model.predict(X))
@@ -77,7 +48,7 @@ def test_an_anndata_gets_labels(model: Any) -> None:
     assert_allclose(adata.obsm["kernel_probabilities"], model.predict_proba(X), rtol=1e-12)
     shares = adata.obsm["population_probabilities"]
     assert_allclose(shares, merged.predict_proba(model, X), rtol=1e-12)
-    other = annotate(X, SAMPLE)
+    other = annotate()
     Study(model).label_cells(other, X, probabilities=False, name="cluster")
     assert_array_equal(other.obs["cluster"].astype(int), model.predict(X))
     assert not len(other.obsm)
@@ -166,7 +137,7 @@ def test_fcs_files_get_a_channel(tmp_path: Path) -> None:
         assert_array_equal(after[:, 3], own)
         assert (text.text["date"], text.text["stain"]) == ("01/02/2026", "a/b")
         # Compensation is still to come, as in the original.
-        compensated = [rows_of(open_rows(each, columns=GENES, compensate=True)) for each in (path, written)]
+        compensated = [read_fcs(each, channels=GENES, compensate=True).X for each in (path, written)]
         assert_array_equal(*compensated)
     one = SharedKernelMixture(2, random_state=0, tol=1e-3).fit(files[0])
     Study(one).label_cells(tmp_path / "one", files[0], name="cluster")
@@ -186,7 +157,7 @@ def test_what_cannot_be_labelled_is_refused(tmp_path: Path, model: SharedKernelM
     with pytest.raises(TypeError, match="must be a path or an AnnData, got a ndarray"):
         study.label_cells(X, X)
     for given, target, name, message in (
-        (X[1:], annotate(X, SAMPLE), None, "There are 149 cells, but the AnnData has 150 observations"),
+        (X[1:], annotate(), None, "There are 149 cells, but the AnnData has 150 observations"),
         (X, tmp_path / "labels.csv", "sample", "name='sample' is the name of another column"),
         (X, tmp_path / "labels.xlsx", None, r"labels\.xlsx: the name of a table must end in"),
     ):

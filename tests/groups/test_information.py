@@ -45,16 +45,20 @@ def gradients(theta: np.ndarray, weights: np.ndarray, grid: np.ndarray, *, tied:
     return approx_fprime(np.concatenate([weights, theta]), log_density, 1e-6)
 
 
+def integral(weights: np.ndarray, deviations: np.ndarray, *, tied: bool = False) -> np.ndarray:
+    """Return the information (P, P) of one row about weights, means and standard deviations."""
+    grid, theta = np.linspace(-8.0, 14.0, 4001), [*MEANS, *(deviations[:1] if tied else deviations)]
+    slopes = gradients(np.array(theta), weights, grid, tied=tied)
+    p = stats.norm.pdf(grid[:, None], MEANS, deviations) @ weights
+    return (slopes * p[:, None]).T @ slopes * (grid[1] - grid[0])
+
+
 def brute_force(deviations: np.ndarray, *, tied: bool) -> list[np.ndarray]:
     """Return the covariances of both classes' weights, from the information about all parameters."""
-    grid = np.linspace(-8.0, 14.0, 4001)
-    theta = np.concatenate([MEANS, deviations[:1] if tied else deviations])
-    n_theta = len(theta)
+    n_theta = 4 if tied else 6
     total = np.zeros((6 + n_theta, 6 + n_theta))
     for j, size in enumerate(SIZES):
-        slopes = gradients(theta, WEIGHTS[:, j], grid, tied=tied)
-        p = stats.norm.pdf(grid[:, None], MEANS, deviations) @ WEIGHTS[:, j]
-        own = size * (slopes * p[:, None]).T @ slopes * (grid[1] - grid[0])
+        own = size * integral(WEIGHTS[:, j], deviations, tied=tied)
         place = np.concatenate([3 * j + np.arange(3), 6 + np.arange(n_theta)])
         total[np.ix_(place, place)] += own
     # On the simplex: two free weights of each class.
@@ -85,10 +89,8 @@ def test_errors_of_kernels_are_those_of_the_information_about_everything(tied: b
 def test_errors_of_shifts_are_those_of_the_information_about_weights_and_means() -> None:
     """Means have a prior of sixty rows, in units of the kernels' deviations; the rest is known."""
     X, log_densities = drawn(model())
-    ratios, grid = information.density_ratios(log_densities), np.linspace(-8.0, 14.0, 4001)
-    slopes = gradients(np.concatenate([MEANS, DEVIATIONS]), WEIGHTS[:, 0], grid, tied=False)[:, :6]
-    p = stats.norm.pdf(grid[:, None], MEANS, DEVIATIONS) @ WEIGHTS[:, 0]
-    total = 400.0 * (slopes * p[:, None]).T @ slopes * (grid[1] - grid[0])
+    ratios = information.density_ratios(log_densities)
+    total = 400.0 * integral(WEIGHTS[:, 0], DEVIATIONS)[:6, :6]
     total[[3, 4, 5], [3, 4, 5]] += 60.0 / DEVIATIONS**2
     basis = np.zeros((6, 5))
     basis[:3, :2], basis[3:, 2:] = [[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]], np.eye(3)

@@ -317,23 +317,15 @@ def test_one_part_has_all_rows_of_all_groups(merged: bool) -> None:
     assert_allclose(table["p_adjusted"].min(), min(1.0, 6.0 * table["p_likelihood"].min()))
 
 
-def test_log_likelihoods_of_groups_do_not_count_the_label_where_others_have_none() -> None:
-    X, y = groups_of([[60, 30, 10], [40, 20, 40], [5, 5, 40], [30, 30, 40], [10, 50, 40]])
-    y = np.where(np.arange(len(y)) % 9 == 0, None, y)
-    model = SharedKernelMixture(3, init=start()).fit(X, y)
-    assert np.ptp(model.class_prior_) > 0.1
-    expected = [
-        np.mean(model.score_samples(X[y == name], np.full(sum(y == name), name))) for name in NAMES[:5]
-    ]
-    assert_allclose(Study(model).unusual()["log_likelihood"], expected, atol=0.01)
-
-
-def test_log_likelihoods_beside_a_learnt_prior_are_those_of_the_weights() -> None:
-    X, y = groups_of([*COUNTS, [50, 20, 30]])
+@pytest.mark.parametrize("prior", [None, "hierarchical"])
+def test_log_likelihoods_are_those_of_the_weights_without_labels_or_prior(prior: str | None) -> None:
+    """Beside rows without a label, the label of the others does not count."""
+    X, y = groups_of([*COUNTS, [10, 50, 40]])
     X[::9, 0] = np.random.default_rng(1).uniform(-5.0, 30.0, size=len(X[::9]))
-    settings: dict[str, Any] = {"weight_prior": "hierarchical", "tol": 1e-7}
-    model = SharedKernelMixture(3, init=start(), max_iter=2000, **settings).fit(X, y)
-    expected = [model.score(X[y == name], y[y == name]) for name in NAMES[:5]]
+    given = y if prior else np.where(np.arange(len(y)) % 9 == 0, None, y)
+    model = SharedKernelMixture(3, init=start(), max_iter=2000, tol=1e-7, weight_prior=prior).fit(X, given)
+    assert np.ptp(model.class_prior_) > 0.1
+    expected = [model.score_samples(X[given == name], y[given == name]).mean() for name in NAMES[:5]]
     assert_allclose(Study(model).unusual()["log_likelihood"], expected, rtol=1e-4)
 
 

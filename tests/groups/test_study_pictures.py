@@ -19,7 +19,6 @@ def tables(n_groups: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     names = [f"sample {g:03}" for g in range(n_groups)][::-1]
     shares = np.random.default_rng(0).dirichlet([4.0, 2.0, 1.0], n_groups)
     composition = {"sample": np.repeat(names, 3), "population": [0, 1, "CD3⁺"] * n_groups}
-    composition["proportion"] = shares.ravel()
     unusual = {"sample": names, "population": "CD3⁺", "p_composition": 1e-5, "p_likelihood": np.nan}
     odd = np.arange(n_groups) == 1
     return pd.DataFrame(composition | {"proportion": shares.ravel()}), pd.DataFrame(

@@ -99,37 +99,29 @@ def test_rows_keep_their_precision_and_gaps(scale: Any, dtype: Any, monkeypatch:
     assert_array_equal(scale.transform(X), there)
 
 
-def test_scales_are_named_as_on_the_command_line() -> None:
+def test_scales_have_a_name_or_are_kept_with_their_parameters() -> None:
     for cofactor, name in {5.0: "arcsinh:5", 150: "arcsinh:150", 0.05: "arcsinh:0.05"}.items():
         assert scale_of(Arcsinh(cofactor)) == name
         assert transformer_of(name).cofactor == cofactor
-    assert scale_of(Arcsinh()) == "arcsinh:5"
+    assert [transformer_of(name).cofactor for name in ("arcsinh", "arcsinh:")] == [5.0, 5.0]
     assert scale_of(Logicle()) == scale_of(Logicle(262144, 0.5, 4.5, 0)) == "logicle"
-    assert scale_of(None) == "none"
-    with pytest.raises(TypeError, match="transform must be a name, Arcsinh, Logicle, None or 'auto'"):
-        scale_of(StandardScaler())
-
-
-def test_scales_without_a_name_are_kept_with_their_parameters() -> None:
+    assert [scale_of(transformer_of(name)) for name in ("logicle", "none")] == ["logicle", "none"]
     for own in ({"T": 1e5}, {"W": 0.6}, {"M": 5.0}, {"A": 0.1}):
         kept = scale_of(Logicle(**own))
         assert isinstance(kept, dict)
         assert repr(transformer_of(kept)) == repr(Logicle(**own))
         given = Columns(dict.fromkeys("abc"), {"compensate": True, "transform": kept})
         assert given.of_columns([2, 0]) == given.preparation
-    with pytest.raises(ValueError, match=r"given has -9.0 for column 'a', which stands for a missing value"):
-        Columns({"a": None}, {"transform": "none", "missing": ["-9"]}).encode(0, -9.0)
-
-
-def test_names_of_scales_are_read_whole() -> None:
-    assert [transformer_of(name).cofactor for name in ("arcsinh", "arcsinh:")] == [5.0, 5.0]
-    assert [scale_of(transformer_of(name)) for name in ("logicle", "none")] == ["logicle", "none"]
     for name in ("log", "Arcsinh:5", "logicle:5", ""):
         with pytest.raises(ValueError, match=f"'{name}' is none of arcsinh"):
             transformer_of(name)
     for cofactor in ("0", "-1", "inf", "nan", "five"):
         with pytest.raises(ValueError, match=f"the cofactor '{cofactor}' is not a number above 0"):
             transformer_of(f"arcsinh:{cofactor}")
+    with pytest.raises(TypeError, match="transform must be a name, Arcsinh, Logicle, None or 'auto'"):
+        scale_of(StandardScaler())
+    with pytest.raises(ValueError, match=r"given has -9.0 for column 'a', which stands for a missing value"):
+        Columns({"a": None}, {"transform": "none", "missing": ["-9"]}).encode(0, -9.0)
 
 
 def test_what_a_scale_was_fitted_to_is_checked_and_nothing_else_is_needed() -> None:

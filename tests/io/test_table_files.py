@@ -66,33 +66,6 @@ def test_all_formats_give_the_same_rows_whatever_the_name_of_the_file(tmp_path: 
         assert rows.labels == ["x", "y", "x"]
 
 
-def test_columns_of_any_type(tmp_path: Path) -> None:
-    import decimal
-
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    table = {
-        "a": pa.array([1, 2, None], pa.int32()),
-        "price": pa.array([decimal.Decimal("1.50"), None, decimal.Decimal("2.25")]),
-        "time": pa.array([1_000_000_001, None, 0], pa.timestamp("ns")),
-        "large": pa.array(["1", "2", "1"], pa.large_string()),
-        "list": pa.array([[1], [2], [3]]),
-        "y": pa.array([1, -9, 3]),
-    }
-    path = tmp_path / "t.parquet"
-    pq.write_table(pa.table(table), path)
-    rows = read(path, "y", ["price", "a", "large"], missing=["-9"])
-    assert_array_equal(rows.X, [[1.5, 1.0, 1.0], [nan, 2.0, 2.0], [2.25, nan, 1.0]])
-    assert rows.labels == [1, None, 3]
-    for column, message in (
-        ("list", "column 'list' is of type list<.*>; a feature must be numbers or categories"),
-        ("time", "column 'time' holds dates: it is of type timestamp.*Replace them by numbers"),
-    ):
-        with pytest.raises(ColumnError, match=message):
-            read(path, columns=[column])
-
-
 def test_many_blocks_are_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Words, and quoted line breaks, may come after the first block."""
     monkeypatch.setattr("skmix.io.text._BLOCK_BYTES", 100)
@@ -391,7 +364,7 @@ def test_labels_of_text_are_whole_numbers_booleans_or_text(words: list[str], exp
 def test_the_most_labels_that_are_classes() -> None:
     names = [f"name {i:02}" for i in range(21)]
     for fine in (names[:20], names * 2, [1, 2, None], [True, False]):
-        check_classes(np.array(fine, dtype=object), "y")
+        check_classes(np.array(fine, dtype=object), "y", "table")
     for values, message in (
         ([f"{number}.5" for number in range(11)] * 2, "11 different values in 22 rows, such as '0.5'"),
         ([*names, *names[:20], None], "21 different values in 41 rows, such as 'name 00': too many"),
@@ -399,7 +372,7 @@ def test_the_most_labels_that_are_classes() -> None:
         ([1.0, 1.5], "the label 1.5, which is not a whole number"),
     ):
         with pytest.raises(ColumnError, match=f"column 'y' has {message}"):
-            check_classes(np.array(values, dtype=object), "y")
+            check_classes(np.array(values, dtype=object), "y", "table")
 
 
 def test_what_a_model_keeps_of_columns_is_checked() -> None:

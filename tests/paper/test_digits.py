@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from skmix.cli import app
 from skmix.paper import DIGIT_FEATURES, digit_features, dither, make_seven_segment_digits
-from skmix.paper.digits import LIT_SEGMENTS, bin_points, sample_points, segment_layout
+from skmix.paper.digits import bin_points, sample_points, segment_layout
 
 Golden = Callable[[str], dict[str, Any]]
 
@@ -54,16 +54,6 @@ def test_points_have_the_means_and_covariances_of_their_segments() -> None:
         assert np.all(np.abs(cloud.mean(axis=0) - centre) < 5 * np.sqrt(variances / n_points))
         error = 5 * np.sqrt((np.outer(variances, variances) + covariance**2) / n_points)
         assert np.all(np.abs(np.cov(cloud.T) - covariance) < error)
-
-
-def test_every_lit_segment_gives_the_same_number_of_points() -> None:
-    digits = np.array([7, 0, 0, 4])
-    layout = segment_layout(3.0, 1.0)
-    points, image = sample_points(digits, layout, 1)
-    assert_array_equal(image, np.repeat(range(4), [100 * len(LIT_SEGMENTS[digit]) for digit in digits]))
-    # In the order of the list: means of a hundred points lie near the centres of their segments.
-    places = [layout.centres[segment - 1] for digit in digits for segment in LIT_SEGMENTS[digit]]
-    assert_allclose(points.reshape(-1, 100, 2).mean(axis=1), places, atol=0.95)
 
 
 def test_images_of_the_published_points_are_the_published_images(golden: Golden) -> None:
@@ -108,28 +98,19 @@ def test_brightness_is_relative_to_the_fullest_cell_and_halves_go_up() -> None:
     assert sorted(image[image > 0].tolist()) == [26, 77, 255]
 
 
-def test_images_come_digit_by_digit_and_repeat_with_the_seed() -> None:
+def test_images_come_digit_by_digit_and_repeat_with_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     images, labels = make_seven_segment_digits(3, random_state=5)
     assert images.shape == (30, 28, 28)
     assert images.dtype == np.uint8
     assert_array_equal(images.max(axis=(1, 2)), 255)
     assert_array_equal(labels, np.repeat(np.arange(10), 3))
-    assert_array_equal(make_seven_segment_digits(3, random_state=5)[0], images)
     assert_array_equal(make_seven_segment_digits(3, random_state=np.random.RandomState(5))[0], images)
     assert np.any(make_seven_segment_digits(3, random_state=6)[0] != images)
-
-
-def test_images_are_those_of_the_points_however_many_are_made_at_a_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    images, labels = make_seven_segment_digits(4, random_state=2)
-    points, index = sample_points(labels, segment_layout(), 2)
+    # They are those of the points, however many are made at a time.
+    points, index = sample_points(labels, segment_layout(), 5)
     assert_array_equal(bin_points(points, index, len(labels), segment_layout().bound), images)
     monkeypatch.setattr("skmix.paper.digits._IMAGES_AT_A_TIME", 7)
-    assert_array_equal(make_seven_segment_digits(4, random_state=2)[0], images)
-
-
-def test_impossible_digits_are_refused() -> None:
+    assert_array_equal(make_seven_segment_digits(3, random_state=5)[0], images)
     with pytest.raises(ValueError, match="n_per_digit == 0, must be >= 1"):
         make_seven_segment_digits(0)
     with pytest.raises(TypeError, match="n_per_digit must be an instance of"):

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from typer.testing import CliRunner
@@ -18,7 +15,6 @@ from skmix.cli import app
 from skmix.cli.reproduce import progress
 from skmix.paper import Settings, command, study_cells
 from skmix.paper.harness import ExperimentError, Store
-from skmix.paper.study import Study
 
 FILES = {"figures", "illustration.json", "illustration.png", "report.html", "study.jsonl", "tables"}
 SMALL = ["--runs", "1", "--only", "3x1D", "--jobs", "1"]
@@ -56,7 +52,9 @@ def test_a_small_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.Monke
     # Other settings are other runs, and replace none of those that are stored.
     written = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     monkeypatch.setattr(command, "_save", lambda study, figure: None)
-    other = CliRunner().invoke(app, ["reproduce", *arguments[1:5], "--dither", "paper", *SMALL])
+    # Without --jobs, as many processes as cores.
+    monkeypatch.setattr("joblib.cpu_count", lambda: 1)
+    other = CliRunner().invoke(app, ["reproduce", *arguments[1:5], "--dither", "paper", *SMALL[:-2]])
     assert other.exit_code == 0, other.output
     assert "Making 3 runs on 1 process." in other.stdout
     assert (folder / "tables" / "table1.csv").read_bytes() != written[folder / "tables" / "table1.csv"]
@@ -112,85 +110,39 @@ def test_wrong_options_are_refused(tmp_path: Path, option: str, value: str, mess
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Have studies end where their runs would begin; what these would be like."""
-    seen: dict[str, Any] = {}
-
-    def run_study(study: Any, *_: Any) -> None:
-        seen["study"] = study
-        raise seen.get("error", ExperimentError("two runs are lost."))
-
-    @contextmanager
-    def crew(study: Any, n_jobs: int) -> Iterator[Any]:
-        seen["n_processes"] = n_jobs
-        yield SimpleNamespace(each=lambda work, tasks: ())
-
-    def illustration(seed: int) -> Any:
-        seen["seed"] = seed
-        return SimpleNamespace(to_dict=lambda: {"seed": seed})
-
-    for name, own in {
-        "study.run_study": run_study,
-        "run_illustration": illustration,
-        "study.make_study": lambda cells, settings: Study(settings, tuple(cells), ()),
-        "harness.missing": lambda planned, store: 5,
-        "_print_illustration": lambda console, record: None,
-        "harness.Crew": crew,
-        "joblib.cpu_count": lambda: 6,
-    }.items():
-        monkeypatch.setattr(f"skmix.paper.command.{name}", own)
-    monkeypatch.setattr(Study, "planned", lambda study: [])
-    return seen
+LOST = ExperimentError("two runs are lost.")
 
 
 @pytest.mark.parametrize(
-    ("options", "settings", "cells", "n_jobs"),
+    ("options", "settings", "cells", "jobs", "error"),
     [
-        ([], {}, {}, 6),
-        (["--seed", "5", "--dither", "paper"], {"seed": 5, "dither": "paper"}, {}, 6),
-        (["--runs", "30", "--jobs", "2"], {}, {"n_runs": 30}, 2),
-        (["--only", "6D", "--only", "3D"], {}, {"variants": ["3D", "6D"]}, 6),
-        (["--method", "robust", "--method", "published"], {}, {"methods": ["robust", "published"]}, 6),
+        ([], {}, {}, None, LOST),
+        (["--seed", "5", "--dither", "paper"], {"seed": 5, "dither": "paper"}, {}, None, KeyboardInterrupt()),
+        (["--runs", "30", "--jobs", "2"], {}, {"n_runs": 30}, 2, LOST),
+        (["--only", "6D", "--only", "3D"], {}, {"variants": ["3D", "6D"]}, None, LOST),
+        (
+            ["--method", "robust", "--method", "published"],
+            {},
+            {"methods": ["robust", "published"]},
+            None,
+            LOST,
+        ),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )
-def test_a_study_has_the_settings_that_are_given(
+def test_a_study_has_the_settings_that_are_given_and_can_be_continued(
     tmp_path: Path,
-    begun: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
     options: list[str],
     settings: dict[str, Any],
     cells: dict[str, Any],
-    n_jobs: int,
+    jobs: int | None,
+    error: BaseException,
 ) -> None:
-    result = CliRunner().invoke(app, ["reproduce", "--out", str(tmp_path / "out"), *options])
-    # A study that ended early can be continued.
-    assert result.exit_code == 3
-    assert "two runs are lost" in result.stderr
+    made = Mock(side_effect=error)
+    monkeypatch.setattr(command, "reproduce", made)
+    result = CliRunner().invoke(app, ["reproduce", "--out", str(tmp_path), *options])
+    code, said = (3, "two runs are lost") if error is LOST else (130, "run the same command again")
+    assert (result.exit_code, said in result.stderr) == (code, True)
     expected = study_cells(**{"n_runs": 500} | cells)
-    assert list(begun["study"].cells) == expected
-    assert begun["study"].settings == Settings(**settings)
-    assert begun["seed"] == settings.get("seed", 0)
-    assert json.loads((tmp_path / "out" / "illustration.json").read_text()) == {"seed": begun["seed"]}
-    assert begun["n_processes"] == n_jobs
-    stored, made = result.stdout.splitlines()[:2]
-    assert stored.split()[0] == str(sum(cell.n_runs for cell in expected) - 5)
-    assert re.findall(r"\d+", made) == ["5", str(n_jobs)]
-
-
-def test_an_interrupt_says_how_to_continue(tmp_path: Path, begun: dict[str, Any]) -> None:
-    begun["error"] = KeyboardInterrupt()
-    result = CliRunner().invoke(app, ["reproduce", "--out", str(tmp_path / "out")])
-    assert result.exit_code == 130
-    assert "run the same command again" in result.stderr
-
-
-@pytest.mark.parametrize("library", ["matplotlib", "jinja2"])
-def test_without_a_library_it_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
-) -> None:
-    monkeypatch.setitem(sys.modules, library, None)
-    result = CliRunner().invoke(app, ["reproduce", "--out", str(tmp_path)])
-    assert result.exit_code == 1
-    assert f'{library}: pip install ".[all]"' in result.output
-    assert list(tmp_path.iterdir()) == []
+    assert made.call_args.args[:4] == (tmp_path, Settings(**settings), expected, jobs)

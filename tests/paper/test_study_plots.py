@@ -12,7 +12,7 @@ from matplotlib.patches import Ellipse, Rectangle
 from numpy.testing import assert_allclose, assert_array_equal
 from synthetic import make_run, synthetic_results
 
-from skmix.paper import run_illustration
+from skmix.paper import DIGIT_FEATURES, run_illustration
 from skmix.paper.digit_plots import plot_digit_points, plot_digits, plot_segments
 from skmix.paper.digits import LIT_SEGMENTS, sample_points, segment_layout
 from skmix.paper.figures import (
@@ -21,7 +21,7 @@ from skmix.paper.figures import (
     plot_illustration,
 )
 from skmix.paper.records import Runs, StudyData
-from skmix.paper.variants import FEATURES, METHODS, VARIANTS
+from skmix.paper.variants import METHODS, VARIANTS
 
 RESULTS = synthetic_results()
 
@@ -69,7 +69,7 @@ def test_figures_show_the_data_and_runs_of_the_study(monkeypatch: pytest.MonkeyP
         own = paper_figures(replace(study, settings=replace(RESULTS.settings, dither=dither)))
         figure = own["projections_4D_class-wise_class7"]()
         rows = shown[data.train_labels == 7][:5]
-        columns = [FEATURES.index(name) for name in ("q2", "q3")]
+        columns = [DIGIT_FEATURES.index(name) for name in ("q2", "q3")]
         (beneath,) = figure.axes[0].get_lines()
         assert_array_equal(np.column_stack(beneath.get_data()), rows[:, columns])
     # Figures are not left with pyplot, which would keep all in memory.
@@ -78,7 +78,7 @@ def test_figures_show_the_data_and_runs_of_the_study(monkeypatch: pytest.MonkeyP
 
 def test_illustration_has_an_overview_and_a_panel_for_each_class() -> None:
     record = run_illustration(seed=0)
-    overview, *panels = plot_illustration(record)
+    overview, *panels, _ = plot_illustration(record).axes
     model, example = record.model, record.example
     for c, panel in enumerate(panels):
         assert [text.get_text() for text in panel.texts] == [f"{w:.3f}" for w in model.weights_[:, c]]

@@ -18,14 +18,14 @@ from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, failing, guarded, 
 from skmix.cli._printing import print_json, say
 from skmix.cli._progress import Watch, watching
 from skmix.engine.compute.blocks import is_missing
-from skmix.estimators.rows import PreparedRows, read_into_memory, with_features_of
+from skmix.estimators.rows import read_into_memory, with_features_of
 from skmix.groups import Study, load
 from skmix.io import ColumnError, Source, open_rows, write_columns
 from skmix.io.encoding import Kind, listed, without_constants
-from skmix.io.labels import check_classes, code_labels, number_labels, typed
-from skmix.io.preparation import Columns, in_words, target_of
+from skmix.io.labels import all_unlabelled, check_classes, code_labels, number_labels, typed
+from skmix.io.preparation import in_words, target_of
 from skmix.io.remarks import column_remarks
-from skmix.io.tables import NoRowsError, format_of, named_columns
+from skmix.io.tables import format_of, named_columns
 from skmix.io.writing import check_writable, is_device, replacing, writable_folder
 
 Labelled = tuple[Any, NDArray[Any] | None, NDArray[np.float64] | None]
@@ -48,8 +48,6 @@ def _reading(watch: Watch, data: str, *advice: str) -> Iterator[Path]:
                 shutil.copyfileobj(stream, copy)
         try:
             yield path
-        except NoRowsError:
-            raise
         except ValueError as error:
             message = in_options(error).replace(folder, "") if folder else in_options(error)
             if isinstance(error, ColumnError) and error.is_feature:
@@ -96,6 +94,8 @@ def read_to_fit(
         rows, y, weights = read_into_memory(source)
         numeric = np.flatnonzero(reader.numeric)
         names = source.feature_names or []
+        if target is not None and y is not None:
+            check_classes(y, target, source.name)
         remarks = column_remarks(rows.X[:, numeric], [names[feature] for feature in numeric])
     kinds = _reader(source).kinds
     for each in without_constants(reader.inferred_kinds)[1] if reader.is_table else ():
@@ -123,7 +123,6 @@ def _training_rows(rows: Labelled, target: str | None, unlabelled: str) -> Label
     X, y, weights = rows
     taken = np.ones(len(X), dtype=np.bool_) if weights is None else weights > 0.0
     if target is not None and y is not None:
-        check_classes(y, target)
         known = ~is_missing(y)
         try:
             known = number_labels(y)[1] >= 0
@@ -155,36 +154,33 @@ def read_for(
     weight: str | None = None,
     drop: Collection[str] = (),
     keep: Sequence[str] = (),
+    sample: str | None = None,
 ) -> tuple[Labelled, dict[str, NDArray[Any]]]:
     """Return the features of a model in a table, prepared as the model does, and the columns to `keep`.
 
-    Columns are matched by name. Labels and weights are those of the columns `target` and `weight`.
+    Columns are matched by name. Labels and weights are those of the columns `target` and `weight`; if the
+    table has a column `sample`, labels are the samples in it.
     """
     columns = columns_of(model)
     coded = [name for name, kind in columns.items() if kind is not None]
-    try:
-        with _reading(watch, data) as path:
-            source = _open(path, text | {"as_text": [*coded, *keep, *_names(target)]})
-            present = _reader(source).all_names
-            weight_of_fit = getattr(model, "metadata_", {}).get("weight")
-            if target is not None and weight is None and weight_of_fit is not None:
-                weight = weight_of_fit if weight_of_fit in present else None
-                if weight is None:
-                    note(
-                        f"there is no column {weight_of_fit!r}, the weights of the fit: each row counts once."
-                    )
-            _reader(source).check_present([*keep, *_names(target, weight)])
-            aside = {*drop, *keep, *_names(target, weight, target_of(model), weight_of_fit)}
-            source = _with_columns(source, columns, [name for name in present if name not in aside])
-            kept = {name: np.array(_reader(source).column(name), dtype=object) for name in keep}
-            source = with_features_of(model, _with_roles(source, target, weight))
-            rows = read_into_memory(source)
-            for each in source.remarks():
-                note(f"{in_options(each)}.")
-            return rows, kept
-    except NoRowsError:
-        none = PreparedRows(np.empty((0, Columns.of(model).n_features)), None, None)
-        return (none, np.empty(0), None), {name: np.empty(0, dtype=object) for name in keep}
+    with _reading(watch, data) as path:
+        source = _open(path, text | {"as_text": [*coded, *keep, *_names(target, sample)]})
+        present = _reader(source).all_names
+        target = sample if sample in present else target
+        weight_of_fit = getattr(model, "metadata_", {}).get("weight")
+        if target is not None and weight is None and weight_of_fit is not None:
+            weight = weight_of_fit if weight_of_fit in present else None
+            if weight is None:
+                note(f"there is no column {weight_of_fit!r}, the weights of the fit: each row counts once.")
+        _reader(source).check_present([*keep, *_names(target, weight)])
+        aside = {*drop, *keep, *_names(target, weight, target_of(model), weight_of_fit)}
+        source = _with_columns(source, columns, [name for name in present if name not in aside])
+        kept = {name: np.array(_reader(source).column(name), dtype=object) for name in keep}
+        source = with_features_of(model, _with_roles(source, target, weight))
+        rows = read_into_memory(source)
+        for each in source.remarks():
+            note(f"{in_options(each)}.")
+    return rows, kept
 
 
 def _with_columns(source: Source, columns: Mapping[str, Kind], present: Sequence[str]) -> Source:
@@ -217,7 +213,7 @@ def read_labelled(
     codes = code_labels(y, model.classes_, len(y), unlabelled=True, name=f"column {column!r}")
     known = codes >= 0
     if not known.any():
-        stop(f"column {column!r} has no label in {len(known)} rows.", BAD_INPUT)
+        raise all_unlabelled(len(known), "standard input" if data == STANDARD else data)
     if not known.all():
         note(f"{np.count_nonzero(~known)} of {len(known)} rows have no label in {column!r} and are left out.")
     return rows[known], model.classes_[codes[known]], None if weights is None else weights[known]

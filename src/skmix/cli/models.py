@@ -43,9 +43,11 @@ def predict(
     Writes for each row the label, the probability of each class (p_...), the
     log-density, and outlier: 1 if the row is unlike the training rows. For a
     mixture, the kernel replaces the label, and for a study of samples, the
-    population. Columns are matched by name: DATA needs all columns of the model,
-    and others are ignored. Empty cells, and categories that the model does not
-    know, are missing values.
+    population: by the proportions of the sample if it is one of the study, known
+    by the name of the file or by the column of samples, and by averages if not.
+    Columns are matched by name: DATA needs all columns of the model, and others
+    are ignored. Empty cells, and categories that the model does not know, are
+    missing values.
 
     With --reasons, kernels names the kernels that explain the row, such as
     k3 0.93 (setosa: 1.00): the probability of the kernel, and the share of its
@@ -56,16 +58,24 @@ def predict(
     cli.look_for(model=model, data=[data], writing=[out])
     from skmix.cli import _tables as tables
     from skmix.groups import Study
+    from skmix.groups.labelling import by_sample
+    from skmix.io.opening import stem_of
     from skmix.report._predictions import predict_columns
 
     tables.check_place(out, reading=[model, data], table=True)
     with cli.guarded(), watching() as watch:
         found = tables.load_any(model)
-        fitted = found.model if isinstance(found, Study) else found
-        (rows, _, _), kept = tables.read_for(watch, fitted, data, text, drop=drop or (), keep=keep or ())
+        study = found if isinstance(found, Study) else None
+        fitted, column = (found, None) if study is None else (study.model, study._origin.column)
+        aside: dict[str, Any] = {"drop": drop or (), "keep": keep or (), "sample": column}
+        (rows, samples, _), kept = tables.read_for(watch, fitted, data, text, **aside)
         with watch.steps("predicting", None):
-            populations = found.populations if isinstance(found, Study) else None
-            predicted = predict_columns(fitted, rows, populations, why=reasons)
+            populations, shares = None, None
+            if study is not None:
+                populations = study.populations
+                own = samples if column is not None else [stem_of(Path(data).name)] * len(rows)
+                shares = by_sample("predict_proba", fitted, rows, populations, own)
+            predicted = predict_columns(fitted, rows, populations, posteriors=shares, why=reasons)
         twice = sorted(set(kept) & set(predicted))
         if twice:
             cli.stop(f"--keep {twice[0]}: the predictions already have a column of that name.", cli.WRONG_USE)

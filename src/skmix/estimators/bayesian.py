@@ -84,6 +84,7 @@ degrees_of_freedom_prior, covariance_prior, random_state, warm_start, verbose, v
     def _fit_rows(self, X: ArrayLike) -> np.ndarray:
         with updating(self):
             rows = self._rows(X, least=2)
+            self._continues(rows.shape[1])
             self.__dict__.update(_Loop.fitted(self, rows))
         return rows
 

@@ -19,17 +19,19 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 
 from ..engine import density
-from ..engine.compute.arrays import Array, like, namespace, pick, to_numpy
+from ..engine.compute.arrays import Array, like, namespace, pick, safe_log, to_numpy
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.refine.shrink import are_separate
 from ..engine.structures import structure_of
 from ..io.preparation import Columns
 from ._settings import check_given, indices_of, prior_of_columns, threads_of
 from .fitted import Fitted, FittedClassifier, fields_of, parameters_of
-from .rows import columns_of, note_rows
+from .rows import columns_of, note_rows, warn_caller
 
 # Smallest share of a category, so that some category can always be drawn.
 _TINY = 1e-12
+# Smallest mean weight of rows without a warning: weights of mean one may have a smaller mean in some rows.
+_LEAST_WEIGHT = 0.9
 
 
 class DerivedPart(NamedTuple):
@@ -93,8 +95,7 @@ def class_log_likelihood(model: Any, rows: Array) -> FloatArray:
 def log_joint(model: Any, rows: Array) -> FloatArray:
     """Return log Pr(class j) + log p(x | class j), shape (n, L)."""
     likelihood = class_log_likelihood(model, rows)
-    with np.errstate(divide="ignore"):
-        return likelihood + like(np.log(model.class_prior_), likelihood)
+    return likelihood + like(safe_log(model.class_prior_), likelihood)
 
 
 @with_own_means
@@ -156,8 +157,7 @@ def _log_responsibilities(model: Any, rows: Array, codes: IntArray | None) -> li
 
 def _log_joint_of_kernels(model: Any, rows: Array) -> FloatArray:
     """Return log Σ_j Pr(group j) Pr(kernel k | j) p(x | k, j), shape (n, K), of a mixture with shifts."""
-    with np.errstate(divide="ignore"):
-        log_weights = np.log(model.weights_) + np.log(model.class_prior_)
+    log_weights = safe_log(model.weights_) + safe_log(model.class_prior_)
     joints = []
     for j in range(len(model.classes_)):
         logs = kernel_log_densities(shifted(model, j), rows)
@@ -256,6 +256,27 @@ def n_parameters(model: Any) -> int:
         if hasattr(part, "kernel_degrees_") and part.tail == "t":
             total += n_kernels  # learnt degrees of freedom
     return total
+
+
+def total_score(scores: FloatArray, weights: FloatArray | None) -> tuple[float, float, int]:
+    """Return the sum of log-densities (n,) with weights (n,), that of the weights, and the number of rows."""
+    if weights is None:
+        return len(scores) * float(scores.mean()), len(scores), len(scores)
+    return float(weights @ scores), float(weights.sum()), int(np.count_nonzero(weights))
+
+
+def criterion(
+    model: Any, log_likelihood: float, size: float, n_rows: int, *, penalty: float | None = None
+) -> float:
+    """Return BIC, or the criterion with another penalty of a parameter, for what `total_score` returns."""
+    if size < _LEAST_WEIGHT * n_rows:
+        warn_caller(
+            f"The weights of {n_rows} rows sum to {size:.4g}, which AIC and BIC take as the number of rows: "
+            "they choose too many or too few kernels. If only the proportions of the weights matter, rescale "
+            f"them to a sum of {n_rows}."
+        )
+    penalty = float(np.log(size)) if penalty is None else penalty
+    return -2.0 * log_likelihood + penalty * n_parameters(model)
 
 
 # ---------------------------------------------------------------- models of some features

@@ -6,18 +6,22 @@ import re
 from collections.abc import Callable
 from copy import copy
 from functools import wraps
+from os import PathLike
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn import get_config
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.arrays import on_host, safe_log
+from ..engine.compute.dask import is_collection
 from ..engine.density import kernel_log_densities, log_normalise, log_sum, most_likely_kernel
 from ..engine.model import FloatArray, IntArray, Parameters
+from ..engine.structures import structure_of
+from ..io.opening import is_elsewhere
 from .exporting import ExportMixin, whitened_kernels
-from .rows import InMemory, is_frame, refuse_blocks
+from .rows import InMemory, enter, is_frame, names_of, validated
 from .saving import FileMixin
 
 
@@ -26,10 +30,11 @@ def or_scikit_learn(method: Callable[..., Any]) -> Any:
 
     @wraps(method)
     def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
-        refuse_blocks(X)
-        if isinstance(y := kwargs.get("y", args[0] if args else None), str):
-            remedy = "leave the column out of X, or use SharedKernelMixture"
-            raise ValueError(f"{type(self).__name__} has no labels, but y is {y!r}: {remedy}.")
+        if is_collection(X) or is_elsewhere(X):
+            enter(None, X).values()  # raises ValueError
+        if isinstance(y := kwargs.get("y", args[0] if args else None), str | PathLike):
+            remedy = "leave it out of X and y, or use SharedKernelMixture"
+            raise ValueError(f"{type(self).__name__} has no labels, but y is {str(y)!r}: {remedy}.")
         if not get_config()["array_api_dispatch"]:
             return method(self, X, *args, **kwargs)
         if kwargs.get("sample_weight", args[1] if len(args) > 1 else None) is not None:
@@ -53,34 +58,52 @@ class DropInMixin(FileMixin, ExportMixin):
 
     _theirs: ClassVar[type]  # the class of scikit-learn that is replaced
     covariance_type: str
+    n_components: int
+    warm_start: bool
     means_: FloatArray
+    covariances_: FloatArray
+    precisions_cholesky_: FloatArray
     weights_: FloatArray
 
     def _scoring(self) -> tuple[Parameters, float]:
         """Return kernels with weights (K, 1), and what is added to the logarithm of their mixture."""
         raise NotImplementedError
 
+    def _continues(self, n_features: int) -> bool:
+        """Return whether a fit to rows with these features goes on from the last one.
+
+        Raise ValueError if the last fit has another shape: scikit-learn would keep its number of components,
+        or fail with an error of NumPy.
+        """
+        if not (self.warm_start and hasattr(self, "converged_")):
+            return False
+        kind, shape = self.covariance_type, (self.n_components, n_features)
+        found = self.means_.shape, self.covariances_.shape
+        # Tied and diagonal covariances may have the same shape, but only the factor of a matrix has zeros.
+        triangular = n_features > 1 and kind in ("full", "tied")
+        if found == (shape, structure_of(kind).shape(*shape)) and triangular != np.all(
+            self.precisions_cholesky_
+        ):
+            return True
+        raise ValueError(
+            f"warm_start=True continues the last fit, which has means of shape {found[0]} and covariances of "
+            f"shape {found[1]}, but n_components={shape[0]} and covariance_type={kind!r} with {n_features} "
+            "features need others. Set warm_start=False to start anew."
+        )
+
     def _rows(self, X: ArrayLike, *, least: int | None = None) -> np.ndarray:
         """Return rows (n, M) of floats; a fit needs `least` of them and notes their features."""
         X = on_host(X)
         if isinstance(X, np.ma.MaskedArray):
             X = np.ma.filled(X.astype(np.float64), np.nan)
-        if is_frame(X):
-            _refuse_dates(X)
+        if not is_frame(X):
+            return validated(self, X, least)
+        _refuse_dates(X)
         try:
-            rows: np.ndarray = validate_data(
-                self,
-                X,
-                dtype=[np.float64, np.float32],
-                ensure_all_finite="allow-nan",
-                ensure_min_samples=1 if least is None else least,
-                reset=least is not None,
-            )
+            return validated(self, X, least, names_of(X))
         except (TypeError, ValueError):
-            if is_frame(X):
-                _refuse_columns(X)
+            _refuse_text(X)
             raise
-        return rows
 
     @or_scikit_learn
     def predict(self, X: ArrayLike) -> IntArray:
@@ -145,21 +168,18 @@ def weights_of(sample_weight: Any, n_rows: int) -> FloatArray | None:
 
 def _refuse_dates(frame: Any) -> None:
     """Raise ValueError for a column of dates, which some data frames would convert to numbers."""
-    names = getattr(frame, "column_names", frame.columns)
+    names = names_of(frame)
     kinds: Any = getattr(getattr(frame, "schema", None), "types", None) or getattr(frame, "dtypes", ())
     for name, kind in zip(names, kinds, strict=False):
         if getattr(kind, "kind", None) in ("m", "M") or re.match("date|duration|time", str(kind).lower()):
             raise ValueError(f"Column {str(name)!r} of X holds dates. Give numbers, such as days.")
 
 
-def _refuse_columns(frame: Any) -> None:
-    """Raise ValueError for the first column of a data frame that has text or infinite values."""
-    for name in getattr(frame, "column_names", frame.columns):
+def _refuse_text(frame: Any) -> None:
+    """Raise ValueError for the first column of a data frame that has text."""
+    for name in names_of(frame):
         try:
-            infinite = np.flatnonzero(np.isinf(np.asarray(frame[name], dtype=np.float64)))
+            np.asarray(frame[name], dtype=np.float64)
         except (TypeError, ValueError) as error:
             advice = "SharedKernelMixture encodes such columns; or leave it out."
             raise ValueError(f"Column {str(name)!r} of X holds text: {error}. {advice}") from None
-        for row in infinite[:1]:
-            problem = f"is infinite in row {row}, counted from 0. Use NaN for unknown values."
-            raise ValueError(f"Column {str(name)!r} of X {problem}") from None

@@ -115,7 +115,9 @@ class History(FitRecord):
     start_status: np.ndarray = _value()  # (s,): 'converged', 'stopped' or 'failed'
     # (s,): minus infinity for a start that failed
     start_log_likelihoods: FloatArray = _value(axes="s", low=-np.inf)
-    has_gaps: bool | None = _value(bool, default=None)  # whether rows had missing values; None in a stream
+    # Whether rows had missing values, and whether they had weights; None in a stream.
+    has_gaps: bool | None = _value(bool, default=None)
+    has_weights: bool | None = _value(bool, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,7 +276,8 @@ class FittedGaussian(FitRecord):
 class FittedBayesian(FittedGaussian):
     """A fitted variational Gaussian mixture, with scikit-learn's attributes."""
 
-    weight_concentration: Any = _value((tuple, np.ndarray))  # (K,), or two of them for a Dirichlet process
+    # (K,), or two of them for a Dirichlet process
+    weight_concentration: Any = _value((tuple, np.ndarray), low=TINY)
     weight_concentration_prior: float = _value(Real, low=TINY)
     mean_precision: FloatArray = _value(axes="K", low=TINY)  # (K,)
     mean_precision_prior: float = _value(Real, low=TINY)

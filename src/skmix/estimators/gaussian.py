@@ -23,7 +23,7 @@ from ..engine.sources import open_source
 from ..engine.starts import from_responsibilities
 from ..engine.structures import structure_of
 from ._settings import NUMBERS_TOGETHER, threads_of
-from .densities import n_parameters
+from .densities import criterion, total_score
 from .drop_ins import DropInMixin, or_scikit_learn, weights_of
 from .rows import check_gaps, updating
 
@@ -139,27 +139,26 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
     @or_scikit_learn
     def score(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the mean log-density of rows X (n, M) with weights (n,); `y` is ignored."""
-        scores = self.score_samples(X)
-        weights = weights_of(sample_weight, len(scores))
-        return float(np.mean(scores) if weights is None else np.average(scores, weights=weights))
+        total, size, _ = self._total_score(X, sample_weight)
+        return total / size
 
     @or_scikit_learn
     def bic(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the Bayesian information criterion on rows X (n, M) with weights (n,). Lower is better."""
-        total, size = self._total_score(X, sample_weight)
-        return float(-2.0 * total + n_parameters(self) * np.log(size))
+        """Return the Bayesian information criterion on rows X (n, M) with weights (n,).
+
+        Lower is better. The sum of the weights counts as the number of rows, so weights of which only the
+        proportions matter should sum to n.
+        """
+        return criterion(self, *self._total_score(X, sample_weight))
 
     @or_scikit_learn
     def aic(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the Akaike information criterion; see `bic`."""
-        return float(-2.0 * self._total_score(X, sample_weight)[0] + 2.0 * n_parameters(self))
+        return criterion(self, *self._total_score(X, sample_weight), penalty=2.0)
 
-    def _total_score(self, X: ArrayLike, sample_weight: ArrayLike | None) -> tuple[float, float]:
-        """Return Σ log p(x), and the number or weight of the rows."""
+    def _total_score(self, X: ArrayLike, sample_weight: ArrayLike | None) -> tuple[float, float, int]:
         scores = self.score_samples(X)
-        weights = weights_of(sample_weight, len(scores))
-        size = len(scores) if weights is None else weights.sum()
-        return size * float(np.average(scores, weights=weights)), size
+        return total_score(scores, weights_of(sample_weight, len(scores)))
 
     def _scoring(self) -> tuple[Parameters, float]:
         return self._current(), 0.0
@@ -169,7 +168,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         return class_log_likelihood(rows, self._current(), self.covariance_type)[:, 0]
 
     def _run(self, source: Any) -> None:
-        fresh = not (self.warm_start and hasattr(self, "converged_"))
+        fresh = not self._continues(source.n_features)
         options = self._options()
         if self.reg_covar == 0.0 and self.covariance_type in ("diag", "spherical"):
             # In scikit-learn too, rounding keeps components of one row alive.
@@ -179,7 +178,11 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         if fresh:
             size = np.prod(structure_of(self.covariance_type).shape(self.n_components, source.n_features))
             together = max(1, int(NUMBERS_TOGETHER // size))
-        complete, dtype, best = _completed(source), source.X.dtype, None
+        complete, dtype, best = source.X, source.X.dtype, None
+        if source.summary.gaps:
+            # Starts have the features' means for missing values.
+            moments = source.summary.moments
+            complete = np.where(np.isnan(complete), (moments.mean * moments.unit).astype(dtype), complete)
         # A failed start keeps its last good parameters and is used only if there is no other.
         reached = (False, -np.inf)
         for first in range(0, n_starts, together):
@@ -310,8 +313,13 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
             clusters = KMeans(n_clusters=n_kernels, n_init=1, random_state=random_state)
             labels = clusters.fit(X, sample_weight=weights).labels_
         elif self.init_params != "random":
+            if self.init_params == "k-means++":
+                _, chosen = kmeans_plusplus(X, n_kernels, random_state=random_state, sample_weight=weights)
+            else:
+                chances = None if weights is None else weights / weights.sum()
+                chosen = random_state.choice(np.arange(n_rows), size=n_kernels, replace=False, p=chances)
             # Each component has one row, however often this is repeated.
-            labels[self._rows_of_start(X, weights, random_state)], masses = np.arange(n_kernels), None
+            labels[chosen], masses = np.arange(n_kernels), None
 
         def responsibilities(start: int, stop: int) -> FloatArray:
             if self.init_params == "random":
@@ -332,21 +340,3 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         theirs = ScikitLearnGaussianMixture(**self.get_params())
         theirs.set_params(max_iter=0, n_init=1, warm_start=False, verbose=0, random_state=random_state)
         return GaussianMixture._current(theirs.fit(X))
-
-    def _rows_of_start(
-        self, X: np.ndarray, weights: FloatArray | None, random_state: np.random.RandomState
-    ) -> IntArray:
-        """Return the numbers (K,) of the rows at which components start."""
-        n_kernels, chosen = self.n_components, {"random_state": random_state, "sample_weight": weights}
-        if self.init_params == "k-means++":
-            return np.asarray(kmeans_plusplus(X, n_kernels, **chosen)[1])
-        chances = None if weights is None else weights / weights.sum()
-        return random_state.choice(np.arange(len(X)), size=n_kernels, replace=False, p=chances)
-
-
-def _completed(source: Any) -> np.ndarray:
-    """Return the rows (N, M) of a source for starts, with the features' means for missing values."""
-    if not source.summary.gaps:
-        return source.X
-    moments = source.summary.moments
-    return np.where(np.isnan(source.X), (moments.mean * moments.unit).astype(source.X.dtype), source.X)

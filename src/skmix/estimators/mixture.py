@@ -29,7 +29,7 @@ from .._errors import Argument, ArgumentError
 from ..engine.compute.arrays import safe_log
 from ..engine.compute.blocks import Block
 from ..engine.compute.threads import one_blas_thread
-from ..engine.model import FloatArray, IntArray, Parameters
+from ..engine.model import FloatArray, IntArray
 from ..engine.structures import COVARIANCE_TYPES
 from ..io.labels import code_labels
 from ..io.preparation import Columns
@@ -164,6 +164,8 @@ _FITTED = """
         if there are any. If weights have a posterior, the expectation under it.
     has_gaps_ : bool
         Whether a training row had a missing value.
+    has_weights_ : bool
+        Whether the training rows had weights, so that `class_count_` is a sum of weights.
     start_status_ : ndarray of shape (n_init,)
         How each start ended: 'converged', 'stopped' (at `max_iter`), or 'failed' (a covariance became
         singular, or the objective decreased).
@@ -507,14 +509,14 @@ class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixi
     def bic(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the Bayesian information criterion on rows X (n, M) with labels y (n,) and weights (n,).
 
-        Lower is better. Labels and weights that rows were opened with count.
+        Lower is better. Labels and weights that rows were opened with count. The sum of the weights counts as
+        the number of rows, so weights of which only the proportions matter should sum to n.
         """
-        total, size = self._total_score(X, y, sample_weight)
-        return float(-2.0 * total + densities.n_parameters(self) * np.log(size))
+        return densities.criterion(self, *self._total_score(X, y, sample_weight))
 
     def aic(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the Akaike information criterion; see `bic`."""
-        return float(-2.0 * self._total_score(X, y, sample_weight)[0] + 2.0 * densities.n_parameters(self))
+        return densities.criterion(self, *self._total_score(X, y, sample_weight), penalty=2.0)
 
     def _labelled(self, X: Any, y: Any, sample_weight: Any = None) -> Rows:
         """Return rows for this fitted model, with the labels y (n,) or those they were opened with."""
@@ -522,14 +524,11 @@ class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixi
             check_is_fitted(self)
         return enter(self, X, y, sample_weight).with_own_labels()
 
-    def _total_score(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
-        """Return Σ log p(x | y), or Σ log p(x) without labels, and the number or weight of the rows."""
+    def _total_score(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float, int]:
+        """Return Σ log p(x | y), or Σ log p(x) without labels; see `total_score`."""
         given = self._labelled(X, y, sample_weight)
         scores = computed(given.scores(densities.log_density))
-        weights = given.weights(len(scores))
-        if weights is None:
-            return scores.sum(), len(scores)
-        return weights @ scores, weights.sum()
+        return densities.total_score(scores, given.weights(len(scores)))
 
 
 @documented_model
@@ -635,9 +634,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    @property
-    def _parameters(self) -> Parameters:
-        return parameters_of(self)
+    _parameters = property(parameters_of)
 
     @property
     def _n_features_out(self) -> int:
@@ -706,5 +703,5 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
 
         See `score_samples`.
         """
-        total, size = self._total_score(X, y, sample_weight)
-        return float(total / size)
+        total, size, _ = self._total_score(X, y, sample_weight)
+        return total / size

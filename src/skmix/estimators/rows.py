@@ -10,6 +10,7 @@ import re
 import sys
 import warnings
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from copy import copy
@@ -71,7 +72,7 @@ from ..io.labels import (
     refuse_missing,
     typed,
 )
-from ..io.opening import encode_frame, is_elsewhere, source_of
+from ..io.opening import encode_frame, source_of
 from ..io.preparation import Columns, Preparation, target_of
 from ..io.sources import labels_in, prepare
 from ._settings import is_robust, is_robust_fit
@@ -110,8 +111,8 @@ def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, n
     for argument, given in ((name, y), ("sample_weight", sample_weight)):
         if isinstance(given, (str, PathLike)):
             raise ValueError(
-                f"{argument} is {str(given)!r}, a path or the name of a column, which needs X to be a file "
-                f"or a data frame; X is a {type(X).__name__}. Give {argument} as an array."
+                f"{argument} is {str(given)!r}, but X is a {type(X).__name__}: a path needs X to be a file, "
+                f"and the name of a column a file or a data frame. Give {argument} as an array."
             )
         if is_collection(given) and not is_collection(X):
             raise ValueError(
@@ -152,11 +153,14 @@ def take_columns(X: Any, y: Any, sample_weight: Any, *, name: str = "y") -> tupl
     named = {argument: given for argument, given in named.items() if isinstance(given, str)}
     if not named:
         return X, y, sample_weight
-    names, taken = _names_of(X), {*named.values()}
+    names, taken = names_of(X), {*named.values()}
     for argument, given in named.items():
         if given not in names:
             known = f"{listed(names, 20)}.{nearest(given, names)}"
             raise ValueError(f"{argument} names {given!r}, but X has the columns {known}")
+    if taken.issuperset(names):
+        taken_as = " and ".join(named)
+        raise ValueError(f"No column of X is left as a feature: it has {listed(names)}, taken as {taken_as}.")
     y, sample_weight = (X[given] if isinstance(given, str) else given for given in (y, sample_weight))
     return _select(X, [name for name in names if name not in taken]), y, sample_weight
 
@@ -175,6 +179,11 @@ class Rows(ABC):
     y: Any
     sample_weight: Any
     name: str
+
+    @property
+    def table(self) -> str | None:
+        """Name of the file that the rows are from, or of several."""
+        return self.X.name if isinstance(self.X, Source) else None
 
     @abstractmethod
     def training(self, least: int = 2) -> Training:
@@ -221,7 +230,7 @@ class Rows(ABC):
             # A classifier, or that of a search, may predict −1 for outliers.
             model = getattr(self.estimator, "classifier_", self.estimator)
             known = [*model.classes_.tolist(), getattr(model, "outlier_label", None)]
-            refuse_missing(are_unlabelled(labels, known), self.name)
+            refuse_missing(are_unlabelled(labels, known), self.name, self.table)
         return labels
 
     def codes(self, n_rows: int) -> IntArray:
@@ -366,10 +375,16 @@ class InMemory(Rows):
             return self.X
         if least is None:
             refuse_encoding(self.estimator)
-        return _validated(self.estimator, self.X, least)
+        try:
+            return validated(self.estimator, self.X, least)
+        except ValueError as error:
+            if "could not convert string" not in str(error):
+                raise
+            problem = f"X holds text: {error}. Give a data frame, whose columns are encoded."
+            raise ValueError(problem) from None
 
 
-def _validated(
+def validated(
     estimator: Any, X: Any, least: int | None = None, names: Sequence[Any] | None = None
 ) -> np.ndarray:
     """Check rows by scikit-learn, and return them as floats (n, M); see `Rows.values`.
@@ -388,9 +403,6 @@ def _validated(
             reset=least is not None,
         )
     except ValueError as error:
-        if "could not convert string" in str(error):
-            problem = f"X holds text: {error}. Give a data frame, whose columns are encoded."
-            raise ValueError(problem) from None
         if names is not None and "infinity" in str(error):
             infinite = np.isinf(check_array(X, dtype=_FLOATS, ensure_all_finite=False))
             for row, column in np.argwhere(infinite)[:1]:
@@ -436,13 +448,20 @@ class InFrame(InMemory):
             preparation, to_scale = getattr(model, "preparation_", {}), Columns.of(model).to_scale
             frame, columns = _known_columns(model, self.X), preparation.get("columns")
             if columns is None and _is_numeric(frame):
-                return to_scale(_validated(model, frame, names=_names_of(frame)))
-            columns = columns or dict.fromkeys(map(str, _names_of(frame)))
-            X, reader = encode_frame(frame, columns, preparation.get("missing", ()))
+                return to_scale(validated(model, frame, names=names_of(frame)))
+            columns = columns or dict.fromkeys(map(str, names_of(frame)))
+            try:
+                X, reader = encode_frame(frame, columns, preparation.get("missing", ()))
+            except ColumnError as error:
+                if hasattr(model, "feature_names_in_"):
+                    raise
+                fitted = f"The model was fitted to an array of {model.n_features_in_} numbers a row. "
+                raise ColumnError(fitted, str(error), column=error.column, is_feature=True) from None
             _warn_of(reader.remarks())
-            return _validated(for_features(model), to_scale(X), names=reader.feature_names)
+            return validated(for_features(model), to_scale(X), names=reader.feature_names)
+        names = names_of(self.X)
         if _is_numeric(self.X):
-            return _validated(model, self.X, least, _names_of(self.X))
+            return validated(model, self.X, least, names)
         X, reader = encode_frame(self.X)
         rows = PreparedRows(X, reader.feature_names, reader.preparation)
         return Prepared(model, rows, self.y, self.sample_weight, self.name).values(least=least)
@@ -472,13 +491,14 @@ def _known_columns(model: Any, frame: Any) -> Any:
     known = getattr(model, "feature_names_in_", None) if columns is None else list(columns)
     if known is None:
         return frame
-    names = _names_of(frame)
+    names = names_of(frame, unique=False)
     if columns is not None and not all(isinstance(name, str) for name in names):
         frame = frame.rename(columns=str)  # as encoding does
-        names = _names_of(frame)
+        names = names_of(frame, unique=False)
     kept = [name for name in (names if columns is None else known) if name in {*known} & {*names}]
     if len(known) == len(kept) and kept != names:
         frame = _select(frame, kept)
+    names_of(frame)  # raises ValueError for repeated names
     reference = SimpleNamespace(feature_names_in_=np.array(known, dtype=object))
     try:
         _check_feature_names(reference, getattr(frame, "_meta", frame), reset=False)
@@ -492,8 +512,13 @@ def _select(frame: Any, names: list[Any]) -> Any:
     return frame.select(names) if hasattr(frame, "column_names") else frame[names]
 
 
-def _names_of(frame: Any) -> list[Any]:
-    return list(getattr(frame, "column_names", frame.columns))
+def names_of(frame: Any, *, unique: bool = True) -> list[Any]:
+    """Return the names of the columns of a data frame; raise ValueError if two are equal, for `unique`."""
+    names = list(getattr(frame, "column_names", frame.columns))
+    for name, count in Counter(names).most_common(1):
+        if count > 1 and unique:
+            raise ValueError(f"{count} columns of X have the name {name!r}: rename them, or keep one.")
+    return names
 
 
 def _without_scale(estimator: Any) -> Any:
@@ -568,8 +593,8 @@ class Prepared(InMemory):
     def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
         rows = self.X
         if least is None:
-            return _validated(for_features(self.estimator), rows.X)
-        X = _validated(self.estimator, rows.X, least, rows.feature_names)
+            return validated(for_features(self.estimator), rows.X)
+        X = validated(self.estimator, rows.X, least, rows.feature_names)
         _note_columns(self.estimator, X.shape[1], rows.feature_names, rows.preparation)
         return X
 
@@ -592,7 +617,7 @@ class OnDevice(InMemory):
         if least is None:
             refuse_encoding(self.estimator)
         if on_cpu:
-            return _validated(self.estimator, on_host(self.X), least)
+            return validated(self.estimator, on_host(self.X), least)
         X, xp, n_needed = self.X, namespace(self.X), 1 if least is None else least
         if X.ndim != 2:
             raise ValueError(f"Expected 2D array, got {X.ndim}D array instead.")
@@ -722,7 +747,10 @@ def _training_in_blocks(rows: Rows, blocks: Blocks, device: str | None, least: i
     )
     classes = np.zeros(1, dtype=np.int64)
     if summary.labels is not None:
-        classes = classes_of(summary.labels, summary.n_rows, missing=summary.counts[0] > 0, name=rows.name)
+        missing = summary.counts[0] > 0
+        classes = classes_of(
+            summary.labels, summary.n_rows, missing=missing, name=rows.name, table=rows.table
+        )
         classes = typed(classes) if is_column(rows.y) else classes
         # Unique labels look like regression targets.
         check_classification_targets(np.repeat(classes, 2))
@@ -824,12 +852,6 @@ def _score_block(
 def computed(values: Any) -> Any:
     """Return scores or labels that are lazy or on a device as a NumPy array; others unchanged."""
     return on_host(values.compute() if is_collection(values) else values)
-
-
-def refuse_blocks(X: Any) -> None:
-    """Raise ValueError for files and Dask collections."""
-    if is_collection(X) or is_elsewhere(X):
-        enter(None, X).values()
 
 
 # ---------------------------------------------------------------- attributes of the training rows

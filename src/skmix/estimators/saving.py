@@ -22,7 +22,6 @@ from ..io.preparation import Columns, check_preparation
 from ._settings import check_covariance_type, check_covariances, check_feature_sets, check_tail
 from .fitted import (
     HUGE,
-    TINY,
     FitRecord,
     Fitted,
     FittedBayesian,
@@ -321,24 +320,18 @@ def _check_gaussian(model: Any, sizes: dict[str, int]) -> None:
 
 def _check_bayesian(model: Any, sizes: dict[str, int]) -> None:
     _check_gaussian(model, sizes)
-    kind, concentration = model.covariance_type, model.weight_concentration_
+    kind, n_kernels, n_features = model.covariance_type, sizes["K"], sizes["M"]
     process = model.weight_concentration_prior_type == "dirichlet_process"
-    _require(isinstance(concentration, tuple) == process, "weight_concentration_ is not that of its prior")
-    for name, value, axes, lowest in (
-        *(
-            ("weight_concentration_", each, "K", TINY)
-            for each in (concentration if process else [concentration])
-        ),
-        ("degrees_of_freedom_", model.degrees_of_freedom_, "" if kind == "tied" else "K", sizes["M"] - 1.0),
-        ("covariance_prior_", model.covariance_prior_, _AXES_OF_PRIOR.get(kind, "MM"), -HUGE),
+    of_prior = {"diag": (n_features,), "spherical": ()}
+    for name, shape in (
+        ("weight_concentration_", (2, n_kernels) if process else (n_kernels,)),
+        ("degrees_of_freedom_", () if kind == "tied" else (n_kernels,)),
+        ("covariance_prior_", of_prior.get(kind, (n_features, n_features))),
     ):
-        _require(isinstance(value, np.ndarray) == bool(axes), f"{name} is a {type(value).__name__}")
-        if axes:
-            _check_shape(name, value, axes, sizes)
-        _check_range(name, value, lowest, HUGE)
-
-
-_AXES_OF_PRIOR = {"diag": "M", "spherical": ""}
+        value = np.asarray(getattr(model, name))
+        _require(value.shape == shape, f"{name} has shape {value.shape}, not {shape}")
+        _require(value.dtype.kind == "f" or not shape, f"{name} is of type {value.dtype}")
+    _check_range("degrees_of_freedom_", model.degrees_of_freedom_, n_features - 1.0, HUGE)
 
 
 def _check_search(search: Any, sizes: dict[str, int]) -> None:

@@ -35,18 +35,18 @@ def summary_of(model: Any) -> dict[str, str]:
     if not hasattr(model, "class_prior_"):
         return found
     model, columns = host_copy(model), Columns.of(given)
-    labelled, sizes = model.classes_.tolist(), model.class_count_
+    labels, sizes = model.classes_.tolist(), model.class_count_
     rows = _number(sizes.sum())
-    if len(labelled) > 1:
-        pairs = zip(labelled, sizes, strict=True)
+    if len(labels) > 1:
+        pairs = zip(labels, sizes, strict=True)
         named = [f"{shortened(str(label))} {_number(size)}" for label, size in pairs]
         kind = "classes" if is_classifier(model) else "groups"
-        rows = f"{rows} in {len(labelled)} {kind}: {listed(named, _MOST_CLASSES)}"
-    found["training rows"] = rows
+        rows = f"{rows} in {len(labels)} {kind}: {listed(named, _MOST_CLASSES)}"
+    mixtures = getattr(model, "models_", [model])
+    found[_name_of_sizes(mixtures[0], len(labels))] = rows
     n_columns, n_features = len(columns.kinds), columns.n_features
     encoded = "" if n_columns == n_features else f", encoded as {n_features} features"
     found["columns"] = f"{n_columns}{encoded}"
-    mixtures = getattr(model, "models_", [model])
     numbers = " + ".join(str(len(mixture.means_)) for mixture in mixtures)
     tail = ", Student’s t" if hasattr(mixtures[0], "kernel_degrees_") else ""
     found["kernels"] = f"{numbers}, {mixtures[0].covariance_type_.replace('_', ' ')} covariances{tail}"
@@ -59,6 +59,16 @@ def summary_of(model: Any) -> dict[str, str]:
         total = sum(mixture.log_likelihood_ for mixture in mixtures)
         found["log-likelihood"] = f"{total:.6g} (of the training rows)"
     return found
+
+
+def _name_of_sizes(mixture: Any, n_classes: int) -> str:
+    """Return what `class_count_` counts: all rows or the labelled ones, or their weight."""
+    if not hasattr(mixture, "has_weights_"):  # of a stream, or of some columns
+        return "labelled rows, or their weight" if n_classes > 1 else "training rows, or their weight"
+    # Unlabelled rows have a column of their own.
+    unlabelled = mixture.log_likelihood_path_.shape[1] > n_classes
+    name = "labelled training rows" if unlabelled else "training rows"
+    return f"weight of the {name}" if mixture.has_weights_ else name
 
 
 def _of_search(search: Any) -> dict[str, str]:

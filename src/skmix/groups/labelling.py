@@ -11,30 +11,37 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..engine.compute.blocks import is_missing
-from ..estimators import SharedKernelMixture
 from ..estimators.rows import computed
-from ..io import Source, write_columns
+from ..io import Source, open_rows, write_columns
 from ..io.fcs import FcsReader, write_fcs
-from ..io.opening import source_of
+from ..io.opening import files_of, source_of
+from ..io.readers import is_path
 from ..io.writing import check_writable
 from .populations import Populations, checked_mixture
+from .samples import mixture_of
 
 
-def write_labels(
-    model: SharedKernelMixture,
-    populations: Populations | None,
-    X: ArrayLike,
-    target: Any,
-    *,
-    probabilities: bool = True,
-    name: str | None = None,
-) -> None:
+def write_labels(study: Any, X: Any, target: Any, *, probabilities: bool, name: str | None) -> None:
     """Write the kernel, or the population, of each cell; see `Study.label_cells`."""
+    model, populations = study.model, study.populations
+    if study._is_new:
+        model = mixture_of(checked_mixture(model), study._samples)
     name = name or ("kernel" if populations is None else "population")
-    source = source_of(X)
+    source = _opened(X, study._origin.column)
     rows = X if source is None else source
+    names = list(range(model.n_kernels_)) if populations is None else populations.display_names
     if not isinstance(target, (str, PathLike)):
-        _into_anndata(model, rows, target, name, populations, probabilities)
+        if not all(hasattr(target, each) for each in ("obs", "obsm", "n_obs")):
+            raise TypeError(f"target must be a path or an AnnData, got a {type(target).__name__}.")
+        import pandas as pd
+
+        found = by_sample("predict", model, rows, populations)
+        if len(found) != target.n_obs:
+            problem = f"but the AnnData has {target.n_obs} observations."
+            raise ValueError(f"There are {len(found)} cells, {problem}")
+        target.obs[name] = pd.Categorical.from_codes(found, [*map(str, names)])
+        if probabilities:
+            target.obsm[f"{name}_probabilities"] = by_sample("predict_proba", model, rows, populations)
     elif Path(target).suffix and not Path(target).is_dir():
         check_writable(Path(target))
         if source is not None and source.comes_from(Path(target)):
@@ -44,38 +51,43 @@ def write_labels(
         columns = {}
         if source is not None and source.has_labels:
             columns["sample"] = source.row_labels()
-        columns[name] = _named(_by_sample("predict", model, rows, populations), populations)
+        columns[name] = by_sample("predict", model, rows, populations)
+        if any(isinstance(each, str) for each in names):
+            columns[name] = np.array([*map(str, names)], dtype=object)[columns[name]]
         if probabilities:
-            posteriors = _by_sample("predict_proba", model, rows, populations)
-            names = _names(model, populations)
+            posteriors = by_sample("predict_proba", model, rows, populations)
             columns |= {f"p_{k}": each for k, each in zip(names, posteriors.T, strict=True)}
         write_columns(target, columns)
     else:
         _into_files(model, source, Path(target), name, populations)
 
 
-def _names(model: Any, populations: Populations | None) -> list[Any]:
-    return list(range(model.n_kernels_)) if populations is None else populations.display_names
+def _opened(X: Any, column: str | None) -> Source | None:
+    """Open cells with the samples in a column that they have or, without one, by file; None for an array."""
+    if isinstance(X, Source):
+        return X
+    alone = column is None and is_path(X) and files_of(X) is None
+    source = source_of([X] if alone else X)
+    known = getattr(X, "column_names", getattr(X, "columns", ()))
+    known = known if source is None else getattr(source.first, "all_names", ())
+    return open_rows(X, label=column) if column in getattr(X, "obs", known) else source
 
 
-def _named(found: np.ndarray, populations: Populations | None) -> np.ndarray:
-    """Return numbers (n,) of populations, or their names as text if any has one."""
-    if populations is None or not populations.names:
-        return found
-    return np.array([*map(str, populations.display_names)], dtype=object)[found]
-
-
-def _by_sample(method: str, model: Any, X: Any, populations: Populations | None) -> np.ndarray:
-    """Return what a method predicts (n, ...) with the weights and means of each cell's sample.
+def by_sample(
+    method: str, model: Any, X: Any, populations: Populations | None, samples: ArrayLike | None = None
+) -> np.ndarray:
+    """Return what a method predicts (n, ...) with the weights and means of each cell's sample (n,).
 
     It is a method of the populations or, without them, of the model. Cells whose sample is unknown, or not in
-    the fit, are predicted with averages over the samples.
+    the fit, are predicted with averages over the samples. By default, samples are those of a source.
     """
     predict = getattr(model, method)
     if populations is not None:
         predict = partial(getattr(populations, method), model)
     classes = checked_mixture(model).classes_
-    samples = X.row_labels() if isinstance(X, Source) and X.has_labels else np.empty(0)
+    if samples is None:
+        samples = X.row_labels() if isinstance(X, Source) and X.has_labels else ()
+    samples = np.asarray(samples)
     # Missing values such as pandas.NA may be neither hashable nor equal to themselves.
     known, names = ~is_missing(samples), set(classes.tolist())
     known[known] = [sample in names for sample in samples[known].tolist()]
@@ -88,22 +100,6 @@ def _by_sample(method: str, model: Any, X: Any, populations: Populations | None)
     if not known.all():
         found[~known] = np.asarray(computed(predict(X)))[~known]
     return found
-
-
-def _into_anndata(
-    model: Any, X: Any, adata: Any, name: str, populations: Populations | None, probabilities: bool
-) -> None:
-    if not all(hasattr(adata, name) for name in ("obs", "obsm", "n_obs")):
-        raise TypeError(f"target must be a path or an AnnData, got a {type(adata).__name__}.")
-    import pandas as pd
-
-    found = _by_sample("predict", model, X, populations)
-    if len(found) != adata.n_obs:
-        raise ValueError(f"There are {len(found)} cells, but the AnnData has {adata.n_obs} observations.")
-    names = [str(each) for each in _names(model, populations)]
-    adata.obs[name] = pd.Categorical.from_codes(found, names)
-    if probabilities:
-        adata.obsm[f"{name}_probabilities"] = _by_sample("predict_proba", model, X, populations)
 
 
 def _into_files(
@@ -126,6 +122,6 @@ def _into_files(
             raise ValueError(f"{target} is one of the input files: give another folder.")
         files[target] = (reader.path, rows)
     for target, (path, rows) in files.items():
-        labels = _by_sample("predict", model, rows, populations)
+        labels = by_sample("predict", model, rows, populations)
         target.parent.mkdir(parents=True, exist_ok=True)
         write_fcs(target, path, {name: labels})

@@ -20,10 +20,11 @@ from ..report.rendering import decimals, in_words, number_text, render_page, sig
 from .conditions import Design
 from .differences import Sides, by_q_value
 from .judging import FEWEST_SAMPLES
-from .markers import Profiles, profiles
+from .markers import Profiles, profiles, short_markers
 from .plots import map_cells
 from .populations import Populations, checked_mixture
 from .proportions import Composition
+from .reading import Cells
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -34,52 +35,41 @@ _CLEAR = 0.01
 _MAX_CELLS = 3000
 
 
-def study_page(
-    model: Any,
-    populations: Populations | None,
-    composition: Composition,
-    *,
-    title: str,
-    unusual: DataFrame | None = None,
-    compared: tuple[Design, Sides, DataFrame] | None = None,
-    fitted_proportions: FloatArray | None = None,
-    cells: tuple[FloatArray, Sequence[Any]] | None = None,
-    markers: Sequence[str] = (),
-    scale: str = "none",
-    made: Sequence[tuple[str, str]] = (),
-    notes: Sequence[str] = (),
-) -> str:
+def study_page(study: Any, title: str, compared: tuple[Design, Sides, DataFrame] | None) -> str:
     """Return the page of a study: one HTML file that opens offline and fetches nothing.
 
-    `unusual` is the table of `Study.unusual`; `compared` is a comparison with its table. For new samples,
-    `fitted_proportions` (L, G) are those of the fit, with which they are compared. `cells` are values (n, M)
-    and samples (n,), of which some are drawn beneath the kernels. `made` says how the study was made.
+    `compared` is a comparison with its table.
     """
+    model, populations, composition = study.model, study.populations, study._composition
+    unusual, cells, origin = study._if_judged, study._cells, study._origin
     kernels = drawn_kernels(model)
-    if markers:
-        kernels = replace(kernels, names=list(markers))
+    if origin.markers:
+        kernels = replace(kernels, names=short_markers(origin.markers))
     n_kernels = len(kernels.means)
     noun, names, proportions = composition.noun, composition.populations, composition.proportions
     members = np.arange(n_kernels) if populations is None else populations.of_kernels
     samples = composition.names.tolist()
-    reference = proportions if fitted_proportions is None else fitted_proportions
+    # New samples are compared with those of the fit.
+    reference = study._reference.shares(study._reference.samples) if study._is_new else proportions
     flagged = [] if unusual is None else unusual.loc[unusual["unusual"], "sample"].tolist()
     offered = offered_planes(kernels, 1)
     overall = kernels.weights_of(None)
     # Draw kernels with their weights in all fitted samples: proportions are shown beside the picture.
     alone = replace(kernels, classes=[0], weights=overall[:, None], prior=np.ones(1))
     tree = None if populations is None or n_kernels == 1 else populations.tree
-    if unusual is None and len(model.classes_) < FEWEST_SAMPLES:
-        notes = [*notes, f"Finding unusual samples takes at least {FEWEST_SAMPLES} samples."]
+    notes, made = list(origin.notes), study.provenance()
+    scale = dict(made)["scale"]
+    if unusual is None:
+        notes.append(f"Finding unusual samples takes at least {FEWEST_SAMPLES} samples.")
     n_cells, rows, note = int(composition.sizes.sum()), None, ""
     if cells is not None:
-        rows = _drawn(model, populations, *cells, samples, offered)
+        rows = _drawn(model, populations, cells, samples, offered)
         n_drawn = len(rows["populations"])
         note = f"{n_drawn:,} cells are drawn{', chosen at random' if n_drawn < n_cells else ''}."
     data = {
         "title": title,
         "noun": noun,
-        "of_fit": "" if fitted_proportions is None else " in the fit",
+        "of_fit": " in the fit" if study._is_new else "",
         "shrunken": hasattr(model, "weight_prior_"),
         "kernel": "Student’s t distribution" if hasattr(model, "kernel_degrees_") else "Gaussian",
         "n_kernels": n_kernels,
@@ -124,7 +114,7 @@ def study_page(
         "rows": rows,
         "rows_note": note,
         "made": [*made, *traits(describe(model), ("cells", "sample"))],
-        "notes": list(notes),
+        "notes": notes,
         "colours": list(CLASS_COLOURS),
     }
     return render_page("study.html.j2", data, "skmix.groups")
@@ -237,13 +227,12 @@ def drawn_cells(
 def _drawn(
     model: Any,
     populations: Populations | None,
-    X: FloatArray,
-    samples: Sequence[Any],
+    cells: Cells,
     names: Sequence[Any],
     offered: tuple[list[int], FloatArray],
 ) -> dict[str, Any]:
     """Return the cells to draw, with the indices of their samples and populations."""
-    chosen, rows, found = drawn_cells(model, populations, X)
+    chosen, rows, found = drawn_cells(model, populations, cells.X)
     places = {name: place for place, name in enumerate(names)}
     (features, planes), axes = offered, None
     values = list(significant(np.concatenate([rows[:, features], rows @ planes.T], axis=1).T))
@@ -251,7 +240,7 @@ def _drawn(
         positions, axes = map_cells(rows)
         values += significant(positions.T)
     return {
-        "samples": [places.get(samples[row]) for row in chosen],
+        "samples": [places.get(cells.y[row]) for row in chosen],
         "populations": found.tolist(),
         "values": values,
         "map": axes,

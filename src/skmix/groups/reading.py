@@ -83,8 +83,15 @@ def open_cells(
         source = source if model is None else with_features_of(model, source)
         # Raises ValueError if the files differ in their features.
         names = source.feature_names
-        if model is None:
-            _refuse_text(source)
+    kinds = (source.preparation or {}).get("columns") or {}
+    if text := [name for name, kind in kinds.items() if kind is not None and model is None]:
+        raise ArgumentError(
+            f"column {text[0]!r} holds text and is not a marker: name the column of samples with ",
+            Argument("sample"),
+            ", or the markers with ",
+            Argument("markers"),
+            ".",
+        )
     events = [reader for reader in source.readers.values() if isinstance(reader, FcsReader)]
     notes = []
     if model is None and markers is None:
@@ -122,20 +129,6 @@ def preparation_of(given: Preparation | None) -> Preparation:
     """Return how values are read: `compensate`, `transform` and `linear`, the divisors of linear markers."""
     defaults: Preparation = {"compensate": False, "transform": "none", "linear": {}}
     return {name: (given or {}).get(name, value) for name, value in defaults.items()}
-
-
-def _refuse_text(source: Source) -> None:
-    """Raise ArgumentError for a column of text: it may name the samples, but it is not a marker."""
-    kinds = (source.preparation or {}).get("columns") or {}
-    text = [name for name, kind in kinds.items() if kind is not None]
-    if text:
-        raise ArgumentError(
-            f"column {text[0]!r} holds text and is not a marker: name the column of samples with ",
-            Argument("sample"),
-            ", or the markers with ",
-            Argument("markers"),
-            ".",
-        )
 
 
 def _some_cells(source: Source, seed: int) -> tuple[dict[Any, int], FloatArray, np.ndarray]:

@@ -40,7 +40,7 @@ from .proportions import (
 )
 from .reading import Cells, Origin, open_cells, preparation_of
 from .reference import Reference
-from .samples import mixture_of, new_samples
+from .samples import new_samples
 from .starting import TOLERANCE, start_of
 
 if TYPE_CHECKING:
@@ -454,6 +454,11 @@ class Study:
             found["population"] = [names.get(number, number) for number in found["population"]]
         return found
 
+    @property
+    def _if_judged(self) -> DataFrame | None:
+        """The table of `unusual`; None if the fit has too few samples."""
+        return self.unusual() if self._reference.is_judged else None
+
     def rename(self, names: Mapping[int | str, str]) -> Study:
         """Rename populations, given by number or name, such as ``{3: "CD4 T"}``, and return the study."""
         if self.populations is None:
@@ -466,8 +471,9 @@ class Study:
     ) -> None:
         """Write the population, or kernel, of each cell into a table, an AnnData or copies of FCS files.
 
-        Cells of the study's samples are labelled with the weights and shifts of their sample; cells of other
-        or unknown samples, with averages over the samples.
+        Cells of the study's samples are labelled with the weights and shifts of their sample, which is known
+        by the name of the file, or by the column that named the samples of the study; cells of other or
+        unknown samples, with averages over the samples. ``skmix predict`` gives the same labels.
 
         Parameters
         ----------
@@ -494,18 +500,15 @@ class Study:
                 problem = " is missing: a study of a model, or from a file, has no cells. Give their files."
                 raise ArgumentError(Argument("samples"), problem)
             samples = self._cells.source
-        model = mixture_of(checked_mixture(self.model), self._samples) if self._is_new else self.model
-        write_labels(model, self.populations, samples, target, probabilities=probabilities, name=name)
+        write_labels(self, samples, target, probabilities=probabilities, name=name)
 
     # ---------------------------------------------------------------- descriptions and pictures
 
     def describe(self) -> dict[str, Any]:
         """Return a summary of the study as plain values, ready for JSON."""
         model, origin = self.model, self._origin
-        flagged: set[Any] = set()
-        if self._reference.is_judged:
-            table = self.unusual()
-            flagged = set(table.loc[table["unusual"], "sample"])
+        table = self._if_judged
+        flagged = None if table is None else set(table.loc[table["unusual"], "sample"])
         return {
             "n_cells": sum(int(size) for size in self._samples.sizes),
             "markers": [str(name) for name in getattr(model, "feature_names_in_", [])],
@@ -522,7 +525,7 @@ class Study:
                 {
                     "sample": str(name),
                     "cells": int(size),
-                    "unusual": name in flagged if self._reference.is_judged else None,
+                    "unusual": None if flagged is None else name in flagged,
                 }
                 for name, size in zip(self.samples, self._samples.sizes, strict=True)
             ],
@@ -536,9 +539,7 @@ class Study:
         """
         from .plots import plot_proportions
 
-        return plot_proportions(
-            self.proportions, self.unusual() if self._reference.is_judged else None, axes, figure=figure
-        )
+        return plot_proportions(self.proportions, self._if_judged, axes, figure=figure)
 
     def plot_markers(self, axes: Axes | None = None, *, figure: Figure | None = None) -> Axes:
         """Plot the mean of each population, or kernel, in each marker as a heat map.
@@ -617,22 +618,9 @@ class Study:
         if design is not None:
             names = asdict(design)
             compared = design, self._sides(other=None, metadata=None, **names), self.compare(**names)
-        n_samples, cells, origin = len(self.samples), self._cells, self._origin
+        n_samples = len(self.samples)
         title = title or f"Composition of {n_samples} sample{'' if n_samples == 1 else 's'}"
-        page = study_page(
-            self.model,
-            self.populations,
-            self._composition,
-            title=title,
-            unusual=self.unusual() if self._reference.is_judged else None,
-            compared=compared,
-            fitted_proportions=self._reference.shares(self._reference.samples) if self._is_new else None,
-            cells=None if cells is None else (cells.X, cells.y.tolist()),
-            markers=short_markers(origin.markers),
-            made=self.provenance(),
-            scale=in_words(origin.preparation),
-            notes=origin.notes,
-        )
+        page = study_page(self, title, compared)
         if path is not None:
             with replacing(path) as file:
                 file.write(page.encode())

@@ -396,16 +396,6 @@ class Encoder:
         features[:, numbers < 0] = np.nan
         return features[len(kind) == 2 :]
 
-    def notes(self) -> list[ArgumentWarning]:
-        """Return notes on categories that became missing values."""
-        return [
-            ArgumentWarning(
-                f"column {name!r} has categories that the model does not know, in {counts.total()} rows: "
-                f"{', '.join(map(shortened, list(counts)[:5]))}; they count as missing values"
-            )
-            for name, counts in self.unknown.items()
-        ]
-
 
 def decode_columns(X: FloatArray, columns: Mapping[str, Kind]) -> dict[str, NDArray[Any]]:
     """Return features (n, M) as columns of a table, each category the one of the largest feature.

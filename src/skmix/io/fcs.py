@@ -414,14 +414,14 @@ class FcsReader(Reader):
         self.file.find(names)
         return replace(self, chosen=list(names))
 
-    def differences(self, other: Any) -> Iterator[tuple[str, ...]]:
-        yield from super().differences(other)
+    def check_alike(self, other: Any) -> None:
+        super().check_alike(other)
         if not isinstance(other, FcsReader):
             return
         if self.compensate != other.compensate:
             has_matrix, lacks = (self, other) if self.compensate else (other, self)
-            yield (
-                f"{has_matrix.name} has a spill-over matrix, and {lacks.name} has none: ",
+            raise ArgumentError(
+                f"Files disagree: {has_matrix.name} has a spill-over matrix, and {lacks.name} has none: ",
                 Argument("compensate", False),
                 " reads both without compensation.",
             )
@@ -430,9 +430,8 @@ class FcsReader(Reader):
             theirs = markers[name]
             # Some instruments write the duration as the marker of Time.
             if mine and theirs and mine.casefold() != theirs.casefold() and name.casefold() != "time":
-                yield (
-                    f"channel {name!r} has marker {theirs!r} in {other.name} and {mine!r} in {self.name}.",
-                )
+                both = f"marker {theirs!r} in {other.name} and {mine!r} in {self.name}"
+                raise ArgumentError(f"Files disagree: channel {name!r} has {both}.")
 
     def read(self, n_rows: int, label: str | None = None, weight: str | None = None) -> Iterator[Block]:
         file = self.file

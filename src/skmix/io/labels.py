@@ -108,14 +108,22 @@ def as_integers(labels: np.ndarray) -> np.ndarray:
 # ---------------------------------------------------------------- classes and codes
 
 
-def classes_of(found: np.ndarray, n_rows: int, *, missing: bool, name: str = "y") -> np.ndarray:
+def all_unlabelled(n_rows: int, table: str | None = None) -> ValueError:
+    """Return the error that no row has a label; `table` is the name of their file."""
+    of = "" if table is None else f" of {table}"
+    return ValueError(f"All {n_rows} rows{of} are unlabelled. Give some of them a label.")
+
+
+def classes_of(
+    found: np.ndarray, n_rows: int, *, missing: bool, name: str = "y", table: str | None = None
+) -> np.ndarray:
     """Return the classes among the sorted labels (C,) of all rows; `missing`: whether some are NaN or None.
 
     If no label is NaN or None, −1 marks unlabelled rows. Two labels, −1 and another one, are the classes of a
     binary problem. Labels are refused if −1 is ambiguous.
     """
     if not len(found):
-        raise ValueError(f"All {n_rows} rows are unlabelled. Give some of them a label.")
+        raise all_unlabelled(n_rows, table)
     if missing:
         return typed(found)
     if found.dtype.kind not in "if" or -1 not in found or len(found) == 2:
@@ -173,8 +181,10 @@ def are_unlabelled(labels: np.ndarray, classes: Collection[Any]) -> np.ndarray:
     return missing
 
 
-def refuse_missing(missing: np.ndarray, name: str) -> None:
+def refuse_missing(missing: np.ndarray, name: str, table: str | None = None) -> None:
     """Raise ValueError if labels are missing; `missing` (n,) says which."""
+    if len(missing) and missing.all():
+        raise all_unlabelled(len(missing), table)
     if missing.any():
         raise ValueError(
             f"{np.count_nonzero(missing)} of {len(missing)} rows have no label in {name} (NaN, None or -1): "
@@ -212,7 +222,7 @@ def _refuse_fractions(labels: Iterable[float], name: str) -> None:
         )
 
 
-def check_classes(labels: np.ndarray, name: str) -> None:
+def check_classes(labels: np.ndarray, name: str, table: str) -> None:
     """Raise ColumnError if a column of labels (n,) cannot hold classes; None marks unlabelled rows.
 
     It is refused if it has fewer than two labels, if a number is fractional, or if there are so many labels
@@ -220,11 +230,11 @@ def check_classes(labels: np.ndarray, name: str) -> None:
     """
     known = labels[~is_missing(labels)]
     present = sorted({str(plain_text(label)) for label in known.tolist()})
+    if not present:
+        raise all_unlabelled(len(labels), table)
     if len(present) < 2:
-        found = f"only the label {present[0]!r}" if present else "no label"
-        raise ColumnError(
-            f"column {name!r} has {found} in {len(labels)} rows; at least two are needed.", column=name
-        )
+        problem = f"has only the label {present[0]!r} in {len(labels)} rows; at least two are needed."
+        raise ColumnError(f"column {name!r} {problem}", column=name)
     n_fractions = sum(is_number(label) and not WHOLE.fullmatch(label) for label in present)
     if n_fractions > _MOST_FRACTIONS or (
         len(present) > _MOST_LABELS_OF_FEW_ROWS and 2 * len(present) > len(known)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._errors import Argument
-from .arrow import open_parquet, pyarrow, table_in_memory
+from .arrow import pyarrow
 from .encoding import ColumnError, Kind, Notation, nearest
 from .fcs import open_events
 from .preparation import AUTO, scale_of, transformer_of
@@ -30,7 +30,7 @@ from .readers import (
     values_of,
 )
 from .sources import Source
-from .tables import SUFFIXES, NoRowsError, TableReader, format_of, open_columns, open_text
+from .tables import SUFFIXES, TableReader, format_of, open_parquet, open_table, open_text
 
 
 def open_rows(
@@ -138,14 +138,17 @@ def open_rows(
         readers = {"": _open_anndata(rows, layer, obsm)}
         label, weight = _of_obs(rows, label), _of_obs(rows, weight)
     elif (table := _arrow_table(rows)) is not None:
-        readers = {"": open_columns(replace(table_in_memory(table, "the table"), notation=notation))}
+        readers = {"": open_table(table, "the table", notation=notation)}
     else:
         readers = {"": open_array(values_of(rows, "X"))}
+    for reader in readers.values():
+        if isinstance(reader, TableReader):
+            reader.check_present(notation.categorical)
     name = next((reader.name for reader in readers.values()), "")
     if files is not None:
         name = str(rows) if is_path(rows) else f"{len(files)} files"
     if not any(reader.n_rows for reader in readers.values()):
-        raise NoRowsError(f"{name}: no file has rows." if files else f"{name} is empty: it has no rows.")
+        raise ValueError(f"{name}: no file has rows." if files else f"{name} is empty: it has no rows.")
     source = Source(
         name=name,
         readers=readers,
@@ -189,7 +192,7 @@ def _open_file(path: Path, compensate: bool, notation: Notation) -> Reader:
     if compensate:
         raise not_fcs(str(path))
     if file_format == "parquet":
-        return open_columns(replace(open_parquet(path), notation=notation))
+        return open_parquet(path, notation)
     if file_format == "text":
         return open_text(path, notation)
     return open_array(values_of(path, "X"))
@@ -294,7 +297,7 @@ def encode_frame(
             f"X is a {type(frame).__name__} with columns of text: only data frames of pandas, polars and "
             "pyarrow are encoded."
         )
-    reader = open_columns(replace(table_in_memory(arrow, "X"), place="row {}".format))
+    reader = open_table(arrow, "X", place="row {}".format)
     reader = reader if columns is None else reader.encoded(columns, missing)
     try:
         blocks = [block.X for block in reader.read(max(1, reader.n_rows))]

@@ -123,11 +123,9 @@ def check_preparation(preparation: Any, names: Sequence[str]) -> None:
     scale: Any = settings.get("transform")
     compensate, missing = settings.get("compensate", False), settings.get("missing", [])
     linear = settings.get("linear", {})
-    if settings.keys() - {"compensate", "columns", "linear", "missing"} != {"transform"}:
-        raise ValueError(f"preparation_ is {preparation!r}")
-    if not isinstance(compensate, bool) or not (
-        isinstance(missing, list) and all(isinstance(word, str) for word in missing)
-    ):
+    is_known = settings.keys() - {"compensate", "columns", "linear", "missing"} == {"transform"}
+    has_words = isinstance(missing, list) and all(isinstance(word, str) for word in missing)
+    if not (is_known and isinstance(compensate, bool) and has_words):
         raise ValueError(f"preparation_ is {preparation!r}")
     if "columns" in settings:
         check_columns(settings["columns"], names)

@@ -148,28 +148,20 @@ class Reader(ABC):
         """Return notes on values that were read as missing."""
         return []
 
-    def differences(self, other: Any) -> Iterator[tuple[str, ...]]:
-        """Yield the differences between the features of two readers, each as parts of a message."""
+    def check_alike(self, other: Any) -> None:
+        """Raise ArgumentError if the features of two readers differ."""
         if self.named != other.named:
             has = "feature names" if self.named else "no feature names"
-            yield (f"{self.name} has {has}, unlike {other.name}.",)
-            return
-        if not self.named:
-            if self.n_features != other.n_features:
-                yield (
-                    f"{self.name} has {self.n_features} features, and {other.name} has {other.n_features}.",
-                )
-            return
-        mine, theirs = self.column_names or [], other.column_names
+            raise ArgumentError(f"Files disagree: {self.name} has {has}, unlike {other.name}.")
+        if not self.named and self.n_features != other.n_features:
+            both = f"{self.name} has {self.n_features} features, and {other.name} has {other.n_features}"
+            raise ArgumentError(f"Files disagree: {both}.")
+        mine, theirs = self.column_names or [], other.column_names or []
         for name in (*theirs, *mine):
             if (name in mine) != (name in theirs):
                 has, has_other = ("a", "none") if name in mine else ("no", "one")
-                yield (
-                    f"{self.name} has {has} {self.column_word} {name!r}, and {other.name} has {has_other}. "
-                    "Choose the features with ",
-                    COLUMNS,
-                    ".",
-                )
+                both = f"{self.name} has {has} {self.column_word} {name!r}, and {other.name} has {has_other}"
+                raise ArgumentError(f"Files disagree: {both}. Choose the features with ", COLUMNS, ".")
 
     @classmethod
     def with_common_features(cls, readers: list[Any]) -> list[Any]:
@@ -329,14 +321,11 @@ def rows_of_npy(
 
 def _read_into(path: Path, piece: tuple[int, np.ndarray]) -> None:
     """Fill memory (n,) with the bytes of a file from a position on."""
-    (position, memory), n_read = piece, 0
-    with open(path, "rb", buffering=0) as file:
+    position, memory = piece
+    with open(path, "rb") as file:
         file.seek(position)
-        while n_read < len(memory):
-            n_more = file.readinto(memory[n_read:].data)
-            if not n_more:
-                raise ValueError(f"{path} became shorter while it was being read.")
-            n_read += n_more
+        if file.readinto(memory.data) < len(memory):
+            raise ValueError(f"{path} became shorter while it was being read.")
 
 
 @lru_cache(maxsize=1)

@@ -70,8 +70,7 @@ class Source:
         not_features = {self.label, self.weight, *self.excluded}
         first, *others = (reader.without(not_features) for reader in self.readers.values())
         for other in others:
-            for difference in other.differences(first):
-                raise ArgumentError("Files disagree: ", *difference)
+            other.check_alike(first)
         names = first.column_names
         others = [other if other.column_names == names else other.select(names or []) for other in others]
         same = len({type(reader) for reader in (first, *others)}) == 1
@@ -213,7 +212,10 @@ class Source:
 
     def _types_of(self, column: str, kinds: Sequence[str], rule: str) -> dict[str, Any]:
         """Return the Arrow types of a column by file; raise ValueError unless they are of these kinds."""
-        types = {reader.name: reader.type_of(column) for reader in self.readers.values()}  # type: ignore[attr-defined]
+        tables: Any = self.readers.values()
+        for reader in tables:
+            reader.check_present([column])
+        types = {reader.name: reader.types[column] for reader in tables}
         for name, type_ in types.items():
             if kind_of(type_) not in kinds:
                 raise ValueError(f"Column {column!r} of {name} is of type {type_}; {rule}.")

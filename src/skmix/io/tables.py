@@ -7,7 +7,7 @@ import gzip
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -19,7 +19,7 @@ import numpy as np
 
 from .._errors import ArgumentError, ArgumentWarning
 from ..engine.compute.blocks import Block
-from .arrow import Table, kind_of, numbers_of, pyarrow, table_in_memory
+from .arrow import kind_of, numbers_of, pyarrow, stamp
 from .encoding import (
     ColumnError,
     Encoder,
@@ -34,21 +34,23 @@ from .encoding import (
     listed,
     nearest,
     of_text,
+    shortened,
     texts_of,
     without_constants,
 )
 from .fcs import MAGIC
 from .labels import as_integers
 from .preparation import Preparation
-from .readers import NPY_DAMAGE, Reader, open_array, rows_in_block, values_of
+from .readers import NPY_DAMAGE, Reader, is_zarr_folder, open_array, rows_in_block, values_of
 from .text import TextFile
 
 # Errors that readers raise for damaged files, besides ValueError.
 _DAMAGE = (*NPY_DAMAGE, gzip.BadGzipFile, zlib.error, csv.Error, NotImplementedError)
-
-
-class NoRowsError(ValueError):
-    """A table that has columns, but no rows."""
+# Prefix of the columns in which pandas stores its index.
+_PANDAS_INDEX = "__index_level_"
+# Buffer for reading a Parquet column. Pages that do not fit into it are read directly; a buffer as large as a
+# page would copy most of it once more.
+_BUFFER_BYTES = 1 << 15
 
 
 # ---------------------------------------------------------------- files to tables
@@ -115,13 +117,19 @@ def naming(name: str, notation: Notation) -> Iterator[None]:
 class TableReader(Reader):
     """The features of a table: a Parquet file, a text file that was read, or a frame in memory."""
 
-    table: Table
+    # Arrow type of each column, in order.
+    types: dict[str, Any]
+    # Takes n and the names of some columns; yields record batches of at most n rows.
+    batches: Callable[[int, list[str]], Iterator[Any]]
+    # Takes a row number, counted from 0; returns where that row is, such as "line 12".
+    place: Callable[[int], str] = lambda row: f"row {row + 1}"
+    notation: Notation = field(default_factory=Notation)
+    # Whether the table is a text file, in which columns have no type.
+    is_text: bool = False
     # The columns that features encode; None for all.
     columns: list[str] | None = None
     # Kinds of these columns, if they are known, for example from a model; None infers them.
     given_kinds: dict[str, Kind] | None = None
-    # Further words for missing values.
-    missing: Sequence[str] = ()
     # Indices of the features to keep; None for all.
     taken: list[int] | None = None
     # Unknown categories by column, and the number of rows with each.
@@ -134,37 +142,31 @@ class TableReader(Reader):
         """Names of the columns that features encode."""
         if self.given_kinds is not None:
             return list(self.given_kinds)
-        names = list(self.table.types) if self.columns is None else self.columns
+        names = list(self.types) if self.columns is None else self.columns
         if not names:
             raise ValueError(f"{self.name} has no columns of features.")
         if "" in names:
             raise ColumnError(
-                f"column {list(self.table.types).index('') + 1} has no name. Such a column is often a row "
+                f"column {list(self.types).index('') + 1} has no name. Such a column is often a row "
                 "index, not a feature.",
                 column="",
                 is_feature=True,
             )
         return names
 
-    @property
-    def notation(self) -> Notation:
-        """How values are written."""
-        notation = self.table.notation or Notation()
-        return replace(notation, missing=(*notation.missing, *self.missing)) if self.missing else notation
-
     @cached_property
     def inferred_kinds(self) -> dict[str, Kind]:
         """Kinds of the columns, inferred from their values, including columns of one category."""
         with naming(self.name, self.notation):
-            types = {name: self.table.types[name] for name in self.column_names}
-            batches = partial(self.table.batches, self.block_rows)
-            return find_kinds(types, batches, self.notation, self.table.place)
+            types = {name: self.types[name] for name in self.column_names}
+            batches = partial(self.batches, self.block_rows)
+            return find_kinds(types, batches, self.notation, self.place)
 
     def _holds_text(self, name: str) -> bool | None:
         """Return whether a column holds categories, None if it has no value."""
         if self.inferred_kinds[name] is not None:
             return True
-        columns = (batch.column(name) for batch in self.table.batches(self.block_rows, [name]))
+        columns = (batch.column(name) for batch in self.batches(self.block_rows, [name]))
         return False if any(column.null_count < len(column) for column in columns) else None
 
     @cached_property
@@ -198,7 +200,7 @@ class TableReader(Reader):
     def dtype(self) -> np.dtype[Any]:
         """Type of the rows, float64 or float32."""
         single = all(
-            kind is None and str(self.table.types[name]) in ("float", "halffloat")
+            kind is None and str(self.types[name]) in ("float", "halffloat")
             for name, kind in self.kinds.items()
         )
         return np.dtype(np.float32 if single else np.float64)
@@ -213,33 +215,43 @@ class TableReader(Reader):
 
     def without(self, names: set[str | None]) -> Self:
         is_chosen = self.columns is not None or self.given_kinds is not None
-        if is_chosen or names.isdisjoint(self.table.types):
+        if is_chosen or names.isdisjoint(self.types):
             return self
-        return replace(self, columns=[name for name in self.table.types if name not in names])
+        return replace(self, columns=[name for name in self.types if name not in names])
 
     def encoded(self, columns: Mapping[str, Kind], missing: Sequence[str] = ()) -> Self:
         self.check_present(list(columns), " If the values are unknown, add a column without values.")
-        table = self.table
+        reader: Any = self
+        notation = self.notation
         coded = [name for name, kind in columns.items() if kind is not None]
-        if table.is_text and self.origin and any(kind_of(table.types[name]) != "text" for name in coded):
+        if self.is_text and self.origin and any(kind_of(self.types[name]) != "text" for name in coded):
             # Categories such as 007 were parsed as numbers: read them again as text.
-            as_text = replace(table.notation, as_text=(*table.notation.as_text, *coded))
-            table = open_text(self.origin, as_text).table
-        return replace(self, table=table, given_kinds=dict(columns), missing=missing, taken=None, unknown={})
+            reader = open_text(self.origin, replace(notation, as_text=(*notation.as_text, *coded)))
+        notation = replace(reader.notation, missing=(*dict.fromkeys((*notation.missing, *missing)),))
+        return replace(reader, notation=notation, given_kinds=dict(columns), taken=None, unknown={})
 
     def remarks(self) -> list[ArgumentWarning]:
-        return Encoder(self.kinds, self.notation, self.table.place, self.unknown).notes()
+        return [
+            ArgumentWarning(
+                f"column {name!r} has categories that the model does not know, in {counts.total()} rows: "
+                f"{', '.join(map(shortened, list(counts)[:5]))}; they count as missing values"
+            )
+            for name, counts in self.unknown.items()
+        ]
 
     @property
     def all_names(self) -> list[str]:
         """Names of all columns of the table."""
-        return list(self.table.types)
+        return list(self.types)
 
     def column(self, name: str) -> list[Any]:
         """Return a column (n,) as Python values, None for missing ones."""
         import pyarrow as pa
 
-        column = self.table.column(name)
+        batches = list(self.batches(1 << 16, [name]))
+        if not batches:
+            return []
+        column = pa.Table.from_batches(batches).unify_dictionaries().column(name).combine_chunks()
         if pa.types.is_nested(column.type):
             problem = f"column {name!r} is of type {column.type}, neither numbers nor text."
             raise ColumnError(problem, column=name)
@@ -250,26 +262,21 @@ class TableReader(Reader):
         values: list[Any] = column.to_pylist()
         return values
 
-    def type_of(self, column: str) -> Any:
-        """Return the Arrow type of a column."""
-        self.check_present([column])
-        return self.table.types[column]
-
     def label_texts(self, column: str) -> frozenset[str] | None:
         """Return the distinct labels in a column of a text file, as text; None if the column has a type."""
         if not self._is_untyped(column):
             return None
-        columns = (batch.column(column) for batch in self.table.batches(self.block_rows, [column]))
+        columns = (batch.column(column) for batch in self.batches(self.block_rows, [column]))
         distinct = (texts_of(each.unique(), self.notation.words).to_pylist() for each in columns)
         return frozenset(text for each in distinct for text in each if text is not None)
 
     def _is_untyped(self, column: str) -> bool:
         """Return whether a column of a text file is read as text, whatever its values are."""
-        return self.table.is_text and kind_of(self.table.types[column]) == "text"
+        return self.is_text and kind_of(self.types[column]) == "text"
 
     def check_present(self, names: Sequence[str], advice: str = "") -> None:
         """Raise ValueError, ending in the advice, if the table lacks a column."""
-        present = list(self.table.types)
+        present = list(self.types)
         missing = [name for name in names if name not in present]
         if not missing:
             return
@@ -277,7 +284,7 @@ class TableReader(Reader):
         there = f"there is only {present[0]!r}" if len(present) == 1 else f"there are {listed(present, 20)}"
         close = nearest(missing[0], present) if len(present) > 1 else ""
         parts = [f"{self.name} has no column {named}; {there}.{close}{advice}"]
-        if len(present) == 1 and self.table.is_text:
+        if len(present) == 1 and self.is_text:
             parts += [
                 " Columns must be separated by commas, semicolons, tabs or |, or by another character that "
                 "you name, such as ",
@@ -296,9 +303,9 @@ class TableReader(Reader):
             kinds = {name: kind for name, kind in kinds.items() if not {*taken}.isdisjoint(features[name])}
             kept = [feature for name in kinds for feature in features[name]]
             taken = [kept.index(feature) for feature in taken]
-        encoder = Encoder(kinds, self.notation, self.table.place, self.unknown)
+        encoder = Encoder(kinds, self.notation, self.place, self.unknown)
         columns = list(dict.fromkeys(name for name in (*kinds, label, weight) if name))
-        for batch in self.table.batches(n_rows, columns):
+        for batch in self.batches(n_rows, columns):
             with naming(self.name, self.notation):
                 X = encoder.features({name: batch.column(name) for name in kinds}, batch.num_rows, self.dtype)
             y, names = (None, None) if label is None else self._labels(batch.column(label), label)
@@ -330,18 +337,17 @@ class TableReader(Reader):
         indices = column.indices.cast(pa.int64()).fill_null(len(known))
         return indices.to_numpy(zero_copy_only=False), np.array([*known, None], dtype=object)
 
-    def differences(self, other: Any) -> Iterator[tuple[str, ...]]:
-        yield from super().differences(other)
+    def check_alike(self, other: Any) -> None:
+        super().check_alike(other)
         if not isinstance(other, TableReader) or self.given_kinds is not None:
             return
         for name in self.column_names:
             if (self.inferred_kinds[name] is None) != (other.inferred_kinds[name] is None):
                 holds = [each._holds_text(name) for each in (self, other)]
                 if None not in holds:
-                    words = ["text" if text else "numbers" for text in holds]
-                    yield (
-                        f"column {name!r} holds {words[0]} in {self.name} and {words[1]} in {other.name}.",
-                    )
+                    one, two = ("text" if text else "numbers" for text in holds)
+                    both = f"column {name!r} holds {one} in {self.name} and {two} in {other.name}"
+                    raise ArgumentError(f"Files disagree: {both}.")
 
     @classmethod
     def with_common_features(cls, readers: list[Any]) -> list[Any]:
@@ -359,17 +365,47 @@ class TableReader(Reader):
         return [replace(reader, given_kinds=kept) for reader in readers]
 
 
-def open_columns(table: Table) -> TableReader:
-    """Return the reader of a table."""
-    reader = TableReader(
-        name=table.name,
-        n_rows=table.n_rows,
-        block_rows=rows_in_block(8 * max(1, len(table.types))),
-        stamps=table.stamps,
-        table=table,
-    )
-    reader.check_present(reader.notation.categorical)
-    return reader
+def open_parquet(path: Path, notation: Notation) -> TableReader:
+    """Open a Parquet file."""
+    pyarrow()
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as opened:
+            schema, n_rows = opened.schema_arrow, opened.metadata.num_rows
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read as a Parquet file: {error}") from error
+    more = {"stamps": {path: stamp(path)}, "notation": notation}
+    return _reader(str(path), schema, n_rows, partial(_batches_of_file, path), **more)
+
+
+def open_table(table: Any, name: str, **more: Any) -> TableReader:
+    """Return the reader of an Arrow table, with more of its fields if they are given."""
+    return _reader(name, table.schema, table.num_rows, partial(_batches_of_table, table), **more)
+
+
+def _reader(name: str, schema: Any, n_rows: int, batches: Any, **more: Any) -> TableReader:
+    types = dict(zip(schema.names, schema.types, strict=True))
+    if len(types) < len(schema.names):
+        twice = Counter(schema.names).most_common(1)[0][0]
+        raise ValueError(f"{name} has two columns called {twice!r}. Rename one of them.")
+    types = {column: type_ for column, type_ in types.items() if not column.startswith(_PANDAS_INDEX)}
+    block_rows = rows_in_block(8 * max(1, len(types)))
+    return TableReader(name=name, n_rows=n_rows, block_rows=block_rows, types=types, batches=batches, **more)
+
+
+def _batches_of_file(path: Path, n_rows: int, columns: list[str]) -> Iterator[Any]:
+    import pyarrow.parquet as pq
+
+    # No prefetching: the columns of a row group may be large.
+    with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as opened:
+        yield from opened.iter_batches(n_rows, columns=columns)
+
+
+def _batches_of_table(table: Any, n_rows: int, columns: list[str]) -> Iterator[Any]:
+    chosen = table.select(columns)
+    for start in range(0, table.num_rows, n_rows):
+        yield from chosen.slice(start, n_rows).combine_chunks().to_batches()
 
 
 def open_text(path: Path, notation: Notation) -> TableReader:
@@ -381,15 +417,20 @@ def open_text(path: Path, notation: Notation) -> TableReader:
         if notation.header and all(map(is_number, file.names)):
             problem = f"its first line has numbers instead of names: {listed(file.names)}. "
             raise ArgumentError(f"{problem}Add a line of names, or use ", of_text("header", False), ".")
-        table = table_in_memory(file.read(), str(path))
-    if not table.n_rows:
-        raise NoRowsError(f"{path}: it has column names but no rows.")
-    table = replace(table, place=file.place, notation=notation, is_text=True)
-    return replace(open_columns(table), origin=path)
+        more = {"place": file.place, "notation": notation, "is_text": True, "origin": path}
+        reader = open_table(file.read(), str(path), **more)
+    if not reader.n_rows:
+        raise ValueError(f"{path}: it has column names but no rows.")
+    return reader
 
 
 def named_columns(path: Path) -> Any:
     """Read a .npy file or a Zarr array as an Arrow table with columns ``column_1`` and so on."""
+    if path.is_dir() and not is_zarr_folder(path):
+        raise ValueError(
+            f"{path} is a folder, but not a Zarr array: give one table. A folder of samples, one file each, "
+            "is for skmix compose."
+        )
     values = values_of(path, str(path))
     n_features = open_array(values).n_features  # refuses anything but a matrix of numbers
     rows = values.read(0, values.shape[0])

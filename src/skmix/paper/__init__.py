@@ -13,7 +13,7 @@ _HOMES = {
     "example": ("illustration", "run_illustration"),
     "images": ("DIGIT_FEATURES", "digit_features", "dither"),
     "methods": ("run_one",),
-    "published": ("published_pass", "published_passes", "published_runs"),
+    "published": ("published_pass", "published_runs"),
     "printed": ("published_values",),
     "records": ("Settings", "make_data"),
     "study": ("make_study", "run_study", "study_results"),

@@ -85,7 +85,7 @@ def reproduce(
     missing = harness.missing(planned.planned(), store)
     n_stored = sum(cell.n_runs for cell in planned.cells) - missing
     with harness.Crew(planned, n_jobs) as crew:
-        drawn = [crew.each(_save, [(folder, "illustration", partial(_illustration, record))])]
+        drawn = [crew.each(_save, [(folder, "illustration", partial(plot_illustration, record))])]
         with progress(missing, n_stored, n_jobs) as show:
             study.run_study(planned, store, crew, show)
         # The figures of the digits need no run: they are drawn while this process gathers the results.
@@ -116,10 +116,6 @@ def reproduce(
         "verdicts": [asdict(each) for each in claims],
         "differences": [asdict(each) for each in found],
     }
-
-
-def _illustration(record: IllustrationRecord) -> Any:
-    return plot_illustration(record)[0].figure
 
 
 def _save(_: object, figure: tuple[Path, str, Callable[[], Any]]) -> None:
@@ -214,7 +210,7 @@ def _print_claims(
     """Print classifiers that are not in the paper, the checked claims, and differences from the paper."""
     beyond = [[each.description, f"{each.accuracy:.4f}", f"{each.mean_iou:.4f}"] for each in results.beyond]
     _show(console, "Beyond the paper's features", _grid(["classifier", "accuracy", "mean IoU"], beyond))
-    checked, differing = claims_table(claims, "Claims, checked"), differences_table(found)
+    checked, differing = claims_table(claims), differences_table(found)
     _show(console, checked.title, _grid(checked.headings, checked.lines, text=True))
     for each in claims:
         if each.note:

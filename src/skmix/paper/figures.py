@@ -26,8 +26,9 @@ from skmix.plots.style import (
 
 from .digit_plots import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
 from .example import IllustrationRecord
+from .images import DIGIT_FEATURES
 from .records import FAILED_BELOW, BestRun, FittedMixture, FloatArray, Run, Runs, StudyResults, features_of
-from .variants import FEATURES, LABELS, MAIN_KERNELS, METHODS, variant_of
+from .variants import LABELS, MAIN_KERNELS, METHODS, variant_of
 
 __all__ = ["paper_figures", "plot_accuracy_distribution", "plot_illustration"]
 
@@ -90,7 +91,7 @@ def _drawn(
 def _projections(best: BestRun, results: StudyResults) -> dict[str, Callable[[], Figure]]:
     """Return functions that draw the kernels of a run's first mixture in all planes, class by class."""
     model, run = best.mixtures[0], best.run
-    columns = [FEATURES.index(str(name)) for name in model.feature_names_in_]
+    columns = [DIGIT_FEATURES.index(str(name)) for name in model.feature_names_in_]
     features, _ = features_of(results.data, variant_of(run.variant), results.settings)
     found: dict[str, Callable[[], Figure]] = {}
     for label in model.classes_.tolist():
@@ -151,11 +152,11 @@ def plot_accuracy_distribution(runs: Iterable[Run], *, figure: Figure | None = N
     return panels
 
 
-def plot_illustration(record: IllustrationRecord) -> NDArray[Any]:
+def plot_illustration(record: IllustrationRecord) -> Figure:
     """Plot a run of the paper's two-dimensional illustration, in a figure without a window.
 
-    Of the 4 axes, the first has the rows with the true and the estimated kernels, the others have the kernels
-    with the weights of each class.
+    Of its axes, the first has the rows with the true and the estimated kernels, the next three have the
+    kernels with the weights of each class, and the last has a key.
     """
     model, example = record.model, record.example
     classes = model.classes_.tolist()
@@ -203,4 +204,4 @@ def plot_illustration(record: IllustrationRecord) -> NDArray[Any]:
     finish(overview, *panels)
     # The first drawing places axes with equal scales, the second their labels.
     own.draw_without_rendering()
-    return np.array([overview, *panels], dtype=object)
+    return own

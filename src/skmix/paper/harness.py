@@ -40,7 +40,6 @@ __all__ = [
     "ExperimentError",
     "Row",
     "Store",
-    "StoreError",
     "Table",
     "cell_key",
     "claims_table",
@@ -96,16 +95,12 @@ Record = dict[str, Any]
 _HEADER = b'{"file": "results of skmix experiments", "version": 4}'
 
 
-class StoreError(ValueError):
-    """The file is not a store of this version."""
-
-
 class Store:
     """Results of cells in one file, a line of JSON for each batch, found by a hash of all settings of a cell.
 
     Results of other settings are never used by mistake, and one file can hold several experiments. A process
     killed at any moment leaves the finished batches: a line that is not complete is ignored. The file is
-    created if it is missing; StoreError is raised if it is not a store, or a store of another version.
+    created if it is missing; ValueError is raised if it is not a store, or a store of another version.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -117,7 +112,7 @@ class Store:
             if not header:
                 file.write(_HEADER)
         if header not in (b"", _HEADER):
-            raise StoreError(
+            raise ValueError(
                 f"{self.path} is not a store of results, or one of another version. Move it, or choose "
                 "another folder."
             )
@@ -375,9 +370,7 @@ class Table:
         return "\n".join([*shown, *(["", self.note] if self.note else [])])
 
     def csv(self) -> str:
-        """Return the table as CSV in full precision: with sources, a line for each cell."""
-        if not self.sources:
-            return csv_text([self.headings, *self.lines])
+        """Return a table with sources as CSV in full precision, a line for each cell."""
         cells = [
             (*row.keys, column, *entry)
             for row in self.rows
@@ -413,10 +406,10 @@ class Claim:
     note: str = ""
 
 
-def claims_table(claims: Iterable[Claim], title: str = "Claims") -> Table:
+def claims_table(claims: Iterable[Claim]) -> Table:
     """Return checked claims as a table."""
     lines = [(each.claim, each.target, each.measured, "yes" if each.holds else "**no**") for each in claims]
-    return plain_table(title, ("claim", "target", "measured", "holds"), lines)
+    return plain_table("Claims, checked", ("claim", "target", "measured", "holds"), lines)
 
 
 def text_of(value: Value) -> str:

@@ -19,7 +19,8 @@ from skmix.io.writing import replacing
 from skmix.report.rendering import decimals, kernel_values, line_styles, number_text, render_page
 
 from . import claims
-from .harness import Entry, Table, Value
+from .harness import Entry, Table, Value, text_of
+from .images import DIGIT_FEATURES
 from .printed import OK_RUNS, PublishedValues, published_values
 from .published import REASONS
 from .records import (
@@ -35,12 +36,10 @@ from .records import (
 )
 from .tables import METHOD_OF_SOURCE, TAU, make_tables
 from .variants import (
-    FEATURES,
     LABELS,
     MAIN_KERNELS,
     MAIN_RUNS,
     METHODS,
-    PRINTED,
     SWEEP_KERNELS,
     SWEEP_RUNS,
     SWEEP_VARIANTS,
@@ -233,7 +232,7 @@ def _rows(data: StudyData) -> dict[str, Any]:
     first = [np.flatnonzero(labels == digit)[:_ROWS_PER_DIGIT] for digit in np.unique(labels)]
     kept = np.sort(np.concatenate(first))
     return {
-        "features": list(FEATURES),
+        "features": list(DIGIT_FEATURES),
         "n_rows": len(labels),
         "labels": labels[kept].tolist(),
         "plain": decimals(data.train_features[kept], 4),
@@ -344,9 +343,8 @@ def _table(table: Table) -> dict[str, Any]:
             method = METHOD_OF_SOURCE.get(source)
             # The paper prints these tables with varying numbers of digits, all others with three decimals.
             printed = method is None and table.name in (_SWEEP, "table6")
-            label = LABELS[method] if method else PRINTED
             shown = [_cell(cell, printed) for cell in cells]
-            rows.append({"source": method or "paper", "label": label, "cells": shown})
+            rows.append({"source": method or "paper", "label": source, "cells": shown})
         rows[2:2] = _gaps(by_source, table)
         sections.append({"label": f"K = {key}" if table.name == _SWEEP else key, "rows": rows})
     brackets = "Mean ± standard deviation of accuracy, and in brackets the runs counted. "
@@ -364,7 +362,7 @@ def _gaps(by_source: Mapping[str, Sequence[Entry]], table: Table) -> list[dict[s
 
     For table 5, these are differences of means. Counts are left out, since the numbers of runs may differ.
     """
-    printed, rerun = (by_source[source] for source in (PRINTED, LABELS[METHODS[0]]))
+    printed, rerun, *_ = by_source.values()
     pairs = [(a[0], b[0]) for a, b in zip(printed, rerun, strict=True)]
     gaps = [b - a if isinstance(a, float) and isinstance(b, float) else None for a, b in pairs]
     # Rankings have Kendall's tau instead.
@@ -384,11 +382,9 @@ def _cell(values: Sequence[Value], printed: bool) -> str:
 
 
 def _number(value: Value, printed: bool) -> str:
-    if not isinstance(value, float):
-        return "–" if value is None else str(value)
-    if printed:
+    if printed and isinstance(value, float):
         return f"{value:.2f}" if round(value, 2) == value else str(value)
-    return f"{value:.3f}"
+    return text_of(value) or "–"
 
 
 # ---------------------------------------------------------------- pictures

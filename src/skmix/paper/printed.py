@@ -74,7 +74,7 @@ def _read(name: str) -> list[list[str]]:
 def _by_variant(name: str) -> dict[tuple[str, str], float]:
     (_, *variants), *lines = _read(name)
     return {
-        (metric, variant): float(value)
+        (metric, variant): int(value) if metric == OK_RUNS else float(value)
         for metric, *values in lines
         for variant, value in zip(variants, values, strict=True)
     }

@@ -12,7 +12,7 @@ The labels in comments are those of ``docs/notation.md``: (E) the responsibiliti
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,16 +43,6 @@ _RUNS_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
-class PublishedPass:
-    """The result of one pass."""
-
-    number: int  # from 1
-    parameters: Parameters  # after the pass: weights (K, L), means (K, M), covariances (K, M, M)
-    class_log_likelihood: FloatArray  # (L,): under the parameters before the pass
-    converged: NDArray[np.bool_]  # (L,): whether each class has converged in this pass or an earlier one
-
-
-@dataclass(frozen=True)
 class Fit:
     """A fitted run."""
 
@@ -69,6 +59,8 @@ def published_runs(
     X: FloatArray, classes: IntArray, starts: Sequence[Parameters], *, max_iter: int = 100
 ) -> list[Fit]:
     """Run the published algorithm until all classes have converged, it fails, or `max_iter` is reached.
+
+    A class that has converged once counts as converged, even if it moves again.
 
     Parameters
     ----------
@@ -87,7 +79,8 @@ def published_runs(
         Fits of one feature set, with the same bits alone and together. Their log-likelihoods are those of the
         parameters before the last pass.
     """
-    rows, sizes = _by_class(X, classes, starts[0])
+    sizes = np.bincount(classes, minlength=starts[0].weights.shape[1])
+    rows = np.ascontiguousarray(X[np.argsort(classes, kind="stable")].T)
     weights, means, covariances = zip(*((s.weights, s.means, s.covariances) for s in starts), strict=True)
     before = Parameters(np.stack(weights), np.stack(means), np.stack(covariances))
     fits = [Fit((start,), 0, False, None, "", math.nan) for start in starts]
@@ -114,35 +107,6 @@ def published_runs(
         going, before = going[left], after.take(left)
         converged, previous = converged[left], log_likelihood[left]
     return fits
-
-
-def _by_class(X: FloatArray, classes: IntArray, start: Parameters) -> tuple[FloatArray, IntArray]:
-    """Return rows (M, N) ordered by class, and the number of rows of each class (L,)."""
-    sizes = np.bincount(classes, minlength=start.weights.shape[1])
-    return np.ascontiguousarray(X[np.argsort(classes, kind="stable")].T), sizes
-
-
-def published_passes(
-    X: FloatArray, classes: IntArray, start: Parameters, *, max_iter: int = 100
-) -> Iterator[PublishedPass]:
-    """Yield the result of every pass, until all classes have converged or `max_iter` is reached.
-
-    A class that has converged once counts as converged, even if it moves again. A comparison with NaN is
-    false, so a failed run continues to `max_iter`, as the published code does. Parameters as in
-    `published_runs`, with one start.
-    """
-    rows, sizes = _by_class(X, classes, start)
-    parameters = start
-    converged = np.zeros(len(sizes), dtype=bool)
-    previous = np.full(len(sizes), np.nan)
-    for number in range(1, max_iter + 1):
-        parameters, log_likelihood = published_pass(rows, sizes, parameters)
-        with np.errstate(invalid="ignore"):
-            converged = converged | (np.abs(log_likelihood - previous) < TOLERANCE)
-        yield PublishedPass(number, parameters, log_likelihood, converged)
-        if converged.all():
-            return
-        previous = log_likelihood
 
 
 def published_pass(
@@ -172,8 +136,8 @@ def published_pass(
         after, log_likelihood = published_pass(rows, sizes, parameters.batch())
         return after.take(0), log_likelihood[0]
     bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    weights, n_rows = np.ascontiguousarray(parameters.weights), rows.shape[1]
-    joint, evidence = np.empty((*weights.shape[:2], n_rows)), np.empty((len(weights), n_rows))
+    n_runs, n_kernels, n_rows = *parameters.means.shape[:2], rows.shape[1]
+    joint, evidence = np.empty((n_runs, n_kernels, n_rows)), np.empty((n_runs, n_rows))
 
     def update(own: FloatArray, mass: FloatArray) -> tuple[FloatArray, FloatArray]:
         means = (own @ rows.T) / mass[:, :, None]  # (M2)
@@ -183,13 +147,14 @@ def published_pass(
         inverses, normalisers = _inverses(parameters.covariances), _normalisers(parameters)
         for first in range(0, len(joint), _RUNS_AT_ONCE):
             some = slice(first, first + _RUNS_AT_ONCE)
-            joint[some] = _exponentials(rows, parameters.means[some], inverses[some])
-            loops.normalise(joint[some], normalisers[some], weights[some], sizes, evidence[some])  # (E)
+            own = _exponentials(rows, parameters.means[some], inverses[some]) / normalisers[some][:, :, None]
+            own *= np.repeat(parameters.weights[some], sizes, axis=2)
+            evidence[some] = own.sum(axis=1)
+            np.divide(own, evidence[some][:, None], out=joint[some])  # (E)
         log_likelihood = np.add.reduceat(np.log(evidence), bounds, axis=1)  # (LL)
         mass_in_class = np.add.reduceat(joint, bounds, axis=2)
-        mass, used = mass_in_class.sum(axis=2), np.empty_like(joint)
-        loops.leave_out(joint.reshape(-1, n_rows), _NEGLIGIBLE * mass.ravel(), used.reshape(-1, n_rows))
-        means, covariances = update(used, mass)
+        mass = mass_in_class.sum(axis=2)
+        means, covariances = update(np.where(joint < _NEGLIGIBLE * mass[:, :, None], 0.0, joint), mass)
         # A kernel that collapses onto a row needs even the smallest responsibilities of the others.
         enough = np.diagonal(covariances, axis1=2, axis2=3) > _COLLAPSED
         again = np.flatnonzero(~enough.all(axis=(1, 2)))

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from .digits import make_seven_segment_digits
 from .harness import generator
-from .images import digit_features, dither
-from .variants import FEATURES, MAIN_KERNELS, VARIANTS, Dither, Method, Variant
+from .images import DIGIT_FEATURES, digit_features, dither
+from .variants import MAIN_KERNELS, VARIANTS, Dither, Method, Variant
 
 # The paper counts a run as failed unless its accuracy is above this.
 FAILED_BELOW = 0.5
@@ -21,7 +21,7 @@ FAILED_BELOW = 0.5
 _ALL_COUNTED_UP_TO = 3
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-_IS_PCA = np.array([name.startswith("pca") for name in FEATURES])
+_IS_PCA = np.array([name.startswith("pca") for name in DIGIT_FEATURES])
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class StudyData:
 
     train_images: NDArray[np.uint8]  # (n, 28, 28)
     train_labels: IntArray  # (n,) digits 0..9
-    train_features: FloatArray  # (n, 14); columns as in variants.FEATURES
+    train_features: FloatArray  # (n, 14); columns as in DIGIT_FEATURES
     train_dithered: FloatArray  # the same with zeros replaced by draws from N(0, 0.01²)
     test_images: NDArray[np.uint8]
     test_labels: IntArray

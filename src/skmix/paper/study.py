@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 from skmix import SharedKernelClassifier
 
 from . import harness
+from .images import DIGIT_FEATURES
 from .methods import N_CLASSES, fit_batch, run_batch, scores_of
 from .records import (
     BestRun,
@@ -35,7 +36,6 @@ from .variants import (
     DATA_SET_RUNS,
     DATA_SETS,
     ENOUGH_RUNS,
-    FEATURES,
     MAIN_KERNELS,
     OURS,
     VARIANTS,
@@ -54,7 +54,7 @@ _CODE = [str(Path(__file__).with_name(f"{name}.py")) for name in _PARTS]
 # Principal components of the pixels, for the classifiers that are not in the paper.
 _N_COMPONENTS = 20
 # The features that the study uses; the four quadrant masses sum to one, so one is left out.
-_PAPER_COLUMNS = [column for column, name in enumerate(FEATURES) if name != "q1"]
+_PAPER_COLUMNS = [column for column, name in enumerate(DIGIT_FEATURES) if name != "q1"]
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from .records import FAILED_BELOW, Run, Runs, StudyResults
 from .variants import (
     LABELS,
     MAIN_KERNELS,
+    MAIN_RUNS,
     METHODS,
     PRINTED,
     SWEEP_KERNELS,
@@ -97,10 +98,15 @@ def _metric_table(
     rows = []
     for metric in metrics:
         printed = {variant: paper[metric, variant] for variant in runs.variants}
-        if metric == OK_RUNS:
-            printed = {variant: int(value) for variant, value in printed.items()}
         rows.append(_row((metric,), runs, partial(_statistic, metric, counted), printed))
-    return Table(name, title, ("metric",), "variant", runs.variants, SOURCES, tuple(rows))
+    note = ""
+    if OK_RUNS in metrics:
+        most = max((len(runs.of(v, MAIN_KERNELS, m)) for v in runs.variants for m in METHODS), default=0)
+        note = (
+            f"OK (successful) runs are those with accuracy above {FAILED_BELOW}, of {MAIN_RUNS} in the "
+            f"paper and of {most} of each method here."
+        )
+    return Table(name, title, ("metric",), "variant", runs.variants, SOURCES, tuple(rows), note)
 
 
 def _ranking_table(
@@ -219,7 +225,7 @@ def differences_table(differences: Iterable[Difference]) -> Table:
 def claims_markdown(claims: Iterable[Claim], differences: Iterable[Difference]) -> str:
     """Return the checked claims, and the differences from the paper with likely reasons, as Markdown."""
     claims, found = list(claims), differences_table(differences)
-    lines = [claims_table(claims, "Claims, checked").markdown("#"), ""]
+    lines = [claims_table(claims).markdown("#"), ""]
     lines += [f"- *{each.claim}*: {each.note}" for each in claims if each.note]
     if found.rows:
         lines += ["", found.markdown("#")]

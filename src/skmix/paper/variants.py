@@ -24,8 +24,6 @@ LABELS: dict[str, str] = {
 # The methods on our engine.
 OURS: tuple[Method, Method] = ("robust", "class-wise")
 
-FEATURES = DIGIT_FEATURES
-
 # K of the paper's main study.
 MAIN_KERNELS = 10
 # Runs of each variant of the paper's main study.
@@ -55,7 +53,7 @@ class Variant:
     @property
     def columns(self) -> list[list[int]]:
         """Columns of the features of each set among all 14."""
-        return [[FEATURES.index(name) for name in each] for each in self.feature_sets]
+        return [[DIGIT_FEATURES.index(name) for name in each] for each in self.feature_sets]
 
 
 def _pca(*numbers: int) -> tuple[str, ...]:

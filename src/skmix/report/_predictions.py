@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from sklearn.base import is_classifier
 
 from ..estimators.decisions import with_outliers
-from ..estimators.rows import PreparedRows
 from ..plots._models import chosen_model
 from .explanation import reasons
 
@@ -21,21 +20,24 @@ def outlier_threshold(model: Any) -> float:
 
 
 def predict_columns(
-    model: Any, X: NDArray[np.float64], populations: Any = None, *, why: bool = False
+    model: Any,
+    X: NDArray[np.float64],
+    populations: Any = None,
+    *,
+    posteriors: NDArray[np.float64] | None = None,
+    why: bool = False,
 ) -> dict[str, NDArray[Any]]:
     """Return predictions for rows (n, M) as named columns (n,).
 
     For a classifier, these are ``label``, what `predict` returns, and ``p_…``, the posterior probability of
     each class; for a mixture ``kernel`` and ``p_0`` …, the posterior probability of each kernel; with its
-    `populations`, instead ``population`` and ``p_…`` by their names. Then ``log_density``, log p(x), and
+    `populations`, instead ``population`` and ``p_…`` by their names; `posteriors` (n, G) replace those that
+    the model finds. Then ``log_density``, log p(x), and
     ``outlier``, 1 if that is below the model's threshold, else 0; and if asked `why`, `Reasons.in_words`.
     """
-    # An empty table still needs its columns: predict one row and drop it.
-    row = np.zeros((1, X.shape[1]))
-    some = X if len(X) else PreparedRows(row, None, None) if isinstance(X, PreparedRows) else row
-    densities = model.score_samples(some)[: len(X)]
-    own = model.predict_proba(some) if populations is None else populations.predict_proba(model, some)
-    posteriors = own[: len(X)]
+    densities = model.score_samples(X)
+    if posteriors is None:
+        posteriors = model.predict_proba(X) if populations is None else populations.predict_proba(model, X)
     likeliest, names = posteriors.argmax(axis=1), range(posteriors.shape[1])
     columns: dict[str, NDArray[Any]] = {"kernel": likeliest}
     if is_classifier(model):
@@ -49,5 +51,5 @@ def predict_columns(
         columns["label"] = with_outliers(columns["label"], densities, chosen_model(model))
     columns["outlier"] = (densities < outlier_threshold(model)).astype(np.int8)
     if why:
-        columns |= {name: each[: len(X)] for name, each in reasons(model, some).in_words().items()}
+        columns |= reasons(model, X).in_words()
     return columns

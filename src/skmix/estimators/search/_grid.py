@@ -12,7 +12,7 @@ from sklearn.base import clone
 from ...engine.compute.arrays import on_host
 from ...engine.compute.blocks import Block
 from ...engine.model import FloatArray
-from ..densities import n_parameters
+from ..densities import criterion, n_parameters
 from ..mixture import SharedKernelMixture
 from ..rows import Sender
 from ._base import Fold, labels_of
@@ -58,7 +58,7 @@ class Scorer:
             return
         model = self.fit(trial, *self.given)
         n_free, log_likelihood = n_parameters(model), model.log_likelihood_
-        bic = n_free * np.log(self.size) - 2.0 * log_likelihood
+        bic = criterion(model, log_likelihood, self.size, self.shape[0])
         trial.models, trial.score = [model], -bic
         trial.columns = {"bic": bic, "log_likelihood": log_likelihood, "n_parameters": n_free}
 

@@ -72,7 +72,8 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
         density; or by the Bayesian information criterion, for the number of clusters. 'auto' is the
         log-density; for Dask collections, for files with more than 512 MB of numbers, and if no class has two
         rows, it is BIC.
-        When to change: to 'bic' for the number of clusters, and for speed.
+        When to change: to 'bic' for the number of clusters, and for speed. The sum of the weights then counts
+        as the number of rows.
     n_members : int, default=8
         Largest number of candidates to average if they are compared by the log-density of held-out rows: the
         best, and those with the largest shares in the average of all candidates. BIC uses the best candidate
