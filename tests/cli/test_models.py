@@ -57,7 +57,8 @@ def test_scores_are_those_of_python(
 ) -> None:
     path, table = tmp_path / "m.skmix", folder / "odd.csv"
     arguments = () if search else ("--kernels", 3)
-    run("fit", folder / "even.csv", "--target", "species", "--outliers", 0.3, "-o", path, *arguments)
+    fit = ("fit", folder / "even.csv", "--target", "species", "--outliers", 0.3, "-o", path, *arguments)
+    assert (json.loads(run(*fit, "--json").stdout)["sharing"] in ("own", "shared")) == search
     model, rows, labels = skmix.load(path), X[1::2], SPECIES[1::2]
     # Nobody has asked for a label of outliers yet.
     assert set(model.predict(pd.DataFrame(X, columns=NAMES))) == set(SPECIES)
@@ -255,7 +256,8 @@ def test_what_cannot_be_done_is_said(
     assert sorted(folder.iterdir()) == before
 
 
-def test_help_teaches() -> None:
+def test_help_teaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     group: Any = get_command(app)
     text = run("--help").stdout
     for code, meaning in ((0, "done"), (1, "data or model"), (2, "wrong options"), (130, "interrupted")):
@@ -265,7 +267,13 @@ def test_help_teaches() -> None:
     commands += ["examples", "digits", "reproduce"]
     assert re.findall(r"^│ ([a-z]+)  ", text, re.MULTILINE) == group.list_commands(None) == commands
     assert group.no_args_is_help
-    assert all("Examples:" in group.commands[command].epilog for command in commands)
+    for name in commands:
+        command, shown = group.commands[name], run(name, "--help").stdout
+        assert "Examples:" in command.epilog
+        # No line of text or examples is broken, and explanations of options have half of the width.
+        written = [*command.help.partition("\n")[2].splitlines(), *command.epilog.splitlines()]
+        assert {line.strip() for line in written} - {"\b"} <= {line.strip() for line in shown.splitlines()}
+        assert all(line.rstrip(" │").rfind("  ") < 45 for line in shown.splitlines() if line[:1] == "│")
 
 
 def test_examples_are_not_written_where_a_file_is(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ from skmix import (
 )
 from skmix.report import cross_validate, describe, evaluate
 from skmix.report._predictions import predict_columns
-from skmix.report.description import settings_of, traits
+from skmix.report.description import serving, settings_of, traits
 from skmix.report.evaluation import evaluation_data
-from skmix.report.intervals import bootstrap, wilson
+from skmix.report.intervals import bootstrap, outwards, wilson
 
 X, CODES = load_iris(return_X_y=True)
 SPECIES = np.array(["setosa", "versicolor", "virginica"])[CODES]
@@ -152,6 +152,22 @@ def test_intervals_of_shares_are_wilson_s() -> None:
     for n_right, n in ((0, 7), (3, 10), (90, 90)):
         expected = binomtest(n_right, n).proportion_ci(method="wilson")
         assert_allclose(wilson(n_right / n, np.full(n, 2)), [expected.low, expected.high], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("ends", "form", "expected"),
+    [
+        ((0.9273, 0.9551), ".2f", "0.92 to 0.96"),
+        ((0.29, 0.58), ".3f", "0.290 to 0.580"),
+        # Rounding errors around 0 and 1.
+        ((-1e-17, 1 + 2e-16), ".3f", "0.000 to 1.000"),
+        ((-12.34, 4.561), "+.3g", "-12.4 to +4.57"),
+        ((0.00001234, 12.04), "+.3g", "+1.23e-05 to +12.1"),
+        ((np.nan, np.inf), "+.3g", "+nan to +inf"),
+    ],
+)
+def test_intervals_are_rounded_outwards(ends: tuple[float, float], form: str, expected: str) -> None:
+    assert outwards(*ends, form) == expected
 
 
 def test_intervals_cover_the_truth() -> None:
@@ -337,6 +353,9 @@ def test_kernels_that_serve_several_classes_are_counted() -> None:
         rows = np.concatenate([X[:50], X[:50]]) + shift * two[:, None]
         found = describe(SharedKernelMixture(2, random_state=0).fit(rows, two))
         assert [group["n_shared"] for group in found["feature_sets"]] == [n_shared]
+    assert serving(found) == "each of one class"
+    assert serving(found | {"sharing": "own"}).endswith(", which did better in the search than sharing")
+    assert serving(found | {"sharing": "own", "settings": {"kernels": "own"}}) == serving(found)
 
 
 def test_tails_and_shifts_are_described() -> None:

@@ -149,6 +149,11 @@ def test_a_model_that_is_not_fitted_is_refused() -> None:
 def test_the_numbers_of_the_evaluation() -> None:
     data, page = (make(NUMBERS, title="animals") for make in (evaluation_data, evaluation_page))
     assert all(each in page for each in ("0.750", "0.531 to 0.888", "baseline 0.500", "0.812", "0.125"))
+    assert "There is no interval for macro F1: " in page
+    assert "worse than the shares" not in page
+    for loss, baseline in ((0.7, 0.6931), (0.7, 0.0)):
+        worse = replace(NUMBERS, log_loss=loss, baseline={"accuracy": 1.0, "log_loss": baseline})
+        assert ("worse than the shares" in evaluation_page(worse, title="")) == (baseline > 0.0)
     assert [(row["true"], row["predicted"], row["count"], row["share"]) for row in data["mistakes"]] == [
         ("dog", "cat", 4, "40.0 %"),
         ("cat", "dog", 1, "10.0 %"),

@@ -151,7 +151,8 @@ def look_for(
 
 
 def stop(message: str, code: int) -> NoReturn:
-    """End the program with a message on the error stream."""
+    """End the program with a message on the error stream, after all notes."""
+    _print_notes()
     say(f"Error: {message}", err=True)
     raise typer.Exit(code)
 
@@ -168,6 +169,11 @@ def note(message: str) -> None:
     """Print a note, once, on the error stream after the work, when no progress display can hide it."""
     if message not in _notes:
         _notes.append(message)
+
+
+def _print_notes() -> None:
+    while _notes:
+        say(f"Note: {_notes.pop(0)}", err=True)
 
 
 def in_options(error: Any) -> str:
@@ -210,8 +216,7 @@ def guarded(
         except KeyboardInterrupt:
             stop(interrupted, INTERRUPTED)
         finally:
-            for message in _notes:
-                say(f"Note: {message}", err=True)
+            _print_notes()
 
 
 @contextmanager

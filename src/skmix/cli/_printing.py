@@ -107,6 +107,8 @@ def print_fit(outcome: dict[str, Any], *, err: bool) -> None:
 
 def accuracies(described: dict[str, Any]) -> list[str]:
     """Return lines on the accuracy of a described model, on its training rows and on others."""
+    from skmix.report.intervals import outwards
+
     if not described["quality"]:
         return []
     trained, tested = (described["quality"][name] for name in ("training_accuracy", "tested"))
@@ -120,7 +122,7 @@ def accuracies(described: dict[str, Any]) -> list[str]:
         if len(shares) > 1:
             where, more = (
                 f"by {len(shares)}-fold cross-validation",
-                f" ({min(shares):.1f} to {max(shares):.1f} %)",
+                f" ({outwards(min(shares), max(shares), '.1f')} %)",
             )
         found = f"{100 * tested['accuracy']:.1f} %{more}, log-loss {tested['log_loss']:.3f}"
         lines.append(f"Accuracy {where}: {found}")
@@ -151,6 +153,7 @@ def print_evaluation(found: Evaluation) -> None:
     say(f"{count(found.n_rows)} rows, {len(found.classes)} classes")
     say()
     console().print(table(["", "value", "95 % interval", "baseline"], found.lines()))
+    console().print(*found.remarks())
     places: Sequence[int] = range(len(found.classes))
     if len(places) > _MAX_CLASS_LINES:
         # NaN, of classes without rows, sorts last.
@@ -310,6 +313,7 @@ def _print_differences(differences: Any, design: dict[str, str | None], rest: st
     """Print the clearest differences between two conditions in percent; an option has the `rest`."""
     from skmix.groups.differences import by_q_value
     from skmix.plots.style import short_name
+    from skmix.report.intervals import outwards
 
     part, *columns = list(differences)
     order = by_q_value(differences)
@@ -319,7 +323,7 @@ def _print_differences(differences: Any, design: dict[str, str | None], rest: st
             short_name(differences[part][g], part),
             *(f"{value:.3g}" for value in percents[g, :2]),
             f"{percents[g, 2]:+.3g}",
-            f"{percents[g, 3]:+.3g} to {percents[g, 4]:+.3g}",
+            outwards(*percents[g, 3:5], "+.3g"),
             *(f"{value:.2g}" for value in tests[g]),
         ]
         for g in order[:_MAX_LINES]

@@ -25,10 +25,10 @@ _output = partial(options.file, rich_help_panel="The output")
 
 @cli.app.command(
     epilog=cli.examples(
-        "skmix compose study/*.fcs -o study.skmix --table proportions.csv --html study.html",
-        "skmix compose study/*.fcs --markers CD3,CD4,CD8 --compensate --transform logicle",
-        "skmix compose cells.parquet --sample donor --kernels 20 --table proportions.parquet",
-        "skmix compose study/*.fcs --metadata study.csv --condition arm --pair donor --html study.html",
+        "skmix compose study/*.fcs --table proportions.csv --html study.html",
+        "skmix compose study/*.fcs --markers CD3,CD4,CD8 --transform logicle",
+        "skmix compose cells.parquet --sample donor --table proportions.parquet",
+        "skmix compose study/*.fcs --metadata study.csv --condition arm --pair donor",
         "skmix compose new/*.fcs --model study.skmix --table new.csv --html new.html",
     )
 )
@@ -96,10 +96,10 @@ def compose(
     """Find the populations that samples share, and their proportions in each sample.
 
     Each file is a sample, named after it. All samples share Gaussian kernels, in
-    different proportions; kernels that no valley of the density divides are merged
-    into populations. The table has a line for each sample and population: its
-    proportion, a 95 % interval, and the number of cells of the sample. Populations
-    are named by the markers that tell them apart, such as CD3⁺ CD4⁺.
+    different proportions; kernels that no valley of the density divides are
+    merged into populations. The table has a line for each sample and population:
+    its proportion, a 95 % interval, and the number of cells of the sample.
+    Populations are named by the markers that tell them apart, such as CD3⁺ CD4⁺.
 
     With --condition, a column of --metadata that has two values, the proportions
     of their samples are compared: as they are, within pairs, or adjusted for a

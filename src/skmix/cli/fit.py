@@ -17,13 +17,14 @@ from skmix.cli._progress import watching
 
 _of_table = partial(typer.Option, rich_help_panel="The table")
 _of_model = partial(typer.Option, rich_help_panel="The model")
+_of_test = partial(typer.Option, rich_help_panel="The test")
 _of_search = partial(typer.Option, rich_help_panel="The search")
 
 
 @cli.app.command(
     epilog=cli.examples(
         "skmix fit flowers.csv --target species -o flowers.skmix",
-        "skmix fit flowers.csv --target species --drop id --folds 5 --html flowers.html",
+        "skmix fit flowers.csv -t species --drop id --folds 5 --html flowers.html",
         "skmix fit flowers.csv --target species --kernels 6 --covariance tied",
         "zcat rows.csv.gz | skmix fit - --kernels 20 -o density.skmix",
     )
@@ -57,11 +58,13 @@ def fit(
     ] = "refuse",
     folds: Annotated[
         int | None,
-        _of_table(help="Test by cross-validation in N parts; the model is fitted to all rows.", min=2),
+        _of_test(
+            metavar="N", help="Test by cross-validation in N parts; the model is fitted to all rows.", min=2
+        ),
     ] = None,
     hold_out: Annotated[
         float | None,
-        _of_table(
+        _of_test(
             metavar="SHARE",
             help="Test by a second fit without a share of the rows; the model is fitted to all rows.",
             min=0.01,
@@ -69,7 +72,8 @@ def fit(
         ),
     ] = None,
     html: Annotated[
-        str | None, options.file(help="Write a page of what --folds or --hold-out found.")
+        str | None,
+        options.file(help="Write a page of what --folds or --hold-out found.", rich_help_panel="The test"),
     ] = None,
     kernels: Annotated[
         str,
@@ -80,7 +84,11 @@ def fit(
     ] = "auto",
     covariance: Annotated[
         Literal["full", "tied", "diag", "spherical", "low_rank", "auto"] | None,
-        _of_model(help="Covariance type; by default auto, or full if --kernels is a number."),
+        _of_model(
+            metavar="TYPE",
+            help="full, tied, diag, spherical, low_rank or auto; by default auto, or full if --kernels is a "
+            "number.",
+        ),
     ] = None,
     outliers: Annotated[
         float,
@@ -181,7 +189,7 @@ def fit(
             model.metadata_ = {"target": target, **({"weight": weight} if weight else {})}
             if target is None and outliers:
                 model.threshold_ = novelty_threshold(model, outliers, Block(X.X, None, weights))
-        results = getattr(estimator, "cv_results_", None)
+        results, best = getattr(estimator, "cv_results_", None), getattr(estimator, "best_params_", {})
         outcome: dict[str, Any] = {
             "model": None if out == cli.STANDARD else out,
             "n_rows": len(X),
@@ -189,7 +197,8 @@ def fit(
             **report.describe(model),
             "n_candidates": None if results is None else len(set(map(repr, results["params"]))),
             "n_untried": getattr(estimator, "n_untried_", None),
-            "reduction": getattr(estimator, "best_params_", {}).get("reduction"),
+            "reduction": best.get("reduction"),
+            "sharing": best.get("kernels"),
             "training_accuracy": None,
             "folds": None,
         }

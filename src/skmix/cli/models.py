@@ -106,8 +106,8 @@ def evaluate(
     Prints accuracy, log-loss, macro F1 and ROC AUC, with 95 % intervals; what the
     most frequent class of these rows would reach in accuracy, and the shares of
     their classes in log-loss; the calibration error; precision, recall and F1 of
-    each class; and the confusion matrix. A measure that no resample of the rows
-    changes has no interval. A row of weight 2 counts as two rows. Rows without a label are left out.
+    each class; and the confusion matrix. A row of weight 2 counts as two rows.
+    Rows without a label are left out.
     """
     cli.look_for(model=model, data=[data], html=html)
     from sklearn.base import is_classifier
@@ -146,8 +146,9 @@ def show(
     """Show a model or a study of samples.
 
     Of a model: columns, classes, kernels, accuracy, and how much each class uses
-    each kernel; --json has its settings too. Of a study: samples, cells, markers, scale, and the
-    proportions of the populations. --html writes an interactive page.
+    each kernel; --json has its settings too. Of a study: samples, cells,
+    markers, scale, and the proportions of the populations. --html writes an
+    interactive page.
     """
     cli.look_for(model=model, html=html)
     from skmix import report
@@ -176,9 +177,7 @@ def sample(
     model: options.Model,
     number: Annotated[int, typer.Argument(metavar="N", help="Number of rows.", min=1)],
     out: options.Out = cli.STANDARD,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed; by default that of the fit.", min=0, max=2**32 - 1)
-    ] = None,
+    seed: Annotated[int | None, options.seed("Seed; by default that of the fit.")] = None,
 ) -> None:
     """Draw rows from a model.
 

@@ -22,8 +22,8 @@ from ..io.labels import number_labels
 from ..metrics import ReliabilityBin, calibration_error, reliability_bins, row_counts
 from ..plots._models import chosen_model
 from ._predictions import outlier_threshold
-from .intervals import Interval, bootstrap, ratio, wilson
-from .rendering import render_page
+from .intervals import Interval, bootstrap, outwards, ratio, wilson
+from .rendering import in_words, render_page
 
 _TITLES = {
     "accuracy": "accuracy",
@@ -118,9 +118,28 @@ class Evaluation:
         for name, title in _TITLES.items():
             value, interval = getattr(self, name), self.intervals.get(name)
             if value is not None:
-                between = "" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
+                between = "" if interval is None else outwards(*interval)
                 baseline = f"{self.baseline[name]:.3f}" if name in self.baseline else ""
                 found.append((title, f"{value:.3f}", between, baseline))
+        return found
+
+    def remarks(self) -> list[str]:
+        """Return sentences on the lines: what the baseline is, and what stands out."""
+        found = [
+            "The baseline predicts the most frequent class, or for the log-loss the share of each class; "
+            "other measures have none."
+        ]
+        bare = [name for name, each in self.intervals.items() if each is None]
+        if bare := [_TITLES[name] for name in bare if getattr(self, name) is not None]:
+            found.append(
+                f"There is no interval for {in_words(bare)}: resamples of the rows leave the value as it is, "
+                "or most lack a class."
+            )
+        if self.log_loss > self.baseline["log_loss"] > 0.0:
+            found.append(
+                "The log-loss is above its baseline: these probabilities are worse than the shares of the "
+                "classes. Calibrate the model (calibrate in Python), or fit it to more rows."
+            )
         return found
 
     def __repr__(self) -> str:
@@ -131,7 +150,8 @@ class Evaluation:
         heads = ("", f"{_plain(self.n_rows)} rows", "95 % interval", "baseline")
         cells = [(each, "th") for each in [heads]] + [(each, "td") for each in self.lines()]
         rows = ("".join(f"<{tag}>{cell}</{tag}>" for cell in line) for line, tag in cells)
-        return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+        table = "".join(f"<tr>{row}</tr>" for row in rows)
+        return f"<table>{table}</table><p>{' '.join(self.remarks())}</p>"
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as numbers, strings, lists and None, ready for JSON."""
@@ -305,6 +325,7 @@ def evaluation_data(evaluation: Evaluation, *, title: str) -> dict[str, Any]:
     return {
         **evaluation.as_dict(),
         "lines": evaluation.lines(),
+        "remarks": " ".join(evaluation.remarks()),
         "title": title,
         "n_wrong": _plain(counts.sum() - np.trace(counts)),
         "n_refused": None if refused is None else _plain(refused.sum()),

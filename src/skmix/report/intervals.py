@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,19 @@ def wilson(share: float, weights: NDArray[Any]) -> Interval:
     centre, half = share + _Z**2 / (2 * n), _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
     low, high = (float((centre + side) / (1 + _Z**2 / n)) for side in (-half, half))
     return max(low, 0.0), min(high, 1.0)
+
+
+def outwards(low: float, high: float, form: str = ".3f") -> str:
+    """Return an interval as text in a format; its ends are rounded away from each other."""
+    ends = []
+    for value, rounding in ((low, ROUND_FLOOR), (high, ROUND_CEILING)):
+        if math.isfinite(value):
+            # With "#", all digits are shown, and so the place of the last one.
+            digits = Decimal(f"{value:{form.replace('.', '#.')}}")
+            # Twelve decimals: what is 1 but for rounding errors stays 1.
+            value = float(Decimal(f"{value:.12f}").quantize(digits, rounding)) + 0.0
+        ends.append(f"{value:{form}}")
+    return " to ".join(ends)
 
 
 class Resampled:
