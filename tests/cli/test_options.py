@@ -59,7 +59,6 @@ def table(folder: Path, *beside: str) -> Path:
 # ---------------------------------------------------------------- fit: everything given
 
 # These fits are without a threshold for outliers, which takes further fits.
-OUTLIERS = {"reject_below": 0.01}
 GIVEN: dict[str, dict[str, Any]] = {
     "--kernels 3": {"n_kernels": 3},
     "--covariance tied": {"covariance_type": "tied"},
@@ -112,43 +111,53 @@ def test_a_mixture_has_what_is_given(
 
 # ---------------------------------------------------------------- fit: searches
 
-QUICK = {"max_iter": 100, "tol": 1e-2, "n_jobs": -1, "random_state": 0} | OUTLIERS
-SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "": ({}, {}),
-    "--kernels 4 --covariance auto": ({"n_kernels": 4}, {}),
-    "--covariance tied": ({"covariance_type": "tied"}, {}),
-    "--time-limit 2.5": ({"time_limit": 2.5}, {}),
-    "--jobs 2": ({"n_jobs": 2}, {"n_jobs": 2}),
-    "--seed 7": ({"random_state": 7}, {"random_state": 7}),
-    "--outliers 0.3": ({}, {"reject_below": 0.3}),
-}
+QUICK = {"max_iter": 100, "tol": 1e-2, "reject_below": 0.01}
+SEARCHES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("-t kind", {}, {}),
+    ("-t kind --kernels 4 --covariance auto", {"n_kernels": 4}, {}),
+    ("-t kind --covariance tied", {"covariance_type": "tied"}, {}),
+    ("-t kind --time-limit 2.5", {"time_limit": 2.5}, {}),
+    ("-t kind --jobs 2", {"n_jobs": 2}, {"n_jobs": 2}),
+    ("-t kind --seed 7", {"random_state": 7}, {"random_state": 7}),
+    ("-t kind --outliers 0.3", {}, {"reject_below": 0.3}),
+    ("", {}, {}),
+    ("--criterion cv", {"criterion": "log_likelihood"}, {}),
+    ("--criterion bic", {"criterion": "bic"}, {}),
+    ("--covariance diag --jobs 2", {"covariance_type": "diag", "n_jobs": 2}, {"n_jobs": 2}),
+    ("--kernels 3 --covariance auto", {"n_kernels": 3, "covariance_type": "auto"}, {}),
+    ("--time-limit 2.5 --seed 7", {"time_limit": 2.5, "random_state": 7}, {"random_state": 7}),
+]
 
 
-def recorded(search: Any, seen: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a search record itself and its rows, and end."""
+@pytest.mark.parametrize(("options", "of_search", "of_model"), SEARCHES)
+def test_a_search_has_what_is_given(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: str,
+    of_search: dict[str, Any],
+    of_model: dict[str, Any],
+) -> None:
+    labels = KINDS.tolist() if options.startswith("-t") else None
+    common: dict[str, Any] = {"n_jobs": -1, "random_state": 0}
+    search, single, quick, always = (
+        (SharedKernelMixtureCV, SharedKernelMixture, {"n_init": 2, "tol": 1e-3}, {"criterion": "auto"})
+        if labels is None
+        else (SharedKernelClassifierCV, SharedKernelClassifier, QUICK, {})
+    )
+    expected = search(single(**quick | common | of_model), **always | common | of_search)
+    seen: list[Any] = []
 
     def fit(own: Any, X: Any, y: Any = None, sample_weight: Any = None) -> None:
         seen.extend([own, X, y, sample_weight])
         raise ValueError("enough")
 
     monkeypatch.setattr(search, "fit", fit)
-
-
-@pytest.mark.parametrize("options", SEARCHES)
-def test_a_search_of_classifiers_has_what_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str
-) -> None:
-    seen: list[Any] = []
-    recorded(SharedKernelClassifierCV, seen, monkeypatch)
-    of_search, of_model = SEARCHES[options]
-    given = ("-t", "kind", *options.split(), "-o", tmp_path / "m")
-    result = run("fit", table(tmp_path, "kind", "n"), "--weight", "n", *given, code=1)
-    assert said(result) == "Error: enough"
-    estimator = SharedKernelClassifier(**QUICK | of_model)
-    expected = SharedKernelClassifierCV(estimator, **{"n_jobs": -1, "random_state": 0} | of_search)
+    beside = ["n"] if labels is None else ["kind", "n"]
+    given = ("--weight", "n", *options.split(), "-o", tmp_path / "m")
+    assert said(run("fit", table(tmp_path, *beside), *given, code=1)) == "Error: enough"
     assert repr(seen[0].get_params()) == repr(expected.get_params())
     assert_array_equal(seen[1].X, X)
-    assert seen[2].tolist() == KINDS.tolist()
+    assert (seen[2] if labels is None else seen[2].tolist()) == labels
     assert_array_equal(seen[3], OFTEN)
     assert not (tmp_path / "m").exists()
 
@@ -168,52 +177,6 @@ def test_all_searches_share_the_time_limit(
     first, *folds = limits
     assert first == 15.0
     assert all(15.0 < limit < 60.0 / left for limit, left in zip(folds, (3, 2, 1), strict=True))
-
-
-SEVERAL = {"n_init": 2, "tol": 1e-3, "n_jobs": -1, "random_state": 0}
-
-
-@pytest.mark.parametrize(
-    ("options", "of_search", "of_model"),
-    [
-        ("", {"criterion": "auto"}, {}),
-        ("--criterion cv", {"criterion": "log_likelihood"}, {}),
-        ("--criterion bic", {"criterion": "bic"}, {}),
-        (
-            "--covariance diag --jobs 2",
-            {"criterion": "auto", "covariance_type": "diag", "n_jobs": 2},
-            {"n_jobs": 2},
-        ),
-        (
-            "--kernels 3 --covariance auto",
-            {"criterion": "auto", "n_kernels": 3, "covariance_type": "auto"},
-            {},
-        ),
-        (
-            "--time-limit 2.5 --seed 7",
-            {"criterion": "auto", "time_limit": 2.5, "random_state": 7},
-            {"random_state": 7},
-        ),
-    ],
-)
-def test_a_search_of_mixtures_has_what_is_given(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    options: str,
-    of_search: dict[str, Any],
-    of_model: dict[str, Any],
-) -> None:
-    seen: list[Any] = []
-    recorded(SharedKernelMixtureCV, seen, monkeypatch)
-    given = ("--weight", "n", *options.split(), "-o", tmp_path / "m")
-    run("fit", table(tmp_path, "n"), *given, code=1)
-    expected = SharedKernelMixtureCV(
-        SharedKernelMixture(**SEVERAL | of_model), **{"n_jobs": -1, "random_state": 0} | of_search
-    )
-    assert repr(seen[0].get_params()) == repr(expected.get_params())
-    assert_array_equal(seen[1].X, X)
-    assert seen[2] is None
-    assert_array_equal(seen[3], OFTEN)
 
 
 # ---------------------------------------------------------------- fit: tests of the model

@@ -31,7 +31,6 @@ NUMBERS = Evaluation(
     accuracy=0.75,
     log_loss=0.5,
     macro_f1=0.75,
-    mean_iou=0.40625,
     roc_auc=0.8125,
     calibration_error=0.125,
     confusion=np.array([[9, 1, 0], [4, 6, 0], [0, 0, 0]]),
@@ -100,17 +99,6 @@ def test_classes_and_settings() -> None:
     # Without classes, no rows are counted.
     data = model_data(GaussianMixture(2, random_state=0).fit(labelled(2)[0]), title="model")
     assert (data["counted"], data["class_rows"][0]["count"]) == (False, "–")
-
-
-def test_feature_sets_have_their_own_kernels_and_columns() -> None:
-    model = fitted(4, feature_sets=[[3, 0], [2]])
-    data = model_data(model, title="model")
-    assert [group["features"] for group in data["feature_sets"]] == [
-        ["feature 3", "feature 0"],
-        ["feature 2"],
-    ]
-    for group, part in zip(data["feature_sets"], model.models_, strict=True):
-        assert_allclose(group["means"], part.means_, rtol=1e-4)
 
 
 def test_pages_have_room_for_so_many_features(monkeypatch: pytest.MonkeyPatch) -> None:

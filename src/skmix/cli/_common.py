@@ -65,7 +65,7 @@ class _Commands(TyperGroup):
             if isinstance(error, BrokenPipeError):
                 # The reader has closed the pipe, as `head` does.
                 raise typer.Exit(0) from None
-            stop(f"cannot write to standard output: {error.strerror or error}", WRONG_USE)
+            stop(f"cannot write to standard output: {error.strerror or error}")
         except KeyboardInterrupt:
             stop("interrupted.", INTERRUPTED)
 
@@ -150,7 +150,7 @@ def look_for(
 # ---------------------------------------------------------------- errors and notes
 
 
-def stop(message: str, code: int) -> NoReturn:
+def stop(message: str, code: int = WRONG_USE) -> NoReturn:
     """End the program with a message on the error stream, after all notes."""
     _print_notes()
     say(f"Error: {message}", err=True)
@@ -190,8 +190,7 @@ def in_options(error: Any) -> str:
 
 @contextmanager
 def guarded(
-    bad_input: int = BAD_INPUT,
-    interrupted: str = "interrupted; nothing was written.",
+    bad_input: int = BAD_INPUT, interrupted: str = "interrupted; nothing was written."
 ) -> Iterator[None]:
     """Turn errors into a one-line message and an exit code, and warnings into notes."""
     _notes.clear()
@@ -227,4 +226,4 @@ def failing(message: str) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        stop(f"{message}: {error.strerror or error}", WRONG_USE)
+        stop(f"{message}: {error.strerror or error}")

@@ -109,22 +109,22 @@ def accuracies(described: dict[str, Any]) -> list[str]:
     """Return lines on the accuracy of a described model, on its training rows and on others."""
     from skmix.report.intervals import outwards
 
-    if not described["quality"]:
+    quality = described["quality"]
+    if not quality:
         return []
-    trained, tested = (described["quality"][name] for name in ("training_accuracy", "tested"))
-    lines = [f"Accuracy on the training rows: {100 * trained:.1f} %"]
-    if tested is not None:
+    lines = [f"Accuracy on the training rows: {100 * quality['training_accuracy']:.1f} %"]
+    if tested := quality["tested"]:
         shares = [100 * share for share in tested["by_fold"]]
         where, more = (
             f"on {count(tested['n_rows'])} held-out rows",
-            " (by a second fit; the model is fitted to all rows)",
+            "by a second fit; the model is fitted to all rows",
         )
         if len(shares) > 1:
             where, more = (
                 f"by {len(shares)}-fold cross-validation",
-                f" ({outwards(min(shares), max(shares), '.1f')} %)",
+                f"{outwards(min(shares), max(shares), '.1f')} %",
             )
-        found = f"{100 * tested['accuracy']:.1f} %{more}, log-loss {tested['log_loss']:.3f}"
+        found = f"{100 * tested['accuracy']:.1f} % ({more}), log-loss {tested['log_loss']:.3f}"
         lines.append(f"Accuracy {where}: {found}")
     return lines
 
@@ -323,7 +323,7 @@ def _print_differences(differences: Any, design: dict[str, str | None], rest: st
             short_name(differences[part][g], part),
             *(f"{value:.3g}" for value in percents[g, :2]),
             f"{percents[g, 2]:+.3g}",
-            outwards(*percents[g, 3:5], "+.3g"),
+            outwards(percents[g, 3], percents[g, 4], "+.3g"),
             *(f"{value:.2g}" for value in tests[g]),
         ]
         for g in order[:_MAX_LINES]

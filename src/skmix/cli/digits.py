@@ -52,7 +52,7 @@ def digits(
     from skmix.paper.command import write_digits
 
     if not out.name.lower().endswith((".npz", *WRITABLE)):
-        cli.stop(f"--out {out}: the name must end in .npz or {' or '.join(WRITABLE)}.", cli.WRONG_USE)
+        cli.stop(f"--out {out}: the name must end in .npz or {' or '.join(WRITABLE)}.")
     with cli.guarded(cli.WRONG_USE), cli.failing(f"cannot write {out}"):
         writable_folder(out.parent)
         with watching() as watch, watch.steps("simulating", None):

@@ -128,26 +128,23 @@ def fit(
     """
     for option, given in {"--folds": folds, "--hold-out": hold_out, "--html": html}.items():
         if target is None and given is not None:
-            cli.stop(f"{option} needs classes: name their column with --target.", cli.WRONG_USE)
+            cli.stop(f"{option} needs classes: name their column with --target.")
     if target is not None and criterion is not None:
-        cli.stop(
-            "--criterion cannot be combined with --target: classes are judged by cross-validation.",
-            cli.WRONG_USE,
-        )
+        cli.stop("--criterion cannot be combined with --target: classes are judged by cross-validation.")
     if folds is not None and hold_out is not None:
-        cli.stop("--folds cannot be combined with --hold-out: both test the model.", cli.WRONG_USE)
+        cli.stop("--folds cannot be combined with --hold-out: both test the model.")
     test = folds or hold_out
     if html is not None and test is None:
-        cli.stop("--html is for what --folds or --hold-out finds: add --folds N.", cli.WRONG_USE)
+        cli.stop("--html is for what --folds or --hold-out finds: add --folds N.")
     if out == html == cli.STANDARD:
-        cli.stop("standard output takes one of --out - and --html -.", cli.WRONG_USE)
+        cli.stop("standard output takes one of --out - and --html -.")
     chosen: dict[str, Any] = {"n_kernels": options.parse_number("--kernels", kernels) or "auto"}
     if covariance is not None:
         chosen["covariance_type"] = covariance
     if time_limit is not None and not 0.0 < time_limit < math.inf:
         cli.refuse("--time-limit", f"{time_limit:g} is not a number of seconds above 0.")
     if time_limit is not None and "auto" not in chosen.values():
-        cli.stop("--time-limit cannot be combined with --kernels: nothing is searched for.", cli.WRONG_USE)
+        cli.stop("--time-limit cannot be combined with --kernels: nothing is searched for.")
     cli.look_for(data=[data], html=html)
     from sklearn.exceptions import ConvergenceWarning
 
@@ -237,9 +234,8 @@ def fit(
             printing.print_evaluation(tested)
     if html is not None:
         by = "held-out rows" if folds is None else f"{len(by_fold)}-fold cross-validation"
-        with cli.guarded():
-            page = report.evaluation_page(tested, title=f"{tables.name_of(data)}, {by}")
-            tables.write_bytes(html, page.encode())
+        title = f"{tables.name_of(data)}, {by}"
+        tables.write_page(html, partial(report.evaluation_page, tested, title=title))
 
 
 def _estimator(

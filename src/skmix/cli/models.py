@@ -68,7 +68,7 @@ def predict(
             predicted = predict_columns(fitted, rows, populations, why=reasons)
         twice = sorted(set(kept) & set(predicted))
         if twice:
-            cli.stop(f"--keep {twice[0]}: the predictions already have a column of that name.", cli.WRONG_USE)
+            cli.stop(f"--keep {twice[0]}: the predictions already have a column of that name.")
         tables.write_table(out, {**kept, **predicted})
     if out != cli.STANDARD:
         n_outliers = int(predicted["outlier"].sum())
@@ -138,11 +138,7 @@ def evaluate(
         "skmix show study.skmix --html study.html",
     )
 )
-def show(
-    model: options.Model,
-    html: options.Html = None,
-    as_json: options.Json = False,
-) -> None:
+def show(model: options.Model, html: options.Html = None, as_json: options.Json = False) -> None:
     """Show a model or a study of samples.
 
     Of a model: columns, classes, kernels, accuracy, and how much each class uses

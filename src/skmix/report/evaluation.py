@@ -19,10 +19,10 @@ from ..estimators.holdout import rows_to_divide, single_split, stratified_folds
 from ..estimators.rows import enter, is_frame
 from ..io import open_rows
 from ..io.labels import number_labels
-from ..metrics import ReliabilityBin, calibration_error, reliability_bins, row_counts
+from ..metrics import ReliabilityBin, calibration_error, effective_rows, reliability_bins, row_counts, wilson
 from ..plots._models import chosen_model
 from ._predictions import outlier_threshold
-from .intervals import Interval, bootstrap, outwards, ratio, wilson
+from .intervals import Interval, bootstrap, outwards, ratio
 from .rendering import in_words, render_page
 
 _TITLES = {
@@ -57,8 +57,8 @@ class Evaluation:
         Share of correct predictions, as `score` counts them.
     log_loss : float
         Mean negative logarithm of the probability of the true class.
-    macro_f1, mean_iou : float
-        F1 and Jaccard index, averaged over the classes that occur among labels or predictions.
+    macro_f1 : float
+        F1, averaged over the classes that occur among labels or predictions.
     roc_auc : float or None
         Area under the ROC curve; of more than two classes, the mean over the areas of each class against the
         rest. None if all rows are of one class.
@@ -86,7 +86,6 @@ class Evaluation:
     accuracy: float
     log_loss: float
     macro_f1: float
-    mean_iou: float
     roc_auc: float | None
     calibration_error: float
     confusion: NDArray[Any]
@@ -159,7 +158,7 @@ class Evaluation:
         measures = {name: getattr(self, name).tolist() for name in ("precision", "recall", "f1")}
         return {
             "n_rows": _plain(self.n_rows),
-            **{name: getattr(self, name) for name in (*_TITLES, "mean_iou")},
+            **{name: getattr(self, name) for name in _TITLES},
             "baseline": self.baseline,
             "intervals": {name: None if each is None else [*each] for name, each in self.intervals.items()},
             "classes": [
@@ -235,7 +234,6 @@ def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None 
         accuracy=accuracy,
         log_loss=values["log_loss"],
         macro_f1=values["macro_f1"],
-        mean_iou=float(np.nanmean(ratio(found, labelled + predicted - found))),
         roc_auc=None if np.isnan(values["roc_auc"]) else values["roc_auc"],
         calibration_error=calibration_error(probabilities, codes, sample_weight=weights),
         confusion=confusion,
@@ -243,7 +241,7 @@ def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None 
         recall=ratio(found, labelled),
         f1=ratio(2 * found, labelled + predicted),
         baseline={"accuracy": float(shares.max()), "log_loss": float(entropy(shares))},
-        intervals={"accuracy": wilson(accuracy, weights), **intervals},
+        intervals={"accuracy": wilson(accuracy, effective_rows(weights)), **intervals},
         reliability=reliability_bins(probabilities, codes, sample_weight=weights),
         outliers=outliers,
         refused=refused,

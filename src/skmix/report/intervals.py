@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
@@ -12,25 +13,11 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 Interval = tuple[float, float]
 
-# Quantile of the standard normal distribution for 95 %.
-_Z = 1.959963984540054
 _RESAMPLES = 1000
 # Rows times classes that are resampled, at most, so that 1000 resamples take about a second.
 _MOST = 20_000
 # Entries of an array of resamples.
 _CHUNK = 1_000_000
-
-
-def wilson(share: float, weights: NDArray[Any]) -> Interval:
-    """Return Wilson's 95 % interval of a share of rows, given the weights (n,) of all.
-
-    Rows of unequal weights count as (Σ w)² / Σ w² rows: repeating each row k times adds no certainty.
-    """
-    own = weights.astype(np.float64)
-    n = own.sum() ** 2 / (own**2).sum()
-    centre, half = share + _Z**2 / (2 * n), _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
-    low, high = (float((centre + side) / (1 + _Z**2 / n)) for side in (-half, half))
-    return max(low, 0.0), min(high, 1.0)
 
 
 def outwards(low: float, high: float, form: str = ".3f") -> str:
@@ -63,7 +50,7 @@ class Resampled:
         self._occurs = (self._true + self._taken).any(axis=0)
         # With two classes, both have the same curve. A class without rows, or with all, has none.
         some = [c for c in every[len(every) == 2 :] if 0 < np.count_nonzero(codes == c) < len(codes)]
-        self._ranked = [_Ranked(codes == c, probabilities[:, c]) for c in some]
+        self._areas = [_area_of(codes == c, probabilities[:, c]) for c in some]
 
     def log_loss(self, counts: FloatArray) -> FloatArray:
         """Return the log-loss (B,), given how often each row counts (B, n)."""
@@ -84,26 +71,24 @@ class Resampled:
         Classes without rows, or with all rows, are left out. NaN if none is left, or where one of them counts
         for nothing.
         """
-        return _mean(np.array([each.area(counts) for each in self._ranked]).reshape(-1, len(counts)).T)
+        return _mean(np.array([area(counts) for area in self._areas]).reshape(-1, len(counts)).T)
 
 
-class _Ranked:
-    """Rows in the order of their scores (n,), which tell those of a class from the rest."""
+def _area_of(is_own: NDArray[np.bool_], scores: FloatArray) -> Callable[[FloatArray], FloatArray]:
+    """Return a function of how often rows count (B, n): the area under the ROC curve of their scores (n,).
 
-    def __init__(self, is_own: NDArray[np.bool_], scores: FloatArray) -> None:
-        self._order = np.argsort(scores, kind="stable")
-        ordered = scores[self._order]
-        self._starts = np.flatnonzero(np.r_[True, ordered[1:] > ordered[:-1]])
-        self._is_own = is_own[self._order]
+    It is the share (B,) of pairs in which the row of the class scores higher; ties are half.
+    """
+    order = np.argsort(scores, kind="stable")
+    ordered, is_own = scores[order], is_own[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] > ordered[:-1]])
 
-    def area(self, counts: FloatArray) -> FloatArray:
-        """Return the share (B,) of pairs in which the row of the class scores higher; ties are half."""
-        ordered = counts[:, self._order]
-        own, rest = (
-            np.add.reduceat(ordered * each, self._starts, axis=1) for each in (self._is_own, ~self._is_own)
-        )
+    def area(counts: FloatArray) -> FloatArray:
+        own, rest = (np.add.reduceat(counts[:, order] * each, starts, axis=1) for each in (is_own, ~is_own))
         below = np.cumsum(rest, axis=1) - rest / 2.0
         return ratio((own * below).sum(axis=1), own.sum(axis=1) * rest.sum(axis=1))
+
+    return area
 
 
 def bootstrap(

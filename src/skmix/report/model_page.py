@@ -13,13 +13,7 @@ from ..plots._models import DrawnKernels, kernel_sets
 from ..plots.kernels import STEPS
 from ..plots.style import FloatArray, short_name
 from .description import describe, facts, serving
-from .rendering import (
-    decimals,
-    kernel_values,
-    line_styles,
-    number_text,
-    render_page,
-)
+from .rendering import decimals, kernel_values, line_styles, number_text, render_page
 
 # Most features and axes that a page offers.
 _MAX_FEATURES = 40
