@@ -112,6 +112,7 @@ def test_pages_have_room_for_so_many_features(monkeypatch: pytest.MonkeyPatch) -
     groups = model_data(model, title="model")["feature_sets"]
     numbers = [len(group["features"]) + len(group["axes"]) for group in groups]
     assert min(numbers) > 4
+    assert {int(name.split()[1]) // 10 for name in groups[1]["features"]} == {1}
     assert sum(4 * n * (n + 1) / 2 for n in numbers) <= 200
 
 
