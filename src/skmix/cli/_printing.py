@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -116,14 +115,12 @@ def accuracies(described: dict[str, Any]) -> list[str]:
     if tested := quality["tested"]:
         shares = [100 * share for share in tested["by_fold"]]
         where, more = (
-            f"on {count(tested['n_rows'])} held-out rows",
-            "by a second fit; the model is fitted to all rows",
+            f"by {len(shares)}-fold cross-validation",
+            outwards(min(shares), max(shares), ".1f") + " %",
         )
-        if len(shares) > 1:
-            where, more = (
-                f"by {len(shares)}-fold cross-validation",
-                f"{outwards(min(shares), max(shares), '.1f')} %",
-            )
+        if len(shares) == 1:
+            where = f"on {count(tested['n_rows'])} held-out rows"
+            more = "by a second fit; the model is fitted to all rows"
         found = f"{100 * tested['accuracy']:.1f} % ({more}), log-loss {tested['log_loss']:.3f}"
         lines.append(f"Accuracy {where}: {found}")
     return lines
@@ -163,10 +160,7 @@ def print_evaluation(found: Evaluation) -> None:
         [
             found.classes[place],
             *(count(each[place]) for each in (found.n_labelled, *refused.values())),
-            *(
-                "" if math.isnan(each[place]) else f"{each[place]:.3f}"
-                for each in (found.precision, found.recall, found.f1)
-            ),
+            *(f"{each[place]:.3f}".replace("nan", "") for each in (found.precision, found.recall, found.f1)),
         ]
         for place in places
     ]

@@ -168,16 +168,9 @@ def fit(
     for place in (out, html):
         tables.check_place(place, reading=[data])
     with cli.guarded(), watching() as watch:
-        X, y, weights = tables.read_to_fit(
-            watch,
-            data,
-            target=target,
-            weight=weight,
-            drop=drop or (),
-            unlabelled=unlabelled,
-            text=text | {"categorical": categorical or ()},
-            preparation=preparation,
-        )
+        roles: dict[str, Any] = {"target": target, "weight": weight, "drop": drop or ()}
+        how = {"text": text | {"categorical": categorical or ()}, "preparation": preparation}
+        X, y, weights = tables.read_to_fit(watch, data, unlabelled=unlabelled, **roles, **how)
         if ends is not None:
             # Said once, below, instead of for each search.
             warnings.simplefilter("ignore", ConvergenceWarning)
