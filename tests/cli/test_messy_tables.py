@@ -118,13 +118,6 @@ def test_an_empty_table_gives_an_empty_table(folder: Path) -> None:
     assert "no rows" in run("fit", "-", "-o", folder / "n.skmix", given=given, code=1).stderr
 
 
-def test_samples_have_the_columns_of_the_table(folder: Path) -> None:
-    drawn = pd.read_csv(io.StringIO(run("sample", folder / "m.skmix", 40).stdout))
-    assert list(drawn) == list(FRAME)
-    rows, labels = skmix.load(folder / "m.skmix").sample(40)
-    pd.testing.assert_frame_equal(drawn, rows.assign(kind=labels), check_dtype=False)
-
-
 def test_weights_count_in_all_measures(tmp_path: Path) -> None:
     often = np.arange(N) // 2 % 4
     FRAME.assign(often=often).to_csv(tmp_path / "w.csv", index=False)

@@ -97,7 +97,6 @@ def test_a_model_that_reduces_features_works_with_all_commands(tmp_path: Path) -
     names = feature_names(model)
     assert names is not None
     assert names[0] in page.read_text()
-    assert "cannot be sampled" in run("sample", tmp_path / "m", 3, code=1).stderr
 
 
 def test_predictions_are_matched_by_name(folder: Path) -> None:
@@ -114,17 +113,6 @@ def test_predictions_are_matched_by_name(folder: Path) -> None:
     # Older pandas reads to the last digit but one.
     expected = skmix.load(folder / "iris.skmix").score_samples(own)
     assert_allclose(read["log_density"], expected, rtol=1e-14)
-
-
-def test_labels_of_evaluations(folder: Path, tmp_path: Path) -> None:
-    table = tmp_path / "t.csv"
-    table.write_text(lines_of(NAMES, X[:4], kind=["setosa", "", "setosa", "setosa"]))
-    result = run("evaluate", folder / "iris.skmix", table, "--target", "kind", "--json")
-    assert "1 of 4 rows have no label in 'kind' and are left out" in result.stderr
-    assert json.loads(result.stdout)["n_rows"] == 3
-    table.write_text(lines_of(NAMES, X[:2], species=["rose", "setosa"]))
-    result = run("evaluate", folder / "iris.skmix", table, code=1)
-    assert "column 'species' has labels that no training row had: ['rose']" in result.stderr
 
 
 def test_show(folder: Path) -> None:
@@ -155,7 +143,6 @@ def test_without_a_target_there_is_a_mixture(folder: Path, tmp_path: Path) -> No
     # Fewer than a tenth of the training rows: the threshold comes from held-out rows.
     assert 0 < sum(flags) < 8
     assert "weight" in run("show", path).stdout
-    assert len(run("sample", path, 4).stdout.splitlines()) == 5
     assert "not a classifier" in run("evaluate", path, folder / "iris.csv", code=1).stderr
 
 
@@ -226,8 +213,8 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
         ("predict iris.skmix iris.csv -o out.xls", 2, "must end in .csv"),
         ("predict iris.skmix iris.csv -o iris.csv/o.csv", 2, "cannot write iris.csv/o.csv"),
         ("predict iris.skmix clash.csv --keep label", 2, "--keep label"),
+        ("evaluate iris.skmix rose.csv", 1, "'species' has labels that no training row had: ['rose']"),
         ("evaluate iris.skmix iris.csv --html .", 2, ".: it is a folder. Name a file in it."),
-        ("sample iris.skmix 0", 2, "N"),
     ],
 )
 def test_what_cannot_be_done_is_said(
@@ -235,6 +222,7 @@ def test_what_cannot_be_done_is_said(
 ) -> None:
     monkeypatch.chdir(folder)
     (folder / "other.csv").write_text("a,b\n1,2\n")
+    (folder / "rose.csv").write_text(lines_of(NAMES, X[:2], species=["rose", "setosa"]))
     (folder / "clash.csv").write_text(lines_of([*NAMES, "label"], np.column_stack([X, CODES])))
     before = sorted(folder.iterdir())
     result = run(*command.split(), code=code)
@@ -250,8 +238,7 @@ def test_help_teaches(monkeypatch: pytest.MonkeyPatch) -> None:
     for code, meaning in ((0, "done"), (1, "data or model"), (2, "wrong options"), (130, "interrupted")):
         assert re.search(rf"{code}  {meaning}", text)
     # Commands are listed in the order of their use.
-    commands = ["fit", "predict", "evaluate", "show", "sample", "export", "compose"]
-    commands += ["examples", "digits", "reproduce"]
+    commands = ["fit", "predict", "evaluate", "show", "export", "compose", "examples", "digits", "reproduce"]
     assert re.findall(r"^│ ([a-z]+)  ", text, re.MULTILINE) == group.list_commands(None) == commands
     assert group.no_args_is_help
     for name in commands:
@@ -332,6 +319,6 @@ def test_any_small_table_ends_in_a_model_or_a_sentence(
         assert result.exit_code == 1
         assert result.stderr.startswith(("Error: ", "Note: "))
         return
-    for command in (["predict", str(path), "-"], ["show", str(path)], ["sample", str(path), "2"]):
+    for command in (["predict", str(path), "-"], ["show", str(path)]):
         result = CliRunner().invoke(app, command, input=table)
         assert result.exit_code == 0, (result.output, result.exception)

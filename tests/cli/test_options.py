@@ -28,14 +28,13 @@ CODED = np.column_stack([value == OFTEN for value in (1, 2, 3)]).astype(float)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table, and a classifier and a mixture of its two numbers."""
+    """A table, and a classifier of its two numbers."""
     place = tmp_path_factory.mktemp("options")
     FRAME.to_csv(place / "t.csv", index=False)
     named = pd.DataFrame(X, columns=["a", "b"])
     model = SharedKernelClassifier(2, random_state=0).fit(named, KINDS)
     model.metadata_ = {"target": "kind"}
     model.save(place / "m")
-    SharedKernelMixture(2, random_state=0).fit(named).save(place / "mixture")
     return place
 
 
@@ -329,28 +328,9 @@ def test_options_of_evaluations(folder: Path) -> None:
     assert weighted["n_rows"] == OFTEN.sum()
 
 
-def test_options_of_samples(folder: Path, tmp_path: Path) -> None:
-    model = skmix.load(folder / "m")
-    for options, seed in (((), 0), (("--seed", 4), 4)):
-        drawn = read(run("sample", folder / "m", 7, *options).stdout)
-        rows, labels = model.set_params(random_state=seed).sample(7)
-        assert_allclose(drawn[["a", "b"]], rows, rtol=1e-12)
-        assert drawn["kind"].tolist() == labels.tolist()
-        assert list(drawn) == ["a", "b", "kind"]
-    said_so = run("sample", folder / "m", 3, "-o", tmp_path / "s.csv").stdout
-    assert said_so == f"3 rows written into {tmp_path / 's.csv'}\n"
-    assert (tmp_path / "s.csv").read_text() == run("sample", folder / "m", 3).stdout
-    assert list(read(run("sample", folder / "mixture", 2).stdout)) == ["a", "b"]
-
-
 def test_models_without_names(tmp_path: Path) -> None:
-    model = SharedKernelClassifier(2, random_state=0).fit(X, OFTEN.astype(int))
-    model.save(tmp_path / "m")
-    drawn, (rows, labels) = read(run("sample", tmp_path / "m", 4).stdout), model.sample(4)
-    assert list(drawn) == ["x1", "x2", "label"]
-    assert_allclose(drawn[["x1", "x2"]], rows, rtol=1e-12)
-    assert drawn["label"].tolist() == labels.tolist()
     pytest.importorskip("onnx")
+    SharedKernelClassifier(2, random_state=0).fit(X, OFTEN.astype(int)).save(tmp_path / "m")
     export = ("export", tmp_path / "m", "--onnx", tmp_path / "m.onnx")
     outputs = "outputs: label, probabilities, log_density"
     assert run(*export).stdout.splitlines()[:2] == ["input X: 2 features", outputs]

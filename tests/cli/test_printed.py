@@ -10,10 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import typer
-from commands import KINDS, X
 
 from skmix.cli import _common as cli
 from skmix.cli._printing import print_evaluation, print_json
@@ -22,7 +20,6 @@ from skmix.report import evaluate
 
 COUNTED = np.arange(12.0)
 SHUFFLED = np.random.RandomState(0).permutation(100)[:12].astype(float)
-FRAME = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "kind": KINDS})
 
 
 def cells(text: str) -> list[list[str]]:

@@ -169,8 +169,9 @@ def fit(
         tables.check_place(place, reading=[data])
     with cli.guarded(), watching() as watch:
         roles: dict[str, Any] = {"target": target, "weight": weight, "drop": drop or ()}
-        how = {"text": text | {"categorical": categorical or ()}, "preparation": preparation}
-        X, y, weights = tables.read_to_fit(watch, data, unlabelled=unlabelled, **roles, **how)
+        how = {"unlabelled": unlabelled, "preparation": preparation}
+        text |= {"categorical": categorical or ()}
+        X, y, weights = tables.read_to_fit(watch, data, text=text, **roles | how)
         if ends is not None:
             # Said once, below, instead of for each search.
             warnings.simplefilter("ignore", ConvergenceWarning)

@@ -1,4 +1,4 @@
-"""Commands that use a fitted model: predict, evaluate, show, sample, export."""
+"""Commands that use a fitted model: predict, evaluate, show, export."""
 
 from __future__ import annotations
 
@@ -166,43 +166,6 @@ def show(model: options.Model, html: options.Html = None, as_json: options.Json 
             in_words = partial(printing.print_model, described, name)
             draw = partial(report.model_page, found, title=name)
     tables.print_and_draw(described, in_words, html, draw, as_json=as_json)
-
-
-@cli.app.command(epilog=cli.examples("skmix sample flowers.skmix 100 -o made.csv"))
-def sample(
-    model: options.Model,
-    number: Annotated[int, typer.Argument(metavar="N", help="Number of rows.", min=1)],
-    out: options.Out = cli.STANDARD,
-    seed: Annotated[int | None, options.seed("Seed; by default that of the fit.")] = None,
-) -> None:
-    """Draw rows from a model.
-
-    The table has the columns of the fit, in their units, with the label last.
-    """
-    cli.look_for(model=model, writing=[out])
-    from skmix.cli import _tables as tables
-    from skmix.io.preparation import target_of
-
-    tables.check_place(out, reading=[model], table=True)
-    with cli.guarded(), watching() as watch, watch.steps("drawing", None):
-        fitted = tables.load_model(model)
-        if not hasattr(fitted, "sample"):
-            cli.stop(
-                f"{model} reduces the features first and cannot be sampled: fit with --kernels.",
-                cli.BAD_INPUT,
-            )
-        if seed is not None:
-            fitted.set_params(random_state=seed)
-        classes: Any = getattr(fitted, "classes_", ())
-        drawn, labels = fitted.sample(number)
-        names = [*tables.columns_of(fitted)] or [f"x{i}" for i in range(1, drawn.shape[1] + 1)]
-        values = [drawn[name].to_numpy() for name in drawn] if hasattr(drawn, "columns") else drawn.T
-        columns: dict[str, Any] = dict(zip(names, values, strict=True))
-        if len(classes) > 1:
-            columns[target_of(fitted) or "label"] = labels
-        tables.write_table(out, columns)
-    if out != cli.STANDARD:
-        printing.say(f"{number} rows written into {out}")
 
 
 @cli.app.command(epilog=cli.examples("skmix export flowers.skmix --onnx flowers.onnx"))
