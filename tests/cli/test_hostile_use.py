@@ -77,14 +77,6 @@ def test_what_is_read_is_never_overwritten(
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_a_graph_goes_through_a_pipe(folder: Path) -> None:
-    onnx = pytest.importorskip("onnx")
-    result = run("export", folder / "model.skmix", "--onnx", "-")
-    graph = onnx.load_from_string(result.stdout_bytes).graph
-    assert [each.name for each in graph.output] == ["label", "probabilities", "log_density"]
-    assert "outputs: label, probabilities, log_density" in said(result)
-
-
 def test_many_classes_fit_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     kinds = np.repeat([f"kind {number:03}" for number in range(90)], 3)

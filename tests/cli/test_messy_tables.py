@@ -73,18 +73,22 @@ def test_a_model_of_categories_takes_them_in_python(folder: Path, tmp_path: Path
     assert not hasattr(model, "preparation_")
 
 
-def test_the_encoding_is_in_the_graph(folder: Path, tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    printed = run("export", folder / "m.skmix", "--onnx", tmp_path / "m.onnx").stdout.splitlines()
-    assert printed[:2] == ["input X: width, height", "input categories: colour, smoker"]
-    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
-    text = FRAME[["colour", "smoker"]].fillna("").to_numpy(object)
-    text[0, 0] = "teal"
-    found = session.run(None, {"X": FRAME[["width", "height"]].to_numpy(), "categories": text})
-    whole = FRAME["colour"].notna().to_numpy() & (np.arange(N) > 0)
-    expected = skmix.load(folder / "m.skmix").predict_proba(FRAME)
-    assert_allclose(found[1][whole], expected[whole], rtol=1e-9)
-    assert np.isnan(found[1][~whole]).all()
+def test_an_exported_graph_is_that_of_python(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    numbers = FRAME[["width", "height"]].to_numpy()
+    skmix.SharedKernelClassifier(2, random_state=0).fit(numbers, FRAME["kind"]).save(tmp_path / "nameless")
+    for path, *lines in (
+        (folder / "m.skmix", "input X: width, height", "input categories: colour, smoker"),
+        (tmp_path / "nameless", "input X: 2 features"),
+    ):
+        lines.append("outputs: label, probabilities, log_density")
+        graph = skmix.load(path).to_onnx().SerializeToString(deterministic=True)
+        out = tmp_path / "m.onnx"
+        printed = run("export", path, "--onnx", out).stdout
+        assert printed.splitlines() == [*lines, f"written into {out}"]
+        piped = run("export", path, "--onnx", "-")
+        assert out.read_bytes() == piped.stdout_bytes == graph
+        assert piped.stderr.splitlines() == lines
 
 
 def test_columns_that_are_not_there_are_refused_and_empty_ones_are_missing(

@@ -328,14 +328,6 @@ def test_options_of_evaluations(folder: Path) -> None:
     assert weighted["n_rows"] == OFTEN.sum()
 
 
-def test_models_without_names(tmp_path: Path) -> None:
-    pytest.importorskip("onnx")
-    SharedKernelClassifier(2, random_state=0).fit(X, OFTEN.astype(int)).save(tmp_path / "m")
-    export = ("export", tmp_path / "m", "--onnx", tmp_path / "m.onnx")
-    outputs = "outputs: label, probabilities, log_density"
-    assert run(*export).stdout.splitlines()[:2] == ["input X: 2 features", outputs]
-
-
 # ---------------------------------------------------------------- all commands
 
 
