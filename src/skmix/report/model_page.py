@@ -47,6 +47,7 @@ def model_data(model: Any, *, title: str) -> dict[str, Any]:
     """Return the contents of the page as plain values."""
     sets = kernel_sets(model)
     described = describe(model)
+    chosen = sorted(described["settings"].items())
     names = [str(label) for label in sets[0].classes]
     counts = [each["n_rows"] for each in described["classes"]] or [None] * len(names)
     return {
@@ -57,7 +58,11 @@ def model_data(model: Any, *, title: str) -> dict[str, Any]:
         # This many kernels of equal weight have the same entropy.
         "n_effective": [number_text(np.exp(entropy(kernels.weights_of(None))), 1) for kernels in sets],
         "n_parameters": described["n_parameters"],
-        "settings": _settings(described),
+        "settings": [
+            ("estimator", described["kind"]),
+            *facts(described).items(),
+            *((name, value if type(value) is str else repr(value)) for name, value in chosen),
+        ],
         "classes": names,
         "class_rows": [_class(sets, c, names[c], counts[c]) for c in range(len(names))],
         "counted": counts[0] is not None,
@@ -70,15 +75,6 @@ def model_data(model: Any, *, title: str) -> dict[str, Any]:
         ],
         **line_styles(),
     }
-
-
-def _settings(described: dict[str, Any]) -> list[tuple[str, str]]:
-    chosen = sorted(described["settings"].items())
-    return [
-        ("estimator", described["kind"]),
-        *facts(described).items(),
-        *((name, value if type(value) is str else repr(value)) for name, value in chosen),
-    ]
 
 
 def _class(sets: Sequence[DrawnKernels], c: int, name: str, count: float | None) -> dict[str, Any]:
