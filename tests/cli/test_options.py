@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from commands import KINDS, X, run, said
+from commands import KINDS, X, run, said, write_example
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
@@ -29,13 +29,7 @@ CODED = np.column_stack([value == OFTEN for value in (1, 2, 3)]).astype(float)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table, and a classifier of its two numbers."""
-    place = tmp_path_factory.mktemp("options")
-    FRAME.to_csv(place / "t.csv", index=False)
-    named = pd.DataFrame(X, columns=["a", "b"])
-    model = SharedKernelClassifier(2, random_state=0).fit(named, KINDS)
-    model.metadata_ = {"target": "kind"}
-    model.save(place / "m")
-    return place
+    return write_example(tmp_path_factory.mktemp("options"), FRAME)
 
 
 def same(found: Any, expected: Any) -> None:
@@ -51,8 +45,8 @@ def same(found: Any, expected: Any) -> None:
 
 def table(folder: Path, *beside: str) -> Path:
     """Write other columns and the two numbers."""
-    FRAME[[*beside, "a", "b"]].to_csv(folder / "t.csv", index=False)
-    return folder / "t.csv"
+    FRAME[[*beside, "a", "b"]].to_csv(folder / "table.csv", index=False)
+    return folder / "table.csv"
 
 
 # ---------------------------------------------------------------- fit: everything given
@@ -279,7 +273,7 @@ def test_hints_for_columns_that_cannot_be_used(folder: Path, tmp_path: Path) -> 
     assert said(run(*fit, "-t", "kind", code=1)).endswith(leave)
     # A feature of the model cannot be left out.
     FRAME[["b"]].assign(a=texts).to_csv(tmp_path / "t.csv", index=False)
-    result = said(run("predict", folder / "m", tmp_path / "t.csv", code=1))
+    result = said(run("predict", folder / "model.skmix", tmp_path / "t.csv", code=1))
     assert "column 'a' holds text" in result
     assert "--drop" not in result
 
@@ -292,8 +286,8 @@ def read(text: str) -> pd.DataFrame:
 
 
 def test_options_of_predictions(folder: Path, tmp_path: Path) -> None:
-    predict = ("predict", folder / "m", folder / "t.csv")
-    model = skmix.load(folder / "m")
+    predict = ("predict", folder / "model.skmix", folder / "table.csv")
+    model = skmix.load(folder / "model.skmix")
     rows = FRAME[["a", "b"]]
     plain = run(*predict)
     assert "ignored, not a feature of the model: n, other." in said(plain)
@@ -309,7 +303,9 @@ def test_options_of_predictions(folder: Path, tmp_path: Path) -> None:
     reasons = read(run(*predict, "--reasons").stdout)[["kernels", "far"]].fillna("")
     expected = pd.DataFrame(skmix.report.reasons(model, rows).in_words())
     pd.testing.assert_frame_equal(reasons, expected, check_dtype=False)
-    assert list(read(run("predict", folder / "m", "-", "--reasons", given="a,b\n").stdout))[-2:] == [*reasons]
+    assert list(read(run("predict", folder / "model.skmix", "-", "--reasons", given="a,b\n").stdout))[
+        -2:
+    ] == [*reasons]
     out = tmp_path / "p.tsv"
     assert run(*predict, "-o", out).stdout == f"42 rows, 0 of them outliers, written into {out}\n"
     assert out.read_text() == plain.stdout.replace(",", "\t")
@@ -317,9 +313,11 @@ def test_options_of_predictions(folder: Path, tmp_path: Path) -> None:
 
 def test_options_of_evaluations(folder: Path) -> None:
     def evaluated(*options: object) -> Any:
-        return json.loads(run("evaluate", folder / "m", folder / "t.csv", "--json", *options).stdout)
+        return json.loads(
+            run("evaluate", folder / "model.skmix", folder / "table.csv", "--json", *options).stdout
+        )
 
-    model = skmix.load(folder / "m")
+    model = skmix.load(folder / "model.skmix")
     predicted = model.predict(FRAME[["a", "b"]])
     assert evaluated()["accuracy"] == pytest.approx(np.mean(predicted == KINDS))
     assert evaluated("--target", "other")["accuracy"] == pytest.approx(np.mean(predicted == OTHER))
@@ -336,8 +334,8 @@ def test_an_interrupt_before_the_work_and_after(folder: Path, monkeypatch: pytes
         raise KeyboardInterrupt
 
     monkeypatch.setattr("skmix.report.cross_validate", interrupt)
-    fit = ("fit", folder / "t.csv", "-t", "kind", "--kernels", 2, "--hold-out", 0.2)
+    fit = ("fit", folder / "table.csv", "-t", "kind", "--kernels", 2, "--hold-out", 0.2)
     for out, kept in ((folder / "new", f"{folder / 'new'}, which was not tested, is"), ("-", "nothing was")):
         assert f"Error: interrupted; {kept} written." in run(*fit, "-o", out, code=130).stderr
     monkeypatch.setattr("skmix.cli._options.parse_preparation", interrupt)
-    assert said(run("fit", folder / "t.csv", code=130)) == "Error: interrupted."
+    assert said(run("fit", folder / "table.csv", code=130)) == "Error: interrupted."
