@@ -427,30 +427,24 @@ def tuning_objective(
 def tuning_gradient(rows: Rows, model: Model, class_prior: Array, rule: Rule, trade_off: float) -> Array:
     """Return derivatives of the objective by central differences: of means, weights and sizes of kernels."""
     step, units = 1e-4, np.sqrt(np.einsum("kdd->kd", model.covariances))
-    (n_kernels, n_features), n_classes = model.means.shape, model.weights.shape[1]
-    moves = []
-    for k, d in np.ndindex(n_kernels, n_features):
-        unit = np.zeros_like(model.means)
-        unit[k, d] = units[k, d]
-        moves.append(lambda h, unit=unit: replace(model, means=model.means + h * unit))
-    for k, j in np.ndindex(n_kernels, n_classes):
-        unit = np.zeros_like(model.weights)
-        unit[k, j] = 1.0
+    numbers = {"means": model.means, "powers": model.weights, "sizes": model.means[:, 0]}
 
-        def reweighted(h: float, unit: Array = unit) -> Model:
-            weights = model.weights * np.exp(h * unit)
-            return replace(model, weights=weights / weights.sum(axis=0))
-
-        moves.append(reweighted)
-    groups = [np.ones(n_kernels)] if rule.structure == "tied" else list(np.eye(n_kernels))
-    for unit in groups:
-        moves.append(
-            lambda h, unit=unit: replace(
-                model, covariances=model.covariances * np.exp(h * unit)[:, None, None]
-            )
+    def value(means: Any = 0.0, powers: Any = 0.0, sizes: Any = 0.0) -> float:
+        weights = model.weights * np.exp(powers)
+        moved = replace(
+            model,
+            means=model.means + units * means,
+            weights=weights / weights.sum(axis=0),
+            covariances=model.covariances * np.exp(np.reshape(sizes, (-1, 1, 1))),
         )
-
-    def value(moved: Model) -> float:
         return tuning_objective(rows, moved, class_prior, rule, trade_off)
 
-    return np.array([(value(move(step)) - value(move(-step))) / (2.0 * step) for move in moves])
+    slopes = []
+    for name, own in numbers.items():
+        directions = np.eye(own.size).reshape(-1, *own.shape)
+        if name == "sizes" and rule.structure == "tied":
+            directions = np.ones((1, own.size))
+        slopes += [
+            (value(**{name: step * d}) - value(**{name: -step * d})) / (2.0 * step) for d in directions
+        ]
+    return np.array(slopes)

@@ -140,6 +140,15 @@ def weights_of(random: np.random.Generator, n_kernels: int) -> FloatArray:
     return random.dirichlet(np.ones(n_kernels), size=2).T
 
 
+def assert_clouds_are_exact(
+    random: np.random.Generator, centres: FloatArray, full: FloatArray, each: int, covariance_type: str
+) -> None:
+    """Compare a pass over rows around every centre, from the kernels that they are drawn from."""
+    X = drawn(random, centres, full, each)
+    model = Parameters(weights_of(random, len(full)), centres, as_structure(full, covariance_type))
+    assert_pass_is_exact(X, np.arange(len(X)) % 2, model, covariance_type)
+
+
 @pytest.mark.parametrize("condition", [1e2, 1e4, 1e6, 1e8])
 @pytest.mark.parametrize("n_features", [2, 4])
 @pytest.mark.parametrize("offset", [0.0, 1e6])
@@ -169,9 +178,7 @@ def test_data_far_from_zero_and_clusters_far_apart(
     full = deviation**2 * np.stack([with_condition(random, n_features, 10.0) for _ in range(3)])
     away = offset * np.array([1.0, -3.0, 0.7])[:n_features]
     centres = deviation * (distance * random.normal(size=(3, n_features)) + away)
-    X = drawn(random, centres, full, 8)
-    model = Parameters(weights_of(random, 3), centres, as_structure(full, covariance_type))
-    assert_pass_is_exact(X, np.arange(len(X)) % 2, model, covariance_type)
+    assert_clouds_are_exact(random, centres, full, 8, covariance_type)
 
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
@@ -193,14 +200,11 @@ def test_narrow_clusters_seen_from_broad_kernels(covariance_type: str, n_feature
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 def test_a_narrow_cluster_inside_a_broad_one(covariance_type: str) -> None:
-    random = np.random.default_rng(6)
     full = np.stack([1e-12 * np.eye(2), np.eye(2)])
     if covariance_type == "tied":
         full = np.stack([1e-3 * np.eye(2)] * 2)
     centres = np.array([[1.0, -0.5], [0.2, 0.1]])
-    X = drawn(random, centres, full, 12)
-    model = Parameters(weights_of(random, 2), centres, as_structure(full, covariance_type))
-    assert_pass_is_exact(X, np.arange(len(X)) % 2, model, covariance_type)
+    assert_clouds_are_exact(np.random.default_rng(6), centres, full, 12, covariance_type)
 
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)

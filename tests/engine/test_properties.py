@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from unittest import mock
 
@@ -22,6 +23,7 @@ from oracles import (
 )
 
 from skmix.engine import starts
+from skmix.engine.density import class_log_likelihood
 from skmix.engine.estep import reference
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
 from skmix.engine.sources.summary import measure
@@ -107,23 +109,6 @@ def test_chunks_of_any_size_give_the_same(
     with mock.patch.object(reference, "TILE", chunk), mock.patch.object(reference, "HELD", 1):
         found = fit(X, classes, models, options)
     assert_same_fit(found, expected)
-
-
-@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-@pytest.mark.parametrize("n_features", [2, 17])
-def test_the_number_of_threads_changes_no_bit(covariance_type: str, n_features: int) -> None:
-    random = np.random.default_rng(5)
-    X, classes = random_rows(random, 20_000, 3, n_features)
-    models = stack([random_model(random, 4, 3, n_features, covariance_type) for _ in range(7)])
-    options = Options(covariance_type=covariance_type, max_iter=3, tol=0.0)
-    expected = fit(X, classes, models, options)
-    for n_jobs in (2, 3):
-        found = fit(X, classes, models, replace(options, n_jobs=n_jobs))
-        assert_array_equal(found.parameters.weights, expected.parameters.weights)
-        assert_array_equal(found.parameters.means, expected.parameters.means)
-        assert_array_equal(found.parameters.covariances, expected.parameters.covariances)
-        assert_array_equal(found.log_likelihood, expected.log_likelihood)
-        assert_array_equal(np.stack(found.path), np.stack(expected.path))
 
 
 def three_clusters(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters]:
@@ -245,12 +230,10 @@ def starts_of_kind(
     random_state = np.random.RandomState(0)
     if kind == "uniform":
         return starts.uniform(2, n_kernels, n_classes, n_features, structure, random_state)
-    frame = measure(X, structure)
-    if kind in ("class", "k-means"):
-        by_class = starts.class_wise if kind == "class" else starts.k_means
-        return by_class(X, classes, starts.Wanted(n_classes, 2, n_kernels, frame, structure, random_state))
-    wanted = starts.Wanted(n_classes, 2, n_kernels, frame, structure, random_state)
-    return starts.random_from_data(X, wanted)
+    wanted = starts.Wanted(n_classes, 2, n_kernels, measure(X, structure), structure, random_state)
+    if kind == "random_from_data":
+        return starts.random_from_data(X, wanted)
+    return (starts.class_wise if kind == "class" else starts.k_means)(X, classes, wanted)
 
 
 @settings(reproducible, max_examples=150)
@@ -321,3 +304,32 @@ def test_a_constant_beside_a_far_smaller_feature(
         result = fit(X, classes, starts_of_kind(kind, X, classes, 2, covariance_type), options)
         assert_finite(result)
         assert (result.status != Status.FAILED).all()
+
+
+# ---------------------------------------------------------------- memory
+
+
+def extra_memory(n_rows: int, n_jobs: int) -> int:
+    """Return the peak, in bytes, of what two passes and a scoring allocate beside the rows themselves."""
+    random = np.random.default_rng(1)
+    X, _ = random_rows(random, n_rows, 1, 6)
+    model = random_model(random, 8, 1, 6)
+    options = Options(max_iter=2, tol=0.0, n_jobs=n_jobs)
+    tracemalloc.start()
+    fit(X, None, model.batch(), options)
+    _, fitting = tracemalloc.get_traced_memory()
+    tracemalloc.reset_peak()
+    before, _ = tracemalloc.get_traced_memory()
+    class_log_likelihood(X, model, "full", n_jobs)
+    _, scoring = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # The scores themselves are the caller's.
+    return max(fitting, scoring - before - 8 * n_rows)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_memory_beside_the_data_does_not_grow_with_the_rows(n_jobs: int) -> None:
+    few, many = extra_memory(200_000, n_jobs), extra_memory(600_000, n_jobs)
+    # One number a row would be 3.2 MB more, one a row and kernel 25.6 MB.
+    assert many - few < 1_000_000
+    assert many < 10_000_000

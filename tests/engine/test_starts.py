@@ -27,10 +27,17 @@ def four_clusters(seed: int = 0, n_rows: int = 400) -> tuple[FloatArray, IntArra
 
 
 def wanted(
-    X: FloatArray, n_classes: int, n_starts: int, n_kernels: int, seed: int = 0, kind: str = "full"
+    X: FloatArray,
+    n_classes: int,
+    n_starts: int,
+    n_kernels: int,
+    seed: int = 0,
+    kind: str = "full",
+    weights: FloatArray | None = None,
 ) -> starts.Wanted:
     structure, random_state = structure_of(kind), np.random.RandomState(seed)
-    return starts.Wanted(n_classes, n_starts, n_kernels, measure(X, structure), structure, random_state)
+    frame = measure(X, structure, row_weights=weights)
+    return starts.Wanted(n_classes, n_starts, n_kernels, frame, structure, random_state)
 
 
 def class_wise(
@@ -197,11 +204,8 @@ def test_responsibilities_make_the_start_of_one_m_step(covariance_type: str) -> 
 def all_rows(
     X: FloatArray, classes: IntArray, n_starts: int, n_kernels: int, weights: FloatArray | None = None
 ) -> Parameters:
-    frame, n_classes = measure(X, FULL, row_weights=weights), int(classes.max()) + 1
-    random_state = np.random.RandomState(0)
-    return starts.k_means(
-        X, classes, starts.Wanted(n_classes, n_starts, n_kernels, frame, FULL, random_state), weights
-    )
+    given = wanted(X, int(classes.max()) + 1, n_starts, n_kernels, weights=weights)
+    return starts.k_means(X, classes, given, weights)
 
 
 def test_k_means_counts_weights_like_rows_and_leaves_unlabelled_rows_to_the_clusters() -> None:
@@ -347,22 +351,14 @@ def test_samples_for_seeds_follow_the_weights() -> None:
 
 
 @pytest.mark.parametrize("many", [100, 1 << 17])
-def test_samples_are_rows_of_the_class_each_once(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_have_each_row_once(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawn one by one, where they are a small share of many rows, or from a permutation of all."""
     monkeypatch.setattr(starts, "_MANY_ROWS", many)
-    members, counts = 3 * np.arange(2000) + 1, np.zeros(6000)
-    for seed in range(40):
-        draw = starts._draw(members, 100, 4, None, np.random.RandomState(seed))
-        assert len(draw.rows) == 100
-        assert 0 <= draw.first < 100
-        assert len(draw.chances) == 3
-        counts[draw.rows] += 1
-        assert counts.sum() == 100 * (seed + 1)
-        assert len(set(draw.rows)) == 100
-    assert counts[members].sum() == 4000
-    assert np.all(np.abs(counts[members].reshape(4, -1).sum(axis=1) - 1000) < 150)
-    everyone = starts._draw(members[:30], 100, 4, None, np.random.RandomState(0))
-    assert sorted(everyone.rows) == members[:30].tolist()
+    drawn = [starts.draw_rows(2000, 100, np.random.RandomState(seed)) for seed in range(40)]
+    assert all(len(set(rows)) == len(rows) == 100 for rows in drawn)
+    counts = np.bincount(np.concatenate(drawn), minlength=2000)
+    assert np.all(np.abs(counts.reshape(4, -1).sum(axis=1) - 1000) < 150)
+    assert sorted(starts.draw_rows(30, 30, np.random.RandomState(0))) == list(range(30))
 
 
 @each_library

@@ -351,13 +351,9 @@ def as_brute(cell: Cell, part: Any, class_prior: Any = None) -> brute.Model:
 def feature_moments(data: Data, columns: list[int]) -> tuple[Array, Array]:
     """Return the weighted mean and variance (M,) of the observed values of each feature."""
     X, w = data.X[:, columns], np.ones(len(data.X)) if data.w is None else data.w
-    found = []
-    for column in X.T:
-        seen = ~np.isnan(column)
-        mean = np.average(column[seen], weights=w[seen])
-        found.append((mean, np.average((column[seen] - mean) ** 2, weights=w[seen])))
-    means, variances = np.array(found).T
-    return means, variances
+    seen = np.ma.masked_invalid(X)
+    means = np.ma.average(seen, axis=0, weights=w).data
+    return means, np.ma.average((seen - means) ** 2, axis=0, weights=w).data
 
 
 def variance_floor(cell: Cell, data: Data, columns: list[int]) -> Array:

@@ -1,11 +1,13 @@
 """Every feature crossed with every other: fits against one brute-force oracle, and what must not change them.
 
 The cells are a covering array of all pairs of values. Each runs with few rows, where the reference in NumPy
-does the passes, and with many, where compiled code does. `python tests/matrix/triples.py` runs all triples.
+does the passes, and with many, where compiled code does. `SKMIX_MATRIX_STRENGTH=3 pytest tests/matrix` runs
+all triples, and SKMIX_MATRIX_DEVICE=cuda the cells of devices on a GPU.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Callable
@@ -40,7 +42,7 @@ from skmix import load
 from skmix.engine import density
 from skmix.engine.sources import base
 
-CELLS = covering()
+CELLS = covering(int(os.environ.get("SKMIX_MATRIX_STRENGTH", "2")))
 ON_DEVICE = ("tensor", "single", "streamed")
 UNITS, OFFSETS = np.array([2.5, 0.3, 7.0, 11.0]), np.array([-3.0, 40.0, 0.7, 1.0])
 
@@ -447,24 +449,9 @@ def test_a_crossing_that_is_refused(values: frozenset[Value], tmp_path: Path) ->
     check_torch(cell)
     if cell["after"] == "tune" and cell["model"] == "mixture":
         cell["model"] = "classifier"
-    with pytest.raises((ValueError, AttributeError)) as caught:
-        run(cell, tmp_path)
-    # scikit-learn's `available_if` gives the reason as the cause.
-    assert re.search(REFUSED[values], f"{caught.value} {caught.value.__cause__}")
-
-
-def run(cell: Cell, folder: Path) -> None:
-    """Fit the model of a cell, and go on as the cell says."""
     data = make_data(cell, cells.N_SMALL)
     starts = [make_start(cell, data, columns) for columns in columns_of(cell)]
-    X, y, w = as_kind(cell, data, folder)
-    model = fitted(cell, data, starts, 2, folder)
-    with quiet():
-        if cell["after"] == "stream":
-            model.partial_fit(X, y, sample_weight=w)
-        if cell["after"] == "tune":
-            model.tune(X, y, validation=None, max_iter=2)
-        if cell["after"] == "add":
-            model.add_class(X, 40, sample_weight=w)
-        if cell["after"] == "export":
-            model.to_onnx()
+    with pytest.raises((ValueError, AttributeError)) as caught:
+        AFTER[cell["after"]](cell, data, fitted(cell, data, starts, 2, tmp_path))
+    # scikit-learn's `available_if` gives the reason as the cause.
+    assert re.search(REFUSED[values], f"{caught.value} {caught.value.__cause__}")

@@ -113,11 +113,16 @@ def _with_gaps(
     covariances = kernels.structure.rescale(np.asarray(covariances, dtype=np.float64)[None], rows.scale)
     index = np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))
     for some, values in gaps.log_densities(rows, index, kernels, covariances, pool):
-        for a in range(0, len(some), TILE):
-            own, tile = some[a : a + TILE], values[:, a : a + TILE]
-            found = tile if weights is None else log_mix(padded(tile), weights)
-            out[own] = found[:, : len(own)].T
+        out[some] = values.T if weights is None else _mixed(values, weights)
     return out
+
+
+def _mixed(values: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the logarithms (n, L) of mixtures of values (K, n), tile by tile on the host; see `log_mix`."""
+    if not is_numpy(values):
+        return log_mix(values, weights).T
+    tiles = [values[:, a : a + TILE] for a in range(0, values.shape[1], TILE)]
+    return np.concatenate([log_mix(padded(tile), weights)[:, : tile.shape[1]].T for tile in tiles])
 
 
 def _prepare(parameters: Parameters, structure: Structure) -> tuple[Kernels, FloatArray, FloatArray]:
@@ -195,14 +200,7 @@ def averaged_log_responsibilities(
     xp, weights = namespace(densities), parameters.weights.T
     highest = xp.max(per_class, axis=1, keepdims=True)
     of_classes = (log_posterior - (per_class - highest)).T
-    if is_numpy(densities):
-        cuts = ((a, of_classes[:, a : a + TILE]) for a in range(0, len(densities), TILE))
-        averaged = densities - highest
-        for a, cut in cuts:
-            averaged[a : a + TILE] += log_mix(padded(cut), weights)[:, : cut.shape[1]].T
-    else:
-        averaged = densities - highest + log_mix(of_classes, weights).T
-    return log_normalise(averaged)
+    return log_normalise(densities - highest + _mixed(of_classes, weights))
 
 
 def marginal(parameters: Parameters, columns: IntArray, structure: Structure) -> Parameters:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from .compute import arrays
-from .compute.arrays import Record, turn
+from .compute.arrays import Record
 from .compute.threads import Workers
 from .tails import NONE, Sums, Tail
 
@@ -206,7 +206,7 @@ class Frame:
 
     def rows(self, X: np.ndarray, out: FloatArray) -> FloatArray:
         """Write rows X (n, M) into `out` (M, n), feature-major and in the frame."""
-        turn(X, out)
+        out[:] = X.T
         with np.errstate(over="ignore"):
             out *= (1.0 / self.scale)[:, None]
             out -= self.shift[:, None]

@@ -308,12 +308,18 @@ def class_wise(
         if own_kernels is not None:
             seeded, even = np.arange(n_classes), 0.0
             kernels = np.split(np.arange(n_kernels), np.cumsum(own_kernels)[:-1])
-        draws = []
+        drawn, seeds = [], []
         for c, own in zip(seeded, kernels, strict=True):
             members = by_class[bounds[c] : bounds[c + 1]]
-            draws.append(_draw(members, _ROWS_PER_KERNEL * len(own), len(own), row_weights, random_state))
-        sample = _rows(X, np.concatenate([draw.rows for draw in draws]), frame)
-        centres, sums = _cluster(sample, draws)
+            n_sample = min(len(members), _ROWS_PER_KERNEL * len(own))
+            if row_weights is None:
+                drawn.append(members[draw_rows(len(members), n_sample, random_state)])
+            else:
+                chances = row_weights[members] / row_weights[members].sum()
+                drawn.append(random_state.choice(members, n_sample, replace=False, p=chances))
+            seeds.append((random_state.randint(n_sample), random_state.uniform(size=len(own) - 1)))
+        sample = _rows(X, np.concatenate(drawn), frame)
+        centres, sums = _cluster(sample, [len(rows) for rows in drawn], seeds)
         scatter = _scatter(to_numpy(sample.T @ sample), sums, centres, frame)
         # One at a time: with many features, those of all starts may not fit in memory.
         covariances.append(structure.from_common(structure.common(scatter)[None], n_kernels))
@@ -380,32 +386,6 @@ def from_responsibilities(
     return frame.leave(Parameters((total / total.sum())[None, :, None], means[None], covariances), structure)
 
 
-@dataclass(frozen=True)
-class _Draw:
-    """The random draws of some seeds."""
-
-    rows: IntArray  # (n,): the rows of the sample
-    first: int  # which of them is the first seed
-    chances: FloatArray  # (q − 1,): uniform on [0, 1], for the other seeds
-
-
-def _draw(
-    members: IntArray,
-    n_rows: int,
-    n_seeds: int,
-    row_weights: FloatArray | None,
-    random_state: np.random.RandomState,
-) -> _Draw:
-    """Draw a sample of at most n of the members of a class, each once, and seeds."""
-    n_sample = min(len(members), n_rows)
-    if row_weights is None:
-        rows = members[draw_rows(len(members), n_sample, random_state)]
-    else:
-        chances = row_weights[members] / row_weights[members].sum()
-        rows = random_state.choice(members, n_sample, replace=False, p=chances)
-    return _Draw(rows, random_state.randint(n_sample), random_state.uniform(size=n_seeds - 1))
-
-
 def draw_rows(
     n_rows: int,
     n_sample: int,
@@ -434,20 +414,22 @@ def _rows(X: Array, index: IntArray, frame: Frame) -> Array:
     return namespace(X).clip(inside, -FARTHEST, FARTHEST)
 
 
-def _cluster(sample: Array, draws: Sequence[_Draw]) -> tuple[FloatArray, FloatArray]:
+def _cluster(
+    sample: Array, sizes: Sequence[int], seeds: Sequence[tuple[int, FloatArray]]
+) -> tuple[FloatArray, FloatArray]:
     """Return centres (K, M) by k-means++ and Lloyd iterations within each class, and the sums about them.
 
-    The rows of `sample` (n, M) are those of the draws, class after class; so are the centres. The sums
-    (K, M + 1) are those of the rows nearest to each centre, and their numbers.
+    The rows of `sample` (n, M) are in the order of classes of these sizes; so are the centres. Each class has
+    the number of its first seed, and chances (q − 1,) for the others. The sums (K, M + 1) are those of the
+    rows nearest to each centre, and their numbers.
     """
-    found, first, xp = [], 0, namespace(sample)
+    found, xp = [], namespace(sample)
     values = xp.concat([sample, xp.ones_like(sample[:, :1])], axis=1)
-    for draw in draws:
-        own = slice(first, first + len(draw.rows))
-        first = own.stop
-        if len(draw.chances):
+    for end, size, (first, chances) in zip(np.cumsum(sizes), sizes, seeds, strict=True):
+        own = slice(int(end) - size, int(end))
+        if len(chances):
             x = sample[own]
-            centres = draw_seeds(x, x[draw.first : draw.first + 1], as_float64(draw.chances, x))
+            centres = draw_seeds(x, x[first : first + 1], as_float64(chances, x))
             pieces = _pieces(x, None, centres.shape[0])
             for _ in range(_LLOYD_PASSES):
                 centres = _means(_sum_clusters(pieces, centres)[0], centres)

@@ -202,7 +202,7 @@ def test_kernels_far_from_the_origin_keep_their_digits(covariance_type: str, n_f
         assert_array_equal(arrays_of(found)[name], value)
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "diag", "low_rank"])
+@pytest.mark.parametrize("covariance_type", STRUCTURES)
 @pytest.mark.parametrize("n_features", [5, 33])
 @pytest.mark.parametrize("room", [1 << 25, 1000])
 def test_bits_do_not_depend_on_threads_or_on_other_starts(
@@ -212,10 +212,12 @@ def test_bits_do_not_depend_on_threads_or_on_other_starts(
     rows, kernels = problem(covariance_type, n_features, n_rows=9000, n_starts=6, n_classes=2)
     monkeypatch.setattr(compiled, "_SUMS", min(compiled._SUMS, room))
     monkeypatch.setattr(compiled, "_SUMS_TOGETHER", room)
-    found = []
+    found, densities, one = [], [], kernels.take(slice(1))
     for n_jobs in (1, 3):
         with workers(n_jobs) as pool:
             found.append(compiled.expect(rows, kernels, kernels.means, pool))
+            densities.append(compiled.evaluate(rows, one, None, pool))
+    assert_array_equal(*densities)
     with workers(1) as pool:
         alone = compiled.expect(rows, kernels.take(slice(4, 5)), kernels.means[4:5], pool)
     for name, value in arrays_of(found[0]).items():
@@ -333,3 +335,35 @@ def test_another_number_of_features_compiles_only_its_loops() -> None:
             compiled.expect(rows, kernels, kernels.means, pool)
         compiled_for.add(tuple(compiled._work._entries))
     assert len(compiled_for) == 1
+
+
+# ---------------------------------------------------------------- k-means
+
+
+def one_by_one(x: FloatArray, masses: FloatArray | None, centres: FloatArray) -> tuple[FloatArray, list[int]]:
+    """Return what `cluster` should: of equally near centres the first has the row."""
+    found, clusters = np.zeros((len(centres), centres.shape[1] + 1)), []
+    for n, row in enumerate(x):
+        clusters.append(int(np.square(row - centres).sum(axis=1).argmin()))
+        found[clusters[-1]] += (1.0 if masses is None else masses[n]) * np.append(row, 1.0)
+    return found, clusters
+
+
+@pytest.mark.parametrize(("n_rows", "n_features", "n_centres"), [(7, 1, 1), (300, 3, 9), (5000, 9, 5)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sums_are_those_of_the_nearest_rows(
+    n_rows: int, n_features: int, n_centres: int, weighted: bool
+) -> None:
+    """Rows and centres have small integer coordinates, so that ties are exact, as are sums."""
+    random = np.random.default_rng(n_rows)
+    x = np.asfortranarray(random.integers(-3, 4, size=(n_rows, n_features)) * 1.0)
+    masses = random.integers(1, 4, size=n_rows).astype(np.float64) if weighted else None
+    # All but the last are there twice: the second of equal ones gets nothing.
+    centres = np.concatenate([random.integers(-3, 4, size=(n_centres, n_features)) * 1.0] * 2)[:-1]
+    expected, clusters = one_by_one(x, masses, centres)
+    rows = Rows(x, None, masses, np.ones(n_features), np.zeros(n_features))
+    for n_jobs in (1, 2):
+        with workers(n_jobs) as pool:
+            found, own = compiled.cluster(rows, pool, centres)
+        assert_array_equal(found, expected)
+        assert_array_equal(own, clusters)

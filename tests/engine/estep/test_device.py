@@ -10,6 +10,7 @@ import pytest
 from calls import fit
 from libraries import LIBRARIES, each_library, needs_torch, torch
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import log_softmax, logsumexp
 
 from skmix.engine import density as scoring
 from skmix.engine import starts
@@ -64,12 +65,8 @@ def parameters_agree(ours: Parameters, theirs: Parameters, tolerance: float) -> 
 
 @each_library
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
-def test_narrow_kernels_far_apart_keep_their_digits(
-    library: str, covariance_type: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_narrow_kernels_far_apart_keep_their_digits(library: str, covariance_type: str) -> None:
     """Products of expanded terms would leave no digit: distances are computed from differences."""
-    # Two whole pieces, and one of 44 rows.
-    monkeypatch.setattr("skmix.engine.estep.device._PIECE", 128)
     random = np.random.default_rng(1)
     centres = np.array([[0.0, 0.0, 0.0], [1e5, 0.0, 3.0], [0.0, -2e6, 1.0], [5e6, 5e6, 2.0]])
     deviations = np.array([0.1, 1.0, 0.01])
@@ -368,6 +365,39 @@ def test_densities_are_those_of_numpy(library: str, covariance_type: str) -> Non
 
 
 @each_library
+def test_responsibilities_are_normalised_over_kernels(library: str) -> None:
+    random = np.random.default_rng(1)
+    values, offsets = 10.0 * random.normal(size=(2, 4, 50)), random.normal(size=(2, 4))
+    weights = random.uniform(0.5, 2.0, size=50)
+    values[0, 2] = -1e30
+    joint, make = values + offsets[..., None], LIBRARIES[library]
+    for given in (None, weights):
+        own = None if given is None else make(given)
+        found = operations_of(make(values)).normalise(make(values.copy()), make(offsets), own)
+        shares, log_sums, mass = map(to_numpy, found)
+        expected = np.exp(log_softmax(joint, axis=1)) * (1.0 if given is None else given)
+        assert_allclose(shares, expected, rtol=1e-11, atol=1e-250)
+        assert_allclose(log_sums, logsumexp(joint, axis=1), rtol=1e-12, atol=1e-12)
+        assert_allclose(mass, expected.sum(axis=-1), rtol=1e-11)
+    assert_array_equal(shares[0, 2], 0.0)
+
+
+@needs_torch
+@pytest.mark.parametrize("before", ["highest", "high", "medium"])
+def test_the_precision_of_products_is_the_callers_again_after_a_pass(before: str) -> None:
+    own = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision(before)
+        with operations_of(torch.zeros(1)).precision("float32"):
+            assert torch.get_float32_matmul_precision() == "highest"
+        assert torch.get_float32_matmul_precision() == before
+        with pytest.raises(ValueError, match="TF32 needs a CUDA device, got cpu"):
+            operations_of(torch.zeros(1)).precision("tf32").__enter__()
+    finally:
+        torch.set_float32_matmul_precision(own)
+
+
+@each_library
 def test_factors_of_matrices_in_trouble(library: str) -> None:
     random = np.random.default_rng(0)
     roots = random.normal(size=(4, 3, 3))
@@ -394,8 +424,10 @@ def test_factors_of_matrices_in_trouble(library: str) -> None:
 @each_library
 @each_type
 def test_moments_are_about_given_origins_and_those_of_far_kernels_about_their_means(
-    library: str, covariance_type: str
+    library: str, covariance_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Three whole pieces, and one of 16 rows.
+    monkeypatch.setattr("skmix.engine.estep.device._PIECE", 128)
     random, structure = np.random.default_rng(0), structure_of(covariance_type)
     centres = np.array([[0.0, 0.0], [3e4, 0.0], [0.0, 5e4], [2.0, 1.0]])
     X = centres[random.integers(0, 4, 400)] + random.normal(size=(400, 2))

@@ -139,15 +139,19 @@ def test_a_light_kernel_keeps_its_own_digits(away: float) -> None:
         assert_same(found, expected)
 
 
+def logs_of(rows: Rows, kernels: Kernels) -> tuple[np.ndarray, np.ndarray]:
+    """Return log-densities and log-joints (K, N) of labelled rows."""
+    densities = reference.log_densities(rows.cut(0, len(rows.X)) - kernels.means[..., None], kernels)[0][0]
+    return densities, densities + kernels.log_weights[0][:, np.asarray(rows.codes)]
+
+
 def skipped(rows: Rows, kernels: Kernels, tiles: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return which kernels (N, K) a pass skips, and all responsibilities times 1 + d² (N, K)."""
     absent = np.ones((len(rows.X), kernels.means.shape[1]), dtype=bool)
     for t, (first, count) in enumerate(zip(tiles.first, tiles.count, strict=True)):
         own = tiles.order[tiles.start[t] : tiles.start[t + 1]]
         absent[np.ix_(own, tiles.kernels[first : first + count])] = False
-    densities = reference.log_densities(rows.cut(0, len(rows.X)) - kernels.means[..., None], kernels)[0][0]
-    codes = np.zeros(len(rows.X), dtype=int) if rows.codes is None else rows.codes
-    joint = densities + kernels.log_weights[0][:, codes]
+    densities, joint = logs_of(rows, kernels)
     shares = np.exp(joint - joint.max(axis=0))
     squares = -2.0 * (densities - kernels.constants[0][:, None])
     return absent, (shares / shares.sum(axis=0) * (1.0 + squares)).T
@@ -198,8 +202,7 @@ def test_skipping_rests_where_it_does_not_pay(monkeypatch: pytest.MonkeyPatch, s
 
 def test_the_most_likely_kernels_are_those_of_the_reference() -> None:
     rows, kernels = problem(n_classes=3, spread=2.0)
-    densities = reference.log_densities(rows.cut(0, len(rows.X)) - kernels.means[..., None], kernels)[0][0]
-    joint = densities + kernels.log_weights[0][:, np.asarray(rows.codes)]
+    _, joint = logs_of(rows, kernels)
     found = compiled.Likeliest.empty(len(rows.X))
     with workers(2) as pool:
         compiled.expect(rows, kernels, kernels.means, pool, likeliest=found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -137,21 +138,30 @@ def test_covariances_are_shrunk_towards_the_tied_one() -> None:
 # ---------------------------------------------------------------- without a fit
 
 
+def prior_of(
+    X: FloatArray, classes: IntArray, start: Parameters, weights: Any = None, frame: Any = None, **given: Any
+) -> tuple[float, FloatArray]:
+    """Return ν and T under given options; the frame is that of the rows unless it is given too."""
+    options = Options(**given)
+    structure = structure_of(options.covariance_type)
+    frame = frame or measure(X, structure)
+    regulariser = regulariser_of(options, frame, structure, len(start.means))
+    return prior_of_start(X, classes, weights, start, structure, regulariser, frame)
+
+
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
 def test_the_prior_of_separate_kernels_is_the_pooled_covariance_at_its_likeliest_strength(
     covariance_type: str,
 ) -> None:
-    random, structure = np.random.default_rng(0), structure_of(covariance_type)
+    random = np.random.default_rng(0)
     sizes = np.array([30, 50, 80])
     classes = np.repeat(np.arange(3), sizes)
     roots = np.linalg.cholesky(invwishart(10.0, 6.0 * np.eye(3)).rvs(3, random_state=1))
     # So far apart that every strength predicts the classes.
     X = 30.0 * classes[:, None] + np.einsum("nde,ne->nd", roots[classes], random.normal(size=(160, 3)))
-    frame = measure(X, structure)
     # Kernels may start anywhere: each class has one.
     start = Parameters(np.eye(3), random.normal(size=(3, 3)), np.zeros(0))
-    regulariser = regulariser_of(Options(covariance_type=covariance_type), frame, structure, 3)
-    rows, common = prior_of_start(X, classes, None, start, structure, regulariser, frame)
+    rows, common = prior_of(X, classes, start, covariance_type=covariance_type)
     scatters = np.stack([n * np.cov(X[classes == c].T, bias=True) for c, n in enumerate(sizes)])
     pooled = scatters.sum(axis=0) / 160.0
     expected = np.diag(pooled) if covariance_type == "diag" else reduce_correlations(pooled, 157.0)[0]
@@ -164,7 +174,7 @@ def test_the_prior_of_separate_kernels_is_the_pooled_covariance_at_its_likeliest
     for other in (0.8 * rows, 1.25 * rows):
         assert log_marginal_likelihood(other, sizes, spreads, order) < best
     shared = replace(start, weights=np.full((3, 3), 1 / 3))
-    assert prior_of_start(X, classes, None, shared, structure, regulariser, frame)[0] == 1.0
+    assert prior_of(X, classes, shared, covariance_type=covariance_type)[0] == 1.0
 
 
 @pytest.mark.parametrize("by_feature", [False, True])
@@ -216,27 +226,22 @@ def test_a_row_whose_class_has_no_other_rows_has_no_error() -> None:
 
 
 def test_a_weight_counts_like_repeated_rows_in_the_prior() -> None:
-    random, full = np.random.default_rng(1), structure_of("full")
+    random = np.random.default_rng(1)
     classes, weights = np.arange(80) % 2, random.integers(1, 4, size=80)
     X = np.exp(random.normal(size=(80, 2))) + classes[:, None]
-    again, frame = np.repeat(np.arange(80), weights), measure(X, full)
+    again, frame = np.repeat(np.arange(80), weights), measure(X, structure_of("full"))
     start = Parameters(np.eye(2), X[:2], np.zeros(0))
-    regulariser = regulariser_of(Options(), frame, full, 2)
-    weighted = prior_of_start(X, classes, weights.astype(float), start, full, regulariser, frame)
-    repeated = prior_of_start(X[again], classes[again], None, start, full, regulariser, frame)
+    weighted = prior_of(X, classes, start, weights.astype(float), frame=frame)
+    repeated = prior_of(X[again], classes[again], start, frame=frame)
     assert weighted[0] == pytest.approx(repeated[0], rel=1e-9)
     assert_allclose(weighted[1], repeated[1], rtol=1e-9)
 
 
 def test_heavy_tails_need_a_stronger_prior_than_their_scatters_say() -> None:
-    random, full = np.random.default_rng(0), structure_of("full")
     classes = np.arange(200) % 2
-    X = np.exp(1.5 * random.normal(size=(200, 4))) + classes[:, None]
-    frame = measure(X, full)
+    X = np.exp(1.5 * np.random.default_rng(0).normal(size=(200, 4))) + classes[:, None]
     start = Parameters(np.eye(2), np.stack([X[classes == c].mean(axis=0) for c in (0, 1)]), np.zeros(0))
-    rows, common = prior_of_start(
-        X, classes, None, start, full, regulariser_of(Options(), frame, full, 2), frame
-    )
+    rows, common = prior_of(X, classes, start)
     scatters = np.stack([100 * np.cov(X[classes == c].T, bias=True) for c in (0, 1)])
     sizes = np.array([100.0, 100.0])
     assert likeliest_rows(sizes, relative_eigenvalues(scatters, common, sizes), 4) < 20.0
@@ -244,20 +249,18 @@ def test_heavy_tails_need_a_stronger_prior_than_their_scatters_say() -> None:
 
 
 def test_the_mild_prior_puts_rows_into_the_nearest_kernel_of_their_class() -> None:
-    random, full = np.random.default_rng(0), structure_of("full")
     classes = np.arange(400) % 2
     place = np.where(np.arange(400) % 4 < 2, 0.0, 50.0)
-    X = random.normal(size=(400, 2)) + place[:, None]
-    frame = measure(X, full)
+    X = np.random.default_rng(0).normal(size=(400, 2)) + place[:, None]
+    frame = measure(X, structure_of("full"))
     means = np.array([[0.0, 0.0], [50.0, 50.0], [0.0, 0.0], [50.0, 50.0]])
     own = Parameters(np.array([[0.5, 0.0], [0.5, 0.0], [0.0, 0.5], [0.0, 0.5]]), means, np.zeros(0))
-    regulariser = regulariser_of(Options(), frame, full, 4)
-    _, common = prior_of_start(X, classes, None, own, full, regulariser, frame)
+    _, common = prior_of(X, classes, own)
     assert_allclose(np.diagonal(common), 1.0, rtol=0.2)
     # Rows without a label do not count.
     labelled = np.where(np.arange(400) < 200, classes, -1)
-    some = prior_of_start(X, labelled, None, own, full, regulariser, frame)
-    only = prior_of_start(X[:200], classes[:200], np.ones(200), own, full, regulariser, frame)
+    some = prior_of(X, labelled, own, frame=frame)
+    only = prior_of(X[:200], classes[:200], own, np.ones(200), frame=frame)
     assert_allclose(some[1], only[1], rtol=1e-9)
 
 
@@ -289,13 +292,10 @@ def test_the_strength_is_the_likeliest_for_the_scatters_of_the_first_fit() -> No
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
 def test_the_mild_prior_is_not_below_the_floor(covariance_type: str) -> None:
     """A feature that is constant within kernels has the floor's variance."""
-    random, structure = np.random.default_rng(2), structure_of(covariance_type)
     classes = np.arange(80) % 2
-    X = np.stack([random.normal(size=80) + 9.0 * classes, 5.0 * classes], axis=1)
-    frame = measure(X, structure)
+    X = np.stack([np.random.default_rng(2).normal(size=80) + 9.0 * classes, 5.0 * classes], axis=1)
     start = Parameters(np.eye(2), np.stack([X[classes == c].mean(axis=0) for c in (0, 1)]), np.zeros(0))
-    regulariser = regulariser_of(Options(covariance_type=covariance_type, floor=0.01), frame, structure, 2)
-    _, common = prior_of_start(X, classes, None, start, structure, regulariser, frame)
+    _, common = prior_of(X, classes, start, covariance_type=covariance_type, floor=0.01)
     variances = common if covariance_type == "diag" else np.diagonal(common)
     within = np.mean([X[classes == c, 0].var() for c in (0, 1)])
     assert_allclose(variances, [within, 0.01 * X[:, 1].var()], rtol=1e-6)

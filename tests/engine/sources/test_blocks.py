@@ -31,17 +31,15 @@ from skmix.engine.structures import STRUCTURES, structure_of
 CUTS = [0, 7, 60, 61, 200, 480, 600]
 
 
-def make_rows(seed: int = 0, *, unlabelled: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def make_rows() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return rows of three overlapping classes, their codes and weights; class 2 is in two blocks alone."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     codes = random.integers(0, 2, CUTS[-1])
     codes[70:150] = 2
     codes[500:520] = 2
     centres = np.array([[0.0, 0.0, 3.0], [2.0, 1.0, 0.0], [-1.0, 4.0, 1.0]])
     X = centres[codes] + random.normal(size=(CUTS[-1], 3)) * [1.0, 0.5, 2.0] + [1e3, 0.0, -5.0]
     X[::3] += [0.0, 2.0, 0.0]
-    if unlabelled:
-        codes[random.uniform(size=len(codes)) < 0.3] = -1
     return X, codes, random.uniform(0.2, 3.0, size=len(codes))
 
 

@@ -7,7 +7,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, random_model, random_rows
 
-from skmix.engine.compute.arrays import turn
 from skmix.engine.model import FloatArray, power_of_two
 from skmix.engine.sources import summary
 from skmix.engine.sources.summary import fill_gaps, measure, moments_of, resolution_of
@@ -113,14 +112,6 @@ def test_many_rows_are_measured_in_chunks(
 
 def test_powers_of_two() -> None:
     assert_array_equal(power_of_two(np.array([1.0, 1.5, 0.3, 0.0, 1e-320])), [2.0, 2.0, 0.5, 1.0, 2.0**-1000])
-
-
-@pytest.mark.parametrize("shape", [(5, 3), (700, 30), (30, 700), (128, 24), (129, 129), (1, 40), (40, 1)])
-def test_turning_in_pieces_is_transposing(shape: tuple[int, int]) -> None:
-    matrix = np.random.default_rng(2).normal(size=shape)
-    out = np.full(shape[::-1], np.nan)
-    turn(matrix, out)
-    assert_array_equal(out, matrix.T)
 
 
 def resolution(X: FloatArray, weights: FloatArray | None = None) -> FloatArray:

@@ -32,10 +32,6 @@ FARTHEST_SQUARED = 1e300
 TINY = float(np.finfo(np.float64).tiny)
 # Host arrays up to this length are cached on the device.
 _SHORT = 4096
-# Rows this wide are transposed in pieces, which is two to four times faster.
-_WIDE = 24
-# Rows of a piece: it stays in the first-level cache.
-_PIECE = 128
 # The CPU, and memory of the CPU that a CUDA device reads, as DLPack numbers them.
 _ON_CPU = (1, 3)
 # Rows that are searched for missing values at a time.
@@ -246,17 +242,6 @@ def trigamma(array: Any) -> Any:
     y = 1.0 / (x * x)
     series = 1 / 6 - y * (1 / 30 - y * (1 / 42 - y * (1 / 30 - y * (5 / 66))))
     return total + (1.0 + y * series) / x + 0.5 * y
-
-
-def turn(matrix: np.ndarray, out: FloatArray) -> None:
-    """Write a long or wide matrix transposed into `out`, piece by piece."""
-    if min(matrix.shape) < _WIDE:
-        out[:] = matrix.T
-        return
-    if len(matrix) < matrix.shape[1]:
-        matrix, out = matrix.T, out.T  # the same transposition
-    for a in range(0, len(matrix), _PIECE):
-        out[:, a : a + _PIECE] = matrix[a : a + _PIECE].T
 
 
 # ---------------------------------------------------------------- records of arrays

@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
-
-import numpy as np
 
 from . import simd
 from .arrays import TINY
@@ -15,18 +12,13 @@ from .simd import LANES, add, bits, each, fma, load, multiply, of_bits, splat, s
 from .translation import inner
 
 
-def eliminate(matrices: Any, singular: float, *written: Any) -> None:
+@jit
+def eliminate(matrices, singular, whiteners, units, pivots, positive, inflation, memory):
     """Factor symmetric matrices (B, M, M) as `whiten_batch` does, without extended precision.
 
     Writes whiteners (B, M, M), the units (B, M) and pivots (M, B) of the scaled matrices, which matrices (B,)
-    are positive definite, and the largest variance inflation (B,) of each.
+    are positive definite, and the largest variance inflation (B,) of each. Memory: 2M² + M + 1 vectors.
     """
-    n_features = matrices.shape[-1]
-    _eliminate(matrices, singular, *written, np.empty((2 * n_features**2 + n_features + 1) * LANES))
-
-
-@jit
-def _eliminate(matrices, singular, whiteners, units, pivots, positive, inflation, memory):
     n_matrices, n_features, _ = matrices.shape
     size = n_features**2 * LANES
     rest, inverse, roots = memory[:size], memory[size : 2 * size], memory[2 * size : 2 * size + LANES]
@@ -119,7 +111,11 @@ def _factor_known_first(covariances, at, order, lower, roots):
                 store(lower, place + n * row, multiply(rest[n], root))
 
 
-def complete_rows(x: Any, *given: Any) -> None:
+@jit
+def complete_rows(
+    x, first, orders, n_known, covariances, means, distances, logs, ahead, remaining, places, lower, roots,
+    white,
+):  # fmt: skip
     """Complete rows with gaps under vectors of LANES kernels; one or more vectors share a covariance.
 
     Rows x (n, M) are ordered by pattern; those of pattern p begin at first[p], first is (P + 1,). The first
@@ -127,18 +123,9 @@ def complete_rows(x: Any, *given: Any) -> None:
     (G, M, LANES). Written are squared distances (n, G · LANES) of the known values, log-determinants
     (P, F · LANES) of their covariances, and, unless `ahead` (G · LANES, n, M) is empty, differences from the
     means with those expected at gaps. `remaining` holds, from places[p] on, the F · g · g · LANES numbers of
-    the lower triangular roots of the covariances of the g missing values given the others.
+    the lower triangular roots of the covariances of the g missing values given the others. The memory `lower`
+    (M + 3, M, LANES), `roots` and `white` (M, LANES) begins with zeros.
     """
-    row = x.shape[1] * LANES
-    memory = np.zeros((x.shape[1] + 3) * row), np.zeros(row), np.empty(row)
-    _complete_rows(x, *given, *memory)
-
-
-@jit
-def _complete_rows(
-    x, first, orders, n_known, covariances, means, distances, logs, ahead, remaining, places, lower, roots,
-    white,
-):  # fmt: skip
     n_features = x.shape[1]
     n_factors, n_vectors = len(covariances) // (n_features**2 * LANES), distances.shape[1] // LANES
     shared, row, size = n_vectors // n_factors, n_features * LANES, n_features**2 * LANES

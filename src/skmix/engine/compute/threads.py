@@ -23,20 +23,6 @@ Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
 
-class Workspace(threading.local):
-    """Memory of one thread, kept between passes: allocating it anew would cost more than the work in it."""
-
-    def __init__(self) -> None:
-        self._kept: tuple[Hashable, Any] = (None, None)
-
-    def kept(self, key: Hashable, make: Callable[[], Answer]) -> Answer:
-        """Return what `make` returned when this thread last called, if that was with the same key."""
-        if self._kept[0] != key:
-            self._kept = key, make()
-        answer: Answer = self._kept[1]
-        return answer
-
-
 def aligned(size: int) -> NDArray[np.float64]:
     """Return an array that begins at a cache line, where vector instructions are twice as fast."""
     raw = np.empty(size + 8)
@@ -45,11 +31,10 @@ def aligned(size: int) -> NDArray[np.float64]:
 
 
 class Workers:
-    """A pool of `n_jobs` threads, each with its own workspace; one thread is the caller's."""
+    """A pool of `n_jobs` threads, each with its own memory; one thread is the caller's."""
 
     def __init__(self, n_jobs: int) -> None:
-        self.workspace = Workspace()
-        self._n_jobs = n_jobs
+        self._memory, self._n_jobs = threading.local(), n_jobs
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()  # two threads that share these workers must not make two pools
 
@@ -80,6 +65,15 @@ class Workers:
         work()
         for other in others:
             other.result()
+
+    def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return the memory that `make` made when this thread last called, if that was with the same key.
+
+        Allocating it anew in every pass would cost more than the work in it.
+        """
+        if vars(self._memory).get("key") != key:
+            vars(self._memory).update(key=key, made=make())
+        return self._memory.made
 
     @property
     def _threads(self) -> ThreadPoolExecutor:

@@ -957,7 +957,7 @@ def run(pool: Workers, n_tasks: int, job: Job) -> None:
 
     def work_in_thread() -> None:
         # Allocate once for all passes: allocation needs the interpreter's lock, so threads would wait for it.
-        scratch = pool.workspace.kept(common, lambda: scratch_of(sizes))
+        scratch = pool.kept(common, lambda: scratch_of(sizes))
         _work(counter, n_tasks, job, scratch)
 
     pool.run(work_in_thread, n_tasks)

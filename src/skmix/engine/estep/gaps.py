@@ -208,8 +208,9 @@ def _complete_compiled(
     remaining = np.empty(sizes.sum() if with_moments else 0)
     of_patterns = chunk.orders, chunk.n_known
     model = vectors(covariances, factors), vectors(kernels.means, placed)
+    memory = np.zeros(n_features * (n_features + 3) * LANES), *np.zeros((2, n_features * LANES))
     matrices.complete_rows(
-        chunk.x, chunk.first, *of_patterns, *model, distances, logs, ahead, remaining, places
+        chunk.x, chunk.first, *of_patterns, *model, distances, logs, ahead, remaining, places, *memory
     )
 
     def by_kernel(array: FloatArray) -> FloatArray:

@@ -12,7 +12,7 @@ from functools import reduce
 
 import numpy as np
 
-from ..compute.arrays import Array, as_float64, is_numpy, namespace, to_numpy, turn
+from ..compute.arrays import Array, as_float64, is_numpy, namespace, to_numpy
 from ..compute.blocks import encode
 from ..compute.threads import one_blas_thread
 from ..model import FARTHEST, FloatArray, Frame, IntArray, power_of_two
@@ -115,8 +115,7 @@ def _moments_of(X: Array, weights: FloatArray | None) -> Moments:
     x = X.T
     if is_numpy(X):
         # Feature by feature: operations along short rows would be several times slower.
-        x = np.empty(x.shape)
-        turn(X, x)
+        x = x.astype(np.float64, order="C")
     low, high = (to_numpy(extreme(x, axis=1)).astype(np.float64) for extreme in (xp.min, xp.max))
     n_missing, missing = np.zeros(len(low), dtype=np.int64), None
     if np.isnan(low).any():
@@ -274,22 +273,15 @@ def resolution_of(X: np.ndarray, weights: FloatArray | None, frame: Frame) -> Fl
     found = np.zeros(X.shape[1])
     for j, column in enumerate((X / frame.scale).T):
         known = ~np.isnan(column)
-        if weights is None:
-            values = np.sort(column[known])
-            first = np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)[: len(values)]
-            values, counts = values[first], np.append(first[1:], len(values)) - first
-        else:
-            values, own = np.unique(column[known], return_inverse=True)
-            counts = np.bincount(own, weights=weights[known])
+        values, own = np.unique(column[known], return_inverse=True)
+        counts = np.bincount(own, weights=None if weights is None else weights[known])
         if len(values) < 2:
             continue
         shares = counts / counts.sum()
         variance = shares @ (values - shares @ values) ** 2
         gaps = np.diff(values)
-        step, (a, b) = _step_of_counts(gaps, shares), (len(gaps) // 2, (len(gaps) - 1) // 2)
-        if step is None:
-            gaps.partition((a, b))
-        smallest = (0.5 * (gaps[a] + gaps[b]) if step is None else step) ** 2 / 12.0
+        step = _step_of_counts(gaps, shares)
+        smallest = (np.median(gaps) if step is None else step) ** 2 / 12.0
         if step is None and shares.max() > max(_MASS, 2.0 / len(values)):
             smallest = max(smallest, _BESIDE_MASS * variance)
         found[j] = min(smallest, _MOST_UNRESOLVED * variance)

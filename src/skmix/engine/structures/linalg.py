@@ -146,12 +146,15 @@ def whiten_batch(matrices: Array) -> Whitened:
 def _eliminate_compiled(matrices: FloatArray) -> Whitened:
     """Return the `Whitened` of matrices (B, M, M), with the same bits as NumPy."""
     from ..compute.matrices import eliminate
+    from ..compute.simd import LANES
 
     n_matrices, n_features, _ = matrices.shape
     whiteners, units = np.zeros_like(matrices, order="C"), np.empty((n_matrices, n_features))
     pivots = np.empty((n_features, n_matrices))
     positive, inflation = np.empty(n_matrices, dtype=bool), np.empty(n_matrices)
-    eliminate(np.ascontiguousarray(matrices), _SINGULAR, whiteners, units, pivots, positive, inflation)
+    memory = np.empty((2 * n_features**2 + n_features + 1) * LANES)
+    found = whiteners, units, pivots, positive, inflation
+    eliminate(np.ascontiguousarray(matrices), _SINGULAR, *found, memory)
     log_determinants = np.log(pivots).sum(axis=0)
     positive &= np.isfinite(log_determinants)
     if not positive.all():
@@ -161,8 +164,8 @@ def _eliminate_compiled(matrices: FloatArray) -> Whitened:
     if len(again):
         own = units[again]
         scaled = matrices[again] * own[:, :, None] * own[:, None, :]
-        found = _eliminate(scaled.astype(np.longdouble))
-        whiteners[again], log_determinants[again], positive[again] = found[0] * own[:, None], *found[1:]
+        better = _eliminate(scaled.astype(np.longdouble))
+        whiteners[again], log_determinants[again], positive[again] = better[0] * own[:, None], *better[1:]
     return whiteners, log_determinants - 2.0 * np.log(units).sum(axis=1), positive
 
 
