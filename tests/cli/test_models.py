@@ -293,8 +293,8 @@ def test_the_time_left_is_told_if_it_is_known() -> None:
     # Work that goes on beyond its plan has no time left to tell.
     assert told("choosing", (9.0, quarter), (10.0, half), later=21.0) == ""
     assert told("choosing", (9.0, half), (10.0, {"share": 1.0})) == ""
-    assert told("passes", (1.0, {}), (1.0, {}), total=10) == "at most 0:00:08 left"
-    assert told("passes", (1.0, {}), (1.0, {})) == ""
+    assert told("fitting", (1.0, {}), (1.0, {}), total=10) == "at most 0:00:08 left"
+    assert told("fitting", (1.0, {}), (1.0, {})) == ""
 
 
 cells = st.sampled_from(["", "0", "1", "1", "2.5", "-3e8", "1e308", "x", "NA", "true", "0"])

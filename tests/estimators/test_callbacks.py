@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from models import AfterPass
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.model_selection import GridSearchCV
 
 from skmix import (
@@ -48,25 +48,59 @@ def test_callbacks_of_a_search_reach_the_fits() -> None:
     assert seen.count(1) == 5
 
 
-def test_callbacks_of_a_choice_of_kernels_are_torn_down(tmp_path: Path) -> None:
-    seen: list[int] = []
-    mixture = SharedKernelMixture().set_callbacks(AfterPass(seen.append))
-    search = SharedKernelMixtureCV(mixture, n_kernels=3, covariance_type="tied").fit(X)
-    assert seen
-    assert "_callback_fit_ctx" not in vars(search.best_estimator_)
+class Tasks(AfterPass):
+    """Callback that lists the tasks that began and those that did not end; it may fail in the second step."""
+
+    def __init__(self, error: type[BaseException] | None = None) -> None:
+        self.error, self.begun, self.running = error, list[str](), list[Any]()
+
+    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+        self.begun.append(context.task_name)
+        self.running.append(context)
+
+    def on_fit_task_end(self, estimator: Any, context: Any) -> None:
+        self.running.remove(context)
+        if self.error is not None and len(self.begun) == 3:
+            raise ZeroDivisionError if context.task_name == "fit" else self.error
+
+
+@pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
+@pytest.mark.parametrize(
+    "model",
+    [
+        SharedKernelMixture(4),
+        SharedKernelClassifier(feature_sets=[[0], [1]]),
+        SharedKernelMixtureCV(n_kernels=[1, 2], covariance_type="tied"),
+        SharedKernelClassifierCV(n_kernels=[1, 2], covariance_type="tied"),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_an_error_ends_all_tasks_and_leaves_the_estimator(model: Any, error: type[BaseException]) -> None:
+    tasks = Tasks(error)
+    model = clone(model).set_params(random_state=0).set_callbacks(tasks)
+    before = {*vars(model)}
+    with pytest.raises(error):
+        model.fit(X, Y)
+    assert tasks.begun[0] == "fit"
+    assert tasks.running == []
+    assert {*vars(model)} == before
+
+
+@pytest.mark.filterwarnings("ignore:The chosen model did not converge")
+@pytest.mark.parametrize("limit", [0.0, None])
+def test_fits_that_fail_or_have_no_time_end_their_tasks(limit: float | None, tmp_path: Path) -> None:
+    tasks, fits = Tasks(), Tasks()
+    # Fifteen kernels for thirty rows become singular.
+    estimator = SharedKernelClassifier(variance_floor=0.0, covariance_prior=None).set_callbacks(fits)
+    search = SharedKernelClassifierCV(estimator, n_kernels=[1, 15], covariance_type="full", cv=2)
+    search.set_params(time_limit=limit, random_state=0).set_callbacks(tasks).fit(X[:60], Y[:60])
+    failed = np.isinf(search.cv_results_["mean_test_score"])
+    assert failed.any() == (limit is None)
+    assert fits.begun.count("fit") > len(failed)
+    assert fits.running == tasks.running == []
+    assert "_callback_fit_ctx" not in vars(search.classifier_)
     search.save(tmp_path / "search.skmix")
     assert load(tmp_path / "search.skmix").best_params_ == search.best_params_
-
-
-def test_an_error_in_a_callback_ends_the_fit_and_leaves_the_estimator() -> None:
-    def fail(number: int) -> None:
-        raise KeyError(f"pass {number}")
-
-    model = SharedKernelMixture(4, random_state=0).set_callbacks(AfterPass(fail))
-    with pytest.raises(KeyError, match="pass 1"):
-        model.fit(X, Y)
-    assert not hasattr(model, "means_")
-    assert not hasattr(model, "_callback_fit_ctx")
 
 
 def test_watchers_are_told_the_mean_log_likelihood() -> None:
@@ -74,7 +108,7 @@ def test_watchers_are_told_the_mean_log_likelihood() -> None:
 
     @contextmanager
     def watcher(title: str, total: int | None) -> Any:
-        assert (title, total) == ("passes", 77)
+        assert (title, total) == ("fitting", 77)
         yield told.append
 
     gaps = X.copy()
@@ -113,8 +147,12 @@ def test_callbacks_of_a_search_count_its_candidates(search: Any, tmp_path: Path)
     assert watched.best_params_ == plain.best_params_
     watched.save(tmp_path / "search.skmix")
     assert load(tmp_path / "search.skmix").best_score_ == plain.best_score_
-    with pytest.raises(ValueError, match="Checkpoint saves a single fit"):
-        clone(search).set_callbacks(Checkpoint(tmp_path / "c.skmix")).fit(X, Y)
+    kind = SharedKernelClassifier if is_classifier(search) else SharedKernelMixture
+    checkpoint = Checkpoint(tmp_path / "fit.skmix")
+    inside = clone(search).set_params(estimator=kind().set_callbacks(checkpoint))
+    for refused in (inside, clone(search).set_callbacks(checkpoint)):
+        with pytest.raises(ValueError, match="Checkpoint saves a single fit, and the fits of a search"):
+            refused.fit(X, Y)
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: type(search).__name__)
@@ -127,7 +165,10 @@ def test_a_search_prints_how_far_it_is(
     monkeypatch.setattr(callbacks, "_PAUSE", np.inf)
     found = clone(search).set_params(verbose=True).fit(X, Y)
     (line,) = capsys.readouterr().out.splitlines()
-    assert re.match(rf"\[{type(search).__name__}\] \d+ s: .* best of \d+ tried: .*n_kernels=", line)
+    assert re.match(
+        rf"\[{type(search).__name__}\] \d+ s: tried \d+ candidates and chose .*n_kernels=\d, .*: .* -?\d",
+        line,
+    )
     assert found.best_params_ == plain.best_params_
     found.save(tmp_path / "search.skmix")
     assert load(tmp_path / "search.skmix").verbose is True
@@ -139,10 +180,12 @@ def test_a_search_prints_how_far_it_is(
     shares = [int(re.findall(r", about (\d+) % done$", line)[0]) for line in lines]
     assert max(shares) < 100
     assert "pass 1" not in "".join(lines)
+    assert re.search(r": comparing settings: best .* -?[\d.]+ after 1 candidate, about", lines[0])
+    assert "after 2 candidates" in lines[1]
     clone(found).set_params(verbose=2, time_limit=1000).fit(X, Y)
     *lines, _ = capsys.readouterr().out.splitlines()
     assert all(re.search(r", at most \d+ min \d+ s left$", line) for line in lines)
-    assert "passes, pass 1: " in "".join(lines)
+    assert "fitting, pass 1: " in "".join(lines)
 
 
 def test_lines_of_a_long_fit_are_few(
@@ -150,14 +193,14 @@ def test_lines_of_a_long_fit_are_few(
 ) -> None:
     now = 0.0
     monkeypatch.setattr(callbacks, "time", SimpleNamespace(monotonic=lambda: now))
-    with Lines("fit")("passes", None) as report:
+    with Lines("fit")("fitting", None) as report:
         for second in range(1, 36_001):
             now = float(second)
             report(f"pass {second}", share=second / 40_000)
     lines = capsys.readouterr().out.splitlines()
     assert 50 < len(lines) < 110
-    assert lines[0] == "[fit] 2 s: passes, pass 2, about 0 % done"
-    assert re.match(r"\[fit\] 9 h \d+ min: passes, pass 3\d{4}, about \d\d % done", lines[-1])
+    assert lines[0] == "[fit] 2 s: fitting, pass 2, about 0 % done"
+    assert re.match(r"\[fit\] 9 h \d+ min: fitting, pass 3\d{4}, about \d\d % done", lines[-1])
 
 
 def test_a_study_prints_how_far_it_is(
@@ -169,6 +212,6 @@ def test_a_study_prints_how_far_it_is(
     monkeypatch.setattr(callbacks, "_SHARE", 0.0)
     study = compose(X, sample=Y, n_kernels=2, verbose=True)
     lines = capsys.readouterr().out.splitlines()
-    assert any("passes, pass 2: 1 start" in line for line in lines)
+    assert any("fitting, pass 2: 1 start" in line for line in lines)
     assert re.fullmatch(r"\[compose\] \d+ s: Study of 3 samples and \d populations?", lines[-1])
     assert study.proportions.equals(expected.proportions)

@@ -55,17 +55,19 @@ def test_bad_streams() -> None:
     assert not hasattr(model, "classes_")
     model.partial_fit(X, y, classes=["a", "b", "c"])
     before = model.means_.copy()
-    with pytest.raises(ValueError, match=r"labels that no training row had: \['z'\].*add_class"):
-        model.partial_fit(X, np.where(y == "a", "z", y))
-    with pytest.raises(ValueError, match=r"differs from the labels of the first call"):
-        model.partial_fit(X, y, classes=["a", "b"])
-    with pytest.raises(ValueError, match="features"):
-        model.partial_fit(X[:, :2], y)
-    with pytest.raises(ValueError, match=r"X has 300 rows but y has 299 labels"):
-        model.partial_fit(X, y[:-1])
-    for decay in (0.5, 1.01, "fast"):
-        with pytest.raises(ValueError, match=r"decay must be above 0\.5 and at most 1, got "):
-            model.partial_fit(X, y, decay=decay)
+    bad: list[tuple[dict[str, Any], str]] = [
+        ({"y": np.where(y == "a", "z", y)}, r"labels that no training row had: \['z'\].*add_class"),
+        ({"classes": ["a", "b"]}, "differs from the labels of the first call"),
+        ({"X": X[:, :2]}, "features"),
+        ({"y": y[:-1]}, "X has 300 rows but y has 299 labels"),
+        *(
+            ({"decay": decay}, r"decay must be above 0\.5 and at most 1, got ")
+            for decay in (0.5, 1.01, "fast")
+        ),
+    ]
+    for given, message in bad:
+        with pytest.raises(ValueError, match=message):
+            model.partial_fit(**{"X": X, "y": y, **given})
     assert_array_equal(model.means_, before)
     with pytest.raises(ValueError, match="has a label"):
         SharedKernelClassifier(3).partial_fit(X, np.full(300, -1), classes=[0, 1, 2])
@@ -87,12 +89,13 @@ def test_fit_forgets_the_stream() -> None:
 def test_classes_that_cannot_be_added() -> None:
     X, y = sample(8, 300)
     model = SharedKernelClassifier(3, random_state=0, max_iter=900).fit(X, y)
-    with pytest.raises(ValueError, match="label 'b' is already a class"):
-        model.add_class(X, "b")
-    with pytest.raises(ValueError, match="label 3 is of another kind"):
-        model.add_class(X, 3)
-    with pytest.raises(ValueError, match="single value"):
-        model.add_class(X, ["d", "e"])
+    for label, message in (
+        ("b", "'b' is already a class"),
+        (3, "3 is of another kind"),
+        (["d"], "single value"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.add_class(X, label)
     model.set_params(priors=[0.2, 0.3, 0.5])
     with pytest.raises(ValueError, match="priors is an array of 3 classes"):
         model.add_class(X, "d")

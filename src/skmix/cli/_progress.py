@@ -62,7 +62,7 @@ class Watch(Progress):
             self.update(task, completed=completed, total=expected, refresh=steps > 1, **now)
 
         # Passes end as soon as a fit converges.
-        task = self.add_task(title, total=total, message="", updated=0.0, bounded=title == "passes")
+        task = self.add_task(title, total=total, message="", updated=0.0, bounded=title == "fitting")
         try:
             yield report
         finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import asdict
 from pathlib import Path
@@ -49,6 +49,8 @@ except ImportError:  # before scikit-learn 1.9
 Report = Callable[..., None]
 # Takes a title and the number of steps, None if it is unknown.
 Watcher = Callable[[str, int | None], AbstractContextManager[Report]]
+# See `monitoring`.
+Monitor = Callable[[int, float], dict[str, Any]]
 
 watcher_of_fits: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
@@ -116,92 +118,81 @@ def _duration(seconds: float) -> str:
 # ---------------------------------------------------------------- the passes of a fit
 
 
-class Tasks:
-    """The fit of an estimator as a task of its callbacks, of at most `most` subtasks, None if unknown.
+@contextmanager
+def task_of(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, most: int | None
+) -> Iterator[Callable[[str], None]]:
+    """Make the body a task of an estimator's callbacks, which ends even if the body fails.
 
+    Yield a function that reports a subtask by its name; there are at most `most` of them, None if unknown.
     X, y and sample_weight are the arguments of `fit`.
     """
+    if not (getattr(estimator, "_skl_callbacks", ()) and hasattr(estimator, "_init_callback_context")):
+        yield lambda name: None
+        return
+    metadata = None if sample_weight is None else {"sample_weight": sample_weight}
+    given = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
+    task = estimator._init_callback_context(max_subtasks=most)
 
-    def __init__(self, estimator: Any, X: Any, y: Any, sample_weight: Any, most: int | None) -> None:
-        metadata = None if sample_weight is None else {"sample_weight": sample_weight}
-        self._given = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
-        self._fit: Any = None
-        if getattr(estimator, "_skl_callbacks", None) and hasattr(estimator, "_init_callback_context"):
-            self._fit = estimator._init_callback_context(max_subtasks=most)
-            self._fit.call_on_fit_task_begin(**self._given)
+    def step(name: str) -> None:
+        subtask = task.subcontext(name).call_on_fit_task_begin(**given)
+        subtask.call_on_fit_task_end(**given)
 
-    @property
-    def are_watched(self) -> bool:
-        """Whether there is a callback."""
-        return self._fit is not None
-
-    def step(self, name: str) -> None:
-        """Report a subtask that has ended."""
-        if self._fit is not None:
-            one = self._fit.subcontext(name)
-            one.call_on_fit_task_begin(**self._given)
-            one.call_on_fit_task_end(**self._given)
-
-    def end(self) -> None:
-        """End the task."""
-        if self._fit is not None:
-            self._fit.call_on_fit_task_end(**self._given)
+    task.call_on_fit_task_begin(**given)
+    try:
+        yield step
+    except BaseException:
+        # The user needs the error of the body, not one that follows from it.
+        with suppress(Exception):
+            task.call_on_fit_task_end(**given)
+        raise
+    task.call_on_fit_task_end(**given)
 
 
-class Monitor:
-    """Calls the callbacks of an estimator while its `n_parts` mixtures are fitted.
+@contextmanager
+def monitoring(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, n_parts: int, path: Path | None
+) -> Iterator[Monitor]:
+    """Call the callbacks of an estimator while the body fits its `n_parts` mixtures.
 
     X, y and sample_weight are the arguments of `fit`; `path` is the file of a `Checkpoint`, if there is one.
+    Yield a function that takes the number of a mixture, and the number of its rows or the sum of their
+    weights, and returns the arguments of `fit_model` that report and save its passes.
     """
+    paths = [path and (Path(f"{path}.{number}") if n_parts > 1 else path) for number in range(n_parts)]
+    watched = bool(getattr(estimator, "_skl_callbacks", ())) or watcher_of_fits.get() is not None
+    with task_of(estimator, X, y, sample_weight, n_parts * estimator.max_iter) as step:
 
-    def __init__(
-        self, estimator: Any, X: Any, y: Any, sample_weight: Any, n_parts: int, path: Path | None
-    ) -> None:
-        self._several, self._max_iter = n_parts > 1, estimator.max_iter
-        self._path: Path | None = path
-        self._written: list[Path] = []
-        self._tasks = Tasks(estimator, X, y, sample_weight, n_parts * self._max_iter)
+        def part(number: int, n_rows: float) -> dict[str, Any]:
+            watching = _passes(n_rows, estimator.max_iter, step) if watched else None
+            return {"watching": watching, "path": paths[number]}
 
-    def part(self, number: int, n_rows: float) -> dict[str, Any]:
-        """Return the arguments of `fit_model` that report and save the passes of one mixture.
+        yield part
+    for each in filter(None, paths):
+        each.unlink(missing_ok=True)
 
-        `n_rows` is the number of rows, or the sum of their weights.
-        """
-        path, watching = self._path, None
-        if path is not None:
-            path = Path(f"{path}.{number}") if self._several else path
-            self._written.append(path)
-        if self._tasks.are_watched or watcher_of_fits.get() is not None:
-            watching = self._passes(n_rows)
-        return {"watching": watching, "path": path}
 
-    @contextmanager
-    def _passes(self, n_rows: float) -> Iterator[Any]:
-        """Yield a function to call after each pass of one mixture."""
-        best, since = float("nan"), time.monotonic()
+@contextmanager
+def _passes(n_rows: float, most: int, step: Callable[[str], None]) -> Iterator[Any]:
+    """Yield a function to call after each of at most `most` passes of one mixture."""
+    best, since = float("nan"), time.monotonic()
 
-        def after_pass(run: Run, log_volume: float) -> None:
-            """Report a pass; in the frame, the log-likelihood is larger by `log_volume`."""
-            nonlocal best, since
-            mean = (float(run.totals().max()) - log_volume) / n_rows
-            change, best = mean - best, mean
-            gained = "" if np.isnan(change) else f", changed by {change:.2e}"
-            n_starts = len(run.active)
-            report(
-                f"pass {run.n_passes}: {n_starts} start{'' if n_starts == 1 else 's'}, mean log-likelihood "
-                f"{best:.5f}{gained}, {time.monotonic() - since:.2g} s a pass"
-            )
-            since = time.monotonic()
-            self._tasks.step("pass")
+    def after_pass(run: Run, log_volume: float) -> None:
+        """Report a pass; in the frame, the log-likelihood is larger by `log_volume`."""
+        nonlocal best, since
+        mean = (float(run.totals().max()) - log_volume) / n_rows
+        change, best = mean - best, mean
+        gained = "" if np.isnan(change) else f", changed by {change:.2e}"
+        n_starts = len(run.active)
+        report(
+            f"pass {run.n_passes}: {n_starts} start{'' if n_starts == 1 else 's'}, mean log-likelihood "
+            f"{best:.5f}{gained}, {time.monotonic() - since:.2g} s a pass"
+        )
+        since = time.monotonic()
+        step("pass")
 
-        with progress_bar("passes", self._max_iter) as report:
-            yield after_pass
-
-    def close(self) -> None:
-        """End the task of the fit and remove its checkpoints."""
-        self._tasks.end()
-        for path in self._written:
-            path.unlink(missing_ok=True)
+    with progress_bar("fitting", most) as report:
+        yield after_pass
 
 
 # ---------------------------------------------------------------- checkpoints

@@ -35,7 +35,7 @@ from ..io.labels import code_labels
 from ..io.preparation import Columns
 from . import densities, streams
 from ._settings import check_count, covariance_type_of, freeze_of
-from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
+from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, monitoring
 from .exporting import ExportMixin, whitened_kernels
 from .fitted import FitRecord, Fitted, parameters_of
 from .rows import (
@@ -286,9 +286,8 @@ class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixi
             The fitted estimator.
         """
         check_inference(self)
-        watched = bool(getattr(self, "_skl_callbacks", ())) or watcher_of_fits.get() is not None
         # Check the path of a checkpoint before reading the rows, which may take long.
-        path = checkpoint_path(self) if watched else None
+        path = checkpoint_path(self)
         # Idle BLAS threads would wait actively, at the cost of ours.
         with updating(self, X), one_blas_thread():
             training = enter(self, X, y, sample_weight).training()
@@ -307,11 +306,9 @@ class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixi
                         f"{covariance_type!r}, without correlations inside kernels. Set covariance_type to "
                         "choose."
                     )
-            monitor = Monitor(self, X, y, sample_weight, len(parts), path) if watched else None
-            self._fit_parts(parts, training, monitor)
-            self._after_fit(training)
-            if monitor is not None:
-                monitor.close()
+            with monitoring(self, X, y, sample_weight, len(parts), path) as monitor:
+                self._fit_parts(parts, training, monitor)
+                self._after_fit(training)
         return self
 
     def _fit_parts(self, parts: list[Part], training: Training, monitor: Monitor | None = None) -> None:
@@ -319,9 +316,7 @@ class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixi
         fits: list[Fitted] = []
         for number, (columns, model) in enumerate(parts):
             rows = training.with_features(columns, number)
-            watched: dict[str, Any] = {}
-            if monitor is not None:
-                watched = monitor.part(number, rows.source.summary.total)
+            watched = {} if monitor is None else monitor(number, rows.source.summary.total)
             fits.append(fit_model(model, rows, columns, **watched))
         prior = fits[0].class_prior if training.n_unlabelled else training.class_prior
         self._record(parts, fits, training.sizes, prior).store(self)

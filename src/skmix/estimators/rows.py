@@ -365,7 +365,7 @@ class InMemory(Rows):
         if least is None and type(self.X) is np.ndarray and _is_valid(self.estimator, self.X):
             return self.X
         if least is None:
-            _refuse_encoding(self.estimator)
+            refuse_encoding(self.estimator)
         return _validated(self.estimator, self.X, least)
 
 
@@ -402,7 +402,7 @@ def _validated(
     return rows
 
 
-def _refuse_encoding(model: Any) -> None:
+def refuse_encoding(model: Any) -> None:
     """Raise ValueError if a fitted model encodes columns, which arrays do not name."""
     kinds = Columns.of(model).kinds
     if any(kinds.values()):
@@ -590,7 +590,7 @@ class OnDevice(InMemory):
 
     def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
         if least is None:
-            _refuse_encoding(self.estimator)
+            refuse_encoding(self.estimator)
         if on_cpu:
             return _validated(self.estimator, on_host(self.X), least)
         X, xp, n_needed = self.X, namespace(self.X), 1 if least is None else least
@@ -778,7 +778,7 @@ class OnCluster(Rows):
         check_kind(X, "X")
         scale = None
         if not is_frame(X):
-            _refuse_encoding(model)
+            refuse_encoding(model)
         else:
             if "columns" in getattr(model, "preparation_", {}):
                 raise ValueError(

@@ -64,6 +64,11 @@ def test_two_values_and_constants_keep_their_scale() -> None:
     assert_allclose(found.transform(X)[:, 1:], 0.0, atol=1e-6)
     for reduction in ("none", "components", "discriminants"):
         assert fit_features("power", reduction, Block(X[:, 1:], np.arange(60) % 3)) is None
+    # Rounding has no rank.
+    X[:, 1] = 1e3 + 1.2e-10 * X[:, 0]
+    ranks = fit_features("ranks", "none", Block(X, np.arange(60) % 3))
+    assert ranks is not None
+    assert np.abs(ranks.transform(X)[:, 1]).max() < 1e-6
 
 
 # ---------------------------------------------------------------- ranks
@@ -82,14 +87,6 @@ def test_scores_are_quantiles_of_mean_ranks() -> None:
         assert_array_equal(scores[column == column.min()], -3.0)
         assert_array_equal(scores[column == column.max()], 3.0)
     assert_array_equal(found[:, 2], 0.0)
-
-
-def test_rounding_has_no_rank() -> None:
-    noise = np.arange(60) % 2
-    X = np.column_stack([np.arange(60.0), 1e3 + 1.2e-10 * noise])
-    found = fit_features("ranks", "none", Block(X, np.arange(60) % 3))
-    assert found is not None
-    assert np.abs(found.transform(X)[:, 1]).max() < 1e-6
 
 
 def test_scores_between_knots_are_nearly_those_of_all_values() -> None:

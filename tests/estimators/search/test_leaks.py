@@ -13,7 +13,6 @@ from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernel
 from skmix.engine.compute.blocks import Block
 from skmix.estimators import crossfit
 from skmix.estimators.crossfit import novelty_threshold
-from skmix.estimators.rows import PreparedRows
 from skmix.estimators.search._base import make_folds
 from skmix.estimators.search._candidates import make_classifier
 from skmix.estimators.search._selection import Selection
@@ -25,58 +24,7 @@ Data = tuple[np.ndarray, np.ndarray]
 @pytest.fixture(scope="module")
 def rows() -> Data:
     X, y = load_iris(return_X_y=True)
-    # No row twice, so that rows are known by their values.
     return X + 1e-4 * np.random.default_rng(0).normal(size=X.shape), y
-
-
-def known_by_value(X: Any) -> set[bytes]:
-    X = X.X if isinstance(X, PreparedRows) else X
-    return {row.tobytes() for row in np.ascontiguousarray(X, dtype=np.float64)}
-
-
-def watch(monkeypatch: pytest.MonkeyPatch, kind: type, learning: list[str], judging: str) -> list[int]:
-    """Note which rows each model learns from, and count those it is judged by, which must be others."""
-    judged: list[int] = []
-
-    def learn(name: str) -> None:
-        method = getattr(kind, name)
-
-        def spy(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
-            found = method(self, X, *args, **kwargs)
-            # Copies of a model have seen what it has.
-            vars(self)["_seen"] = vars(self).get("_seen", set()) | known_by_value(X)
-            return found
-
-        monkeypatch.setattr(kind, name, spy)
-
-    for name in learning:
-        learn(name)
-    method = getattr(kind, judging)
-
-    def judge(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
-        assert not vars(self)["_seen"] & known_by_value(X)
-        judged.append(len(X))
-        return method(self, X, *args, **kwargs)
-
-    monkeypatch.setattr(kind, judging, judge)
-    return judged
-
-
-@pytest.mark.parametrize(("cv", "n_folds"), [(None, 5), (3, 3)])
-def test_no_classifier_is_judged_by_rows_it_has_learnt(
-    rows: Data, cv: Any, n_folds: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    X, y = rows[0][::2], np.where(np.arange(75) % 7 == 0, -1, rows[1][::2])
-    judged = watch(monkeypatch, SharedKernelClassifier, ["fit", "tune"], "predict_log_proba")
-    estimator = SharedKernelClassifier(covariance_prior=1.0, **QUICK_FITS)
-    search = SharedKernelClassifierCV(
-        estimator, n_kernels=3, covariance_type="tied", n_members=1, cv=cv, random_state=0
-    ).fit(X, y)
-    assert {"tuning", "kernels"} <= set(search.cv_results_["stage"])
-    # Tuning to rows without a label would fail.
-    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
-    # Each row that has a label is held out once, for each candidate.
-    assert sum(judged[:n_folds]) == np.count_nonzero(y >= 0)
 
 
 def test_groups_are_those_of_the_rows_that_have_a_weight() -> None:
@@ -86,12 +34,6 @@ def test_groups_are_those_of_the_rows_that_have_a_weight() -> None:
     for training, held in make_folds(rows, np.arange(2), None, groups, kept, 0):
         own, other = (groups[part.X[:, 0].astype(int)] for part in (training, held))
         assert not set(own) & set(other)
-
-
-def test_no_density_is_judged_by_rows_it_has_learnt(rows: Data, monkeypatch: pytest.MonkeyPatch) -> None:
-    judged = watch(monkeypatch, SharedKernelMixture, ["fit"], "score_samples")
-    SharedKernelMixtureCV(n_kernels=[2, 3], covariance_type="diag", cv=3, random_state=0).fit(rows[0])
-    assert sum(judged[:3]) == len(rows[0])
 
 
 def fits_of(X: np.ndarray, y: np.ndarray, folds: Any, prior: Any, tune: Any) -> dict[str, list[np.ndarray]]:

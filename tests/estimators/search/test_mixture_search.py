@@ -13,7 +13,7 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold
 
-from skmix import SharedKernelMixture, SharedKernelMixtureCV, load
+from skmix import SharedKernelMixture, SharedKernelMixtureCV
 from skmix.datasets import make_shared_kernel_data
 from skmix.engine.structures import STRUCTURES
 from skmix.estimators.search._grid import average, try_grid
@@ -143,15 +143,6 @@ def test_held_out_rows_choose_by_default_where_there_are_any() -> None:
     assert few.best_score_ == -few.cv_results_["bic"][0]
 
 
-def test_held_out_rows_reward_no_collapse_on_whole_numbers() -> None:
-    X = np.random.default_rng(0).poisson([2.0, 5.0], size=(120, 2)).astype(float)
-    search = SharedKernelMixtureCV(n_kernels=[1, 3, 12], covariance_type="diag", cv=2, random_state=0).fit(X)
-    assert {mixture.covariance_prior for mixture in search.mixtures_} == {"auto", "weak"}
-    for mixture in search.mixtures_:
-        # The variance of a whole number within its step.
-        assert mixture.covariances_.min() > 1.0 / 12.0 - 1e-9
-
-
 def test_a_winner_that_stopped_early_warns_once() -> None:
     X, y = shared_kernels(40)
     search = SharedKernelMixtureCV(SharedKernelMixture(max_iter=2, tol=0.0), n_kernels=3, random_state=0)
@@ -183,8 +174,6 @@ def test_an_average_is_a_mixture_of_its_members(tmp_path: Path) -> None:
         assert_allclose(search.score(new, labels), np.log(expected).mean(), rtol=1e-9)
     # Kernels are those of the best candidate.
     assert_array_equal(search.predict_proba(new), search.best_estimator_.predict_proba(new))
-    search.save(tmp_path / "average.skmix")
-    assert_array_equal(load(tmp_path / "average.skmix").score_samples(new), search.score_samples(new))
     search.shares_ = search.shares_[:-1] / search.shares_[:-1].sum()
     with pytest.raises(ValueError, match=r"mixtures_ has \d members, not \d"):
         search.save(tmp_path / "average.skmix")
@@ -249,18 +238,9 @@ def test_an_average_is_a_graph() -> None:
     assert_allclose(densities, search.score_samples(X), rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("settings", "groups", "message"),
-    [
-        ({"criterion": "bic"}, True, "cannot be combined with criterion='bic'"),
-        ({"criterion": "log_likelihood"}, None, "3 rows are too few to hold any out"),
-    ],
-)
-def test_settings_that_cannot_be_used_are_refused(
-    settings: dict[str, Any], groups: bool | None, message: str
-) -> None:
-    given: dict[str, Any] = {"X": clusters(2, 20), "groups": np.arange(40) % 10 if groups else None}
-    if groups is None:
-        given = {"X": clusters(3, 1), "y": [0, 1, 2]}
-    with pytest.raises(ValueError, match=message):
-        SharedKernelMixtureCV(random_state=0, **settings).fit(**given)
+def test_settings_that_cannot_be_used_are_refused() -> None:
+    X = clusters(3, 20)
+    with pytest.raises(ValueError, match="cannot be combined with criterion='bic'"):
+        SharedKernelMixtureCV(criterion="bic").fit(X, groups=np.arange(60) % 10)
+    with pytest.raises(ValueError, match="3 rows are too few to hold any out"):
+        SharedKernelMixtureCV(criterion="log_likelihood").fit(X[::20], [0, 1, 2])

@@ -61,9 +61,9 @@ def test_a_quick_fit_is_that_of_the_estimator(candidate: Any) -> None:
     block, params = Block(X[rows], Y[rows], WEIGHTS[rows]), params_of(*candidate)
     fits = QuickFits(prototype(), np.arange(3))
     assert fits.covers(params, block)
-    (found,) = fits.fit([(params, block, 0)])
+    (found,) = fits.fit([(params, block)])
     # No pass: the start, in the data's coordinates.
-    (start,) = QuickFits(prototype(max_iter=0), np.arange(3)).fit([(params, block, 0)])
+    (start,) = QuickFits(prototype(max_iter=0), np.arange(3)).fit([(params, block)])
     classifier = make_classifier(prototype(n_kernels=None), params, block, 0)
     classifier.set_params(n_kernels=None, init=start_of(start)).fit(block.X, block.y, block.weights)
     assert len(classifier.means_) == min(candidate[1], 55)
@@ -77,7 +77,7 @@ def test_a_quick_fit_is_that_of_the_estimator(candidate: Any) -> None:
 def test_quick_fits_do_not_depend_on_those_beside_them() -> None:
     halves = [Block(X[first::2], Y[first::2]) for first in (0, 1)]
     tasks = [
-        (params_of(*candidate, prior), rows, 0)
+        (params_of(*candidate, prior), rows)
         for candidate in CANDIDATES[:6]
         for prior in (0.5, 2.0)
         for rows in halves

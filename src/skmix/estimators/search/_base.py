@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
-from functools import partial, wraps
+from contextlib import nullcontext
+from functools import wraps
+from itertools import chain
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -18,7 +19,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_n_features, check_consistent_length, check_is_fitted
 
 from ...engine.compute.arrays import on_host
-from ...engine.compute.blocks import Block
+from ...engine.compute.blocks import Block, is_missing
 from ...engine.em import ending_at
 from ...engine.model import IntArray
 from ...engine.refine.discriminative import labels_of as codes_of
@@ -28,7 +29,7 @@ from ...io import Source
 from ...io.opening import is_elsewhere, source_of
 from ...io.readers import is_path
 from .._settings import check_covariance_type
-from ..callbacks import CallbackSupportMixin, Checkpoint, Lines, Report, Tasks, progress_bar, watched_by
+from ..callbacks import CallbackSupportMixin, Checkpoint, Lines, progress_bar, task_of, watched_by
 from ..exporting import ExportMixin
 from ..holdout import check_splits, default_splits, splits_of
 from ..mixture import documented
@@ -40,12 +41,13 @@ from ..rows import (
     enter,
     is_frame,
     read_into_memory,
+    refuse_encoding,
     take_columns,
     updating,
 )
 from ..saving import FileMixin
 from ..summary import SummaryMixin
-from ._trials import Trial, Trials
+from ._trials import Trial, Trials, candidates
 
 _PARAMETERS = """
     cv : int, splitter or iterable, default=None
@@ -124,7 +126,7 @@ def make_folds(
     `groups`, and a list of splits for `cv`, refer to the rows that the user gave; `kept` (n,) are the
     positions of `rows` among them.
     """
-    groups, codes = None if groups is None else np.asarray(groups)[kept], codes_of(rows)
+    codes, groups = codes_of(rows), None if groups is None else groups[kept]
     splits = default_splits(codes, seed, groups) if cv is None else splits_of(cv, codes, groups, kept)
     check_splits(splits, codes, classes)
     return [(rows.rows(training), rows.rows(held)) for training, held in splits]
@@ -137,9 +139,16 @@ def saved_part(estimator: Any) -> Any:
     return members[0] if len(members) == 1 and not maps_features else estimator
 
 
-def _report(report: Report, tasks: Tasks, message: str, *, share: float | None = None) -> None:
-    report(message, share=share)
-    tasks.step("candidate")
+def _checked_groups(groups: Any, X: Any) -> np.ndarray | None:
+    """Return the groups (n,) of rows X (n, M) as an array; raise ValueError if some rows have none."""
+    if groups is None:
+        return None
+    check_consistent_length(X, groups)
+    found = np.asarray(on_host(groups))
+    n_missing = np.count_nonzero(is_missing(found))
+    if n_missing:
+        raise ValueError(f"groups has no value in {n_missing} of {len(found)} rows. Leave these rows out.")
+    return found
 
 
 def delegated(method: Callable[..., Any]) -> Any:
@@ -191,9 +200,10 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows, in fits and in scores.
         groups : array-like of shape (N,), default=None
-            Group of each row, for a `cv` that keeps groups together; by default, stratified folds of whole
-            groups. Rows without a label do not train while their group is held out. `groups` cannot be
-            combined with a `cv` that ignores groups or a criterion without cross-validation.
+            Group of each row, with a data frame also the name of their column, for a `cv` that keeps groups
+            together; by default, stratified folds of whole groups. Rows without a label do not train while
+            their group is held out. `groups` cannot be combined with a `cv` that ignores groups or a
+            criterion without cross-validation.
 
         Returns
         -------
@@ -201,42 +211,57 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
             The fitted search.
         """
         trials = Trials(self.time_limit)
-        if any(isinstance(each, Checkpoint) for each in getattr(self, "_skl_callbacks", ())):
-            raise ValueError("Checkpoint saves a single fit, not a search: set it on the chosen estimator.")
+        callbacks = [getattr(each, "_skl_callbacks", ()) for each in (self, self.estimator)]
+        if any(isinstance(each, Checkpoint) for each in chain(*callbacks)):
+            raise ValueError(
+                "Checkpoint saves a single fit, and the fits of a search would overwrite each other's file: "
+                "remove it, or set it on an estimator with the settings that the search has chosen."
+            )
         if is_frame(X):
             X, y, sample_weight = take_columns(X, y, sample_weight)
+            X, groups, _ = take_columns(X, groups, None, name="groups")
+        elif isinstance(groups, str):
+            raise ValueError(
+                f"groups is {groups!r}, the name of a column, which needs X to be a data frame; X is a "
+                f"{type(X).__name__}. Give a data frame, or groups as an array."
+            )
         source = source_of(X, y, sample_weight)
         if source is not None:
             X, labels, sample_weight = self._read(source)
             y = labels if y is None or is_path(y) else y
         check_labelled(self, y)
-        if groups is not None:
-            check_consistent_length(X, groups)
+        groups = _checked_groups(groups, X)
         lines = Lines(type(self).__name__, trials.ends(1.0))
-        with ExitStack() as stack:
-            stack.enter_context(updating(self))
-            tasks = Tasks(self, X, y, sample_weight, None)
-            if self.verbose > 1:
-                stack.enter_context(watched_by(lines))
-            bar = lines("", None) if self.verbose else progress_bar("choosing settings", None)
-            report = stack.enter_context(bar)
-            trials.report = partial(_report, report, tasks)
-            stack.enter_context(ending_at(trials.ends(1.0)))
-            stack.enter_context(warnings.catch_warnings())
+        bar = lines("", None) if self.verbose else progress_bar("choosing settings", None)
+        with (
+            updating(self),
+            task_of(self, X, y, sample_weight, None) as step,
+            watched_by(lines) if self.verbose > 1 else nullcontext(),
+            bar as report,
+            ending_at(trials.ends(1.0)),
             # A candidate that did not converge is scored as it is.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            best = self._choose(trials, X, y, sample_weight, on_host(groups))
-            tasks.end()
+            warnings.catch_warnings(action="ignore", category=ConvergenceWarning),
+        ):
+
+            def tell(message: str, *, share: float) -> None:
+                report(message, share=share)
+                step("candidate")
+
+            trials.report = tell
+            best = self._choose(trials, X, y, sample_weight, groups)
             self.cv_results_ = trials.table()
-            self.n_untried_ = trials.n_untried
-            self.best_index_ = next(i for i, trial in enumerate(trials.list) if trial is best)
+            self.n_untried_ = len(trials.untried)
+            self.best_index_ = trials.list.index(best)
             self.best_params_ = dict(best.params)
             self.best_score_ = float(best.score)
         self._finish()
         if self.verbose:
             params = self.best_params_.items()
             chosen = ", ".join(f"{name}={value!r}" for name, value in params if value not in (None, "none"))
-            lines.tell(f"{trials.worded(best.score)}, best of {len(trials.list)} tried: {chosen}")
+            score = f": {trials.worded(best.score)}" if np.isfinite(best.score) else ""
+            # Some were tried on one fold and then on all.
+            n_tried = len({repr(trial.params) for trial in trials.list})
+            lines.tell(f"tried {candidates(n_tried)} and chose {chosen}{score}")
         return self
 
     def _read(self, source: Source) -> tuple[Any, Any, Any]:
@@ -294,19 +319,16 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
                 "n_kernels must be 'auto', an integer of at least 1 or a list of them, got "
                 f"{self.n_kernels!r}."
             )
-        given, types = self.covariance_type, self.covariance_type
-        if isinstance(given, str) or (isinstance(given, tuple) and given[:1] == ("low_rank",)):
-            types = [given]
+        given = self.covariance_type
+        one = isinstance(given, str) or (isinstance(given, tuple) and given[:1] == ("low_rank",))
+        types = [given] if one else list(given)
         names = [check_covariance_type(each)[0] if isinstance(each, tuple) else each for each in types]
         if names != ["auto"] and not (names and all(name in COVARIANCE_TYPES for name in names)):
             raise ValueError(
                 f"covariance_type must be 'auto', one of {', '.join(COVARIANCE_TYPES)} or a list of them, "
                 f"got {given!r}."
             )
-        return (
-            None if numbers == ["auto"] else sorted(set(numbers)),
-            None if names == ["auto"] else list(types),
-        )
+        return None if numbers == ["auto"] else sorted(set(numbers)), None if names == ["auto"] else types
 
     @property
     def _model(self) -> Any:
@@ -326,6 +348,7 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
             return X  # the model selects columns by name
         X = np.asarray(X) if isinstance(X, (list, tuple)) else X
         if len(getattr(X, "shape", ())) == 2:
+            refuse_encoding(self)
             # Check here, so that the error names the search.
             _check_n_features(self, X, reset=False)
         return X
@@ -333,10 +356,6 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
     def _features(self, X: Any) -> Any:
         """Return rows X (n, M) as the input of the fitted model."""
         return X
-
-    def _graph_parts(self) -> dict[str, Any]:
-        parts: dict[str, Any] = self._model._graph_parts()
-        return parts
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -5,7 +5,7 @@ The guide on model selection explains the choice of candidates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -24,20 +24,22 @@ from ..classifier import SharedKernelClassifier
 from ._features import pooled_covariance, transforms
 from ._trials import Params
 
+Pairs = tuple[tuple[float, float], ...]
 # Kernels per class, and strength of the prior in rows per feature, for full kernels that belong to one class
 # each and for full kernels that all classes share.
-_OWN_FULL = (
+_OWN_FULL: Pairs = (
     *((1, 1.0), (1, 0.1), (1, 8.0), (2, 0.5), (2, 2.0), (4, 2.0), (4, 0.5), (8, 0.5), (8, 2.0)),
     *((16, 0.5), (16, 2.0), (32, 0.5), (64, 0.5), (128, 0.5)),
 )
-_SHARED_FULL = (
+_SHARED_FULL: Pairs = (
     *((1, 2.0), (2, 0.5), (4, 0.5), (8, 0.5), (8, 2.0), (16, 0.5), (16, 2.0), (32, 0.5), (32, 2.0)),
     *((64, 0.5), (128, 0.5)),
 )
-# The same numbers of kernels per class for simpler covariances.
-_OWN_SIMPLE, _SHARED_SIMPLE = (1, 16), (64,)
-# Their prior strength. One is enough, since they have few parameters.
+# Prior strength for simpler covariances. One is enough, since they have few parameters.
 _PRIOR_OF_SIMPLE = 0.5
+# The same pairs for them.
+_OWN_SIMPLE: Pairs = ((1, _PRIOR_OF_SIMPLE), (16, _PRIOR_OF_SIMPLE))
+_SHARED_SIMPLE: Pairs = ((64, _PRIOR_OF_SIMPLE),)
 # From this many classes on, try fewer kernels than classes too: classes then differ only in their weights.
 _MANY_CLASSES = 20
 # Kernels per class in that case.
@@ -81,12 +83,12 @@ class Choices:
                 "kernels='own' needs weights without a prior, which would give every class a share of every "
                 "kernel: leave out weight_prior and inference='variational'."
             )
-        if by_class and numbers is not None and numbers[0] < self.n_classes:
-            raise ValueError(
-                f"kernels='own' needs a kernel for each of {self.n_classes} classes, got "
-                f"n_kernels={numbers[0]}."
-            )
         if by_class and numbers is not None:
+            if numbers[0] < self.n_classes:
+                raise ValueError(
+                    f"kernels='own' needs a kernel for each of {self.n_classes} classes, got "
+                    f"n_kernels={numbers[0]}."
+                )
             # All classes have the same number of kernels.
             numbers = sorted({k // self.n_classes * self.n_classes for k in numbers})
         params: Params = {
@@ -144,15 +146,10 @@ class Choices:
     def _per_class(self, reduced: bool) -> Iterator[tuple[str, float, str, float]]:
         """Yield 'own' or 'shared', the kernels per class, the covariance type and the prior strength."""
         for name in self.types or ["tied", "full"]:
-            if _is_full(name):
-                own: Sequence[tuple[float, float]] = _OWN_FULL
-                shared: Sequence[tuple[float, float]] = _SHARED_FULL[:1] if reduced else _SHARED_FULL
-            else:
-                own, shared = (
-                    [(m, _PRIOR_OF_SIMPLE) for m in per_class] for per_class in (_OWN_SIMPLE, _SHARED_SIMPLE)
-                )
+            own, shared = (_OWN_FULL, _SHARED_FULL) if _is_full(name) else (_OWN_SIMPLE, _SHARED_SIMPLE)
+            shared = shared[:1] if reduced else shared
             if self.n_classes >= _MANY_CLASSES:
-                shared = [*((m, 2.0) for m in _FEWER_THAN_CLASSES), *shared]
+                shared = (*((m, 2.0) for m in _FEWER_THAN_CLASSES), *shared)
             yield from (("own", m, name, rows) for m, rows in own)
             yield from (("shared", m, name, rows) for m, rows in shared)
 
@@ -190,7 +187,7 @@ def make_classifier(
     if params["prior_rows"] is not None:
         n_features = rows.X.shape[1]
         width = n_features if sets is None else sum(map(len, sets)) / len(sets)
-        pooled = pooled_covariance(labelled.X, codes, labelled.weights)
+        pooled = pooled_covariance(labelled)
         if sets is None:
             pooled = pooled * prior_scale(params["n_kernels"], n_classes, n_features)
         settings["covariance_prior"] = (params["prior_rows"] * width, pooled)

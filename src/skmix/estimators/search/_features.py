@@ -257,32 +257,31 @@ def project(given: FeatureMap, reduction: str, rows: Block) -> FeatureMap:
     return FeatureMap(shift, scale, powers, curves, offset, spread[:, None] * matrix)
 
 
-def pooled_covariance(X: np.ndarray, codes: IntArray, weights: FloatArray | None = None) -> FloatArray:
-    """Return the within-class covariance (M, M) of rows X (n, M) with class codes (n,).
+def pooled_covariance(rows: Block) -> FloatArray:
+    """Return the within-class covariance (M, M) of labelled rows (n, M).
 
     A pseudo-row with the variances of all rows makes it positive definite. A missing value counts as the mean
     of its class; entries are scaled up to correct for that.
     """
-    weights = np.ones(len(X)) if weights is None else weights
-    observed = ~np.isnan(X)
-    values = np.where(observed, X, 0.0)
+    weights, observed = rows.row_weights, ~np.isnan(rows.X)
+    values = np.where(observed, rows.X, 0.0)
 
     def deviations(codes: IntArray) -> FloatArray:
         class_weights = weights * (codes == np.arange(codes.max() + 1)[:, None])
         means = (class_weights @ values) / np.maximum(class_weights @ observed, _TINY)
         return np.where(observed, values - means[codes], 0.0)
 
-    present, codes = np.unique(codes, return_inverse=True)
+    present, codes = np.unique(codes_of(rows), return_inverse=True)
     total, seen = weights.sum(), weights @ observed
     within, overall = deviations(codes), deviations(np.zeros_like(codes))
     variances = weights @ overall**2 / np.maximum(seen, _TINY)
-    share = np.maximum(seen / total, 1.0 / len(X))
+    share = np.maximum(seen / total, 1.0 / len(values))
     scatter = (weights * within.T) @ within / np.sqrt(share[:, None] * share)
     prior = np.diag(np.where(variances > 0.0, variances, 1.0))
     return (scatter + prior) / (max(total - len(present), 0.0) + 1.0)
 
 
-def fewer_rows(rows: Block, seed: int, most: int) -> Block:
+def fewer_rows(rows: Block, seed: int, most: float) -> Block:
     """Draw about `most` rows: each class in proportion, but at least 100 rows of it or all."""
     if len(rows.X) <= most:
         return rows

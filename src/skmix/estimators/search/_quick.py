@@ -83,7 +83,7 @@ class _Rows:
     frame: Frame  # with the floor of the standard deviations as unit
     x: FloatArray  # (M, n): the rows in the frame
     pooled: FloatArray  # (M, M): covariance within classes, in the frame
-    starts: dict[tuple[Any, ...], Parameters] = field(default_factory=dict)  # by kernels and seed
+    starts: dict[tuple[Any, ...], Parameters] = field(default_factory=dict)  # by kernels
 
 
 class QuickFits:
@@ -120,12 +120,12 @@ class QuickFits:
             and bool(np.all(codes_of(rows) >= 0))
         )
 
-    def fit(self, tasks: Sequence[tuple[Params, Block, int]]) -> list[QuickFit]:
-        """Return candidates fitted to blocks of rows, with seeds; those of one shape are fitted at once."""
+    def fit(self, tasks: Sequence[tuple[Params, Block]]) -> list[QuickFit]:
+        """Return candidates fitted to blocks of rows; those of one shape are fitted at once."""
         batches: dict[tuple[Any, ...], list[int]] = {}
-        rows = [self._prepared(block) for _, block, _ in tasks]
-        starts = [self._start(params, own, seed) for (params, _, seed), own in zip(tasks, rows, strict=True)]
-        for number, ((params, _, _), start) in enumerate(zip(tasks, starts, strict=True)):
+        rows = [self._prepared(block) for _, block in tasks]
+        starts = [self._start(params, own) for (params, _), own in zip(tasks, rows, strict=True)]
+        for number, ((params, _), start) in enumerate(zip(tasks, starts, strict=True)):
             # If a class has fewer rows than kernels, its kernels cannot be fitted apart from others.
             apart = params["kernels"] == "own" and start.means.shape[1] == params["n_kernels"]
             kind = params["covariance_type"], apart, start.means.shape
@@ -204,15 +204,15 @@ class QuickFits:
             change = frame.scale / unit
             own = Frame(unit, frame.shift * change, frame.variance * change**2, frame.bound * change)
             x = own.rows(block.X, np.empty(block.X.shape[::-1]))
-            pooled = pooled_covariance(block.X, codes_of(block), block.weights) / (unit[:, None] * unit)
+            pooled = pooled_covariance(block) / (unit[:, None] * unit)
             self._rows[id(block)] = _Rows(block, training, own, x, pooled)
         return self._rows[id(block)]
 
-    def _start(self, params: Params, rows: _Rows, seed: int) -> Parameters:
+    def _start(self, params: Params, rows: _Rows) -> Parameters:
         """Return a start in the frame, with a leading axis of one."""
         n_kernels, structure = params["n_kernels"], structure_of(params["covariance_type"])
-        n_classes, n_features = len(self._classes), len(rows.x)
-        key = params["kernels"], n_kernels, structure.name, seed
+        n_classes, n_features, seed = len(self._classes), len(rows.x), self._prototype.random_state
+        key = params["kernels"], n_kernels, structure.name
         if key in rows.starts:
             return rows.starts[key]
         if params["kernels"] == "own":

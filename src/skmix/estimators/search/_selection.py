@@ -15,7 +15,6 @@ from sklearn import config_context
 
 from ...engine.compute.arrays import on_host
 from ...engine.compute.blocks import Block
-from ...engine.em import ending_at
 from ...engine.model import FloatArray, IntArray
 from ...engine.refine.discriminative import labels_of as codes_of
 from ...engine.refine.temperature import least_log_loss, log_losses
@@ -28,7 +27,7 @@ from ._base import Fold, labels_of
 from ._candidates import MOST_NUMBERS_A_ROW, Choices, make_classifier
 from ._features import FeatureMap, fewer_rows, filler, fit_features, fit_transform, project
 from ._quick import QuickFit, QuickFits
-from ._trials import CHOOSING, FITTING, SCREENING, Params, Trial, Trials
+from ._trials import FITTING, SCREENING, Params, Trial, Trials
 
 # Approximate number of rows of a fold in the screening.
 _ROWS_TO_SCREEN = 2000
@@ -82,11 +81,9 @@ class Selection:
     to_device: Sender
 
     def __post_init__(self) -> None:
-        self._fold, self._some_rows = cache(self._map), cache(self._draw)
+        self._fold, self._rows_of = cache(self._map), cache(self._draw)
         self._transform = cache(
-            lambda number, name, some: fit_transform(
-                name, (self._some_rows(number) if some else self.folds[number])[0]
-            )
+            lambda number, name, some: fit_transform(name, self._rows_of(number, some)[0])
         )
         self._quick = QuickFits(self.prototype, self.classes)
         # Candidates that are about to be tried, and models by candidate and training rows.
@@ -98,10 +95,6 @@ class Selection:
 
     def choose(self) -> list[Trial]:
         """Try candidates, and return the trials to average, the best first."""
-        with ending_at(self.trials.ends(CHOOSING)):
-            return self._choose()
-
-    def _choose(self) -> list[Trial]:
         trials, candidates = self.trials, self.candidates()
         trials.n_kept = self._n_tuned
         if not self.folds:
@@ -149,7 +142,7 @@ class Selection:
         """
         self.trials.plan(SCREENING, len(candidates), self._n_screened)
         paths: dict[tuple[Any, ...], dict[int, float]] = {}
-        screened = []
+        scored: list[tuple[float, Params]] = []
         self._planned = sorted(candidates, key=lambda params: params["n_kernels"])
         for params in self._planned:
             kind = tuple(params[name] for name in ("transform", "reduction", "kernels", "covariance_type"))
@@ -158,13 +151,12 @@ class Selection:
                 last = list(path.values())[-_WORSE_NUMBERS:]
                 if len(path) > _WORSE_NUMBERS and max(last) < max(path.values()):
                     continue
-            trial = self.trials.add(SCREENING, params, self._screen)
-            score = -np.inf if trial is None else trial.score
+            score = self._screening_score(params)
             path[params["n_kernels"]] = max(score, path.get(params["n_kernels"], -np.inf))
-            screened.append(trial)
-        scored = [trial for trial in screened if trial is not None and np.isfinite(trial.score)]
-        scored.sort(key=lambda trial: -trial.score)
-        return [trial.params for trial in scored[:_KEPT]] or candidates[:1]
+            if np.isfinite(score):
+                scored.append((score, params))
+        scored.sort(key=lambda each: -each[0])
+        return [params for _, params in scored[:_KEPT]] or candidates[:1]
 
     def _with_best_features(self, candidates: list[Params]) -> list[Params]:
         """Return the candidates with the best feature maps, which a few of them determine."""
@@ -177,9 +169,7 @@ class Selection:
         best: dict[tuple[str, str], float] = {}
         self._planned = list(probes.values())
         for (features, _), params in probes.items():
-            trial = self.trials.add(SCREENING, params, self._screen)
-            score = -np.inf if trial is None else trial.score
-            best[features] = max(score, best.get(features, -np.inf))
+            best[features] = max(self._screening_score(params), best.get(features, -np.inf))
         kept = sorted(best, key=lambda features: -best[features])[:_KEPT_FEATURES]
         return [params for params in candidates if (params["transform"], params["reduction"]) in kept]
 
@@ -205,22 +195,20 @@ class Selection:
 
     def _map(self, number: int, transform: str, reduction: str, some: bool) -> Fold:
         """Fit a feature map to the training rows of a fold, or to some of them; return the mapped fold."""
-        training, held = self.folds[number]
-        if some:
-            if max(len(training.X), len(held.X)) <= _ROWS_TO_SCREEN:
-                return self._fold(number, transform, reduction, False)
-            training, held = self._some_rows(number)
+        (training, held), whole = self._rows_of(number, some), self.folds[number]
+        if some and training is whole[0] and held is whole[1]:
+            return self._fold(number, transform, reduction, False)
         transformed = None if transform == reduction == "none" else self._transform(number, transform, some)
         if transformed is None:
             return training, held
         feature_map = project(transformed, reduction, training)
         return mapped(training, feature_map.transform), mapped(held, feature_map.transform)
 
-    def _draw(self, number: int) -> Fold:
-        """Return some rows of a fold, for the screening."""
-        training, held = self.folds[number]
-        seed = self.prototype.random_state
-        return fewer_rows(training, seed, _ROWS_TO_SCREEN), fewer_rows(held, seed, _ROWS_TO_SCREEN)
+    def _draw(self, number: int, some: bool) -> Fold:
+        """Return a fold; for the screening, some of its rows if there are many."""
+        (training, held), seed = self.folds[number], self.prototype.random_state
+        most = _ROWS_TO_SCREEN if some else np.inf
+        return fewer_rows(training, seed, most), fewer_rows(held, seed, most)
 
     def _folds_of(self, params: Params, some: bool) -> list[Fold]:
         """Return the mapped folds for a candidate; for the screening, some rows of the first ones."""
@@ -233,6 +221,10 @@ class Selection:
             return int(self._fold(0, transform, reduction, True)[0].X.shape[1])
         except ValueError:
             return int(self.rows.X.shape[1])
+
+    def _screening_score(self, params: Params) -> float:
+        trial = self.trials.add(SCREENING, params, self._screen)
+        return -np.inf if trial is None else trial.score
 
     def _screen(self, trial: Trial) -> None:
         self._score(trial, some=True)
@@ -281,12 +273,12 @@ class Selection:
 
     def _fit_planned(self, params: Params, some: bool) -> None:
         """Fit a candidate, and planned ones with the same kernels, by quick fits if they are covered."""
-        names, seed = ("kernels", "n_kernels", "covariance_type"), self.prototype.random_state
+        names = ("kernels", "n_kernels", "covariance_type")
         known = all((repr(params), id(rows)) in self._models for rows, _ in self._folds_of(params, some))
         if known or not isinstance(self.to_device(self.rows.X[:1]), np.ndarray):
             return
         tasks = [
-            (each, rows, seed)
+            (each, rows)
             for each in self._planned
             if all(each[name] == params[name] for name in names)
             for rows, _ in self._folds_of(each, some)
@@ -294,7 +286,7 @@ class Selection:
         ]
         # What rounding makes singular is left to fits one by one, which are more careful.
         with suppress(np.linalg.LinAlgError):
-            for (each, rows, _), model in zip(tasks, self._quick.fit(tasks), strict=True):
+            for (each, rows), model in zip(tasks, self._quick.fit(tasks), strict=True):
                 self._models[repr(each), id(rows)] = model
 
     def _fit(self, params: Params, rows: Block) -> SharedKernelClassifier:
@@ -333,12 +325,26 @@ class Selection:
                 self.trials.add("tuning", {**params, "trade_off": trade_off}, evaluate)
 
     def _members(self) -> list[Trial]:
-        best, most = self.trials.best, self.search.n_members
-        if most == 1 or best.probabilities is None:
+        """Return the trials to average: the best, and others in greedy order.
+
+        Each step adds the trial that lowers the log-loss of held-out rows the most. If the average is clearly
+        worse than the best trial, return that alone.
+        """
+        best, (codes, weights) = self.trials.best, codes_and_weights(self.folds)
+        rows = np.arange(len(codes))
+        right = {t: t.probabilities[rows, codes] for t in self.trials.list if t.probabilities is not None}
+        if best not in right:
             return [best]
-        codes, weights = codes_and_weights(self.folds)
-        others = [each for each in self.trials.list if each.probabilities is not None and each is not best]
-        return members_of([best, *others], codes, weights, most)
+        chosen, total = [best], right[best]
+
+        def loss_with(trial: Trial) -> float:
+            return float(np.average(losses_of((total + right[trial]) / (len(chosen) + 1)), weights=weights))
+
+        while len(chosen) < min(self.search.n_members, len(right)):
+            chosen.append(min((trial for trial in right if trial not in chosen), key=loss_with))
+            total = total + right[chosen[-1]]
+        rise = losses_of(total / len(chosen)) - losses_of(right[best])
+        return [best] if is_clearly_worse(rise, weights) else chosen
 
     # ------------------------------------------------------------ fits to all rows
 
@@ -378,7 +384,7 @@ class Selection:
             self.trials.step("members", "fitting to all rows")
             members.append(Member(classifier, feature_map, rows, filled))
         for trial in self.trials.list:
-            trial.columns["member"] = any(trial is each for each in chosen[: len(members)])
+            trial.columns["member"] = trial in chosen[: len(members)]
         return members
 
     def threshold(self, member: Member, params: Params, share: float, groups: np.ndarray | None) -> float:
@@ -402,26 +408,6 @@ def codes_and_weights(folds: list[Fold]) -> tuple[IntArray, FloatArray]:
 def mapped(rows: Block, function: Callable[[np.ndarray], np.ndarray]) -> Block:
     """Return the rows with their features mapped by a function."""
     return replace(rows, X=function(rows.X))
-
-
-def members_of(trials: list[Trial], codes: IntArray, weights: FloatArray, most: int) -> list[Trial]:
-    """Return at most `most` trials to average: the best, which is the first, and others in greedy order.
-
-    Each step adds the trial that lowers the log-loss of held-out rows, with class codes (n,) and weights
-    (n,), the most. If the average is clearly worse than the best trial, return that alone.
-    """
-    right = [np.asarray(trial.probabilities)[np.arange(len(codes)), codes] for trial in trials]
-    chosen, left, total = [0], list(range(1, len(trials))), right[0]
-
-    def loss_with(i: int) -> float:
-        return float(np.average(losses_of((total + right[i]) / (len(chosen) + 1)), weights=weights))
-
-    while left and len(chosen) < most:
-        chosen.append(min(left, key=loss_with))
-        left.remove(chosen[-1])
-        total = total + right[chosen[-1]]
-    rise = losses_of(total / len(chosen)) - losses_of(right[0])
-    return trials[:1] if is_clearly_worse(rise, weights) else [trials[i] for i in chosen]
 
 
 def losses_of(probabilities: FloatArray) -> FloatArray:

@@ -26,7 +26,12 @@ CHOOSING, FITTING = 0.6, 0.8
 _MOST = 0.99
 
 
-@dataclass
+def candidates(number: int) -> str:
+    """Return a number of candidates in words."""
+    return "1 candidate" if number == 1 else f"{number} candidates"
+
+
+@dataclass(eq=False)
 class Trial:
     """A candidate and its score (larger is better); `columns` are further columns of the table."""
 
@@ -44,8 +49,8 @@ class Trials:
     """Trials in order; a candidate is tried once per stage, and none after a share of the time limit.
 
     `best` is the best trial so far, except those of the screening. The `n_kept` best trials keep their fitted
-    models. `choosing` is the share of the time limit after which no candidate is tried. `measure` is the name
-    of the scores in messages, and the factor that makes one of them.
+    models. `choosing` is the share of the time limit after which no candidate is tried; `untried` are those
+    left out. `measure` is the name of the scores in messages, and the factor that makes one of them.
     """
 
     def __init__(self, time_limit: float | None) -> None:
@@ -57,14 +62,9 @@ class Trials:
         self.measure = ("log-loss", -1.0)
         self._error: ValueError | None = None
         self._began, self._time_limit = time.monotonic(), np.inf if time_limit is None else time_limit
-        self._untried: set[str] = set()
+        self.untried: set[str] = set()
         self._planned: dict[str, tuple[int, float]] = {}  # by stage: number of steps, and work of each
         self._stage, self._n_done = "", 0
-
-    @property
-    def n_untried(self) -> int:
-        """Number of candidates that were not tried because time was up."""
-        return len(self._untried)
 
     def ends(self, share: float) -> float:
         """Return when a share of the time limit has passed, by the clock of `time.monotonic`."""
@@ -89,14 +89,12 @@ class Trials:
         if self.report is not None:
             self.report(message, share=self._share())
 
-    def _share(self) -> float | None:
-        """Return the share of work or of time that is done, whichever is larger; None if unknown.
+    def _share(self) -> float:
+        """Return the share of work or of time that is done, whichever is larger.
 
         It is below 1, because the search has not ended.
         """
         passed = (time.monotonic() - self._began) / self._time_limit if self._time_limit else 1.0
-        if self._stage not in self._planned:
-            return min(passed, _MOST) if passed else None
         stages = list(self._planned)
         works = [n_steps * work for n_steps, work in self._planned.values()]
         # Stages before the present one are finished, whatever was planned.
@@ -113,7 +111,7 @@ class Trials:
         """
         trial = self._try(stage, params, evaluate)
         scores = [each.score for each in self.list if each.stage == stage and np.isfinite(each.score)]
-        found = f": best {self.worded(max(scores))} of {len(scores)}" if scores else ""
+        found = f": best {self.worded(max(scores))} after {candidates(len(scores))}" if scores else ""
         self.step(stage, f"{_WORDS.get(stage, stage)}{found}", n_steps)
         return trial
 
@@ -136,7 +134,7 @@ class Trials:
         if self.list and self.time_is_up(self.choosing):
             # Fits that were begun may have ended too early.
             if not any(other.params == params for other in self.list):
-                self._untried.add(repr(params))
+                self.untried.add(repr(params))
             return None
         trial.seconds = time.monotonic() - started
         self.list.append(trial)

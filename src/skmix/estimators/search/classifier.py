@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, Options, StrOptions
 
 from ...engine.compute.arrays import namespace, on_host
+from ...engine.em import ending_at
 from ...engine.model import FloatArray
 from ..classifier import SharedKernelClassifier
 from ..decisions import with_outliers
@@ -23,7 +24,7 @@ from ..rows import enter, sender, warn_caller
 from ._base import Search, delegated, documented_search, make_folds
 from ._features import FeatureMap, filler
 from ._selection import Selection, mapped
-from ._trials import Params, Trial, Trials
+from ._trials import CHOOSING, Params, Trial, Trials
 
 # Default settings of fits: candidates can be compared before they converge to the last digit.
 QUICK_FITS: Params = {"max_iter": 100, "tol": 1e-2}
@@ -179,18 +180,17 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             fill = filler(training.X, prototype.random_state)
             folds.append((mapped(training, fill), mapped(held, fill)))
         selection = Selection(self, prototype, rows, classes, folds, trials, sender(prototype, X))
-        chosen = selection.choose()
+        with ending_at(trials.ends(CHOOSING)):
+            chosen = selection.choose()
         members = selection.fit_members(chosen, (X, y, sample_weight))
         if rejecting["reject_below"] is not None:
-            groups = None if groups is None else np.asarray(groups)[kept]
+            groups = None if groups is None else groups[kept]
             best = members[0]
             trials.step("threshold", "finding the threshold of outliers", 0)
             threshold = selection.threshold(best, chosen[0].params, rejecting["reject_below"], groups)
             best.classifier.set_params(**rejecting).threshold_ = threshold
         self.classifiers_ = [member.classifier for member in members]
-        self.feature_maps_ = [
-            None if each.feature_map is None else tuple(each.feature_map) for each in members
-        ]
+        self.feature_maps_ = [each.feature_map and tuple(each.feature_map) for each in members]
         return chosen[0]
 
     def _finish(self) -> None:

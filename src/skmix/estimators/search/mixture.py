@@ -150,9 +150,7 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
         if scorer.folds and np.isfinite(best.score):
             members, shares = average(scorer.tried, scorer.held_weights, self.n_members)
             for trial in trials.list:
-                trial.columns["share"] = sum(
-                    share for each, share in zip(members, shares, strict=True) if each is trial
-                )
+                trial.columns["share"] = dict(zip(members, shares, strict=True)).get(trial, 0.0)
         self.mixtures_: list[SharedKernelMixture] = []
         # In the unit of `try_grid`, where a candidate is fitted to the rows of all folds.
         n_kernels = float(np.mean([each.params["n_kernels"] for each in members]))
@@ -279,12 +277,8 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
         check_is_fitted(self)
         check_count(n_samples, "n_samples must be")
         random_state = check_random_state(self.best_estimator_.random_state)
-        drawn = []
-        for mixture, count in zip(
-            self.mixtures_,
-            random_state.multinomial(n_samples, self.shares_ / self.shares_.sum()),
-            strict=True,
-        ):
+        drawn, counts = [], random_state.multinomial(n_samples, self.shares_ / self.shares_.sum())
+        for mixture, count in zip(self.mixtures_, counts, strict=True):
             if count:
                 # With the same seed, all members would draw the same numbers.
                 member = copy(mixture)
