@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,8 @@ from sklearn.utils.validation import _check_sample_weight
 __all__ = ["ReliabilityBin", "calibration_error", "reliability_bins"]
 
 N_BINS = 10
+# Quantile of the standard normal distribution for 95 %.
+_Z = 1.959963984540054
 
 
 class ReliabilityBin(NamedTuple):
@@ -79,6 +82,22 @@ def calibration_error(
     bins = reliability_bins(probabilities, codes, sample_weight=sample_weight)
     gaps = sum(each.n_rows * abs(each.confidence - each.accuracy) for each in bins)
     return gaps / sum(each.n_rows for each in bins)
+
+
+def wilson(share: float, n: float) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share of n rows."""
+    centre, half = share + _Z**2 / (2 * n), _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
+    low, high = (float((centre + side) / (1 + _Z**2 / n)) for side in (-half, half))
+    return max(low, 0.0), min(high, 1.0)
+
+
+def effective_rows(weights: NDArray[Any]) -> float:
+    """Return the number (Σ w)² / Σ w² of rows that rows of weights (n,) count as.
+
+    Repeating each row k times adds no certainty.
+    """
+    own = weights.astype(np.float64)
+    return float(own.sum() ** 2 / (own**2).sum())
 
 
 def row_counts(sample_weight: ArrayLike | None, n_rows: int) -> NDArray[Any]:

@@ -57,7 +57,8 @@ def test_scores_are_those_of_python(
 ) -> None:
     path, table = tmp_path / "m.skmix", folder / "odd.csv"
     arguments = () if search else ("--kernels", 3)
-    run("fit", folder / "even.csv", "--target", "species", "--outliers", 0.3, "-o", path, *arguments)
+    fit = ("fit", folder / "even.csv", "--target", "species", "--outliers", 0.3, "-o", path, *arguments)
+    assert (json.loads(run(*fit, "--json").stdout)["sharing"] in ("own", "shared")) == search
     model, rows, labels = skmix.load(path), X[1::2], SPECIES[1::2]
     # Nobody has asked for a label of outliers yet.
     assert set(model.predict(pd.DataFrame(X, columns=NAMES))) == set(SPECIES)
@@ -96,11 +97,10 @@ def test_a_model_that_reduces_features_works_with_all_commands(tmp_path: Path) -
     names = feature_names(model)
     assert names is not None
     assert names[0] in page.read_text()
-    assert "cannot be sampled" in run("sample", tmp_path / "m", 3, code=1).stderr
 
 
-def test_predictions_are_matched_by_name(folder: Path, tmp_path: Path) -> None:
-    """Columns in another order, with others between them, from standard input and in Parquet."""
+def test_predictions_are_matched_by_name(folder: Path) -> None:
+    """Columns in another order, with others between them, compressed on standard input."""
     frame = pd.read_csv(folder / "odd.csv")[["width", "species", *NAMES[:3]]]
     frame.insert(0, "flower", [f"no {i}" for i in range(len(frame))])
     content = frame.to_csv(index=False, sep="\t").encode()
@@ -113,24 +113,6 @@ def test_predictions_are_matched_by_name(folder: Path, tmp_path: Path) -> None:
     # Older pandas reads to the last digit but one.
     expected = skmix.load(folder / "iris.skmix").score_samples(own)
     assert_allclose(read["log_density"], expected, rtol=1e-14)
-    frame.to_parquet(tmp_path / "odd.parquet")
-    out = tmp_path / "out.parquet"
-    result = run("predict", folder / "iris.skmix", tmp_path / "odd.parquet", "-o", out)
-    assert "Note: ignored, not a feature of the model: flower." in result.stderr
-    pd.testing.assert_frame_equal(
-        pd.read_parquet(out), read.drop(columns="flower"), check_dtype=False, check_exact=False, rtol=1e-12
-    )
-
-
-def test_labels_of_evaluations(folder: Path, tmp_path: Path) -> None:
-    table = tmp_path / "t.csv"
-    table.write_text(lines_of(NAMES, X[:4], kind=["setosa", "", "setosa", "setosa"]))
-    result = run("evaluate", folder / "iris.skmix", table, "--target", "kind", "--json")
-    assert "1 of 4 rows have no label in 'kind' and are left out" in result.stderr
-    assert json.loads(result.stdout)["n_rows"] == 3
-    table.write_text(lines_of(NAMES, X[:2], species=["rose", "setosa"]))
-    result = run("evaluate", folder / "iris.skmix", table, code=1)
-    assert "column 'species' has labels that no training row had: ['rose']" in result.stderr
 
 
 def test_show(folder: Path) -> None:
@@ -161,29 +143,22 @@ def test_without_a_target_there_is_a_mixture(folder: Path, tmp_path: Path) -> No
     # Fewer than a tenth of the training rows: the threshold comes from held-out rows.
     assert 0 < sum(flags) < 8
     assert "weight" in run("show", path).stdout
-    assert len(run("sample", path, 4).stdout.splitlines()) == 5
     assert "not a classifier" in run("evaluate", path, folder / "iris.csv", code=1).stderr
 
 
-def test_rows_without_a_label(folder: Path, tmp_path: Path) -> None:
-    some = np.where(np.arange(150) % 3 == 0, SPECIES, "")
+def test_rows_without_a_label(tmp_path: Path) -> None:
+    known = np.arange(150) % 3 == 0
     table, path = tmp_path / "few.csv", tmp_path / "m"
-    table.write_text(lines_of(NAMES, X, species=some))
-    arguments = ["fit", table, "-t", "species", "--kernels", 3, "-o", path, "--unlabelled"]
-    assert "no label in 100 of 150 rows" in run(*arguments[:-1], code=1).stderr
-    # A threshold for outliers takes ten more fits.
-    assert "50 rows" in run(*arguments, "drop", "--outliers", 0).stdout
-    assert "100 rows without a label" in run(*arguments, "use", "--outliers", 0).stdout
-    model = skmix.load(path)
-    own = SharedKernelClassifier(3, random_state=0)
-    own.fit(X, np.where(some == "", -1, CODES))
-    assert_array_equal(model.means_, own.means_)
-    assert model.classes_.tolist() == ["setosa", "versicolor", "virginica"]
-    assert json.loads(run("evaluate", path, folder / "iris.csv", "--json").stdout)["accuracy"] > 0.9
-    table.write_text(lines_of(NAMES, X, species=np.where(some == "", "", CODES.astype(str))))
-    run(*arguments, "use")
-    assert skmix.load(path).classes_.tolist() == [0, 1, 2]
-    assert skmix.load(path).outlier_label is None
+    table.write_text(lines_of(NAMES, X, species=np.where(known, SPECIES, "")))
+    fit = ("fit", table, "-t", "species", "--kernels", 3, "--outliers", 0, "-o", path)
+    assert "no label in 100 of 150 rows" in run(*fit, code=1).stderr
+    for use, said_so, rows, labels in (
+        ("drop", "50 rows", X[known], CODES[known]),
+        ("use", "100 rows without a label", X, np.where(known, CODES, -1)),
+    ):
+        assert said_so in run(*fit, "--unlabelled", use).stdout
+        own = SharedKernelClassifier(3, random_state=0).fit(rows, labels)
+        assert_array_equal(skmix.load(path).means_, own.means_)
 
 
 def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) -> None:
@@ -238,8 +213,8 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
         ("predict iris.skmix iris.csv -o out.xls", 2, "must end in .csv"),
         ("predict iris.skmix iris.csv -o iris.csv/o.csv", 2, "cannot write iris.csv/o.csv"),
         ("predict iris.skmix clash.csv --keep label", 2, "--keep label"),
+        ("evaluate iris.skmix rose.csv", 1, "'species' has labels that no training row had: ['rose']"),
         ("evaluate iris.skmix iris.csv --html .", 2, ".: it is a folder. Name a file in it."),
-        ("sample iris.skmix 0", 2, "N"),
     ],
 )
 def test_what_cannot_be_done_is_said(
@@ -247,6 +222,7 @@ def test_what_cannot_be_done_is_said(
 ) -> None:
     monkeypatch.chdir(folder)
     (folder / "other.csv").write_text("a,b\n1,2\n")
+    (folder / "rose.csv").write_text(lines_of(NAMES, X[:2], species=["rose", "setosa"]))
     (folder / "clash.csv").write_text(lines_of([*NAMES, "label"], np.column_stack([X, CODES])))
     before = sorted(folder.iterdir())
     result = run(*command.split(), code=code)
@@ -255,17 +231,23 @@ def test_what_cannot_be_done_is_said(
     assert sorted(folder.iterdir()) == before
 
 
-def test_help_teaches() -> None:
+def test_help_teaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     group: Any = get_command(app)
     text = run("--help").stdout
     for code, meaning in ((0, "done"), (1, "data or model"), (2, "wrong options"), (130, "interrupted")):
         assert re.search(rf"{code}  {meaning}", text)
     # Commands are listed in the order of their use.
-    commands = ["fit", "predict", "evaluate", "show", "sample", "export", "compose"]
-    commands += ["examples", "digits", "reproduce"]
+    commands = ["fit", "predict", "evaluate", "show", "export", "compose", "examples", "digits", "reproduce"]
     assert re.findall(r"^│ ([a-z]+)  ", text, re.MULTILINE) == group.list_commands(None) == commands
     assert group.no_args_is_help
-    assert all("Examples:" in group.commands[command].epilog for command in commands)
+    for name in commands:
+        command, shown = group.commands[name], run(name, "--help").stdout
+        assert "Examples:" in command.epilog
+        # No line of text or examples is broken, and explanations of options have half of the width.
+        written = [*command.help.partition("\n")[2].splitlines(), *command.epilog.splitlines()]
+        assert {line.strip() for line in written} - {"\b"} <= {line.strip() for line in shown.splitlines()}
+        assert all(line.rstrip(" │").rfind("  ") < 45 for line in shown.splitlines() if line[:1] == "│")
 
 
 def test_examples_are_not_written_where_a_file_is(tmp_path: Path) -> None:
@@ -337,6 +319,6 @@ def test_any_small_table_ends_in_a_model_or_a_sentence(
         assert result.exit_code == 1
         assert result.stderr.startswith(("Error: ", "Note: "))
         return
-    for command in (["predict", str(path), "-"], ["show", str(path)], ["sample", str(path), "2"]):
+    for command in (["predict", str(path), "-"], ["show", str(path)]):
         result = CliRunner().invoke(app, command, input=table)
         assert result.exit_code == 0, (result.output, result.exception)

@@ -5,21 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
-from commands import KINDS, X, run, said
-
-from skmix import SharedKernelClassifier
+from commands import run, said, write_example
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A table, a model of it, and files that cannot be read, to which no command must come."""
-    frame = pd.DataFrame(X, columns=["a", "b"])
-    model = SharedKernelClassifier(2, random_state=0).fit(frame, KINDS)
-    model.metadata_ = {"target": "kind"}
-    model.save(tmp_path / "m.skmix")
-    frame.assign(kind=KINDS).to_csv(tmp_path / "people.csv", index=False)
+    write_example(tmp_path)
     for name, content in {"cells.fcs": b"FCS3.1    ", "t.parquet": b"PAR1", "bad.csv": b"\0\xff"}.items():
         (tmp_path / name).write_bytes(content)
     monkeypatch.chdir(tmp_path)
@@ -45,7 +38,7 @@ def test_all_libraries_that_are_missing_are_named_before_the_work(
 ) -> None:
     (folder / "bad.skmix").write_bytes(b"bad")
     if command.startswith("compose ."):
-        for name in ("t.parquet", "bad.csv", "people.csv"):
+        for name in ("t.parquet", "bad.csv", "table.csv"):
             (folder / name).unlink()
     before = sorted(folder.iterdir())
     names = libraries.split(", ")
@@ -61,11 +54,11 @@ def test_all_libraries_that_are_missing_are_named_before_the_work(
 
 
 @pytest.mark.parametrize(
-    "command", ["fit peple.csv", "predict m.skmx people.csv", "compose peple.csv bad.csv"]
+    "command", ["fit tabel.csv", "predict model.skmx table.csv", "compose tabel.csv bad.csv"]
 )
 def test_a_file_that_is_not_there(folder: Path, command: str) -> None:
     wrong = next(word for word in command.split() if not (folder / word).exists() and "." in word)
-    meant = {"peple.csv": "people.csv", "m.skmx": "m.skmix"}[wrong]
+    meant = {"tabel.csv": "table.csv", "model.skmx": "model.skmix"}[wrong]
     expected = f"Error: cannot read {wrong}: No such file. Did you mean {meant!r}?"
     assert said(run(*command.split(), code=1)) == expected
     assert said(run("show", "nothing/x", code=1)) == "Error: cannot read nothing/x: No such file."
@@ -74,9 +67,9 @@ def test_a_file_that_is_not_there(folder: Path, command: str) -> None:
 @pytest.mark.parametrize(
     ("command", "page"),
     [
-        ("fit people.csv -t kind --kernels 2 --folds 2", "evaluation_page"),
-        ("evaluate m.skmix people.csv", "evaluation_page"),
-        ("show m.skmix", "model_page"),
+        ("fit table.csv -t kind --kernels 2 --folds 2", "evaluation_page"),
+        ("evaluate model.skmix table.csv", "evaluation_page"),
+        ("show model.skmix", "model_page"),
     ],
 )
 def test_a_page_that_fails_takes_no_result_with_it(

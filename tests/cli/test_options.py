@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from commands import KINDS, X, run, said
+from commands import KINDS, X, run, said, write_example
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
@@ -28,15 +28,8 @@ CODED = np.column_stack([value == OFTEN for value in (1, 2, 3)]).astype(float)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table, and a classifier and a mixture of its two numbers."""
-    place = tmp_path_factory.mktemp("options")
-    FRAME.to_csv(place / "t.csv", index=False)
-    named = pd.DataFrame(X, columns=["a", "b"])
-    model = SharedKernelClassifier(2, random_state=0).fit(named, KINDS)
-    model.metadata_ = {"target": "kind"}
-    model.save(place / "m")
-    SharedKernelMixture(2, random_state=0).fit(named).save(place / "mixture")
-    return place
+    """A table, and a classifier of its two numbers."""
+    return write_example(tmp_path_factory.mktemp("options"), FRAME)
 
 
 def same(found: Any, expected: Any) -> None:
@@ -52,14 +45,13 @@ def same(found: Any, expected: Any) -> None:
 
 def table(folder: Path, *beside: str) -> Path:
     """Write other columns and the two numbers."""
-    FRAME[[*beside, "a", "b"]].to_csv(folder / "t.csv", index=False)
-    return folder / "t.csv"
+    FRAME[[*beside, "a", "b"]].to_csv(folder / "table.csv", index=False)
+    return folder / "table.csv"
 
 
 # ---------------------------------------------------------------- fit: everything given
 
 # These fits are without a threshold for outliers, which takes further fits.
-OUTLIERS = {"reject_below": 0.01}
 GIVEN: dict[str, dict[str, Any]] = {
     "--kernels 3": {"n_kernels": 3},
     "--covariance tied": {"covariance_type": "tied"},
@@ -112,43 +104,53 @@ def test_a_mixture_has_what_is_given(
 
 # ---------------------------------------------------------------- fit: searches
 
-QUICK = {"max_iter": 100, "tol": 1e-2, "n_jobs": -1, "random_state": 0} | OUTLIERS
-SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "": ({}, {}),
-    "--kernels 4 --covariance auto": ({"n_kernels": 4}, {}),
-    "--covariance tied": ({"covariance_type": "tied"}, {}),
-    "--time-limit 2.5": ({"time_limit": 2.5}, {}),
-    "--jobs 2": ({"n_jobs": 2}, {"n_jobs": 2}),
-    "--seed 7": ({"random_state": 7}, {"random_state": 7}),
-    "--outliers 0.3": ({}, {"reject_below": 0.3}),
-}
+QUICK = {"max_iter": 100, "tol": 1e-2, "reject_below": 0.01}
+SEARCHES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("-t kind", {}, {}),
+    ("-t kind --kernels 4 --covariance auto", {"n_kernels": 4}, {}),
+    ("-t kind --covariance tied", {"covariance_type": "tied"}, {}),
+    ("-t kind --time-limit 2.5", {"time_limit": 2.5}, {}),
+    ("-t kind --jobs 2", {"n_jobs": 2}, {"n_jobs": 2}),
+    ("-t kind --seed 7", {"random_state": 7}, {"random_state": 7}),
+    ("-t kind --outliers 0.3", {}, {"reject_below": 0.3}),
+    ("", {}, {}),
+    ("--criterion cv", {"criterion": "log_likelihood"}, {}),
+    ("--criterion bic", {"criterion": "bic"}, {}),
+    ("--covariance diag --jobs 2", {"covariance_type": "diag", "n_jobs": 2}, {"n_jobs": 2}),
+    ("--kernels 3 --covariance auto", {"n_kernels": 3, "covariance_type": "auto"}, {}),
+    ("--time-limit 2.5 --seed 7", {"time_limit": 2.5, "random_state": 7}, {"random_state": 7}),
+]
 
 
-def recorded(search: Any, seen: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a search record itself and its rows, and end."""
+@pytest.mark.parametrize(("options", "of_search", "of_model"), SEARCHES)
+def test_a_search_has_what_is_given(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: str,
+    of_search: dict[str, Any],
+    of_model: dict[str, Any],
+) -> None:
+    labels = KINDS.tolist() if options.startswith("-t") else None
+    common: dict[str, Any] = {"n_jobs": -1, "random_state": 0}
+    search, single, quick, always = (
+        (SharedKernelMixtureCV, SharedKernelMixture, {"n_init": 2, "tol": 1e-3}, {"criterion": "auto"})
+        if labels is None
+        else (SharedKernelClassifierCV, SharedKernelClassifier, QUICK, {})
+    )
+    expected = search(single(**quick | common | of_model), **always | common | of_search)
+    seen: list[Any] = []
 
     def fit(own: Any, X: Any, y: Any = None, sample_weight: Any = None) -> None:
         seen.extend([own, X, y, sample_weight])
         raise ValueError("enough")
 
     monkeypatch.setattr(search, "fit", fit)
-
-
-@pytest.mark.parametrize("options", SEARCHES)
-def test_a_search_of_classifiers_has_what_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str
-) -> None:
-    seen: list[Any] = []
-    recorded(SharedKernelClassifierCV, seen, monkeypatch)
-    of_search, of_model = SEARCHES[options]
-    given = ("-t", "kind", *options.split(), "-o", tmp_path / "m")
-    result = run("fit", table(tmp_path, "kind", "n"), "--weight", "n", *given, code=1)
-    assert said(result) == "Error: enough"
-    estimator = SharedKernelClassifier(**QUICK | of_model)
-    expected = SharedKernelClassifierCV(estimator, **{"n_jobs": -1, "random_state": 0} | of_search)
+    beside = ["n"] if labels is None else ["kind", "n"]
+    given = ("--weight", "n", *options.split(), "-o", tmp_path / "m")
+    assert said(run("fit", table(tmp_path, *beside), *given, code=1)) == "Error: enough"
     assert repr(seen[0].get_params()) == repr(expected.get_params())
     assert_array_equal(seen[1].X, X)
-    assert seen[2].tolist() == KINDS.tolist()
+    assert (seen[2] if labels is None else seen[2].tolist()) == labels
     assert_array_equal(seen[3], OFTEN)
     assert not (tmp_path / "m").exists()
 
@@ -168,52 +170,6 @@ def test_all_searches_share_the_time_limit(
     first, *folds = limits
     assert first == 15.0
     assert all(15.0 < limit < 60.0 / left for limit, left in zip(folds, (3, 2, 1), strict=True))
-
-
-SEVERAL = {"n_init": 2, "tol": 1e-3, "n_jobs": -1, "random_state": 0}
-
-
-@pytest.mark.parametrize(
-    ("options", "of_search", "of_model"),
-    [
-        ("", {"criterion": "auto"}, {}),
-        ("--criterion cv", {"criterion": "log_likelihood"}, {}),
-        ("--criterion bic", {"criterion": "bic"}, {}),
-        (
-            "--covariance diag --jobs 2",
-            {"criterion": "auto", "covariance_type": "diag", "n_jobs": 2},
-            {"n_jobs": 2},
-        ),
-        (
-            "--kernels 3 --covariance auto",
-            {"criterion": "auto", "n_kernels": 3, "covariance_type": "auto"},
-            {},
-        ),
-        (
-            "--time-limit 2.5 --seed 7",
-            {"criterion": "auto", "time_limit": 2.5, "random_state": 7},
-            {"random_state": 7},
-        ),
-    ],
-)
-def test_a_search_of_mixtures_has_what_is_given(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    options: str,
-    of_search: dict[str, Any],
-    of_model: dict[str, Any],
-) -> None:
-    seen: list[Any] = []
-    recorded(SharedKernelMixtureCV, seen, monkeypatch)
-    given = ("--weight", "n", *options.split(), "-o", tmp_path / "m")
-    run("fit", table(tmp_path, "n"), *given, code=1)
-    expected = SharedKernelMixtureCV(
-        SharedKernelMixture(**SEVERAL | of_model), **{"n_jobs": -1, "random_state": 0} | of_search
-    )
-    assert repr(seen[0].get_params()) == repr(expected.get_params())
-    assert_array_equal(seen[1].X, X)
-    assert seen[2] is None
-    assert_array_equal(seen[3], OFTEN)
 
 
 # ---------------------------------------------------------------- fit: tests of the model
@@ -317,7 +273,7 @@ def test_hints_for_columns_that_cannot_be_used(folder: Path, tmp_path: Path) -> 
     assert said(run(*fit, "-t", "kind", code=1)).endswith(leave)
     # A feature of the model cannot be left out.
     FRAME[["b"]].assign(a=texts).to_csv(tmp_path / "t.csv", index=False)
-    result = said(run("predict", folder / "m", tmp_path / "t.csv", code=1))
+    result = said(run("predict", folder / "model.skmix", tmp_path / "t.csv", code=1))
     assert "column 'a' holds text" in result
     assert "--drop" not in result
 
@@ -330,8 +286,8 @@ def read(text: str) -> pd.DataFrame:
 
 
 def test_options_of_predictions(folder: Path, tmp_path: Path) -> None:
-    predict = ("predict", folder / "m", folder / "t.csv")
-    model = skmix.load(folder / "m")
+    predict = ("predict", folder / "model.skmix", folder / "table.csv")
+    model = skmix.load(folder / "model.skmix")
     rows = FRAME[["a", "b"]]
     plain = run(*predict)
     assert "ignored, not a feature of the model: n, other." in said(plain)
@@ -347,7 +303,6 @@ def test_options_of_predictions(folder: Path, tmp_path: Path) -> None:
     reasons = read(run(*predict, "--reasons").stdout)[["kernels", "far"]].fillna("")
     expected = pd.DataFrame(skmix.report.reasons(model, rows).in_words())
     pd.testing.assert_frame_equal(reasons, expected, check_dtype=False)
-    assert list(read(run("predict", folder / "m", "-", "--reasons", given="a,b\n").stdout))[-2:] == [*reasons]
     out = tmp_path / "p.tsv"
     assert run(*predict, "-o", out).stdout == f"42 rows, 0 of them outliers, written into {out}\n"
     assert out.read_text() == plain.stdout.replace(",", "\t")
@@ -355,42 +310,17 @@ def test_options_of_predictions(folder: Path, tmp_path: Path) -> None:
 
 def test_options_of_evaluations(folder: Path) -> None:
     def evaluated(*options: object) -> Any:
-        return json.loads(run("evaluate", folder / "m", folder / "t.csv", "--json", *options).stdout)
+        return json.loads(
+            run("evaluate", folder / "model.skmix", folder / "table.csv", "--json", *options).stdout
+        )
 
-    model = skmix.load(folder / "m")
+    model = skmix.load(folder / "model.skmix")
     predicted = model.predict(FRAME[["a", "b"]])
     assert evaluated()["accuracy"] == pytest.approx(np.mean(predicted == KINDS))
     assert evaluated("--target", "other")["accuracy"] == pytest.approx(np.mean(predicted == OTHER))
     weighted = evaluated("--weight", "n", "-t", "other")
     assert weighted["accuracy"] == pytest.approx(np.average(predicted == OTHER, weights=OFTEN))
     assert weighted["n_rows"] == OFTEN.sum()
-
-
-def test_options_of_samples(folder: Path, tmp_path: Path) -> None:
-    model = skmix.load(folder / "m")
-    for options, seed in (((), 0), (("--seed", 4), 4)):
-        drawn = read(run("sample", folder / "m", 7, *options).stdout)
-        rows, labels = model.set_params(random_state=seed).sample(7)
-        assert_allclose(drawn[["a", "b"]], rows, rtol=1e-12)
-        assert drawn["kind"].tolist() == labels.tolist()
-        assert list(drawn) == ["a", "b", "kind"]
-    said_so = run("sample", folder / "m", 3, "-o", tmp_path / "s.csv").stdout
-    assert said_so == f"3 rows written into {tmp_path / 's.csv'}\n"
-    assert (tmp_path / "s.csv").read_text() == run("sample", folder / "m", 3).stdout
-    assert list(read(run("sample", folder / "mixture", 2).stdout)) == ["a", "b"]
-
-
-def test_models_without_names(tmp_path: Path) -> None:
-    model = SharedKernelClassifier(2, random_state=0).fit(X, OFTEN.astype(int))
-    model.save(tmp_path / "m")
-    drawn, (rows, labels) = read(run("sample", tmp_path / "m", 4).stdout), model.sample(4)
-    assert list(drawn) == ["x1", "x2", "label"]
-    assert_allclose(drawn[["x1", "x2"]], rows, rtol=1e-12)
-    assert drawn["label"].tolist() == labels.tolist()
-    pytest.importorskip("onnx")
-    export = ("export", tmp_path / "m", "--onnx", tmp_path / "m.onnx")
-    outputs = "outputs: label, probabilities, log_density"
-    assert run(*export).stdout.splitlines()[:2] == ["input X: 2 features", outputs]
 
 
 # ---------------------------------------------------------------- all commands
@@ -401,8 +331,8 @@ def test_an_interrupt_before_the_work_and_after(folder: Path, monkeypatch: pytes
         raise KeyboardInterrupt
 
     monkeypatch.setattr("skmix.report.cross_validate", interrupt)
-    fit = ("fit", folder / "t.csv", "-t", "kind", "--kernels", 2, "--hold-out", 0.2)
+    fit = ("fit", folder / "table.csv", "-t", "kind", "--kernels", 2, "--hold-out", 0.2)
     for out, kept in ((folder / "new", f"{folder / 'new'}, which was not tested, is"), ("-", "nothing was")):
         assert f"Error: interrupted; {kept} written." in run(*fit, "-o", out, code=130).stderr
     monkeypatch.setattr("skmix.cli._options.parse_preparation", interrupt)
-    assert said(run("fit", folder / "t.csv", code=130)) == "Error: interrupted."
+    assert said(run("fit", folder / "table.csv", code=130)) == "Error: interrupted."

@@ -10,10 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import typer
-from commands import KINDS, X
 
 from skmix.cli import _common as cli
 from skmix.cli._printing import print_evaluation, print_json
@@ -22,7 +20,6 @@ from skmix.report import evaluate
 
 COUNTED = np.arange(12.0)
 SHUFFLED = np.random.RandomState(0).permutation(100)[:12].astype(float)
-FRAME = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "kind": KINDS})
 
 
 def cells(text: str) -> list[list[str]]:
@@ -76,7 +73,9 @@ def test_what_evaluations_say(capsys: pytest.CaptureFixture[str]) -> None:
         threshold_=2.0,
     )
     print_evaluation(evaluate(model, np.zeros((5, 1)), model.classes_[true], weights))
-    lines = cells(capsys.readouterr().out)
+    printed = capsys.readouterr().out
+    assert "these probabilities are worse than the shares of the classes." in " ".join(printed.split())
+    lines = cells(printed)
     assert lines[0] == ["5.25", "rows,", "3", "classes"]
     found = next(line for line in lines if line[0] == "accuracy")
     assert (found[1], found[-1]) == (f"{1.25 / 5.25:.3f}", f"{4 / 5.25:.3f}")
@@ -125,7 +124,7 @@ def test_errors_are_a_line_and_a_code(
         with pytest.raises(typer.Exit) as ended, cli.guarded(*options), noting("before"):
             raise error
         assert ended.value.exit_code == code
-        assert capsys.readouterr().err == f"Error: {message}\nNote: before\n"
+        assert capsys.readouterr().err == f"Note: before\nError: {message}\n"
 
 
 def test_warnings_for_users_are_notes_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,14 +51,14 @@ def test_a_model_through_pipes_and_on_a_plain_terminal(tmp_path: Path, table: by
 
 @posix
 @pytest.mark.slow
-def test_a_reader_that_has_had_enough_is_no_error(tmp_path: Path, table: bytes) -> None:
-    skmix.SharedKernelMixture(2, random_state=0).fit(np.random.default_rng(0).normal(size=(50, 2))).save(
-        tmp_path / "m"
-    )
-    with subprocess.Popen([*SKMIX, "sample", tmp_path / "m", "200000"], **STREAMS) as program:
+def test_a_reader_that_has_had_enough_is_no_error(tmp_path: Path) -> None:
+    path, rows = tmp_path / "rows.csv", np.random.default_rng(0).normal(size=(20_000, 2))
+    np.savetxt(path, rows, delimiter=",", header="a,b", comments="")
+    skmix.SharedKernelMixture(2, random_state=0).fit(path).save(tmp_path / "m")
+    with subprocess.Popen([*SKMIX, "predict", tmp_path / "m", path], **STREAMS) as program:
         assert program.stdout is not None
         assert program.stderr is not None
-        assert program.stdout.readline() == b"x1,x2\n"
+        assert program.stdout.readline() == b"kernel,p_0,p_1,log_density,outlier\n"
         program.stdout.close()
         assert program.stderr.read() == b""
         assert program.wait() == 0

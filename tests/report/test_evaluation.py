@@ -23,11 +23,12 @@ from skmix import (
     SharedKernelMixture,
     open_rows,
 )
+from skmix.metrics import effective_rows, wilson
 from skmix.report import cross_validate, describe, evaluate
 from skmix.report._predictions import predict_columns
-from skmix.report.description import settings_of, traits
+from skmix.report.description import serving, settings_of, traits
 from skmix.report.evaluation import evaluation_data
-from skmix.report.intervals import bootstrap, wilson
+from skmix.report.intervals import bootstrap, outwards
 
 X, CODES = load_iris(return_X_y=True)
 SPECIES = np.array(["setosa", "versicolor", "virginica"])[CODES]
@@ -57,12 +58,8 @@ def test_measures_are_those_of_scikit_learn(model: SharedKernelClassifier, outli
     matrix = metrics.confusion_matrix(truth, named, labels=[*known, "none"])[:3]
     assert_array_equal(found.confusion, matrix[:, :3])
     expected = metrics.precision_recall_fscore_support(truth, named, labels=known)
-    assert_allclose(found.precision, expected[0])
-    assert_allclose(found.recall, expected[1])
-    assert_allclose(found.f1, expected[2])
+    assert_allclose([found.precision, found.recall, found.f1], expected[:3])
     assert found.macro_f1 == pytest.approx(expected[2].mean())
-    ious = metrics.jaccard_score(truth, named, labels=known, average=None)
-    assert found.mean_iou == pytest.approx(ious.mean())
     assert found.log_loss == pytest.approx(metrics.log_loss(truth, probabilities))
     assert found.outliers == pytest.approx(np.mean(model.score_samples(rows) < model.threshold_))
     error = sum(count * abs(sure - right) for sure, right, count in found.reliability) / 90
@@ -151,7 +148,25 @@ def test_measures_of_weighted_rows_and_their_baseline(n_classes: int) -> None:
 def test_intervals_of_shares_are_wilson_s() -> None:
     for n_right, n in ((0, 7), (3, 10), (90, 90)):
         expected = binomtest(n_right, n).proportion_ci(method="wilson")
-        assert_allclose(wilson(n_right / n, np.full(n, 2)), [expected.low, expected.high], atol=1e-12)
+        assert_allclose(
+            wilson(n_right / n, effective_rows(np.full(n, 2))), [expected.low, expected.high], atol=1e-12
+        )
+
+
+@pytest.mark.parametrize(
+    ("ends", "form", "expected"),
+    [
+        ((0.9273, 0.9551), ".2f", "0.92 to 0.96"),
+        ((0.29, 0.58), ".3f", "0.290 to 0.580"),
+        # Rounding errors around 0 and 1.
+        ((-1e-17, 1 + 2e-16), ".3f", "0.000 to 1.000"),
+        ((-12.34, 4.561), "+.3g", "-12.4 to +4.57"),
+        ((0.00001234, 12.04), "+.3g", "+1.23e-05 to +12.1"),
+        ((np.nan, np.inf), "+.3g", "+nan to +inf"),
+    ],
+)
+def test_intervals_are_rounded_outwards(ends: tuple[float, float], form: str, expected: str) -> None:
+    assert outwards(*ends, form) == expected
 
 
 def test_intervals_cover_the_truth() -> None:
@@ -258,18 +273,6 @@ def test_labels_that_do_not_fit_are_refused(model: SharedKernelClassifier) -> No
 # ---------------------------------------------------------------- predictions
 
 
-def test_predictions_are_the_model_s(model: SharedKernelClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    columns = predict_columns(model, X[:, :2])
-    assert list(columns) == ["label", "p_setosa", "p_versicolor", "p_virginica", "log_density", "outlier"]
-    assert_array_equal(columns["label"], model.predict(X[:, :2]))
-    assert_array_equal(columns["outlier"], columns["label"] == "none")
-    assert_allclose(columns["p_virginica"], model.predict_proba(X[:, :2])[:, 2])
-    assert_allclose(columns["log_density"], model.score_samples(X[:, :2]))
-    # A row is an outlier below the threshold, not at it.
-    monkeypatch.setattr(model, "threshold_", columns["log_density"][0])
-    assert not predict_columns(model, X[:40, :2])["outlier"][0]
-
-
 def test_predictions_of_mixtures_name_kernels() -> None:
     for mixture in (
         SharedKernelMixture(2, random_state=0).fit(X),
@@ -333,6 +336,9 @@ def test_kernels_that_serve_several_classes_are_counted() -> None:
         rows = np.concatenate([X[:50], X[:50]]) + shift * two[:, None]
         found = describe(SharedKernelMixture(2, random_state=0).fit(rows, two))
         assert [group["n_shared"] for group in found["feature_sets"]] == [n_shared]
+    assert serving(found) == "each of one class"
+    assert serving(found | {"sharing": "own"}).endswith(", which did better in the search than sharing")
+    assert serving(found | {"sharing": "own", "settings": {"kernels": "own"}}) == serving(found)
 
 
 def test_tails_and_shifts_are_described() -> None:

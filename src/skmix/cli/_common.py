@@ -65,7 +65,7 @@ class _Commands(TyperGroup):
             if isinstance(error, BrokenPipeError):
                 # The reader has closed the pipe, as `head` does.
                 raise typer.Exit(0) from None
-            stop(f"cannot write to standard output: {error.strerror or error}", WRONG_USE)
+            stop(f"cannot write to standard output: {error.strerror or error}")
         except KeyboardInterrupt:
             stop("interrupted.", INTERRUPTED)
 
@@ -150,8 +150,9 @@ def look_for(
 # ---------------------------------------------------------------- errors and notes
 
 
-def stop(message: str, code: int) -> NoReturn:
-    """End the program with a message on the error stream."""
+def stop(message: str, code: int = WRONG_USE) -> NoReturn:
+    """End the program with a message on the error stream, after all notes."""
+    _print_notes()
     say(f"Error: {message}", err=True)
     raise typer.Exit(code)
 
@@ -170,6 +171,11 @@ def note(message: str) -> None:
         _notes.append(message)
 
 
+def _print_notes() -> None:
+    while _notes:
+        say(f"Note: {_notes.pop(0)}", err=True)
+
+
 def in_options(error: Any) -> str:
     """Return a message of the library with options in place of the library's arguments."""
 
@@ -184,8 +190,7 @@ def in_options(error: Any) -> str:
 
 @contextmanager
 def guarded(
-    bad_input: int = BAD_INPUT,
-    interrupted: str = "interrupted; nothing was written.",
+    bad_input: int = BAD_INPUT, interrupted: str = "interrupted; nothing was written."
 ) -> Iterator[None]:
     """Turn errors into a one-line message and an exit code, and warnings into notes."""
     _notes.clear()
@@ -210,8 +215,7 @@ def guarded(
         except KeyboardInterrupt:
             stop(interrupted, INTERRUPTED)
         finally:
-            for message in _notes:
-                say(f"Note: {message}", err=True)
+            _print_notes()
 
 
 @contextmanager
@@ -222,4 +226,4 @@ def failing(message: str) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        stop(f"{message}: {error.strerror or error}", WRONG_USE)
+        stop(f"{message}: {error.strerror or error}")

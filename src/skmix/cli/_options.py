@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Annotated, Any, Literal
 
 import typer
 
 from skmix.cli._common import STANDARD, refuse
 
+_of_text = partial(typer.Option, rich_help_panel="How the table is written")
 _STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
@@ -24,6 +25,17 @@ def _some_jobs(jobs: int) -> int:
     if jobs == 0:
         refuse("--jobs", "must not be 0; -1 uses all cores.")
     return jobs
+
+
+def _some_seed(seed: int | None) -> int | None:
+    if seed is not None and not 0 <= seed < 2**32:
+        refuse("--seed", f"{seed} is not in the range from 0 to {2**32 - 1}.")
+    return seed
+
+
+def seed(help: str) -> Any:
+    """Return an option of a seed."""
+    return typer.Option("--seed", metavar="N", help=help, callback=_some_seed)
 
 
 def file(*names: str, help: str, **settings: Any) -> Any:
@@ -55,23 +67,27 @@ Compensate = Annotated[
         "--compensate/--no-compensate",
         metavar="",
         help="Compensate FCS files for spill-over; by default if they have a matrix.",
+        rich_help_panel="The scale",
     ),
 ]
 Transform = Annotated[
     str | None,
     typer.Option(
-        metavar="arcsinh[:COFACTOR]|logicle|none",
-        help="Scale of the values; by default arcsinh:150 for FCS files (mass cytometry: arcsinh:5). Scatter "
-        "channels of FCS files stay linear.",
+        metavar="SCALE",
+        help="arcsinh:COFACTOR, arcsinh, logicle or none; by default arcsinh:150 for FCS files (mass "
+        "cytometry: arcsinh:5), none for tables. Scatter channels of FCS files stay linear.",
+        rich_help_panel="The scale",
     ),
 ]
 Jobs = Annotated[
     int,
     typer.Option(
-        "--jobs", help="Threads; -1 uses all cores. The model does not depend on it.", callback=_some_jobs
+        metavar="N",
+        help="Threads; -1 uses all cores. The model does not depend on it.",
+        callback=_some_jobs,
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.", min=0, max=2**32 - 1)]
+Seed = Annotated[int, seed("Seed of everything random.")]
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON, for scripts.")]
 
 
@@ -102,25 +118,23 @@ def with_text(command: Callable[..., None]) -> Callable[..., None]:
 def _text(
     no_header: Annotated[
         bool,
-        typer.Option(
+        _of_text(
             "--no-header", metavar="", help="The first line has values; columns are column_1, column_2 ..."
         ),
     ] = False,
     sep: Annotated[
         str | None,
-        typer.Option(
-            metavar="CHARACTER", help="Separator of columns, also tab or space; by default detected."
-        ),
+        _of_text(metavar="CHARACTER", help="Separator of columns, also tab or space; by default detected."),
     ] = None,
     decimal: Annotated[
-        Literal[".", ","], typer.Option(metavar="CHARACTER", help="Decimal mark: . or ,")
+        Literal[".", ","], _of_text(metavar="CHARACTER", help="Decimal mark: a point or a comma.")
     ] = ".",
     encoding: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Encoding, such as latin-1; by default UTF-8.")
+        str | None, _of_text(metavar="NAME", help="Encoding, such as latin-1; by default UTF-8.")
     ] = None,
     missing: Annotated[
         list[str] | None,
-        typer.Option(
+        _of_text(
             metavar="TOKEN",
             help="Word or number for a missing value, beside empty cells, NA, null, ? and the like; may be "
             "given several times. With '', only empty cells are missing.",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -107,22 +106,22 @@ def print_fit(outcome: dict[str, Any], *, err: bool) -> None:
 
 def accuracies(described: dict[str, Any]) -> list[str]:
     """Return lines on the accuracy of a described model, on its training rows and on others."""
-    if not described["quality"]:
+    from skmix.report.intervals import outwards
+
+    quality = described["quality"]
+    if not quality:
         return []
-    trained, tested = (described["quality"][name] for name in ("training_accuracy", "tested"))
-    lines = [f"Accuracy on the training rows: {100 * trained:.1f} %"]
-    if tested is not None:
+    lines = [f"Accuracy on the training rows: {100 * quality['training_accuracy']:.1f} %"]
+    if tested := quality["tested"]:
         shares = [100 * share for share in tested["by_fold"]]
         where, more = (
-            f"on {count(tested['n_rows'])} held-out rows",
-            " (by a second fit; the model is fitted to all rows)",
+            f"by {len(shares)}-fold cross-validation",
+            outwards(min(shares), max(shares), ".1f") + " %",
         )
-        if len(shares) > 1:
-            where, more = (
-                f"by {len(shares)}-fold cross-validation",
-                f" ({min(shares):.1f} to {max(shares):.1f} %)",
-            )
-        found = f"{100 * tested['accuracy']:.1f} %{more}, log-loss {tested['log_loss']:.3f}"
+        if len(shares) == 1:
+            where = f"on {count(tested['n_rows'])} held-out rows"
+            more = "by a second fit; the model is fitted to all rows"
+        found = f"{100 * tested['accuracy']:.1f} % ({more}), log-loss {tested['log_loss']:.3f}"
         lines.append(f"Accuracy {where}: {found}")
     return lines
 
@@ -151,6 +150,7 @@ def print_evaluation(found: Evaluation) -> None:
     say(f"{count(found.n_rows)} rows, {len(found.classes)} classes")
     say()
     console().print(table(["", "value", "95 % interval", "baseline"], found.lines()))
+    console().print(*found.remarks())
     places: Sequence[int] = range(len(found.classes))
     if len(places) > _MAX_CLASS_LINES:
         # NaN, of classes without rows, sorts last.
@@ -160,10 +160,7 @@ def print_evaluation(found: Evaluation) -> None:
         [
             found.classes[place],
             *(count(each[place]) for each in (found.n_labelled, *refused.values())),
-            *(
-                "" if math.isnan(each[place]) else f"{each[place]:.3f}"
-                for each in (found.precision, found.recall, found.f1)
-            ),
+            *(f"{each[place]:.3f}".replace("nan", "") for each in (found.precision, found.recall, found.f1)),
         ]
         for place in places
     ]
@@ -310,6 +307,7 @@ def _print_differences(differences: Any, design: dict[str, str | None], rest: st
     """Print the clearest differences between two conditions in percent; an option has the `rest`."""
     from skmix.groups.differences import by_q_value
     from skmix.plots.style import short_name
+    from skmix.report.intervals import outwards
 
     part, *columns = list(differences)
     order = by_q_value(differences)
@@ -319,7 +317,7 @@ def _print_differences(differences: Any, design: dict[str, str | None], rest: st
             short_name(differences[part][g], part),
             *(f"{value:.3g}" for value in percents[g, :2]),
             f"{percents[g, 2]:+.3g}",
-            f"{percents[g, 3]:+.3g} to {percents[g, 4]:+.3g}",
+            outwards(percents[g, 3], percents[g, 4], "+.3g"),
             *(f"{value:.2g}" for value in tests[g]),
         ]
         for g in order[:_MAX_LINES]

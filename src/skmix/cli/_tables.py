@@ -207,7 +207,7 @@ def read_labelled(
     """Return the rows of a table that have a label, their labels as classes of the model, and weights."""
     column = target or target_of(model)
     if not column:
-        stop("the model has no target column. Name the column of labels with --target COLUMN.", WRONG_USE)
+        stop("the model has no target column. Name the column of labels with --target COLUMN.")
     (rows, y, weights), _ = read_for(watch, model, data, text, target=column, **roles)
     assert y is not None
     codes = code_labels(y, model.classes_, len(y), unlabelled=True, name=f"column {column!r}")
@@ -263,7 +263,7 @@ def name_of(data: str) -> str:
 def load_any(path: str) -> Any:
     """Return the model or the study in a file."""
     if path == STANDARD:
-        stop("a model must be a file; - is for tables.", WRONG_USE)
+        stop("a model must be a file; - is for tables.")
     return load(path)
 
 
@@ -293,20 +293,17 @@ def check_place(out: str | None, *, reading: Sequence[str | Path | None], table:
     if out is None or out == STANDARD:
         return
     place = Path(out)
-    with failing(f"cannot write {out}"):
+    with guarded(WRONG_USE), failing(f"cannot write {out}"):
         if table:
-            try:
-                check_writable(place)
-            except ValueError as error:
-                stop(str(error), WRONG_USE)
+            check_writable(place)
         folder = (Path(os.path.realpath(place)) if place.is_symlink() else place).parent
         if place.is_dir():
-            stop(f"cannot write {out}: it is a folder. Name a file in it.", WRONG_USE)
+            stop(f"cannot write {out}: it is a folder. Name a file in it.")
         if folder.exists() and not folder.is_dir():
-            stop(f"cannot write {out}: {folder} is not a folder.", WRONG_USE)
+            stop(f"cannot write {out}: {folder} is not a folder.")
         for each in reading:
             if each is not None and place.exists() and os.path.exists(each) and place.samefile(each):
-                stop(f"cannot write {out}: it is also an input. Name another file.", WRONG_USE)
+                stop(f"cannot write {out}: it is also an input. Name another file.")
         if not is_device(place):
             writable_folder(folder)
 
@@ -349,15 +346,19 @@ def print_and_draw(
     """Print a result as JSON or in words, then write its page; print nothing if that is standard output."""
     if html != STANDARD:
         print_json(content) if as_json else in_words()
-    if html is None:
-        return
+    if html is not None:
+        write_page(html, draw)
+        if html != STANDARD and not as_json:
+            say()
+            say(f"written into {html}")
+
+
+def write_page(html: str, draw: Callable[[], str]) -> None:
+    """Draw a page and write it into a file or to standard output."""
     with guarded(), watching() as watch:
         with watch.steps("drawing", None):
             page = draw()
         write_bytes(html, page.encode())
-    if html != STANDARD and not as_json:
-        say()
-        say(f"written into {html}")
 
 
 def _standard_output() -> BinaryIO:

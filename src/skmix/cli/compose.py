@@ -25,10 +25,10 @@ _output = partial(options.file, rich_help_panel="The output")
 
 @cli.app.command(
     epilog=cli.examples(
-        "skmix compose study/*.fcs -o study.skmix --table proportions.csv --html study.html",
-        "skmix compose study/*.fcs --markers CD3,CD4,CD8 --compensate --transform logicle",
-        "skmix compose cells.parquet --sample donor --kernels 20 --table proportions.parquet",
-        "skmix compose study/*.fcs --metadata study.csv --condition arm --pair donor --html study.html",
+        "skmix compose study/*.fcs --table proportions.csv --html study.html",
+        "skmix compose study/*.fcs --markers CD3,CD4,CD8 --transform logicle",
+        "skmix compose cells.parquet --sample donor --table proportions.parquet",
+        "skmix compose study/*.fcs --metadata study.csv --condition arm --pair donor",
         "skmix compose new/*.fcs --model study.skmix --table new.csv --html new.html",
     )
 )
@@ -96,10 +96,10 @@ def compose(
     """Find the populations that samples share, and their proportions in each sample.
 
     Each file is a sample, named after it. All samples share Gaussian kernels, in
-    different proportions; kernels that no valley of the density divides are merged
-    into populations. The table has a line for each sample and population: its
-    proportion, a 95 % interval, and the number of cells of the sample. Populations
-    are named by the markers that tell them apart, such as CD3⁺ CD4⁺.
+    different proportions; kernels that no valley of the density divides are
+    merged into populations. The table has a line for each sample and population:
+    its proportion, a 95 % interval, and the number of cells of the sample.
+    Populations are named by the markers that tell them apart, such as CD3⁺ CD4⁺.
 
     With --condition, a column of --metadata that has two values, the proportions
     of their samples are compared: as they are, within pairs, or adjusted for a
@@ -111,42 +111,35 @@ def compose(
     n_kernels = options.parse_number("--kernels", kernels)
     n_populations = options.parse_number("--populations", populations)
     names = None if markers is None else [name.strip() for name in markers.split(",") if name.strip()]
-    reading = options.parse_preparation(compensate, transform) | {"sample": sample, "text": text}
+    how = options.parse_preparation(compensate, transform) | {"sample": sample, "text": text}
+    how |= {"metadata": metadata, "condition": condition, "pair": pair, "covariate": covariate}
     of_fit = {"-o": out, "--kernels": n_kernels, "--populations": n_populations, "--markers": markers}
-    for option, given in of_fit.items() if model is not None else ():
-        if given is not None:
-            cli.stop(f"{option} is for a fit, but --model has been fitted already.", cli.WRONG_USE)
+    for option, value in of_fit.items() if model is not None else ():
+        if value is not None:
+            cli.stop(f"{option} is for a fit, but --model has been fitted already.")
     if comparison is not None and condition is None:
-        cli.stop("--comparison needs --condition.", cli.WRONG_USE)
-    design: dict[str, Any] = {
-        "metadata": metadata,
-        "condition": condition,
-        "pair": pair,
-        "covariate": covariate,
-    }
+        cli.stop("--comparison needs --condition.")
     out = out or "study.skmix" if model is None else None
     places = {"-o": out, "--table": table, "--comparison": comparison, "--html": html}
-    _check_places(files, places, model, metadata, sample, as_json=as_json)
+    if [table, comparison, html].count(cli.STANDARD) + as_json > 1:
+        cli.stop("standard output takes one of --table -, --comparison -, --html - and --json.")
+    if cli.STANDARD in (*files, out):
+        cli.stop("- is for the table or the page; samples and models are files.")
+    if sample is not None and len(files) > 1:
+        cli.stop(f"--sample is for one table, but there are {len(files)} files.")
+    _check_places(files, places, model, metadata)
     from skmix.cli import _tables as tables
     from skmix.groups import compose as compose_samples
 
+    given: Any = files[0] if len(files) == 1 else files
     with cli.guarded(), watching() as watch:
         if model is None:
-            study = compose_samples(
-                files[0] if len(files) == 1 else files,
-                markers=names,
-                n_kernels=n_kernels,
-                n_populations=n_populations,
-                device=device,
-                n_jobs=jobs,
-                random_state=seed,
-                **design,
-                **reading,
-            )
+            how |= {"n_kernels": n_kernels, "n_populations": n_populations, "random_state": seed}
+            study = compose_samples(given, markers=names, device=device, n_jobs=jobs, **how)
         else:
             study = _load(model)
             study.model.set_params(device=device, n_jobs=jobs)
-            study = study.apply_to(files[0] if len(files) == 1 else files, seed=seed, **design, **reading)
+            study = study.apply_to(given, seed=seed, **how)
         with watch.steps("composing", None):
             outcome, proportions, differences = tables.composed(study)
         for note in outcome["notes"]:
@@ -164,33 +157,16 @@ def compose(
     else:
         printing.print_study(outcome, proportions, differences, fitted=model is None, err=err)
     if html is not None:
-        with cli.guarded(), watching() as watch:
-            with watch.steps("drawing", None):
-                page = study.to_html()
-            tables.write_bytes(html, page.encode())
+        tables.write_page(html, study.to_html)
     named = [place for place in written if place != cli.STANDARD]
     if named and not as_json:
         printing.say(f"written into {', '.join(named)}", err=err)
 
 
 def _check_places(
-    files: Sequence[str],
-    places: dict[str, str | None],
-    model: str | None,
-    metadata: str | None,
-    sample: str | None,
-    *,
-    as_json: bool,
+    files: Sequence[str], places: dict[str, str | None], model: str | None, metadata: str | None
 ) -> None:
-    """Stop if a file, a folder, standard output or a library cannot be used as it has to be."""
-    if list(places.values()).count(cli.STANDARD) - (places["-o"] == cli.STANDARD) + as_json > 1:
-        cli.stop(
-            "standard output takes one of --table -, --comparison -, --html - and --json.", cli.WRONG_USE
-        )
-    if cli.STANDARD in (*files, places["-o"]):
-        cli.stop("- is for the table or the page; samples and models are files.", cli.WRONG_USE)
-    if sample is not None and len(files) > 1:
-        cli.stop(f"--sample is for one table, but there are {len(files)} files.", cli.WRONG_USE)
+    """Stop if a file, a folder or a library cannot be used as it has to be."""
     from skmix.io.opening import files_of
 
     with cli.guarded():
@@ -207,7 +183,7 @@ def _check_places(
         if place is not None and place != cli.STANDARD:
             other = options.setdefault(Path(place).resolve(), option)
             if other != option:
-                cli.stop(f"{other} and {option} name the same file {place}.", cli.WRONG_USE)
+                cli.stop(f"{other} and {option} name the same file {place}.")
 
 
 def _load(path: str) -> Study:

@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 
 from skmix.cli import _common as cli
+from skmix.cli import _options as options
 from skmix.cli import _printing as printing
 from skmix.cli._progress import watching
 
 
 @cli.app.command(epilog=cli.examples("skmix examples --out examples"))
 def examples(
-    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("examples"),
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to put the files.")] = Path("examples"),
 ) -> None:
     """Copy example data: a table, penguins.csv, and a folder of FCS files, wells.
 
@@ -33,12 +34,13 @@ def digits(
     out: Annotated[
         Path,
         typer.Option(
-            help="File for images, labels and features (.npz), or for a table of features and labels "
-            "(.csv, .tsv, .gz too, or .parquet)."
+            metavar="FILE",
+            help="Images, labels and features (.npz), or a table of features and labels (.csv, .tsv, .gz "
+            "too, or .parquet).",
         ),
     ] = Path("digits.npz"),
-    per_digit: Annotated[int, typer.Option(help="Images of each digit.", min=1)] = 100,
-    seed: Annotated[int, typer.Option(help="Seed of the images.", min=0, max=2**32 - 1)] = 0,
+    per_digit: Annotated[int, typer.Option(metavar="N", help="Images of each digit.", min=1)] = 100,
+    seed: Annotated[int, options.seed("Seed of the images.")] = 0,
 ) -> None:
     """Simulate images of seven-segment digits and compute their features.
 
@@ -50,7 +52,7 @@ def digits(
     from skmix.paper.command import write_digits
 
     if not out.name.lower().endswith((".npz", *WRITABLE)):
-        cli.stop(f"--out {out}: the name must end in .npz or {' or '.join(WRITABLE)}.", cli.WRONG_USE)
+        cli.stop(f"--out {out}: the name must end in .npz or {' or '.join(WRITABLE)}.")
     with cli.guarded(cli.WRONG_USE), cli.failing(f"cannot write {out}"):
         writable_folder(out.parent)
         with watching() as watch, watch.steps("simulating", None):

@@ -17,13 +17,14 @@ from skmix.cli._progress import watching
 
 _of_table = partial(typer.Option, rich_help_panel="The table")
 _of_model = partial(typer.Option, rich_help_panel="The model")
+_of_test = partial(typer.Option, rich_help_panel="The test")
 _of_search = partial(typer.Option, rich_help_panel="The search")
 
 
 @cli.app.command(
     epilog=cli.examples(
         "skmix fit flowers.csv --target species -o flowers.skmix",
-        "skmix fit flowers.csv --target species --drop id --folds 5 --html flowers.html",
+        "skmix fit flowers.csv -t species --drop id --folds 5 --html flowers.html",
         "skmix fit flowers.csv --target species --kernels 6 --covariance tied",
         "zcat rows.csv.gz | skmix fit - --kernels 20 -o density.skmix",
     )
@@ -57,11 +58,13 @@ def fit(
     ] = "refuse",
     folds: Annotated[
         int | None,
-        _of_table(help="Test by cross-validation in N parts; the model is fitted to all rows.", min=2),
+        _of_test(
+            metavar="N", help="Test by cross-validation in N parts; the model is fitted to all rows.", min=2
+        ),
     ] = None,
     hold_out: Annotated[
         float | None,
-        _of_table(
+        _of_test(
             metavar="SHARE",
             help="Test by a second fit without a share of the rows; the model is fitted to all rows.",
             min=0.01,
@@ -69,7 +72,8 @@ def fit(
         ),
     ] = None,
     html: Annotated[
-        str | None, options.file(help="Write a page of what --folds or --hold-out found.")
+        str | None,
+        options.file(help="Write a page of what --folds or --hold-out found.", rich_help_panel="The test"),
     ] = None,
     kernels: Annotated[
         str,
@@ -80,7 +84,11 @@ def fit(
     ] = "auto",
     covariance: Annotated[
         Literal["full", "tied", "diag", "spherical", "low_rank", "auto"] | None,
-        _of_model(help="Covariance type; by default auto, or full if --kernels is a number."),
+        _of_model(
+            metavar="TYPE",
+            help="full, tied, diag, spherical, low_rank or auto; by default auto, or full if --kernels is a "
+            "number.",
+        ),
     ] = None,
     outliers: Annotated[
         float,
@@ -120,26 +128,23 @@ def fit(
     """
     for option, given in {"--folds": folds, "--hold-out": hold_out, "--html": html}.items():
         if target is None and given is not None:
-            cli.stop(f"{option} needs classes: name their column with --target.", cli.WRONG_USE)
+            cli.stop(f"{option} needs classes: name their column with --target.")
     if target is not None and criterion is not None:
-        cli.stop(
-            "--criterion cannot be combined with --target: classes are judged by cross-validation.",
-            cli.WRONG_USE,
-        )
+        cli.stop("--criterion cannot be combined with --target: classes are judged by cross-validation.")
     if folds is not None and hold_out is not None:
-        cli.stop("--folds cannot be combined with --hold-out: both test the model.", cli.WRONG_USE)
+        cli.stop("--folds cannot be combined with --hold-out: both test the model.")
     test = folds or hold_out
     if html is not None and test is None:
-        cli.stop("--html is for what --folds or --hold-out finds: add --folds N.", cli.WRONG_USE)
+        cli.stop("--html is for what --folds or --hold-out finds: add --folds N.")
     if out == html == cli.STANDARD:
-        cli.stop("standard output takes one of --out - and --html -.", cli.WRONG_USE)
+        cli.stop("standard output takes one of --out - and --html -.")
     chosen: dict[str, Any] = {"n_kernels": options.parse_number("--kernels", kernels) or "auto"}
     if covariance is not None:
         chosen["covariance_type"] = covariance
     if time_limit is not None and not 0.0 < time_limit < math.inf:
         cli.refuse("--time-limit", f"{time_limit:g} is not a number of seconds above 0.")
     if time_limit is not None and "auto" not in chosen.values():
-        cli.stop("--time-limit cannot be combined with --kernels: nothing is searched for.", cli.WRONG_USE)
+        cli.stop("--time-limit cannot be combined with --kernels: nothing is searched for.")
     cli.look_for(data=[data], html=html)
     from sklearn.exceptions import ConvergenceWarning
 
@@ -163,16 +168,10 @@ def fit(
     for place in (out, html):
         tables.check_place(place, reading=[data])
     with cli.guarded(), watching() as watch:
-        X, y, weights = tables.read_to_fit(
-            watch,
-            data,
-            target=target,
-            weight=weight,
-            drop=drop or (),
-            unlabelled=unlabelled,
-            text=text | {"categorical": categorical or ()},
-            preparation=preparation,
-        )
+        roles: dict[str, Any] = {"target": target, "weight": weight, "drop": drop or ()}
+        how = {"unlabelled": unlabelled, "preparation": preparation}
+        text |= {"categorical": categorical or ()}
+        X, y, weights = tables.read_to_fit(watch, data, text=text, **roles | how)
         if ends is not None:
             # Said once, below, instead of for each search.
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -181,7 +180,7 @@ def fit(
             model.metadata_ = {"target": target, **({"weight": weight} if weight else {})}
             if target is None and outliers:
                 model.threshold_ = novelty_threshold(model, outliers, Block(X.X, None, weights))
-        results = getattr(estimator, "cv_results_", None)
+        results, best = getattr(estimator, "cv_results_", None), getattr(estimator, "best_params_", {})
         outcome: dict[str, Any] = {
             "model": None if out == cli.STANDARD else out,
             "n_rows": len(X),
@@ -189,7 +188,8 @@ def fit(
             **report.describe(model),
             "n_candidates": None if results is None else len(set(map(repr, results["params"]))),
             "n_untried": getattr(estimator, "n_untried_", None),
-            "reduction": getattr(estimator, "best_params_", {}).get("reduction"),
+            "reduction": best.get("reduction"),
+            "sharing": best.get("kernels"),
             "training_accuracy": None,
             "folds": None,
         }
@@ -228,9 +228,8 @@ def fit(
             printing.print_evaluation(tested)
     if html is not None:
         by = "held-out rows" if folds is None else f"{len(by_fold)}-fold cross-validation"
-        with cli.guarded():
-            page = report.evaluation_page(tested, title=f"{tables.name_of(data)}, {by}")
-            tables.write_bytes(html, page.encode())
+        title = f"{tables.name_of(data)}, {by}"
+        tables.write_page(html, partial(report.evaluation_page, tested, title=title))
 
 
 def _estimator(

@@ -1,4 +1,4 @@
-"""Commands that use a fitted model: predict, evaluate, show, sample, export."""
+"""Commands that use a fitted model: predict, evaluate, show, export."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def predict(
             predicted = predict_columns(fitted, rows, populations, posteriors=shares, why=reasons)
         twice = sorted(set(kept) & set(predicted))
         if twice:
-            cli.stop(f"--keep {twice[0]}: the predictions already have a column of that name.", cli.WRONG_USE)
+            cli.stop(f"--keep {twice[0]}: the predictions already have a column of that name.")
         tables.write_table(out, {**kept, **predicted})
     if out != cli.STANDARD:
         n_outliers = int(predicted["outlier"].sum())
@@ -116,8 +116,8 @@ def evaluate(
     Prints accuracy, log-loss, macro F1 and ROC AUC, with 95 % intervals; what the
     most frequent class of these rows would reach in accuracy, and the shares of
     their classes in log-loss; the calibration error; precision, recall and F1 of
-    each class; and the confusion matrix. A measure that no resample of the rows
-    changes has no interval. A row of weight 2 counts as two rows. Rows without a label are left out.
+    each class; and the confusion matrix. A row of weight 2 counts as two rows.
+    Rows without a label are left out.
     """
     cli.look_for(model=model, data=[data], html=html)
     from sklearn.base import is_classifier
@@ -148,16 +148,13 @@ def evaluate(
         "skmix show study.skmix --html study.html",
     )
 )
-def show(
-    model: options.Model,
-    html: options.Html = None,
-    as_json: options.Json = False,
-) -> None:
+def show(model: options.Model, html: options.Html = None, as_json: options.Json = False) -> None:
     """Show a model or a study of samples.
 
     Of a model: columns, classes, kernels, accuracy, and how much each class uses
-    each kernel; --json has its settings too. Of a study: samples, cells, markers, scale, and the
-    proportions of the populations. --html writes an interactive page.
+    each kernel; --json has its settings too. Of a study: samples, cells,
+    markers, scale, and the proportions of the populations. --html writes an
+    interactive page.
     """
     cli.look_for(model=model, html=html)
     from skmix import report
@@ -179,45 +176,6 @@ def show(
             in_words = partial(printing.print_model, described, name)
             draw = partial(report.model_page, found, title=name)
     tables.print_and_draw(described, in_words, html, draw, as_json=as_json)
-
-
-@cli.app.command(epilog=cli.examples("skmix sample flowers.skmix 100 -o made.csv"))
-def sample(
-    model: options.Model,
-    number: Annotated[int, typer.Argument(metavar="N", help="Number of rows.", min=1)],
-    out: options.Out = cli.STANDARD,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed; by default that of the fit.", min=0, max=2**32 - 1)
-    ] = None,
-) -> None:
-    """Draw rows from a model.
-
-    The table has the columns of the fit, in their units, with the label last.
-    """
-    cli.look_for(model=model, writing=[out])
-    from skmix.cli import _tables as tables
-    from skmix.io.preparation import target_of
-
-    tables.check_place(out, reading=[model], table=True)
-    with cli.guarded(), watching() as watch, watch.steps("drawing", None):
-        fitted = tables.load_model(model)
-        if not hasattr(fitted, "sample"):
-            cli.stop(
-                f"{model} reduces the features first and cannot be sampled: fit with --kernels.",
-                cli.BAD_INPUT,
-            )
-        if seed is not None:
-            fitted.set_params(random_state=seed)
-        classes: Any = getattr(fitted, "classes_", ())
-        drawn, labels = fitted.sample(number)
-        names = [*tables.columns_of(fitted)] or [f"x{i}" for i in range(1, drawn.shape[1] + 1)]
-        values = [drawn[name].to_numpy() for name in drawn] if hasattr(drawn, "columns") else drawn.T
-        columns: dict[str, Any] = dict(zip(names, values, strict=True))
-        if len(classes) > 1:
-            columns[target_of(fitted) or "label"] = labels
-        tables.write_table(out, columns)
-    if out != cli.STANDARD:
-        printing.say(f"{number} rows written into {out}")
 
 
 @cli.app.command(epilog=cli.examples("skmix export flowers.skmix --onnx flowers.onnx"))

@@ -19,23 +19,24 @@ from skmix.cli._progress import display
 
 @cli.app.command(epilog=cli.examples("skmix reproduce", "skmix reproduce --only 3D --runs 20 --out small"))
 def reproduce(
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("results"),
-    seed: Annotated[
-        int, typer.Option(help="Seed of the simulated data and of every start.", min=0, max=2**32 - 1)
-    ] = 0,
-    runs: Annotated[int, typer.Option(help="Runs of each variant and method.", min=1)] = 500,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to put the results.")] = Path("results"),
+    seed: Annotated[int, options.seed("Seed of the simulated data and of every start.")] = 0,
+    runs: Annotated[int, typer.Option(metavar="N", help="Runs of each variant and method.", min=1)] = 500,
     only: Annotated[
-        list[str] | None, typer.Option(help="Only this variant, such as 3D; may be given several times.")
+        list[str] | None,
+        typer.Option(metavar="VARIANT", help="Only this variant, such as 3D; may be given several times."),
     ] = None,
     method: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="METHOD",
             help="Only this method: published (the paper's algorithm, rerun), robust or class-wise; may be "
             "given several times.",
         ),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(help="Processes to use; by default one for each core.", min=1)
+        int | None,
+        typer.Option(metavar="N", help="Processes to use; by default one for each core.", min=1),
     ] = None,
     dither: Annotated[
         Literal["all", "paper"],

@@ -9,10 +9,4 @@ from __future__ import annotations
 from .classifiers import plot_reliability, plot_search
 from .kernels import draw_kernels, plot_projections, weight_key
 
-__all__ = [
-    "draw_kernels",
-    "plot_projections",
-    "plot_reliability",
-    "plot_search",
-    "weight_key",
-]
+__all__ = ["draw_kernels", "plot_projections", "plot_reliability", "plot_search", "weight_key"]

@@ -171,15 +171,6 @@ def rows_of(model: Any, X: ArrayLike) -> FloatArray:
     return enter(model if has_names else for_features(model), X).gathered()
 
 
-def labels_of(model: Any, X: Any, y: Any, n_rows: int) -> list[Any] | None:
-    """Return the labels (n,) of rows of any kind, NaN or None for rows without one.
-
-    They are those given, or those that rows were opened with; None if there are neither.
-    """
-    given = enter(model, X, y).with_own_labels()
-    return None if given.y is None else list(given.labels(n_rows, unlabelled=True).tolist())
-
-
 def numbered(column: int) -> str:
     """Return the name of a feature that has none."""
     return f"feature {column}"

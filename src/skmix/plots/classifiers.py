@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import softmax
-from scipy.stats import binomtest
 from sklearn.utils.validation import check_is_fitted
 
 from ..estimators.rows import enter
-from ..metrics import N_BINS, reliability_bins
+from ..metrics import N_BINS, reliability_bins, wilson
 from .style import CLASS_COLOURS, LEGEND, Axes, Figure, finish, panels_for
 
 
@@ -59,9 +58,8 @@ def plot_reliability(
         bins = reliability_bins(values, codes)
         sure, right, counts = np.array(bins).T
         error = np.abs(right - sure) @ counts / len(labels)
-        tests = [binomtest(round(each.accuracy * each.n_rows), each.n_rows) for each in bins]
-        intervals = np.array([test.proportion_ci(method="wilson") for test in tests])
-        bars = np.maximum([right - intervals[:, 0], intervals[:, 1] - right], 0.0)
+        low, high = np.array([wilson(each.accuracy, each.n_rows) for each in bins]).T
+        bars = np.maximum([right - low, high - right], 0.0)
         style: dict[str, Any] = {"fmt": marker, "color": colour, "lw": 1.6, "ms": 5.0, "capsize": 2.0}
         panel.errorbar(sure, right, bars, label=f"{name}: {error:.3f}", **style)
     # The bins of the last curve, the probabilities that the classifier reports.

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 
-from ._models import Feature, drawn_kernels, labels_of, rows_of
+from ..estimators.rows import enter
+from ._models import Feature, drawn_kernels, rows_of
 from .style import (
     DASHES,
     LEGEND,
@@ -194,8 +195,10 @@ def plot_projections(
         title.append(f"{_MAX_FEATURES} of {n_features} features: where the kernels differ most")
     rows = None if X is None else rows_of(model, X)
     if rows is not None and label is not None:
-        labels = labels_of(model, X, y, len(rows))
-        rows = rows if labels is None else rows[[each == label for each in labels]]
+        given = enter(model, X, y).with_own_labels()
+        if given.y is not None:
+            labels = given.labels(len(rows), unlabelled=True).tolist()
+            rows = rows[[each == label for each in labels]]
     means, covariances = kernels.project(np.eye(n_features)[columns])
     lines = [_line_of(weight) for weight in weights]
     pairs: list[tuple[int, ...]] = list(itertools.combinations(range(len(columns)), 2)) or [(0,)]

@@ -23,7 +23,8 @@ def describe(model: Any) -> dict[str, Any]:
     `feature_sets` has the features, kernels and weights of each feature set; `n_shared` of its kernels have a
     weight of at least 0.01 in two or more classes. `columns` are those of the user, with the categories of
     text, and `features` what they were encoded as. `quality` is what `skmix fit` found, None if it is unknown
-    or the model has been fitted again since. `settings` differ from their defaults.
+    or the model has been fitted again since. `sharing` is what a search chose, 'own' or 'shared' kernels.
+    `settings` differ from their defaults.
     """
     columns = Columns.of(model)
     names = columns.names or list(map(numbered, range(columns.n_features)))
@@ -67,6 +68,7 @@ def describe(model: Any) -> dict[str, Any]:
             }
             for kernels, mixture in zip(sets, mixtures, strict=True)
         ],
+        "sharing": getattr(given, "best_params_", {}).get("kernels"),
         "group_shift": None if strength == np.inf else strength,
         "converged": all(bool(mixture.converged_) for mixture in mixtures),
         "n_iter": int(model.n_iter_),
@@ -82,7 +84,8 @@ def serving(described: dict[str, Any]) -> str:
     """Return how many kernels of a described model serve more than one class, in words."""
     n, shared = (sum(each[name] for each in described["feature_sets"]) for name in ("n_kernels", "n_shared"))
     if shared == 0:
-        return "each of one class"
+        chosen = described["sharing"] == "own" and "kernels" not in described["settings"]
+        return "each of one class" + (", which did better in the search than sharing" if chosen else "")
     which = "" if n == 1 else "all of " if shared == n else f"{shared} of "
     return f"{which}which {'serves' if shared == 1 else 'serve'} more than one class"
 

@@ -19,11 +19,11 @@ from ..estimators.holdout import rows_to_divide, single_split, stratified_folds
 from ..estimators.rows import enter, is_frame
 from ..io import open_rows
 from ..io.labels import number_labels
-from ..metrics import ReliabilityBin, calibration_error, reliability_bins, row_counts
+from ..metrics import ReliabilityBin, calibration_error, effective_rows, reliability_bins, row_counts, wilson
 from ..plots._models import chosen_model
 from ._predictions import outlier_threshold
-from .intervals import Interval, bootstrap, ratio, wilson
-from .rendering import render_page
+from .intervals import Interval, bootstrap, outwards, ratio
+from .rendering import in_words, render_page
 
 _TITLES = {
     "accuracy": "accuracy",
@@ -57,8 +57,8 @@ class Evaluation:
         Share of correct predictions, as `score` counts them.
     log_loss : float
         Mean negative logarithm of the probability of the true class.
-    macro_f1, mean_iou : float
-        F1 and Jaccard index, averaged over the classes that occur among labels or predictions.
+    macro_f1 : float
+        F1, averaged over the classes that occur among labels or predictions.
     roc_auc : float or None
         Area under the ROC curve; of more than two classes, the mean over the areas of each class against the
         rest. None if all rows are of one class.
@@ -86,7 +86,6 @@ class Evaluation:
     accuracy: float
     log_loss: float
     macro_f1: float
-    mean_iou: float
     roc_auc: float | None
     calibration_error: float
     confusion: NDArray[Any]
@@ -118,9 +117,28 @@ class Evaluation:
         for name, title in _TITLES.items():
             value, interval = getattr(self, name), self.intervals.get(name)
             if value is not None:
-                between = "" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
+                between = "" if interval is None else outwards(*interval)
                 baseline = f"{self.baseline[name]:.3f}" if name in self.baseline else ""
                 found.append((title, f"{value:.3f}", between, baseline))
+        return found
+
+    def remarks(self) -> list[str]:
+        """Return sentences on the lines: what the baseline is, and what stands out."""
+        found = [
+            "The baseline predicts the most frequent class, or for the log-loss the share of each class; "
+            "other measures have none."
+        ]
+        bare = [name for name, each in self.intervals.items() if each is None]
+        if bare := [_TITLES[name] for name in bare if getattr(self, name) is not None]:
+            found.append(
+                f"There is no interval for {in_words(bare)}: resamples of the rows leave the value as it is, "
+                "or most lack a class."
+            )
+        if self.log_loss > self.baseline["log_loss"] > 0.0:
+            found.append(
+                "The log-loss is above its baseline: these probabilities are worse than the shares of the "
+                "classes. Calibrate the model (calibrate in Python), or fit it to more rows."
+            )
         return found
 
     def __repr__(self) -> str:
@@ -131,7 +149,8 @@ class Evaluation:
         heads = ("", f"{_plain(self.n_rows)} rows", "95 % interval", "baseline")
         cells = [(each, "th") for each in [heads]] + [(each, "td") for each in self.lines()]
         rows = ("".join(f"<{tag}>{cell}</{tag}>" for cell in line) for line, tag in cells)
-        return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+        table = "".join(f"<tr>{row}</tr>" for row in rows)
+        return f"<table>{table}</table><p>{' '.join(self.remarks())}</p>"
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as numbers, strings, lists and None, ready for JSON."""
@@ -139,7 +158,7 @@ class Evaluation:
         measures = {name: getattr(self, name).tolist() for name in ("precision", "recall", "f1")}
         return {
             "n_rows": _plain(self.n_rows),
-            **{name: getattr(self, name) for name in (*_TITLES, "mean_iou")},
+            **{name: getattr(self, name) for name in _TITLES},
             "baseline": self.baseline,
             "intervals": {name: None if each is None else [*each] for name, each in self.intervals.items()},
             "classes": [
@@ -215,7 +234,6 @@ def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None 
         accuracy=accuracy,
         log_loss=values["log_loss"],
         macro_f1=values["macro_f1"],
-        mean_iou=float(np.nanmean(ratio(found, labelled + predicted - found))),
         roc_auc=None if np.isnan(values["roc_auc"]) else values["roc_auc"],
         calibration_error=calibration_error(probabilities, codes, sample_weight=weights),
         confusion=confusion,
@@ -223,7 +241,7 @@ def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None 
         recall=ratio(found, labelled),
         f1=ratio(2 * found, labelled + predicted),
         baseline={"accuracy": float(shares.max()), "log_loss": float(entropy(shares))},
-        intervals={"accuracy": wilson(accuracy, weights), **intervals},
+        intervals={"accuracy": wilson(accuracy, effective_rows(weights)), **intervals},
         reliability=reliability_bins(probabilities, codes, sample_weight=weights),
         outliers=outliers,
         refused=refused,
@@ -305,6 +323,7 @@ def evaluation_data(evaluation: Evaluation, *, title: str) -> dict[str, Any]:
     return {
         **evaluation.as_dict(),
         "lines": evaluation.lines(),
+        "remarks": " ".join(evaluation.remarks()),
         "title": title,
         "n_wrong": _plain(counts.sum() - np.trace(counts)),
         "n_refused": None if refused is None else _plain(refused.sum()),

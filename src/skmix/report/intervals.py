@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,6 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 Interval = tuple[float, float]
 
-# Quantile of the standard normal distribution for 95 %.
-_Z = 1.959963984540054
 _RESAMPLES = 1000
 # Rows times classes that are resampled, at most, so that 1000 resamples take about a second.
 _MOST = 20_000
@@ -20,76 +20,63 @@ _MOST = 20_000
 _CHUNK = 1_000_000
 
 
-def wilson(share: float, weights: NDArray[Any]) -> Interval:
-    """Return Wilson's 95 % interval of a share of rows, given the weights (n,) of all.
+def outwards(low: float, high: float, form: str = ".3f") -> str:
+    """Return an interval as text in a format; its ends are rounded away from each other."""
+    ends = []
+    for value, rounding in ((low, ROUND_FLOOR), (high, ROUND_CEILING)):
+        if math.isfinite(value):
+            # With "#", all digits are shown, and so the place of the last one.
+            digits = Decimal(f"{value:{form.replace('.', '#.')}}")
+            # Twelve decimals: what is 1 but for rounding errors stays 1.
+            value = float(Decimal(f"{value:.12f}").quantize(digits, rounding)) + 0.0
+        ends.append(f"{value:{form}}")
+    return " to ".join(ends)
 
-    Rows of unequal weights count as (Σ w)² / Σ w² rows: repeating each row k times adds no certainty.
-    """
-    own = weights.astype(np.float64)
-    n = own.sum() ** 2 / (own**2).sum()
-    centre, half = share + _Z**2 / (2 * n), _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
-    low, high = (float((centre + side) / (1 + _Z**2 / n)) for side in (-half, half))
-    return max(low, 0.0), min(high, 1.0)
 
-
-class Resampled:
-    """Log-loss, macro F1 and ROC AUC of n predicted rows, as often as each of them counts.
+def measures_of(
+    codes: NDArray[np.integer], taken: NDArray[np.integer], probabilities: FloatArray
+) -> Callable[[FloatArray], dict[str, FloatArray]]:
+    """Return a function of how often rows count (B, n): their log-loss, macro F1 and ROC AUC, each (B,).
 
     `codes` (n,) are true classes, `taken` (n,) the predicted ones, −1 for none, and `probabilities` (n, L).
+    F1 is averaged over the classes that occur, and with more than two classes the area under the ROC curve
+    over one against all; classes without rows, or with all rows, have none. NaN without any class, or where
+    one of them does not count.
     """
+    every = np.arange(probabilities.shape[1])
+    losses = -np.log(np.clip(probabilities[np.arange(len(codes)), codes], np.finfo(np.float64).eps, 1.0))
+    true, predicted = ((each[:, None] == every).astype(np.float64) for each in (codes, taken))
+    occurs = (true + predicted).any(axis=0)
+    # With two classes, both have the same curve.
+    some = [c for c in every[len(every) == 2 :] if 0 < np.count_nonzero(codes == c) < len(codes)]
+    areas = [_area_of(codes == c, probabilities[:, c]) for c in some]
 
-    def __init__(
-        self, codes: NDArray[np.integer], taken: NDArray[np.integer], probabilities: FloatArray
-    ) -> None:
-        every = np.arange(probabilities.shape[1])
-        own = np.clip(probabilities[np.arange(len(codes)), codes], np.finfo(np.float64).eps, 1.0)
-        self._losses = -np.log(own)
-        self._true = (codes[:, None] == every).astype(np.float64)
-        self._taken = (taken[:, None] == every).astype(np.float64)
-        self._occurs = (self._true + self._taken).any(axis=0)
-        # With two classes, both have the same curve. A class without rows, or with all, has none.
-        some = [c for c in every[len(every) == 2 :] if 0 < np.count_nonzero(codes == c) < len(codes)]
-        self._ranked = [_Ranked(codes == c, probabilities[:, c]) for c in some]
+    def measures(counts: FloatArray) -> dict[str, FloatArray]:
+        f1 = ratio(2.0 * (counts @ (true * predicted)), counts @ true + counts @ predicted)
+        return {
+            "log_loss": (counts @ losses) / counts.sum(axis=1),
+            "macro_f1": _mean(f1[:, occurs]),
+            "roc_auc": _mean(np.array([area(counts) for area in areas]).reshape(-1, len(counts)).T),
+        }
 
-    def log_loss(self, counts: FloatArray) -> FloatArray:
-        """Return the log-loss (B,), given how often each row counts (B, n)."""
-        return (counts @ self._losses) / counts.sum(axis=1)
-
-    def f1(self, counts: FloatArray) -> FloatArray:
-        """Return F1 of each class (B, L); NaN for one that occurs neither as truth nor as prediction."""
-        found = counts @ (self._true * self._taken)
-        return ratio(2.0 * found, counts @ self._true + counts @ self._taken)
-
-    def macro_f1(self, counts: FloatArray) -> FloatArray:
-        """Return the mean (B,) of F1 over the classes that occur; NaN where one does not count."""
-        return _mean(self.f1(counts)[:, self._occurs])
-
-    def roc_auc(self, counts: FloatArray) -> FloatArray:
-        """Return the area (B,) under the ROC curve, with more than two classes its mean over one against all.
-
-        Classes without rows, or with all rows, are left out. NaN if none is left, or where one of them counts
-        for nothing.
-        """
-        return _mean(np.array([each.area(counts) for each in self._ranked]).reshape(-1, len(counts)).T)
+    return measures
 
 
-class _Ranked:
-    """Rows in the order of their scores (n,), which tell those of a class from the rest."""
+def _area_of(is_own: NDArray[np.bool_], scores: FloatArray) -> Callable[[FloatArray], FloatArray]:
+    """Return a function of how often rows count (B, n): the area under the ROC curve of their scores (n,).
 
-    def __init__(self, is_own: NDArray[np.bool_], scores: FloatArray) -> None:
-        self._order = np.argsort(scores, kind="stable")
-        ordered = scores[self._order]
-        self._starts = np.flatnonzero(np.r_[True, ordered[1:] > ordered[:-1]])
-        self._is_own = is_own[self._order]
+    It is the share (B,) of pairs in which the row of the class scores higher; ties are half.
+    """
+    order = np.argsort(scores, kind="stable")
+    ordered, is_own = scores[order], is_own[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] > ordered[:-1]])
 
-    def area(self, counts: FloatArray) -> FloatArray:
-        """Return the share (B,) of pairs in which the row of the class scores higher; ties are half."""
-        ordered = counts[:, self._order]
-        own, rest = (
-            np.add.reduceat(ordered * each, self._starts, axis=1) for each in (self._is_own, ~self._is_own)
-        )
+    def area(counts: FloatArray) -> FloatArray:
+        own, rest = (np.add.reduceat(counts[:, order] * each, starts, axis=1) for each in (is_own, ~is_own))
         below = np.cumsum(rest, axis=1) - rest / 2.0
         return ratio((own * below).sum(axis=1), own.sum(axis=1) * rest.sum(axis=1))
+
+    return area
 
 
 def bootstrap(
@@ -98,40 +85,37 @@ def bootstrap(
     probabilities: FloatArray,
     weights: NDArray[Any],
 ) -> tuple[dict[str, float], dict[str, Interval | None]]:
-    """Return measures of predicted rows, see `Resampled`, and their 95 % intervals by the bootstrap.
+    """Return measures of predicted rows, see `measures_of`, and their 95 % intervals by the bootstrap.
 
     Rows, with their weights (n,), are drawn with replacement, the same ones every time. Of very many rows a
     part is drawn from, and the spread is scaled to all. Resamples that lack a class are left out: a mean over
     the other classes would be another measure. A measure that does not vary, or that most resamples lack, has
     no interval.
     """
-    names = ("log_loss", "macro_f1", "roc_auc")
     random, rows = np.random.default_rng(0), np.flatnonzero(weights)
     weights = weights[rows].astype(np.float64)
     codes, taken, probabilities = codes[rows], taken[rows], probabilities[rows]
-    whole = Resampled(codes, taken, probabilities)
-    values = {name: float(getattr(whole, name)(weights[None])[0]) for name in names}
+    whole = measures_of(codes, taken, probabilities)(weights[None])
     n, most = len(rows), max(1000, _MOST // probabilities.shape[1])
     part = np.sort(random.permutation(n)[:most])
-    drawn = Resampled(codes[part], taken[part], probabilities[part])
+    measures = measures_of(codes[part], taken[part], probabilities[part])
     weights, size = weights[part], max(1, _CHUNK // len(part))
-    found: dict[str, list[FloatArray]] = {name: [] for name in names}
+    centre, found = measures(weights[None]), []
     for begin in range(0, _RESAMPLES, size):
         n_drawn = min(size, _RESAMPLES - begin)
         places = (
             random.integers(len(part), size=(n_drawn, len(part))) + len(part) * np.arange(n_drawn)[:, None]
         )
         counts = np.bincount(places.ravel(), minlength=places.size).reshape(places.shape) * weights
-        for name in names:
-            found[name].append(getattr(drawn, name)(counts))
-    intervals: dict[str, Interval | None] = {}
-    for name in names:
-        each = np.concatenate(found[name])
+        found.append(measures(counts))
+    values: dict[str, float] = {name: float(each[0]) for name, each in whole.items()}
+    intervals: dict[str, Interval | None] = dict.fromkeys(values)
+    for name, value in values.items():
+        each = np.concatenate([drawn[name] for drawn in found])
         each = each[np.isfinite(each)]
-        intervals[name] = None
         if 2 * len(each) > _RESAMPLES and each.min() < each.max():
-            centre = getattr(drawn, name)(weights[None])[0]
-            low, high = values[name] + math.sqrt(len(part) / n) * (np.quantile(each, (0.025, 0.975)) - centre)
+            spread = np.quantile(each, (0.025, 0.975)) - centre[name][0]
+            low, high = value + math.sqrt(len(part) / n) * spread
             intervals[name] = float(low), float(high)
     return values, intervals
 

@@ -7,19 +7,12 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import entropy
-from sklearn.utils.validation import check_is_fitted
 
 from ..plots._models import DrawnKernels, kernel_sets
 from ..plots.kernels import STEPS
 from ..plots.style import FloatArray, short_name
 from .description import describe, facts, serving
-from .rendering import (
-    decimals,
-    kernel_values,
-    line_styles,
-    number_text,
-    render_page,
-)
+from .rendering import decimals, kernel_values, line_styles, number_text, render_page
 
 # Most features and axes that a page offers.
 _MAX_FEATURES = 40
@@ -52,9 +45,9 @@ def model_page(model: Any, *, title: str) -> str:
 
 def model_data(model: Any, *, title: str) -> dict[str, Any]:
     """Return the contents of the page as plain values."""
-    check_is_fitted(model)
     sets = kernel_sets(model)
     described = describe(model)
+    chosen = sorted(described["settings"].items())
     names = [str(label) for label in sets[0].classes]
     counts = [each["n_rows"] for each in described["classes"]] or [None] * len(names)
     return {
@@ -65,7 +58,11 @@ def model_data(model: Any, *, title: str) -> dict[str, Any]:
         # This many kernels of equal weight have the same entropy.
         "n_effective": [number_text(np.exp(entropy(kernels.weights_of(None))), 1) for kernels in sets],
         "n_parameters": described["n_parameters"],
-        "settings": _settings(described),
+        "settings": [
+            ("estimator", described["kind"]),
+            *facts(described).items(),
+            *((name, value if type(value) is str else repr(value)) for name, value in chosen),
+        ],
         "classes": names,
         "class_rows": [_class(sets, c, names[c], counts[c]) for c in range(len(names))],
         "counted": counts[0] is not None,
@@ -78,15 +75,6 @@ def model_data(model: Any, *, title: str) -> dict[str, Any]:
         ],
         **line_styles(),
     }
-
-
-def _settings(described: dict[str, Any]) -> list[tuple[str, str]]:
-    chosen = sorted(described["settings"].items())
-    return [
-        ("estimator", described["kind"]),
-        *facts(described).items(),
-        *((name, value if type(value) is str else repr(value)) for name, value in chosen),
-    ]
 
 
 def _class(sets: Sequence[DrawnKernels], c: int, name: str, count: float | None) -> dict[str, Any]:
