@@ -57,6 +57,7 @@ bench: $(DEV) ## measure speed beside other libraries, into benchmarks/results/
 	$(BIN)/python benchmarks/study.py --out benchmarks/results/study.json
 	$(BIN)/python benchmarks/acceleration.py
 	$(BIN)/python benchmarks/answer.py --out benchmarks/results/answer.json
+	$(BIN)/python benchmarks/drop_in.py --out benchmarks/results/drop_in.json
 	$(BIN)/python benchmarks/out_of_core.py --out benchmarks/results/out_of_core.json
 	$(BIN)/python benchmarks/cluster.py --out benchmarks/results/cluster.json
 	$(BIN)/python docs/write_tables.py

@@ -105,7 +105,7 @@ class Results:
                 each.repeat,
             ),
         )
-        write_lines(self.path, [each.to_dict() for each in ordered])
+        write_lines(self.path, [each.to_dict() for each in ordered], ("data", "classifier"))
         self.written = time.monotonic()
         return ordered
 

@@ -5,8 +5,7 @@ times are medians over these. Compiled code is loaded before the clock starts, a
 groups and gaps have no peer. The time at which our fit reaches the peer's log-likelihood, less 0.002 nats a
 row, is interpolated: a fit of one pass, then passes of equal length.
 
-A second table has `skmix.GaussianMixture` beside scikit-learn's: the same start and passes, and log-densities
-of rows that differ by rounding. Both spend the seconds of scikit-learn's k-means, which decides the start.
+`skmix.GaussianMixture`, which makes the same fit as scikit-learn's, is in drop_in.py.
 
 A few seeds tell times, but not likelihoods: ``--more-seeds`` compares those of further seeds, ``--jobs`` at a
 time.
@@ -32,11 +31,9 @@ from joblib import Parallel, delayed
 from recording import processor
 from rich.console import Console
 from rich.table import Table
-from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
-import skmix
 from skmix import SharedKernelMixture
 from skmix.io.writing import replacing
 
@@ -138,15 +135,6 @@ def measure(problem: Problem, settings: dict[str, Any], seed: int) -> dict[str, 
     goal = float(peer.score(X))
     found["scikit-learn"] = {**seconds, "passes": int(peer.n_iter_), "log_likelihood": goal}
     found["difference"] = reached - goal
-    skmix.GaussianMixture(problem.n_kernels, max_iter=1, init_params="random_from_data").fit(X)
-    drop_in, seconds = timed(lambda: skmix.GaussianMixture(problem.n_kernels, random_state=seed).fit(X))
-    _, of_start = timed(lambda: KMeans(problem.n_kernels, n_init=1, random_state=seed).fit(X))
-    found["drop-in"] = {
-        **seconds,
-        "passes": drop_in.n_iter_,
-        "k-means": of_start["wall"],
-        "apart": float(np.abs(drop_in.score_samples(X) - peer.score_samples(X)).max()),
-    }
     # The path has the likelihood before each pass; the last one is that of the result.
     places = np.flatnonzero(np.append(path, reached) >= goal - TOLERATED)
     if len(places):
@@ -174,7 +162,7 @@ def with_more_seeds(found: dict[str, Any], differences: list[float]) -> None:
 def summarised(problem: Problem, runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Return medians of seconds and passes over seeds, and the mean difference of log-likelihoods."""
     found: dict[str, Any] = {**asdict(problem), "seeds": len(runs)}
-    for side in ("skmix", "scikit-learn", "drop-in"):
+    for side in ("skmix", "scikit-learn"):
         sides = [run[side] for run in runs if side in run]
         if sides:
             found[side] = {each: float(np.median([own[each] for own in sides])) for each in sides[0]}
@@ -201,20 +189,6 @@ def row_of(found: dict[str, Any]) -> list[str]:
         none if reached is None else f"{peer['wall'] / reached:.1f}",
         f"{found.get('more_seeds', found)['difference']:+.4f}", f"{found['lowest']:+.4f}",
     ]  # fmt: skip
-
-
-def drop_in_row_of(found: dict[str, Any]) -> list[str]:
-    """Return the line of a problem in the table of the drop-in."""
-    ours, peer = found["drop-in"], found["scikit-learn"]
-    return [
-        found["name"],
-        *(f"{ours[name]:.3f}" for name in ("wall", "processor", "k-means")),
-        *(f"{peer[name]:.3f}" for name in ("wall", "processor")),
-        *(f"{peer[name] / ours[name]:.1f}" for name in ("wall", "processor")),
-        f"{ours['passes']:.0f}",
-        f"{peer['passes']:.0f}",
-        f"{ours['apart']:.0e}",
-    ]
 
 
 def table_of(title: str, *columns: str) -> Table:
@@ -246,11 +220,6 @@ def main() -> None:
         *("wall", "processor", "passes", "peer's wall", "processor", "passes", "times, wall", "processor"),
         *("until the peer's likelihood", "nats a row", "lowest"),
     )
-    drop_ins = table_of(
-        "skmix.GaussianMixture: seconds, and how many times faster than scikit-learn's",
-        *("wall", "processor", "of k-means", "peer's wall", "processor", "times, wall", "processor"),
-        *("passes", "peer's passes", "most nats apart"),
-    )
     seeds, results = range(arguments.seeds), []
     for each in problems:
         results.append(summarised(each, [measure(each, arguments.settings, seed) for seed in seeds]))
@@ -260,12 +229,8 @@ def main() -> None:
             work = (delayed(difference_of)(each, arguments.settings, FIRST + seed) for seed in range(n_more))
             with_more_seeds(results[-1], Parallel(n_jobs=arguments.jobs)(work))
         shown.add_row(*row_of(results[-1]))
-        if each.has_peer:
-            drop_ins.add_row(*drop_in_row_of(results[-1]))
     console = Console(width=150)
     console.print(shown)
-    if drop_ins.row_count:
-        console.print(drop_ins)
     differences = [found.get("more_seeds", found)["difference"] for found in results if "difference" in found]
     if differences:
         low = sum(each < -TOLERATED for each in differences)

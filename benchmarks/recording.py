@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import re
@@ -25,6 +26,16 @@ def processor() -> str:
     except OSError:
         found = None
     return found.group(1) if found else platform.processor() or platform.machine()
+
+
+def rounded_down(value: float, digits: int = 1) -> str:
+    """Return a number that is good to be large, such as a gain, no larger than it is."""
+    return f"{math.floor(value * 10**digits + 1e-6) / 10**digits:.{digits}f}"
+
+
+def rounded_up(value: float, digits: int = 1) -> str:
+    """Return a number that is good to be small, such as a cost, no smaller than it is."""
+    return f"{math.ceil(value * 10**digits - 1e-6) / 10**digits:.{digits}f}"
 
 
 def bold_best(
@@ -55,19 +66,34 @@ def compared_table(
     return plain_table(title, headings, [bold_best(line, places) for line in lines], name)
 
 
-def write_lines(path: str | os.PathLike[str], records: Iterable[dict[str, Any]]) -> None:
-    """Write records as JSON, one on each line."""
-    lines = [json.dumps(record, allow_nan=False).encode() + b"\n" for record in records]
+def write_lines(path: str | os.PathLike[str], records: Iterable[dict[str, Any]], by: Sequence[str]) -> None:
+    """Write records as JSON, a line for all that have the same values of `by`.
+
+    Under the name of a field is the value that all records of a line have, or, under ``each``, the list of
+    their values, in which null stands for a field that a record lacks.
+    """
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for record in records:
+        groups.setdefault(tuple(record[name] for name in by), []).append(record)
     with replacing(path) as file:
-        file.writelines(lines)
+        for own in groups.values():
+            fields = {name: [record.get(name) for record in own] for record in own for name in record}
+            common = {name: values[0] for name, values in fields.items() if set(values) == {values[0]}}
+            each = {name: values for name, values in fields.items() if name not in common}
+            line = common | ({"each": each} if each else {})
+            file.write(json.dumps(line, allow_nan=False, separators=(",", ":")).encode() + b"\n")
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Return the records of a file written by `write_lines`; raise ValueError if a line is not a record."""
+    """Return the records of a file written by `write_lines`; raise ValueError if a line has none."""
     records = []
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
         try:
-            records.append(dict(json.loads(line)))
-        except (ValueError, TypeError) as error:
+            common = dict(json.loads(line))
+            each = common.pop("each", {})
+            rows = [dict(zip(each, values, strict=True)) for values in zip(*each.values(), strict=True)]
+        except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"line {number} of {path} is not a record in JSON: {error}") from error
+        for row in rows or [{}]:
+            records.append(common | {name: value for name, value in row.items() if value is not None})
     return records

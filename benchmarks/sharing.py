@@ -59,7 +59,8 @@ def main() -> None:
         )
         if not outcomes:
             parser.error(f"no data set has {min(arguments.rows)} rows of each class and more.")
-        write_lines(arguments.out, [each.to_dict() for each in outcomes])
+        by = "data", "classifier", "n_train"
+        write_lines(arguments.out, [each.to_dict() for each in outcomes], by)
     points = in_study_order(outcomes)
     print("\n\n".join(table.markdown() for table in sharing_tables(points)))
     draw_gain(points, arguments.images / "sharing.png")

@@ -128,9 +128,10 @@ html_theme_options = {
     "navbar_align": "left",
     "footer_start": ["copyright"],
     "footer_end": [],
-    # Tables of seven to eleven classifiers need the room.
+    # Tables of seven classifiers or more need the room.
     "secondary_sidebar_items": {
         "**": ["page-toc"],
+        "evidence/cells": [],
         "evidence/comparison": [],
         "evidence/sharing": [],
     },

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 # Where the comparison of classifiers is.
 sys.path.append(str(ROOT / "benchmarks"))
-from recording import bold_best, compared_table  # noqa: E402
+from recording import bold_best, compared_table, rounded_down, rounded_up  # noqa: E402
 
 PLACE = re.compile(
     r"^<!-- ([a-z-]+):begin -->\n(.*?)^<!-- \1:end -->$", re.MULTILINE | re.DOTALL
@@ -49,19 +49,27 @@ def thousands(number: float) -> str:
     return f"{number:,.0f}".replace(",", "\u202f")
 
 
+def in_seconds(number: float) -> str:
+    """Return seconds with at least two digits that count."""
+    digits = next(
+        (n for n, most in ((4, 0.01), (3, 0.1), (2, 10.0)) if number < most), 1
+    )
+    return f"{number:.{digits}f} s"
+
+
 def answer() -> str:
     """Return times of whole default fits beside scikit-learn's, and the likelihoods that they reach."""
     found, rows = read("answer.json"), []
     for row in found["problems"]:
         ours, peer = row["skmix"], row.get("scikit-learn")
-        line = [row["name"], "", f"{ours['wall']:.3f} s", "", "", ""]
+        line = [row["name"], "", in_seconds(ours["wall"]), "", "", ""]
         if peer is not None:
-            line[1] = f"{peer['wall']:.3f} s"
-            line[3] = f"{peer['wall'] / ours['wall']:.1f}×"
+            line[1] = in_seconds(peer["wall"])
+            line[3] = times(peer["wall"] / ours["wall"])
             more = row["more_seeds"]
             line[5] = f"{more['difference']:+.4f} ± {more['error']:.4f}"
             if row["reached_in"] == row["seeds"]:
-                line[4] = f"{peer['wall'] / row['reached']:.1f}×"
+                line[4] = times(peer["wall"] / row["reached"])
         rows.append(line)
     headings = ["problem", "scikit-learn", "skmix", "times faster"]
     headings += ["until scikit-learn's likelihood", "likelihood"]
@@ -79,33 +87,42 @@ def answer() -> str:
             "difference from scikit-learn's log-likelihood over "
             f"{min(further)} to {max(further)} further "
             "seeds, in nats a row.",
-            *drop_ins([row for row in found["problems"] if "drop-in" in row]),
+            *drop_ins(),
         ]
     )
 
 
-def drop_ins(measured: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the table of whole fits of the drop-in; nothing if it was not measured."""
-    if not measured:
+def drop_ins() -> list[str]:
+    """Return the table of whole fits of the drop-in in fresh processes; nothing if it was not measured."""
+    if not (RESULTS / "drop_in.json").exists():
         return []
+    found = read("drop_in.json")
     rows = [
         [
             row["name"],
-            f"{row['scikit-learn']['wall']:.3f} s",
-            f"{row['drop-in']['wall']:.3f} s",
-            f"{row['scikit-learn']['wall'] / row['drop-in']['wall']:.1f}×",
-            f"{row['drop-in']['k-means']:.3f} s",
+            in_seconds(row["scikit-learn"]["wall"]),
+            in_seconds(row["drop-in"]["wall"]),
+            times(row["scikit-learn"]["wall"] / row["drop-in"]["wall"]),
+            in_seconds(row["drop-in"]["k-means"]),
             f"{row['drop-in']['passes']:.0f} and {row['scikit-learn']['passes']:.0f}",
+            in_seconds(row["skmix"]["wall"]),
         ]
-        for row in measured
+        for row in found["problems"]
     ]
+    machine, repeats = found["machine"], [row["repeats"] for row in found["problems"]]
+    apart = max(row["apart"] for row in found["problems"])
     headings = ["problem", "scikit-learn", "`GaussianMixture`", "times faster"]
+    headings += ["of this, k-means", "passes of both", "`SharedKernelMixture`"]
     return [
         "",
-        "The drop-in, `skmix.GaussianMixture`, begins with scikit-learn's own k-means, whose time is named "
-        "too, and makes the same passes:",
+        "`python benchmarks/drop_in.py` times the drop-in, `skmix.GaussianMixture`, each fit in a fresh "
+        "process that has fitted nothing else. It begins with scikit-learn's own k-means and makes the same "
+        f"passes; log-densities of rows differ by at most {apart:.0e} nats.",
         "",
-        table([*headings, "k-means", "passes of both"], rows),
+        table(headings, rows),
+        "",
+        f"Medians of {min(repeats)} to {max(repeats)} seeds on {machine['cores']} cores of "
+        f"{machine['processor']}, scikit-learn {machine['scikit-learn']}.",
     ]
 
 
@@ -115,10 +132,10 @@ def speed() -> str:
     rows = [
         [
             f"{row['covariances']}, N={row['rows'] // 1000}k, M={row['features']}, K={row['kernels']}, "
-            f"clusters {spread}",
+            f"{spread}",
             f"{row['sklearn_1_ms']:.0f} ms",
             f"{row['skmix_1_ms']:.1f} ms",
-            f"{row['ratio_1']:.1f}×",
+            times(row["ratio_1"]),
             f"{row['skmix_all_ms']:.1f} ms",
         ]
         for spread, fits in found["fits"].items()
@@ -129,7 +146,7 @@ def speed() -> str:
             f"one of 200 starts in a batch: N=1000, M={row['features']}, K=10, 10 classes",
             f"{row['sklearn_us']:.0f} µs",
             f"{row['skmix_1_us']:.0f} µs",
-            f"{row['ratio_1']:.1f}×",
+            times(row["ratio_1"]),
             f"{row['skmix_all_us']:.0f} µs",
         ]
         for row in found["starts"]
@@ -156,9 +173,9 @@ def speed() -> str:
             f"A whole fit of iris takes {iris['drop_in_ms']:.1f} ms as a drop-in and "
             f"{iris['shared_kernel_mixture_ms']:.1f} ms as `SharedKernelMixture` (scikit-learn "
             f"{iris['sklearn_ms']:.1f} ms). A fit of 1M × 16 with 16 kernels needs "
-            f"{memory['mixture']:.0f} MB beyond its data on two threads, {memory['labelled']:.0f} MB with "
-            f"labels, {memory['drop-in']:.0f} MB as a drop-in (scikit-learn "
-            f"{memory['sklearn']:.0f} MB).",
+            f"{rounded_up(memory['mixture'], 0)} MB beyond its data on two threads, "
+            f"{rounded_up(memory['labelled'], 0)} MB with labels, {rounded_up(memory['drop-in'], 0)} MB as a "
+            f"drop-in (scikit-learn {rounded_down(memory['sklearn'], 0)} MB).",
             "",
             "Code is compiled when it is first needed and kept on disk: most of it once, its innermost "
             "loops for each number of features up to 16. Compiling it once on a computer and loading it once "
@@ -179,11 +196,11 @@ def peers() -> str:
     for name in found["cases"][0]["ratios"]:
         ratios = [row["ratios"][name]["one"] for row in large]
         several.append(
-            f"{name} {found['versions'][name]} {min(ratios):.1f} to {max(ratios):.1f}"
+            f"{name} {found['versions'][name]} {rounded_down(min(ratios))} to {rounded_down(max(ratios))}"
         )
         worst = min(row["ratios"][name]["one"] for row in small)
         if worst < 1.0:
-            lost.append(f"{name} up to {1.0 / worst:.1f}")
+            lost.append(f"{name} up to {rounded_up(1.0 / worst)}")
     features = [row["features"] for row in large]
     return (
         f"A pass with full covariances of {min(features)} to {max(features)} features takes other libraries "
@@ -240,8 +257,8 @@ def other_libraries() -> str:
 
 
 def times(ratio: float) -> str:
-    """Return a ratio of times; one below 1, a loss, is bold."""
-    return f"{ratio:.1f}×" if ratio >= 1 else f"**{ratio:.2f}×**"
+    """Return how many times faster something is, no more than it was; one below 1, a loss, is bold."""
+    return f"{rounded_down(ratio)}×" if ratio >= 1 else f"**{rounded_down(ratio, 2)}×**"
 
 
 def study() -> str:
@@ -297,31 +314,28 @@ def device() -> str:
     )
 
 
+# What the README says of its seconds where those of the drop-in are missing.
+OTHER_CLASS = "The seconds are of the library's own class, with its own starts."
+
+
 def seconds() -> str:
-    """Return the seconds of some default fits, for the README; of the drop-in too where it was measured."""
-    shown = [
-        row
-        for row in read("answer.json")["problems"]
-        if "x" in row["name"] and "scikit-learn" in row
-    ]
-    sides = {
-        "scikit-learn": "scikit-learn",
-        "drop-in": "`GaussianMixture`",
-        "skmix": "`SharedKernelMixture`",
-    }
-    sides = {
-        side: heading
-        for side, heading in sides.items()
-        if all(side in row for row in shown)
-    }
+    """Return the seconds of some default fits, for the README; all of one run, of the drop-in if it was."""
+    measured = (RESULTS / "drop_in.json").exists()
+    found = read("drop_in.json" if measured else "answer.json")["problems"]
+    sides = {"scikit-learn": "scikit-learn", "drop-in": "`GaussianMixture`"}
+    sides["skmix"] = "`SharedKernelMixture`"
+    if not measured:
+        del sides["drop-in"]
     rows = [
         [
             row["name"].replace("x", " × "),
-            *(f"{row[side]['wall']:.2f} s" for side in sides),
+            *(in_seconds(row[side]["wall"]) for side in sides),
         ]
-        for row in shown
+        for row in found
+        if "x" in row["name"] and "scikit-learn" in row
     ]
-    return table(["rows × features", *sides.values()], rows)
+    shown = table(["rows × features", *sides.values()], rows)
+    return shown if measured else f"{shown}\n\n{OTHER_CLASS}"
 
 
 def fits() -> str:
@@ -389,7 +403,7 @@ def cores() -> str:
         [
             f"{row['covariances']}, {thousands(row['rows'])} × {row['features']}, K={row['kernels']}",
             *(f"{row['ms'][n]:.1f} ms" for n in threads),
-            f"{row['ms'][threads[0]] / row['ms'][threads[-1]]:.1f}×",
+            times(row["ms"][threads[0]] / row["ms"][threads[-1]]),
         ]
         for row in found["cases"]
     ]
@@ -403,7 +417,10 @@ def files() -> str:
         [
             f"{thousands(row['rows'])} × {row['features']}, K={row['kernels']}, threads: {row['jobs']}",
             f"{1e3 * row['seconds']['memory']:.0f} ms",
-            *(f"{row['speed_of_memory'][name]:.0%}" for name in ("npy", "parquet")),
+            *(
+                f"{100 * row['speed_of_memory'][name]:.0f} %"
+                for name in ("npy", "parquet")
+            ),
         ]
         for row in found["speed"]
     ]
@@ -515,10 +532,10 @@ def terabyte() -> str:
             f"{of_a_block / 1e3:.1f} kB = {n_bytes / 1e6:.0f} MB; through one link of 1 Gbit/s, "
             f"{8 * n_bytes / 1e9:.2f} s.",
             "",
-            f"A pass takes about {seconds[0]:.0f} s, {compute / n_workers / seconds[0]:.0%} of it computing; "
-            f"a hundred passes take {seconds[0] / 36:.1f} hours. Ten times as many workers make it "
-            f"{seconds[1]:.0f} s, of which scheduling takes {scheduling / seconds[1]:.0%}: blocks should "
-            "then be larger.",
+            f"A pass takes about {seconds[0]:.0f} s, {100 * compute / n_workers / seconds[0]:.0f} % of it "
+            f"computing; a hundred passes take {seconds[0] / 36:.1f} hours. Ten times as many workers make "
+            f"it {seconds[1]:.0f} s, of which scheduling takes {100 * scheduling / seconds[1]:.0f} %: blocks "
+            "should then be larger.",
         ]
     )
 
@@ -534,7 +551,7 @@ def spark() -> str:
 
     def compared_row(number: int, label: str, name: str, form: str) -> list[str]:
         one, other = (side[name] for side in both[number])
-        ratio = f"{other / one:.1f}×" if form.endswith("s") else ""
+        ratio = times(other / one) if form.endswith("s") else ""
         return [label, form.format(one), form.format(other), ratio]
 
     versions = found["versions"]
@@ -634,8 +651,8 @@ def killed_worker() -> str:
         f"Measured: {thousands(found['n_rows'])} rows in {found['n_files']} Parquet files, two workers. One "
         f"gets SIGKILL in the midst of pass {number} of {killed['passes']}. Passes before it take "
         f"{median(before):.1f} s, that one takes {during:.1f} s, and those after it take "
-        f"{', '.join(f'{each:.1f}' for each in after)} s: {more:.0f} s are lost. The parameters differ from "
-        f"those of an undisturbed fit by at most {killed['difference']:.0e}."
+        f"{', '.join(f'{each:.1f}' for each in after)} s: {rounded_up(more)} s are lost. The parameters "
+        f"differ from those of an undisturbed fit by at most {killed['difference']:.0e}."
     )
 
 
@@ -674,6 +691,124 @@ def ranks() -> str:
         "that had no part in choosing its settings, `SharedKernelClassifierCV` has a mean rank of "
         f"{' and '.join(own)}. The best others have {' and '.join(others)}."
     )
+
+
+def default_classifier() -> str:
+    """Return how the default classifier compares with discriminant analyses, in sentences."""
+    from comparison import SETS_BY_PART, half_of, summarise
+
+    errors: dict[str, dict[str, float]] = {}
+    for each in summarise(outcomes("accuracy.jsonl")):
+        errors.setdefault(each.data, {})[each.classifier] = each.values["error"]
+    # Means of the same errors may differ in their last digit.
+    above = {
+        data: round(
+            100 * (own["shared kernels, default"] - min(own["LDA"], own["QDA"])), 6
+        )
+        for data, own in errors.items()
+    }
+    parts = {
+        part: {data: value for data, value in above.items() if half_of(data) == part}
+        for part in SETS_BY_PART
+    }
+    better = {
+        part: f"{sum(value < 0.0 for value in own.values())} of the {len(own)}"
+        for part, own in parts.items()
+    }
+    most = {part: max(own, key=own.__getitem__) for part, own in parts.items()}
+    tables = max(most["development"], most["judging"], key=above.__getitem__)
+    samples = most["samples"]
+    return (
+        "`SharedKernelClassifier()`, which chooses nothing by cross-validation, errs less than both linear "
+        f"and quadratic discriminant analysis on {better['development']} data sets on which its defaults "
+        f"were chosen, on {better['judging']} that judge and on {better['samples']} sets of cells. On tables "
+        f"it is at most {rounded_up(above[tables])} points above the better of the two ({tables}), on cells "
+        f"of held-out samples {rounded_up(above[samples])} ({samples.partition('[')[0]})."
+        f"\n\n{seconds_of_classifiers()}"
+    )
+
+
+def seconds_of_classifiers() -> str:
+    """Return the range of the seconds of a search and of a default fit on small and on large sets."""
+    from comparison import summarise
+
+    found = outcomes("accuracy.jsonl")
+    n_rows = {each.data: each.n_train for each in found}
+    said = []
+    for name in ("shared kernels", "shared kernels, default"):
+        own = [
+            (n_rows[each.data], each.values["fit_seconds"])
+            for each in summarise(found)
+            if each.classifier == name
+        ]
+        for fewest, most in ((0, 999), (2900, 3100)):
+            times = [time for rows, time in own if fewest <= rows <= most]
+            said.append(f"{rounded_up(min(times), 2)} to {rounded_up(max(times), 2)} s")
+    few = [rows for rows in n_rows.values() if rows < 1000]
+    return (
+        f"Seconds of one core: with {min(few)} to {max(few)} training rows `SharedKernelClassifierCV` takes "
+        f"{said[0]} and `SharedKernelClassifier()` {said[2]}, with 3000 rows {said[1]} and {said[3]}."
+    )
+
+
+def gaps() -> str:
+    """Return how many times as long as with complete rows passes, fits and scores take."""
+    by_structure: dict[str, dict[str, dict[str, float]]] = {}
+    for row in read("missing.json"):
+        by_structure.setdefault(row["covariance_type"], {})[row["gaps"]] = row
+    rows = [
+        [
+            name,
+            *(
+                rounded_up(own[gaps][f"{what}_ratio"])
+                for gaps in ("few", "many")
+                for what in ("pass", "fit", "score")
+            ),
+        ]
+        for name, own in by_structure.items()
+    ]
+    few, many = (own["patterns"] for own in list(by_structure["full"].values())[1:])
+    headings = [f"pass, {few} patterns", "fit", "scores"]
+    headings += [f"pass, {many} patterns", "fit", "scores"]
+    return table(["covariances", *headings], rows)
+
+
+def novelty() -> str:
+    """Return the shares of new rows that are refused, beside those asked for."""
+    rows = []
+    for name, file in (
+        ("`SharedKernelClassifier`", "novelty.json"),
+        ("`SharedKernelClassifierCV`", "novelty_search.json"),
+    ):
+        by_share: dict[float, dict[str, float]] = {}
+        for row in read(file):
+            by_share.setdefault(row["nominal"], {})[row["data"]] = row["refused"]
+        for share, refused in by_share.items():
+            low, high = (choose(refused, key=refused.get) for choose in (min, max))
+            close = sum(2 / 3 <= each / share <= 1.5 for each in refused.values())
+            rows.append(
+                [
+                    name,
+                    f"{100 * share:.0f} %",
+                    f"{100 * median(refused.values()):.1f} %",
+                    f"{100 * refused[low]:.1f} % ({low})",
+                    f"{100 * refused[high]:.1f} % ({high})",
+                    f"{close} of {len(refused)}",
+                ]
+            )
+    headings = ["classifier", "asked for", "refused, median", "least", "most"]
+    return table([*headings, "sets within a factor of 1.5"], rows)
+
+
+def reading_tables() -> str:
+    """Return how long reading a table takes beside pandas and pyarrow, in a sentence."""
+    said = [
+        f"{thousands(row['rows'])} rows of {thousands(row['columns'])} columns take "
+        f"{rounded_up(row['ratios']['cpu_s_by_pandas'])} times the processor time of pandas and "
+        f"{rounded_up(row['ratios']['cpu_s_by_pyarrow'])} times that of pyarrow"
+        for row in read("tables.json")
+    ]
+    return "; ".join(said) + "."
 
 
 def compared(*names: str) -> str:
@@ -750,8 +885,8 @@ def densities() -> str:
         level = sum(row["gain"] > -max(row["error"], 0.02) for row in own)
         parts += [
             table(headings, rows),
-            f"Mean gain {sum(gains) / len(gains):+.2f}, median {median(gains):+.2f}; better or level (within "
-            f"a standard error, or 0.02) on {level} of {len(own)} sets.",
+            f"Mean gain {rounded_down(mean(gains), 2)}, median {rounded_down(median(gains), 2)}; better or "
+            f"level (within a standard error, or 0.02) on {level} of {len(own)} sets.",
         ]
     splits = found[0]["splits"]
     parts.append(
@@ -826,7 +961,7 @@ def gated_short() -> str:
             ]
         )
     flowsom, ours = (
-        f"{min(known):.1f} to {max(known):.0f} s" for known in seconds.values()
+        f"{min(known):.1f} to {max(known):.1f} s" for known in seconds.values()
     )
     headings = [
         "cells",
@@ -1259,12 +1394,14 @@ PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "cores": cores,
     "cost-of-a-pass": cost_of_a_pass,
+    "default-classifier": default_classifier,
     "densities": densities,
     "designs": designs,
     "device": device,
     "coverage": coverage,
     "files": files,
     "fits": fits,
+    "gaps": gaps,
     "gated-cells": gated_cells,
     "gated-files": gated_files,
     "gated-options": gated_options,
@@ -1273,11 +1410,13 @@ PARTS: dict[str, Callable[[], str]] = {
     "killed-worker": killed_worker,
     "many-cells": many_cells,
     "mnist": mnist,
+    "novelty": novelty,
     "other-libraries": other_libraries,
     "peers": peers,
     "populations": populations,
     "published-clusterings": published_clusterings,
     "ranks": ranks,
+    "reading-tables": reading_tables,
     "robust": robust,
     "seconds": seconds,
     "sharing": sharing,

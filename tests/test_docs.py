@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -138,8 +137,6 @@ def test_fractions_have_both_parts_in_braces() -> None:
 
 # ---------------------------------------------------------------- tables
 
-RESULTS = ROOT / "benchmarks" / "results"
-
 
 @pytest.fixture(scope="module")
 def tables() -> ModuleType:
@@ -176,8 +173,8 @@ def test_only_what_is_between_the_comments_is_replaced(
 
 
 def test_errors_are_means_of_the_outcomes(tables: ModuleType) -> None:
-    lines = [json.loads(line) for line in (RESULTS / "accuracy.jsonl").read_text().splitlines()]
-    errors = [r["error"] for r in lines if (r["data"], r["classifier"]) == ("iris", "LDA")]
+    found = tables.outcomes("accuracy.jsonl")
+    errors = [each.error for each in found if (each.data, each.classifier) == ("iris", "LDA")]
     shown = cells(tables.compared("error"))
     row = next(row for row in shown if row[0] == "iris")
     assert float(row[shown[0].index("LDA")].split(" ± ")[0]) == pytest.approx(

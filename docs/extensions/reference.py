@@ -318,7 +318,7 @@ def link_code(app: Sphinx, document: nodes.document) -> None:
 
     Names from ``skmix.`` on are links wherever they stand; those of the package, and on pages of the guide
     `name` or `name=value` of a parameter, where they stand first. So pages need no roles, which are not read
-    where they are seen as they are written.
+    where they are seen as they are written. "scikit-learn's `GaussianMixture`" is not ours.
     """
     docname = app.env.docname
     if docname.startswith("api/"):
@@ -330,7 +330,7 @@ def link_code(app: Sphinx, document: nodes.document) -> None:
         text = code.astext()
         name = text.partition("=")[0]
         inside = (nodes.reference, nodes.title, addnodes.pending_xref)
-        if isinstance(code.parent, inside) or name in linked:
+        if isinstance(code.parent, inside) or name in linked or is_anothers(code):
             continue
         shown = code.deepcopy()
         if text.startswith("skmix.") and DOTTED.fullmatch(text):
@@ -349,6 +349,12 @@ def link_code(app: Sphinx, document: nodes.document) -> None:
         link = link_to(*target, docname, shown)
         link["plain"] = True
         code.replace_self(link)
+
+
+def is_anothers(code: nodes.literal) -> bool:
+    """Return whether a name is said to be that of another library."""
+    before = "".join(node.astext() for node in code.parent[: code.parent.index(code)])
+    return before.rstrip().endswith(("scikit-learn's", "Spark ML's"))
 
 
 def leave_plain(

@@ -1,5 +1,6 @@
-"""Picture of the page on scikit-learn's mixture: seconds of default fits by benchmarks/answer.py.
+"""Picture of the page on scikit-learn's mixture: seconds of default fits.
 
+Those of benchmarks/drop_in.py, or of answer.py where it was not run.
 Run it with ``python docs/pictures/gaussian.py``; it needs ``skmix[plot]``.
 """
 
@@ -16,7 +17,11 @@ IMAGES = Path(__file__).parents[1] / "images"
 
 def draw() -> None:
     """Draw the seconds of both libraries against the rows of each problem."""
-    measured = json.loads((ROOT / "benchmarks/results/answer.json").read_text("utf-8"))
+    results = ROOT / "benchmarks/results"
+    path = results / "drop_in.json"
+    if not path.exists():
+        path = results / "answer.json"  # without the drop-in
+    measured = json.loads(path.read_text("utf-8"))
     problems = sorted(
         (each for each in measured["problems"] if "scikit-learn" in each),
         key=lambda each: each["n_rows"],
@@ -33,7 +38,7 @@ def draw() -> None:
         ("skmix", "SharedKernelMixture", "#d55e00"),
     ):
         if not all(name in each for each in problems):
-            continue  # not measured
+            continue
         seconds = [each[name]["wall"] for each in problems]
         axes.plot(rows, seconds, "o", ms=6, color=colour, label=label, zorder=2)
     axes.set(

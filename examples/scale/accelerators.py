@@ -30,11 +30,9 @@ cores = {
 }
 
 # %%
-# Left: one pass, on the processor and on the GPU by precision. The M-step is always in double precision.
-# Right: passes of whole fits, of clusters that overlap and that lie apart.
-figure, (left, right) = plt.subplots(
-    1, 2, figsize=(12.5, 4.6), layout="constrained", width_ratios=[3, 2.2]
-)
+# Above: one pass, on the processor and on the GPU by precision. The M-step is always in double precision.
+# Below: passes of whole fits, of clusters that overlap and that lie apart.
+figure, (above, below) = plt.subplots(2, 1, figsize=(8.0, 8.4), layout="constrained")
 places = np.arange(len(sizes))
 series = {
     f"{on_cores['cores']} cores, float64": ([cores[size] for size in sizes], "0.55")
@@ -47,27 +45,27 @@ for precision, colour in {
     times = [row["median_ms"] for row in rows if row["precision"] == precision]
     series[f"GPU, {precision}"] = times, colour
 for i, (name, (times, colour)) in enumerate(series.items()):
-    bars = left.bar(
+    bars = above.bar(
         places + 0.22 * (i - 1.5), times, width=0.21, color=colour, label=name
     )
-    left.bar_label(
+    above.bar_label(
         bars,
         [f"{time:.1f}" if time < 100 else f"{time:.0f}" for time in times],
         fontsize=8,
     )
-left.set_yscale("log")
-left.set_xticks(
+above.set_yscale("log")
+above.set_xticks(
     places,
     [f"{n:,} × {m}\n{k} kernels".replace(",", " ") for n, m, k in sizes],
     fontsize=9,
 )
 gpu = measured["device"].removeprefix("NVIDIA ")
-left.set(
+above.set(
     ylim=(0.6, 5 * max(cores.values())),
     ylabel="milliseconds",
     title=f"One pass on {on_cores['cores']} cores and on an {gpu}",
 )
-left.legend(frameon=False, loc="upper left", ncols=2, fontsize=9)
+above.legend(frameon=False, loc="upper left", ncols=2, fontsize=9)
 
 fits = {}
 for row in measured["fits"]:
@@ -76,18 +74,18 @@ for row in measured["fits"]:
     fits.setdefault(f"{case}, {row['precision']}", {})[row["clusters"]] = row["pass_ms"]
 places = np.arange(len(fits))
 for shift, kind, colour in ((-0.2, "overlapping", "#0072b2"), (0.2, "apart", "0.7")):
-    right.barh(
+    below.barh(
         places + shift,
         [own[kind] for own in fits.values()],
         height=0.36,
         color=colour,
         label=kind,
     )
-right.set_yticks(places, fits, fontsize=8)
-right.invert_yaxis()
-right.set_xscale("log")
-right.set(xlabel="milliseconds", title="A pass of whole fits, by clusters")
-right.legend(frameon=False)
-for axes in (left, right):
+below.set_yticks(places, fits, fontsize=8)
+below.invert_yaxis()
+below.set_xscale("log")
+below.set(xlabel="milliseconds", title="A pass of whole fits, by clusters")
+below.legend(frameon=False)
+for axes in (above, below):
     axes.spines[["top", "right"]].set_visible(False)
 plt.show()

@@ -1,0 +1,142 @@
+"""`skmix.GaussianMixture` beside scikit-learn's, whose place it takes, and beside `SharedKernelMixture`.
+
+Each fit is timed in a fresh process that has fitted nothing else: times of small fits otherwise depend on
+what ran before, by up to ten times. Importing, compiled code and the start of threads come before the clock.
+All have their defaults; repeats differ in the seed, and times are medians.
+
+The drop-in makes the same start and the same passes as scikit-learn's, and log-densities of rows differ by
+rounding. Both spend the seconds of scikit-learn's k-means, which decides the start and is named too.
+
+Less than four minutes on two cores, to which ``--cores 2`` confines a larger machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import sklearn
+from answer import PROBLEMS, Problem, table_of
+from recording import processor
+from rich.console import Console
+
+from skmix.io.writing import replacing
+
+# Rows times kernels from which two repeats suffice: times of long fits hardly vary.
+LONG = 5_000_000
+CLASSES = {
+    "scikit-learn": "sklearn.mixture.GaussianMixture",
+    "drop-in": "skmix.GaussianMixture",
+    "skmix": "skmix.SharedKernelMixture",
+}
+# Arguments: class, kernels, seed, file of rows, file for their log-densities.
+FIT = """
+import importlib, json, sys, time, warnings
+import numpy as np
+from sklearn.cluster import KMeans
+warnings.simplefilter("ignore")
+module, name = sys.argv[1].rsplit(".", 1)
+mixture, n_kernels, seed = getattr(importlib.import_module(module), name), int(sys.argv[2]), int(sys.argv[3])
+X = np.load(sys.argv[4])
+def timed(model):
+    time.sleep(0.06)  # BLAS threads wait actively for more work, about 0.04 s
+    wall, used = time.perf_counter(), time.process_time()
+    model.fit(X)
+    return {"wall": time.perf_counter() - wall, "processor": time.process_time() - used}
+few = {} if name == "SharedKernelMixture" else {"init_params": "random_from_data"}
+mixture(n_kernels, max_iter=1, random_state=0, **few).fit(X)  # loads compiled code
+mixture(n_kernels, max_iter=1, random_state=0).fit(X[:1000])  # starts the threads of k-means
+model = mixture(n_kernels, random_state=seed)
+found = timed(model)
+found["passes"] = int(model.n_iter_)
+if few:
+    found["k-means"] = timed(KMeans(n_kernels, n_init=1, random_state=seed))["wall"]
+np.save(sys.argv[5], model.score_samples(X))
+print(json.dumps(found))
+"""
+
+
+def measure(problem: Problem, repeats: int, folder: Path) -> dict[str, Any]:
+    """Return medians of each class, and how far log-densities of the drop-in are from scikit-learn's."""
+    rows, densities = folder / "rows.npy", {name: folder / f"{name}.npy" for name in CLASSES}
+    np.save(rows, problem.draw()[0])
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in CLASSES}
+    apart = 0.0
+    for seed in range(repeats):
+        for name, its_class in CLASSES.items():
+            given = its_class, problem.n_kernels, seed, rows, densities[name]
+            command = [sys.executable, "-c", FIT, *map(str, given)]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            runs[name].append(json.loads(done.stdout))
+        ours, theirs = (np.load(densities[name]) for name in ("drop-in", "scikit-learn"))
+        apart = max(apart, float(np.abs(ours - theirs).max()))
+    return {
+        **asdict(problem),
+        "repeats": repeats,
+        "apart": apart,
+        **{
+            name: {each: float(np.median([run[each] for run in own])) for each in own[0]}
+            for name, own in runs.items()
+        },
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    shown = [each.name for each in PROBLEMS if each.has_peer]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        metavar="NAME",
+        choices=shown,
+        default=[name for name in shown if "x" in name or name in ("200 rows", "500 rows")],
+        help="problems, by default those of the README and two small ones",
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="seeds, each in processes of its own")
+    parser.add_argument("--cores", type=int, help="confine all processes to so many cores")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
+    arguments = parser.parse_args()
+    if arguments.cores is not None:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.cores])
+    problems, repeats = [each for each in PROBLEMS if each.name in arguments.only], arguments.repeats
+    if arguments.small:
+        problems, repeats = [replace(problems[0], n_rows=400, n_kernels=3)], 1
+    table = table_of(
+        "whole default fits in fresh processes: seconds, and passes",
+        *("scikit-learn", "its k-means", "drop-in", "mixture", "times, drop-in", "mixture"),
+        *("passes, scikit-learn", "drop-in", "mixture", "most nats apart"),
+    )
+    results = []
+    with TemporaryDirectory() as folder:
+        for each in problems:
+            long = each.n_rows * each.n_kernels >= LONG
+            found = measure(each, min(repeats, 2) if long else repeats, Path(folder))
+            results.append(found)
+            peer, ours, own = (found[name] for name in CLASSES)
+            table.add_row(
+                each.name,
+                *(f"{side:.3f}" for side in (peer["wall"], ours["k-means"], ours["wall"], own["wall"])),
+                *(f"{peer['wall'] / side['wall']:.1f}" for side in (ours, own)),
+                *(f"{side['passes']:.0f}" for side in (peer, ours, own)),
+                f"{found['apart']:.0e}",
+            )
+    Console(width=160).print(table)
+    if arguments.out is not None:
+        with replacing(arguments.out) as file:
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+            machine = {"processor": processor(), "cores": cores, "scikit-learn": sklearn.__version__}
+            file.write((json.dumps({"machine": machine, "problems": results}, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()
