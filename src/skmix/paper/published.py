@@ -136,8 +136,8 @@ def published_pass(
         after, log_likelihood = published_pass(rows, sizes, parameters.batch())
         return after.take(0), log_likelihood[0]
     bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    n_runs, n_kernels, n_rows = *parameters.means.shape[:2], rows.shape[1]
-    joint, evidence = np.empty((n_runs, n_kernels, n_rows)), np.empty((n_runs, n_rows))
+    weights, n_rows = np.ascontiguousarray(parameters.weights), rows.shape[1]
+    joint, evidence = np.empty((*weights.shape[:2], n_rows)), np.empty((len(weights), n_rows))
 
     def update(own: FloatArray, mass: FloatArray) -> tuple[FloatArray, FloatArray]:
         means = (own @ rows.T) / mass[:, :, None]  # (M2)
@@ -147,14 +147,13 @@ def published_pass(
         inverses, normalisers = _inverses(parameters.covariances), _normalisers(parameters)
         for first in range(0, len(joint), _RUNS_AT_ONCE):
             some = slice(first, first + _RUNS_AT_ONCE)
-            own = _exponentials(rows, parameters.means[some], inverses[some]) / normalisers[some][:, :, None]
-            own *= np.repeat(parameters.weights[some], sizes, axis=2)
-            evidence[some] = own.sum(axis=1)
-            np.divide(own, evidence[some][:, None], out=joint[some])  # (E)
+            joint[some] = _exponentials(rows, parameters.means[some], inverses[some])
+            loops.normalise(joint[some], normalisers[some], weights[some], sizes, evidence[some])  # (E)
         log_likelihood = np.add.reduceat(np.log(evidence), bounds, axis=1)  # (LL)
         mass_in_class = np.add.reduceat(joint, bounds, axis=2)
-        mass = mass_in_class.sum(axis=2)
-        means, covariances = update(np.where(joint < _NEGLIGIBLE * mass[:, :, None], 0.0, joint), mass)
+        mass, used = mass_in_class.sum(axis=2), np.empty_like(joint)
+        loops.leave_out(joint.reshape(-1, n_rows), _NEGLIGIBLE * mass.ravel(), used.reshape(-1, n_rows))
+        means, covariances = update(used, mass)
         # A kernel that collapses onto a row needs even the smallest responsibilities of the others.
         enough = np.diagonal(covariances, axis1=2, axis2=3) > _COLLAPSED
         again = np.flatnonzero(~enough.all(axis=(1, 2)))
