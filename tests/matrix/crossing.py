@@ -26,7 +26,6 @@ FEATURES: dict[str, list[Any]] = {
     "gaps": [False, True],
     "rows": ["array", "float32", "frame", "npy", "parquet", "dask", "tensor", "single", "streamed"],
     "starts": ["one", "three"],
-    "kernels": ["few", "many"],
     "after": ["nothing", "tune", "stream", "add", "impute", "export"],
 }
 TAILS = ("t", "t4")
@@ -76,10 +75,6 @@ _MEANINGLESS: list[tuple[Values, ...]] = [
     (("model", "mixture"), ("after", "tune")),
     # `freeze` keeps what a given start says, and of given starts there is one.
     (("starts", "three"), ("freeze", ("kernels", "weights"))),
-    # Of rows that are not in memory, passes never skip kernels.
-    (("kernels", "many"), ("rows", ("dask", "tensor", *DEVICES))),
-    # It is compared with derivatives for few rows only, with which no kernels are skipped.
-    (("kernels", "many"), ("after", "tune")),
     (("after", ("tune", "stream", "add", "impute", "export")), ("starts", "three")),
     (("after", "impute"), ("gaps", False)),
     # Adaptation of a new group has another rule, tested with group shifts.

@@ -25,8 +25,7 @@ Array = brute.Array
 # Rows of a fit by the reference, in plain NumPy, and operations from which on compiled code does passes.
 N_SMALL, COMPILED = 150, 1 << 21
 N_FEATURES, N_CLASSES, N_FACTORS, N_STARTS = 4, 3, 2, 3
-# Kernels of cells with many of them; passes may skip kernels from that number on.
-MANY = 32
+N_KERNELS, N_CLUSTERS = 5, 4
 LABELS = np.array([10, 20, 30])
 SETS = [[0, 2], [1, 3]]
 UNITS, OFFSETS = np.array([1.0, 10.0, 0.1, 3.0]), np.array([0.0, 100.0, -5.0, 2.0])
@@ -60,11 +59,6 @@ class Data:
         return brute.Rows(self.X, codes, np.ones(len(self.X)) if self.w is None else self.w)
 
 
-def n_kernels(cell: Cell) -> int:
-    """Return the number K of kernels."""
-    return MANY if cell["kernels"] == "many" else 5
-
-
 def columns_of(cell: Cell) -> list[list[int]]:
     """Return the features of each mixture in the model."""
     return SETS if cell["model"] == "sets" else [list(range(N_FEATURES))]
@@ -73,21 +67,19 @@ def columns_of(cell: Cell) -> list[list[int]]:
 def sizes(cell: Cell) -> list[int]:
     """Return how many rows there are: few, so that the reference does the passes, and many.
 
-    Passes on a device are the same for both. With many kernels, few rows would be too few.
+    Passes on a device are the same for both.
     """
     if cell["rows"] in ("tensor", "single", "streamed"):
         return [N_SMALL]
     n_features = len(columns_of(cell)[0])
-    n_rows = COMPILED // (n_kernels(cell) * (n_features**2 + 20)) + 500
-    return [n_rows] if cell["kernels"] == "many" else [N_SMALL, n_rows]
+    return [N_SMALL, COMPILED // (N_KERNELS * (n_features**2 + 20)) + 500]
 
 
 def make_data(cell: Cell, n_rows: int, seed: int = 3) -> Data:
-    """Return rows of clusters that overlap, or lie apart if there are many; classes share them unequally."""
+    """Return rows of clusters that overlap; classes share them unequally."""
     random = np.random.default_rng(seed)
-    n_clusters, apart = (n_kernels(cell), 60.0) if cell["kernels"] == "many" else (4, 2.0)
-    centres = apart * np.random.default_rng(1).normal(size=(n_clusters, N_FEATURES))
-    shares = np.random.default_rng(2).dirichlet(np.full(n_clusters, 5.0), size=N_CLASSES)
+    centres = 2.0 * np.random.default_rng(1).normal(size=(N_CLUSTERS, N_FEATURES))
+    shares = np.random.default_rng(2).dirichlet(np.full(N_CLUSTERS, 5.0), size=N_CLASSES)
     codes = random.permutation(np.arange(n_rows) % N_CLASSES)
     below = np.cumsum(shares, axis=1)[codes, :-1]
     clusters = (random.uniform(size=(n_rows, 1)) > below).sum(axis=1)
@@ -119,19 +111,13 @@ def make_data(cell: Cell, n_rows: int, seed: int = 3) -> Data:
 
 def make_start(cell: Cell, data: Data, columns: list[int]) -> brute.Model:
     """Return where the fit of some features begins."""
-    random, K = np.random.default_rng(5), n_kernels(cell)
+    random, K = np.random.default_rng(5), N_KERNELS
     complete = data.X[~np.isnan(data.X).any(axis=1)][:, columns]
     L = 1 if data.y is None else N_CLASSES
     M, spread = len(columns), np.cov(complete.T)
-    if cell["kernels"] == "many":
-        # Near the true clusters, so that kernels far from a row can be skipped.
-        centres = 60.0 * np.random.default_rng(1).normal(size=(K, N_FEATURES)) * UNITS + OFFSETS
-        means, spread = centres[:, columns], 4.0 * np.diag(UNITS[columns] ** 2)
-        covariances = np.tile(spread, (K, 1, 1))
-    else:
-        means = complete[random.choice(len(complete), K, replace=False)]
-        widths = random.uniform(0.3, 0.8, size=(K, 1, 1))
-        covariances = widths * (0.6 * spread + 0.4 * np.diag(np.diag(spread)))
+    means = complete[random.choice(len(complete), K, replace=False)]
+    widths = random.uniform(0.3, 0.8, size=(K, 1, 1))
+    covariances = widths * (0.6 * spread + 0.4 * np.diag(np.diag(spread)))
     factors = None
     if cell["covariance"] == "tied":
         covariances = np.tile(covariances.mean(axis=0), (K, 1, 1))
@@ -196,7 +182,7 @@ def moved_start(model: brute.Model, units: Array, offsets: Array) -> brute.Model
 def make_estimator(cell: Cell, starts: Sequence[brute.Model | dict[str, Array]], max_iter: int) -> Any:
     """Return the unfitted estimator of a cell."""
     settings: dict[str, Any] = {
-        "n_kernels": n_kernels(cell),
+        "n_kernels": N_KERNELS,
         "covariance_type": cell["covariance"],
         "tail": {"none": None, "t4": ("t", 4.0)}.get(cell["tail"], cell["tail"]),
         "covariance_prior": {"none": None, "number": PRIOR_ROWS, "auto": "auto"}[cell["covariance_prior"]],
@@ -210,9 +196,7 @@ def make_estimator(cell: Cell, starts: Sequence[brute.Model | dict[str, Array]],
     if cell["covariance"] == "low_rank":
         settings["covariance_type"] = "low_rank", n_factors(len(columns_of(cell)[0]))
     if cell["starts"] == "three":
-        # With many kernels that lie apart, all starts by k-means end alike, and rounding chooses the best.
-        init = "random_from_data" if cell["kernels"] == "many" else "k-means"
-        settings |= {"init": init, "n_init": N_STARTS}
+        settings |= {"init": "k-means", "n_init": N_STARTS}
     else:
         inits = [start if isinstance(start, dict) else as_init(cell, start) for start in starts]
         settings["init"] = inits if cell["model"] == "sets" else inits[0]
@@ -373,7 +357,7 @@ def variance_floor(cell: Cell, data: Data, columns: list[int]) -> Array:
 
 def rule_of(cell: Cell, data: Data, part: Any, columns: list[int]) -> brute.Rule:
     """Return the M-step of a cell; a prior that was found in the data is that of the fit."""
-    K, (_, variances) = n_kernels(cell), feature_moments(data, columns)
+    K, (_, variances) = N_KERNELS, feature_moments(data, columns)
     rows, scale = 0.0, None
     if cell["covariance_prior"] == "number":
         rows, scale = PRIOR_ROWS, np.diag(variances / K ** (2.0 / len(columns)))
@@ -393,7 +377,7 @@ def rule_of(cell: Cell, data: Data, part: Any, columns: list[int]) -> brute.Rule
 
 def variational_prior(cell: Cell, data: Data, columns: list[int]) -> brute.Prior:
     """Return the prior of a variational fit, with its defaults."""
-    K, M, (means, variances) = n_kernels(cell), len(columns), feature_moments(data, columns)
+    K, M, (means, variances) = N_KERNELS, len(columns), feature_moments(data, columns)
     dimension = 1 if cell["covariance"] in ("diag", "spherical") else M
     return brute.Prior(
         concentration=WEIGHT_PRIOR if cell["weight_prior"] == "number" else 1.0 / K,

@@ -204,17 +204,13 @@ class Passes:
         *,
         centres: Centres | None = None,
         with_moments: bool = True,
-        skips: bool = True,
     ) -> tuple[Statistics, FloatArray]:
         """Do the E-step; unlabelled rows are the last column of the statistics.
 
-        Returns the statistics and the origins (R, K, M) of their moments. Passes with many kernels may skip
-        irrelevant ones if `skips`.
+        Returns the statistics and the origins (R, K, M) of their moments.
         """
         mixed, summary = for_pass(parameters), self.source.summary
-        setting = self.setting  # which skips, and has moments
-        if not (skips and with_moments):
-            setting = replace(setting, skips=skips, with_moments=with_moments)
+        setting = self.setting if with_moments else replace(self.setting, with_moments=False)
         statistics, origins = self.source.expect(mixed, factor, setting, centres)
         if parameters.class_prior is not None:
             # Joint with the label, so that the sum over all rows is the likelihood that EM maximises.
@@ -240,9 +236,7 @@ class Passes:
             # The new means are accurate; the covariances need moments about them.
             centres = pick(inaccurate, again), pick(following.means, again)
             entered, own = parameters.take(again), factor.take(again)
-            # The homes of rows belong to one start: do not use them for a subset of the starts.
-            skips = len(again) == len(parameters.means)
-            closer, origins = self.expect(entered, own, centres=centres, skips=skips)
+            closer, origins = self.expect(entered, own, centres=centres)
             better, better_factor, _ = rule.improve(closer, origins, entered, own)
             better = replace(better, weights=pick(following.weights, again))
             following = following.put(again, better)

@@ -257,7 +257,6 @@ class Setting:
     pool: Workers  # threads
     precision: str = "float64"  # of the rows' terms and the products with them, on an accelerator
     compiles: bool = False  # whether passes over rows in memory run in compiled code
-    skips: bool = True  # whether passes with many kernels of one start may skip irrelevant ones
     with_moments: bool = True  # if not, only the log-likelihoods are defined
 
 

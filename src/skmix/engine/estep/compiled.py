@@ -145,31 +145,6 @@ _NO_NUMBERS = np.empty(0)
 _NO_PLACES = np.empty(0, dtype=np.int64)
 
 
-class Tiles(NamedTuple):
-    """Rows and kernels of each tile; all are empty if tiles take rows in order and meet all kernels."""
-
-    order: Any = _NO_PLACES  # (N,): rows, tile after tile
-    start: Any = _NO_PLACES  # (T + 1,): first row of each tile in `order`
-    block: Any = _NO_PLACES  # (blocks + 1,): first tile of each block
-    first: Any = _NO_PLACES  # (T,): where the kernels of a tile begin
-    count: Any = _NO_PLACES  # (T,): how many there are
-    kernels: Any = np.empty(0, dtype=np.int32)  # kernels of the tiles
-    slots: Any = np.empty(0, dtype=np.int32)  # where the sums of the tile's block for this kernel are
-    least: Any = _NO_NUMBERS  # (K,): mass of a kernel in a tile up to which its moments do not matter
-
-
-class Likeliest(NamedTuple):
-    """The most likely kernel of each row under one start; empty if it is not asked for."""
-
-    kernel: Any = _NO_PLACES  # (N,)
-    log_joint: Any = _NO_NUMBERS  # (N,): its log-joint
-
-    @classmethod
-    def empty(cls, n_rows: int) -> Likeliest:
-        """Return memory for that many rows."""
-        return cls(np.empty(n_rows, dtype=np.int64), np.empty(n_rows))
-
-
 class BlockSums(NamedTuple):
     """The statistics of each block of rows, as flat arrays; empty where they are not needed."""
 
@@ -187,10 +162,9 @@ class Job(NamedTuple):
     sizes: Sizes
     data: Data
     model: Model
-    tiles: Tiles = Tiles()
     with_moments: bool = False
     sums: BlockSums = BlockSums()
-    likeliest: Likeliest = Likeliest()
+    likeliest: Any = _NO_PLACES  # (N,): the most likely kernel of each row, if asked for
     mixing: Any = _NO_NUMBERS  # (K · L,): weights of mixtures
     out: Any = np.empty((0, 0))  # (N, K) or (N, L): log-densities
 
@@ -243,27 +217,25 @@ def scratch_of(sizes: Sizes) -> Scratch:
 
 
 @inner
-def _sort(codes, rows, a, n, n_classes, order, bounds, present):
-    """Order some rows by class: order (n,), and bounds (C + 1,) of the classes in it.
+def _sort(codes, a, n, n_classes, order, bounds, present):
+    """Order rows a … a + n − 1 by class: order (n,), and bounds (C + 1,) of the classes in it.
 
-    They are rows[a : a + n], or a … a + n − 1 if `rows` is empty. Returns how many classes have rows there;
-    they are listed in `present`.
+    Returns how many classes have rows there; they are listed in `present`.
     """
     for c in range(n_classes + 1):
         bounds[c] = 0
     if n_classes == 1:
         present[0], bounds[1] = 0, n
         for i in range(n):
-            order[i] = rows[a + i] if len(rows) else a + i
+            order[i] = a + i
         return 1
     for i in range(n):
-        bounds[codes[rows[a + i] if len(rows) else a + i] + 1] += 1
+        bounds[codes[a + i] + 1] += 1
     for c in range(n_classes):
         bounds[c + 1] += bounds[c]
     for i in range(n):
-        row = rows[a + i] if len(rows) else a + i
-        c = codes[row]
-        order[bounds[c]] = row
+        c = codes[a + i]
+        order[bounds[c]] = a + i
         bounds[c] += 1
     n_present = 0
     for c in range(n_classes, 0, -1):
@@ -277,13 +249,13 @@ def _sort(codes, rows, a, n, n_classes, order, bounds, present):
 
 
 @inner
-def gather_tile(data, rows, a, n, tile, sizes, scratch, by_row):
-    """Write rows in the frame, by class, into x (step, tile) and, if it has memory, by_row (tile, step).
+def _gather_tile(data, a, n, tile, sizes, scratch, by_row):
+    """Write rows a … a + n − 1 in the frame, by class, into x (step, tile) and by_row (tile, step).
 
-    See `_sort`, whose number of classes is returned.
+    The latter may be empty. See `_sort`, whose number of classes is returned.
     """
     x, order, places, step = scratch.x, scratch.order, scratch.places, sizes.step
-    n_present = _sort(data.codes, rows, a, n, sizes.n_classes, order, scratch.bounds, scratch.present)
+    n_present = _sort(data.codes, a, n, sizes.n_classes, order, scratch.bounds, scratch.present)
     for i in range(0, _padded(n)):
         places[i] = order[min(i, n - 1)] * data.steps[0]
     for i in range(0, n, LANES):
@@ -427,20 +399,17 @@ def _apply_precisions(values, precisions, log_ratios, a, b):
 
 
 @inner
-def _find_likeliest(values, count, n, tile, kernels, scratch, likeliest):
-    """Record the most likely of `count` kernels, all or those listed, of n rows by log-joints (K, tile)."""
+def _find_likeliest(values, n_kernels, n, tile, scratch, likeliest):
+    """Record the most likely kernels of n rows by log-joints (K, tile)."""
     for r in range(0, tile, LANES):
         highest, which = load(values, r), splat(0)
-        for k in range(1, count):
+        for k in range(1, n_kernels):
             each = load(values, k * tile + r)
             which = simd.where_larger(each, highest, splat(k), which)
             highest = larger(each, highest)
-        store(scratch.logs, r, highest)
         store(scratch.index, r, which)
-    order, index = scratch.order, scratch.index
     for i in range(n):
-        likeliest.kernel[order[i]] = kernels[index[i]] if len(kernels) else index[i]
-        likeliest.log_joint[order[i]] = scratch.logs[i]
+        likeliest[scratch.order[i]] = scratch.index[i]
 
 
 @inner
@@ -628,29 +597,22 @@ def _log_sum(values, at, sizes, mixing, c, n_columns):
 @jit
 def _work(counter, n_tasks, job, scratch):
     """Do the work of a thread: the E-step, or write log-densities into `out` if that has rows."""
-    unrolled, sizes, data, model, tiles, with_moments, sums, likeliest, mixing, out = job
+    unrolled, sizes, data, model, with_moments, sums, likeliest, mixing, out = job
     n_features, tile, width, n_kernels = sizes.n_features, sizes.tile, sizes.width, sizes.n_kernels
-    n_classes, n_starts, unit = sizes.n_classes, sizes.n_starts, LANES if unrolled[0] else 2 * LANES
+    n_classes, n_starts, of_block = sizes.n_classes, sizes.n_starts, sizes.block // tile
     x, values, logs, weights = scratch.x, scratch.values, scratch.logs, scratch.weights
     order, bounds, present = scratch.order, scratch.bounds, scratch.present
     low, high, heavy = scratch.low, scratch.high, sizes.heavy
     by_row = scratch.by_row if with_moments else scratch.by_row[:0]
     likelihood, mass, moments = sums.likelihood, sums.mass, sums.moments
-    listed, at, count, of_block = len(tiles.order) > 0, 0, n_kernels, sizes.block // tile
     while True:
         task = simd.take_numbers(counter, 1)
         if task >= n_tasks:
             break
         part, first_start = task % sizes.n_blocks, task // sizes.n_blocks * _STARTS_OF_TASK
-        first, last = part * of_block, min((part + 1) * of_block, -(-sizes.n_rows // sizes.tile))
-        if listed:
-            first, last = tiles.block[part], tiles.block[part + 1]
-        for t in range(first, last):
+        for t in range(part * of_block, min((part + 1) * of_block, -(-sizes.n_rows // tile))):
             a, n = t * tile, min(tile, sizes.n_rows - t * tile)
-            if listed:
-                a, n = tiles.start[t], tiles.start[t + 1] - tiles.start[t]
-                at, count, tile = tiles.first[t], tiles.count[t], -(-n // unit) * unit
-            n_present = gather_tile(data, tiles.order, a, n, tile, sizes, scratch, by_row)
+            n_present = _gather_tile(data, a, n, tile, sizes, scratch, by_row)
             fill(weights, 0, n, 1.0)
             fill(weights, n, tile, 0.0)
             if len(data.weights):
@@ -664,8 +626,8 @@ def _work(counter, n_tasks, job, scratch):
                     for r in range(0, tile, LANES):
                         _add_powers(seen, r, tile, sizes)
                 skips = False
-                for i in range(count):
-                    kernel, place = s * n_kernels + (tiles.kernels[at + i] if listed else i), i * tile
+                for i in range(n_kernels):
+                    kernel, place = s * n_kernels + i, i * tile
                     begin, end = _fill_peaks(
                         values, place, n, tile, model.base, kernel * n_classes, scratch, n_present
                     )
@@ -699,16 +661,16 @@ def _work(counter, n_tasks, job, scratch):
                     )  # fmt: skip
                 if len(out):
                     _write(values, a, n, sizes, mixing, scratch, out)
-                if len(likeliest.kernel):
-                    _find_likeliest(values, count, n, tile, tiles.kernels[at:], scratch, likeliest)
+                if len(likeliest):
+                    _find_likeliest(values, n_kernels, n, tile, scratch, likeliest)
                 if not len(likelihood):
                     if with_moments:
                         _add_rows(sizes, scratch, n, part, sums)
                     continue
                 if skips:
-                    _normalise_listed(values, tile, count, n_present, scratch)
+                    _normalise_listed(values, tile, n_kernels, n_present, scratch)
                 else:
-                    _normalise(values, tile, None, count, 0, _padded(n), weights, logs)
+                    _normalise(values, tile, None, n_kernels, 0, _padded(n), weights, logs)
                 batch = part * n_starts + s
                 for p in range(n_present):
                     c = present[p]
@@ -719,10 +681,8 @@ def _work(counter, n_tasks, job, scratch):
                     # Moments about zero: responsibilities times rows.
                     own = batch * sizes.padded_kernels * sizes.step
                     _multiply(values, 0, tile, by_row, sizes.step, n, moments, own, sizes.padded_kernels)
-                for i in range(count):
+                for i in range(n_kernels):
                     kernel, own, place = s * n_kernels + i, batch * n_kernels + i, i * tile
-                    if listed:
-                        kernel, own = tiles.kernels[at + i], tiles.slots[at + i]
                     begin, end, shares = n, 0, 0.0
                     for p in range(n_present):
                         c = present[p]
@@ -732,7 +692,7 @@ def _work(counter, n_tasks, job, scratch):
                             shares += share
                             if share != 0.0:
                                 begin, end = min(begin, bounds[c]), bounds[c + 1]
-                    if shares <= (tiles.least[kernel] if listed else 0.0):
+                    if shares <= 0.0:
                         continue
                     if heavy:
                         found = _apply_precisions(
@@ -760,18 +720,16 @@ def expect(
     pool: Workers,
     *,
     with_moments: bool = True,
-    likeliest: Likeliest | None = None,
     near: bool | None = None,
 ) -> Statistics:
     """Do the E-step: return the statistics of all rows, with moments about `origins` (R, K, M).
 
-    The most likely kernels of one start are written into `likeliest`. `near` says whether all starts are near
-    the origin, or none; None: test each.
+    `near` says whether all starts are near the origin, or none; None: test each.
     """
 
     def of_starts(starts: slice | IntArray, near: bool) -> Statistics:
         own = kernels.take(starts), origins[starts]
-        return expect(rows, *own, pool, with_moments=with_moments, likeliest=likeliest, near=near)
+        return expect(rows, *own, pool, with_moments=with_moments, near=near)
 
     if near is None:
         are_near = _are_near(kernels, origins)
@@ -798,7 +756,7 @@ def expect(
         (*leading, n_kernels if len(model.degrees) else 0),
     ]
     sums = BlockSums(*(np.zeros(math.prod(shape)) for shape in shapes))
-    job = job._replace(with_moments=with_moments, sums=sums, likeliest=likeliest or job.likeliest)
+    job = job._replace(with_moments=with_moments, sums=sums)
     run(pool, sizes.n_blocks * -(-n_starts // _STARTS_OF_TASK), job)
     likelihood, mass, moments, precisions, log_ratios = (
         array.reshape(shape).sum(axis=0) if sizes.n_blocks > 1 else array.reshape(shape[1:])
@@ -943,11 +901,11 @@ def cluster(rows: Rows, pool: Workers, centres: FloatArray) -> tuple[FloatArray,
     sizes = job.sizes._replace(terms=n_features, step=step, moments=step)
     model = job.model._replace(whitener=flat(job.model.whitener.reshape(n_padded, -1)[:, :-1]))
     sums = BlockSums(mass=np.zeros(n_blocks * n_centres), moments=np.zeros(n_blocks * n_padded * step))
-    found = Likeliest.empty(len(rows.X))
+    found = np.empty(len(rows.X), dtype=np.int64)
     job = job._replace(sizes=sizes, model=model, with_moments=True, sums=sums, likeliest=found)
     run(pool, n_blocks, job)
     mass, moments = (each.reshape(n_blocks, -1).sum(axis=0) for each in (sums.mass, sums.moments))
-    return np.column_stack([moments.reshape(n_padded, step)[:n_centres, :n_features], mass]), found.kernel
+    return np.column_stack([moments.reshape(n_padded, step)[:n_centres, :n_features], mass]), found
 
 
 def run(pool: Workers, n_tasks: int, job: Job) -> None:

@@ -57,8 +57,6 @@ COMPLETE = Coverage()
 GAPS = Coverage(gaps=True)
 # Compiled code whose log-densities and moments are matrix products for all kernels at once.
 PRODUCTS = Coverage(frozenset({"diag", "spherical", "tied"}), t_kernels=False)
-# Compiled code that skips irrelevant kernels: the reach of a kernel is known only of Gaussian ones.
-SKIPPING = Coverage(frozenset({"full"}), t_kernels=False)
 # Complete rows on a device.
 DEVICE = Coverage(frozenset(STRUCTURES), t_kernels=False)
 

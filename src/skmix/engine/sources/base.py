@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -15,12 +14,9 @@ from ..compute.arrays import Array, namespace
 from ..estep import gaps, reference
 from ..estep.gaps import Chunk
 from ..estep.reference import Kernels, Rows, native
-from ..estep.terms import COMPLETE, GAPS, SKIPPING, Coverage
+from ..estep.terms import COMPLETE, GAPS, Coverage
 from ..model import BoolArray, Factor, FloatArray, Frame, IntArray, Parameters, Setting, Statistics
 from .summary import Summary, summarise
-
-# Kernels from which on passes try to skip irrelevant ones.
-_MANY_KERNELS = 256
 
 # Mask (R, K) of recentred kernels, and their origins (R, K, M).
 Centres = tuple[BoolArray, FloatArray]
@@ -128,29 +124,15 @@ class MemoryRows(ArrayRows):
     """Complete rows in a NumPy array."""
 
     _seen: tuple[Frame, int, Rows] | None = None  # frame, number of classes, rows in the frame
-    _homes: Any = None  # the home kernel of each row, kept between passes that skip kernels
     scatter: tuple[Frame, FloatArray] | None = None  # (M, M): of the rows in a frame, once known
 
     def expect(
         self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
     ) -> Expected:
         origins, kernels = origins_of(parameters, centres), Kernels.of(parameters, factor, setting.structure)
-        rows, (n_starts, n_kernels, _) = self._rows_in(setting.frame, parameters), kernels.means.shape
-        with_moments = setting.with_moments
+        rows, with_moments = self._rows_in(setting.frame, parameters), setting.with_moments
         if not setting.compiles or not can_compile():
             return reference.expect(rows, kernels, origins, with_moments=with_moments), origins
-        if (
-            setting.skips
-            and n_starts == 1
-            and n_kernels >= _MANY_KERNELS
-            and SKIPPING.lacks(kernels.structure, kernels.tail) is None
-        ):
-            from ..estep import nearby
-
-            found, self._homes = nearby.expect(
-                rows, kernels, origins, setting.pool, self._homes, with_moments=with_moments
-            )
-            return found, origins
         from ..estep import compiled
 
         found = compiled.expect(rows, kernels, origins, setting.pool, with_moments=with_moments)
@@ -166,11 +148,11 @@ class MemoryRows(ArrayRows):
             rows = Rows(native(self.X), codes, self.weights, 1.0 / frame.scale, frame.shift)
             if self.scatter is not None and self.scatter[0] is frame:
                 vars(rows)["scatter"] = self.scatter[1]
-            self._seen, self._homes = (frame, n_classes, rows), None
+            self._seen = frame, n_classes, rows
         return self._seen[2]
 
     def clear_cache(self) -> None:
-        self._seen = self._homes = self.scatter = None
+        self._seen = self.scatter = None
 
 
 class GapRows(ArrayRows):
@@ -195,7 +177,7 @@ class GapRows(ArrayRows):
         _, _, complete, chunks = self._cached
         found = None
         if complete is not None:
-            found = complete.expect(parameters, factor, replace(setting, skips=False), centres)[0]
+            found = complete.expect(parameters, factor, setting, centres)[0]
         if chunks:
             others = gaps.expect(chunks, parameters, factor, setting, origins)
             found = others if found is None else found.plus(others)
