@@ -93,9 +93,7 @@ def answer() -> str:
 
 
 def drop_ins() -> list[str]:
-    """Return the table of whole fits of the drop-in in fresh processes; nothing if it was not measured."""
-    if not (RESULTS / "drop_in.json").exists():
-        return []
+    """Return the table of whole fits of the drop-in in fresh processes."""
     found = read("drop_in.json")
     rows = [
         [
@@ -104,7 +102,6 @@ def drop_ins() -> list[str]:
             in_seconds(row["drop-in"]["wall"]),
             times(row["scikit-learn"]["wall"] / row["drop-in"]["wall"]),
             in_seconds(row["drop-in"]["k-means"]),
-            f"{row['drop-in']['passes']:.0f} and {row['scikit-learn']['passes']:.0f}",
             in_seconds(row["skmix"]["wall"]),
         ]
         for row in found["problems"]
@@ -112,7 +109,7 @@ def drop_ins() -> list[str]:
     machine, repeats = found["machine"], [row["repeats"] for row in found["problems"]]
     apart = max(row["apart"] for row in found["problems"])
     headings = ["problem", "scikit-learn", "`GaussianMixture`", "times faster"]
-    headings += ["of this, k-means", "passes of both", "`SharedKernelMixture`"]
+    headings += ["of this, k-means", "`SharedKernelMixture`"]
     return [
         "",
         "`python benchmarks/drop_in.py` times the drop-in, `skmix.GaussianMixture`, each fit in a fresh "
@@ -314,28 +311,19 @@ def device() -> str:
     )
 
 
-# What the README says of its seconds where those of the drop-in are missing.
-OTHER_CLASS = "The seconds are of the library's own class, with its own starts."
-
-
 def seconds() -> str:
-    """Return the seconds of some default fits, for the README; all of one run, of the drop-in if it was."""
-    measured = (RESULTS / "drop_in.json").exists()
-    found = read("drop_in.json" if measured else "answer.json")["problems"]
+    """Return the seconds of some default fits, all of one run, for the README."""
     sides = {"scikit-learn": "scikit-learn", "drop-in": "`GaussianMixture`"}
     sides["skmix"] = "`SharedKernelMixture`"
-    if not measured:
-        del sides["drop-in"]
     rows = [
         [
             row["name"].replace("x", " × "),
             *(in_seconds(row[side]["wall"]) for side in sides),
         ]
-        for row in found
-        if "x" in row["name"] and "scikit-learn" in row
+        for row in read("drop_in.json")["problems"]
+        if "x" in row["name"]
     ]
-    shown = table(["rows × features", *sides.values()], rows)
-    return shown if measured else f"{shown}\n\n{OTHER_CLASS}"
+    return table(["rows × features", *sides.values()], rows)
 
 
 def fits() -> str:

@@ -1,6 +1,6 @@
 """Picture of the page on scikit-learn's mixture: seconds of default fits.
 
-Those of benchmarks/drop_in.py, or of answer.py where it was not run.
+Those of benchmarks/drop_in.py.
 Run it with ``python docs/pictures/gaussian.py``; it needs ``skmix[plot]``.
 """
 
@@ -17,15 +17,8 @@ IMAGES = Path(__file__).parents[1] / "images"
 
 def draw() -> None:
     """Draw the seconds of both libraries against the rows of each problem."""
-    results = ROOT / "benchmarks/results"
-    path = results / "drop_in.json"
-    if not path.exists():
-        path = results / "answer.json"  # without the drop-in
-    measured = json.loads(path.read_text("utf-8"))
-    problems = sorted(
-        (each for each in measured["problems"] if "scikit-learn" in each),
-        key=lambda each: each["n_rows"],
-    )
+    measured = json.loads((ROOT / "benchmarks/results/drop_in.json").read_text("utf-8"))
+    problems = sorted(measured["problems"], key=lambda each: each["n_rows"])
     figure = Figure(figsize=(5.2, 3.5), layout="constrained")
     axes = figure.subplots()
     rows = [each["n_rows"] for each in problems]
@@ -37,8 +30,6 @@ def draw() -> None:
         ("drop-in", "GaussianMixture of skmix", "#0072b2"),
         ("skmix", "SharedKernelMixture", "#d55e00"),
     ):
-        if not all(name in each for each in problems):
-            continue
         seconds = [each[name]["wall"] for each in problems]
         axes.plot(rows, seconds, "o", ms=6, color=colour, label=label, zorder=2)
     axes.set(
