@@ -46,7 +46,6 @@ from ..rows import (
     updating,
 )
 from ..saving import FileMixin
-from ..summary import SummaryMixin
 from ._trials import Trial, Trials, candidates
 
 _PARAMETERS = """
@@ -162,7 +161,7 @@ def delegated(method: Callable[..., Any]) -> Any:
     return call
 
 
-class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEstimator):
+class Search(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimator):
     """Base class of searches; `_choose` tries candidates and fits the best to all rows."""
 
     best_estimator_: Any
