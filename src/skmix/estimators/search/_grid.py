@@ -92,12 +92,9 @@ def try_grid(
 
     for n_kernels in numbers:
         left = [each for each in zip(covariances, scores, strict=True) if not is_given_up(each[1])]
-        # The time of a pass grows with the number of kernels.
-        following = [k for k in numbers if n_kernels <= k <= max(n_kernels, reach)]
-        trials.plan("kernels", sum(following) * len(left), 1.0)
         for settings, path in left:
             params = {"n_kernels": n_kernels, **settings}
-            trial = trials.add("kernels", params, evaluate, n_steps=n_kernels)
+            trial = trials.add("kernels", params, evaluate)
             if trial is not None:
                 path.append(trial.score)
         if reach <= n_kernels != trials.best.params["n_kernels"]:
