@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, _fit_context, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import _check_n_features, check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from ...engine.compute.arrays import on_host
 from ...engine.compute.blocks import Block, is_missing
@@ -26,7 +26,7 @@ from ...engine.refine.discriminative import labels_of as codes_of
 from ...engine.sources.summary import measure
 from ...engine.structures import COVARIANCE_TYPES, structure_of
 from ...io import Source
-from ...io.opening import is_elsewhere, source_of
+from ...io.opening import source_of
 from ...io.readers import is_path
 from .._settings import check_covariance_type
 from ..callbacks import CallbackSupportMixin, Checkpoint, Lines, progress_bar, task_of, watched_by
@@ -34,14 +34,12 @@ from ..exporting import ExportMixin
 from ..holdout import check_splits, default_splits, splits_of
 from ..mixture import documented
 from ..rows import (
-    PreparedRows,
     check_gaps,
     check_labelled,
     device_of,
     enter,
     is_frame,
     read_into_memory,
-    refuse_encoding,
     take_columns,
     updating,
 )
@@ -155,8 +153,8 @@ def delegated(method: Callable[..., Any]) -> Any:
 
     @wraps(method)
     def call(self: Search, X: ArrayLike, *args: Any, **kwargs: Any) -> Any:
-        rows = self._features(self._accept(X))
-        return getattr(self._model, method.__name__)(rows, *args, **kwargs)
+        check_is_fitted(self)
+        return getattr(self._model, method.__name__)(self._features(X), *args, **kwargs)
 
     return call
 
@@ -338,19 +336,6 @@ class Search(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimator):
         """Class labels (L,), sorted."""
         labels: np.ndarray = self._model.classes_
         return labels
-
-    def _accept(self, X: Any) -> Any:
-        """Return rows X (n, M) after a check of their number of features."""
-        check_is_fitted(self)
-        named = hasattr(X, "columns") and hasattr(self, "feature_names_in_")
-        if named or is_elsewhere(X) or isinstance(X, PreparedRows):
-            return X  # the model selects columns by name
-        X = np.asarray(X) if isinstance(X, (list, tuple)) else X
-        if len(getattr(X, "shape", ())) == 2:
-            refuse_encoding(self)
-            # Check here, so that the error names the search.
-            _check_n_features(self, X, reset=False)
-        return X
 
     def _features(self, X: Any) -> Any:
         """Return rows X (n, M) as the input of the fitted model."""

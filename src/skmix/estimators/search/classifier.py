@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, Options, StrOptions
+from sklearn.utils.validation import check_is_fitted
 
 from ...engine.compute.arrays import namespace, on_host
 from ...engine.em import ending_at
@@ -260,17 +261,18 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
     def _of_members(self, method: str, X: ArrayLike) -> list[Any]:
         """Return the results of a method of each member for rows X (n, M)."""
-        inputs = self._inputs(self._accept(X))
-        return [getattr(each, method)(rows) for each, rows in zip(self.classifiers_, inputs, strict=True)]
+        check_is_fitted(self)
+        pairs = zip(self.classifiers_, self._inputs(X), strict=True)
+        return [getattr(each, method)(rows) for each, rows in pairs]
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the most probable class (n,) of each row of X (n, M).
 
         Rows whose log-density is below `classifier_.threshold_` get its `outlier_label`, if it has one.
         """
-        rows = self._accept(X)
+        check_is_fitted(self)
         if len(self.classifiers_) == 1:
-            return self.classifier_.predict(self._features(rows))
+            return self.classifier_.predict(self._features(X))
         labels = on_host(self.classes_)[np.argmax(on_host(self.predict_proba(X)), axis=1)]
         best = self.classifier_
         if best.outlier_label is not None:

@@ -246,10 +246,10 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
 
     def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the log-density (n,) of rows X (n, M), given labels y (n,); see `SharedKernelMixture`."""
-        rows = self._accept(X)
+        check_is_fitted(self)
         # Some libraries do not accept NumPy scalars.
         pairs = zip(self.mixtures_, safe_log(self.shares_).tolist(), strict=True)
-        logs = [each.score_samples(rows, y) + share for each, share in pairs]
+        logs = [each.score_samples(X, y) + share for each, share in pairs]
         return reduce(namespace(logs[0]).logaddexp, logs)
 
     def score(
