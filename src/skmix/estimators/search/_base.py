@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from contextlib import nullcontext
-from functools import wraps
 from itertools import chain
 from numbers import Integral, Real
 from typing import Any, Self
@@ -16,7 +14,7 @@ from sklearn.base import BaseEstimator, _fit_context, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_consistent_length
 
 from ...engine.compute.arrays import on_host
 from ...engine.compute.blocks import Block, is_missing
@@ -146,17 +144,6 @@ def _checked_groups(groups: Any, X: Any) -> np.ndarray | None:
     if n_missing:
         raise ValueError(f"groups has no value in {n_missing} of {len(found)} rows. Leave these rows out.")
     return found
-
-
-def delegated(method: Callable[..., Any]) -> Any:
-    """Return a method that passes rows X to that method of the chosen model."""
-
-    @wraps(method)
-    def call(self: Search, X: ArrayLike, *args: Any, **kwargs: Any) -> Any:
-        check_is_fitted(self)
-        return getattr(self._model, method.__name__)(self._features(X), *args, **kwargs)
-
-    return call
 
 
 class Search(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimator):
@@ -336,10 +323,6 @@ class Search(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimator):
         """Class labels (L,), sorted."""
         labels: np.ndarray = self._model.classes_
         return labels
-
-    def _features(self, X: Any) -> Any:
-        """Return rows X (n, M) as the input of the fitted model."""
-        return X
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

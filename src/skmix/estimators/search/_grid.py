@@ -86,13 +86,11 @@ def try_grid(
     type is given up after `patience` numbers of kernels without improvement: more kernels seldom help then.
     """
     scores: list[list[float]] = [[] for _ in covariances]
-
-    def is_given_up(path: list[float]) -> bool:
-        return len(path) - int(np.argmax([*path, -np.inf])) > patience
-
     for n_kernels in numbers:
-        left = [each for each in zip(covariances, scores, strict=True) if not is_given_up(each[1])]
-        for settings, path in left:
+        for settings, path in zip(covariances, scores, strict=True):
+            n_since_best = len(path) - int(np.argmax([*path, -np.inf]))
+            if n_since_best > patience:
+                continue
             params = {"n_kernels": n_kernels, **settings}
             trial = trials.add("kernels", params, evaluate)
             if trial is not None:

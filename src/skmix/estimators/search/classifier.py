@@ -22,7 +22,7 @@ from ...engine.model import FloatArray
 from ..classifier import SharedKernelClassifier
 from ..decisions import with_outliers
 from ..rows import enter, sender, warn_caller
-from ._base import Search, delegated, documented_search, make_folds
+from ._base import Search, documented_search, make_folds
 from ._features import FeatureMap, filler
 from ._selection import Selection, mapped
 from ._trials import CHOOSING, Params, Trial, Trials
@@ -104,8 +104,6 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
     To choose settings and to tune, missing values are filled by a Gaussian fitted to the training rows; the
     final EM fit uses the observed values only.
-
-    `score_samples` returns the log-density under `classifier_`, in its mapped features.
 
     Examples
     --------
@@ -228,9 +226,6 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     def _model(self) -> SharedKernelClassifier:
         return self.classifier_
 
-    def _features(self, X: Any) -> Any:
-        return next(self._inputs(X))
-
     def _inputs(self, X: Any) -> Iterator[Any]:
         """Yield rows X (n, M) as the input of each member."""
         to_device, rows = sender(self.classifier_, X), None
@@ -272,7 +267,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         """
         check_is_fitted(self)
         if len(self.classifiers_) == 1:
-            return self.classifier_.predict(self._features(X))
+            return self.classifier_.predict(next(self._inputs(X)))
         labels = on_host(self.classes_)[np.argmax(on_host(self.predict_proba(X)), axis=1)]
         best = self.classifier_
         if best.outlier_label is not None:
@@ -280,4 +275,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         return sender(self.classifier_, X)(labels) if labels.dtype.kind in "fiub" else labels
 
     score = SharedKernelClassifier.score
-    score_samples = delegated(SharedKernelClassifier.score_samples)
+
+    def score_samples(self, X: ArrayLike) -> FloatArray:
+        """Return log p(x) of rows X (n, M) under `classifier_`, shape (n,), in its mapped features."""
+        check_is_fitted(self)
+        return self.classifier_.score_samples(next(self._inputs(X)))
