@@ -727,8 +727,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     Returns
     -------
     estimator or Study
-        Equal to the saved object: the same class, parameters and fitted attributes (except `mean_fit_time` of
-        a search) and, on the same machine, the same predictions to the last bit. A study has no cells.
+        Equal to the saved object: the same class, parameters and fitted attributes and, on the same machine,
+        the same predictions to the last bit. A study has no cells.
 
     Raises
     ------

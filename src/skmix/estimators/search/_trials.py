@@ -22,8 +22,6 @@ SCREENING = "screening"
 _WORDS = {"kernels": "comparing settings"}
 # Shares of the time limit after which no candidate is tried, and no further member is fitted to all rows.
 CHOOSING, FITTING = 0.6, 0.8
-# Largest share of a search that has not ended.
-_MOST = 0.99
 
 
 def candidates(number: int) -> str:
@@ -42,7 +40,6 @@ class Trial:
     columns: dict[str, float] = field(default_factory=dict)
     models: list[Any] = field(default_factory=list)
     probabilities: FloatArray | None = None  # (n, L): of the classes, for held-out rows
-    seconds: float = 0.0
 
 
 class Trials:
@@ -58,13 +55,11 @@ class Trials:
         self.best = Trial("", {})
         self.n_kept = 1
         self.choosing = CHOOSING
-        self.report: Report | None = None
+        self.report: Report = lambda message: None
         self.measure = ("log-loss", -1.0)
         self._error: ValueError | None = None
         self._began, self._time_limit = time.monotonic(), np.inf if time_limit is None else time_limit
         self.untried: set[str] = set()
-        self._planned: dict[str, tuple[int, float]] = {}  # by stage: number of steps, and work of each
-        self._stage, self._n_done = "", 0
 
     def ends(self, share: float) -> float:
         """Return when a share of the time limit has passed, by the clock of `time.monotonic`."""
@@ -74,45 +69,12 @@ class Trials:
         """Return whether a share of the time limit has passed."""
         return time.monotonic() > self.ends(share)
 
-    def plan(self, stage: str, n_steps: int, work: float) -> None:
-        """Plan further steps of a stage, of equal work each, in a unit that all stages share.
-
-        Plan stages in their order; a stage may be planned again once more is known.
-        """
-        done = self._n_done if stage == self._stage else 0
-        self._planned[stage] = done + n_steps, work
-
-    def step(self, stage: str, message: str, n_steps: int = 1) -> None:
-        """Report that steps of a stage are done."""
-        self._n_done = n_steps + (self._n_done if stage == self._stage else 0)
-        self._stage = stage
-        if self.report is not None:
-            self.report(message, share=self._share())
-
-    def _share(self) -> float:
-        """Return the share of work or of time that is done, whichever is larger.
-
-        It is below 1, because the search has not ended.
-        """
-        passed = (time.monotonic() - self._began) / self._time_limit if self._time_limit else 1.0
-        stages = list(self._planned)
-        works = [n_steps * work for n_steps, work in self._planned.values()]
-        # Stages before the present one are finished, whatever was planned.
-        n_ended, (n_steps, work) = stages.index(self._stage), self._planned[self._stage]
-        done = sum(works[:n_ended]) + min(self._n_done, n_steps) * work
-        return min(max(done / sum(works), passed), _MOST)
-
-    def add(
-        self, stage: str, params: Params, evaluate: Callable[[Trial], None], n_steps: int = 1
-    ) -> Trial | None:
-        """Try a candidate and return its trial, whose score `evaluate` sets; None if time is up.
-
-        It counts as `n_steps` planned steps of the stage.
-        """
+    def add(self, stage: str, params: Params, evaluate: Callable[[Trial], None]) -> Trial | None:
+        """Try a candidate and return its trial, whose score `evaluate` sets; None if time is up."""
         trial = self._try(stage, params, evaluate)
         scores = [each.score for each in self.list if each.stage == stage and np.isfinite(each.score)]
         found = f": best {self.worded(max(scores))} after {candidates(len(scores))}" if scores else ""
-        self.step(stage, f"{_WORDS.get(stage, stage)}{found}", n_steps)
+        self.report(f"{_WORDS.get(stage, stage)}{found}")
         return trial
 
     def worded(self, score: float) -> str:
@@ -125,7 +87,7 @@ class Trials:
         for trial in self.list:
             if trial.params == params and (trial.stage == SCREENING) == screening:
                 return trial
-        trial, started = Trial(stage, params), time.monotonic()
+        trial = Trial(stage, params)
         if not (self.list and self.time_is_up(self.choosing)):
             try:
                 evaluate(trial)
@@ -136,7 +98,6 @@ class Trials:
             if not any(other.params == params for other in self.list):
                 self.untried.add(repr(params))
             return None
-        trial.seconds = time.monotonic() - started
         self.list.append(trial)
         if trial.stage == SCREENING:
             trial.models, trial.probabilities = [], None
@@ -167,7 +128,6 @@ class Trials:
                 **{f"split{i}_test_score": score for i, score in enumerate(trial.split_scores)},
                 "mean_test_score": trial.score,
                 "std_test_score": np.std(trial.split_scores) if trial.split_scores else np.nan,
-                "mean_fit_time": trial.seconds / max(len(trial.split_scores), 1),
                 **trial.columns,
             }
             for trial in self.list
