@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from sklearn.pipeline import Pipeline
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, SharedKernelMixtureCV
 from skmix.engine.compute.blocks import Block
 from skmix.engine.structures import STRUCTURES
+from skmix.estimators.callbacks import watched_by
 from skmix.estimators.search import _candidates, _selection
 from skmix.estimators.search import classifier as search_of_classifiers
 from skmix.estimators.search._candidates import own_kernels
@@ -140,23 +144,43 @@ def test_what_is_given_is_not_searched(iris: Data) -> None:
     assert search.predict([[100.0, 0.0, 0.0, 0.0]]).tolist() == [9]
 
 
+def shares_of(search: Any, *given: Any) -> list[float | None]:
+    """Return the shares of the work that a search reports as done."""
+    shares: list[float | None] = []
+
+    @contextmanager
+    def watcher(title: str, total: int | None) -> Iterator[Any]:
+        def report(message: str, *, share: float | None = None) -> None:
+            if title == "choosing settings":
+                shares.append(share)
+
+        yield report
+
+    with watched_by(watcher):
+        search.fit(*given)
+    return shares
+
+
 @pytest.fixture(scope="module")
-def whole(iris: Data) -> SharedKernelClassifierCV:
-    """Return a search over all that there is to choose."""
+def whole(iris: Data) -> tuple[SharedKernelClassifierCV, list[float | None]]:
+    """Return a search over all that there is to choose, and the shares of the work that it reported."""
     X, y = iris[0][::2], iris[1][::2]
     names = np.array(["setosa", "versicolor", "virginica"])[y]
-    return SharedKernelClassifierCV(cv=3, random_state=0, n_jobs=1).fit(X, names)
+    search = SharedKernelClassifierCV(cv=3, random_state=0, n_jobs=1)
+    shares = shares_of(search, X, names)
+    return search, shares
 
 
 @pytest.mark.slow
 def test_the_best_of_each_stage_go_on_to_the_next(iris: Data, whole: Any) -> None:
-    table = pd.DataFrame(whole.cv_results_)
+    search = whole[0]
+    table = pd.DataFrame(search.cv_results_)
     screened = table["stage"] == "screening"
     stages = ["screening", "kernels", "tuning"]
     assert table["stage"].tolist() == sorted(table["stage"], key=stages.index)
     # What was compared on all folds did best on one, and its scores alone are ranked first.
-    assert whole.best_score_ == table["mean_test_score"][~screened].max()
-    assert table["rank_test_score"][whole.best_index_] == 1
+    assert search.best_score_ == table["mean_test_score"][~screened].max()
+    assert table["rank_test_score"][search.best_index_] == 1
     assert table["rank_test_score"][screened].min() == (~screened).sum() + 1
     # Of candidates with the same features, those that did best.
     table["known"] = table["params"].map(repr)
@@ -165,7 +189,7 @@ def test_the_best_of_each_stage_go_on_to_the_next(iris: Data, whole: Any) -> Non
         scores = own[own["stage"] == "screening"].set_index("known")["mean_test_score"]
         assert further == set(scores.nlargest(len(further)).index)
     names = np.array(["setosa", "versicolor", "virginica"])[iris[1]]
-    assert whole.score(iris[0], names) > 0.96
+    assert search.score(iris[0], names) > 0.96
 
 
 def test_more_kernels_are_tried_until_two_numbers_in_a_row_are_worse(
@@ -254,8 +278,26 @@ def test_the_best_candidate_has_the_threshold_of_its_own_fit(iris: Data, tune: A
             search.predict(X)
 
 
+@pytest.mark.parametrize(
+    "search",
+    [
+        None,
+        SharedKernelMixtureCV(n_kernels=[2, 3], covariance_type=["full", "tied"], cv=2, random_state=0),
+        SharedKernelMixtureCV(covariance_type="tied", criterion="bic", random_state=0),
+    ],
+)
+def test_a_search_reports_the_share_of_its_work(iris: Data, whole: Any, search: Any) -> None:
+    shares = whole[1] if search is None else shares_of(clone(search), iris[0])
+    assert None not in shares
+    # It goes on to larger numbers of kernels, or chooses fewer features than expected. The share is below one
+    # until the search has ended.
+    assert sum(later < earlier for earlier, later in pairwise(shares)) <= 1
+    assert 0.0 < shares[0] < 0.3
+    assert shares[-1] == 0.99
+
+
 def test_time_is_up_after_the_first_candidate(iris: Data, whole: Any) -> None:
-    assert whole.n_untried_ == 0
+    assert whole[0].n_untried_ == 0
     searches = SharedKernelClassifierCV(random_state=0), quick(), quick(feature_sets=[[0, 1], [2, 3]])
     with pytest.warns(ConvergenceWarning, match="Increase time_limit") as warned:
         search, few, apart = (each.set_params(time_limit=0.0).fit(*iris) for each in searches)

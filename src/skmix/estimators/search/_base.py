@@ -227,8 +227,8 @@ class Search(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimator):
             warnings.catch_warnings(action="ignore", category=ConvergenceWarning),
         ):
 
-            def tell(message: str) -> None:
-                report(message)
+            def tell(message: str, *, share: float) -> None:
+                report(message, share=share)
                 step("candidate")
 
             trials.report = tell

@@ -86,13 +86,18 @@ def try_grid(
     type is given up after `patience` numbers of kernels without improvement: more kernels seldom help then.
     """
     scores: list[list[float]] = [[] for _ in covariances]
+
+    def is_given_up(path: list[float]) -> bool:
+        return len(path) - int(np.argmax([*path, -np.inf])) > patience
+
     for n_kernels in numbers:
-        for settings, path in zip(covariances, scores, strict=True):
-            n_since_best = len(path) - int(np.argmax([*path, -np.inf]))
-            if n_since_best > patience:
-                continue
+        left = [each for each in zip(covariances, scores, strict=True) if not is_given_up(each[1])]
+        # The time of a pass grows with the number of kernels.
+        following = [k for k in numbers if n_kernels <= k <= max(n_kernels, reach)]
+        trials.plan("kernels", sum(following) * len(left), 1.0)
+        for settings, path in left:
             params = {"n_kernels": n_kernels, **settings}
-            trial = trials.add("kernels", params, evaluate)
+            trial = trials.add("kernels", params, evaluate, n_steps=n_kernels)
             if trial is not None:
                 path.append(trial.score)
         if reach <= n_kernels != trials.best.params["n_kernels"]:

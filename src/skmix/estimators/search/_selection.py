@@ -51,6 +51,10 @@ _ROUNDS = 20
 _MANY_ROWS = 1000
 # More rounds pay in that case.
 _ROUNDS_WITH_MANY = 60
+# Duration of tuning relative to a fit, for the progress bar.
+_WORK_OF_TUNING = 2
+# Number of fits that find a threshold of outliers, about, for the progress bar.
+_FITS_OF_THRESHOLD = 8
 # Replaces a probability of zero in log-losses.
 _SMALLEST = np.finfo(np.float64).tiny
 
@@ -97,6 +101,7 @@ class Selection:
             # Every class has a single row: none can be held out.
             trials.list.append(Trial("kernels", candidates[0], np.nan))
             return trials.list
+        self._plan(candidates)
         if len(candidates) > _KEPT:
             candidates = self._screened(self._with_best_features(candidates))
         kept, self._planned = set(map(repr, candidates)), candidates
@@ -109,11 +114,33 @@ class Selection:
             self._tune_best()
         return self._members()
 
+    def _plan(self, candidates: list[Params]) -> None:
+        """Plan the work of all stages, in rows to fit, for the progress bar."""
+        plan, n_fitted = self.trials.plan, sum(len(training.X) for training, _ in self.folds)
+        if len(candidates) > _KEPT:
+            plan(SCREENING, len(candidates), self._n_screened)
+        plan("kernels", min(len(candidates), _KEPT), n_fitted)
+        if self.search.tune == "auto":
+            plan("tuning", self._n_tuned * len(_TRADE_OFFS), _WORK_OF_TUNING * n_fitted)
+        self._plan_fits(self.search.n_members)
+
+    def _plan_fits(self, n_members: int) -> None:
+        """Plan the fits to all rows, and those that find the threshold of outliers."""
+        self.trials.plan("members", n_members, len(self.rows.X))
+        if getattr(self.search.estimator, "reject_below", None) is not None:
+            self.trials.plan("threshold", 1, _FITS_OF_THRESHOLD * len(self.rows.X))
+
+    @property
+    def _n_screened(self) -> int:
+        """Number of rows to which the screening fits a candidate."""
+        return self._n_screening * min(len(self.folds[0][0].X), _ROWS_TO_SCREEN)
+
     def _screened(self, candidates: list[Params]) -> list[Params]:
         """Return the best candidates of the screening, the best first.
 
         Unless numbers of kernels are given, stop after two numbers in a row that were worse.
         """
+        self.trials.plan(SCREENING, len(candidates), self._n_screened)
         paths: dict[tuple[Any, ...], dict[int, float]] = {}
         scored: list[tuple[float, Params]] = []
         self._planned = sorted(candidates, key=lambda params: params["n_kernels"])
@@ -326,6 +353,7 @@ class Selection:
 
         `given` are X, y and sample_weight of the user, for members without a feature map.
         """
+        self._plan_fits(len(chosen))
         seed = self.prototype.random_state
         complete = mapped(self.rows, filler(self.rows.X, seed))
 
@@ -353,7 +381,7 @@ class Selection:
             if params["trade_off"] is not None:
                 self.tune(classifier, filled, params["trade_off"])
             classifier.temperature_ = trial.columns.get("temperature", 1.0)
-            self.trials.report("fitting to all rows")
+            self.trials.step("members", "fitting to all rows")
             members.append(Member(classifier, feature_map, rows, filled))
         for trial in self.trials.list:
             trial.columns["member"] = trial in chosen[: len(members)]

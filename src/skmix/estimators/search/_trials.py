@@ -22,6 +22,8 @@ SCREENING = "screening"
 _WORDS = {"kernels": "comparing settings"}
 # Shares of the time limit after which no candidate is tried, and no further member is fitted to all rows.
 CHOOSING, FITTING = 0.6, 0.8
+# Largest share of a search that has not ended.
+_MOST = 0.99
 
 
 def candidates(number: int) -> str:
@@ -55,11 +57,13 @@ class Trials:
         self.best = Trial("", {})
         self.n_kept = 1
         self.choosing = CHOOSING
-        self.report: Report = lambda message: None
+        self.report: Report | None = None
         self.measure = ("log-loss", -1.0)
         self._error: ValueError | None = None
         self._began, self._time_limit = time.monotonic(), np.inf if time_limit is None else time_limit
         self.untried: set[str] = set()
+        self._planned: dict[str, tuple[int, float]] = {}  # by stage: number of steps, and work of each
+        self._stage, self._n_done = "", 0
 
     def ends(self, share: float) -> float:
         """Return when a share of the time limit has passed, by the clock of `time.monotonic`."""
@@ -69,12 +73,45 @@ class Trials:
         """Return whether a share of the time limit has passed."""
         return time.monotonic() > self.ends(share)
 
-    def add(self, stage: str, params: Params, evaluate: Callable[[Trial], None]) -> Trial | None:
-        """Try a candidate and return its trial, whose score `evaluate` sets; None if time is up."""
+    def plan(self, stage: str, n_steps: int, work: float) -> None:
+        """Plan further steps of a stage, of equal work each, in a unit that all stages share.
+
+        Plan stages in their order; a stage may be planned again once more is known.
+        """
+        done = self._n_done if stage == self._stage else 0
+        self._planned[stage] = done + n_steps, work
+
+    def step(self, stage: str, message: str, n_steps: int = 1) -> None:
+        """Report that steps of a stage are done."""
+        self._n_done = n_steps + (self._n_done if stage == self._stage else 0)
+        self._stage = stage
+        if self.report is not None:
+            self.report(message, share=self._share())
+
+    def _share(self) -> float:
+        """Return the share of work or of time that is done, whichever is larger.
+
+        It is below 1, because the search has not ended.
+        """
+        passed = (time.monotonic() - self._began) / self._time_limit if self._time_limit else 1.0
+        stages = list(self._planned)
+        works = [n_steps * work for n_steps, work in self._planned.values()]
+        # Stages before the present one are finished, whatever was planned.
+        n_ended, (n_steps, work) = stages.index(self._stage), self._planned[self._stage]
+        done = sum(works[:n_ended]) + min(self._n_done, n_steps) * work
+        return min(max(done / sum(works), passed), _MOST)
+
+    def add(
+        self, stage: str, params: Params, evaluate: Callable[[Trial], None], n_steps: int = 1
+    ) -> Trial | None:
+        """Try a candidate and return its trial, whose score `evaluate` sets; None if time is up.
+
+        It counts as `n_steps` planned steps of the stage.
+        """
         trial = self._try(stage, params, evaluate)
         scores = [each.score for each in self.list if each.stage == stage and np.isfinite(each.score)]
         found = f": best {self.worded(max(scores))} after {candidates(len(scores))}" if scores else ""
-        self.report(f"{_WORDS.get(stage, stage)}{found}")
+        self.step(stage, f"{_WORDS.get(stage, stage)}{found}", n_steps)
         return trial
 
     def worded(self, score: float) -> str:

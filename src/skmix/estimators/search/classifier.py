@@ -185,7 +185,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         if rejecting["reject_below"] is not None:
             groups = None if groups is None else groups[kept]
             best = members[0]
-            trials.report("finding the threshold of outliers")
+            trials.step("threshold", "finding the threshold of outliers", 0)
             threshold = selection.threshold(best, chosen[0].params, rejecting["reject_below"], groups)
             best.classifier.set_params(**rejecting).threshold_ = threshold
         self.classifiers_ = [member.classifier for member in members]

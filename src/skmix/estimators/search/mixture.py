@@ -164,10 +164,13 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
             for trial in trials.list:
                 trial.columns["share"] = dict(zip(members, shares, strict=True)).get(trial, 0.0)
         self.mixtures_: list[SharedKernelMixture] = []
+        # In the unit of `try_grid`, where a candidate is fitted to the rows of all folds.
+        n_kernels = float(np.mean([each.params["n_kernels"] for each in members]))
+        trials.plan("members", len(members), n_kernels / max(len(scorer.folds), 1))
         for each in members:
             if not (self.mixtures_ and trials.time_is_up(FITTING)):
                 self.mixtures_.append((each.models or [scorer.fit(each, *scorer.given)])[0])
-                trials.report("fitting to all rows")
+                trials.step("members", "fitting to all rows")
         self.shares_ = shares[: len(self.mixtures_)] / shares[: len(self.mixtures_)].sum()
         return best
 
