@@ -115,8 +115,9 @@ class History(FitRecord):
     start_status: np.ndarray = _value()  # (s,): 'converged', 'stopped' or 'failed'
     # (s,): minus infinity for a start that failed
     start_log_likelihoods: FloatArray = _value(axes="s", low=-np.inf)
-    # Whether rows had missing values; None in a stream.
+    # Whether rows had missing values, and whether they had weights; None in a stream.
     has_gaps: bool | None = _value(bool, default=None)
+    has_weights: bool | None = _value(bool, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)

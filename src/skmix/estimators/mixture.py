@@ -52,6 +52,7 @@ from .rows import (
 )
 from .saving import FileMixin
 from .solving import check_inference, fit_model, refuse_unlabelled
+from .summary import SummaryMixin
 
 Estimator = TypeVar("Estimator", bound=type)
 Part = tuple[list[int], Any]
@@ -163,6 +164,8 @@ _FITTED = """
         if there are any. If weights have a posterior, the expectation under it.
     has_gaps_ : bool
         Whether a training row had a missing value.
+    has_weights_ : bool
+        Whether the training rows had weights, so that `class_count_` is a sum of weights.
     start_status_ : ndarray of shape (n_init,)
         How each start ended: 'converged', 'stopped' (at `max_iter`), or 'failed' (a covariance became
         singular, or the objective decreased).
@@ -208,7 +211,7 @@ def documented(**texts: str) -> Callable[[Estimator], Estimator]:
 documented_model = documented(parameters=_PARAMETERS, fitted=_FITTED)
 
 
-class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimator):
+class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEstimator):
     """Methods of the mixture and the classifier. Subclasses define the constructor."""
 
     n_features_in_: int

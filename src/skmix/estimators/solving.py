@@ -565,6 +565,7 @@ def record_of_start(
             start_status=np.array([status.name.lower()]),
             start_log_likelihoods=np.array([log_likelihood]),
             has_gaps=bool(summary.gaps),
+            has_weights=not np.array_equal(summary.counts, summary.sizes),
         ),
         **fields_of(parameters),
     )

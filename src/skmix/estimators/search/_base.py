@@ -42,6 +42,7 @@ from ..rows import (
     updating,
 )
 from ..saving import FileMixin
+from ..summary import SummaryMixin
 from ._trials import Trial, Trials, candidates
 
 _PARAMETERS = """
@@ -146,7 +147,7 @@ def _checked_groups(groups: Any, X: Any) -> np.ndarray | None:
     return found
 
 
-class Search(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimator):
+class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEstimator):
     """Base class of searches; `_choose` tries candidates and fits the best to all rows."""
 
     best_estimator_: Any
