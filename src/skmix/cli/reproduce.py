@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -45,13 +44,13 @@ def reproduce(
             "says, in 10D and 13D."
         ),
     ] = "all",
-    as_json: options.Json = False,
 ) -> None:
     """Reproduce the paper: its illustration, its study of seven-segment digits, all tables and figures.
 
-    Prints the paper's numbers next to ours and writes tables (CSV, Markdown),
-    figures (PNG, PDF) and a report (HTML). Finished runs are stored: run the
-    same command again to continue after an interruption.
+    Writes the paper's numbers next to ours as tables (CSV, Markdown), figures
+    (PNG, PDF) and a report (HTML), and prints which of the paper's claims hold.
+    Finished runs are stored: run the same command again to continue after an
+    interruption.
     """
     cli.look_for("matplotlib", "jinja2")
     from skmix import paper
@@ -67,12 +66,9 @@ def reproduce(
         cells = paper.study_cells(runs, only, method)
         settings = paper.Settings(seed=seed, dither=dither)
         try:
-            with redirect_stdout(sys.stderr) if as_json else nullcontext():
-                outcome = command.reproduce(out, settings, cells, jobs, printing.console(), progress)
+            command.reproduce(out, settings, cells, jobs, printing.console(), progress)
         except harness.ExperimentError as error:
             cli.stop(str(error), cli.ENDED_EARLY)
-    if as_json:
-        printing.print_json(outcome)
 
 
 @contextmanager
