@@ -692,7 +692,7 @@ class Study:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the study, but no cells, to a file for `skmix.load`.
 
-        The file has the proportions and what new samples need of the fit, so that these are described faster.
+        The file has the proportions with their intervals, so that they need not be computed again.
         """
         if self._is_new:
             raise ValueError("A study of new samples has no fit of its own: save the study of the fit.")
