@@ -1,4 +1,4 @@
-"""The work of `skmix digits` and `skmix reproduce`: simulate, run, print and write.
+"""The work of `skmix reproduce`: run, print and write.
 
 Options, progress and exit codes are in `skmix.cli`.
 """
@@ -14,20 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import joblib
-import numpy as np
 from rich.console import Console
 from rich.markdown import Markdown
 
-from skmix.io import write_columns
 from skmix.io.writing import replacing, writable_folder
 
 from . import harness, study
 from .claims import check_claims, differences
-from .digits import make_seven_segment_digits
 from .example import IllustrationRecord, run_illustration
 from .figures import paper_figures, plot_illustration
 from .harness import claims_table
-from .images import DIGIT_FEATURES, digit_features
 from .page import write_report
 from .records import Settings, StudyResults
 from .tables import differences_table, make_tables, write_tables
@@ -44,23 +40,6 @@ _FORMATS: dict[str, dict[str, Any]] = {
     "pdf": {"metadata": {"CreationDate": None, "Creator": None, "Producer": None}},
 }
 _DPI = 300
-
-
-def write_digits(out: Path, n_per_digit: int, seed: int) -> int:
-    """Simulate digits and return their number.
-
-    `out` is an .npz file for images, labels and features, or a table for features and digits.
-    """
-    images, labels = make_seven_segment_digits(n_per_digit, random_state=seed)
-    features = digit_features(images)
-    if out.suffix.lower() == ".npz":
-        with replacing(out) as file:
-            np.savez_compressed(
-                file, images=images, labels=labels, features=features, feature_names=DIGIT_FEATURES
-            )
-    else:
-        write_columns(out, {**dict(zip(DIGIT_FEATURES, features.T, strict=True)), "digit": labels})
-    return len(labels)
 
 
 def reproduce(
