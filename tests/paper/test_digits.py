@@ -1,4 +1,4 @@
-"""Seven-segment digits, their features against the published code, and the files of `skmix digits`."""
+"""Seven-segment digits, and their features against the published code."""
 
 from __future__ import annotations
 
