@@ -14,7 +14,6 @@ from ..plots.style import (
     LEGEND,
     SMALL,
     Axes,
-    Figure,
     colour_of,
     dots,
     finish,
@@ -56,15 +55,13 @@ def _percent(proportion: float) -> str:
     return "100" if proportion >= 0.995 else f"{100 * proportion:.2g}" if proportion >= 5e-5 else "0"
 
 
-def plot_proportions(
-    table: Any, unusual: Any = None, axes: Axes | None = None, *, figure: Figure | None = None
-) -> Axes:
+def plot_proportions(table: Any, unusual: Any = None, axes: Axes | None = None) -> Axes:
     """Plot the table of `Study.proportions`; that of `Study.unusual` marks samples, see `Study.plot`."""
     noun = "population" if "population" in table else "kernel"
     wide = table.pivot(index="sample", columns=noun, values="proportion")
     wide = wide.loc[table["sample"].unique(), table[noun].unique()]
     n_samples, n_populations = wide.shape
-    (panel,) = panels_for(1, axes, figure, size=heat_size(n_samples, n_populations))
+    (panel,) = panels_for(1, axes, size=heat_size(n_samples, n_populations))
     from matplotlib.patches import Rectangle
     from matplotlib.ticker import FuncFormatter
 
@@ -102,12 +99,7 @@ def plot_proportions(
 
 
 def plot_markers(
-    deviations: FloatArray,
-    names: Sequence[Any],
-    markers: Sequence[str],
-    axes: Axes | None = None,
-    *,
-    figure: Figure | None = None,
+    deviations: FloatArray, names: Sequence[Any], markers: Sequence[str], axes: Axes | None = None
 ) -> Axes:
     """Plot how far the means of populations (G, M) are from those of all cells as a heat map.
 
@@ -115,7 +107,7 @@ def plot_markers(
     """
     n_populations, n_markers = deviations.shape
     size = np.clip(0.35 * n_markers + 3.2, 4.5, 16.0), np.clip(0.25 * n_populations + 1.4, 2.5, 16.0)
-    (panel,) = panels_for(1, axes, figure, size=(float(size[0]), float(size[1])))
+    (panel,) = panels_for(1, axes, size=(float(size[0]), float(size[1])))
     limit = float(np.clip(np.abs(deviations).max(), 1.0, _MAX_DEVIATION))
     image = panel.imshow(deviations, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
     extend = "both" if limit == _MAX_DEVIATION else "neither"
@@ -167,14 +159,12 @@ def plot_map(
     names: Sequence[Any],
     labels: tuple[str, str],
     axes: Axes | None = None,
-    *,
-    figure: Figure | None = None,
 ) -> Axes:
     """Plot cells at positions (n, 2) in the colours of their populations (n,), with their names as a legend.
 
     `labels` are those of the axes, see `map_cells`.
     """
-    (panel,) = panels_for(1, axes, figure, size=(7.0, 4.6))
+    (panel,) = panels_for(1, axes, size=(7.0, 4.6))
     # Draw the largest population first, so that it hides none.
     for number, name in enumerate(names):
         own = positions[populations == number]
@@ -186,19 +176,12 @@ def plot_map(
     return panel
 
 
-def plot_conditions(
-    composition: Composition,
-    sides: Sides,
-    table: Any,
-    axes: Any = None,
-    *,
-    figure: Figure | None = None,
-) -> NDArray[Any]:
+def plot_conditions(composition: Composition, sides: Sides, table: Any, axes: Any = None) -> NDArray[Any]:
     """Plot the proportions on two sides as box plots, a panel for each population, the least q-value first.
 
     Lines join the samples of a pair; `table` is that of `Study.compare`.
     """
-    panels = panels_for(len(table), axes, figure, n_columns=_MAX_BESIDE, size=(2.2, 2.4))
+    panels = panels_for(len(table), axes, n_columns=_MAX_BESIDE, size=(2.2, 2.4))
     values, places = 100.0 * composition.proportions[sides.places], np.where(sides.is_first, 0.0, 1.0)
     # Points of one side beside each other, in an order without meaning.
     places = places + 0.3 * ((np.arange(len(places)) * 0.618) % 1.0 - 0.5)
