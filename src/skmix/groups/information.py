@@ -189,10 +189,14 @@ def kernel_errors(
     there are too many means.
     """
     n_kernels, n_features = parameters.means.shape
-    varied = _varied_parameters((n_kernels, n_features), covariance_type, means_only=shift is not None)
-    if varied is None:
+    full = n_features * (n_features + 1) // 2
+    for simplified in (covariance_type, "diag", "spherical"):
+        n_terms = {"full": full, "tied": full, "spherical": 1}.get(simplified, n_features)
+        n_each = n_features + (n_terms if shift is None else 0)
+        if n_kernels * n_each <= _MOST_PARAMETERS:
+            break
+    else:
         return None
-    simplified, n_each = varied
     # The first draws from each kernel.
     drawn = len(X) // n_kernels
     some = np.arange(min(drawn, -(-max(_FEWEST_DRAWS, _DRAWS_EACH * n_kernels * n_each) // n_kernels)))
@@ -276,24 +280,6 @@ def _directions(precision: FloatArray) -> FloatArray:
         directions = linalg.qr(normal, mode="economic")[0] * np.sqrt(n_parameters / _DIRECTIONS)
     root = linalg.cholesky(precision, lower=True, check_finite=False)
     return linalg.solve_triangular(root.T, directions, check_finite=False)
-
-
-def _varied_parameters(
-    shape: tuple[int, int], covariance_type: str, *, means_only: bool = False
-) -> tuple[str, int] | None:
-    """Return how covariances are varied, and the number of parameters of each of the kernels (K, M) that are.
-
-    Full matrices may be too many: then it is by their diagonals, or by their scales. None if there are too
-    many means.
-    """
-    n_kernels, n_features = shape
-    full = n_features * (n_features + 1) // 2
-    for simplified in (covariance_type, "diag", "spherical"):
-        n_terms = {"full": full, "tied": full, "spherical": 1}.get(simplified, n_features)
-        n_each = n_features + (0 if means_only else n_terms)
-        if n_kernels * n_each <= _MOST_PARAMETERS:
-            return simplified, n_each
-    return None
 
 
 def _kernel_scores(
