@@ -424,7 +424,7 @@ def test_record_as_json_has_the_numbers(record: IllustrationRecord) -> None:
     assert (model.tol, model.max_iter) == (("per-class", 0.1), 50)
     for name in ("means", "covariances", "weights"):
         assert_array_equal(content["true"][name], getattr(example, name))
-        assert_array_equal(content["start"][name], getattr(example, f"start_{name}"))
+        assert_array_equal(content["start"][name], example.start[name])
         assert_array_equal(content["estimated"][name], getattr(model, f"{name}_"))
         error = np.abs(np.subtract(content["estimated"][name], content["true"][name])).max()
         assert content["largest_error"][name] == error

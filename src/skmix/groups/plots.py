@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -40,8 +39,6 @@ _MAX_DEVIATION = 3.0
 _SHAPES = ("o", "^", "s", "D")
 # Legends beside a picture.
 _BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), **LEGEND}
-# Fewest cells for UMAP, whose neighbourhoods have 15.
-_FEWEST_MAPPED = 50
 
 
 def heat_size(n_samples: int, n_populations: int) -> tuple[float, float]:
@@ -129,8 +126,7 @@ def _add_bar(image: Any, label: str, **settings: Any) -> None:
 def map_cells(X: FloatArray) -> tuple[FloatArray, tuple[str, str]]:
     """Return positions (n, 2) of cells (n, M) in a map, NaN for cells with gaps, and the names of its axes.
 
-    The map is made by UMAP with its defaults if umap-learn is installed, and otherwise of the first two
-    principal components. Markers count equally: all have unit variance.
+    The axes are the first two principal components. Markers count equally: all have unit variance.
     """
     complete = ~np.isnan(X).any(axis=1)
     rows = X[complete]
@@ -143,12 +139,6 @@ def map_cells(X: FloatArray) -> tuple[FloatArray, tuple[str, str]]:
     components = PCA(2, svd_solver="full").fit(rows)
     positions = np.full((len(X), 2), np.nan)
     positions[complete] = components.transform(rows)
-    if len(rows) >= _FEWEST_MAPPED and find_spec("umap") is not None:
-        from umap import UMAP
-
-        start = 10.0 * positions[complete] / np.abs(positions[complete]).max()
-        positions[complete] = UMAP(init=start, random_state=0, n_jobs=1).fit_transform(rows)
-        return positions, ("UMAP 1", "UMAP 2")
     first, second = 100.0 * components.explained_variance_ratio_
     return positions, (f"principal component 1, {first:.0f} %", f"principal component 2, {second:.0f} %")
 

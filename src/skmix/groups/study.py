@@ -556,8 +556,8 @@ class Study:
     def plot_map(self, axes: Axes | None = None) -> Axes:
         """Plot some cells in two dimensions, in the colours of their populations, or kernels.
 
-        At most 3000 cells, equally many of each sample, are placed by UMAP if umap-learn is installed, and by
-        their first two principal components otherwise. A study of a model, or from a file, has no cells.
+        At most 3000 cells, equally many of each sample, are placed by their first two principal components. A
+        study of a model, or from a file, has no cells.
         """
         from .page import drawn_cells
         from .plots import map_cells, plot_map
