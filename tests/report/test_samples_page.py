@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from skmix.groups import Populations, Study, merge_kernels
 from skmix.groups import page as pages
 from skmix.groups.page import study_page
 from skmix.groups.proportions import Composition
+from skmix.groups.reading import Origin
 from skmix.plots._models import drawn_kernels
 from skmix.report.model_page import offered_planes
 
@@ -70,16 +72,44 @@ def unusual(*names: str, **changed: float) -> Any:
     )
 
 
+def page_of(
+    model: Any,
+    populations: Any,
+    composition: Composition,
+    *,
+    title: str = "",
+    unusual: Any = None,
+    cells: Any = None,
+    fitted_proportions: Any = None,
+    markers: Any = (),
+    made: Any = (),
+    notes: Any = (),
+) -> Any:
+    """Return the page of a study with these proportions and this table of unusual samples."""
+    given = SimpleNamespace(
+        model=model,
+        populations=populations,
+        provenance=lambda: [("scale", "none"), *made],
+        _composition=composition,
+        _if_judged=unusual,
+        _cells=cells and SimpleNamespace(X=cells[0], y=cells[1]),
+        _origin=Origin((), None, tuple(markers), {}, tuple(notes)),
+        _is_new=fitted_proportions is not None,
+        _reference=SimpleNamespace(samples=None, shares=lambda samples: fitted_proportions),
+    )
+    return study_page(given, title, None)
+
+
 def made_page(**options: Any) -> str:
     model, populations, X, y = merged()
-    given: dict[str, Any] = {"unusual": unusual("bone marrow"), "cells": (X, y)}
-    return study_page(model, populations, proportions(), title=HOSTILE, **given | options)
+    given: dict[str, Any] = {"title": HOSTILE, "unusual": unusual("bone marrow"), "cells": (X, y)}
+    return str(page_of(model, populations, proportions(), **given | options))
 
 
 def values(monkeypatch: pytest.MonkeyPatch, *arguments: Any, **options: Any) -> dict[str, Any]:
     """Return the contents of a page as plain values."""
     monkeypatch.setattr(pages, "render_page", lambda template, data, package: data)
-    found: Any = study_page(*arguments, **options)
+    found: dict[str, Any] = page_of(*arguments, **options)
     return found
 
 
@@ -103,7 +133,7 @@ def test_populations_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> 
     model, populations, X, y = merged()
     named_ones = populations.renamed({1: "T"})
     table = proportions(parts=(0, "T", 2))
-    data = values(monkeypatch, model, named_ones, table, title="", cells=(X, y))
+    data = values(monkeypatch, model, named_ones, table, cells=(X, y))
     of_kernels = populations.of_kernels
     assert [part["kernels"] for part in data["populations"]] == [
         np.flatnonzero(of_kernels == g).tolist() for g in range(3)
@@ -135,7 +165,7 @@ def test_populations_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> 
     assert_allclose(np.ravel(data["mixture"]["weights"]), weights, atol=5e-6)
     # Of many cells some are drawn, each with its sample.
     monkeypatch.setattr("skmix.groups.page._MAX_CELLS", 50)
-    some = values(monkeypatch, model, named_ones, table, title="", cells=(X, y))["rows"]
+    some = values(monkeypatch, model, named_ones, table, cells=(X, y))["rows"]
     places = [int(np.abs(X - row).sum(axis=1).argmin()) for row in np.array(some["values"])[:4].T]
     assert len(set(places)) == 50
     assert some["samples"] == [SAMPLES.index(y[place]) for place in places]
@@ -146,7 +176,7 @@ def test_profiles_are_of_the_markers_that_are_offered(monkeypatch: pytest.Monkey
     """Two of four markers, and three axes: names, means and cells belong together."""
     monkeypatch.setitem(offered_planes.__globals__, "_MAX_FEATURES", 5)
     model, populations, X, y = merged()
-    data = values(monkeypatch, model, populations, proportions(), title="", cells=(X, y))
+    data = values(monkeypatch, model, populations, proportions(), cells=(X, y))
     kept = drawn_kernels(model).most_separate(2)
     assert kept != [0, 1]
     assert data["profile"]["features"] == [[HOSTILE, "CD3", "CD4", "CD8"][d] for d in kept]
@@ -175,12 +205,12 @@ def test_new_groups_are_compared_with_those_of_the_fit() -> None:
 def test_kernels_without_populations(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _, X, y = merged()
     table = proportions("kernel", range(6), np.pad(SHARES, ((0, 0), (0, 3))))
-    data = values(monkeypatch, model, None, table, title="", cells=(X, y))
+    data = values(monkeypatch, model, None, table, cells=(X, y))
     assert [part["label"] for part in data["populations"]] == ["k0", "k1", "k2", "k3", "k4", "k5"]
     assert data["tree"] is None
     assert data["rows"]["populations"] == model.predict(named(X)).tolist()
     # Markers may have other names than the model's features.
-    data = values(monkeypatch, model, None, table, title="", markers=["p", "q", "r", "s"])
+    data = values(monkeypatch, model, None, table, markers=["p", "q", "r", "s"])
     assert data["mixture"]["features"] == ["p", "q", "r", "s"]
 
 

@@ -200,7 +200,12 @@ def test_a_worker_killed_in_the_midst_of_a_pass_costs_only_time(still, tmp_path)
     before, *_ = blocks.reduce(Add(), add)
     workers = set(still.nthreads())
     after, *_ = blocks.reduce(DieOnce(str(tmp_path / "died")), add)
-    still.wait_for_workers(2, timeout=600)
+    try:
+        still.wait_for_workers(2, timeout=60)
+    except TimeoutError:
+        # Now and then, the nanny of a killed worker starts no other one (dask/distributed, issue 7312).
+        still.cluster.scale(3)
+        still.wait_for_workers(2, timeout=600)
     (replacement,) = set(still.nthreads()) - workers
     again, *_ = blocks.reduce(Add(), add)
     assert before.tolist() == after.tolist() == again.tolist()
