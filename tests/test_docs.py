@@ -318,7 +318,7 @@ def _defaults(where: str, function: Any, text: str | None) -> Iterator[tuple[str
 
 
 @pytest.mark.parametrize(
-    ("room", "at_least"), [("datasets", 1), ("features", 5), ("io", 9), ("plots", 15), ("report", 2)]
+    ("room", "at_least"), [("datasets", 1), ("features", 5), ("io", 9), ("plots", 13), ("report", 2)]
 )
 def test_defaults_are_as_documented(room: str, at_least: int) -> None:
     found = list(defaults(importlib.import_module(f"skmix.{room}")))

@@ -161,10 +161,10 @@ def test_the_commands_run_and_print_what_is_shown(tmp_path: Path, monkeypatch: p
     (text,) = blocks("console", (DOCS / "command-line.md").read_text(encoding="utf-8"))
     monkeypatch.chdir(tmp_path)
     steps = re.findall(r"^\$ skmix (.*)\n((?:(?!\$ ).*\n)*)", text, re.MULTILINE)
-    assert {arguments.split()[0] for arguments, _ in steps} >= {"digits", "fit", "predict"}
+    assert {arguments.split()[0] for arguments, _ in steps} >= {"examples", "fit", "predict"}
     for arguments, shown in steps:
         compare(run(arguments), shown)
-    assert len(Path("predictions.csv").read_text().splitlines()) == 1001
+    assert len(Path("predictions.csv").read_text().splitlines()) == 345
 
 
 def test_it_is_short_and_has_a_picture() -> None:

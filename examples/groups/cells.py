@@ -59,9 +59,9 @@ study.plot()
 plt.show()
 
 # %%
-# **What is missing**: cyan. The map of cells (by UMAP if it is installed, here by principal components) has
-# three clouds, and the wells with CFP are in the dark one. No valley divides their cells from others, so
-# they are no population of their own. A gate could be drawn by a control, and would err on many cells.
+# **What is missing**: cyan. The map of cells, by principal components, has three clouds, and the wells with
+# CFP are in the dark one. No valley divides their cells from others, so they are no population of their own.
+# A gate could be drawn by a control, and would err on many cells.
 study.plot_map()
 plt.show()
 

@@ -48,7 +48,7 @@ print(table[[*settings, "mean_test_score", "member"]].to_string(index=False))
 
 # %%
 # Everything that was tried. Small dots were compared on one fold; the best of these, large, on all folds.
-figure = plt.figure(figsize=(9, 4.4), layout="constrained")
-panel = plot_search(search, figure=figure)
+_, panel = plt.subplots(figsize=(9, 4.4), layout="constrained")
+plot_search(search, axes=panel)
 panel.set_title(f"{len(search.cv_results_['params'])} comparisons on held-out digits")
 plt.show()

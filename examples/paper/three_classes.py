@@ -23,12 +23,8 @@ X, y = make_shared_kernel_data(
 
 # %%
 # The paper gives the start. ``SharedKernelMixture(n_kernels=3)`` would find one by itself.
-start = {
-    "means": truth.start_means,
-    "covariances": truth.start_covariances,
-    "weights": truth.start_weights,
-}
-model = SharedKernelMixture(init=start, tol=("per-class", 0.1), max_iter=50).fit(X, y)
+settings = {"tol": ("per-class", 0.1), "max_iter": 50}
+model = SharedKernelMixture(init=truth.start, **settings).fit(X, y)
 off = np.abs(model.weights_ - truth.weights).max()
 print(f"weights off by {off:.3f} at most")
 
@@ -52,7 +48,9 @@ for c in range(3):
         label=f"class {c}",
     )
 draw_kernels(model, None, left, n_std=2.0)
-for k, (before, after) in enumerate(zip(truth.start_means, model.means_, strict=True)):
+for k, (before, after) in enumerate(
+    zip(truth.start["means"], model.means_, strict=True)
+):
     left.annotate("", after, before, arrowprops={"arrowstyle": "->", "lw": 1.4})
     left.plot(*before, "kx", ms=8, mew=2)
     left.annotate(f"k{k}", (after[0], after[1] + 1.5), ha="center", weight="bold")

@@ -238,7 +238,7 @@ def test_help_teaches(monkeypatch: pytest.MonkeyPatch) -> None:
     for code, meaning in ((0, "done"), (1, "data or model"), (2, "wrong options"), (130, "interrupted")):
         assert re.search(rf"{code}  {meaning}", text)
     # Commands are listed in the order of their use.
-    commands = ["fit", "predict", "evaluate", "show", "export", "compose", "examples", "digits", "reproduce"]
+    commands = ["fit", "predict", "evaluate", "show", "export", "compose", "examples", "reproduce"]
     assert re.findall(r"^│ ([a-z]+)  ", text, re.MULTILINE) == group.list_commands(None) == commands
     assert group.no_args_is_help
     for name in commands:

@@ -87,12 +87,7 @@ def test_names_colours_and_pictures_go_together() -> None:
         Study(found.model, found.populations).plot_map()
 
 
-@pytest.mark.parametrize("umap", [False, True])
-def test_a_map_has_two_dimensions(monkeypatch: pytest.MonkeyPatch, umap: bool) -> None:
-    if umap:
-        pytest.importorskip("umap", reason="umap-learn is not installed")
-    else:
-        monkeypatch.setattr(plots, "find_spec", lambda name: None)
+def test_a_map_has_two_dimensions() -> None:
     X = cells() * [1e3, 1.0, 1.0, 1.0, 1e-3]
     X[7, 2] = np.nan
     positions, labels = plots.map_cells(X)
@@ -102,11 +97,9 @@ def test_a_map_has_two_dimensions(monkeypatch: pytest.MonkeyPatch, umap: bool) -
     centres = np.array([np.nanmedian(positions[kind == k], axis=0) for k in range(5)])
     nearest = np.linalg.norm(positions[:, None] - centres, axis=2).argmin(axis=1)
     assert (nearest == kind).mean() > 0.9
-    if not umap:
-        whole = np.delete(X, 7, axis=0)
-        variances = np.sort(np.linalg.eigvalsh(np.corrcoef(whole.T)))[::-1]
-        assert_allclose(np.nanvar(positions, axis=0), variances[:2])
-        assert labels[0] == f"principal component 1, {100 * variances[0] / 5:.0f} %"
+    variances = np.sort(np.linalg.eigvalsh(np.corrcoef(np.delete(X, 7, axis=0).T)))[::-1]
+    assert_allclose(np.nanvar(positions, axis=0), variances[:2])
+    assert labels[0] == f"principal component 1, {100 * variances[0] / 5:.0f} %"
     for few in (X[:, :1], X[:2]):
         with pytest.raises(ValueError, match="A map needs 2 markers and 3 cells"):
             plots.map_cells(few)

@@ -1,18 +1,15 @@
-"""Seven-segment digits, their features against the published code, and the files of `skmix digits`."""
+"""Seven-segment digits, and their features against the published code."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from typer.testing import CliRunner
 
-from skmix.cli import app
-from skmix.paper import DIGIT_FEATURES, digit_features, dither, make_seven_segment_digits
+from skmix.paper import digit_features, dither, make_seven_segment_digits
 from skmix.paper.digits import bin_points, sample_points, segment_layout
 
 Golden = Callable[[str], dict[str, Any]]
@@ -206,67 +203,3 @@ def test_dither_replaces_zeros_alone() -> None:
     assert len(np.unique(drawn)) == len(drawn)
     assert features[0, 0] == 1e-31
     assert_array_equal(dither(features, random_state=0), dithered)
-
-
-# ---------------------------------------------------------------- the command line
-
-
-def run(*arguments: object) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["digits", *map(str, arguments)])
-    return result.exit_code, result.output
-
-
-def test_images_labels_and_features_are_written(tmp_path: Path) -> None:
-    out = tmp_path / "deep" / "digits.npz"
-    code, output = run("--out", out, "--per-digit", 3, "--seed", 7)
-    assert code == 0, output
-    assert str(out) in output
-    assert [path.name for path in out.parent.iterdir()] == ["digits.npz"]
-    images, labels = make_seven_segment_digits(3, random_state=7)
-    with np.load(out, allow_pickle=False) as stored:
-        assert sorted(stored.files) == ["feature_names", "features", "images", "labels"]
-        assert_array_equal(stored["images"], images)
-        assert_array_equal(stored["labels"], labels)
-        assert_array_equal(stored["features"], digit_features(images))
-        assert tuple(stored["feature_names"].tolist()) == DIGIT_FEATURES
-
-
-def test_a_table_has_features_and_the_digit(tmp_path: Path) -> None:
-    out = tmp_path / "digits.csv"
-    code, output = run("--out", out, "--per-digit", 2, "--seed", 7)
-    assert code == 0, output
-    images, labels = make_seven_segment_digits(2, random_state=7)
-    table = np.genfromtxt(out, delimiter=",", names=True, deletechars="", replace_space=" ")
-    assert table.dtype.names == (*DIGIT_FEATURES, "digit")
-    assert_array_equal(np.array(table.tolist()), np.column_stack([digit_features(images), labels]))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--out", "digits.txt"], "--out digits.txt: the name must end in .npz or .csv"),
-        (["--out", "digits"], "--out digits: the name must end in .npz"),
-        (["--per-digit", "0"], "--per-digit"),
-        (["--seed", "-1"], "--seed"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, output = run(*arguments)
-    assert code == 2
-    assert message in output
-    assert "Traceback" not in output
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    code, output = run("--out", tmp_path / "file" / "digits.npz", "--per-digit", 1)
-    assert code == 2
-    assert output.startswith(f"Error: cannot write {tmp_path / 'file' / 'digits.npz'}: ")
-    (tmp_path / "folder.npz").mkdir()
-    code, output = run("--out", tmp_path / "folder.npz", "--per-digit", 1)
-    assert code == 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.npz"]

@@ -424,7 +424,7 @@ def test_record_as_json_has_the_numbers(record: IllustrationRecord) -> None:
     assert (model.tol, model.max_iter) == (("per-class", 0.1), 50)
     for name in ("means", "covariances", "weights"):
         assert_array_equal(content["true"][name], getattr(example, name))
-        assert_array_equal(content["start"][name], getattr(example, f"start_{name}"))
+        assert_array_equal(content["start"][name], example.start[name])
         assert_array_equal(content["estimated"][name], getattr(model, f"{name}_"))
         error = np.abs(np.subtract(content["estimated"][name], content["true"][name])).max()
         assert content["largest_error"][name] == error
@@ -435,9 +435,9 @@ def test_the_example_is_the_papers() -> None:
     assert_array_equal(example.means, [[0.0, 2.0], [3.0, 1.0], [6.0, 3.0]])
     assert_array_equal(example.covariances, [0.5 * np.eye(2)] * 3)
     assert_array_equal(example.weights, [[0.1, 0.7, 0.3], [0.8, 0.1, 0.1], [0.1, 0.2, 0.6]])
-    assert_array_equal(example.start_means, [[-1.0, 0.0], [2.0, 1.0], [7.0, 2.0]])
-    assert_array_equal(example.start_covariances, [2.0 * np.eye(2)] * 3)
-    assert_array_equal(example.start_weights, np.full((3, 3), 1.0 / 3.0))
+    assert_array_equal(example.start["means"], [[-1.0, 0.0], [2.0, 1.0], [7.0, 2.0]])
+    assert_array_equal(example.start["covariances"], [2.0 * np.eye(2)] * 3)
+    assert_array_equal(example.start["weights"], np.full((3, 3), 1.0 / 3.0))
     assert (example.n_per_class, example.max_iter) == (2000, 50)
     example.means[:] = 0.0
     assert illustration().means[2, 0] == 6.0

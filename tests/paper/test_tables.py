@@ -20,9 +20,9 @@ from synthetic import make_run
 
 from skmix.paper import Settings, check_claims, differences, make_tables, published_values, write_tables
 from skmix.paper.claims import Difference
-from skmix.paper.harness import Claim, Row, Table
+from skmix.paper.harness import Claim, Row, Table, claims_table
 from skmix.paper.records import BestRun, Beyond, Margin, Run, StudyData, StudyResults
-from skmix.paper.tables import agreement, claims_markdown, confusion_csv
+from skmix.paper.tables import agreement, confusion_csv, differences_table
 from skmix.paper.variants import LABELS, MAIN_KERNELS, METHODS, SWEEP_KERNELS, SWEEP_VARIANTS, VARIANTS
 
 N_RUNS = 50
@@ -214,7 +214,7 @@ def test_means_of_few_runs_are_not_judged(data: StudyData) -> None:
 def test_differences_come_with_a_reason(data: StudyData) -> None:
     def of(runs: Sequence[Run], dither: Any) -> dict[tuple[str, str], str]:
         found = differences(StudyResults(Settings(dither=dither), data, tuple(runs), {}, ()))
-        text = claims_markdown((), found)
+        text = differences_table(found).markdown()
         assert all(each.reason in text for each in found)
         # Every run of the sweep is counted here, where the paper lost most of some cells.
         shares = {each.variant for each in found if each.quantity == "share of runs counted"}
@@ -417,8 +417,11 @@ def test_confusion_matrices_are_labelled(results: StudyResults) -> None:
 
 def test_all_files_are_written(results: StudyResults, tmp_path: Path) -> None:
     tables = make_tables(results)
-    write_tables(tmp_path, results, tables, (), ())
-    expected = {"confusion_matrices.csv": confusion_csv(results), "verdicts.md": claims_markdown((), ())}
+    verdicts = claims_table([Claim("a", "1", "2", True)]), differences_table([])
+    write_tables(tmp_path, results, tables, verdicts)
+    text = "\n\n".join(each.markdown("#") for each in verdicts) + "\n"
+    assert text.endswith("\n\nNo difference exceeds its sampling error.\n")
+    expected = {"confusion_matrices.csv": confusion_csv(results), "verdicts.md": text}
     expected |= {f"{table.name}.csv": table.csv() for table in tables}
     expected |= {f"{table.name}.md": table.markdown("#") + "\n" for table in tables}
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == expected
@@ -427,8 +430,9 @@ def test_all_files_are_written(results: StudyResults, tmp_path: Path) -> None:
 def test_claims_and_differences_as_markdown() -> None:
     claims = [Claim("a", "1", "2", True, "Why."), Claim("b", "3", "4", False)]
     found = [Difference("3D", "mean", 0.5, 0.25, "Images.")]
-    lines = claims_markdown(claims, found).splitlines()
-    assert {"| a | 1 | 2 | yes |", "| b | 3 | 4 | **no** |", "- *a*: Why."} <= set(lines)
+    lines = claims_table(claims).markdown().splitlines()
+    assert lines[-4:] == ["| a | 1 | 2 | yes |", "| b | 3 | 4 | **no** |", "", "*a*: Why."]
+    lines = differences_table(found).markdown().splitlines()
     assert lines[-1] == "| 3D | mean | 0.500 | 0.250 | Images. |"
 
 

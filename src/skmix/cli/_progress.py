@@ -70,8 +70,11 @@ class Watch(Progress):
 
 
 @contextmanager
-def display(console: Console, patience: float) -> Iterator[Watch]:
-    """Show tasks on a terminal, after `patience` seconds, until the end of the body."""
+def watching(console: Console | None = None, patience: float = 2.0) -> Iterator[Watch]:
+    """Show the progress of the body's work on a terminal, the error stream, after `patience` seconds."""
+    from skmix.estimators.callbacks import watched_by
+
+    console = console or Console(stderr=True)
     watch = Watch(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -90,19 +93,11 @@ def display(console: Console, patience: float) -> Iterator[Watch]:
         if not patience:
             timer.join()
     try:
-        yield watch
+        with watched_by(watch.steps):
+            yield watch
     finally:
         timer.cancel()
         if timer.is_alive():
             timer.join()
         if watch.live.is_started:
             watch.stop()
-
-
-@contextmanager
-def watching(console: Console | None = None, patience: float = 2.0) -> Iterator[Watch]:
-    """Show the progress of reading, fitting and predicting on the error stream, after `patience` seconds."""
-    from skmix.estimators.callbacks import watched_by
-
-    with display(console or Console(stderr=True), patience) as watch, watched_by(watch.steps):
-        yield watch

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,7 +13,7 @@ import typer
 from skmix.cli import _common as cli
 from skmix.cli import _options as options
 from skmix.cli import _printing as printing
-from skmix.cli._progress import display
+from skmix.cli._progress import watching
 
 
 @cli.app.command(epilog=cli.examples("skmix reproduce", "skmix reproduce --only 3D --runs 20 --out small"))
@@ -45,13 +44,13 @@ def reproduce(
             "says, in 10D and 13D."
         ),
     ] = "all",
-    as_json: options.Json = False,
 ) -> None:
     """Reproduce the paper: its illustration, its study of seven-segment digits, all tables and figures.
 
-    Prints the paper's numbers next to ours and writes tables (CSV, Markdown),
-    figures (PNG, PDF) and a report (HTML). Finished runs are stored: run the
-    same command again to continue after an interruption.
+    Writes the paper's numbers next to ours as tables (CSV, Markdown), figures
+    (PNG, PDF) and a report (HTML), and prints which of the paper's claims hold.
+    Finished runs are stored: run the same command again to continue after an
+    interruption.
     """
     cli.look_for("matplotlib", "jinja2")
     from skmix import paper
@@ -67,17 +66,14 @@ def reproduce(
         cells = paper.study_cells(runs, only, method)
         settings = paper.Settings(seed=seed, dither=dither)
         try:
-            with redirect_stdout(sys.stderr) if as_json else nullcontext():
-                outcome = command.reproduce(out, settings, cells, jobs, printing.console(), progress)
+            command.reproduce(out, settings, cells, jobs, printing.console(), progress)
         except harness.ExperimentError as error:
             cli.stop(str(error), cli.ENDED_EARLY)
-    if as_json:
-        printing.print_json(outcome)
 
 
 @contextmanager
 def progress(n_runs: int, n_stored: int, n_jobs: int) -> Iterator[Callable[[Sequence[Any]], None]]:
-    """Show progress of the study: a bar with the time left on a terminal, otherwise a few lines.
+    """Show progress of the study: its begin and end, and on a terminal a bar with the time left.
 
     `n_runs` are to be made, `n_stored` exist already. Yields a function to call with the runs of each batch.
     """
@@ -87,16 +83,7 @@ def progress(n_runs: int, n_stored: int, n_jobs: int) -> Iterator[Callable[[Sequ
         yield lambda runs: None
         return
     printing.say(f"Making {n_runs} runs on {printing.counted(n_jobs, 'process', 'processes')}.")
-    begun, done, terminal = time.monotonic(), 0, printing.console()
-    with display(terminal, 0.0) as watch, watch.steps("runs", n_runs) as report_steps:
-
-        def show(runs: Sequence[Any]) -> None:
-            nonlocal done
-            before, done = done, done + len(runs)
-            report_steps(f"{done}/{n_runs}", steps=len(runs))
-            # Without a terminal, a line for every quarter of the runs.
-            if not terminal.is_terminal and 4 * before // n_runs < 4 * done // n_runs < 4:
-                printing.say(f"{done} of {n_runs} runs done.")
-
-        yield show
+    begun = time.monotonic()
+    with watching() as watch, watch.steps("runs", n_runs) as report_steps:
+        yield lambda runs: report_steps(steps=len(runs))
     printing.say(f"Made {n_runs} runs in {time.monotonic() - begun:.0f} s.")

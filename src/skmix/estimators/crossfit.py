@@ -22,7 +22,7 @@ from ..engine.model import FloatArray
 from ..engine.sources import open_source
 from .densities import log_density
 from .holdout import stratified_folds
-from .rows import Training, sent, warn_caller
+from .rows import Training, device_of, sent, warn_caller
 
 # Number of folds for a threshold.
 _N_FOLDS = 10
@@ -103,7 +103,7 @@ def refit(estimator: Any, rows: Block) -> Any:
     if getattr(estimator, "feature_sets", None) is not None:
         # Feature sets by index: these rows have no feature names.
         other.set_params(feature_sets=estimator.feature_sets_)
-    training = Training(open_source(sent(other, rows.X), rows.y, rows.weights), estimator.classes_)
+    training = Training(open_source(sent(rows.X, device_of(other)), rows.y, rows.weights), estimator.classes_)
     if not training.sizes.all():
         raise ValueError("Some class has no row.")
     with warnings.catch_warnings():

@@ -12,7 +12,7 @@ from ..engine.model import FloatArray, IntArray
 from ..engine.refine.temperature import least_log_loss
 from .crossfit import novelty_threshold, quantile
 from .densities import log_density
-from .rows import Training, sent, warn_caller
+from .rows import Training, device_of, sent, warn_caller
 
 
 def best_temperature(log_joints: FloatArray, codes: IntArray, weights: FloatArray | None = None) -> float:
@@ -93,7 +93,8 @@ def threshold_of(classifier: Any, training: Training) -> float:
     """
     rows, codes, weights = training.source.start_rows()
     if training.blocks is not None and rows.shape[0] < training.source.summary.n_rows:
-        return threshold_of_rows(classifier, Block(sent(classifier, rows), codes, weights))
+        rows = sent(rows, device_of(classifier))
+        return threshold_of_rows(classifier, Block(rows, codes, weights))
     return novelty_threshold(classifier, classifier.reject_below, Block(rows, codes, weights))
 
 

@@ -108,11 +108,6 @@ def log_density(model: Any, rows: Array, codes: IntArray | None = None) -> Float
     return namespace(per_class).take_along_axis(per_class, indices, axis=1)[:, 0]
 
 
-def kernel_log_densities(model: Any, rows: Array) -> FloatArray:
-    """Return the log-densities (n, K) of the kernels at the common means, those of all parts side by side."""
-    return _side_by_side(_of_parts(model, rows, density.kernel_log_densities))
-
-
 @with_own_means
 def log_responsibilities(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
     """Return the log-responsibilities (n, K) of the kernels, those of all parts side by side."""
@@ -160,7 +155,7 @@ def _log_joint_of_kernels(model: Any, rows: Array) -> FloatArray:
     log_weights = safe_log(model.weights_) + safe_log(model.class_prior_)
     joints = []
     for j in range(len(model.classes_)):
-        logs = kernel_log_densities(shifted(model, j), rows)
+        (logs,) = _of_parts(shifted(model, j), rows, density.kernel_log_densities)
         joints.append(logs + like(log_weights[:, j], logs))
     return reduce(namespace(joints[0]).logaddexp, joints)
 

@@ -17,7 +17,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from os import PathLike
-from types import NoneType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -83,8 +83,6 @@ _PRECISIONS = ("float64", "float32", "tf32")
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 # Numeric types of polars.
 _POLARS_NUMBER = re.compile(r"(U?Int\d+|Float\d+|Boolean|Decimal)\b")
-# Types of y and sample_weight that need no conversion if X is a NumPy array.
-_PLAIN = (NoneType, np.ndarray, list)
 
 Sender = Callable[[np.ndarray], Array]
 """Sends NumPy rows (n, M) to the device on which they are processed."""
@@ -99,8 +97,6 @@ def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, n
     `read_into_memory` returned. y and sample_weight are arrays (n,) or Dask collections; with files, also
     paths or names of columns; with a data frame, also names of columns.
     """
-    if type(X) is np.ndarray and type(y) in _PLAIN and type(sample_weight) in _PLAIN:
-        return InMemory(estimator, X, y, sample_weight, name)
     if isinstance(X, PreparedRows):
         return Prepared(estimator, X, y, sample_weight, name)
     source = source_of(X, y, sample_weight)
@@ -359,15 +355,13 @@ class InMemory(Rows):
         return Training(source, classes)
 
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
-        model = host_copy(self.estimator)
-        rows = self if model is self.estimator else replace(self, estimator=model)
-        X = rows.values()
+        model, X = host_copy(self.estimator), self.values()
         device = None if on_cpu else _device_of_scores(model)
         if device is not None:
             if X.nbytes > room_on(device):
                 return enter(model, open_rows(X), on_host(self.y), name=self.name).scores(function)
-            X = _send_complete(X, device)
-        scores = function(model, X) if self.y is None else function(model, X, rows.codes(len(X)))
+            X = sent(X, device)
+        scores = function(model, X) if self.y is None else function(model, X, self.codes(len(X)))
         return scores if type(scores) is np.ndarray else on_host(scores)
 
     def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
@@ -607,10 +601,9 @@ class OnDevice(InMemory):
     """A tensor; scores and fitted attributes are tensors on the same device."""
 
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
-        rows = replace(self, estimator=host_copy(self.estimator))
-        model = rows.estimator
-        X = rows.values(on_cpu=on_cpu or is_robust_fit(model))
-        scores = function(model, X) if self.y is None else function(model, X, rows.codes(len(X)))
+        model = host_copy(self.estimator)
+        X = self.values(on_cpu=on_cpu or is_robust_fit(model))
+        scores = function(model, X) if self.y is None else function(model, X, self.codes(len(X)))
         return _in_kind(scores, self.X)
 
     def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
@@ -660,7 +653,7 @@ class InBlocks(Rows):
             for block in blocks:
                 stop = start + len(block.X)
                 block.check()
-                given = [model, block.X if device is None else _send_complete(block.X, device)]
+                given = [model, sent(block.X, device)]
                 if self.y is not None:
                     labels = labels_in(block)
                     if is_missing(labels).any():
@@ -1011,15 +1004,9 @@ def sender(estimator: Any, X: Any) -> Sender:
     return (lambda rows: rows) if home is None else (lambda rows: like(rows, home))
 
 
-def sent(model: Any, rows: Any) -> Array:
-    """Return complete NumPy rows on the model's device, if it has one; other rows unchanged."""
-    device = device_of(model)
-    return rows if device is None or not is_numpy(rows) else _send_complete(rows, device)
-
-
-def _send_complete(rows: np.ndarray, device: str) -> Array:
-    """Return complete rows on a device; rows with missing values stay on the host."""
-    return rows if has_gaps(rows) else send(rows, device)
+def sent(rows: Any, device: str | None) -> Array:
+    """Return complete NumPy rows on a device, if one is given; other rows unchanged."""
+    return rows if device is None or not is_numpy(rows) or has_gaps(rows) else send(rows, device)
 
 
 def _device_of_scores(model: Any) -> str | None:

@@ -110,10 +110,6 @@ def _record_of(estimator: Any) -> Record:
     if not isinstance(parameters.get("cv"), int):
         parameters.pop("cv", None)  # a file cannot hold splitters, and a fitted search does not need them
     attributes = {name: getattr(estimator, name) for name in _attributes_of(estimator)}
-    if "cv_results_" in attributes:
-        # Leave out times, so that equal fits give equal files.
-        results = attributes["cv_results_"].items()
-        attributes["cv_results_"] = {name: column for name, column in results if name != "mean_fit_time"}
     return Record(
         type(estimator).__name__,
         {

@@ -61,7 +61,7 @@ def read_batch(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any)
     device = device_of(estimator)
     if (device is not None or not is_numpy(rows)) and has_gaps(rows):
         warn_of_host("Missing values", device)
-    rows = sent(estimator, rows)
+    rows = sent(rows, device)
     # In later batches, rows without any value are dropped.
     return Block(rows, codes, weights).informative(), known
 

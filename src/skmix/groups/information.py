@@ -153,7 +153,6 @@ class KernelErrors:
     ratios: FloatArray  # (n, K): of some draws, see `density_ratios`
     near: list[IntArray]  # for each kernel: draws that may have come from it
     slopes: list[FloatArray]  # for each kernel: change (draws near it, B) of log f_k
-    directions: FloatArray  # (K, S, B): errors of the S parameters of each kernel
 
     @cached_property
     def _pairs(self) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
@@ -180,22 +179,24 @@ def kernel_errors(
     sizes: FloatArray,
     concentration: FloatArray | None = None,
     shift: float | None = None,
-    directions: FloatArray | None = None,
 ) -> KernelErrors | None:
     """Return the errors of kernels that were fitted to samples of `sizes` (L,), with weights (K, L).
 
-    With a `shift`, only the means have errors, and their prior counts as that many cells. `directions` are
-    those of an earlier call, which take most of the time.
+    With a `shift`, only the means have errors, and their prior counts as that many cells.
 
     X (n, M) are draws with log-densities (n, K): equally many from each kernel in turn. If the kernels have
     too many parameters, only the errors of the covariances' diagonals, or of their scales, are drawn; None if
     there are too many means.
     """
     n_kernels, n_features = parameters.means.shape
-    varied = varied_parameters((n_kernels, n_features), covariance_type, means_only=shift is not None)
-    if varied is None:
+    full = n_features * (n_features + 1) // 2
+    for simplified in (covariance_type, "diag", "spherical"):
+        n_terms = {"full": full, "tied": full, "spherical": 1}.get(simplified, n_features)
+        n_each = n_features + (n_terms if shift is None else 0)
+        if n_kernels * n_each <= _MOST_PARAMETERS:
+            break
+    else:
         return None
-    simplified, n_each = varied
     # The first draws from each kernel.
     drawn = len(X) // n_kernels
     some = np.arange(min(drawn, -(-max(_FEWEST_DRAWS, _DRAWS_EACH * n_kernels * n_each) // n_kernels)))
@@ -218,19 +219,16 @@ def kernel_errors(
     scores = [
         each[:, :n_each] for each in _kernel_scores(X[some], near, parameters, covariance_type, simplified)
     ]
-    if directions is None:
-        precision = _precision(ratios, weights, sizes, inverse, likely, near, scores, concentration)
-        expand = None
-        if covariance_type == "tied" and shift is None:
-            expand = _shared(n_kernels, n_features, n_each)
-            precision = expand.T @ precision @ expand
-        precision[np.diag_indices_from(precision)] += _KERNEL_CELLS if shift is None else shift
-        directions = _directions(precision)
-        directions = directions if expand is None else expand @ directions
-        directions = directions.reshape(n_kernels, n_each, -1)
-    return KernelErrors(
-        ratios, near, [own @ each for own, each in zip(scores, directions, strict=True)], directions
-    )
+    precision = _precision(ratios, weights, sizes, inverse, likely, near, scores, concentration)
+    expand = None
+    if covariance_type == "tied" and shift is None:
+        expand = _shared(n_kernels, n_features, n_each)
+        precision = expand.T @ precision @ expand
+    precision[np.diag_indices_from(precision)] += _KERNEL_CELLS if shift is None else shift
+    directions = _directions(precision)
+    directions = directions if expand is None else expand @ directions
+    directions = directions.reshape(n_kernels, n_each, -1)
+    return KernelErrors(ratios, near, [own @ each for own, each in zip(scores, directions, strict=True)])
 
 
 def _precision(
@@ -282,24 +280,6 @@ def _directions(precision: FloatArray) -> FloatArray:
         directions = linalg.qr(normal, mode="economic")[0] * np.sqrt(n_parameters / _DIRECTIONS)
     root = linalg.cholesky(precision, lower=True, check_finite=False)
     return linalg.solve_triangular(root.T, directions, check_finite=False)
-
-
-def varied_parameters(
-    shape: tuple[int, int], covariance_type: str, *, means_only: bool = False
-) -> tuple[str, int] | None:
-    """Return how covariances are varied, and the number of parameters of each of the kernels (K, M) that are.
-
-    Full matrices may be too many: then it is by their diagonals, or by their scales. None if there are too
-    many means.
-    """
-    n_kernels, n_features = shape
-    full = n_features * (n_features + 1) // 2
-    for simplified in (covariance_type, "diag", "spherical"):
-        n_terms = {"full": full, "tied": full, "spherical": 1}.get(simplified, n_features)
-        n_each = n_features + (0 if means_only else n_terms)
-        if n_kernels * n_each <= _MOST_PARAMETERS:
-            return simplified, n_each
-    return None
 
 
 def _kernel_scores(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from ..plots.style import (
     LEGEND,
     SMALL,
     Axes,
-    Figure,
     colour_of,
     dots,
     finish,
@@ -41,8 +39,6 @@ _MAX_DEVIATION = 3.0
 _SHAPES = ("o", "^", "s", "D")
 # Legends beside a picture.
 _BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), **LEGEND}
-# Fewest cells for UMAP, whose neighbourhoods have 15.
-_FEWEST_MAPPED = 50
 
 
 def heat_size(n_samples: int, n_populations: int) -> tuple[float, float]:
@@ -56,15 +52,13 @@ def _percent(proportion: float) -> str:
     return "100" if proportion >= 0.995 else f"{100 * proportion:.2g}" if proportion >= 5e-5 else "0"
 
 
-def plot_proportions(
-    table: Any, unusual: Any = None, axes: Axes | None = None, *, figure: Figure | None = None
-) -> Axes:
+def plot_proportions(table: Any, unusual: Any = None, axes: Axes | None = None) -> Axes:
     """Plot the table of `Study.proportions`; that of `Study.unusual` marks samples, see `Study.plot`."""
     noun = "population" if "population" in table else "kernel"
     wide = table.pivot(index="sample", columns=noun, values="proportion")
     wide = wide.loc[table["sample"].unique(), table[noun].unique()]
     n_samples, n_populations = wide.shape
-    (panel,) = panels_for(1, axes, figure, size=heat_size(n_samples, n_populations))
+    (panel,) = panels_for(1, axes, size=heat_size(n_samples, n_populations))
     from matplotlib.patches import Rectangle
     from matplotlib.ticker import FuncFormatter
 
@@ -102,12 +96,7 @@ def plot_proportions(
 
 
 def plot_markers(
-    deviations: FloatArray,
-    names: Sequence[Any],
-    markers: Sequence[str],
-    axes: Axes | None = None,
-    *,
-    figure: Figure | None = None,
+    deviations: FloatArray, names: Sequence[Any], markers: Sequence[str], axes: Axes | None = None
 ) -> Axes:
     """Plot how far the means of populations (G, M) are from those of all cells as a heat map.
 
@@ -115,7 +104,7 @@ def plot_markers(
     """
     n_populations, n_markers = deviations.shape
     size = np.clip(0.35 * n_markers + 3.2, 4.5, 16.0), np.clip(0.25 * n_populations + 1.4, 2.5, 16.0)
-    (panel,) = panels_for(1, axes, figure, size=(float(size[0]), float(size[1])))
+    (panel,) = panels_for(1, axes, size=(float(size[0]), float(size[1])))
     limit = float(np.clip(np.abs(deviations).max(), 1.0, _MAX_DEVIATION))
     image = panel.imshow(deviations, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
     extend = "both" if limit == _MAX_DEVIATION else "neither"
@@ -137,8 +126,7 @@ def _add_bar(image: Any, label: str, **settings: Any) -> None:
 def map_cells(X: FloatArray) -> tuple[FloatArray, tuple[str, str]]:
     """Return positions (n, 2) of cells (n, M) in a map, NaN for cells with gaps, and the names of its axes.
 
-    The map is made by UMAP with its defaults if umap-learn is installed, and otherwise of the first two
-    principal components. Markers count equally: all have unit variance.
+    The axes are the first two principal components. Markers count equally: all have unit variance.
     """
     complete = ~np.isnan(X).any(axis=1)
     rows = X[complete]
@@ -151,12 +139,6 @@ def map_cells(X: FloatArray) -> tuple[FloatArray, tuple[str, str]]:
     components = PCA(2, svd_solver="full").fit(rows)
     positions = np.full((len(X), 2), np.nan)
     positions[complete] = components.transform(rows)
-    if len(rows) >= _FEWEST_MAPPED and find_spec("umap") is not None:
-        from umap import UMAP
-
-        start = 10.0 * positions[complete] / np.abs(positions[complete]).max()
-        positions[complete] = UMAP(init=start, random_state=0, n_jobs=1).fit_transform(rows)
-        return positions, ("UMAP 1", "UMAP 2")
     first, second = 100.0 * components.explained_variance_ratio_
     return positions, (f"principal component 1, {first:.0f} %", f"principal component 2, {second:.0f} %")
 
@@ -167,14 +149,12 @@ def plot_map(
     names: Sequence[Any],
     labels: tuple[str, str],
     axes: Axes | None = None,
-    *,
-    figure: Figure | None = None,
 ) -> Axes:
     """Plot cells at positions (n, 2) in the colours of their populations (n,), with their names as a legend.
 
     `labels` are those of the axes, see `map_cells`.
     """
-    (panel,) = panels_for(1, axes, figure, size=(7.0, 4.6))
+    (panel,) = panels_for(1, axes, size=(7.0, 4.6))
     # Draw the largest population first, so that it hides none.
     for number, name in enumerate(names):
         own = positions[populations == number]
@@ -186,19 +166,12 @@ def plot_map(
     return panel
 
 
-def plot_conditions(
-    composition: Composition,
-    sides: Sides,
-    table: Any,
-    axes: Any = None,
-    *,
-    figure: Figure | None = None,
-) -> NDArray[Any]:
+def plot_conditions(composition: Composition, sides: Sides, table: Any, axes: Any = None) -> NDArray[Any]:
     """Plot the proportions on two sides as box plots, a panel for each population, the least q-value first.
 
     Lines join the samples of a pair; `table` is that of `Study.compare`.
     """
-    panels = panels_for(len(table), axes, figure, n_columns=_MAX_BESIDE, size=(2.2, 2.4))
+    panels = panels_for(len(table), axes, n_columns=_MAX_BESIDE, size=(2.2, 2.4))
     values, places = 100.0 * composition.proportions[sides.places], np.where(sides.is_first, 0.0, 1.0)
     # Points of one side beside each other, in an order without meaning.
     places = places + 0.3 * ((np.arange(len(places)) * 0.618) % 1.0 - 0.5)

@@ -63,16 +63,12 @@ class Draws:
         return Draws.of(shifted, self.rows + np.repeat(shifts, len(self.rows) // len(shifts), axis=0))
 
     def errors(
-        self,
-        samples: Samples,
-        prior: FloatArray | None,
-        shift: float | None = None,
-        directions: FloatArray | None = None,
+        self, samples: Samples, prior: FloatArray | None, shift: float | None = None
     ) -> information.KernelErrors | None:
         """Return the errors of kernels, or of their shifts, in samples; see `information.kernel_errors`."""
         parameters = replace(self.model._parameters, weights=samples.weights)
         drawn = self.rows, self.log_densities, parameters, self.model.covariance_type_
-        return information.kernel_errors(*drawn, samples.sizes, prior, shift, directions)
+        return information.kernel_errors(*drawn, samples.sizes, prior, shift)
 
     def each(self, samples: Samples) -> Iterator[Draws]:
         """Yield the draws of each sample."""
@@ -92,7 +88,6 @@ class Reference:
         self.noun = "kernel" if populations is None else "population"
         self._members = np.eye(len(model.means_)) if populations is None else populations.members
         self.numbers = list(range(self._members.shape[1]))
-        self._directions: FloatArray | None = None
 
     @property
     def has_errors(self) -> bool:
@@ -122,7 +117,7 @@ class Reference:
         """The errors of the kernels; None if these are known, or have too many means."""
         if not self.has_errors:
             return None
-        return self._draws.errors(self.samples, self._prior[0], directions=self._directions)
+        return self._draws.errors(self.samples, self._prior[0])
 
     # ---------------------------------------------------------------- proportions
 
@@ -213,33 +208,27 @@ class Reference:
         """Return the results for the samples of the fit; None if each has draws of its own, due to shifts."""
         if self.samples.shifts is not None:
             return None
-        found, errors = self.composition, self._errors
+        found = self.composition
         return {
             "variances": found.variances,
             "lower": found.lower,
             "upper": found.upper,
             "effective_cells": found.effective_cells,
             "moments": self.moments if self.is_judged else None,
-            "directions": None if errors is None else errors.directions,
         }
 
     def restore(self, results: dict[str, Any]) -> None:
         """Take over what `to_dict` returned; raise ValueError if it is not of this mixture."""
-        model, shape = self.model, (len(self.samples.names), len(self.numbers))
+        shape = len(self.samples.names), len(self.numbers)
         names = ("variances", "lower", "upper", "effective_cells")
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(names, shape)
         shapes["effective_cells"] = shape[:1]
         if results["moments"] is not None:
             shapes["moments"] = (shape[0], 3)
-        if results["directions"] is not None:
-            varied = information.varied_parameters(model.means_.shape, model.covariance_type_)
-            n_each = 0 if varied is None else varied[1]
-            shapes["directions"] = (len(model.means_), n_each, np.shape(results["directions"])[-1])
         for name, expected in shapes.items():
             value = results[name]
             if value.shape != expected or value.dtype != np.float64 or not np.isfinite(value).all():
                 raise ValueError(f"its {name} are not finite numbers of shape {expected}")
-        self._directions = results["directions"]
         # Set what would be computed on demand.
         self.composition = self._composition(self.samples, *(results[name] for name in names))
         if results["moments"] is not None:

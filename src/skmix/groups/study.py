@@ -46,7 +46,7 @@ from .starting import TOLERANCE, start_of
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..plots.style import Axes, Figure
+    from ..plots.style import Axes
 
 # Kernels that are narrower describe spikes, not populations (benchmarks/cells.py).
 _KERNELS: dict[str, Any] = {"covariance_type": "full", "variance_floor": 0.01}
@@ -531,7 +531,7 @@ class Study:
             ],
         }
 
-    def plot(self, axes: Axes | None = None, *, figure: Figure | None = None) -> Axes:
+    def plot(self, axes: Axes | None = None) -> Axes:
         """Plot the proportions as a heat map and mark unusual samples.
 
         Colours show the square root of the proportion, so that small ones can be told apart. Names of unusual
@@ -539,9 +539,9 @@ class Study:
         """
         from .plots import plot_proportions
 
-        return plot_proportions(self.proportions, self._if_judged, axes, figure=figure)
+        return plot_proportions(self.proportions, self._if_judged, axes)
 
-    def plot_markers(self, axes: Axes | None = None, *, figure: Figure | None = None) -> Axes:
+    def plot_markers(self, axes: Axes | None = None) -> Axes:
         """Plot the mean of each population, or kernel, in each marker as a heat map.
 
         Colours show the distance from the mean of all cells, in standard deviations of all cells.
@@ -551,15 +551,13 @@ class Study:
         own = checked_mixture(self.model)
         names = short_markers(self._origin.markers)
         names = names or [f"marker {number}" for number in range(own.n_features_in_)]
-        return plot_markers(
-            profiles(own, self.populations).deviations, self._names, names, axes, figure=figure
-        )
+        return plot_markers(profiles(own, self.populations).deviations, self._names, names, axes)
 
-    def plot_map(self, axes: Axes | None = None, *, figure: Figure | None = None) -> Axes:
+    def plot_map(self, axes: Axes | None = None) -> Axes:
         """Plot some cells in two dimensions, in the colours of their populations, or kernels.
 
-        At most 3000 cells, equally many of each sample, are placed by UMAP if umap-learn is installed, and by
-        their first two principal components otherwise. A study of a model, or from a file, has no cells.
+        At most 3000 cells, equally many of each sample, are placed by their first two principal components. A
+        study of a model, or from a file, has no cells.
         """
         from .page import drawn_cells
         from .plots import map_cells, plot_map
@@ -568,7 +566,7 @@ class Study:
             raise ValueError("A study of a model, or from a file, has no cells: apply it to some.")
         _, rows, found = drawn_cells(self.model, self.populations, self._cells.X)
         positions, labels = map_cells(rows)
-        return plot_map(positions, found, self._names, labels, axes, figure=figure)
+        return plot_map(positions, found, self._names, labels, axes)
 
     def plot_conditions(
         self,
@@ -578,7 +576,6 @@ class Study:
         covariate: str | None = None,
         metadata: Any = None,
         axes: Any = None,
-        figure: Figure | None = None,
     ) -> np.ndarray:
         """Plot the proportions of two conditions as box plots, a panel for each population.
 
@@ -589,7 +586,7 @@ class Study:
 
         given: dict[str, Any] = {"pair": pair, "covariate": covariate, "metadata": metadata}
         table, sides = self.compare(condition, **given), self._sides(condition, None, **given)
-        return plot_conditions(self._composition, sides, table, axes, figure=figure)
+        return plot_conditions(self._composition, sides, table, axes)
 
     @property
     def _names(self) -> list[Any]:
@@ -678,7 +675,7 @@ class Study:
                 ("markers", self.plot_markers, (found.proportions.shape[1], self.model.n_features_in_)),
             ):
                 figure = new_figure(*heat_size(*shape))
-                plot(figure=figure)
+                plot(figure.subplots())
                 file = io.BytesIO()
                 figure.savefig(file, format="png", bbox_inches="tight")
                 picture = base64.b64encode(file.getvalue()).decode()
@@ -692,7 +689,7 @@ class Study:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the study, but no cells, to a file for `skmix.load`.
 
-        The file has the proportions and what new samples need of the fit, so that these are described faster.
+        The file has the proportions with their intervals, so that they need not be computed again.
         """
         if self._is_new:
             raise ValueError("A study of new samples has no fit of its own: save the study of the fit.")
@@ -727,8 +724,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     Returns
     -------
     estimator or Study
-        Equal to the saved object: the same class, parameters and fitted attributes (except `mean_fit_time` of
-        a search) and, on the same machine, the same predictions to the last bit. A study has no cells.
+        Equal to the saved object: the same class, parameters and fitted attributes and, on the same machine,
+        the same predictions to the last bit. A study has no cells.
 
     Raises
     ------

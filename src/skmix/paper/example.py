@@ -21,9 +21,7 @@ class Illustration:
     means: FloatArray  #: (K, M), true kernel means
     covariances: FloatArray  #: (K, M, M), true kernel covariances
     weights: FloatArray  #: (K, L), true Pr(kernel k | class j)
-    start_means: FloatArray  #: (K, M)
-    start_covariances: FloatArray  #: (K, M, M)
-    start_weights: FloatArray  #: (K, L)
+    start: dict[str, FloatArray]  #: means (K, M), covariances (K, M, M) and weights (K, L)
     n_per_class: int  #: rows to draw for each class
     max_iter: int  #: largest number of passes of EM
 
@@ -47,9 +45,11 @@ def illustration() -> Illustration:
         means=np.array([[0.0, 2.0], [3.0, 1.0], [6.0, 3.0]]),
         covariances=0.5 * identities,
         weights=np.array([[0.1, 0.7, 0.3], [0.8, 0.1, 0.1], [0.1, 0.2, 0.6]]),
-        start_means=np.array([[-1.0, 0.0], [2.0, 1.0], [7.0, 2.0]]),
-        start_covariances=2.0 * identities,
-        start_weights=np.full((3, 3), 1.0 / 3.0),
+        start={
+            "means": np.array([[-1.0, 0.0], [2.0, 1.0], [7.0, 2.0]]),
+            "covariances": 2.0 * identities,
+            "weights": np.full((3, 3), 1.0 / 3.0),
+        },
         n_per_class=2000,
         max_iter=50,
     )
@@ -108,7 +108,7 @@ class IllustrationRecord:
             "converged": model.converged_,
             "log_likelihood": model.log_likelihood_,
             "log_likelihood_per_class_and_pass": model.log_likelihood_path_.tolist(),
-            "start": {name: values.tolist() for name, values in _start(example).items()},
+            "start": {name: values.tolist() for name, values in example.start.items()},
             "true": {each.name: each.true.tolist() for each in comparisons},
             "estimated": {each.name: each.estimated.tolist() for each in comparisons},
             "standard_error": {each.name: each.standard_error.tolist() for each in comparisons},
@@ -131,9 +131,5 @@ def run_illustration(seed: int = 0) -> IllustrationRecord:
         example.means, example.covariances, example.weights, example.n_per_class, random_state=seed
     )
     rule: dict[str, Any] = {"max_iter": example.max_iter, "tol": ("per-class", TOLERANCE)}
-    model = SharedKernelMixture(init=_start(example), covariance_prior=None, **rule).fit(X, y)
+    model = SharedKernelMixture(init=example.start, covariance_prior=None, **rule).fit(X, y)
     return IllustrationRecord(seed, example, X, y, model)
-
-
-def _start(example: Illustration) -> dict[str, FloatArray]:
-    return {name: getattr(example, f"start_{name}") for name in ("means", "covariances", "weights")}

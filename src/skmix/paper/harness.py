@@ -389,10 +389,12 @@ class Table:
         ]
 
 
-def plain_table(title: str, headings: Sequence[str], lines: Iterable[Sequence[str]], name: str = "") -> Table:
+def plain_table(
+    title: str, headings: Sequence[str], lines: Iterable[Sequence[str]], name: str = "", note: str = ""
+) -> Table:
     """Return a table of text whose first column is the key."""
     rows = tuple(Row((key,), tuple((cell,) for cell in cells)) for key, *cells in lines)
-    return Table(name, title, (headings[0],), "column", tuple(headings[1:]), (), rows)
+    return Table(name, title, (headings[0],), "column", tuple(headings[1:]), (), rows, note)
 
 
 @dataclass(frozen=True)
@@ -407,9 +409,11 @@ class Claim:
 
 
 def claims_table(claims: Iterable[Claim]) -> Table:
-    """Return checked claims as a table."""
+    """Return checked claims, with their notes below, as a table."""
+    claims = list(claims)
     lines = [(each.claim, each.target, each.measured, "yes" if each.holds else "**no**") for each in claims]
-    return plain_table("Claims, checked", ("claim", "target", "measured", "holds"), lines)
+    note = "\n\n".join(f"*{each.claim}*: {each.note}" for each in claims if each.note)
+    return plain_table("Claims, checked", ("claim", "target", "measured", "holds"), lines, note=note)
 
 
 def text_of(value: Value) -> str:

@@ -18,7 +18,7 @@ from skmix.io.writing import replacing
 
 from . import records
 from .claims import Difference
-from .harness import Claim, Row, Table, Value, claims_table, csv_text, plain_table, text_of
+from .harness import Row, Table, Value, csv_text, plain_table, text_of
 from .printed import METRICS, OK_RUNS, RANKED_METRICS, published_values
 from .published import REASONS
 from .records import FAILED_BELOW, Run, Runs, StudyResults
@@ -219,31 +219,19 @@ def differences_table(differences: Iterable[Difference]) -> Table:
     """Return differences from the paper, with their likely reasons, as a table."""
     rows = [[d.variant, d.quantity, text_of(d.printed), text_of(d.rerun), d.reason] for d in differences]
     title = "Where the paper's algorithm, rerun, differs from the paper"
-    return plain_table(title, ("variant", "quantity", *SOURCES[:2], "likely reason"), rows)
-
-
-def claims_markdown(claims: Iterable[Claim], differences: Iterable[Difference]) -> str:
-    """Return the checked claims, and the differences from the paper with likely reasons, as Markdown."""
-    claims, found = list(claims), differences_table(differences)
-    lines = [claims_table(claims).markdown("#"), ""]
-    lines += [f"- *{each.claim}*: {each.note}" for each in claims if each.note]
-    if found.rows:
-        lines += ["", found.markdown("#")]
-    else:
-        lines += ["", f"# {found.title}", "", "No difference exceeds its sampling error."]
-    return "\n".join(lines) + "\n"
+    note = "" if rows else "No difference exceeds its sampling error."
+    return plain_table(title, ("variant", "quantity", *SOURCES[:2], "likely reason"), rows, note=note)
 
 
 def write_tables(
     folder: Path,
     results: StudyResults,
     tables: Iterable[Table],
-    claims: Iterable[Claim],
-    differences: Iterable[Difference],
+    verdicts: Iterable[Table],
 ) -> None:
-    """Write all tables, confusion matrices and checked claims into a folder, as CSV and Markdown."""
+    """Write all tables, confusion matrices and verdicts into a folder, as CSV and Markdown."""
     contents = {"confusion_matrices.csv": confusion_csv(results)}
-    contents["verdicts.md"] = claims_markdown(claims, differences)
+    contents["verdicts.md"] = "\n\n".join(each.markdown("#") for each in verdicts) + "\n"
     for table in tables:
         contents[f"{table.name}.csv"] = table.csv()
         contents[f"{table.name}.md"] = table.markdown("#") + "\n"

@@ -11,16 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..estimators.rows import enter
 from ..metrics import N_BINS, reliability_bins, wilson
-from .style import CLASS_COLOURS, LEGEND, Axes, Figure, finish, panels_for
+from .style import CLASS_COLOURS, LEGEND, Axes, finish, panels_for
 
 
 def plot_reliability(
-    classifier: Any,
-    X: ArrayLike,
-    y: ArrayLike | None = None,
-    *,
-    axes: Axes | None = None,
-    figure: Figure | None = None,
+    classifier: Any, X: ArrayLike, y: ArrayLike | None = None, *, axes: Axes | None = None
 ) -> Axes:
     """Plot the accuracy of a classifier against its confidence.
 
@@ -37,8 +32,8 @@ def plot_reliability(
         Rows that were used neither for training nor for calibration.
     y : array-like of shape (n,), default=None
         Their labels; for rows in a file also the name of a column. None only for rows opened with labels.
-    axes, figure : default=None
-        Axes to draw into, or an empty figure for new axes. By default a new figure.
+    axes : matplotlib axes, default=None
+        Where to draw; None makes a new figure.
     """
     check_is_fitted(classifier)
     given = enter(classifier, X, y)
@@ -51,7 +46,7 @@ def plot_reliability(
     if temperature != 1.0:
         before = softmax(temperature * np.asarray(classifier.predict_log_proba(given.X)), axis=1)
         curves = {"before calibration": before, f"temperature {temperature:.2g}": probabilities}
-    (panel,) = panels_for(1, axes, figure, size=(4.2, 4.0))
+    (panel,) = panels_for(1, axes, size=(4.2, 4.0))
     panel.plot([0.0, 1.0], [0.0, 1.0], color="0.5", lw=1.0, zorder=1)
     looks = [(CLASS_COLOURS[1], "s--"), (CLASS_COLOURS[0], "o-")][-len(curves) :]
     for (name, values), (colour, marker) in zip(curves.items(), looks, strict=True):
@@ -72,7 +67,7 @@ def plot_reliability(
     return panel
 
 
-def plot_search(search: Any, *, axes: Axes | None = None, figure: Figure | None = None) -> Axes:
+def plot_search(search: Any, *, axes: Axes | None = None) -> Axes:
     """Plot the scores of all candidates of a search by their features.
 
     Small dots are candidates of the screening, on one fold or two; large ones were compared on all folds, and
@@ -82,8 +77,8 @@ def plot_search(search: Any, *, axes: Axes | None = None, figure: Figure | None 
     ----------
     search : SharedKernelClassifierCV
         A fitted search.
-    axes, figure : default=None
-        Axes to draw into, or an empty figure for new axes. By default a new figure.
+    axes : matplotlib axes, default=None
+        Where to draw; None makes a new figure.
     """
     check_is_fitted(search)
     if not hasattr(search, "classifiers_"):
@@ -101,7 +96,7 @@ def plot_search(search: Any, *, axes: Axes | None = None, figure: Figure | None 
     bottom = float(evaluated.min()) - 0.5 * span
     own = np.array([params["kernels"] == "own" for params in results["params"]])
     places = np.array([names.index(family) for family in families]) + np.where(own, -0.12, 0.12)
-    (panel,) = panels_for(1, axes, figure, size=(max(3.0, 1.0 + 0.9 * len(names)), 3.4))
+    (panel,) = panels_for(1, axes, size=(max(3.0, 1.0 + 0.9 * len(names)), 3.4))
     for whose, is_own, colour in (
         ("own kernels", True, CLASS_COLOURS[1]),
         ("shared", False, CLASS_COLOURS[0]),

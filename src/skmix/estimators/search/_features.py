@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.extmath import svd_flip
 
 from ...engine.compute.blocks import Block
-from ...engine.model import BoolArray, FloatArray, IntArray
+from ...engine.model import BoolArray, FloatArray
 from ...engine.refine.discriminative import labels_of as codes_of
 from ..mixture import SharedKernelMixture
 
@@ -258,27 +258,20 @@ def project(given: FeatureMap, reduction: str, rows: Block) -> FeatureMap:
 
 
 def pooled_covariance(rows: Block) -> FloatArray:
-    """Return the within-class covariance (M, M) of labelled rows (n, M).
+    """Return the within-class covariance (M, M) of labelled rows (n, M) without missing values.
 
-    A pseudo-row with the variances of all rows makes it positive definite. A missing value counts as the mean
-    of its class; entries are scaled up to correct for that.
+    A pseudo-row with the variances of all rows makes it positive definite.
     """
-    weights, observed = rows.row_weights, ~np.isnan(rows.X)
-    values = np.where(observed, rows.X, 0.0)
-
-    def deviations(codes: IntArray) -> FloatArray:
-        class_weights = weights * (codes == np.arange(codes.max() + 1)[:, None])
-        means = (class_weights @ values) / np.maximum(class_weights @ observed, _TINY)
-        return np.where(observed, values - means[codes], 0.0)
-
-    present, codes = np.unique(codes_of(rows), return_inverse=True)
-    total, seen = weights.sum(), weights @ observed
-    within, overall = deviations(codes), deviations(np.zeros_like(codes))
-    variances = weights @ overall**2 / np.maximum(seen, _TINY)
-    share = np.maximum(seen / total, 1.0 / len(values))
-    scatter = (weights * within.T) @ within / np.sqrt(share[:, None] * share)
-    prior = np.diag(np.where(variances > 0.0, variances, 1.0))
-    return (scatter + prior) / (max(total - len(present), 0.0) + 1.0)
+    weights, (present, codes) = rows.row_weights, np.unique(codes_of(rows), return_inverse=True)
+    class_weights = weights * (codes == np.arange(len(present))[:, None])
+    means = (class_weights @ rows.X) / class_weights.sum(axis=1, keepdims=True)
+    within = rows.X - means[codes]
+    centre = np.average(rows.X, axis=0, weights=weights)
+    variances = np.average((rows.X - centre) ** 2, axis=0, weights=weights)
+    _, varies = _deviations(rows, centre)
+    prior = np.diag(np.where(varies, variances, 1.0))
+    scatter = (weights * within.T) @ within
+    return (scatter + prior) / (max(weights.sum() - len(present), 0.0) + 1.0)
 
 
 def fewer_rows(rows: Block, seed: int, most: float) -> Block:

@@ -42,7 +42,6 @@ class Trial:
     columns: dict[str, float] = field(default_factory=dict)
     models: list[Any] = field(default_factory=list)
     probabilities: FloatArray | None = None  # (n, L): of the classes, for held-out rows
-    seconds: float = 0.0
 
 
 class Trials:
@@ -125,7 +124,7 @@ class Trials:
         for trial in self.list:
             if trial.params == params and (trial.stage == SCREENING) == screening:
                 return trial
-        trial, started = Trial(stage, params), time.monotonic()
+        trial = Trial(stage, params)
         if not (self.list and self.time_is_up(self.choosing)):
             try:
                 evaluate(trial)
@@ -136,7 +135,6 @@ class Trials:
             if not any(other.params == params for other in self.list):
                 self.untried.add(repr(params))
             return None
-        trial.seconds = time.monotonic() - started
         self.list.append(trial)
         if trial.stage == SCREENING:
             trial.models, trial.probabilities = [], None
@@ -167,7 +165,6 @@ class Trials:
                 **{f"split{i}_test_score": score for i, score in enumerate(trial.split_scores)},
                 "mean_test_score": trial.score,
                 "std_test_score": np.std(trial.split_scores) if trial.split_scores else np.nan,
-                "mean_fit_time": trial.seconds / max(len(trial.split_scores), 1),
                 **trial.columns,
             }
             for trial in self.list

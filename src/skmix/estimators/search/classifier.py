@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, Options, StrOptions
+from sklearn.utils.validation import check_is_fitted
 
 from ...engine.compute.arrays import namespace, on_host
 from ...engine.em import ending_at
@@ -21,7 +22,7 @@ from ...engine.model import FloatArray
 from ..classifier import SharedKernelClassifier
 from ..decisions import with_outliers
 from ..rows import enter, sender, warn_caller
-from ._base import Search, delegated, documented_search, make_folds
+from ._base import Search, documented_search, make_folds
 from ._features import FeatureMap, filler
 from ._selection import Selection, mapped
 from ._trials import CHOOSING, Params, Trial, Trials
@@ -103,8 +104,6 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
     To choose settings and to tune, missing values are filled by a Gaussian fitted to the training rows; the
     final EM fit uses the observed values only.
-
-    `score_samples` returns the log-density under `classifier_`, in its mapped features.
 
     Examples
     --------
@@ -227,9 +226,6 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     def _model(self) -> SharedKernelClassifier:
         return self.classifier_
 
-    def _features(self, X: Any) -> Any:
-        return next(self._inputs(X))
-
     def _inputs(self, X: Any) -> Iterator[Any]:
         """Yield rows X (n, M) as the input of each member."""
         to_device, rows = sender(self.classifier_, X), None
@@ -260,17 +256,18 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
     def _of_members(self, method: str, X: ArrayLike) -> list[Any]:
         """Return the results of a method of each member for rows X (n, M)."""
-        inputs = self._inputs(self._accept(X))
-        return [getattr(each, method)(rows) for each, rows in zip(self.classifiers_, inputs, strict=True)]
+        check_is_fitted(self)
+        pairs = zip(self.classifiers_, self._inputs(X), strict=True)
+        return [getattr(each, method)(rows) for each, rows in pairs]
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the most probable class (n,) of each row of X (n, M).
 
         Rows whose log-density is below `classifier_.threshold_` get its `outlier_label`, if it has one.
         """
-        rows = self._accept(X)
+        check_is_fitted(self)
         if len(self.classifiers_) == 1:
-            return self.classifier_.predict(self._features(rows))
+            return self.classifier_.predict(next(self._inputs(X)))
         labels = on_host(self.classes_)[np.argmax(on_host(self.predict_proba(X)), axis=1)]
         best = self.classifier_
         if best.outlier_label is not None:
@@ -278,4 +275,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         return sender(self.classifier_, X)(labels) if labels.dtype.kind in "fiub" else labels
 
     score = SharedKernelClassifier.score
-    score_samples = delegated(SharedKernelClassifier.score_samples)
+
+    def score_samples(self, X: ArrayLike) -> FloatArray:
+        """Return log p(x) of rows X (n, M) under `classifier_`, shape (n,), in its mapped features."""
+        check_is_fitted(self)
+        return self.classifier_.score_samples(next(self._inputs(X)))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
-from functools import reduce
+from functools import reduce, wraps
 from numbers import Integral
 from typing import Any
 
@@ -27,7 +27,7 @@ from ...io.sources import CACHED_BYTES
 from .._settings import check_count, is_wide
 from ..mixture import SharedKernelMixture
 from ..rows import computed, enter, note_rows, sender, warn_caller
-from ._base import Search, delegated, documented_search, make_folds
+from ._base import Search, documented_search, make_folds
 from ._grid import Scorer, average, try_grid
 from ._trials import CHOOSING, FITTING, Params, Trial, Trials
 
@@ -41,6 +41,17 @@ _PRIORS = {"full": ("auto", "weak"), "diag": ("auto", "weak")}
 _PATIENCE = 3
 # Default settings of fits. A single start may find a poor optimum, which distorts the comparison.
 SEVERAL_STARTS: Params = {"n_init": 2, "tol": 1e-3}
+
+
+def _of_best(method: Callable[..., Any]) -> Any:
+    """Return a method that passes its arguments to that method of the best candidate."""
+
+    @wraps(method)
+    def call(self: SharedKernelMixtureCV, *args: Any, **kwargs: Any) -> Any:
+        check_is_fitted(self)
+        return getattr(self.best_estimator_, method.__name__)(*args, **kwargs)
+
+    return call
 
 
 @documented_search
@@ -239,9 +250,9 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
                 ConvergenceWarning,
             )
 
-    predict = delegated(SharedKernelMixture.predict)
-    predict_proba = delegated(SharedKernelMixture.predict_proba)
-    transform = delegated(SharedKernelMixture.transform)
+    predict = _of_best(SharedKernelMixture.predict)
+    predict_proba = _of_best(SharedKernelMixture.predict_proba)
+    transform = _of_best(SharedKernelMixture.transform)
 
     @property
     def _n_features_out(self) -> int:
@@ -249,10 +260,10 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
 
     def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the log-density (n,) of rows X (n, M), given labels y (n,); see `SharedKernelMixture`."""
-        rows = self._accept(X)
+        check_is_fitted(self)
         # Some libraries do not accept NumPy scalars.
         pairs = zip(self.mixtures_, safe_log(self.shares_).tolist(), strict=True)
-        logs = [each.score_samples(rows, y) + share for each, share in pairs]
+        logs = [each.score_samples(X, y) + share for each, share in pairs]
         return reduce(namespace(logs[0]).logaddexp, logs)
 
     def score(
