@@ -711,9 +711,9 @@ def default_classifier() -> str:
     return (
         "`SharedKernelClassifier()`, which chooses nothing by cross-validation, errs less than both linear "
         f"and quadratic discriminant analysis on {better['development']} data sets on which its defaults "
-        f"were chosen, on {better['judging']} that judge and on {better['samples']} sets of cells. On tables "
-        f"it is at most {above[tables]:.1f} points above the better of the two ({tables}), on cells "
-        f"of held-out samples {above[samples]:.1f} ({samples.partition('[')[0]})."
+        f"were chosen, on {better['judging']} of the judging half and on {better['samples']} sets of cells. "
+        f"On tables it is at most {above[tables]:.1f} points above the better of the two ({tables}), on "
+        f"cells of held-out samples {above[samples]:.1f} ({samples.partition('[')[0]})."
         f"\n\n{seconds_of_classifiers()}"
     )
 
@@ -855,7 +855,7 @@ def densities() -> str:
                     *(f"{row[name]}" for name in ("rows", "features")),
                     *(f"{row[name]:.2f}" for name in ("sklearn", "skmix")),
                     f"{row['gain']:+.2f} ± {row['error']:.2f}",
-                    f"{row['skmix_seconds'] / row['sklearn_seconds']:.0f}×",
+                    f"{row['skmix_seconds'] / row['sklearn_seconds']:.1f}×",
                 ],
                 (3, 4),
                 max,

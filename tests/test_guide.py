@@ -110,6 +110,8 @@ def test_a_page_of_the_guide_shows_a_picture_and_what_its_code_prints(page: Path
     assert re.search(r"!\[[^\]]+\]\([^)]+\.png\)", text)
     blocks = BLOCK.findall(text)
     assert blocks, f"{page.name} has no python block"
+    # The table of contents promises these.
+    assert {"## What to choose when", "## Pitfalls"} <= set(text.splitlines())
     assert [code for code, shown in blocks if not shown.strip()] == []
     prose = re.sub(r"^```.*?^```\n", "", text, flags=re.DOTALL | re.MULTILINE)
     assert len(prose.split()) <= 900, "measurements belong to docs/evidence"
@@ -229,7 +231,16 @@ def test_claims_of_the_evidence_are_what_their_tables_show() -> None:
     fits = [each for each in read("answer.json")["problems"] if each["n_rows"] <= 1000]
     alone = [each["scikit-learn"]["wall"] / each["skmix"]["wall"] for each in fits]
     fresh = [each for each in read("drop_in.json")["problems"] if each["n_rows"] <= 1000]
+    gpu = [row for row in read("device.json")["fits"] if row["rows"] == 1_000_000 and row["features"] <= 32]
+    seconds = [row["default_fit_s"] for row in gpu]
+    files = [row["speed_of_memory"] for row in read("out_of_core.json")["speed"]]
+    slowest = {name: f"{100 * min(row[name] for row in files):.0f} %" for name in ("npy", "parquet")}
+    longer = [row["skmix_seconds"] / row["sklearn_seconds"] for row in read("densities.json")]
     for page, said in (
+        ("gpu", f"takes {min(seconds):.2f} to {max(seconds):.2f} s"),
+        ("memory", f"at least {slowest['npy']} of the speed"),
+        ("memory", f"over Parquet at least {slowest['parquet']}."),
+        ("densities", f"takes {ranges(longer)} times as long"),
         ("passes", f"is {ranges(passes)} times faster"),
         ("cores", f"is {ranges(threads)} times faster"),
         ("study", f"make {ranges(runs)} times as many runs"),
