@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 import re
@@ -26,16 +25,6 @@ def processor() -> str:
     except OSError:
         found = None
     return found.group(1) if found else platform.processor() or platform.machine()
-
-
-def rounded_down(value: float, digits: int = 1) -> str:
-    """Return a number that is good to be large, such as a gain, no larger than it is."""
-    return f"{math.floor(value * 10**digits + 1e-6) / 10**digits:.{digits}f}"
-
-
-def rounded_up(value: float, digits: int = 1) -> str:
-    """Return a number that is good to be small, such as a cost, no smaller than it is."""
-    return f"{math.ceil(value * 10**digits - 1e-6) / 10**digits:.{digits}f}"
 
 
 def bold_best(

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 # Where the comparison of classifiers is.
 sys.path.append(str(ROOT / "benchmarks"))
-from recording import bold_best, compared_table, rounded_down, rounded_up  # noqa: E402
+from recording import bold_best, compared_table  # noqa: E402
 
 PLACE = re.compile(
     r"^<!-- ([a-z-]+):begin -->\n(.*?)^<!-- \1:end -->$", re.MULTILINE | re.DOTALL
@@ -103,17 +103,19 @@ def drop_ins() -> list[str]:
             times(row["scikit-learn"]["wall"] / row["drop-in"]["wall"]),
             in_seconds(row["drop-in"]["k-means"]),
             in_seconds(row["skmix"]["wall"]),
+            times(row["scikit-learn"]["wall"] / row["skmix"]["wall"]),
         ]
         for row in found["problems"]
     ]
     machine, repeats = found["machine"], [row["repeats"] for row in found["problems"]]
     apart = max(row["apart"] for row in found["problems"])
     headings = ["problem", "scikit-learn", "`GaussianMixture`", "times faster"]
-    headings += ["of this, k-means", "`SharedKernelMixture`"]
+    headings += ["of this, k-means", "`SharedKernelMixture`", "times faster"]
     return [
         "",
         "`python benchmarks/drop_in.py` times the drop-in, `skmix.GaussianMixture`, each fit in a fresh "
-        "process that has fitted nothing else. It begins with scikit-learn's own k-means and makes the same "
+        "process that has fitted nothing else; times differ from those above, where fits follow each other "
+        "in one process. The drop-in begins with scikit-learn's own k-means and makes the same "
         f"passes; log-densities of rows differ by at most {apart:.0e} nats.",
         "",
         table(headings, rows),
@@ -170,9 +172,9 @@ def speed() -> str:
             f"A whole fit of iris takes {iris['drop_in_ms']:.1f} ms as a drop-in and "
             f"{iris['shared_kernel_mixture_ms']:.1f} ms as `SharedKernelMixture` (scikit-learn "
             f"{iris['sklearn_ms']:.1f} ms). A fit of 1M × 16 with 16 kernels needs "
-            f"{rounded_up(memory['mixture'], 0)} MB beyond its data on two threads, "
-            f"{rounded_up(memory['labelled'], 0)} MB with labels, {rounded_up(memory['drop-in'], 0)} MB as a "
-            f"drop-in (scikit-learn {rounded_down(memory['sklearn'], 0)} MB).",
+            f"{memory['mixture']:.0f} MiB beyond its data on two threads, "
+            f"{memory['labelled']:.0f} MiB with labels, {memory['drop-in']:.0f} MiB as a "
+            f"drop-in (scikit-learn {memory['sklearn']:.0f} MiB).",
             "",
             "Code is compiled when it is first needed and kept on disk: most of it once, its innermost "
             "loops for each number of features up to 16. Compiling it once on a computer and loading it once "
@@ -193,11 +195,11 @@ def peers() -> str:
     for name in found["cases"][0]["ratios"]:
         ratios = [row["ratios"][name]["one"] for row in large]
         several.append(
-            f"{name} {found['versions'][name]} {rounded_down(min(ratios))} to {rounded_down(max(ratios))}"
+            f"{name} {found['versions'][name]} {min(ratios):.1f} to {max(ratios):.1f}"
         )
         worst = min(row["ratios"][name]["one"] for row in small)
         if worst < 1.0:
-            lost.append(f"{name} up to {rounded_up(1.0 / worst)}")
+            lost.append(f"{name} up to {1.0 / worst:.1f}")
     features = [row["features"] for row in large]
     return (
         f"A pass with full covariances of {min(features)} to {max(features)} features takes other libraries "
@@ -254,8 +256,8 @@ def other_libraries() -> str:
 
 
 def times(ratio: float) -> str:
-    """Return how many times faster something is, no more than it was; one below 1, a loss, is bold."""
-    return f"{rounded_down(ratio)}×" if ratio >= 1 else f"**{rounded_down(ratio, 2)}×**"
+    """Return how many times faster something is; a ratio below 1, a loss, is bold."""
+    return f"{ratio:.1f}×" if ratio >= 1 else f"**{ratio:.2f}×**"
 
 
 def study() -> str:
@@ -424,7 +426,7 @@ def files() -> str:
             table(headings, rows),
             "",
             f"A fit of a .npy file of {memory['gigabytes']:.1f} GB, 16 features and 16 kernels, needs at "
-            f"most {memory['peak_mb']:.0f} MB of memory, libraries included.",
+            f"most {memory['peak_mb']:.0f} MiB of memory, libraries included.",
         ]
     )
 
@@ -639,7 +641,7 @@ def killed_worker() -> str:
         f"Measured: {thousands(found['n_rows'])} rows in {found['n_files']} Parquet files, two workers. One "
         f"gets SIGKILL in the midst of pass {number} of {killed['passes']}. Passes before it take "
         f"{median(before):.1f} s, that one takes {during:.1f} s, and those after it take "
-        f"{', '.join(f'{each:.1f}' for each in after)} s: {rounded_up(more)} s are lost. The parameters "
+        f"{', '.join(f'{each:.1f}' for each in after)} s: {more:.1f} s are lost. The parameters "
         f"differ from those of an undisturbed fit by at most {killed['difference']:.0e}."
     )
 
@@ -709,9 +711,9 @@ def default_classifier() -> str:
     return (
         "`SharedKernelClassifier()`, which chooses nothing by cross-validation, errs less than both linear "
         f"and quadratic discriminant analysis on {better['development']} data sets on which its defaults "
-        f"were chosen, on {better['judging']} that judge and on {better['samples']} sets of cells. On tables "
-        f"it is at most {rounded_up(above[tables])} points above the better of the two ({tables}), on cells "
-        f"of held-out samples {rounded_up(above[samples])} ({samples.partition('[')[0]})."
+        f"were chosen, on {better['judging']} of the judging half and on {better['samples']} sets of cells. "
+        f"On tables it is at most {above[tables]:.1f} points above the better of the two ({tables}), on "
+        f"cells of held-out samples {above[samples]:.1f} ({samples.partition('[')[0]})."
         f"\n\n{seconds_of_classifiers()}"
     )
 
@@ -731,7 +733,7 @@ def seconds_of_classifiers() -> str:
         ]
         for fewest, most in ((0, 999), (2900, 3100)):
             times = [time for rows, time in own if fewest <= rows <= most]
-            said.append(f"{rounded_up(min(times), 2)} to {rounded_up(max(times), 2)} s")
+            said.append(f"{min(times):.2f} to {max(times):.2f} s")
     few = [rows for rows in n_rows.values() if rows < 1000]
     return (
         f"Seconds of one core: with {min(few)} to {max(few)} training rows `SharedKernelClassifierCV` takes "
@@ -748,7 +750,7 @@ def gaps() -> str:
         [
             name,
             *(
-                rounded_up(own[gaps][f"{what}_ratio"])
+                f"{own[gaps][f'{what}_ratio']:.1f}"
                 for gaps in ("few", "many")
                 for what in ("pass", "fit", "score")
             ),
@@ -792,8 +794,8 @@ def reading_tables() -> str:
     """Return how long reading a table takes beside pandas and pyarrow, in a sentence."""
     said = [
         f"{thousands(row['rows'])} rows of {thousands(row['columns'])} columns take "
-        f"{rounded_up(row['ratios']['cpu_s_by_pandas'])} times the processor time of pandas and "
-        f"{rounded_up(row['ratios']['cpu_s_by_pyarrow'])} times that of pyarrow"
+        f"{row['ratios']['cpu_s_by_pandas']:.1f} times the processor time of pandas and "
+        f"{row['ratios']['cpu_s_by_pyarrow']:.1f} times that of pyarrow"
         for row in read("tables.json")
     ]
     return "; ".join(said) + "."
@@ -853,7 +855,7 @@ def densities() -> str:
                     *(f"{row[name]}" for name in ("rows", "features")),
                     *(f"{row[name]:.2f}" for name in ("sklearn", "skmix")),
                     f"{row['gain']:+.2f} ± {row['error']:.2f}",
-                    f"{row['skmix_seconds'] / row['sklearn_seconds']:.0f}×",
+                    f"{row['skmix_seconds'] / row['sklearn_seconds']:.1f}×",
                 ],
                 (3, 4),
                 max,
@@ -873,7 +875,7 @@ def densities() -> str:
         level = sum(row["gain"] > -max(row["error"], 0.02) for row in own)
         parts += [
             table(headings, rows),
-            f"Mean gain {rounded_down(mean(gains), 2)}, median {rounded_down(median(gains), 2)}; better or "
+            f"Mean gain {mean(gains):.2f}, median {median(gains):.2f}; better or "
             f"level (within a standard error, or 0.02) on {level} of {len(own)} sets.",
         ]
     splits = found[0]["splits"]
@@ -1093,7 +1095,9 @@ def many_cells() -> str:
         ]
         where = f"{run['machine'].split()[-1]}, {run['cores']} cores"
         where += f", {run['device']}" if run["device"] else ""
-        taken = f"{study['seconds']:.0f} s", f"{thousands(study['peak_mb'])} MB"
+        # The benchmark divides kibibytes by 1000.
+        mebibytes = study["peak_mb"] * 1000 / 1024
+        taken = f"{study['seconds']:.0f} s", thousands(mebibytes)
         rows.append(
             [
                 *of,
@@ -1108,7 +1112,7 @@ def many_cells() -> str:
         "files",
         "on",
         "time",
-        "memory",
+        "memory, MiB",
         "a new sample (without imports)",
     ]
     return table(headings, rows)
@@ -1428,7 +1432,7 @@ def fill(text: str) -> str:
             raise ValueError(f"no part is named {name}; there are {', '.join(PARTS)}.")
         # In a narrow cell the line may break between a value and its error, not between it and its unit.
         part = re.sub(
-            r"(?<=±) | (?=(?:[mµ]?s|[kM]B|GB/s)\*{0,2} \|)", "\u00a0", PARTS[name]()
+            r"(?<=±) | (?=(?:[mµ]?s|kB|MiB|GB/s)\*{0,2} \|)", "\u00a0", PARTS[name]()
         ).strip()
         return f"<!-- {name}:begin -->\n\n{part}\n\n<!-- {name}:end -->"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from comparison import half_of
-from recording import read_lines, rounded_down, rounded_up
+from comparison import Outcome, gain_table, half_of, in_study_order
+from recording import read_lines
 from typer.testing import CliRunner
 
 from skmix.cli import app
@@ -110,6 +110,8 @@ def test_a_page_of_the_guide_shows_a_picture_and_what_its_code_prints(page: Path
     assert re.search(r"!\[[^\]]+\]\([^)]+\.png\)", text)
     blocks = BLOCK.findall(text)
     assert blocks, f"{page.name} has no python block"
+    # The table of contents promises these.
+    assert {"## What to choose when", "## Pitfalls"} <= set(text.splitlines())
     assert [code for code, shown in blocks if not shown.strip()] == []
     prose = re.sub(r"^```.*?^```\n", "", text, flags=re.DOTALL | re.MULTILINE)
     assert len(prose.split()) <= 900, "measurements belong to docs/evidence"
@@ -179,26 +181,79 @@ def read(name: str) -> Any:
 
 def test_speed_memory_and_coverage_are_those_of_the_results() -> None:
     fits = [each for each in read("answer.json")["problems"] if "scikit-learn" in each]
-    times = {each["name"]: each["scikit-learn"]["wall"] / each["skmix"]["wall"] for each in fits}
-    small = [times[each["name"]] for each in fits if each["n_rows"] <= 1000]
-    shown = [each for each in read("drop_in.json")["problems"] if each["n_rows"] >= 10_000]
-    assert f"({rounded_down(min(small))} times with one feature)" in PROSE
+    fresh = read("drop_in.json")["problems"]
     assert all(each["more_seeds"]["difference"] > 0.0 for each in fits if each["n_rows"] >= 10_000)
-    for side, words in (("drop-in", "{} to {} times as fast as"), ("skmix", "{} to {} times, to no lower")):
-        gains = [each["scikit-learn"]["wall"] / each[side]["wall"] for each in shown]
-        assert words.format(rounded_down(min(gains)), rounded_down(max(gains))) in PROSE
+    ratios = {
+        side: [(each["n_rows"], each["scikit-learn"]["wall"] / each[side]["wall"]) for each in fresh]
+        for side in ("drop-in", "skmix")
+    }
+    for side, words in (
+        ("drop-in", "{} to {} times as fast as"),
+        ("skmix", "{} to {} times as fast, and on"),
+    ):
+        gains = [ratio for n_rows, ratio in ratios[side] if n_rows >= 10_000]
+        assert words.format(f"{min(gains):.1f}", f"{max(gains):.1f}") in PROSE
+    alone = [each["scikit-learn"]["wall"] / each["skmix"]["wall"] for each in fits if each["n_rows"] <= 1000]
+    small = [*alone, *(ratio for own in ratios.values() for n_rows, ratio in own if n_rows <= 1000)]
+    assert f"On 200 to 1000 rows fits are {min(small):.2f} to {max(small):.1f} times as fast" in PROSE
     memory = read("speed.json")["memory_mb"]
-    ours, theirs = rounded_up(memory["mixture"], 0), rounded_down(memory["sklearn"], 0)
-    assert f"{ours} MB beyond the data instead of {theirs}." in PROSE
+    assert (
+        f"needs {memory['drop-in']:.0f} MiB beyond the data, scikit-learn {memory['sklearn']:.0f}." in PROSE
+    )
     peers = [row["ratios"] for row in read("peers.json")["cases"] if row["rows"] == 1000]
-    slower = {name: rounded_up(1 / min(ratios[name]["one"] for ratios in peers)) for name in peers[0]}
+    slower = {name: f"{1 / min(ratios[name]['one'] for ratios in peers):.1f}" for name in peers[0]}
     assert f"mlpack ({slower['mlpack']} times) and gmmx ({slower['gmmx']})" in PROSE
     plain = [each for each in read("composition.json")["coverage"] if not each["settings"]]
-    low, high = (rounded_down(100 * most(each["coverage"] for each in plain)) for most in (min, max))
-    assert f"{low} to {high} % of cases" in PROSE
+    low, high = (f"{100 * most(each['coverage'] for each in plain):.1f}" for most in (min, max))
+    assert f"{low} to {high} % of simulated cases" in PROSE
     wholes = [part["methods"] for name, part in read("cells.json")["parts"].items() if "/" not in name]
     seconds = [[sum(own[name]["seconds"]) for name in ("compose", "FlowSOM, told k")] for own in wholes]
-    assert f"up to {rounded_up(max(a / b for a, b in seconds))} times as long as FlowSOM" in PROSE
+    assert f"up to {max(a / b for a, b in seconds):.1f} times as long as FlowSOM" in PROSE
+
+
+def test_claims_of_the_evidence_are_what_their_tables_show() -> None:
+    def ranges(values: list[float]) -> str:
+        return f"{min(values):.1f} to {max(values):.1f}"
+
+    passes = [row["ratio_1"] for rows in read("speed.json")["fits"].values() for row in rows]
+    threads = [row["ms"]["1"] / row["ms"]["16"] for row in read("cores.json")["cases"]]
+    runs = [
+        row[method] / row["published"]
+        for row in read("study.json")["one_process"]
+        for method in ("robust", "class-wise")
+    ]
+    clusters = [
+        each["spark"]["processor"] / each["dask"]["processor"]
+        for each in map(read, ("spark.json", "spark_second.json"))
+    ]
+    gaps = {name: [row for row in read("missing.json") if row["gaps"] == name] for name in ("few", "many")}
+    few, many = (ranges([row["pass_ratio"] for row in own]) for own in gaps.values())
+    fits = [each for each in read("answer.json")["problems"] if each["n_rows"] <= 1000]
+    alone = [each["scikit-learn"]["wall"] / each["skmix"]["wall"] for each in fits]
+    fresh = [each for each in read("drop_in.json")["problems"] if each["n_rows"] <= 1000]
+    gpu = [row for row in read("device.json")["fits"] if row["rows"] == 1_000_000 and row["features"] <= 32]
+    seconds = [row["default_fit_s"] for row in gpu]
+    files = [row["speed_of_memory"] for row in read("out_of_core.json")["speed"]]
+    slowest = {name: f"{100 * min(row[name] for row in files):.0f} %" for name in ("npy", "parquet")}
+    longer = [row["skmix_seconds"] / row["sklearn_seconds"] for row in read("densities.json")]
+    for page, said in (
+        ("gpu", f"takes {min(seconds):.2f} to {max(seconds):.2f} s"),
+        ("memory", f"at least {slowest['npy']} of the speed"),
+        ("memory", f"over Parquet at least {slowest['parquet']}."),
+        ("densities", f"takes {ranges(longer)} times as long"),
+        ("passes", f"is {ranges(passes)} times faster"),
+        ("cores", f"is {ranges(threads)} times faster"),
+        ("study", f"make {ranges(runs)} times as many runs"),
+        ("cluster", f"takes Spark ML {ranges(clusters)} times as long"),
+        ("gaps", f"takes {few} times as long as over complete rows, and {many} times"),
+        ("answer", f"it is {min(alone):.2f} to {max(alone):.1f} times as fast"),
+        (
+            "answer",
+            f"{ranges([row['scikit-learn']['wall'] / row['skmix']['wall'] for row in fresh])} times in",
+        ),
+    ):
+        text = (DOCS / "evidence" / f"{page}.md").read_text(encoding="utf-8")
+        assert said in " ".join(text.split()), page
 
 
 def test_ranks_and_errors_are_those_of_the_results() -> None:
@@ -209,9 +264,17 @@ def test_ranks_and_errors_are_those_of_the_results() -> None:
         means = judging.pivot_table(index="data", columns="classifier", values=measure)
         ranks = means.rank(axis=1).mean()
         said += [ranks["shared kernels"], min(ranks[name] for name in ranks.index if "shared" not in name)]
-    assert f"Among {means.shape[1]} classifiers, on {means.shape[0]} data sets" in PROSE
-    words = "mean rank is {:.1f} by error (the best other: {:.1f}) and {:.1f} by log-loss ({:.1f})"
-    assert words.format(*said) in PROSE
+    words = (
+        "has a mean rank of {:.1f} by error among {} classifiers (next best: {:.1f}) and {:.1f} by log-loss "
+        "({:.1f}), on {} data sets not used to choose its settings"
+    )
+    own, other, *log_losses = said
+    assert words.format(own, means.shape[1], other, *log_losses, means.shape[0]) in PROSE
+    seconds = outcomes.pivot_table(index="data", columns="classifier", values="fit_seconds")
+    ratios = seconds["shared kernels"] / seconds["RBF SVM"]
+    n_train = outcomes.groupby("data")["n_train"].first()
+    large, small = (ratios[own].max() for own in (n_train.between(2900, 3100), n_train < 1000))
+    assert f"up to {large:.1f} times as long as tuning an SVM on 3000 rows, up to {small:.1f} times" in PROSE
     errors = 100 * outcomes[outcomes["data"] == "segment"].groupby("classifier")["error"].mean()
     assert f"({errors['shared kernels']:.1f} % errors, boosting {errors['gradient boosting']:.1f} %)" in PROSE
 
@@ -219,18 +282,18 @@ def test_ranks_and_errors_are_those_of_the_results() -> None:
 @pytest.mark.parametrize(
     "name", ["README.md", "paper/paper.md", "docs/guide/shared-kernels.md", "docs/evidence/sharing.md"]
 )
-def test_the_gain_from_sharing_is_that_of_the_results(name: str) -> None:
-    outcomes = pd.DataFrame(read_lines(RESULTS / "sharing.jsonl")).query("n_train >= 5 * n_classes")
-    errors = 100 * outcomes.pivot_table(index=["data", "n_train"], columns="classifier", values="error")
-    parts = (errors["own kernels by parts"] - errors["shared kernels by parts"])["parts-100"]
-    whole = errors["own kernels"] - errors["shared kernels"]
-    gains = [
-        f"{rounded_down(each.min())} to {rounded_down(each.max())}" for each in (parts, whole["pool-100"])
-    ]
-    costs = [rounded_up(-whole[each].min()) for each in ("seven_segment", "letter", "apart-100")]
+def test_the_gain_from_sharing_is_that_of_the_table(name: str) -> None:
+    gains: dict[tuple[str, str], list[float]] = {}
+    outcomes = map(Outcome.from_dict, read_lines(RESULTS / "sharing.jsonl"))
+    for data, rows, of, _, points, *_ in gain_table(in_study_order(list(outcomes))).lines:
+        if int(rows) >= 5:
+            gains.setdefault((data, of), []).append(float(points.split(" ± ")[0]))
+    parts, pool = gains["parts-100", "shared kernels by parts"], gains["pool-100", "shared kernels"]
+    costs = [-min(gains[data, "shared kernels"]) for data in ("seven_segment", "letter", "apart-100")]
     said = (
-        "rom five rows of each class on, sharing gains {} points of error where a hundred classes are "
-        "combinations of known parts and are learnt by parts, and {} where a hundred classes use one pool; "
-        "on digits it costs up to {} points, on letters up to {}, where classes lie apart up to {}"
+        "rom five rows per class on, sharing gains {} to {} points of error where a hundred classes combine "
+        "known parts and are learnt by parts, and {} to {} where they use one pool. It costs up to {} points "
+        "on digits, {} on letters and {} where classes lie apart."
     )
-    assert said.format(*gains, *costs) in " ".join((ROOT / name).read_text(encoding="utf-8").split())
+    numbers = (min(parts), max(parts), min(pool), max(pool), *costs)
+    assert said.format(*numbers) in " ".join((ROOT / name).read_text(encoding="utf-8").split())

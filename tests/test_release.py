@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 from comparison import Outcome, half_of, mean_ranks, summarise
-from recording import read_lines, rounded_down
+from recording import read_lines
 
 import skmix
 
@@ -137,10 +137,10 @@ def test_numbers_of_the_paper_are_those_that_were_measured() -> None:
         if not case.get("weight_prior") and not case.get("settings")
     ]
     for said in (
-        f"{rounded_down(min(ratios))} to {rounded_down(max(ratios))} times faster",
-        f"{rounded_down(mean(gains), 2)} nats a row",
-        f"(median {rounded_down(median(gains), 2)})",
-        f"{rounded_down(min(covered))} to {rounded_down(max(covered))} %",
+        f"{min(ratios):.1f} to {max(ratios):.1f} times faster",
+        f"{mean(gains):.2f} nats a row",
+        f"(median {median(gains):.2f})",
+        f"{min(covered):.1f} to {max(covered):.1f} %",
     ):
         assert said in paper
     outcomes = map(Outcome.from_dict, read_lines(ROOT / "benchmarks" / "results" / "accuracy.jsonl"))
