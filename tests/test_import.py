@@ -17,7 +17,7 @@ from skmix.__main__ import main
 # What `import skmix` and fitting do not need, whether it comes with an extra or not.
 OPTIONAL = (
     *("dask", "distributed", "flowio", "jinja2", "matplotlib", "onnx", "onnxruntime"),
-    *("pandas", "pyarrow", "rich", "safetensors", "torch", "typer", "zarr"),
+    *("pandas", "pyarrow", "rich", "safetensors", "torch", "typer"),
 )
 
 # What neither a mixture nor a saved study needs.

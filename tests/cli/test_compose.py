@@ -264,7 +264,7 @@ def test_samples_are_not_written_over(study: Path, tmp_path: Path) -> None:
         for place in (["-o", tmp_path / "a.csv"], ["-o", tmp_path / "m", "--table", tmp_path / "b.csv"]):
             assert "it is also an input" in said(run(given, "--kernels", 2, *place, code=2))
     result = run(tmp_path / "a.csv", tmp_path, "-o", tmp_path / "m", code=1)
-    assert "is a folder, but not a Zarr array" in said(result)
+    assert "is a folder: give one table" in said(result)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 

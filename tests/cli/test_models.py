@@ -182,7 +182,7 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
         ("fit iris.csv -t species --weight width --drop width", 1, "cannot be both used and left out"),
         ("fit iris.csv --weight species", 1, "is of type string; weights must be numbers"),
         ("fit none.csv", 1, "cannot read none.csv: No such file"),
-        ("fit .", 1, "is a folder, but not a Zarr array"),
+        ("fit .", 1, "is a folder: give one table"),
         (
             "fit even.csv -t species --kernels 100000000",
             1,

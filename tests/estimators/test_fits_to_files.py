@@ -40,16 +40,15 @@ WEIGHTS = RANDOM.uniform(0.5, 2.0, 500)
 SETTINGS = {"n_kernels": 4, "random_state": 0, "tol": 1e-3}
 
 
-@pytest.fixture(params=["folder", "zarr"])
+@pytest.fixture(params=["folder", "npy"])
 def rows(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     """Return X, y and weights of the same rows, as `fit` takes them, and X as the file orders its columns."""
     kind = request.param
     monkeypatch.setattr(reader_module, "BLOCK_BYTES", 3000)
-    if kind == "zarr":
-        zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+    if kind == "npy":
         np.save(tmp_path / "labels.npy", NAMES)
-        rows = zarr.create_array(str(tmp_path / "rows"), data=X, chunks=(100, 3))
-        return rows, tmp_path / "labels.npy", WEIGHTS, X
+        np.save(tmp_path / "rows.npy", X)
+        return tmp_path / "rows.npy", tmp_path / "labels.npy", WEIGHTS, X
     table = pa.table({"w": WEIGHTS, "c": X[:, 2], "a": X[:, 0], "species": NAMES, "b": X[:, 1]})
     (tmp_path / "rows").mkdir()
     pq.write_table(table[:123], tmp_path / "rows" / "part-0.parquet")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from scipy import sparse
 from skmix import SharedKernelMixture, open_rows
 from skmix.engine.compute.blocks import Block, is_blocks
 from skmix.features import Arcsinh, Logicle
-from skmix.io import ColumnError, Source, sources
+from skmix.io import ColumnError, sources
 from skmix.io import readers as reader_module
 from skmix.io.opening import source_of
 from skmix.io.sources import labels_in, read_ahead
@@ -692,7 +692,7 @@ def test_what_is_no_group_is_told(tmp_path: Path) -> None:
         SharedKernelMixture(2).fit([])
 
 
-# ---------------------------------------------------------------- AnnData and Zarr
+# ---------------------------------------------------------------- AnnData
 
 
 @pytest.mark.filterwarnings("ignore:Variable names are not unique")
@@ -737,30 +737,3 @@ def test_matrices_of_an_anndata() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             open_rows(given_, **options)
-
-
-@pytest.mark.parametrize("version", [2, 3])
-def test_zarr_arrays_and_their_folders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: Literal[2, 3]
-) -> None:
-    zarr = pytest.importorskip("zarr", reason="zarr is not installed")
-    group = zarr.open_group(str(tmp_path / "store"), mode="w", zarr_format=version)
-    group.create_array("rows", data=X, chunks=(130, 2))
-    group.create_array("labels", data=Y, chunks=(300,))
-    for rows in (tmp_path / "store" / "rows", str(tmp_path / "store" / "rows"), group["rows"]):
-        source = open_rows(rows, label=group["labels"])
-        assert isinstance(source_of(rows), Source)
-        assert_array_equal(gathered(source)[0], X)
-        assert_array_equal(gathered(source)[1], Y)
-    # About 300 rows would fit into a block, but a chunk that is cut would be read twice.
-    monkeypatch.setattr(reader_module, "BLOCK_BYTES", 300 * X[0].nbytes)
-    assert [len(block.X) for block in open_rows(group["rows"]).blocks()] == [260, 260, 260, 220]
-    group["rows"].resize((900, 3))
-    with pytest.raises(ValueError, match="has changed since it was opened"):
-        gathered(source)
-    for rows, labels in ((tmp_path / "store", None), (group, None), (X, group)):
-        with pytest.raises(ValueError, match=r"is a Zarr group of \['labels', 'rows'\]"):
-            open_rows(rows, label=labels)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="empty is a folder, but not a Zarr array"):
-        open_rows(X, label=tmp_path / "empty")

@@ -47,9 +47,8 @@ _LIBRARIES = {
     "onnx": "ONNX needs",
     "pandas": "proportions need",
     "pyarrow": "tables need",
-    "zarr": "Zarr arrays need",
 }
-_READERS = {"fcs": "flowio", "parquet": "pyarrow", "text": "pyarrow", "zarr": "zarr"}
+_READERS = {"fcs": "flowio", "parquet": "pyarrow", "text": "pyarrow"}
 
 
 class _Commands(TyperGroup):
@@ -133,10 +132,9 @@ def look_for(
     needed = [*libraries, *(["jinja2"] if html is not None else [])]
     needed += ["pyarrow" for path in writing if path is not None and path.lower().endswith(".parquet")]
     for each in map(Path, {*given} - {model}):
-        from skmix.io.readers import is_zarr_folder
         from skmix.io.tables import format_of
 
-        if each.is_file() or is_zarr_folder(each):
+        if each.is_file():
             with guarded():
                 needed.append(_READERS.get(format_of(each), ""))
     missing = [name for name in _LIBRARIES if name in needed and importlib.util.find_spec(name) is None]

@@ -224,8 +224,7 @@ def read_labelled(
 
 def _open(path: Path, text: dict[str, Any], **preparation: Any) -> Source:
     """Open a table with all its columns; those of a matrix get names."""
-    is_matrix = format_of(path) in ("npy", "zarr")
-    return open_rows(named_columns(path) if is_matrix else path, text=text, **preparation)
+    return open_rows(named_columns(path) if format_of(path) == "npy" else path, text=text, **preparation)
 
 
 def _names(*names: str | None) -> list[str]:

@@ -271,9 +271,9 @@ class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixi
         Parameters
         ----------
         X : array-like of shape (N, M)
-            Rows; NaN marks a value that is missing at random. Or rows in blocks: the path of a file, a Zarr
-            array, an AnnData, the result of `open_rows`, or a Dask collection. Or several files, each of
-            which is a class: a list, a folder or a pattern, see `open_rows`.
+            Rows; NaN marks a value that is missing at random. Or rows in blocks: the path of a file, an
+            AnnData, the result of `open_rows`, or a Dask collection. Or several files, each of which is a
+            class: a list, a folder or a pattern, see `open_rows`.
         y : array-like of shape (N,), default=None
             Class labels of any type. NaN, None and the number -1 mark rows without a label. But -1 and one
             other label are two classes, and an ambiguous -1 is refused. For rows in a file or data frame,

@@ -1,6 +1,6 @@
 """Files: rows in blocks for the engine, tables by column names, models and ONNX graphs.
 
-This package only reads and writes. pyarrow, zarr, flowio, safetensors and onnx are imported on first use.
+This package only reads and writes. pyarrow, flowio, safetensors and onnx are imported on first use.
 """
 
 from .encoding import ColumnError

@@ -22,8 +22,6 @@ from .readers import (
     Values,
     existing,
     is_path,
-    is_zarr,
-    is_zarr_folder,
     not_fcs,
     open_array,
     rows_of_array,
@@ -50,9 +48,9 @@ def open_rows(
 
     Parameters
     ----------
-    rows : path, list of paths, ndarray, table, AnnData or zarr.Array
-        A file (CSV, TSV, Parquet, FCS, .npy), a Zarr array or its folder, an array, a table in memory
-        (pandas, polars, pyarrow) or an AnnData. Or several files: a list, a folder, or a pattern such as
+    rows : path, list of paths, ndarray, table or AnnData
+        A file (CSV, TSV, Parquet, FCS, .npy), an array, a table in memory (pandas, polars, pyarrow) or an
+        AnnData. Or several files: a list, a folder, or a pattern such as
         ``"study/*.fcs"``. Each file is then a group, named after the file, and the groups are the labels
         unless others are given.
     columns : sequence of str or int, default=None
@@ -67,8 +65,7 @@ def open_rows(
         Weights of the rows, given like labels.
     chunk_rows : int, default=None
         Number of rows in a block. Up to three blocks are in memory at a time, because one is read while
-        another is processed. None means blocks of about 16 MB. Zarr arrays are read fastest in multiples of
-        their chunks.
+        another is processed. None means blocks of about 16 MB.
     compensate : bool or 'auto', default='auto'
         Whether to compensate FCS files for spill-over, each by its matrix ($SPILLOVER or SPILL). With
         'auto', a fit compensates files that have a matrix, and a fitted model does as its fit did.
@@ -170,11 +167,11 @@ def open_rows(
 
 
 def source_of(X: Any, label: Any = None, weight: Any = None) -> Source | None:
-    """Open files, an AnnData or a Zarr array with labels and weights; return None for other rows."""
+    """Open files or an AnnData with labels and weights; return None for other rows."""
     if isinstance(X, Source):
         X = X if label is None else X.labelled(label)
         return X if weight is None else X.weighted(weight)
-    return open_rows(X, label=label, weight=weight) if is_elsewhere(X) or is_zarr(X, "X") else None
+    return open_rows(X, label=label, weight=weight) if is_elsewhere(X) else None
 
 
 def is_elsewhere(X: Any) -> bool:
@@ -232,7 +229,7 @@ def files_of(rows: Any) -> list[Path] | None:
         if not found:
             raise FileNotFoundError(f"No file matches {path}.")
         return found
-    if not path.is_dir() or is_zarr_folder(path):
+    if not path.is_dir():
         return None
     inside = sorted(
         each for each in path.rglob("*") if each.is_file() and not each.name.startswith((".", "_"))
@@ -243,7 +240,7 @@ def files_of(rows: Any) -> list[Path] | None:
     present = [files for files in by_format if files]
     if not present:
         endings = ", ".join(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
-        raise ValueError(f"The folder {path} has no files of rows ({endings}) and is not a Zarr array.")
+        raise ValueError(f"The folder {path} has no files of rows ({endings}).")
     if len(present) > 1:
         raise ValueError(
             f"The folder {path} has files of two formats: {present[0][0].name} and {present[1][0].name}. "

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from .._errors import Argument, ArgumentError, ArgumentWarning
-from ..engine.compute import need
 from ..engine.compute.blocks import Block
 from .arrow import Stamp, stamp
 from .encoding import nearest
@@ -169,7 +168,7 @@ class Reader(ABC):
         return readers
 
 
-# ---------------------------------------------------------------- arrays, .npy files and Zarr
+# ---------------------------------------------------------------- arrays and .npy files
 
 
 @dataclass(frozen=True)
@@ -182,8 +181,6 @@ class Values:
     # Returns rows start … stop − 1 as an array in memory.
     read: Callable[[int, int], np.ndarray]
     stamps: dict[Path, Stamp] = field(default_factory=dict)
-    # Number of rows in a stored chunk: ranges that begin at a multiple of it are read fastest.
-    unit: int = 1
 
     def rows(self, first: int, n_rows: int) -> Values:
         """Return `n_rows` consecutive rows, from row `first` on."""
@@ -249,11 +246,10 @@ def open_array(values: Values, names: Sequence[str] | None = None) -> MatrixRead
     n_rows, n_features = values.shape
     if not n_rows or not n_features:
         raise ValueError(f"{values.name} is empty: its shape is {values.shape}.")
-    block_rows = rows_in_block(n_features * max(4, values.dtype.itemsize))
     return MatrixReader(
         name=values.name,
         n_rows=n_rows,
-        block_rows=values.unit * max(1, block_rows // values.unit),
+        block_rows=rows_in_block(n_features * max(4, values.dtype.itemsize)),
         stamps=values.stamps,
         values=values,
         columns=list(range(n_features)),
@@ -262,17 +258,9 @@ def open_array(values: Values, names: Sequence[str] | None = None) -> MatrixRead
 
 
 def values_of(thing: Any, name: str) -> Values:
-    """Return the values of a path, a Zarr array or an array-like, which errors call `name`."""
+    """Return the values of the path of a .npy file or of an array-like, which errors call `name`."""
     if is_path(thing):
-        path = existing(thing)
-        if not path.is_dir():
-            return _npy(path)
-        if not is_zarr_folder(path):
-            raise ValueError(f"{path} is a folder, but not a Zarr array.")
-        zarr = need("zarr", "Zarr arrays need")
-        thing, name = zarr.open(str(path), mode="r"), str(path)
-    if is_zarr(thing, name):
-        return _zarr(thing)
+        return _npy(existing(thing))
     array = np.asarray(thing)
     if array.dtype.kind == "O" and array.ndim == 1 and all(isinstance(value, str) for value in array):
         array = np.array(array.tolist())
@@ -344,24 +332,6 @@ def rows_of_array(array: Any, start: int, stop: int) -> np.ndarray:
     return np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows)
 
 
-def _zarr(array: Any) -> Values:
-    stored = getattr(array, "shards", None) or array.chunks
-    stamps: dict[Path, Stamp] = {}
-    # Stamps detect that an array was replaced or resized, but not that chunks were rewritten.
-    root = getattr(array.store_path.store, "root", None)
-    if root is not None:
-        folder = Path(root) / array.store_path.path
-        stamps = {path: stamp(path) for name in ("zarr.json", ".zarray") if (path := folder / name).exists()}
-    return Values(
-        f"the Zarr array {array.store_path}",
-        tuple(int(n) for n in array.shape),
-        np.dtype(array.dtype),
-        partial(rows_of_array, array),
-        stamps,
-        int(stored[0]) if stored else 1,
-    )
-
-
 # ---------------------------------------------------------------- kinds of arguments
 
 
@@ -383,17 +353,3 @@ def similar_to(path: Path) -> str:
     with suppress(OSError):
         return nearest(path.name, os.listdir(path.parent))
     return ""
-
-
-def is_zarr_folder(path: Path) -> bool:
-    """Return whether a folder is a Zarr array or a Zarr group."""
-    return any((path / name).exists() for name in ("zarr.json", ".zarray", ".zgroup"))
-
-
-def is_zarr(thing: Any, name: str) -> bool:
-    """Return whether `thing` is a Zarr array, without importing zarr; refuse Zarr groups."""
-    if type(thing).__module__.split(".")[0] != "zarr":
-        return False
-    if hasattr(type(thing), "array_keys"):
-        raise ValueError(f"{name} is a Zarr group of {sorted(thing.array_keys())}. Give one of its arrays.")
-    return hasattr(thing, "chunks")

@@ -41,7 +41,7 @@ from .encoding import (
 from .fcs import MAGIC
 from .labels import as_integers
 from .preparation import Preparation
-from .readers import NPY_DAMAGE, Reader, is_zarr_folder, open_array, rows_in_block, values_of
+from .readers import NPY_DAMAGE, Reader, open_array, rows_in_block, values_of
 from .text import TextFile
 
 # Errors that readers raise for damaged files, besides ValueError.
@@ -66,12 +66,14 @@ SUFFIXES = {
 
 
 def format_of(path: Path) -> str:
-    """Return the format of a file: 'fcs', 'parquet', 'npy', 'zarr' or 'text'.
+    """Return the format of a file: 'fcs', 'parquet', 'npy' or 'text'.
 
     The first bytes decide; if they are damaged, the name does.
     """
     if path.is_dir():
-        return "zarr"
+        raise ValueError(
+            f"{path} is a folder: give one table. A folder of samples, one file each, is for compose."
+        )
     with open(path, "rb") as file:
         start = file.read(10)
     if start.startswith(MAGIC) and start.endswith(b"    "):
@@ -425,12 +427,7 @@ def open_text(path: Path, notation: Notation) -> TableReader:
 
 
 def named_columns(path: Path) -> Any:
-    """Read a .npy file or a Zarr array as an Arrow table with columns ``column_1`` and so on."""
-    if path.is_dir() and not is_zarr_folder(path):
-        raise ValueError(
-            f"{path} is a folder, but not a Zarr array: give one table. A folder of samples, one file each, "
-            "is for skmix compose."
-        )
+    """Read a .npy file as an Arrow table with columns ``column_1`` and so on."""
     values = values_of(path, str(path))
     n_features = open_array(values).n_features  # refuses anything but a matrix of numbers
     rows = values.read(0, values.shape[0])
