@@ -96,6 +96,10 @@ class Generated(NamedTuple):
 
     emit: Callable[..., Any]
 
+    def __call__(self, *arguments: Any) -> Any:
+        """Generate the instructions at the position of a builder, the first argument."""
+        return self.emit(*arguments)
+
 
 class Array(NamedTuple):
     """An array in translated code."""
