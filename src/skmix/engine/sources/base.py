@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from ..compute import can_compile
-from ..compute.arrays import Array, namespace
+from ..compute.arrays import Array
 from ..estep import gaps, reference
 from ..estep.gaps import Chunk
 from ..estep.reference import Kernels, Rows, native
-from ..estep.terms import COMPLETE, GAPS, Coverage
+from ..estep.terms import COMPLETE, GAPS, Coverage, near_origin
 from ..model import BoolArray, Factor, FloatArray, Frame, IntArray, Parameters, Setting, Statistics
 from .summary import Summary, summarise
 
@@ -26,11 +26,21 @@ Expected = tuple[Statistics, FloatArray]
 Step = Callable[[Parameters, Factor], tuple[Parameters, Factor, FloatArray]]
 
 
-def origins_of(parameters: Parameters, centres: Centres | None) -> Array:
-    """Return the origins (R, K, M) of moments: the means, or the centres of the kernels that have one."""
-    if centres is None:
-        return parameters.means
-    return namespace(parameters.means).where(centres[0][..., None], centres[1], parameters.means)
+def origins_of(
+    parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None
+) -> FloatArray:
+    """Return the origins (R, K, M) of moments: the means, or the centres of the kernels that have one.
+
+    They are zero where compiled code forms moments as products. If these lose digits, the pass is repeated
+    with centres.
+    """
+    means = parameters.means
+    if centres is not None:
+        return np.where(centres[0][..., None], centres[1], means)
+    if not setting.compiles:
+        return means
+    near = near_origin(means, factor, setting.structure, parameters.tail)
+    return np.where(near[:, None, None], 0.0, means) if near.any() else means
 
 
 class RowSource(ABC):
@@ -129,7 +139,8 @@ class MemoryRows(ArrayRows):
     def expect(
         self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
     ) -> Expected:
-        origins, kernels = origins_of(parameters, centres), Kernels.of(parameters, factor, setting.structure)
+        origins = origins_of(parameters, factor, setting, centres)
+        kernels = Kernels.of(parameters, factor, setting.structure)
         rows, with_moments = self._rows_in(setting.frame, parameters), setting.with_moments
         if not setting.compiles or not can_compile():
             return reference.expect(rows, kernels, origins, with_moments=with_moments), origins
@@ -170,7 +181,7 @@ class GapRows(ArrayRows):
     def expect(
         self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
     ) -> Expected:
-        origins = origins_of(parameters, centres)
+        origins = origins_of(parameters, factor, setting, centres)
         sizes = parameters.weights.shape[-1], gaps.chunk_size(*origins.shape[1:])
         if self._cached is None or self._cached[0] is not setting.frame or self._cached[1] != sizes:
             self._cached = setting.frame, sizes, *self._parts(setting.frame, *sizes)

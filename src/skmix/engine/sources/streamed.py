@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import islice
+
 import numpy as np
 
 from ..compute.arrays import Array, as_float64, like, room_on, send
