@@ -857,8 +857,8 @@ def data_of(rows: Rows) -> Data:
         np.array(steps, dtype=np.int64),
         flat(_NO_PLACES if rows.codes is None else np.asarray(rows.codes, dtype=np.int64)),
         flat(_NO_NUMBERS if rows.weights is None else rows.weights),
-        flat(rows.scale),
-        flat(rows.shift),
+        flat(1.0 / rows.frame.scale),
+        flat(rows.frame.shift),
         FARTHEST,
     )
 

@@ -133,7 +133,7 @@ class ArrayRows(RowSource):
 class MemoryRows(ArrayRows):
     """Complete rows in a NumPy array."""
 
-    _seen: tuple[Frame, int, Rows] | None = None  # frame, number of classes, rows in the frame
+    _seen: tuple[int, Rows] | None = None  # number of classes, rows in a frame
     scatter: tuple[Frame, FloatArray] | None = None  # (M, M): of the rows in a frame, once known
 
     def expect(
@@ -154,13 +154,12 @@ class MemoryRows(ArrayRows):
     def _rows_in(self, frame: Frame, parameters: Parameters) -> Rows:
         """Return the rows in a frame, cached, with codes of the classes of the parameters."""
         n_classes = parameters.weights.shape[-1]
-        if self._seen is None or self._seen[0] is not frame or self._seen[1] != n_classes:
-            codes = self.codes_within(n_classes)
-            rows = Rows(native(self.X), codes, self.weights, 1.0 / frame.scale, frame.shift)
+        if self._seen is None or self._seen[0] != n_classes or self._seen[1].frame is not frame:
+            rows = Rows(native(self.X), self.codes_within(n_classes), self.weights, frame)
             if self.scatter is not None and self.scatter[0] is frame:
                 vars(rows)["scatter"] = self.scatter[1]
-            self._seen = frame, n_classes, rows
-        return self._seen[2]
+            self._seen = n_classes, rows
+        return self._seen[1]
 
     def clear_cache(self) -> None:
         self._seen = self.scatter = None
@@ -200,8 +199,7 @@ class GapRows(ArrayRows):
         is_complete = ~np.isnan(self.X).any(axis=1)
         full = np.flatnonzero(is_complete)
         complete = MemoryRows(self.X[full], *self.of_rows(full)) if len(full) else None
-        codes = self.codes_within(n_classes)
-        rows = Rows(native(self.X), codes, self.weights, 1.0 / frame.scale, frame.shift)
+        rows = Rows(native(self.X), self.codes_within(n_classes), self.weights, frame)
         return complete, gaps.chunks_of(rows, np.flatnonzero(~is_complete), size)
 
     def clear_cache(self) -> None:
