@@ -179,7 +179,9 @@ def test_narrow_kernels_far_from_the_origin_keep_their_digits(n_features: int) -
     rows, kernels = problem("full", n_features, n_kernels=1)
     far = np.full(n_features, 1e6)
     moved = replace(rows, X=rows.X + far * rows.frame.scale)
-    exact = replace(rows, X=(moved.X / rows.frame.scale - far) * rows.frame.scale)  # what is left of the digits
+    exact = replace(
+        rows, X=(moved.X / rows.frame.scale - far) * rows.frame.scale
+    )  # what is left of the digits
     kernels_there = replace(kernels, means=kernels.means + far)
     back = replace(kernels, means=kernels_there.means - far)
     with workers(1) as pool:

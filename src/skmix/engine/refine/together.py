@@ -6,7 +6,7 @@ far narrower than the range of the rows, so there is a prior on covariances.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,9 +14,9 @@ from ..compute.arrays import TINY, Record, safe_log
 from ..compute.threads import one_blas_thread
 from ..em import time_is_up
 from ..estep.terms import log_mix, share
-from ..model import Factor, FloatArray, IntArray, Parameters
+from ..model import FloatArray, IntArray, Parameters
 from ..structures import Structure
-from ..structures.linalg import unpack
+from ..structures.linalg import index_of, unpack
 from ..tails import NONE
 
 
@@ -35,9 +35,33 @@ class Task(Record):
     groups: IntArray  # (R,): models with the same number end together
 
 
-def fit_together(
-    task: Task, starts: Parameters, structure: Structure, *, max_iter: int, tol: float
-) -> Parameters:
+@dataclass(frozen=True)
+class Model(Record):
+    """R models with full or tied covariances."""
+
+    weights: FloatArray  # (R, K, L)
+    means: FloatArray  # (R, K, M)
+    covariances: FloatArray  # (R, K, M, M) or (R, M, M)
+    precisions: FloatArray  # their inverses
+
+    @classmethod
+    def of(cls, weights: FloatArray, means: FloatArray, covariances: FloatArray) -> Model:
+        """Return models whose covariances are raised to P ⪰ I."""
+        precisions: FloatArray = np.linalg.inv(covariances).astype(np.float64, copy=False)
+        # tr(P⁻¹) < 1 proves that no eigenvalue is below one.
+        low = np.nonzero(np.trace(precisions, axis1=-2, axis2=-1) >= 1.0)
+        if len(low[0]):
+            values, vectors = np.linalg.eigh(covariances[low])
+            raised = np.maximum(values, 1.0)[..., None, :]
+            covariances = covariances.copy()
+            covariances[low], precisions[low] = (
+                (vectors * raised) @ vectors.mT,
+                (vectors / raised) @ vectors.mT,
+            )
+        return cls(weights, means, covariances, precisions)
+
+
+def fit_together(task: Task, starts: Parameters, structure: Structure, *, max_iter: int, tol: float) -> Model:
     """Run EM from one start for each of R models with full or tied covariances, and return them.
 
     A group of models ends when the mean log-likelihood of its rows changes by less than `tol`; all end when
@@ -47,35 +71,30 @@ def fit_together(
     last, least = np.full(n_groups, -np.inf), tol * np.bincount(task.groups, task.weights.sum(axis=1))
     with one_blas_thread():
         terms = _terms(task.x, structure)
-        current, factor = _raised(starts.copy(), structure)
+        current = Model.of(starts.weights, starts.means, starts.covariances)
         ended = current.copy()
         for _ in range(max_iter):
-            likelihood, current, factor = _improve(task, terms, current, factor, structure)
+            likelihood, current = _improve(task, terms, current, structure)
             reached = np.bincount(task.groups, likelihood, minlength=n_groups)
             going = (np.abs(reached - last) >= least)[task.groups]
             last = reached
             if not going.all():
                 ended = ended.put(active, current)
-                task, current, factor = task.take(going), current.take(going), factor.take(going)
-                active, terms = active[going], terms[going]
+                task, current, active, terms = (
+                    task.take(going),
+                    current.take(going),
+                    active[going],
+                    terms[going],
+                )
             if not len(active) or time_is_up():
                 break
     return ended.put(active, current)
 
 
-def _raised(parameters: Parameters, structure: Structure) -> tuple[Parameters, Factor]:
-    """Return models with covariances raised, in place, to P ⪰ I, and their factor."""
-    floor = np.ones(parameters.means.shape[-1])
-    covariances, factor = structure.raised(parameters.covariances, floor)
-    return replace(parameters, covariances=covariances), factor
-
-
-def _improve(
-    task: Task, terms: FloatArray, current: Parameters, factor: Factor, structure: Structure
-) -> tuple[FloatArray, Parameters, Factor]:
-    """Do one pass: return the log-likelihood (R,) of the models, the next ones, and their factor."""
+def _improve(task: Task, terms: FloatArray, current: Model, structure: Structure) -> tuple[FloatArray, Model]:
+    """Do one pass: return the log-likelihood (R,) of the models, and the next ones."""
     n_features, n_classes, rows = task.x.shape[1], current.weights.shape[-1], task.prior_rows[:, None, None]
-    joint = _log_densities(task.x, terms, current.means, factor, structure)
+    joint = _log_densities(task.x, terms, current, structure)
     logs = safe_log(current.weights)
     joint += logs if n_classes == 1 else np.take_along_axis(logs, task.codes[:, None], axis=2)
     likelihood, class_mass, shares = share(joint, task.codes, task.weights, n_classes, with_moments=True)
@@ -92,14 +111,13 @@ def _improve(
         scatter -= (mass * means)[..., None] * means[..., None, :]
         covariances = (scatter + prior[:, None]) / (mass + rows)[..., None]
     weights = class_mass / np.maximum(class_mass.sum(axis=1, keepdims=True), TINY)
-    return likelihood.sum(axis=1), *_raised(Parameters(weights, means, covariances), structure)
+    return likelihood.sum(axis=1), Model.of(weights, means, covariances)
 
 
-def class_log_densities(x: FloatArray, model: Parameters, structure: Structure) -> FloatArray:
+def class_log_densities(x: FloatArray, model: Model, structure: Structure) -> FloatArray:
     """Return log p(x | class), shape (L, n), of rows x (M, n) under one model with a leading axis of one."""
     with one_blas_thread():
-        factor = structure.factor(model.covariances, len(x))
-        values = _log_densities(x[None], _terms(x[None], structure), model.means, factor, structure)
+        values = _log_densities(x[None], _terms(x[None], structure), model, structure)
         return log_mix(values[0], model.weights[0])
 
 
@@ -114,16 +132,17 @@ def _terms(x: FloatArray, structure: Structure) -> FloatArray:
     return terms
 
 
-def _log_densities(
-    x: FloatArray, terms: FloatArray, means: FloatArray, factor: Factor, structure: Structure
-) -> FloatArray:
+def _log_densities(x: FloatArray, terms: FloatArray, model: Model, structure: Structure) -> FloatArray:
     """Return the log-densities (R, K, n) of rows x (R, M, n) with their terms (R, D, n)."""
-    linear = structure.precision_times(factor, means)
-    peaks = NONE.log_peaks(factor.log_determinant, means.shape[-1]) - 0.5 * np.sum(linear * means, axis=-1)
+    means, n_features, precision = model.means, x.shape[1], structure.by_kernel(model.precisions)
+    linear = (precision @ means[..., None])[..., 0]
+    roots = np.linalg.cholesky(structure.by_kernel(model.covariances))
+    log_determinant = 2.0 * np.log(np.diagonal(roots, axis1=-2, axis2=-1)).sum(axis=-1)
+    peaks = NONE.log_peaks(log_determinant, n_features) - 0.5 * np.sum(linear * means, axis=-1)
     parts = [linear, peaks[..., None]]
     if not structure.shared:
-        parts.insert(1, structure.quadratic(factor))
+        parts.insert(1, structure.pack(precision) * index_of(n_features, "multiplicity"))
     values: FloatArray = np.concatenate(parts, axis=-1) @ terms
     if structure.shared:
-        values -= 0.5 * structure.distances(factor.whitener, x[:, None])
+        values -= 0.5 * np.sum(x * (precision[:, 0] @ x), axis=1, keepdims=True)
     return values

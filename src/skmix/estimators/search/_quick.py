@@ -15,7 +15,7 @@ from ...engine.estep.terms import log_sum
 from ...engine.model import FloatArray, Frame, Options, Parameters
 from ...engine.refine.discriminative import Schedule, tune
 from ...engine.refine.discriminative import labels_of as codes_of
-from ...engine.refine.together import Task, class_log_densities, fit_together
+from ...engine.refine.together import Model, Task, class_log_densities, fit_together
 from ...engine.sources import open_source
 from ...engine.structures import Structure, structure_of
 from .._settings import check_tol, threads_of
@@ -43,7 +43,7 @@ _HEEDED = {
 class QuickFit:
     """A candidate fitted to rows."""
 
-    model: Parameters  # in the frame, with a leading axis of one
+    model: Model  # in the frame, with a leading axis of one
     frame: Frame
     structure: Structure
     class_prior: FloatArray  # (L,)
@@ -59,12 +59,14 @@ class QuickFit:
         # Rows are used all at once: no order is drawn.
         schedule = Schedule([(trade_off, n_rounds)], None, n_rounds, np.random.RandomState())
         best = tune(self.parameters, self.class_prior, rows, None, self.options, schedule).best
-        return replace(self, model=self.frame.enter(best.batch(), self.structure))
+        inside = self.frame.enter(best.batch(), self.structure)
+        return replace(self, model=Model.of(inside.weights, inside.means, inside.covariances))
 
     @property
     def parameters(self) -> Parameters:
         """The parameters in the data's coordinates."""
-        return self.frame.leave(self.model, self.structure).take(0)
+        inside = Parameters(self.model.weights, self.model.means, self.model.covariances)
+        return self.frame.leave(inside, self.structure).take(0)
 
     def predict_log_proba(self, X: np.ndarray) -> FloatArray:
         """Return log Pr(class | x), shape (n, L), of rows X (n, M)."""
@@ -229,7 +231,7 @@ class QuickFits:
         return rows.starts[key]
 
 
-def _joined(models: Parameters) -> Parameters:
+def _joined(models: Model) -> Model:
     """Return the mixtures (L, k, …) of all classes as one model whose kernels belong to one class each."""
     n_classes, per_class, _ = models.means.shape
     weights = np.zeros((n_classes, per_class, n_classes))
