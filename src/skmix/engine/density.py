@@ -21,7 +21,7 @@ from .estep.reference import TILE, Kernels, Rows, log_densities, native, padded,
 from .estep.terms import DEVICE
 from .estep.terms import log_mix as log_mix
 from .estep.terms import log_sum as log_sum
-from .model import FARTHEST, FloatArray, IntArray, Parameters, scale_of
+from .model import FARTHEST, FloatArray, Frame, IntArray, Parameters, scale_of
 from .structures import Structure, structure_of
 from .tails import StudentT, Tail
 
@@ -36,7 +36,7 @@ _PREDICTED = 1 << 20
 _SMALL = 1 << 10
 
 # Models prepared for scoring, the oldest first.
-_prepared: dict[tuple[Any, ...], tuple[Kernels, FloatArray, FloatArray]] = {}
+_prepared: dict[tuple[Any, ...], tuple[Kernels, Frame]] = {}
 
 
 def log_normalise(log_joint: FloatArray) -> FloatArray:
@@ -70,8 +70,8 @@ def kernel_log_densities(
             return like(kernel_log_densities(to_numpy(X), parameters, covariance_type, n_jobs, weights), X)
         DEVICE.check(structure, parameters.tail)
         return device.log_densities(X, parameters, structure, weights)
-    kernels, scale, shift = _prepare(parameters, structure)
-    rows = Rows(native(X), None, None, scale, shift)
+    kernels, frame = _prepare(parameters, structure)
+    rows = Rows(native(X), None, None, frame)
     small = X.shape[0] == 1 and max(X.shape[1] ** 2, math.prod(parameters.weights.shape)) <= _SMALL
     with nullcontext(Workers(1)) if small else workers(n_jobs) as pool:
         if some_missing:
@@ -110,7 +110,8 @@ def _with_gaps(
     whole = np.flatnonzero(~missing.any(axis=1))
     if len(whole):
         out[whole] = _complete(replace(rows, X=rows.X[whole]), kernels, weights, pool, once)
-    covariances = kernels.structure.rescale(np.asarray(covariances, dtype=np.float64)[None], rows.scale)
+    covariances = np.asarray(covariances, dtype=np.float64)[None]
+    covariances = kernels.structure.rescale(covariances, 1.0 / rows.frame.scale)
     index = np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))
     for some, values in gaps.log_densities(rows, index, kernels, covariances, pool):
         out[some] = values.T if weights is None else _mixed(values, weights)
@@ -125,13 +126,13 @@ def _mixed(values: FloatArray, weights: FloatArray) -> FloatArray:
     return np.concatenate([log_mix(padded(tile), weights)[:, : tile.shape[1]].T for tile in tiles])
 
 
-def _prepare(parameters: Parameters, structure: Structure) -> tuple[Kernels, FloatArray, FloatArray]:
-    """Prepare one model for rows times a scale (M,) less a shift (M,). Small ones are cached."""
+def _prepare(parameters: Parameters, structure: Structure) -> tuple[Kernels, Frame]:
+    """Return the kernels of one model, and the frame that they are in. Small ones are cached."""
     means = np.asarray(parameters.means, dtype=np.float64)
     covariances = np.asarray(parameters.covariances, dtype=np.float64)
     tail = parameters.tail.map(lambda array: np.asarray(array, dtype=np.float64))
     if means.size + covariances.size > _CACHED:
-        return _scaled(means, covariances, tail, structure)
+        return _framed(means, covariances, tail, structure)
     arrays = means, covariances, *tail.to_dict().values()
     # By the bytes, so that a model changed in place is prepared again.
     key = structure.name, means.shape, covariances.shape, *(array.tobytes() for array in arrays)
@@ -139,28 +140,24 @@ def _prepare(parameters: Parameters, structure: Structure) -> tuple[Kernels, Flo
     if found is None:
         for oldest in list(_prepared)[: 1 - _MOST_PREPARED]:
             _prepared.pop(oldest, None)
-        found = _prepared[key] = _scaled(means, covariances, tail.copy(), structure)
+        found = _prepared[key] = _framed(means, covariances, tail.copy(), structure)
     return found
 
 
-def _scaled(
+def _framed(
     means: FloatArray, covariances: FloatArray, tail: Tail, structure: Structure
-) -> tuple[Kernels, FloatArray, FloatArray]:
+) -> tuple[Kernels, Frame]:
     """Return kernels in units that are powers of two, so that squares neither overflow nor underflow.
 
     They are about the centre of the means, where the digits of differences matter.
     """
     scale = scale_of(means, covariances, structure)
-    means = means / scale
-    shift = np.clip(means.mean(axis=0), -FARTHEST, FARTHEST)
-    inside = Parameters(
-        np.ones((1, len(means), 1)),
-        (means - shift)[None],
-        structure.rescale(covariances[None], 1.0 / scale),
-        tail=tail.take(None),
-    )
+    shift = np.clip((means / scale).mean(axis=0), -FARTHEST, FARTHEST)
+    frame = Frame(scale, shift, np.ones_like(scale), np.full_like(scale, FARTHEST))
+    model = Parameters(np.ones((1, len(means), 1)), means[None], covariances[None], tail=tail.take(None))
+    inside = frame.enter(model, structure)
     kernels = Kernels.of(inside, structure.factor(inside.covariances, means.shape[1]), structure)
-    return replace(kernels, constants=kernels.constants - np.log(scale).sum()), 1.0 / scale, shift
+    return replace(kernels, constants=kernels.constants - frame.log_volume()), frame
 
 
 def class_log_likelihood(

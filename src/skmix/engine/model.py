@@ -204,15 +204,13 @@ class Frame:
     variance: FloatArray  # (M,): each feature's variance in the frame; 1 for a constant feature
     bound: FloatArray  # (M,): largest magnitude of each feature in the frame
 
-    def rows(self, X: np.ndarray, out: FloatArray) -> FloatArray:
-        """Write rows X (n, M) into `out` (M, n), feature-major and in the frame."""
-        out[:] = X.T
+    def rows(self, X: np.ndarray) -> FloatArray:
+        """Return rows X (n, M) in the frame, feature by feature (M, n)."""
+        # Contiguous, whatever the order of X: the rounding of sums depends on it.
+        x = np.ascontiguousarray(X.T, dtype=np.float64)
         with np.errstate(over="ignore"):
-            out *= (1.0 / self.scale)[:, None]
-            out -= self.shift[:, None]
-        if self.bound.max() >= FARTHEST:
-            np.clip(out, -FARTHEST, FARTHEST, out=out)
-        return out
+            x = x * (1.0 / self.scale)[:, None] - self.shift[:, None]
+        return np.clip(x, -FARTHEST, FARTHEST, out=x)
 
     def enter(self, parameters: Parameters, structure: Structure) -> Parameters:
         """Express parameters given in the data's coordinates in the frame."""

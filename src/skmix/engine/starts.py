@@ -239,9 +239,7 @@ def _clusters(
 
         # With the type of the array, as in EM: code for another one would be compiled too.
         X, some, frame = chosen
-        passes = partial(
-            cluster, Rows(native(pick(X, some)), None, masses, 1.0 / frame.scale, frame.shift), pool
-        )
+        passes = partial(cluster, Rows(native(pick(X, some)), None, masses, frame), pool)
     else:
         passes = partial(_sum_clusters, _pieces(x, masses, centres.shape[0]))
     nearest = None
@@ -266,8 +264,7 @@ def _covariances(
     about = take(x, order, axis=0) - take(centres, take(nearest, order, axis=0), axis=0)
     weighted = about if masses is None else about * pick(as_float64(masses, x), order)[:, None]
     total = float(len(nearest) if masses is None else masses.sum())
-    pooled = (1.0 - _SHRINKAGE) / total * to_numpy(weighted.T @ about)
-    common = structure.common(pooled + _SHRINKAGE * np.diag(wanted.frame.variance))
+    common = _pooled(about, weighted, total, wanted)
     if structure.shared or structure.projects:
         return structure.from_common(common[None], n_kernels)
     cuts = [slice(int(a), int(b)) for a, b in pairwise(bounds)]
@@ -275,6 +272,12 @@ def _covariances(
     mass, rows = np.bincount(to_numpy(nearest), masses, n_kernels), x.shape[1] + 2.0
     own = (seconds.T + rows * common.T[..., None]) / (mass + rows)
     return np.swapaxes(structure.from_common(own.T, 1), 0, 1)
+
+
+def _pooled(about: Array, weighted: Array, total: float, wanted: Wanted) -> FloatArray:
+    """Return the mean scatter of rows about centres (n, M), with a share of the features' variances."""
+    scatter = (1.0 - _SHRINKAGE) / total * to_numpy(weighted.T @ about)
+    return wanted.structure.common(scatter + _SHRINKAGE * np.diag(wanted.frame.variance))
 
 
 def class_wise(
@@ -319,12 +322,13 @@ def class_wise(
                 drawn.append(random_state.choice(members, n_sample, replace=False, p=chances))
             seeds.append((random_state.randint(n_sample), random_state.uniform(size=len(own) - 1)))
         sample = _rows(X, np.concatenate(drawn), frame)
-        centres, sums = _cluster(sample, [len(rows) for rows in drawn], seeds)
-        scatter = _scatter(to_numpy(sample.T @ sample), sums, centres, frame)
+        centres, nearest = _cluster(sample, [len(rows) for rows in drawn], seeds)
+        about = sample - take(centres, nearest, axis=0)
         # One at a time: with many features, those of all starts may not fit in memory.
-        covariances.append(structure.from_common(structure.common(scatter)[None], n_kernels))
+        common = _pooled(about, about, float(len(about)), wanted)
+        covariances.append(structure.from_common(common[None], n_kernels))
         order, sizes = np.concatenate(kernels), [len(own) for own in kernels]
-        means[r, order] = centres
+        means[r, order] = to_numpy(centres)
         weights[r][:, seeded] *= even
         weights[r, order, np.repeat(seeded, sizes)] += (1.0 - even) / np.repeat(sizes, sizes)
     return frame.leave(Parameters(weights, means, np.concatenate(covariances)), structure)
@@ -409,37 +413,30 @@ def _rows(X: Array, index: IntArray, frame: Frame) -> Array:
     """Return the chosen rows (n, M) in the frame, on their device."""
     some = pick(X, index)
     if is_numpy(some):
-        return frame.rows(some, np.empty((X.shape[1], len(index)))).T
+        return frame.rows(some).T
     inside = as_float64(some, X) * as_float64(1.0 / frame.scale, X) - as_float64(frame.shift, X)
     return namespace(X).clip(inside, -FARTHEST, FARTHEST)
 
 
 def _cluster(
     sample: Array, sizes: Sequence[int], seeds: Sequence[tuple[int, FloatArray]]
-) -> tuple[FloatArray, FloatArray]:
-    """Return centres (K, M) by k-means++ and Lloyd iterations within each class, and the sums about them.
+) -> tuple[Array, Array]:
+    """Return centres (K, M) by k-means++ and Lloyd iterations within each class, and that of each row (n,).
 
     The rows of `sample` (n, M) are in the order of classes of these sizes; so are the centres. Each class has
-    the number of its first seed, and chances (q − 1,) for the others. The sums (K, M + 1) are those of the
-    rows nearest to each centre, and their numbers.
+    the number of its first seed, and chances (q − 1,) for the others.
     """
-    found, xp = [], namespace(sample)
-    values = xp.concat([sample, xp.ones_like(sample[:, :1])], axis=1)
+    found, own, n_before, xp = [], [], 0, namespace(sample)
     for end, size, (first, chances) in zip(np.cumsum(sizes), sizes, seeds, strict=True):
-        own = slice(int(end) - size, int(end))
-        if len(chances):
-            x = sample[own]
-            centres = draw_seeds(x, x[first : first + 1], as_float64(chances, x))
-            pieces = _pieces(x, None, centres.shape[0])
-            for _ in range(_LLOYD_PASSES):
-                centres = _means(_sum_clusters(pieces, centres)[0], centres)
-            sums = _sum_clusters(pieces, centres)[0]
-        else:  # one centre is the mean
-            sums = values[own, -1:].T @ values[own]
-            centres = sums[:, :-1] / sums[:, -1:]
-        found.append((to_numpy(centres), to_numpy(sums)))
-    centres, sums = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return centres, sums
+        x = sample[int(end) - size : int(end)]
+        centres = draw_seeds(x, x[first : first + 1], as_float64(chances, x))
+        pieces = _pieces(x, None, centres.shape[0])
+        for _ in range(_LLOYD_PASSES if len(chances) else 1):  # one centre is the mean
+            centres = _means(_sum_clusters(pieces, centres)[0], centres)
+        found.append(centres)
+        own.append(_sum_clusters(pieces, centres)[1] + n_before)
+        n_before += centres.shape[0]
+    return xp.concat(found), xp.concat(own)
 
 
 def _pieces(x: Array, masses: FloatArray | None, n_centres: int) -> list[tuple[Array, Array]]:
@@ -475,17 +472,6 @@ def _means(sums: Array, centres: Array) -> Array:
     counts = xp.sum(sums[..., n_features:], axis=-1, keepdims=True)
     filled = counts > 0
     return xp.where(filled, sums[..., :n_features] / xp.where(filled, counts, 1.0), centres)
-
-
-def _scatter(second: FloatArray, sums: FloatArray, centres: FloatArray, frame: Frame) -> FloatArray:
-    """Return the mean scatter (M, M) about centres (K, M), with a share of the features' variances.
-
-    `second` (M, M) sums x xᵀ over all rows, `sums` (K, V) values and masses over those of each cluster.
-    """
-    n_features = len(second)
-    counts, crossed = sums[:, n_features:].sum(axis=1), sums[:, :n_features].T @ centres
-    scatter = second - crossed - crossed.T + (centres.T * counts) @ centres
-    return (1.0 - _SHRINKAGE) / counts.sum() * scatter + _SHRINKAGE * np.diag(frame.variance)
 
 
 def draw_seeds(sample: Array, seeds: Array, chances: Array) -> Array:

@@ -120,7 +120,7 @@ CALLS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
             look_up,
             (
                 np.arange(12.0).reshape(4, 3),
-                np.arange(4, dtype=np.int32),
+                np.arange(4),
                 np.array([0.1, 0.2, 0.3], np.float32),
                 np.array([True, False, True, False]),
                 np.arange(24.0).reshape(4, 2, 3) ** 2,

@@ -18,7 +18,7 @@ from skmix.engine.compute.threads import workers
 from skmix.engine.em import fit
 from skmix.engine.estep import reference
 from skmix.engine.estep.reference import Kernels, Rows
-from skmix.engine.model import FloatArray, Options, Parameters, Regulariser, Statistics
+from skmix.engine.model import FloatArray, Frame, Options, Parameters, Regulariser, Statistics
 from skmix.engine.sources import open_source
 from skmix.engine.structures import structure_of
 from skmix.engine.tails import StudentT
@@ -28,6 +28,11 @@ pytest.importorskip("llvmlite", reason="LLVM is not installed: there is no compi
 from skmix.engine.estep import compiled
 
 STRUCTURES = ["full", "tied", "diag", "spherical", "low_rank"]
+
+
+def frame_with(scale: FloatArray, shift: FloatArray) -> Frame:
+    """Return a frame of that scale and shift."""
+    return Frame(scale, shift, np.ones_like(scale), np.full_like(scale, np.inf))
 
 
 def problem(
@@ -55,8 +60,7 @@ def problem(
         X,
         random.integers(n_classes, size=n_rows) if n_classes > 1 else None,
         random.uniform(0.5, 2.0, size=n_rows) if weighted else None,
-        np.full(n_features, 0.5),
-        0.1 * random.normal(size=n_features),
+        frame_with(np.full(n_features, 2.0), 0.1 * random.normal(size=n_features)),
     )
     factor = structure.factor(covariances, n_features)
     parameters = Parameters(weights, means, covariances)
@@ -174,8 +178,10 @@ def test_classes_of_far_kernels_keep_their_digits() -> None:
 def test_narrow_kernels_far_from_the_origin_keep_their_digits(n_features: int) -> None:
     rows, kernels = problem("full", n_features, n_kernels=1)
     far = np.full(n_features, 1e6)
-    moved = replace(rows, X=rows.X + far / rows.scale)
-    exact = replace(rows, X=(moved.X * rows.scale - far) / rows.scale)  # what is left of the digits
+    moved = replace(rows, X=rows.X + far * rows.frame.scale)
+    exact = replace(
+        rows, X=(moved.X / rows.frame.scale - far) * rows.frame.scale
+    )  # what is left of the digits
     kernels_there = replace(kernels, means=kernels.means + far)
     back = replace(kernels, means=kernels_there.means - far)
     with workers(1) as pool:
@@ -314,7 +320,7 @@ def test_kernels_that_become_narrow_in_one_pass_keep_their_digits(covariance_typ
     covariances = structure.from_full(np.tile(0.05 * np.eye(4), (1, 3, 1, 1)))
     parameters = Parameters(np.full((1, 3, 1), 1.0 / 3.0), centres[None] + 0.05, covariances)
     kernels = Kernels.of(parameters, structure.factor(covariances, 4), structure)
-    rows = Rows(X, None, None, np.ones(4), np.zeros(4))
+    rows = Rows(X, None, None, frame_with(np.ones(4), np.zeros(4)))
     origins = centres[None] if given else kernels.means
     with workers(1) as pool:
         found = compiled.expect(rows, kernels, origins, pool)
@@ -361,7 +367,7 @@ def test_sums_are_those_of_the_nearest_rows(
     # All but the last are there twice: the second of equal ones gets nothing.
     centres = np.concatenate([random.integers(-3, 4, size=(n_centres, n_features)) * 1.0] * 2)[:-1]
     expected, clusters = one_by_one(x, masses, centres)
-    rows = Rows(x, None, masses, np.ones(n_features), np.zeros(n_features))
+    rows = Rows(x, None, masses, frame_with(np.ones(n_features), np.zeros(n_features)))
     for n_jobs in (1, 2):
         with workers(n_jobs) as pool:
             found, own = compiled.cluster(rows, pool, centres)

@@ -15,6 +15,7 @@ from skmix.engine import starts
 from skmix.engine.compute.blocks import Block, distinct_labels, encode, is_blocks
 from skmix.engine.compute.threads import workers
 from skmix.engine.estep.reference import Rows
+from skmix.engine.estep.terms import moved
 from skmix.engine.model import Options, Parameters, Setting
 from skmix.engine.sources.base import GapRows, MemoryRows
 from skmix.engine.sources.blocks import (
@@ -139,8 +140,10 @@ def test_scatters_of_blocks_are_computed_once_in_a_frame(weighted, monkeypatch) 
             entered = own.enter(start, structure)
             arguments = entered, structure.factor(entered.covariances, 3), Setting(own, structure, pool)
             setting = replace(arguments[2], compiles=True)
-            found, _ = source.expect(*arguments[:2], setting)
-            expected, _ = MemoryRows(X, codes, weights if weighted else None).expect(*arguments)
+            found, origins = source.expect(*arguments[:2], setting)
+            expected, means = MemoryRows(X, codes, weights if weighted else None).expect(*arguments)
+            assert not origins.any()
+            found = moved(found, origins, means, structure)
             assert len(computed) == n_computed
             for name in ("first", "second"):
                 ours, theirs = (getattr(each, name).sum(axis=1) for each in (found, expected))

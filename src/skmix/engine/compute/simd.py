@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -62,190 +60,177 @@ def _bits(x: int) -> ir.Constant:
     return ir.Constant(_INTEGERS, [x] * LANES)
 
 
-class _Code:
-    """Generates instructions with vectors at the position of a builder."""
+@Generated
+def load(build, data, index):
+    """Return the vector at a place."""
+    found = build.load(_pointer(build, data, index, _VECTOR))
+    found.align = 8
+    return found
 
-    def __init__(self, builder: ir.IRBuilder) -> None:
-        self.builder = builder
 
-    def load(self, data: Any, index: Any) -> Any:
-        found = self.builder.load(self._pointer(data, index, _VECTOR))
-        found.align = 8
-        return found
+@Generated
+def store(build, data, index, value):
+    """Write a vector to a place."""
+    build.store(value, _pointer(build, data, index, value.type)).align = 8
 
-    def packed(self, numbers: Sequence[Any]) -> Any:
-        """Return a vector of LANES numbers."""
-        found = ir.Constant(_VECTOR, ir.Undefined)
-        for lane, number in enumerate(numbers):
-            found = self.builder.insert_element(found, number, _INDEX(lane))
-        return found
 
-    def store(self, value: Any, data: Any, index: Any) -> None:
-        self.builder.store(value, self._pointer(data, index, value.type)).align = 8
+def _pointer(build, data, index, kind):
+    return build.bitcast(build.gep(data, [index]), kind.as_pointer())
 
-    def _pointer(self, data: Any, index: Any, kind: ir.Type) -> Any:
-        return self.builder.bitcast(self.builder.gep(data, [index]), kind.as_pointer())
 
-    def splat(self, x: Any) -> Any:
-        """Fill all lanes with a number."""
-        undefined = ir.Constant(ir.VectorType(x.type, LANES), ir.Undefined)
-        one = self.builder.insert_element(undefined, x, _INDEX(0))
-        first = ir.Constant(ir.VectorType(_INDEX, LANES), [0] * LANES)
-        return self.builder.shuffle_vector(one, undefined, first)
+@Generated
+def splat(build, x):
+    """Fill all lanes with a number."""
+    undefined = ir.Constant(ir.VectorType(x.type, LANES), ir.Undefined)
+    one = build.insert_element(undefined, x, _INDEX(0))
+    first = ir.Constant(ir.VectorType(_INDEX, LANES), [0] * LANES)
+    return build.shuffle_vector(one, undefined, first)
 
-    def fma(self, a: Any, b: Any, c: Any) -> Any:
-        return intrinsic(self.builder, "fma", a, b, c)
 
-    def where_larger(self, a: Any, b: Any, one: Any, other: Any) -> Any:
-        """Return the lanes of `one` where a > b, otherwise those of `other`."""
-        return self.builder.select(self.builder.fcmp_ordered(">", a, b), one, other)
+@Generated
+def packed(build, numbers):
+    """Return a vector of LANES numbers."""
+    found = ir.Constant(_VECTOR, ir.Undefined)
+    for lane, number in enumerate(numbers):
+        found = build.insert_element(found, number, _INDEX(lane))
+    return found
 
-    def larger(self, a: Any, b: Any) -> Any:
-        return self.where_larger(a, b, a, b)
 
-    def smaller(self, a: Any, b: Any) -> Any:
-        return self.builder.select(self.builder.fcmp_ordered("<", a, b), a, b)
+add = Generated(lambda build, a, b: build.fadd(a, b))
+subtract = Generated(lambda build, a, b: build.fsub(a, b))
+multiply = Generated(lambda build, a, b: build.fmul(a, b))
+divide = Generated(lambda build, a, b: build.fdiv(a, b))
+fma = Generated(lambda build, a, b, c: intrinsic(build, "fma", a, b, c))
+# The lanes of `one` where a > b, otherwise those of `other`.
+where_larger = Generated(
+    lambda build, a, b, one, other: build.select(build.fcmp_ordered(">", a, b), one, other)
+)
+larger = Generated(lambda build, a, b: where_larger(build, a, b, a, b))
+smaller = Generated(lambda build, a, b: build.select(build.fcmp_ordered("<", a, b), a, b))
+total = Generated(lambda build, value: _folded(build, value, build.fadd))
+largest = Generated(lambda build, value: _folded(build, value, lambda a, b: larger(build, a, b)))
+# The next number of a counter that threads share, which is advanced.
+take_numbers = Generated(lambda build, counter, n: build.atomic_rmw("add", counter, n, "monotonic"))
+# The bits of a number as an integer, and the reverse.
+bits = Generated(lambda build, x: build.bitcast(x, INT))
+of_bits = Generated(lambda build, x: build.bitcast(x, FLOAT))
 
-    def total(self, value: Any) -> Any:
-        return self._folded(value, self.builder.fadd)
 
-    def _folded(self, value: Any, combine: Callable[[Any, Any], Any]) -> Any:
-        while value.type.count > 1:
-            half = value.type.count // 2
-            undefined, kind = ir.Constant(value.type, ir.Undefined), ir.VectorType(_INDEX, half)
-            halves = [ir.Constant(kind, list(range(a, a + half))) for a in (0, half)]
-            value = combine(*(self.builder.shuffle_vector(value, undefined, each) for each in halves))
-        return self.builder.extract_element(value, _INDEX(0))
+def _folded(build, value, combine):
+    """Return the lanes of a vector, combined two by two."""
+    while value.type.count > 1:
+        half = value.type.count // 2
+        undefined, kind = ir.Constant(value.type, ir.Undefined), ir.VectorType(_INDEX, half)
+        halves = [ir.Constant(kind, list(range(a, a + half))) for a in (0, half)]
+        value = combine(*(build.shuffle_vector(value, undefined, own) for own in halves))
+    return build.extract_element(value, _INDEX(0))
 
-    def largest(self, value: Any) -> Any:
-        return self._folded(value, self.larger)
 
-    def totals(self, values: Sequence[Any]) -> list[Any]:
-        """Return the sums of the lanes of vectors, LANES of them with fewer instructions than one by one."""
-        if len(values) > LANES:
-            return self.totals(values[:LANES]) + self.totals(values[LANES:])
-        vectors, width = [*values, *[_repeat(0.0)] * (LANES - len(values))], LANES // 2
-        while width:
-            # In runs of `width` lanes: sums of the first vector in even runs, of the second in odd ones.
-            half = len(vectors) // 2
-            pairs = zip(vectors[:half], vectors[half:], strict=True)
-            vectors = [self.builder.fadd(*self._exchanged(a, b, width)) for a, b in pairs]
-            width //= 2
-        return [self.builder.extract_element(vectors[0], _INDEX(i)) for i in range(len(values))]
+@Generated
+def totals(build, values):
+    """Return the sums of the lanes of vectors, LANES of them with fewer instructions than one by one."""
+    if len(values) > LANES:
+        return totals(build, values[:LANES]) + totals(build, values[LANES:])
+    vectors, width = [*values, *[_repeat(0.0)] * (LANES - len(values))], LANES // 2
+    while width:
+        # In runs of `width` lanes: sums of the first vector in even runs, of the second in odd ones.
+        half = len(vectors) // 2
+        pairs = zip(vectors[:half], vectors[half:], strict=True)
+        vectors = [build.fadd(*_exchanged(build, a, b, width)) for a, b in pairs]
+        width //= 2
+    return [build.extract_element(vectors[0], _INDEX(i)) for i in range(len(values))]
 
-    def dot(self, ones: Sequence[Any], others: Sequence[Any]) -> Any:
-        """Return the sum of the products of vectors."""
-        found = self.builder.fmul(ones[0], others[0])
-        for a, b in zip(ones[1:], others[1:], strict=True):
-            found = self.fma(a, b, found)
-        return found
 
-    def _exchanged(self, a: Any, b: Any, width: int) -> tuple[Any, Any]:
-        """Return two vectors: the even runs of `width` lanes of a and of b in turn, and the odd runs."""
-        kind, low, high = ir.VectorType(_INDEX, LANES), [], []
+@Generated
+def dot(build, ones, others):
+    """Return the sum of the products of vectors."""
+    found = build.fmul(ones[0], others[0])
+    for a, b in zip(ones[1:], others[1:], strict=True):
+        found = fma(build, a, b, found)
+    return found
+
+
+def _exchanged(build, a, b, width):
+    """Return two vectors: the even runs of `width` lanes of a and of b in turn, and the odd runs."""
+    kind, low, high = ir.VectorType(_INDEX, LANES), [], []
+    for i in range(LANES):
+        odd = i // width % 2
+        low.append(LANES + i - width if odd else i)
+        high.append(LANES + i if odd else i + width)
+    shuffle = build.shuffle_vector
+    return shuffle(a, b, ir.Constant(kind, low)), shuffle(a, b, ir.Constant(kind, high))
+
+
+@Generated
+def transposed(build, vectors):
+    """Return the columns of LANES vectors."""
+    found, width = list(vectors), LANES // 2
+    while width:
         for i in range(LANES):
-            odd = i // width % 2
-            low.append(LANES + i - width if odd else i)
-            high.append(LANES + i if odd else i + width)
-        shuffle = self.builder.shuffle_vector
-        return shuffle(a, b, ir.Constant(kind, low)), shuffle(a, b, ir.Constant(kind, high))
-
-    def transposed(self, vectors: Sequence[Any]) -> list[Any]:
-        """Return the columns of LANES vectors."""
-        found, width = list(vectors), LANES // 2
-        while width:
-            for i in range(LANES):
-                if not i & width:
-                    found[i], found[i + width] = self._exchanged(found[i], found[i + width], width)
-            width //= 2
-        return found
-
-    def head(self, value: Any, count: Any) -> Any:
-        """Return a vector whose lanes from `count` on are zero."""
-        kept = self.builder.icmp_signed("<", ir.Constant(_INTEGERS, list(range(LANES))), self.splat(count))
-        return self.builder.select(kept, value, _repeat(0.0))
-
-    def exp(self, x: Any) -> Any:
-        """Return eˣ for x ≤ 0, to the last bit or two; zero below 1e-200."""
-        build = self.builder
-        tiny = build.fcmp_unordered("<", x, _repeat(_LOWEST))
-        x = build.select(tiny, _repeat(_LOWEST), x)
-        shifted = self.fma(x, _repeat(1.0 / math.log(2.0)), _repeat(_ROUND))
-        power = build.fsub(shifted, _repeat(_ROUND))
-        rest = self.fma(power, _repeat(-_LOG_2), x)
-        rest = self.fma(power, _repeat(-_LOG_2_REST), rest)
-        # Even and odd powers apart: each operation waits for fewer others.
-        square = build.fmul(rest, rest)
-        even, odd = _repeat(_EXP[8]), _repeat(_EXP[9])
-        for n in (6, 4, 2, 0):
-            even = self.fma(even, square, _repeat(_EXP[n]))
-            odd = self.fma(odd, square, _repeat(_EXP[n + 1]))
-        value = self.fma(self.fma(odd, rest, even), square, rest)
-        value = build.fadd(value, _repeat(1.0))
-        exponent = build.shl(build.bitcast(shifted, _INTEGERS), _bits(52))
-        value = build.bitcast(build.add(build.bitcast(value, _INTEGERS), exponent), _VECTOR)
-        return build.select(tiny, _repeat(0.0), value)
-
-    def log(self, x: Any) -> Any:
-        """Return the logarithm of positive, normal numbers, to the last bit or two."""
-        build, bits = self.builder, self.builder.bitcast(x, _INTEGERS)
-        (root,) = struct.unpack("<q", struct.pack("<d", math.sqrt(0.5)))
-        power = build.ashr(build.sub(bits, _bits(root)), _bits(52))
-        # x = 2^power · mantissa, with a mantissa around 1: log = 2 artanh((mantissa − 1) / (mantissa + 1)).
-        mantissa = build.bitcast(build.sub(bits, build.shl(power, _bits(52))), _VECTOR)
-        s = build.fdiv(build.fsub(mantissa, _repeat(1.0)), build.fadd(mantissa, _repeat(1.0)))
-        square, series = build.fmul(s, s), _repeat(2.0 / 23)
-        for n in range(21, 2, -2):
-            series = self.fma(series, square, _repeat(2.0 / n))
-        value = self.fma(build.fmul(series, square), s, build.fadd(s, s))
-        count = build.sitofp(power, _VECTOR)
-        return self.fma(count, _repeat(_LOG_2), self.fma(count, _repeat(_LOG_2_REST), value))
+            if not i & width:
+                found[i], found[i + width] = _exchanged(build, found[i], found[i + width], width)
+        width //= 2
+    return found
 
 
-def _generated(emit: Callable[..., Any]) -> Any:
-    """Return a function for compiled code whose instructions ``emit(code, *arguments)`` generates."""
-    return Generated(lambda builder, *arguments: emit(_Code(builder), *arguments))
+@Generated
+def head(build, value, count):
+    """Return a vector whose lanes from `count` on are zero."""
+    kept = build.icmp_signed("<", ir.Constant(_INTEGERS, list(range(LANES))), splat(build, count))
+    return build.select(kept, value, _repeat(0.0))
 
 
-def _any_above(code: _Code, value: Any, limit: Any) -> Any:
-    build, bits = code.builder, ir.IntType(LANES)
-    mask = build.bitcast(build.fcmp_ordered(">", value, code.splat(limit)), bits)
-    return build.icmp_unsigned("!=", mask, bits(0))
+@Generated
+def exp(build, x):
+    """Return eˣ for x ≤ 0, to the last bit or two; zero below 1e-200."""
+    tiny = build.fcmp_unordered("<", x, _repeat(_LOWEST))
+    x = build.select(tiny, _repeat(_LOWEST), x)
+    shifted = fma(build, x, _repeat(1.0 / math.log(2.0)), _repeat(_ROUND))
+    power = build.fsub(shifted, _repeat(_ROUND))
+    rest = fma(build, power, _repeat(-_LOG_2), x)
+    rest = fma(build, power, _repeat(-_LOG_2_REST), rest)
+    # Even and odd powers apart: each operation waits for fewer others.
+    square = build.fmul(rest, rest)
+    even, odd = _repeat(_EXP[8]), _repeat(_EXP[9])
+    for n in (6, 4, 2, 0):
+        even = fma(build, even, square, _repeat(_EXP[n]))
+        odd = fma(build, odd, square, _repeat(_EXP[n + 1]))
+    value = fma(build, fma(build, odd, rest, even), square, rest)
+    value = build.fadd(value, _repeat(1.0))
+    exponent = build.shl(build.bitcast(shifted, _INTEGERS), _bits(52))
+    value = build.bitcast(build.add(build.bitcast(value, _INTEGERS), exponent), _VECTOR)
+    return build.select(tiny, _repeat(0.0), value)
 
 
-def _keep_index(code: _Code, index: Any) -> None:
+@Generated
+def log(build, x):
+    """Return the logarithm of positive, normal numbers, to the last bit or two."""
+    as_integers = build.bitcast(x, _INTEGERS)
+    (root,) = struct.unpack("<q", struct.pack("<d", math.sqrt(0.5)))
+    power = build.ashr(build.sub(as_integers, _bits(root)), _bits(52))
+    # x = 2^power · mantissa, with a mantissa around 1: log = 2 artanh((mantissa − 1) / (mantissa + 1)).
+    mantissa = build.bitcast(build.sub(as_integers, build.shl(power, _bits(52))), _VECTOR)
+    s = build.fdiv(build.fsub(mantissa, _repeat(1.0)), build.fadd(mantissa, _repeat(1.0)))
+    square, series = build.fmul(s, s), _repeat(2.0 / 23)
+    for n in range(21, 2, -2):
+        series = fma(build, series, square, _repeat(2.0 / n))
+    value = fma(build, build.fmul(series, square), s, build.fadd(s, s))
+    count = build.sitofp(power, _VECTOR)
+    return fma(build, count, _repeat(_LOG_2), fma(build, count, _repeat(_LOG_2_REST), value))
+
+
+@Generated
+def any_above(build, value, limit):
+    """Return whether any lane is larger than a number."""
+    mask = build.bitcast(build.fcmp_ordered(">", value, splat(build, limit)), ir.IntType(LANES))
+    return build.icmp_unsigned("!=", mask, ir.IntType(LANES)(0))
+
+
+@Generated
+def keep_index(build, index):
     """Do nothing that needs the index: on ARM, pointers that step would be read by slower instructions."""
     if _ON_ARM:
-        code.builder.asm(ir.FunctionType(ir.VoidType(), [INT]), "", "r", [index], side_effect=True)
-
-
-load = _generated(_Code.load)
-store = _generated(lambda code, data, index, value: code.store(value, data, index))
-splat = _generated(_Code.splat)
-packed = _generated(_Code.packed)
-add = _generated(lambda code, a, b: code.builder.fadd(a, b))
-subtract = _generated(lambda code, a, b: code.builder.fsub(a, b))
-multiply = _generated(lambda code, a, b: code.builder.fmul(a, b))
-divide = _generated(lambda code, a, b: code.builder.fdiv(a, b))
-fma = _generated(_Code.fma)
-dot = _generated(_Code.dot)
-where_larger = _generated(_Code.where_larger)
-larger = _generated(_Code.larger)
-smaller = _generated(_Code.smaller)
-exp = _generated(_Code.exp)
-log = _generated(_Code.log)
-total = _generated(_Code.total)
-totals = _generated(_Code.totals)
-largest = _generated(_Code.largest)
-head = _generated(_Code.head)
-transposed = _generated(_Code.transposed)
-any_above = _generated(_any_above)
-keep_index = _generated(_keep_index)
-# The next number of a counter that threads share, which is advanced.
-take_numbers = _generated(lambda code, counter, n: code.builder.atomic_rmw("add", counter, n, "monotonic"))
-# The bits of a number as an integer, and the reverse.
-bits = _generated(lambda code, x: code.builder.bitcast(x, INT))
-of_bits = _generated(lambda code, x: code.builder.bitcast(x, FLOAT))
+        build.asm(ir.FunctionType(ir.VoidType(), [INT]), "", "r", [index], side_effect=True)
 
 
 def each(count: int) -> tuple[int, ...]:
@@ -366,12 +351,11 @@ def _add_moments(x, at, step, n_rows, weights, weights_at, origins, origin_at, o
         _add_part(x, at, step, n_rows, weights, weights_at, origins, origin_at, out, out_at, n_features, part)
 
 
-def _call(code: _Code, address: Any, *arguments: Any) -> None:
+@Generated
+def call(build, address, *arguments):
+    """Call the function at an address."""
     kind = ir.FunctionType(ir.VoidType(), [argument.type for argument in arguments])
-    code.builder.call(code.builder.inttoptr(address, kind.as_pointer()), arguments)
-
-
-call = _generated(_call)
+    build.call(build.inttoptr(address, kind.as_pointer()), arguments)
 
 
 @lru_cache

@@ -35,7 +35,7 @@ FLOAT = ir.DoubleType()
 BOOL = ir.IntType(1)
 _BYTE = ir.IntType(8)
 # What is in memory for a number of each of NumPy's types.
-STORED = {"<f8": FLOAT, "<f4": ir.FloatType(), "<i8": INT, "<i4": ir.IntType(32), "|b1": _BYTE}
+STORED = {"<f8": FLOAT, "<f4": ir.FloatType(), "<i8": INT, "|b1": _BYTE}
 _FUNCTIONS = {abs: "fabs", math.sqrt: "sqrt", math.log: "log", math.exp: "exp"}
 # What Python and the builder do for integers and for floats.
 _OPERATORS: dict[type[ast.operator], tuple[Callable[[Any, Any], Any], str, str]] = {
@@ -95,6 +95,10 @@ class Generated(NamedTuple):
     """
 
     emit: Callable[..., Any]
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Generate the instructions at the position of a builder, the first argument."""
+        return self.emit(*arguments)
 
 
 class Array(NamedTuple):
@@ -282,8 +286,6 @@ class Translation(ast.NodeVisitor):
                 raise TypeError("only numbers of arrays are assigned")
             if stored == _BYTE:
                 value = self._build.zext(self._as(value, BOOL), _BYTE)
-            elif stored == STORED["<i4"]:
-                value = self._build.trunc(self._as(value, INT), stored)
             self._build.store(self._as(value, stored), part.pointer)
         else:
             self.generic_visit(target)
@@ -361,7 +363,7 @@ class Translation(ast.NodeVisitor):
             return self._build.icmp_signed("!=", found, _BYTE(0))
         if part.stored == STORED["<f4"]:
             return self._build.fpext(found, FLOAT)
-        return self._build.sext(found, INT) if part.stored == STORED["<i4"] else found
+        return found
 
     def _part(self, array: Array, index: Any) -> Array:
         """Return the part of an array at indices of its first axes, or in a slice of its only axis."""

@@ -42,12 +42,12 @@ from ..compute.simd import (
 )
 from ..compute.threads import Workers, aligned
 from ..compute.translation import inner
-from ..model import FARTHEST, BoolArray, Factor, FloatArray, IntArray, Statistics
+from ..model import FARTHEST, Factor, FloatArray, IntArray, Statistics
 from ..structures import Structure, structure_of
 from ..structures.linalg import index_of
 from ..tails import StudentT
 from .reference import Kernels, Rows
-from .terms import PRODUCTS
+from .terms import near_origin
 
 # Up to this many features, the innermost loops are unrolled, in code compiled for each number of them.
 _UNROLLED = 16
@@ -73,13 +73,6 @@ _STARTS_OF_TASK = 4
 NEGLIGIBLE_SHARE = 1e-22
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
 _LEAST_SUM = 1e-150
-# Expanded log-densities and moments about the origin keep nine digits if all means are within this many
-# standard deviations of it.
-_LARGEST_OFFSET = 2.0**10
-# Moments about the origin lose digits if a kernel's new variance is less than this share of its mean square.
-_NARROW = 2.0**-24
-# A kernel with less mass is empty: its variance is not tested for lost digits.
-_LEAST_MASS = 1e-130
 # Kind of arithmetic: differences from a mean are whitened by a lower triangular matrix.
 _TRIANGULAR = 0
 # Kind of arithmetic: differences from a mean are divided by deviations, and projected on factors.
@@ -720,33 +713,27 @@ def expect(
     pool: Workers,
     *,
     with_moments: bool = True,
-    near: bool | None = None,
 ) -> Statistics:
-    """Do the E-step: return the statistics of all rows, with moments about `origins` (R, K, M).
+    """Do the E-step: return the statistics of all rows, with moments about `origins` (R, K, M)."""
 
-    `near` says whether all starts are near the origin, or none; None: test each.
-    """
+    def of_starts(starts: slice | IntArray) -> Statistics:
+        return expect(rows, kernels.take(starts), origins[starts], pool, with_moments=with_moments)
 
-    def of_starts(starts: slice | IntArray, near: bool) -> Statistics:
-        own = kernels.take(starts), origins[starts]
-        return expect(rows, *own, pool, with_moments=with_moments, near=near)
-
-    if near is None:
-        are_near = _are_near(kernels, origins)
-        near = bool(are_near[0])
-        if not (are_near == near).all():
-            # The arithmetic of a start must not depend on the others.
-            parts = np.flatnonzero(are_near), np.flatnonzero(~are_near)
-            found = join([of_starts(parts[0], True), of_starts(parts[1], False)])
-            return found.take(np.argsort(np.concatenate(parts)))
-    job = prepare(rows, kernels, origins, near=near)
+    # Origins other than zero are for kernels that lost digits.
+    near = near_origin(kernels.means, kernels.factor, kernels.structure, kernels.tail)
+    near &= ~origins.any(axis=(1, 2))
+    if near.any() and not near.all():
+        # The arithmetic of a start must not depend on the others.
+        parts = np.flatnonzero(near), np.flatnonzero(~near)
+        return join([of_starts(part) for part in parts]).take(np.argsort(np.concatenate(parts)))
+    job = prepare(rows, kernels, origins, near=bool(near[0]))
     sizes, model = job.sizes, job.model
     n_starts, n_kernels, n_classes = sizes.n_starts, sizes.n_kernels, sizes.n_classes
     of_start = n_classes + n_kernels * n_classes + sizes.padded_kernels * sizes.moments
     n_tasks = max(1, _SUMS_TOGETHER // (sizes.n_blocks * of_start) // _STARTS_OF_TASK)
     together = n_tasks * _STARTS_OF_TASK
     if n_starts > together:
-        return join([of_starts(slice(a, a + together), near) for a in range(0, n_starts, together)])
+        return join([of_starts(slice(a, a + together)) for a in range(0, n_starts, together)])
     leading = (sizes.n_blocks, n_starts)
     shapes = [
         (*leading, n_classes),
@@ -762,52 +749,16 @@ def expect(
         array.reshape(shape).sum(axis=0) if sizes.n_blocks > 1 else array.reshape(shape[1:])
         for array, shape in zip(sums, shapes, strict=True)
     )
-    found = statistics_of(rows, kernels, origins, sizes, (likelihood, mass, moments))
-    if not with_moments:
-        return found
-    if isinstance(tail := kernels.tail, StudentT):
+    found = statistics_of(rows, kernels, sizes, (likelihood, mass, moments))
+    if with_moments and isinstance(tail := kernels.tail, StudentT):
         # E[log u] of a row at the mean; its distance takes log(1 + d² / ν) from it.
         at_mean = np.log1p(sizes.n_features / tail.degrees) + tail.mean_logs(sizes.n_features)[..., 0]
         found = replace(found, of_tail=(precisions, mass.sum(axis=-1) * at_mean - log_ratios))
-    if not near:
-        return found
-    again = np.flatnonzero(_lost_digits(rows, kernels, mass.sum(axis=-1), moments, sizes))
-    if len(again):
-        found = found.put(again, of_starts(again, False))
     return found
 
 
-def _lost_digits(
-    rows: Rows, kernels: Kernels, mass: FloatArray, moments: FloatArray, sizes: Sizes
-) -> BoolArray:
-    """Return the starts (R,) with a kernel that is too narrow for moments about zero.
-
-    A kernel can narrow within one pass, so its new variance is tested.
-    """
-    structure, (_, n_kernels, n_features) = kernels.structure, kernels.means.shape
-    share = np.where(mass > _LEAST_MASS, 1.0 / np.maximum(mass, _LEAST_MASS), 0.0)[..., None]
-    means = moments[:, :n_kernels, :n_features] * share
-    if structure.shared:
-        whitener = kernels.factor.whitener[:, 0]
-        between = (means * mass[..., None]).mT @ means
-        raw, centred = (
-            np.einsum("rij,rjk,rik->ri", whitener, scatter, whitener)
-            for scatter in (np.broadcast_to(rows.scatter, between.shape), rows.scatter - between)
-        )
-        return np.any(centred < _NARROW * raw, axis=-1)
-    raw, squares = moments[:, :n_kernels, sizes.width :] * share, means**2
-    if structure.isotropic:
-        raw, squares = raw[..., :1], squares.sum(axis=-1, keepdims=True)
-    raw = raw[..., : squares.shape[-1]]
-    return np.any(raw - squares < _NARROW * raw, axis=(-2, -1))
-
-
 def statistics_of(
-    rows: Rows,
-    kernels: Kernels,
-    origins: FloatArray,
-    sizes: Sizes,
-    sums: tuple[FloatArray, FloatArray, FloatArray],
+    rows: Rows, kernels: Kernels, sizes: Sizes, sums: tuple[FloatArray, FloatArray, FloatArray]
 ) -> Statistics:
     """Return padded sums over all rows as statistics; the moments may be empty."""
     likelihood, mass, moments = sums
@@ -816,17 +767,16 @@ def statistics_of(
         return Statistics(likelihood, mass, np.zeros_like(kernels.means), np.zeros((n_starts, n_kernels, 1)))
     first, second = moments[:, :n_kernels, :n_features], moments[:, :n_kernels, sizes.width :]
     if sizes.kind == _EXPANDED:
-        about_zero, first = first, first - mass.sum(axis=-1)[..., None] * origins
         if kernels.structure.shared:
-            second = _tied_second(rows, origins, mass.sum(axis=-1), first, kernels)
+            # Only the sum over kernels has a meaning: the scatter of the rows, which never changes.
+            second = np.zeros((n_starts, n_kernels, kernels.structure.n_second(n_features)))
+            heaviest = mass.sum(axis=-1).argmax(axis=1)  # an empty one would be left out
+            second[np.arange(n_starts), heaviest] = kernels.structure.pack(rows.scatter)
+        elif kernels.structure.isotropic:
+            # Only the sum over features has a meaning.
+            second = np.repeat(second[..., :1] / n_features, n_features, axis=-1)
         else:
-            away = origins * (about_zero + first)
-            if kernels.structure.isotropic:
-                # Only the sum over features has a meaning.
-                second = (second[..., :1] - away.sum(axis=-1, keepdims=True)) / n_features
-                second = np.repeat(second, n_features, axis=-1)
-            else:
-                second = second[..., :n_features] - away
+            second = second[..., :n_features]
     elif sizes.kind == _TRIANGULAR:
         second = moments.take(_places(kernels.structure, sizes), axis=-1)
     else:
@@ -847,38 +797,11 @@ def _places(structure: Structure, sizes: Sizes) -> IntArray:
     return sizes.width + (row * (row + 1) // 2 + column if sizes.unrolled else row * sizes.width + column)
 
 
-def _are_near(kernels: Kernels, origins: FloatArray) -> BoolArray:
-    """Return the starts (R,) whose log-densities and moments may be expanded about zero."""
-    structure, whitener = kernels.structure, kernels.factor.whitener
-    if PRODUCTS.lacks(structure, kernels.tail):
-        return np.zeros(len(origins), dtype=bool)
-    white = [m @ whitener[:, 0].mT if structure.shared else m * whitener for m in (kernels.means, origins)]
-    near: BoolArray = np.square(white).sum(axis=-1).max(axis=(0, 2)) <= _LARGEST_OFFSET**2
-    # Origins other than the means are for kernels that lost digits.
-    return near & np.all(origins == kernels.means, axis=(1, 2))
-
-
-def _tied_second(
-    rows: Rows, origins: FloatArray, mass: FloatArray, first: FloatArray, kernels: Kernels
-) -> FloatArray:
-    """Return the second moments of all kernels together, stored in the heaviest one, as an array (R, K, S).
-
-    The others are zero: only the sum over kernels has a meaning, and only it matters to a tied covariance. It
-    follows from the scatter of the rows, which never changes.
-    """
-    crossed = np.swapaxes(first, -1, -2) @ origins
-    between = np.swapaxes(mass[..., None] * origins, -1, -2) @ origins
-    pooled = rows.scatter - crossed - np.swapaxes(crossed, -1, -2) - between
-    second = np.zeros((*mass.shape, kernels.structure.n_second(origins.shape[-1])))
-    second[np.arange(len(mass)), mass.argmax(axis=1)] = kernels.structure.pack(pooled)
-    return second
-
-
 def evaluate(rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Workers) -> FloatArray:
     """Return log N(x_n; μ_k, P_k), shape (N, K), under one start, or their mixtures with weights (K, L)."""
     alone = np.zeros((1, kernels.means.shape[1], 1))
     unweighted = replace(kernels, log_weights=alone)
-    near = bool(_are_near(kernels, kernels.means)[0])
+    near = bool(near_origin(kernels.means, kernels.factor, kernels.structure, kernels.tail)[0])
     job = prepare(rows, unweighted, kernels.means, near=near)
     out = np.empty((len(rows.X), job.sizes.n_kernels if weights is None else weights.shape[1]))
     job = job._replace(out=out, mixing=job.mixing if weights is None else flat(weights))
@@ -934,8 +857,8 @@ def data_of(rows: Rows) -> Data:
         np.array(steps, dtype=np.int64),
         flat(_NO_PLACES if rows.codes is None else np.asarray(rows.codes, dtype=np.int64)),
         flat(_NO_NUMBERS if rows.weights is None else rows.weights),
-        flat(rows.scale),
-        flat(rows.shift),
+        flat(1.0 / rows.frame.scale),
+        flat(rows.frame.shift),
         FARTHEST,
     )
 

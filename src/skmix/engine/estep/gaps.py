@@ -9,7 +9,7 @@ and are then like others; no value is imputed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce, singledispatch
 from itertools import pairwise
 
@@ -106,7 +106,7 @@ def chunks_of(rows: Rows, index: IntArray, size: int) -> list[Chunk]:
 
 def _chunk(rows: Rows, index: IntArray) -> Chunk:
     """Return one chunk, of rows whose numbers are ordered by pattern."""
-    x = np.ascontiguousarray(replace(rows, X=rows.X[index]).cut(0, len(index)).T)
+    x = np.ascontiguousarray(rows.frame.rows(rows.X[index]).T)
     seen = ~np.isnan(x)
     x[~seen] = 0.0
     first = _first_rows(seen)
@@ -309,7 +309,7 @@ def log_densities(
     def score(chunk: Chunk) -> FloatArray:
         done = completed(chunk, kernels, covariances, fast, with_moments=False)
         constants = kernels.tail.log_peaks(done.log_determinants, chunk.n_known)
-        constants = chunk.to_rows(constants + chunk.logs(np.log(rows.scale)))
+        constants = chunk.to_rows(constants + chunk.logs(-np.log(rows.frame.scale)))
         return kernels.tail.at_distances(done.distances, constants, chunk.to_rows(chunk.n_known))[0][0]
 
     for chunk, values in zip(chunks, pool.map(score, chunks), strict=True):

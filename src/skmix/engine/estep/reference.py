@@ -15,7 +15,7 @@ import numpy as np
 
 from ..compute import can_compile
 from ..compute.arrays import Record, join, safe_log
-from ..model import FARTHEST, Factor, FloatArray, IntArray, Parameters, Statistics
+from ..model import Factor, FloatArray, Frame, IntArray, Parameters, Statistics
 from ..structures import Structure
 from ..tails import NONE, Sums, Tail
 from .terms import share
@@ -44,13 +44,12 @@ def operations(n_rows: int, n_kernels: int, n_features: int) -> int:
 
 @dataclass(frozen=True)
 class Rows:
-    """Complete rows in a NumPy array, seen in a frame: x' = x · scale − shift."""
+    """Complete rows in a NumPy array, seen in a frame."""
 
     X: np.ndarray  # (N, M): float64 or float32
     codes: IntArray | None  # (N,): class of each row; None for one class
     weights: FloatArray | None  # (N,): positive; None when all are one
-    scale: FloatArray  # (M,)
-    shift: FloatArray  # (M,)
+    frame: Frame
 
     @cached_property
     def scatter(self) -> FloatArray:
@@ -74,11 +73,7 @@ class Rows:
 
     def cut(self, a: int, b: int) -> FloatArray:
         """Return rows a … b − 1 in the frame, feature by feature (M, n)."""
-        # Contiguous, whatever the order of X: the rounding of sums depends on it.
-        x = np.ascontiguousarray(self.X[a:b].T, dtype=np.float64)
-        with np.errstate(over="ignore"):
-            x = x * self.scale[:, None] - self.shift[:, None]
-        return np.clip(x, -FARTHEST, FARTHEST, out=x)
+        return self.frame.rows(self.X[a:b])
 
 
 def native(X: np.ndarray) -> np.ndarray:

@@ -224,7 +224,7 @@ class Objective:
         codes, shares, every = labels_of(rows), model.shares, np.arange(len(rows.X))
         n_features = point.means.shape[1]
         terms = np.empty((model.terms.shape[1], len(codes)))
-        x = self.frame.rows(rows.X, terms[:n_features])
+        terms[:n_features] = x = self.frame.rows(rows.X)
         self._stretch.expand(x, terms[n_features:-1])
         terms[-1] = 1.0
         values = model.terms @ terms

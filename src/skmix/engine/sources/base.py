@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from ..compute import can_compile
-from ..compute.arrays import Array, namespace
+from ..compute.arrays import Array
 from ..estep import gaps, reference
 from ..estep.gaps import Chunk
 from ..estep.reference import Kernels, Rows, native
-from ..estep.terms import COMPLETE, GAPS, Coverage
+from ..estep.terms import COMPLETE, GAPS, Coverage, near_origin
 from ..model import BoolArray, Factor, FloatArray, Frame, IntArray, Parameters, Setting, Statistics
 from .summary import Summary, summarise
 
@@ -26,11 +26,21 @@ Expected = tuple[Statistics, FloatArray]
 Step = Callable[[Parameters, Factor], tuple[Parameters, Factor, FloatArray]]
 
 
-def origins_of(parameters: Parameters, centres: Centres | None) -> Array:
-    """Return the origins (R, K, M) of moments: the means, or the centres of the kernels that have one."""
-    if centres is None:
-        return parameters.means
-    return namespace(parameters.means).where(centres[0][..., None], centres[1], parameters.means)
+def origins_of(
+    parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None
+) -> FloatArray:
+    """Return the origins (R, K, M) of moments: the means, or the centres of the kernels that have one.
+
+    They are zero where compiled code forms moments as products. If these lose digits, the pass is repeated
+    with centres.
+    """
+    means = parameters.means
+    if centres is not None:
+        return np.where(centres[0][..., None], centres[1], means)
+    if not setting.compiles:
+        return means
+    near = near_origin(means, factor, setting.structure, parameters.tail)
+    return np.where(near[:, None, None], 0.0, means) if near.any() else means
 
 
 class RowSource(ABC):
@@ -123,13 +133,14 @@ class ArrayRows(RowSource):
 class MemoryRows(ArrayRows):
     """Complete rows in a NumPy array."""
 
-    _seen: tuple[Frame, int, Rows] | None = None  # frame, number of classes, rows in the frame
+    _seen: tuple[int, Rows] | None = None  # number of classes, rows in a frame
     scatter: tuple[Frame, FloatArray] | None = None  # (M, M): of the rows in a frame, once known
 
     def expect(
         self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
     ) -> Expected:
-        origins, kernels = origins_of(parameters, centres), Kernels.of(parameters, factor, setting.structure)
+        origins = origins_of(parameters, factor, setting, centres)
+        kernels = Kernels.of(parameters, factor, setting.structure)
         rows, with_moments = self._rows_in(setting.frame, parameters), setting.with_moments
         if not setting.compiles or not can_compile():
             return reference.expect(rows, kernels, origins, with_moments=with_moments), origins
@@ -143,13 +154,12 @@ class MemoryRows(ArrayRows):
     def _rows_in(self, frame: Frame, parameters: Parameters) -> Rows:
         """Return the rows in a frame, cached, with codes of the classes of the parameters."""
         n_classes = parameters.weights.shape[-1]
-        if self._seen is None or self._seen[0] is not frame or self._seen[1] != n_classes:
-            codes = self.codes_within(n_classes)
-            rows = Rows(native(self.X), codes, self.weights, 1.0 / frame.scale, frame.shift)
+        if self._seen is None or self._seen[0] != n_classes or self._seen[1].frame is not frame:
+            rows = Rows(native(self.X), self.codes_within(n_classes), self.weights, frame)
             if self.scatter is not None and self.scatter[0] is frame:
                 vars(rows)["scatter"] = self.scatter[1]
-            self._seen = frame, n_classes, rows
-        return self._seen[2]
+            self._seen = n_classes, rows
+        return self._seen[1]
 
     def clear_cache(self) -> None:
         self._seen = self.scatter = None
@@ -170,7 +180,7 @@ class GapRows(ArrayRows):
     def expect(
         self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
     ) -> Expected:
-        origins = origins_of(parameters, centres)
+        origins = origins_of(parameters, factor, setting, centres)
         sizes = parameters.weights.shape[-1], gaps.chunk_size(*origins.shape[1:])
         if self._cached is None or self._cached[0] is not setting.frame or self._cached[1] != sizes:
             self._cached = setting.frame, sizes, *self._parts(setting.frame, *sizes)
@@ -189,8 +199,7 @@ class GapRows(ArrayRows):
         is_complete = ~np.isnan(self.X).any(axis=1)
         full = np.flatnonzero(is_complete)
         complete = MemoryRows(self.X[full], *self.of_rows(full)) if len(full) else None
-        codes = self.codes_within(n_classes)
-        rows = Rows(native(self.X), codes, self.weights, 1.0 / frame.scale, frame.shift)
+        rows = Rows(native(self.X), self.codes_within(n_classes), self.weights, frame)
         return complete, gaps.chunks_of(rows, np.flatnonzero(~is_complete), size)
 
     def clear_cache(self) -> None:

@@ -1,14 +1,14 @@
 """Rows in blocks that the host reads and a device processes.
 
-As many rows as fit stay on the device after the first pass. The others are sent in every pass, piece by
-piece.
+As many rows as fit stay on the device after the first pass. The others are sent in every pass, block by
+block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Any
+from itertools import islice
 
 import numpy as np
 
@@ -22,8 +22,8 @@ from .blocks import BlockRows
 from .device import DeviceRows
 from .summary import Summary
 
-# Bytes of rows that are sent and processed at a time: the work takes milliseconds, far longer than the host
-# needs for each piece.
+# Bytes of the blocks into which an array is cut: the work on one takes milliseconds, far longer than the host
+# needs for it.
 PIECE_BYTES = 1 << 26
 # Bytes for each row on the device besides its values: class, place in the order of classes, weight.
 _BESIDE = 24
@@ -62,44 +62,24 @@ class StreamedRows(BlockRows):
         return total, expanded.origins
 
     def _pieces(self) -> Iterator[DeviceRows]:
+        """Yield the rows of each block on the device; those of the first blocks may stay there."""
         yield from self._resident
-        n_skipped = sum(len(rows.X) for rows in self._resident)
-        if n_skipped == self.summary.n_rows:
+        if sum(len(rows.X) for rows in self._resident) == self.summary.n_rows:
             return
         if self._room is None:
             self._room = room_on(self._device)
-        parts: list[Block] = []
-        for block in self._informative():
-            start, n_skipped = min(n_skipped, len(block.X)), max(0, n_skipped - len(block.X))
-            most = max(1, PIECE_BYTES // (self.n_features * block.X.dtype.itemsize))
-            while start < len(block.X):
-                stop = start + most - sum(len(part.X) for part in parts)
-                parts.append(block.rows(slice(start, stop)))
-                start += len(parts[-1].X)
-                if sum(len(part.X) for part in parts) == most:
-                    yield self._send(parts)
-                    parts = []
-        if parts:
-            yield self._send(parts)
-
-    def _informative(self) -> Iterator[Block]:
-        """Yield the blocks without rows of weight zero or without any value."""
         with closing(self.blocks.blocks()) as blocks:  # type: ignore[attr-defined]
-            for block in blocks:
-                yield block.informative() if self.summary.n_empty else block.weighted()
+            some_empty = self.summary.n_empty > 0
+            own = (block.informative() if some_empty else block.weighted() for block in blocks)
+            filled = (block for block in own if len(block.X))
+            yield from map(self._send, islice(filled, len(self._resident), None))
 
-    def _send(self, parts: list[Block]) -> DeviceRows:
-        """Send rows with their classes and weights; they stay while there is room."""
-
-        def joined(arrays: list[Any]) -> Any:
-            return None if arrays[0] is None else arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-        columns = ([getattr(part, name) for part in parts] for name in ("X", "y", "weights"))
-        X, codes, weights = map(joined, columns)
-        rows = DeviceRows(like(X, self._example), codes, weights)
+    def _send(self, block: Block) -> DeviceRows:
+        """Send the rows of a block with their classes and weights; they stay while there is room."""
+        rows = DeviceRows(like(block.X, self._example), block.y, block.weights)
         # Leave the memory to rows.
         rows.keeps_terms = False
-        n_bytes = X.nbytes + len(X) * _BESIDE
+        n_bytes = block.X.nbytes + len(block.X) * _BESIDE
         assert self._room is not None
         if n_bytes <= self._room:
             self._resident.append(rows)

@@ -70,7 +70,7 @@ class QuickFit:
 
     def predict_log_proba(self, X: np.ndarray) -> FloatArray:
         """Return log Pr(class | x), shape (n, L), of rows X (n, M)."""
-        x = self.frame.rows(X, np.empty(X.shape[::-1]))
+        x = self.frame.rows(X)
         joint = class_log_densities(x, self.model, self.structure).T + safe_log(self.class_prior)
         found: FloatArray = joint - log_sum(joint)[:, None]
         return found
@@ -203,7 +203,7 @@ class QuickFits:
             unit = np.sqrt(floor.variance_floor)
             change = frame.scale / unit
             own = Frame(unit, frame.shift * change, frame.variance * change**2, frame.bound * change)
-            x = own.rows(block.X, np.empty(block.X.shape[::-1]))
+            x = own.rows(block.X)
             pooled = pooled_covariance(block) / (unit[:, None] * unit)
             self._rows[id(block)] = _Rows(block, training, own, x, pooled)
         return self._rows[id(block)]
