@@ -55,7 +55,6 @@ bench: $(DEV) ## measure speed beside other libraries, into benchmarks/results/
 	$(BIN)/python benchmarks/speed.py --out benchmarks/results/speed.json
 	$(BIN)/python benchmarks/peers.py --out benchmarks/results/peers.json
 	$(BIN)/python benchmarks/study.py --out benchmarks/results/study.json
-	$(BIN)/python benchmarks/acceleration.py
 	$(BIN)/python benchmarks/answer.py --out benchmarks/results/answer.json
 	$(BIN)/python benchmarks/drop_in.py --out benchmarks/results/drop_in.json
 	$(BIN)/python benchmarks/out_of_core.py --out benchmarks/results/out_of_core.json

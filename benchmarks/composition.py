@@ -160,7 +160,7 @@ def fit(X: FloatArray, y: IntArray, gap: float, **settings: Any) -> tuple[Shared
     model = SharedKernelMixture(n_kernels, init=start, tol=1e-8, max_iter=5000, **settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.set_params(accelerate=not settings).fit(X, y)
+        model.fit(X, y)
     return model, model.means_[:, 0].argsort()
 
 

@@ -173,7 +173,6 @@ def hostile_settings(random: np.random.Generator, kind: str, table: Table) -> di
         "init": lambda: str(random.choice(["class", "k-means", "random_from_data", "uniform"])),
         "n_init": lambda: int(random.integers(2, 5)),
         "inference": lambda: "variational",
-        "accelerate": lambda: True,
         "tol": lambda: ("per-class", 1e-4),
         "tail": lambda: ["t", ("t", 1.0), ("t", 30.0)][random.integers(3)],
     }

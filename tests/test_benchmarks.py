@@ -261,7 +261,7 @@ SHOWN = {
     )
 }
 # Benchmarks that are run to their end, and no more.
-RUN = ("acceleration", "cores", "study", "samples", "cells_size", "tables", "pictures")
+RUN = ("cores", "study", "samples", "cells_size", "tables", "pictures")
 OPTIONS: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(("speed", "peers", "cores", "tables", "spark"), ("--small", "--repeats", 1)),
     **dict.fromkeys(("study", "samples", "high_dimension", "pictures"), ("--small", "--jobs", 1)),
@@ -275,12 +275,10 @@ def test_a_benchmark_runs_and_shows_it(name: str, tmp_path: Path, benchmark: Scr
     if name == "spark":
         pytest.importorskip("distributed", reason="needs the extra dask")
     out = tmp_path / "results.json"
-    places = () if name == "acceleration" else ("--out", out)
     own = ("--temporary", tmp_path) if name == "out_of_core" else ()
-    assert benchmark(name, *OPTIONS.get(name, ("--small",)), *own, *places)
-    results = json.loads(out.read_text()) if places else {}
+    assert benchmark(name, *OPTIONS.get(name, ("--small",)), *own, "--out", out)
     if name in SHOWN:
-        SHOWN[name](results)
+        SHOWN[name](json.loads(out.read_text()))
 
 
 @pytest.mark.parametrize("show", [speed, groups, shifts, populations, composition, robust, spark])

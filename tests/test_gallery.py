@@ -43,7 +43,6 @@ SMALLER = {
     "projections": {"(100, random": "(30, random"},
     "published_failures": {"range(18)": "range(6)"},
     "samples": {"3000": "500"},
-    "slow_fits": {"(False, 420), (True, 150)": "(False, 42), (True, 15)"},
     "starts": {"range(15)": "range(3)", "size=15": "size=3"},
     "streams": {"weights, 2000,": "weights, 400,", "6000": "1200"},
     "tuning": {"(4000,": "(400,", ", 150)": ", 30)"},

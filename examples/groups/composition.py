@@ -26,9 +26,7 @@ for name in names:
     populations = random.choice(4, 1500, p=shares)
     X.append(centres[populations] + random.normal(size=(1500, 2)))
     y += [name] * 1500
-model = SharedKernelMixture(
-    4, init="k-means", tol=1e-7, accelerate=True, max_iter=1000, random_state=0
-)
+model = SharedKernelMixture(4, init="k-means", tol=1e-7, max_iter=1000, random_state=0)
 model.fit(np.concatenate(X), y)
 
 # %%

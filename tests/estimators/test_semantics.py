@@ -158,9 +158,8 @@ def test_weights_of_zero_count_as_if_rows_were_left_out() -> None:
         SharedKernelClassifier(1).fit(X, y, sample_weight=weights)
 
 
-@pytest.mark.parametrize("accelerate", [False, True])
 @pytest.mark.parametrize("freeze", ["kernels", "weights"])
-def test_what_is_frozen_keeps_every_bit(freeze: str, accelerate: bool) -> None:
+def test_what_is_frozen_keeps_every_bit(freeze: str) -> None:
     X, y = sample()
     random = np.random.default_rng(1)
     start = {
@@ -169,9 +168,7 @@ def test_what_is_frozen_keeps_every_bit(freeze: str, accelerate: bool) -> None:
         "covariances": np.stack([np.diag([1e-9, 0.7, 0.1]), np.eye(3) / 3.0]),
         "weights": np.array([[0.1, 0.2, 0.7], [0.9, 0.8, 0.3]]),
     }
-    model = SharedKernelMixture(
-        init={**start, "freeze": freeze}, accelerate=accelerate, max_iter=500, tol=1e-2
-    )
+    model = SharedKernelMixture(init={**start, "freeze": freeze}, max_iter=500, tol=1e-2)
     model.fit(X, y)
     frozen = {"kernels": ["means", "covariances"], "weights": ["weights"]}[freeze]
     for name, given in start.items():
@@ -338,7 +335,7 @@ def test_single_precision_with_gaps_does_not_overflow_in_starts() -> None:
 def test_a_prior_on_weights_may_begin_at_weights_of_zero() -> None:
     """Each class has kernels of its own: the others' weights are zero, whose logarithm is not finite."""
     X, y = two_classes()
-    classifier = SharedKernelClassifier(weight_prior=1.5, accelerate=True, random_state=0).fit(X, y)
+    classifier = SharedKernelClassifier(weight_prior=1.5, random_state=0).fit(X, y)
     assert classifier.weights_.min() > 0.0
 
 

@@ -191,7 +191,7 @@ def make_estimator(cell: Cell, starts: Sequence[brute.Model | dict[str, Array]],
         "random_state": 0,
         "max_iter": max_iter,
         "tol": 0.0 if cell["stopping"] == "total" else (cell["stopping"], 0.0),
-        **{name: cell[name] for name in ("inference", "accelerate")},
+        "inference": cell["inference"],
     }
     if cell["covariance"] == "low_rank":
         settings["covariance_type"] = "low_rank", n_factors(len(columns_of(cell)[0]))

@@ -37,7 +37,6 @@ from .rules.likelihood import Likelihood, for_pass
 from .rules.variational import Variational, default_rows, prior_of
 from .sources import RowSource, open_source
 from .sources.base import Centres
-from .squarem import STRICTER, Squarem
 from .structures import Structure, structure_of
 from .structures.linalg import rescaled
 from .tails import tail_of
@@ -70,7 +69,7 @@ def time_is_up() -> bool:
 class RunState:
     """The state of R starts between two passes, on the host: everything needed to save and resume a fit."""
 
-    parameters: Parameters  # current parameters in the frame, extrapolations excluded
+    parameters: Parameters  # current parameters in the frame
     status: IntArray  # (R,): a `Status` each
     n_iter: IntArray  # (R,): passes made
     # (R, C) or (R, 1): log-likelihoods, or the evidence bound, of the last pass, for the stopping rule
@@ -79,7 +78,6 @@ class RunState:
     path: list[FloatArray]  # (passes, C): as in `Result`, in the coordinates of the frame
     bounds: list[FloatArray]  # (passes,): where weights have a posterior, as in `Result`
     objective: FloatArray  # (R,): of the last pass, minus infinity before the first
-    squarem: Squarem | None = None  # of an accelerated fit
 
     @classmethod
     def begin(cls, starts: Parameters, n_columns: int, n_watched: int) -> RunState:
@@ -105,10 +103,7 @@ class RunState:
                 return np.array(value)
             return Parameters(**{**value, "tail": tail_of(value["tail"])})
 
-        squarem = values["squarem"]
-        if squarem is not None:
-            squarem = Squarem(**{name: made(value) for name, value in squarem.items()})
-        return cls(**{**values, "parameters": made(values["parameters"]), "squarem": squarem})
+        return cls(**{**values, "parameters": made(values["parameters"])})
 
 
 def fit(
@@ -326,17 +321,11 @@ class Run:
         self.active = np.arange(len(self._status))
         self._n_rows = source.summary.total
         self._previous, self._latched = state.previous.copy(), state.latched.copy()
-        resumed = None if state.squarem is None else state.squarem.in_place(source.to_device)
-        placed = state.parameters.map(source.to_device)
-        self._current, self._factor = rule.enter(placed if resumed is None else resumed.entering)
-        self._squarem = resumed or (Squarem.begin(self._current) if options.accelerate else None)
+        self._current, self._factor = rule.enter(state.parameters.map(source.to_device))
         # Last EM iterate of each start; those that have ended are on the host.
-        self._latest = self._current if resumed is None else placed
+        self._latest = self._current
         self._ended = self._latest.map(lambda array: to_numpy(array).copy())
         failed = ~to_numpy(self._factor.usable) & (self._status == Status.RUNNING)
-        if resumed is not None:
-            # A singular extrapolation is not a failure: the start returns to its last EM step.
-            failed &= ~resumed.tried
         self._status[failed] = Status.FAILED
 
     @property
@@ -355,38 +344,25 @@ class Run:
         log_likelihood, objective = parts[:, :-1], parts.sum(axis=1)
         # A start that degenerates keeps the parameters that entered the pass.
         survived = next_factor.usable & np.isfinite(log_likelihood).all(axis=1)
-        watched, wasted = log_likelihood, np.zeros(len(active), dtype=bool)
+        watched = log_likelihood
         if self._rule.bounded:
             objective = self._rule.objective(log_likelihood, current, factor)
-        if self._squarem is not None:
-            wasted = self._squarem.wasted(objective, survived, self._n_rows)
-        # A rejected extrapolation leaves the start, and its objective, where it was.
-        reached = np.where(wasted, self._objective[active], objective)
-        survived &= ~self._watch(active, reached, current, factor)
-        counted = survived & ~wasted
+            watched = objective[:, None]
+        survived &= ~self._watch(active, objective, current, factor)
         self._latest = (
-            following if counted.all() else self._latest.copy().put(counted, following.take(counted))
+            following if survived.all() else self._latest.copy().put(survived, following.take(survived))
         )
         self._n_iter[active] = self.n_passes
-        paths = [self._path[r] for r in active]
-        for path, own, undone in zip(paths, log_likelihood, wasted.tolist(), strict=True):
-            # A wasted pass leaves the start where it was.
-            path.append(path[-1] if undone else own)
+        for r, own in zip(active, log_likelihood, strict=True):
+            self._path[r].append(own)
         if self._rule.bounded:
-            watched = objective[:, None]
             for r in np.flatnonzero(np.isfinite(objective)):
                 self._bounds[active[r]].append(objective[r])
-        # A rejected extrapolation does not count for the stopping rule.
-        change = np.where(wasted[:, None], np.inf, watched - self._previous[active])
-        self._previous[active[~wasted]] = watched[~wasted]
+        change = watched - self._previous[active]
+        self._previous[active] = watched
         done, self._latched[active] = is_done(self._options, self._n_rows, change, self._latched[active])
-        if self._squarem is not None:
-            done = self._squarem.settled(done, wasted)
-            following, next_factor = self._squarem.onward(
-                self._rule, current, following, next_factor, objective, wasted
-            )
-        self._status[active[~survived & ~wasted]] = Status.FAILED
-        self._status[active[counted & done]] = Status.CONVERGED
+        self._status[active[~survived]] = Status.FAILED
+        self._status[active[survived & done]] = Status.CONVERGED
         self._current, self._factor = following, next_factor
 
     def _watch(
@@ -408,8 +384,6 @@ class Run:
         self._ended.put(self.active[~going], self._latest.take(~going))
         self.active, self._latest = self.active[going], self._latest.take(going)
         self._current, self._factor = self._current.take(going), self._factor.take(going)
-        if self._squarem is not None:
-            self._squarem = self._squarem.take(going)
 
     def _all(self, parameters: Parameters) -> Parameters:
         """Return all R starts on the host, given the active ones."""
@@ -422,9 +396,6 @@ class Run:
 
     def state(self) -> RunState:
         """Return a copy of the state of all starts."""
-        squarem = self._squarem
-        if squarem is not None:
-            squarem = Squarem.begin(self._ended).copy().put(self.active, squarem)
         return RunState(
             self._all(self._latest),
             self._status.copy(),
@@ -434,7 +405,6 @@ class Run:
             self._paths(),
             [np.array(bounds) for bounds in self._bounds],
             self._objective.copy(),
-            squarem,
         )
 
     def result(self) -> Result:
@@ -480,8 +450,7 @@ def is_done(
 
     By the paper's rule, classes that have converged latch: also return which (R, C) have so far.
     """
-    tol = options.tol * STRICTER if options.accelerate else options.tol
     if options.stopping == "per-class":
-        latched = latched | (np.abs(change) < tol)
+        latched = latched | (np.abs(change) < options.tol)
         return np.all(latched, axis=1), latched
-    return np.abs(change.sum(axis=1)) < tol * n_rows, latched
+    return np.abs(change.sum(axis=1)) < options.tol * n_rows, latched

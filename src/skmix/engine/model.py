@@ -154,7 +154,6 @@ class Options:
     weight_prior: float | Literal["hierarchical", "given"] | None = None
     n_starts: int = 1  # starts of the whole fit, if they are given in batches
     n_jobs: int = 1  # number of threads; it never changes the result
-    accelerate: bool = False  # whether to extrapolate between passes
     freeze: Literal["kernels", "weights"] | None = None  # which parameters stay at their starting values
     precision: Literal["float64", "float32", "tf32"] = "float64"  # of products over rows, on an accelerator
     inference: Literal["em", "variational"] = "em"
@@ -170,8 +169,8 @@ class Result:
     n_iter: IntArray  # (R,): passes made
     log_likelihood: FloatArray  # (R, C): of each class's rows, under the final parameters
     objective: FloatArray  # (R,): log-likelihood plus log-priors up to a constant, or the evidence bound
-    # R arrays (n_iter, C): log-likelihood at the start of each pass; a rejected extrapolation repeats the
-    # previous value. In a variational fit it is the expectation under the posterior.
+    # R arrays (n_iter, C): log-likelihood at the start of each pass. In a variational fit it is the
+    # expectation under the posterior.
     path: list[FloatArray]
     # Where weights have a posterior: expected rows of each kernel and class (R, K, L), and R arrays (n_iter,)
     # of lower bounds of the log-evidence; of a variational fit, the prior.

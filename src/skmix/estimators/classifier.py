@@ -152,7 +152,6 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
         weight_prior: float | str | None = None,
         inference: str = "em",
-        accelerate: bool = False,
         device: str | None = None,
         priors: ArrayLike | str | None = None,
         reject_below: float | None = None,
@@ -171,7 +170,6 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         self.covariance_prior = covariance_prior
         self.weight_prior = weight_prior
         self.inference = inference
-        self.accelerate = accelerate
         self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state

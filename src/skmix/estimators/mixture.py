@@ -111,9 +111,6 @@ _PARAMETERS = """
         parameters by mean-field variational Bayes: `n_kernels` is then an upper bound, and kernels that
         explain less than one row are removed.
         When to change: to 'variational' for the uncertainty of parameters, or to remove superfluous kernels.
-    accelerate : bool, default=False
-        Whether to extrapolate between passes (SQUAREM). The likelihood still never decreases.
-        When to change: if kernels overlap and fits need hundreds of passes.
     device : str, default=None
         PyTorch device to compute on, such as 'cuda' or 'cuda:1'. None computes where the rows are. Rows that
         do not fit into its memory are streamed. 'cuda/float32' and 'cuda/tf32' use lower precision for sums
@@ -234,7 +231,6 @@ class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixi
         ],
         "weight_prior": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"hierarchical"}), None],
         "inference": [StrOptions({"em", "variational"})],
-        "accelerate": ["boolean"],
         "device": [str, None],
         "n_jobs": [Interval(Integral, None, -1, closed="right"), _COUNT, None],
         "random_state": ["random_state"],
@@ -612,7 +608,6 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         weight_prior: float | str | None = None,
         group_shift: float | str | None = None,
         inference: str = "em",
-        accelerate: bool = False,
         device: str | None = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -629,7 +624,6 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         self.weight_prior = weight_prior
         self.group_shift = group_shift
         self.inference = inference
-        self.accelerate = accelerate
         self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state

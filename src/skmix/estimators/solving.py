@@ -322,7 +322,6 @@ def options_of(model: Mixture, n_features: int, covariance_type: str) -> Options
         covariance_prior_scale=scale,
         weight_prior=model.weight_prior,  # type: ignore[arg-type]
         n_jobs=threads_of(model.n_jobs),
-        accelerate=model.accelerate,
         freeze=freeze,  # type: ignore[arg-type]
         precision=device_and_precision(model.device)[1],  # type: ignore[arg-type]
         inference=model.inference,  # type: ignore[arg-type]
@@ -350,12 +349,9 @@ def fitted_options(model: Mixture, fitted: Fitted) -> Options:
 # Settings that cannot be combined unless one of them has its default value.
 _EXCLUSIVE = (
     ("tail", "inference"),
-    ("tail", "accelerate"),
     ("tail", "device"),
-    ("inference", "accelerate"),
     ("inference", "freeze"),
     ("inference", "tol"),
-    ("weight_prior", "accelerate"),
     ("weight_prior", "inference"),
     ("weight_prior", "tol"),
     ("group_shift", "inference"),
@@ -373,7 +369,6 @@ def check_inference(estimator: Any) -> None:
     settings = {
         "tail": estimator.tail,
         "inference": "variational" if variational else None,
-        "accelerate": estimator.accelerate or None,
         "device": estimator.device,
         "freeze": freeze,
         "tol": estimator.tol if per_class else None,

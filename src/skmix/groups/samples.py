@@ -16,7 +16,6 @@ from ..engine.refine.known import with_densities
 from ..engine.refine.shift import GroupRows, shift_groups
 from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
-from ..estimators._settings import is_robust_fit
 from ..estimators.densities import has_shifts
 from ..estimators.fitted import Fitted, shares_of
 from ..estimators.rows import enter, warn_caller
@@ -118,7 +117,6 @@ def new_samples(model: Any, source: Source) -> Samples:
         freeze="kernels",
         floor=0.0,
         stopping="total",
-        accelerate=not has_posterior and not is_robust_fit(model),
         weight_prior="given" if has_posterior else None if prior is None else float(prior[0]) + 1.0,
         max_iter=_PASSES,
         tol=_GAIN / training.source.summary.total,
@@ -132,7 +130,7 @@ def new_samples(model: Any, source: Source) -> Samples:
     strength, shifts = getattr(model, "group_shift_", np.inf), None
     if np.isfinite(strength):
         groups = GroupRows(training.source, n_samples)
-        shifted = shift_groups(groups, start, strength, replace(options, accelerate=False), frame)
+        shifted = shift_groups(groups, start, strength, options, frame)
         converged, found, shifts = shifted.converged, shifted.parameters, shifted.shifts
         log_likelihood, counts = shifted.log_likelihood, shifted.counts
     else:

@@ -11,7 +11,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import as_full, as_structure, random_covariances
 
 from skmix.engine.model import FloatArray, Regulariser
-from skmix.engine.squarem import constrained, unconstrained
 from skmix.engine.starts import uniform
 from skmix.engine.structures import STRUCTURES, LowRank, Structure, linalg, structure_of
 from skmix.engine.structures.linalg import whiten_batch, whiten_bounded
@@ -319,9 +318,6 @@ def test_rescaling_and_coordinates() -> None:
     structure, own = LowRank(), random_factors(random, 2, 3, 4, 3)
     scale = random.uniform(0.1, 10.0, size=4)
     assert_allclose(full_of(structure.rescale(own, scale)), full_of(own) * np.outer(scale, scale), rtol=1e-13)
-    numbers = unconstrained(structure, own)
-    assert numbers.shape == own.shape
-    assert_allclose(constrained(structure, numbers), own, rtol=1e-14)
 
 
 # ---------------------------------------------------------------- linear algebra

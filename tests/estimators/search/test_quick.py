@@ -94,7 +94,7 @@ def test_quick_fits_do_not_depend_on_those_beside_them() -> None:
     "settings",
     [
         *({"tail": "t"}, {"inference": "variational"}, {"weight_prior": 1.5}, {"priors": "uniform"}),
-        *({"n_init": 2}, {"variance_floor": 0.0}, {"tol": ("per-class", 0.1)}, {"accelerate": True}),
+        *({"n_init": 2}, {"variance_floor": 0.0}, {"tol": ("per-class", 0.1)}),
         *({"covariance_prior": None}, {"device": "cpu"}),
     ],
     ids=str,
