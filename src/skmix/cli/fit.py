@@ -118,7 +118,8 @@ def fit(
 
     With --target, fits a classifier whose classes share Gaussian kernels;
     without it, an ordinary Gaussian mixture. Settings that are not given are
-    chosen automatically. Empty cells and words such as NA are missing values.
+    chosen automatically. Empty cells, and in text files words such as NA, are
+    missing values.
     Text columns of at most 50 different values are one-hot encoded; a two-valued
     column becomes one 0/1 feature. The model file keeps the names and categories
     of the columns.

@@ -34,7 +34,7 @@ MISSING = (
     *("", "?", "NA", "N/A", "n/a", "na", "NaN", "nan", "NAN", "-NaN", "-nan", "null", "NULL", "Null", "None"),
     *("<NA>", "#N/A", "#N/A N/A", "#NA", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
 )
-"""Words that usually stand for a missing value."""
+"""Words that usually stand for a missing value in text files."""
 # Further words for a missing number; in columns of text they may be categories.
 _MISSING_NUMBERS = ("-", "--", ".", "none", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NAME?", "#NULL!")
 # Numbers with another decimal mark, thousands separators, a currency sign or a per cent sign.
@@ -63,7 +63,7 @@ class ColumnError(ArgumentError):
 class Notation:
     """How the values of a table are written; `decimal` and the fields after it apply to text files only."""
 
-    # Words and numbers for missing values, in addition to the usual words; an empty word replaces those.
+    # Words and numbers for missing values. Text files also have the usual words, unless one of these is empty.
     missing: Sequence[str] = ()
     # Columns to read as categories, whether they hold numbers or any number of distinct texts.
     categorical: Sequence[str] = ()
@@ -73,6 +73,8 @@ class Notation:
     encoding: str | None = None
     # Columns to read as text even if they hold numbers.
     as_text: Sequence[str] = ()
+    # Whether the table is a text file, in which columns have no type.
+    is_text: bool = False
 
     def __post_init__(self) -> None:
         try:
@@ -80,15 +82,20 @@ class Notation:
         except LookupError:
             raise ArgumentError(Argument("encoding", self.encoding), " is not known to Python.") from None
 
+    @property
+    def has_usual_words(self) -> bool:
+        """Whether words such as NA stand for a missing value, as in text files, which have no nulls."""
+        return self.is_text and "" not in self.missing
+
     @cached_property
     def words(self) -> tuple[str, ...]:
         """Words that stand for a missing value."""
-        return tuple(self.missing) if "" in self.missing else (*MISSING, *self.missing)
+        return (*MISSING, *self.missing) if self.has_usual_words else tuple(self.missing)
 
     @cached_property
     def number_words(self) -> tuple[str, ...]:
         """Words that stand for a missing number."""
-        return self.words if "" in self.missing else (*self.words, *_MISSING_NUMBERS)
+        return (*self.words, *_MISSING_NUMBERS) if self.has_usual_words else self.words
 
     @cached_property
     def numbers(self) -> list[float]:
@@ -140,7 +147,7 @@ def texts_of(column: Any, words: Sequence[str]) -> Any:
     import pyarrow.compute as pc
 
     text = pc.utf8_trim_whitespace(column.cast(pa.string()))
-    return pc.if_else(pc.is_in(text, value_set=pa.array(words)), pa.scalar(None, pa.string()), text)
+    return pc.if_else(pc.is_in(text, value_set=pa.array(words, pa.string())), pa.scalar(None, pa.string()), text)
 
 
 def numbers_in(column: Any, notation: Notation) -> tuple[FloatArray, int | None]:
@@ -384,6 +391,8 @@ class Encoder:
                     f"holds text, such as {shortened(value)!r} on {self.place(wrong)}; a feature must be a "
                     "number. For another decimal mark, use ",
                     _other_mark(self.notation),
+                    "; if the text stands for a missing value, ",
+                    in_list("missing", value),
                     ".",
                 )
             return values[None]

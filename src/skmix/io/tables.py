@@ -124,8 +124,6 @@ class TableReader(Reader):
     # Takes a row number, counted from 0; returns where that row is, such as "line 12".
     place: Callable[[int], str] = lambda row: f"row {row + 1}"
     notation: Notation = field(default_factory=Notation)
-    # Whether the table is a text file, in which columns have no type.
-    is_text: bool = False
     # The columns that features encode; None for all.
     columns: list[str] | None = None
     # Kinds of these columns, if they are known, for example from a model; None infers them.
@@ -224,7 +222,7 @@ class TableReader(Reader):
         reader: Any = self
         notation = self.notation
         coded = [name for name, kind in columns.items() if kind is not None]
-        if self.is_text and self.origin and any(kind_of(self.types[name]) != "text" for name in coded):
+        if notation.is_text and self.origin and any(kind_of(self.types[name]) != "text" for name in coded):
             # Categories such as 007 were parsed as numbers: read them again as text.
             reader = open_text(self.origin, replace(notation, as_text=(*notation.as_text, *coded)))
         notation = replace(reader.notation, missing=(*dict.fromkeys((*notation.missing, *missing)),))
@@ -272,7 +270,7 @@ class TableReader(Reader):
 
     def _is_untyped(self, column: str) -> bool:
         """Return whether a column of a text file is read as text, whatever its values are."""
-        return self.is_text and kind_of(self.types[column]) == "text"
+        return self.notation.is_text and kind_of(self.types[column]) == "text"
 
     def check_present(self, names: Sequence[str], advice: str = "") -> None:
         """Raise ValueError, ending in the advice, if the table lacks a column."""
@@ -284,7 +282,7 @@ class TableReader(Reader):
         there = f"there is only {present[0]!r}" if len(present) == 1 else f"there are {listed(present, 20)}"
         close = nearest(missing[0], present) if len(present) > 1 else ""
         parts = [f"{self.name} has no column {named}; {there}.{close}{advice}"]
-        if len(present) == 1 and self.is_text:
+        if len(present) == 1 and self.notation.is_text:
             parts += [
                 " Columns must be separated by commas, semicolons, tabs or |, or by another character that "
                 "you name, such as ",
@@ -410,6 +408,7 @@ def _batches_of_table(table: Any, n_rows: int, columns: list[str]) -> Iterator[A
 
 def open_text(path: Path, notation: Notation) -> TableReader:
     """Read a text file."""
+    notation = replace(notation, is_text=True)
     with naming(str(path), notation):
         file = TextFile(path, notation)
         if not file.names:
@@ -417,7 +416,7 @@ def open_text(path: Path, notation: Notation) -> TableReader:
         if notation.header and all(map(is_number, file.names)):
             problem = f"its first line has numbers instead of names: {listed(file.names)}. "
             raise ArgumentError(f"{problem}Add a line of names, or use ", of_text("header", False), ".")
-        more = {"place": file.place, "notation": notation, "is_text": True, "origin": path}
+        more = {"place": file.place, "notation": notation, "origin": path}
         reader = open_table(file.read(), str(path), **more)
     if not reader.n_rows:
         raise ValueError(f"{path}: it has column names but no rows.")
