@@ -243,14 +243,12 @@ def _estimator(
 ) -> Any:
     """Return an estimator to fit: a search if anything that is `chosen` is 'auto'."""
     import skmix
-    from skmix.estimators.search.classifier import QUICK_FITS
-    from skmix.estimators.search.mixture import SEVERAL_STARTS
 
     single: Any = skmix.SharedKernelClassifier if with_classes else skmix.SharedKernelMixture
     if "auto" not in chosen.values():
         return single(**settings, **chosen)
     common = {"time_limit": time_limit, **{name: settings[name] for name in ("n_jobs", "random_state")}}
     if with_classes:
-        return skmix.SharedKernelClassifierCV(single(**QUICK_FITS | settings), **chosen, **common)
+        return skmix.SharedKernelClassifierCV(single(**settings), **chosen, **common)
     by: Any = {None: "auto", "cv": "log_likelihood"}.get(criterion, criterion)
-    return skmix.SharedKernelMixtureCV(single(**SEVERAL_STARTS | settings), **chosen, criterion=by, **common)
+    return skmix.SharedKernelMixtureCV(single(**settings), **chosen, criterion=by, **common)
