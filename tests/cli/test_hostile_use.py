@@ -47,6 +47,24 @@ def test_tables_of_strangers(tmp_path: Path, content: str, message: str) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
 
 
+@pytest.mark.parametrize("weight", ["", "-1", "inf"])
+def test_weights_that_are_none_are_found(folder: Path, tmp_path: Path, weight: str) -> None:
+    weights = np.where(np.arange(len(X)) == 7, weight, "1")
+    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "kind": KINDS, "w": weights}).to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    message = f"column 'w' has the weight {float(weight or 'nan'):g} on line 9; weights are finite and not"
+    for command in (["evaluate", folder / "model.skmix"], ["fit", "-t", "kind", "-o", tmp_path / "m"]):
+        assert message in said(run(*command, tmp_path / "t.csv", "--weight", "w", code=1))
+
+
+def test_a_wrong_choice_brings_up_the_nearest() -> None:
+    result = said(run("fit", "t.csv", "--covariance", "ful", code=2))
+    assert "Invalid value for '--covariance': 'ful' is not one of 'full', 'tied'," in result
+    assert "Did you mean 'full'?" in result
+    assert "Did you mean" not in said(run("fit", "t.csv", "--unlabelled", "zebra", code=2))
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -303,7 +303,7 @@ def test_options_of_predictions(folder: Path, tmp_path: Path) -> None:
     expected = pd.DataFrame(skmix.report.reasons(model, rows).in_words())
     pd.testing.assert_frame_equal(reasons, expected, check_dtype=False)
     out = tmp_path / "p.tsv"
-    assert run(*predict, "-o", out).stdout == f"42 rows, 0 of them outliers, written into {out}\n"
+    assert run(*predict, "-o", out).stdout == f"42 rows, 0 flagged as outliers, written into {out}\n"
     assert out.read_text() == plain.stdout.replace(",", "\t")
 
 

@@ -83,7 +83,11 @@ def test_text_is_a_value_whatever_it_says_and_nulls_are_missing(tmp_path: Path) 
     frame = PEOPLE.assign(code=np.array(["NA", "None", ""])[np.arange(N) % 3])[["fare", "code"]]
     frame.to_parquet(tmp_path / "t.parquet")
     typed = [frame.astype({"code": each}) for each in ("object", "string", "category")]
-    for rows in (*typed, *(in_library(each, frame) for each in ("polars", "pyarrow")), tmp_path / "t.parquet"):
+    for rows in (
+        *typed,
+        *(in_library(each, frame) for each in ("polars", "pyarrow")),
+        tmp_path / "t.parquet",
+    ):
         model = SharedKernelClassifier(3, random_state=0).fit(rows, frame["code"])
         assert model.preparation_["columns"] == {"fare": None, "code": ["", "NA", "None"]}
         assert model.score(rows, frame["code"]) == 1.0
@@ -93,7 +97,9 @@ def test_text_is_a_value_whatever_it_says_and_nulls_are_missing(tmp_path: Path) 
     model = SharedKernelMixture(2, random_state=0).fit(tmp_path / "gaps.csv")
     for rows in (gaps, gaps.convert_dtypes(), pd.read_csv(tmp_path / "gaps.csv"), tmp_path / "gaps.csv"):
         agree(model.score_samples(rows), model.score_samples(gaps))
-    with pytest.raises(ValueError, match=r"'NA' on row 7; .* missing value, X.replace\({'fare': 'NA'}, float"):
+    with pytest.raises(
+        ValueError, match=r"'NA' on row 7; .* missing value, X.replace\({'fare': 'NA'}, float"
+    ):
         model.score_samples(gaps.assign(fare=np.where(np.arange(N) == 7, "NA", "1.5")))
 
 

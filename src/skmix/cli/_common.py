@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shlex
 import sys
 import warnings
@@ -59,6 +60,9 @@ class _Commands(TyperGroup):
         """Run a command and report errors that it did not handle itself."""
         try:
             return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = _of_choices(error.message)
+            raise
         except OSError as error:
             # Discard further output, so that Python's flush at exit does not fail.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -68,6 +72,17 @@ class _Commands(TyperGroup):
             stop(f"cannot write to standard output: {error.strerror or error}")
         except KeyboardInterrupt:
             stop("interrupted.", INTERRUPTED)
+
+
+def _of_choices(message: str) -> str:
+    """Return the message on a wrong value of an option, with a suggestion if it names those there are."""
+    message = message.removeprefix("Value error, ")
+    given, *known = re.findall("'([^']*)'", message) or [""]
+    if "is not one of" not in message:
+        return message
+    from skmix.io.encoding import nearest
+
+    return message + nearest(given, known)
 
 
 app = typer.Typer(

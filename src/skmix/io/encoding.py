@@ -147,7 +147,9 @@ def texts_of(column: Any, words: Sequence[str]) -> Any:
     import pyarrow.compute as pc
 
     text = pc.utf8_trim_whitespace(column.cast(pa.string()))
-    return pc.if_else(pc.is_in(text, value_set=pa.array(words, pa.string())), pa.scalar(None, pa.string()), text)
+    return pc.if_else(
+        pc.is_in(text, value_set=pa.array(words, pa.string())), pa.scalar(None, pa.string()), text
+    )
 
 
 def numbers_in(column: Any, notation: Notation) -> tuple[FloatArray, int | None]:

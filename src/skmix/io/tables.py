@@ -23,6 +23,7 @@ from .arrow import kind_of, numbers_of, pyarrow, stamp
 from .encoding import (
     ColumnError,
     Encoder,
+    FloatArray,
     Kind,
     Notation,
     are_numbers,
@@ -301,16 +302,29 @@ class TableReader(Reader):
             kinds = {name: kind for name, kind in kinds.items() if not {*taken}.isdisjoint(features[name])}
             kept = [feature for name in kinds for feature in features[name]]
             taken = [kept.index(feature) for feature in taken]
-        encoder = Encoder(kinds, self.notation, self.place, self.unknown)
         columns = list(dict.fromkeys(name for name in (*kinds, label, weight) if name))
+        start, weights = 0, None
         for batch in self.batches(n_rows, columns):
+            encoder = Encoder(kinds, self.notation, partial(self._place, start), self.unknown)
             with naming(self.name, self.notation):
                 X = encoder.features({name: batch.column(name) for name in kinds}, batch.num_rows, self.dtype)
+                if weight is not None:
+                    weights = self._weights(batch.column(weight), weight, start)
             y, names = (None, None) if label is None else self._labels(batch.column(label), label)
-            weights = None
-            if weight is not None:
-                weights = np.asarray(numbers_of(batch.column(weight)), dtype=np.float64)
             yield Block(X if taken is None else X[:, taken], y, weights, names=names)
+            start += batch.num_rows
+
+    def _place(self, start: int, row: int) -> str:
+        return self.place(start + row)
+
+    def _weights(self, column: Any, name: str, start: int) -> FloatArray:
+        """Return the weights (n,) in a column of the rows from `start` on."""
+        weights = np.asarray(numbers_of(column), dtype=np.float64)
+        for row in np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))[:1].tolist():
+            where = f"has the weight {weights[row]:g} on {self._place(start, row)}"
+            problem = f"column {name!r} {where}; weights are finite and not negative."
+            raise ColumnError(problem, column=name)
+        return weights
 
     def _labels(self, column: Any, name: str) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the labels (n,) of a column and None; or, for text or with nulls, indices into names (C,).
