@@ -181,6 +181,22 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda model: model.fit(NUMBERS.to_numpy()).predict(PEOPLE[["fare", "city"]]),
         "was fitted to an array of 2 numbers a row. X: column 'city' holds text",
     ),
+    "no columns": (lambda model: model.fit(PEOPLE[[]]), "X has no columns."),
+    "no rows": (lambda model: model.fit(PEOPLE[:0], "survived"), "X has no rows."),
+    "no new rows": (lambda model: model.fit(NUMBERS).predict(NUMBERS[:0]), "X has no rows."),
+    "complex numbers": (
+        lambda model: model.fit(PEOPLE.assign(fare=PEOPLE["fare"] * 1j)),
+        "^column 'fare' holds complex numbers; a feature must be real numbers or categories.$",
+    ),
+    "all complex": (lambda model: model.fit(NUMBERS * 1j), "^column 'fare' holds complex numbers; [^+]*$"),
+    "less than was fitted": (
+        lambda model: model.fit(NUMBERS).predict(NUMBERS[["weight"]]),
+        "missing:\n- fare\nIf the values are unknown, add a column without values.$",
+    ),
+    "one group": (
+        lambda _: SharedKernelMixtureCV().fit(NUMBERS, groups=np.zeros(N)),
+        "groups has one group; a search needs two or more",
+    ),
     "path of labels": (
         lambda model: model.fit(NUMBERS, Path("labels.csv")),
         "y is 'labels.csv', but X is a DataFrame: a path needs X to be a file",
@@ -193,6 +209,13 @@ def test_frames_that_are_refused(kind: str) -> None:
     call, message = REFUSED[kind]
     with pytest.raises(ValueError, match=message):
         call(SharedKernelMixture(2, random_state=0))
+
+
+def test_names_of_several_levels_are_joined() -> None:
+    frame = PEOPLE[COLUMNS].set_axis(pd.MultiIndex.from_product([["all"], COLUMNS]), axis=1)
+    model = SharedKernelMixture(2, random_state=0).fit(frame)
+    assert model.feature_names_in_.tolist() == [f"('all', '{name}')" for name in COLUMNS]
+    assert model.score_samples(frame[frame.columns[::-1]]).tolist() == model.score_samples(frame).tolist()
 
 
 def test_a_repeated_column_that_the_model_does_not_use_is_ignored() -> None:
@@ -218,7 +241,9 @@ def test_a_name_that_is_not_found_brings_up_the_nearest(meant: str, tmp_path: Pa
     PEOPLE.to_csv(tmp_path / "people.csv", index=False)
     model = SharedKernelClassifier(2, random_state=0).fit(PEOPLE[COLUMNS], PEOPLE["survived"])
     model.save(tmp_path / "m.skmix")
-    with pytest.raises((ValueError, FileNotFoundError), match=f"Did you mean {meant}\\?$"):
+    with pytest.raises(
+        (ValueError, FileNotFoundError), match=f"Did you mean {meant}\\?( If the values .*)?$"
+    ):
         UNKNOWN[meant](model, tmp_path)
 
 

@@ -61,7 +61,7 @@ from ..engine.sources.blocks import BlockRows, summarise_blocks
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
 from ..io import Source, open_rows
-from ..io.encoding import ColumnError, decode_columns, listed, nearest
+from ..io.encoding import UNKNOWN_COLUMN, ColumnError, decode_columns, listed, nearest
 from ..io.labels import (
     are_unlabelled,
     classes_of,
@@ -437,7 +437,9 @@ class InFrame(InMemory):
         return replace(self, estimator=_without_scale(model)) if hasattr(model, "preparation_") else None
 
     def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
-        model = self.estimator
+        model, names = self.estimator, names_of(self.X, unique=False)
+        if not names or not len(self.X):
+            raise ValueError(f"X has no {'rows' if names else 'columns'}.")
         if least is None:
             preparation, to_scale = getattr(model, "preparation_", {}), Columns.of(model).to_scale
             frame, columns = _known_columns(model, self.X), preparation.get("columns")
@@ -463,8 +465,7 @@ class InFrame(InMemory):
 
 def _is_numeric(frame: Any) -> bool:
     return all(
-        getattr(column_type, "kind", None) in ("f", "i", "u", "b", "c")
-        or _POLARS_NUMBER.match(str(column_type))
+        getattr(column_type, "kind", None) in ("f", "i", "u", "b") or _POLARS_NUMBER.match(str(column_type))
         for column_type in getattr(frame, "dtypes", [None])
     )
 
@@ -487,8 +488,8 @@ def _known_columns(model: Any, frame: Any) -> Any:
         return frame
     names = names_of(frame, unique=False)
     if columns is not None and not all(isinstance(name, str) for name in names):
-        frame = frame.rename(columns=str)  # as encoding does
-        names = names_of(frame, unique=False)
+        names = [str(name) for name in names]  # as encoding does
+        frame = frame.set_axis(names, axis=1)
     kept = [name for name in (names if columns is None else known) if name in {*known} & {*names}]
     if len(known) == len(kept) and kept != names:
         frame = _select(frame, kept)
@@ -498,7 +499,8 @@ def _known_columns(model: Any, frame: Any) -> Any:
         _check_feature_names(reference, getattr(frame, "_meta", frame), reset=False)
     except ValueError as error:
         missing = [nearest(name, {*names} - {*known}) for name in known if name not in names]
-        raise ValueError(f"{error}{next(filter(None, missing), '').strip()}") from None
+        advice = f"{next(filter(None, missing), '')}{UNKNOWN_COLUMN if missing else ''}"
+        raise ValueError(f"{error}{advice.strip()}") from None
     return frame
 
 

@@ -35,6 +35,8 @@ MISSING = (
     *("<NA>", "#N/A", "#N/A N/A", "#NA", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
 )
 """Words that usually stand for a missing value in text files."""
+UNKNOWN_COLUMN = " If the values are unknown, add a column without values."
+"""What to do about a column that a table lacks, as the end of a message."""
 # Further words for a missing number; in columns of text they may be categories.
 _MISSING_NUMBERS = ("-", "--", ".", "none", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NAME?", "#NULL!")
 # Numbers with another decimal mark, thousands separators, a currency sign or a per cent sign.

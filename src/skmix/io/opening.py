@@ -267,6 +267,11 @@ def _arrow_table(thing: Any) -> Any:
     pa = pyarrow()
     if library == "pandas":
         for name, values in thing.items():
+            if values.dtype.kind == "c":
+                problem = (
+                    f"column {name!r} holds complex numbers; a feature must be real numbers or categories."
+                )
+                raise ColumnError(problem, column=name)
             if values.dtype == object:
                 try:
                     pa.array(values, from_pandas=True)

@@ -21,6 +21,7 @@ from .._errors import ArgumentError, ArgumentWarning
 from ..engine.compute.blocks import Block
 from .arrow import kind_of, numbers_of, pyarrow, stamp
 from .encoding import (
+    UNKNOWN_COLUMN,
     ColumnError,
     Encoder,
     FloatArray,
@@ -219,7 +220,7 @@ class TableReader(Reader):
         return replace(self, columns=[name for name in self.types if name not in names])
 
     def encoded(self, columns: Mapping[str, Kind], missing: Sequence[str] = ()) -> Self:
-        self.check_present(list(columns), " If the values are unknown, add a column without values.")
+        self.check_present(list(columns), UNKNOWN_COLUMN)
         reader: Any = self
         notation = self.notation
         coded = [name for name, kind in columns.items() if kind is not None]

@@ -144,6 +144,8 @@ def _checked_groups(groups: Any, X: Any) -> np.ndarray | None:
     n_missing = np.count_nonzero(is_missing(found))
     if n_missing:
         raise ValueError(f"groups has no value in {n_missing} of {len(found)} rows. Leave these rows out.")
+    if len({*found.tolist()}) == 1:
+        raise ValueError("groups has one group; a search needs two or more.")
     return found
 
 
