@@ -527,11 +527,20 @@ def _without_scale(estimator: Any) -> Any:
 def in_columns(model: Any, X: FloatArray, given: Any = None) -> Any:
     """Return encoded rows (n, M), with numbers in the units of the user, as a data frame of the columns.
 
-    It has the index of the rows `given` by the user, if these are a pandas data frame.
+    If these are the rows `given` by the user, without gaps, and those are a pandas data frame, the result has
+    its index and its columns without gaps.
     """
-    index = getattr(given, "index", None) if is_frame(given) else None
-    pandas = need("pandas", "Rows of a model that prepares columns need")
-    return pandas.DataFrame(decode_columns(X, Columns.of(model).kinds), index=index)
+    pandas, columns = need("pandas", "Rows of a model that prepares columns need"), Columns.of(model)
+    found: dict[str, Any] = decode_columns(X, columns.kinds)
+    if not isinstance(given, pandas.DataFrame):
+        return pandas.DataFrame(found)
+    given = _known_columns(model, given)
+    with warnings.catch_warnings(action="ignore"):  # what there was to say of the rows was said before
+        rows = InFrame(_without_scale(model), given, None, None, "y").values()
+    for name, own in zip(found, columns.features, strict=True):
+        if not np.isnan(rows[:, own]).any():
+            found[name] = given[name]
+    return pandas.DataFrame(found, index=given.index)
 
 
 def for_features(model: Any) -> Any:
