@@ -65,7 +65,7 @@ class ColumnError(ArgumentError):
 class Notation:
     """How the values of a table are written; `decimal` and the fields after it apply to text files only."""
 
-    # Words and numbers for missing values. Text files also have the usual words, unless one of these is empty.
+    # Words and numbers for missing values. Text files also have the usual words, unless one here is empty.
     missing: Sequence[str] = ()
     # Columns to read as categories, whether they hold numbers or any number of distinct texts.
     categorical: Sequence[str] = ()

@@ -75,7 +75,7 @@ def test_settings_of_the_search_come_before_those_of_its_estimator() -> None:
         assert own.random_state == expected.random_state
     assert found.random_state != other.random_state
     assert estimator.n_jobs == 2
-    # Defaults of the search replace those of an estimator, so that further settings of one change nothing else.
+    # Defaults of the search replace those of an estimator, so that its other settings change nothing else.
     for given, tol in ((None, 0.25), (SharedKernelMixture(), 0.25), (SharedKernelMixture(tol=0.5), 0.5)):
         own = SharedKernelMixtureCV(given)._prototype(SharedKernelMixture, {"tol": 0.25, "n_init": 2})
         assert (own.tol, own.n_init) == (tol, 2)
