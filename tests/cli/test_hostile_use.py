@@ -32,11 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "column 'a' holds numbers and text, such as '1,5' on line 2. Write plain numbers, like 1200.5; "
             "for another decimal mark, use --decimal ,; if the text stands for a missing value, --missing",
         ),
-        ('a,kind\n"1,000",u\n2,v\n', "column 'a' holds numbers and text, such as '1,000' on line 2"),
-        (
-            "a b kind\n1 2 u\n",
-            "has no column 'kind'; there is only 'a b kind'. Columns must be separated by",
-        ),
+        ("a b kind\n1 2 u\n", "has no column 'kind'; there is only 'a b kind'. Columns must be separated by"),
         ("a,b,kind\n1,,u\n2,,v\n3,,u\n", "column 'b' has no value in any row. Leave it out with --drop 'b'."),
     ],
 )
@@ -149,16 +145,7 @@ def test_no_home_is_needed(folder: Path, tmp_path: Path) -> None:
 # Markup, emoji, escape sequences, separators, quotes, formulas, HTML, a turned direction, what is not ASCII.
 HOSTILE = [
     *("a [/b]", "[red]x[/red]", "[unk]", ":smile:", "\x1b]0;title\x07", "line\nbreak"),
-    *(
-        "<script>alert(1)</script>",
-        "</script>&amp;",
-        "a\tb",
-        "a,b;c",
-        'say "hi"',
-        "=1+1",
-        "@SUM(A1)",
-        "\x9b31m",
-    ),
+    *("<script>alert(1)</script>", "</script>&amp;", "a\tb", "a,b;c", 'say "hi"', "=1+1", "\x9b31m"),
     *("{{ 7 * 7 }}", "%s %d {0}", "$(touch x)", "\u202etxet", "ünïcode 𝄞", "\\n", "-", "--json", "@SUM(A1)"),
 ]
 

@@ -90,9 +90,6 @@ def test_what_a_test_of_the_model_says() -> None:
     (_, line) = accuracies({"quality": {"training_accuracy": 1.0, "tested": tested}})
     expected = "83.3 % (folds from 78.7 to 86.3 %), log-loss 0.500"
     assert line == f"Accuracy by 3-fold cross-validation: {expected}"
-    tested["by_fold"] = [0.8333]
-    (_, line) = accuracies({"quality": {"training_accuracy": 1.0, "tested": tested}})
-    assert line.startswith("Accuracy on 60 held-out rows: 83.3 % (by a second fit;")
 
 
 # ---------------------------------------------------------------- shared by all commands

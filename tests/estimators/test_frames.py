@@ -179,7 +179,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "repeated new": (lambda model: model.fit(NUMBERS).predict(TWICE), "2 columns of X have the name 'fare'"),
     "new text": (
         lambda model: model.fit(NUMBERS.to_numpy()).predict(PEOPLE[["fare", "city"]]),
-        "was fitted to an array of 2 numbers a row. X: column 'city' holds text",
+        "column 'city' holds text, such as 'x' on row 0; a feature must be a number",
     ),
     "no columns": (lambda model: model.fit(PEOPLE[[]]), "X has no columns."),
     "no rows": (lambda model: model.fit(PEOPLE[:0], "survived"), "X has no rows."),
@@ -189,10 +189,6 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
         "^column 'fare' holds complex numbers; a feature must be real numbers or categories.$",
     ),
     "all complex": (lambda model: model.fit(NUMBERS * 1j), "^column 'fare' holds complex numbers; [^+]*$"),
-    "less than was fitted": (
-        lambda model: model.fit(NUMBERS).predict(NUMBERS[["weight"]]),
-        "missing:\n- fare\nIf the values are unknown, add a column without values.$",
-    ),
     "one group": (
         lambda _: SharedKernelMixtureCV().fit(NUMBERS, groups=np.zeros(N)),
         "groups has one group; a search needs two or more",

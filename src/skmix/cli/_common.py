@@ -61,7 +61,12 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            error.message = _of_choices(error.message)
+            from skmix.io.encoding import nearest
+
+            error.message = error.message.removeprefix("Value error, ")
+            if "is not one of" in error.message:
+                given, *choices = re.findall("'([^']*)'", error.message)
+                error.message += nearest(given, choices)
             raise
         except OSError as error:
             # Discard further output, so that Python's flush at exit does not fail.
@@ -72,17 +77,6 @@ class _Commands(TyperGroup):
             stop(f"cannot write to standard output: {error.strerror or error}")
         except KeyboardInterrupt:
             stop("interrupted.", INTERRUPTED)
-
-
-def _of_choices(message: str) -> str:
-    """Return the message on a wrong value of an option, with a suggestion if it names those there are."""
-    message = message.removeprefix("Value error, ")
-    given, *known = re.findall("'([^']*)'", message) or [""]
-    if "is not one of" not in message:
-        return message
-    from skmix.io.encoding import nearest
-
-    return message + nearest(given, known)
 
 
 app = typer.Typer(

@@ -61,7 +61,7 @@ from ..engine.sources.blocks import BlockRows, summarise_blocks
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
 from ..io import Source, open_rows
-from ..io.encoding import UNKNOWN_COLUMN, ColumnError, decode_columns, listed, nearest
+from ..io.encoding import UNKNOWN_COLUMN, decode_columns, listed, nearest
 from ..io.labels import (
     are_unlabelled,
     classes_of,
@@ -446,13 +446,7 @@ class InFrame(InMemory):
             if columns is None and _is_numeric(frame):
                 return to_scale(validated(model, frame, names=names_of(frame)))
             columns = columns or dict.fromkeys(map(str, names_of(frame)))
-            try:
-                X, reader = encode_frame(frame, columns, preparation.get("missing", ()))
-            except ColumnError as error:
-                if hasattr(model, "feature_names_in_"):
-                    raise
-                fitted = f"The model was fitted to an array of {model.n_features_in_} numbers a row. "
-                raise ColumnError(fitted, str(error), column=error.column, is_feature=True) from None
+            X, reader = encode_frame(frame, columns, preparation.get("missing", ()))
             _warn_of(reader.remarks())
             return validated(for_features(model), to_scale(X), names=reader.feature_names)
         names = names_of(self.X)
@@ -581,10 +575,6 @@ def read_into_memory(source: Source) -> tuple[PreparedRows, np.ndarray | None, F
     y = np.concatenate([labels_in(block) for block in found]) if source.has_labels else None
     weights = [block.weights for block in found if block.weights is not None]
     X = np.concatenate([block.X for block in found])
-    for row, feature in np.argwhere(np.isinf(X))[:1]:
-        name = str(feature) if source.feature_names is None else source.feature_names[feature]
-        problem = f"column {name!r} is infinite in row {row + 1}; leave unknown values empty."
-        raise ColumnError(problem, column=name, is_feature=True)
     rows = PreparedRows(X, source.feature_names, source.preparation)
     return rows, y, np.concatenate(weights) if weights else None
 
@@ -663,7 +653,6 @@ class InBlocks(Rows):
         with closing(source.blocks()) as blocks:
             for block in blocks:
                 stop = start + len(block.X)
-                block.check()
                 given = [model, sent(block.X, device)]
                 if self.y is not None:
                     labels = labels_in(block)

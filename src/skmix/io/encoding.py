@@ -284,6 +284,7 @@ def _check_categories(
     example = f"such as {shortened(value)!r} on {place(value)}"
     if _DATE.fullmatch(value):
         raise _refused(name, f"holds dates, {example}. {_DATES}", *_without(name))
+    categorical = in_list("categorical", name), ".", *_without(name)
     n_known = sum(counts.values())
     n_numbers = sum(n for other, n in counts.items() if not np.isnan(notation.number(other)))
     if _LIKE_NUMBER.fullmatch(value) or 2 * n_numbers >= n_known:
@@ -295,23 +296,15 @@ def _check_categories(
             "; if the text stands for a missing value, ",
             in_list("missing", value),
             "; if these are categories, ",
-            in_list("categorical", name),
-            ".",
-            *_without(name),
+            *categorical,
         )
     longest = max(map(len, counts))
     too_many = len(counts) > _MOST_CATEGORIES or (
         len(counts) > _MOST_OF_FEW_ROWS and 2 * len(counts) > n_known
     )
     if too_many or longest > _LONGEST_CATEGORY:
-        raise _refused(
-            name,
-            f"holds text, {example}: {len(counts)} different values of up to {longest} characters in "
-            f"{n_known} rows. If these are categories, use ",
-            in_list("categorical", name),
-            ".",
-            *_without(name),
-        )
+        size = f"{len(counts)} different values of up to {longest} characters in {n_known} rows"
+        raise _refused(name, f"holds text, {example}: {size}. If these are categories, use ", *categorical)
 
 
 def _other_mark(notation: Notation) -> Argument:
@@ -383,8 +376,6 @@ class Encoder:
 
         kind = self.kinds[name]
         if kind is None:
-            if kind_of(column.type) in NUMERIC and not self.notation.numbers:
-                return numbers_of(column)[None]
             if kind_of(column.type) not in (*NUMERIC, "text"):
                 raise _refused(name, f"is of type {column.type}; a feature must be a number.")
             values, wrong = numbers_in(column, self.notation)
