@@ -306,26 +306,15 @@ class TableReader(Reader):
         columns = list(dict.fromkeys(name for name in (*kinds, label, weight) if name))
         start, weights = 0, None
         for batch in self.batches(n_rows, columns):
-            encoder = Encoder(kinds, self.notation, partial(self._place, start), self.unknown)
+            place = partial(lambda first, row: self.place(first + row), start)
+            encoder = Encoder(kinds, self.notation, place, self.unknown)
             with naming(self.name, self.notation):
                 X = encoder.features({name: batch.column(name) for name in kinds}, batch.num_rows, self.dtype)
                 if weight is not None:
-                    weights = self._weights(batch.column(weight), weight, start)
+                    weights = _weights(batch.column(weight), weight, place)
             y, names = (None, None) if label is None else self._labels(batch.column(label), label)
             yield Block(X if taken is None else X[:, taken], y, weights, names=names)
             start += batch.num_rows
-
-    def _place(self, start: int, row: int) -> str:
-        return self.place(start + row)
-
-    def _weights(self, column: Any, name: str, start: int) -> FloatArray:
-        """Return the weights (n,) in a column of the rows from `start` on."""
-        weights = np.asarray(numbers_of(column), dtype=np.float64)
-        for row in np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))[:1].tolist():
-            where = f"has the weight {weights[row]:g} on {self._place(start, row)}"
-            problem = f"column {name!r} {where}; weights are finite and not negative."
-            raise ColumnError(problem, column=name)
-        return weights
 
     def _labels(self, column: Any, name: str) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the labels (n,) of a column and None; or, for text or with nulls, indices into names (C,).
@@ -376,6 +365,15 @@ class TableReader(Reader):
         kept = without_constants(union)[0]
         check_unambiguous(kept)
         return [replace(reader, given_kinds=kept) for reader in readers]
+
+
+def _weights(column: Any, name: str, place: Callable[[int], str]) -> FloatArray:
+    """Return the weights (n,) in a column; raise ColumnError if one of them is none."""
+    weights = np.asarray(numbers_of(column), dtype=np.float64)
+    for row in np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))[:1].tolist():
+        problem = f"has the weight {weights[row]:g} on {place(row)}; weights are finite and not negative."
+        raise ColumnError(f"column {name!r} {problem}", column=name)
+    return weights
 
 
 def open_parquet(path: Path, notation: Notation) -> TableReader:

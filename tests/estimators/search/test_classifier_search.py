@@ -469,7 +469,7 @@ def test_rows_that_cannot_be_searched_are_refused(
 
 def test_candidates_that_all_fail_raise_the_last_error() -> None:
     X, y = np.repeat([[0.0, 1.0], [1.0, 3.0], [2.0, 9.0]], 10, axis=0), np.repeat([0, 1, 2], 10)
-    message = "No candidate could be fitted: All 2 starts ended in a singular covariance"
+    message = "No candidate could be fitted: All . starts ended in a singular covariance"
     mixture = SharedKernelMixture(variance_floor=0.0, covariance_prior=None)
     for criterion in ("bic", "log_likelihood"):
         with pytest.raises(ValueError, match=message):
