@@ -103,7 +103,7 @@ def test_columns_that_are_not_there_are_refused_and_empty_ones_are_missing(
     with pytest.raises(ValueError, match=message):
         model.predict(table)
     assert message in run("predict", folder / "m.skmix", table, code=1).stderr
-    with pytest.raises(ValueError, match=r"yet now missing:\n- colour\n- height\n- smoker"):
+    with pytest.raises(ValueError, match=r"- height\n- smoker\nIf the values are unknown, add"):
         model.predict(less)
     empty.to_csv(table, index=False)
     rows = np.full((N, 6), np.nan)

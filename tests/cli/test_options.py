@@ -104,7 +104,6 @@ def test_a_mixture_has_what_is_given(
 
 # ---------------------------------------------------------------- fit: searches
 
-QUICK = {"max_iter": 100, "tol": 1e-2, "reject_below": 0.01}
 SEARCHES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("-t kind", {}, {}),
     ("-t kind --kernels 4 --covariance auto", {"n_kernels": 4}, {}),
@@ -132,12 +131,12 @@ def test_a_search_has_what_is_given(
 ) -> None:
     labels = KINDS.tolist() if options.startswith("-t") else None
     common: dict[str, Any] = {"n_jobs": -1, "random_state": 0}
-    search, single, quick, always = (
-        (SharedKernelMixtureCV, SharedKernelMixture, {"n_init": 2, "tol": 1e-3}, {"criterion": "auto"})
+    search, single, usual, always = (
+        (SharedKernelMixtureCV, SharedKernelMixture, {}, {"criterion": "auto"})
         if labels is None
-        else (SharedKernelClassifierCV, SharedKernelClassifier, QUICK, {})
+        else (SharedKernelClassifierCV, SharedKernelClassifier, {"reject_below": 0.01}, {})
     )
-    expected = search(single(**quick | common | of_model), **always | common | of_search)
+    expected = search(single(**usual | common | of_model), **always | common | of_search)
     seen: list[Any] = []
 
     def fit(own: Any, X: Any, y: Any = None, sample_weight: Any = None) -> None:
@@ -304,7 +303,7 @@ def test_options_of_predictions(folder: Path, tmp_path: Path) -> None:
     expected = pd.DataFrame(skmix.report.reasons(model, rows).in_words())
     pd.testing.assert_frame_equal(reasons, expected, check_dtype=False)
     out = tmp_path / "p.tsv"
-    assert run(*predict, "-o", out).stdout == f"42 rows, 0 of them outliers, written into {out}\n"
+    assert run(*predict, "-o", out).stdout == f"42 rows, 0 flagged as outliers, written into {out}\n"
     assert out.read_text() == plain.stdout.replace(",", "\t")
 
 

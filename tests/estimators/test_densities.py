@@ -311,6 +311,25 @@ def test_gaps_of_prepared_columns_are_filled_in_their_units(kind: str, tmp_path:
     assert_array_equal(filled["sex"] == "male", expected[:, 1] > 0.5)
 
 
+def test_columns_without_gaps_come_back_as_they_were() -> None:
+    _, X = prepared()
+    numbers = np.arange(600) % 3
+    whole = {
+        "flag": numbers > 1,
+        "maybe": pd.array(numbers > 1, "boolean"),
+        "count": pd.array(numbers, "Int64"),
+    }
+    whole |= {"kind": pd.Categorical(X["city"], ["z", "y", "x"]), "text": X["city"].astype("string")}
+    given = pd.DataFrame({"gap": X["b"].mask(numbers == 0), **whole}, index=X.index[::-1])
+    model = SharedKernelMixture(2, random_state=0).fit(given)
+    filled = model.impute(given)
+    assert filled["gap"].notna().all()
+    pd.testing.assert_frame_equal(filled[[*whole]], given[[*whole]])
+    # A category that the model does not know is a gap.
+    with pytest.warns(UserWarning, match="'text' has categories that the model does not know"):
+        assert set(model.impute(given.replace({"text": {"z": "new"}}))["text"]) <= {"x", "y", "z"}
+
+
 @pytest.mark.parametrize("kept", [["a", "city"], ["city", "b"]])
 def test_feature_sets_of_prepared_columns_stay_columns(kept: list[str]) -> None:
     model, X = prepared(SharedKernelClassifier, feature_sets=[["city", "a"], ["b"]])

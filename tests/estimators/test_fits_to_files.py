@@ -205,7 +205,7 @@ def test_numbers_that_are_text_are_read_alike_in_fits_and_predictions(library: s
     make = pytest.importorskip(library)
     numbers = X[:, :2].copy()
     numbers[7, 1] = np.nan
-    frame = pd.DataFrame({"a": X[:, 0], "b": np.where(np.isnan(numbers[:, 1]), "NA", X[:, 1].astype(str))})
+    frame = pd.DataFrame({"a": X[:, 0], "b": np.where(np.isnan(numbers[:, 1]), None, X[:, 1].astype(str))})
     convert = {"polars": "from_pandas", "pyarrow": "table"}.get(library, "DataFrame")
     here = SharedKernelClassifier(**SETTINGS).fit(numbers, NAMES)
     there = SharedKernelClassifier(**SETTINGS).fit(getattr(make, convert)(frame), NAMES)
@@ -215,7 +215,7 @@ def test_numbers_that_are_text_are_read_alike_in_fits_and_predictions(library: s
     with pytest.raises(ValueError, match=r"column 'b' holds text, such as 'low' on row 0; a feature must be"):
         there.predict(getattr(make, convert)(frame.assign(b="low")))
     with pytest.raises(ValueError, match=r"X holds text: .*Give a data frame"):
-        here.predict(frame.to_numpy())
+        here.predict(frame.assign(b="low").to_numpy())
 
 
 def test_streams_take_text_columns(tmp_path: Path) -> None:

@@ -79,6 +79,30 @@ def test_columns_are_those_that_were_given(model: Any, library: str, tmp_path: P
             each.predict(np.zeros((2, 3)))
 
 
+def test_text_is_a_value_whatever_it_says_and_nulls_are_missing(tmp_path: Path) -> None:
+    frame = PEOPLE.assign(code=np.array(["NA", "None", ""])[np.arange(N) % 3])[["fare", "code"]]
+    frame.to_parquet(tmp_path / "t.parquet")
+    typed = [frame.astype({"code": each}) for each in ("object", "string", "category")]
+    for rows in (
+        *typed,
+        *(in_library(each, frame) for each in ("polars", "pyarrow")),
+        tmp_path / "t.parquet",
+    ):
+        model = SharedKernelClassifier(3, random_state=0).fit(rows, frame["code"])
+        assert model.preparation_["columns"] == {"fare": None, "code": ["", "NA", "None"]}
+        assert model.score(rows, frame["code"]) == 1.0
+    # The words of a text file are what its frame has no value for.
+    gaps = PEOPLE[COLUMNS].assign(city=PEOPLE["city"].where(np.arange(N) % 5 > 0))
+    gaps.to_csv(tmp_path / "gaps.csv", index=False, na_rep="NA")
+    model = SharedKernelMixture(2, random_state=0).fit(tmp_path / "gaps.csv")
+    for rows in (gaps, gaps.convert_dtypes(), pd.read_csv(tmp_path / "gaps.csv"), tmp_path / "gaps.csv"):
+        agree(model.score_samples(rows), model.score_samples(gaps))
+    with pytest.raises(
+        ValueError, match=r"'NA' on row 7; .* missing value, X.replace\({'fare': 'NA'}, float"
+    ):
+        model.score_samples(gaps.assign(fare=np.where(np.arange(N) == 7, "NA", "1.5")))
+
+
 def test_a_loaded_model_scores_a_table_by_its_target(tmp_path: Path) -> None:
     PEOPLE.to_csv(tmp_path / "people.csv", index=False)
     model = SharedKernelClassifier(2, random_state=0).fit(PEOPLE[COLUMNS], PEOPLE["survived"])
@@ -155,7 +179,19 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "repeated new": (lambda model: model.fit(NUMBERS).predict(TWICE), "2 columns of X have the name 'fare'"),
     "new text": (
         lambda model: model.fit(NUMBERS.to_numpy()).predict(PEOPLE[["fare", "city"]]),
-        "was fitted to an array of 2 numbers a row. X: column 'city' holds text",
+        "column 'city' holds text, such as 'x' on row 0; a feature must be a number",
+    ),
+    "no columns": (lambda model: model.fit(PEOPLE[[]]), "X has no columns."),
+    "no rows": (lambda model: model.fit(PEOPLE[:0], "survived"), "X has no rows."),
+    "no new rows": (lambda model: model.fit(NUMBERS).predict(NUMBERS[:0]), "X has no rows."),
+    "complex numbers": (
+        lambda model: model.fit(PEOPLE.assign(fare=PEOPLE["fare"] * 1j)),
+        "^column 'fare' holds complex numbers; a feature must be real numbers or categories.$",
+    ),
+    "all complex": (lambda model: model.fit(NUMBERS * 1j), "^column 'fare' holds complex numbers; [^+]*$"),
+    "one group": (
+        lambda _: SharedKernelMixtureCV().fit(NUMBERS, groups=np.zeros(N)),
+        "groups has one group; a search needs two or more",
     ),
     "path of labels": (
         lambda model: model.fit(NUMBERS, Path("labels.csv")),
@@ -169,6 +205,13 @@ def test_frames_that_are_refused(kind: str) -> None:
     call, message = REFUSED[kind]
     with pytest.raises(ValueError, match=message):
         call(SharedKernelMixture(2, random_state=0))
+
+
+def test_names_of_several_levels_are_joined() -> None:
+    frame = PEOPLE[COLUMNS].set_axis(pd.MultiIndex.from_product([["all"], COLUMNS]), axis=1)
+    model = SharedKernelMixture(2, random_state=0).fit(frame)
+    assert model.feature_names_in_.tolist() == [f"('all', '{name}')" for name in COLUMNS]
+    assert model.score_samples(frame[frame.columns[::-1]]).tolist() == model.score_samples(frame).tolist()
 
 
 def test_a_repeated_column_that_the_model_does_not_use_is_ignored() -> None:
@@ -194,7 +237,9 @@ def test_a_name_that_is_not_found_brings_up_the_nearest(meant: str, tmp_path: Pa
     PEOPLE.to_csv(tmp_path / "people.csv", index=False)
     model = SharedKernelClassifier(2, random_state=0).fit(PEOPLE[COLUMNS], PEOPLE["survived"])
     model.save(tmp_path / "m.skmix")
-    with pytest.raises((ValueError, FileNotFoundError), match=f"Did you mean {meant}\\?$"):
+    with pytest.raises(
+        (ValueError, FileNotFoundError), match=f"Did you mean {meant}\\?( If the values .*)?$"
+    ):
         UNKNOWN[meant](model, tmp_path)
 
 

@@ -457,6 +457,7 @@ def test_a_column_may_have_several_roles(tmp_path: Path) -> None:
     source = open_rows(path, label="a", weight="b")
     assert source.feature_names == source.unlabelled().feature_names == ["c", "y"]
     # Other values take the place of a column, and the other way round.
+    source = source.weighted("y")
     assert_array_equal(gathered(source.labelled(NAMES))[1], NAMES)
     assert_array_equal(gathered(source.labelled(NAMES).labelled("y"))[1], Y)
     assert_array_equal(gathered(source.weighted(X[:, 0] ** 2).weighted("y"))[2], Y)

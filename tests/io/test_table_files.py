@@ -201,6 +201,15 @@ def test_columns_of_a_model_are_read_as_it_knows_them(tmp_path: Path) -> None:
             list(open_rows(path).encoded({"a": None}).blocks())
 
 
+def test_values_that_are_wrong_in_a_later_block_are_found(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,1\n2,1\n3,-1\nx,1\n")
+    rows = open_rows(tmp_path / "t.csv", chunk_rows=1)
+    with pytest.raises(ColumnError, match="'a' holds text, such as 'x' on line 5"):
+        list(rows.encoded({"a": None}).blocks())
+    with pytest.raises(ColumnError, match="'b' has the weight -1 on line 4; weights are finite and not neg"):
+        list(rows.encoded({"a": ["1", "2"]}).weighted("b").blocks())
+
+
 def test_the_most_that_are_categories() -> None:
     names = [f"name {i:02}" for i in range(51)]
     # Ten in any number of rows, more if there are two rows of each on average; missing ones do not count.

@@ -93,7 +93,7 @@ def test_classes_and_settings() -> None:
     part.converged_, model.temperature_, model.threshold_ = False, 1.25, -7.5
     settings = dict(model_data(model, title="model")["settings"])
     assert settings["fit"].startswith("did not converge in ")
-    assert settings["calibrated"] == "probabilities are less extreme, by a temperature of 1.25"
+    assert settings["calibrated"] == "with temperature 1.25 (less extreme probabilities)"
     assert settings["outliers"] == "rows with a log-density below -7.5"
     # Without classes, no rows are counted.
     data = model_data(GaussianMixture(2, random_state=0).fit(labelled(2)[0]), title="model")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shlex
 import sys
 import warnings
@@ -58,6 +59,14 @@ class _Commands(TyperGroup):
         """Run a command and report errors that it did not handle itself."""
         try:
             return super().invoke(ctx)
+        except typer.BadParameter as error:
+            from skmix.io.encoding import nearest
+
+            error.message = error.message.removeprefix("Value error, ")
+            if "is not one of" in error.message:
+                given, *choices = re.findall("'([^']*)'", error.message)
+                error.message += nearest(given, choices)
+            raise
         except OSError as error:
             # Discard further output, so that Python's flush at exit does not fail.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -114,10 +114,8 @@ def accuracies(described: dict[str, Any]) -> list[str]:
     lines = [f"Accuracy on the training rows: {100 * quality['training_accuracy']:.1f} %"]
     if tested := quality["tested"]:
         shares = [100 * share for share in tested["by_fold"]]
-        where, more = (
-            f"by {len(shares)}-fold cross-validation",
-            outwards(min(shares), max(shares), ".1f") + " %",
-        )
+        where = f"by {len(shares)}-fold cross-validation"
+        more = f"folds from {outwards(min(shares), max(shares), '.1f')} %"
         if len(shares) == 1:
             where = f"on {count(tested['n_rows'])} held-out rows"
             more = "by a second fit; the model is fitted to all rows"

@@ -118,7 +118,8 @@ def fit(
 
     With --target, fits a classifier whose classes share Gaussian kernels;
     without it, an ordinary Gaussian mixture. Settings that are not given are
-    chosen automatically. Empty cells and words such as NA are missing values.
+    chosen automatically. Empty cells, and in text files words such as NA, are
+    missing values.
     Text columns of at most 50 different values are one-hot encoded; a two-valued
     column becomes one 0/1 feature. The model file keeps the names and categories
     of the columns.
@@ -148,6 +149,7 @@ def fit(
     cli.look_for(data=[data], html=html)
     from sklearn.exceptions import ConvergenceWarning
 
+    import skmix
     from skmix import report
     from skmix.cli import _tables as tables
     from skmix.engine.compute.blocks import Block, is_missing
@@ -163,7 +165,16 @@ def fit(
     limit, ends = None, None
     if time_limit is not None:
         limit, ends = time_limit / n_fits, time.monotonic() + time_limit
-    estimator = _estimator(chosen, criterion, limit, settings, with_classes=target is not None)
+    estimator: Any = skmix.SharedKernelMixture if target is None else skmix.SharedKernelClassifier
+    if "auto" not in chosen.values():
+        estimator = estimator(**settings, **chosen)
+    else:
+        chosen |= {"time_limit": limit, "n_jobs": jobs, "random_state": seed}
+        search: Any = skmix.SharedKernelClassifierCV
+        if target is None:
+            search = skmix.SharedKernelMixtureCV
+            chosen["criterion"] = {None: "auto", "cv": "log_likelihood"}.get(criterion, criterion)
+        estimator = search(estimator(**settings), **chosen)
     preparation = options.parse_preparation(compensate, transform)
     for place in (out, html):
         tables.check_place(place, reading=[data])
@@ -230,26 +241,3 @@ def fit(
         by = "held-out rows" if folds is None else f"{len(by_fold)}-fold cross-validation"
         title = f"{tables.name_of(data)}, {by}"
         tables.write_page(html, partial(report.evaluation_page, tested, title=title))
-
-
-def _estimator(
-    chosen: dict[str, Any],
-    criterion: str | None,
-    time_limit: float | None,
-    settings: dict[str, Any],
-    *,
-    with_classes: bool,
-) -> Any:
-    """Return an estimator to fit: a search if anything that is `chosen` is 'auto'."""
-    import skmix
-    from skmix.estimators.search.classifier import QUICK_FITS
-    from skmix.estimators.search.mixture import SEVERAL_STARTS
-
-    single: Any = skmix.SharedKernelClassifier if with_classes else skmix.SharedKernelMixture
-    if "auto" not in chosen.values():
-        return single(**settings, **chosen)
-    common = {"time_limit": time_limit, **{name: settings[name] for name in ("n_jobs", "random_state")}}
-    if with_classes:
-        return skmix.SharedKernelClassifierCV(single(**QUICK_FITS | settings), **chosen, **common)
-    by: Any = {None: "auto", "cv": "log_likelihood"}.get(criterion, criterion)
-    return skmix.SharedKernelMixtureCV(single(**SEVERAL_STARTS | settings), **chosen, criterion=by, **common)

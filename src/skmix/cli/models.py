@@ -43,8 +43,9 @@ def predict(
     Writes for each row the label, the probability of each class (p_...), the
     log-density, and outlier: 1 if the row is unlike the training rows. For a
     mixture, the kernel replaces the label, and for a study of samples, the
-    population: by the proportions of the sample if it is one of the study, known
-    by the name of the file or by the column of samples, and by averages if not.
+    population: by the proportions of the sample if it is one of the study,
+    identified by the name of the file or by the column of samples, and by
+    averages if not.
     Columns are matched by name: DATA needs all columns of the model, and others
     are ignored. Empty cells, and categories that the model does not know, are
     missing values.
@@ -82,7 +83,8 @@ def predict(
         tables.write_table(out, {**kept, **predicted})
     if out != cli.STANDARD:
         n_outliers = int(predicted["outlier"].sum())
-        printing.say(f"{len(rows)} rows, {n_outliers} of them outliers, written into {out}")
+        flagged = f"{n_outliers} flagged as {'an outlier' if n_outliers == 1 else 'outliers'}"
+        printing.say(f"{len(rows)} rows, {flagged}, written into {out}")
 
 
 @cli.app.command(

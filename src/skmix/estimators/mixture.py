@@ -436,7 +436,8 @@ class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixi
         ndarray of shape (n, M) or pandas.DataFrame
             Rows with unchanged observed values. Columns in no feature set keep their missing values. If the
             model prepares the rows, see `preparation_`, a data frame of the columns, with text as categories;
-            categories that it does not know count as missing.
+            categories that it does not know count as missing. Columns of a pandas data frame that have no gap
+            keep their type.
         """
         rows = self._labelled(X, y)
         unscaled = rows.unscaled()

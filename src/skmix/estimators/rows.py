@@ -61,7 +61,7 @@ from ..engine.sources.blocks import BlockRows, summarise_blocks
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
 from ..io import Source, open_rows
-from ..io.encoding import ColumnError, decode_columns, listed, nearest
+from ..io.encoding import UNKNOWN_COLUMN, decode_columns, listed, nearest
 from ..io.labels import (
     are_unlabelled,
     classes_of,
@@ -437,20 +437,16 @@ class InFrame(InMemory):
         return replace(self, estimator=_without_scale(model)) if hasattr(model, "preparation_") else None
 
     def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
-        model = self.estimator
+        model, names = self.estimator, names_of(self.X, unique=False)
+        if not names or not len(self.X):
+            raise ValueError(f"X has no {'rows' if names else 'columns'}.")
         if least is None:
             preparation, to_scale = getattr(model, "preparation_", {}), Columns.of(model).to_scale
             frame, columns = _known_columns(model, self.X), preparation.get("columns")
             if columns is None and _is_numeric(frame):
                 return to_scale(validated(model, frame, names=names_of(frame)))
             columns = columns or dict.fromkeys(map(str, names_of(frame)))
-            try:
-                X, reader = encode_frame(frame, columns, preparation.get("missing", ()))
-            except ColumnError as error:
-                if hasattr(model, "feature_names_in_"):
-                    raise
-                fitted = f"The model was fitted to an array of {model.n_features_in_} numbers a row. "
-                raise ColumnError(fitted, str(error), column=error.column, is_feature=True) from None
+            X, reader = encode_frame(frame, columns, preparation.get("missing", ()))
             _warn_of(reader.remarks())
             return validated(for_features(model), to_scale(X), names=reader.feature_names)
         names = names_of(self.X)
@@ -463,8 +459,7 @@ class InFrame(InMemory):
 
 def _is_numeric(frame: Any) -> bool:
     return all(
-        getattr(column_type, "kind", None) in ("f", "i", "u", "b", "c")
-        or _POLARS_NUMBER.match(str(column_type))
+        getattr(column_type, "kind", None) in ("f", "i", "u", "b") or _POLARS_NUMBER.match(str(column_type))
         for column_type in getattr(frame, "dtypes", [None])
     )
 
@@ -487,8 +482,8 @@ def _known_columns(model: Any, frame: Any) -> Any:
         return frame
     names = names_of(frame, unique=False)
     if columns is not None and not all(isinstance(name, str) for name in names):
-        frame = frame.rename(columns=str)  # as encoding does
-        names = names_of(frame, unique=False)
+        names = [str(name) for name in names]  # as encoding does
+        frame = frame.set_axis(names, axis=1)
     kept = [name for name in (names if columns is None else known) if name in {*known} & {*names}]
     if len(known) == len(kept) and kept != names:
         frame = _select(frame, kept)
@@ -498,7 +493,8 @@ def _known_columns(model: Any, frame: Any) -> Any:
         _check_feature_names(reference, getattr(frame, "_meta", frame), reset=False)
     except ValueError as error:
         missing = [nearest(name, {*names} - {*known}) for name in known if name not in names]
-        raise ValueError(f"{error}{next(filter(None, missing), '').strip()}") from None
+        advice = f"{next(filter(None, missing), '')}{UNKNOWN_COLUMN if missing else ''}"
+        raise ValueError(f"{error}{advice.strip()}") from None
     return frame
 
 
@@ -525,11 +521,20 @@ def _without_scale(estimator: Any) -> Any:
 def in_columns(model: Any, X: FloatArray, given: Any = None) -> Any:
     """Return encoded rows (n, M), with numbers in the units of the user, as a data frame of the columns.
 
-    It has the index of the rows `given` by the user, if these are a pandas data frame.
+    If these are the rows `given` by the user, without gaps, and those are a pandas data frame, the result has
+    its index and its columns without gaps.
     """
-    index = getattr(given, "index", None) if is_frame(given) else None
-    pandas = need("pandas", "Rows of a model that prepares columns need")
-    return pandas.DataFrame(decode_columns(X, Columns.of(model).kinds), index=index)
+    pandas, columns = need("pandas", "Rows of a model that prepares columns need"), Columns.of(model)
+    found: dict[str, Any] = decode_columns(X, columns.kinds)
+    if not isinstance(given, pandas.DataFrame):
+        return pandas.DataFrame(found)
+    given = _known_columns(model, given)
+    with warnings.catch_warnings(action="ignore"):  # what there was to say of the rows was said before
+        rows = InFrame(_without_scale(model), given, None, None, "y").values()
+    for name, own in zip(found, columns.features, strict=True):
+        if not np.isnan(rows[:, own]).any():
+            found[name] = given[name]
+    return pandas.DataFrame(found, index=given.index)
 
 
 def for_features(model: Any) -> Any:
@@ -570,10 +575,6 @@ def read_into_memory(source: Source) -> tuple[PreparedRows, np.ndarray | None, F
     y = np.concatenate([labels_in(block) for block in found]) if source.has_labels else None
     weights = [block.weights for block in found if block.weights is not None]
     X = np.concatenate([block.X for block in found])
-    for row, feature in np.argwhere(np.isinf(X))[:1]:
-        name = str(feature) if source.feature_names is None else source.feature_names[feature]
-        problem = f"column {name!r} is infinite in row {row + 1}; leave unknown values empty."
-        raise ColumnError(problem, column=name, is_feature=True)
     rows = PreparedRows(X, source.feature_names, source.preparation)
     return rows, y, np.concatenate(weights) if weights else None
 
@@ -652,7 +653,6 @@ class InBlocks(Rows):
         with closing(source.blocks()) as blocks:
             for block in blocks:
                 stop = start + len(block.X)
-                block.check()
                 given = [model, sent(block.X, device)]
                 if self.y is not None:
                     labels = labels_in(block)

@@ -34,7 +34,9 @@ MISSING = (
     *("", "?", "NA", "N/A", "n/a", "na", "NaN", "nan", "NAN", "-NaN", "-nan", "null", "NULL", "Null", "None"),
     *("<NA>", "#N/A", "#N/A N/A", "#NA", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
 )
-"""Words that usually stand for a missing value."""
+"""Words that usually stand for a missing value in text files."""
+UNKNOWN_COLUMN = " If the values are unknown, add a column without values."
+"""What to do about a column that a table lacks, as the end of a message."""
 # Further words for a missing number; in columns of text they may be categories.
 _MISSING_NUMBERS = ("-", "--", ".", "none", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NAME?", "#NULL!")
 # Numbers with another decimal mark, thousands separators, a currency sign or a per cent sign.
@@ -63,7 +65,7 @@ class ColumnError(ArgumentError):
 class Notation:
     """How the values of a table are written; `decimal` and the fields after it apply to text files only."""
 
-    # Words and numbers for missing values, in addition to the usual words; an empty word replaces those.
+    # Words and numbers for missing values. Text files also have the usual words, unless one here is empty.
     missing: Sequence[str] = ()
     # Columns to read as categories, whether they hold numbers or any number of distinct texts.
     categorical: Sequence[str] = ()
@@ -73,6 +75,8 @@ class Notation:
     encoding: str | None = None
     # Columns to read as text even if they hold numbers.
     as_text: Sequence[str] = ()
+    # Whether the table is a text file, in which columns have no type.
+    is_text: bool = False
 
     def __post_init__(self) -> None:
         try:
@@ -80,15 +84,20 @@ class Notation:
         except LookupError:
             raise ArgumentError(Argument("encoding", self.encoding), " is not known to Python.") from None
 
+    @property
+    def has_usual_words(self) -> bool:
+        """Whether words such as NA stand for a missing value, as in text files, which have no nulls."""
+        return self.is_text and "" not in self.missing
+
     @cached_property
     def words(self) -> tuple[str, ...]:
         """Words that stand for a missing value."""
-        return tuple(self.missing) if "" in self.missing else (*MISSING, *self.missing)
+        return (*MISSING, *self.missing) if self.has_usual_words else tuple(self.missing)
 
     @cached_property
     def number_words(self) -> tuple[str, ...]:
         """Words that stand for a missing number."""
-        return self.words if "" in self.missing else (*self.words, *_MISSING_NUMBERS)
+        return (*self.words, *_MISSING_NUMBERS) if self.has_usual_words else self.words
 
     @cached_property
     def numbers(self) -> list[float]:
@@ -140,7 +149,9 @@ def texts_of(column: Any, words: Sequence[str]) -> Any:
     import pyarrow.compute as pc
 
     text = pc.utf8_trim_whitespace(column.cast(pa.string()))
-    return pc.if_else(pc.is_in(text, value_set=pa.array(words)), pa.scalar(None, pa.string()), text)
+    return pc.if_else(
+        pc.is_in(text, value_set=pa.array(words, pa.string())), pa.scalar(None, pa.string()), text
+    )
 
 
 def numbers_in(column: Any, notation: Notation) -> tuple[FloatArray, int | None]:
@@ -273,6 +284,7 @@ def _check_categories(
     example = f"such as {shortened(value)!r} on {place(value)}"
     if _DATE.fullmatch(value):
         raise _refused(name, f"holds dates, {example}. {_DATES}", *_without(name))
+    categorical = in_list("categorical", name), ".", *_without(name)
     n_known = sum(counts.values())
     n_numbers = sum(n for other, n in counts.items() if not np.isnan(notation.number(other)))
     if _LIKE_NUMBER.fullmatch(value) or 2 * n_numbers >= n_known:
@@ -284,23 +296,15 @@ def _check_categories(
             "; if the text stands for a missing value, ",
             in_list("missing", value),
             "; if these are categories, ",
-            in_list("categorical", name),
-            ".",
-            *_without(name),
+            *categorical,
         )
     longest = max(map(len, counts))
     too_many = len(counts) > _MOST_CATEGORIES or (
         len(counts) > _MOST_OF_FEW_ROWS and 2 * len(counts) > n_known
     )
     if too_many or longest > _LONGEST_CATEGORY:
-        raise _refused(
-            name,
-            f"holds text, {example}: {len(counts)} different values of up to {longest} characters in "
-            f"{n_known} rows. If these are categories, use ",
-            in_list("categorical", name),
-            ".",
-            *_without(name),
-        )
+        size = f"{len(counts)} different values of up to {longest} characters in {n_known} rows"
+        raise _refused(name, f"holds text, {example}: {size}. If these are categories, use ", *categorical)
 
 
 def _other_mark(notation: Notation) -> Argument:
@@ -372,8 +376,6 @@ class Encoder:
 
         kind = self.kinds[name]
         if kind is None:
-            if kind_of(column.type) in NUMERIC and not self.notation.numbers:
-                return numbers_of(column)[None]
             if kind_of(column.type) not in (*NUMERIC, "text"):
                 raise _refused(name, f"is of type {column.type}; a feature must be a number.")
             values, wrong = numbers_in(column, self.notation)
@@ -384,6 +386,8 @@ class Encoder:
                     f"holds text, such as {shortened(value)!r} on {self.place(wrong)}; a feature must be a "
                     "number. For another decimal mark, use ",
                     _other_mark(self.notation),
+                    "; if the text stands for a missing value, ",
+                    in_list("missing", value),
                     ".",
                 )
             return values[None]

@@ -78,13 +78,13 @@ def open_rows(
     layer, obsm : str, default=None
         The matrix of an AnnData that holds the rows; ``X`` if both are None.
     text : dict, default=None
-        How values are written. For any table: `missing`, a list of words and numbers for missing values, in
-        addition to empty cells and the usual words, such as ``NA``, ``N/A``, ``NaN``, ``null``, ``None`` and
-        ``?`` (an empty word replaces the usual ones); and `categorical`, a list of columns whose numbers are
-        categories. For text files: `header`, whether the first line has names; `sep`, the separator of
-        columns, None to choose among tab, comma, semicolon and ``|``; `decimal`, the decimal mark;
-        `encoding`, None for UTF-8, or UTF-16 with a byte-order mark; and `as_text`, a list of columns to
-        read as text.
+        How values are written. For any table: `missing`, a list of words and numbers for missing values; and
+        `categorical`, a list of columns whose numbers are categories. In text files, empty cells and the
+        usual words, such as ``NA``, ``N/A``, ``NaN``, ``null``, ``None`` and ``?``, are missing too; an empty
+        word in `missing` turns off the usual ones. In other tables, text is a value, whatever it says. For
+        text files: `header`, whether the first line has names; `sep`, the separator of columns, None to
+        choose among tab, comma, semicolon and ``|``; `decimal`, the decimal mark; `encoding`, None for UTF-8,
+        or UTF-16 with a byte-order mark; and `as_text`, a list of columns to read as text.
 
     Returns
     -------
@@ -264,6 +264,11 @@ def _arrow_table(thing: Any) -> Any:
     pa = pyarrow()
     if library == "pandas":
         for name, values in thing.items():
+            if values.dtype.kind == "c":
+                problem = (
+                    f"column {name!r} holds complex numbers; a feature must be real numbers or categories."
+                )
+                raise ColumnError(problem, column=name)
             if values.dtype == object:
                 try:
                     pa.array(values, from_pandas=True)

@@ -15,6 +15,7 @@ import numpy as np
 from .._errors import Argument, ArgumentError, ArgumentWarning
 from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, kind_of, stamp
+from .encoding import ColumnError
 from .labels import label_parser, plain_labels
 from .preparation import Preparation, rescaled, scale_in_words, scale_of, transformer_of
 from .readers import Reader, Values, values_of
@@ -305,11 +306,6 @@ class Source:
         return read_ahead(self._labelled_blocks())
 
     @property
-    def _is_plain(self) -> bool:
-        """Whether this is one untransformed file or array: cheap to read again, and checked by the fit."""
-        return not self.by_file and len(self.readers) == 1 and self.transform is None
-
-    @property
     def _is_cached(self) -> bool:
         return sum(len(block.X) for block in self.cached.values()) == self.n_rows
 
@@ -344,7 +340,9 @@ class Source:
             return
         # Only a fit makes several passes, and only a fit sets classes.
         size = self.n_rows * self.n_features * self.dtype.itemsize
-        caches = not self._is_plain and self.classes is not None and size <= CACHED_BYTES
+        # One file or array without a scale is cheap to read again.
+        is_plain = not self.by_file and len(self.readers) == 1 and self.transform is None
+        caches = not is_plain and self.classes is not None and size <= CACHED_BYTES
         for block in self._spanning(label):
             block = self._transformed(block)
             if caches:
@@ -352,14 +350,12 @@ class Source:
             yield block
 
     def _spanning(self, label: str | None) -> Iterator[Block]:
-        checked = not self._is_plain
         waiting: list[Block] = []
         n_waiting, number = 0, 0
         for reader in self._aligned:
-            has_value, start = not checked, 0
+            has_value, start = False, 0
             for block in reader.read(self.chunk_rows, label, self.weight):
-                if checked:
-                    has_value |= _check_finite(reader, block, start)
+                has_value |= _check_finite(reader, block, start)
                 start += len(block.X)
                 if label is not None and self.label_texts is not None:
                     block = replace(block, names=_parse_labels(block.names, self.label_texts, label))
@@ -431,10 +427,9 @@ def _check_finite(reader: Reader, block: Block, start: int) -> bool:
     if len(infinite):
         row, column = infinite[0].tolist()
         name = column if reader.feature_names is None else reader.feature_names[column]
-        raise ValueError(
-            f"{reader.name} has an infinite value: feature {name!r}, row {row + start}, counted from 0. NaN "
-            "marks missing values; remove infinite ones."
-        )
+        what = f"has an infinite value: feature {name!r}, row {row + start}, counted from 0."
+        problem = f"{reader.name} {what} NaN marks missing values; remove infinite ones."
+        raise ColumnError(problem, column=str(name), is_feature=True)
     return not np.isnan(block.X).all()
 
 

@@ -21,8 +21,10 @@ from .._errors import ArgumentError, ArgumentWarning
 from ..engine.compute.blocks import Block
 from .arrow import kind_of, numbers_of, pyarrow, stamp
 from .encoding import (
+    UNKNOWN_COLUMN,
     ColumnError,
     Encoder,
+    FloatArray,
     Kind,
     Notation,
     are_numbers,
@@ -126,8 +128,6 @@ class TableReader(Reader):
     # Takes a row number, counted from 0; returns where that row is, such as "line 12".
     place: Callable[[int], str] = lambda row: f"row {row + 1}"
     notation: Notation = field(default_factory=Notation)
-    # Whether the table is a text file, in which columns have no type.
-    is_text: bool = False
     # The columns that features encode; None for all.
     columns: list[str] | None = None
     # Kinds of these columns, if they are known, for example from a model; None infers them.
@@ -222,11 +222,11 @@ class TableReader(Reader):
         return replace(self, columns=[name for name in self.types if name not in names])
 
     def encoded(self, columns: Mapping[str, Kind], missing: Sequence[str] = ()) -> Self:
-        self.check_present(list(columns), " If the values are unknown, add a column without values.")
+        self.check_present(list(columns), UNKNOWN_COLUMN)
         reader: Any = self
         notation = self.notation
         coded = [name for name, kind in columns.items() if kind is not None]
-        if self.is_text and self.origin and any(kind_of(self.types[name]) != "text" for name in coded):
+        if notation.is_text and self.origin and any(kind_of(self.types[name]) != "text" for name in coded):
             # Categories such as 007 were parsed as numbers: read them again as text.
             reader = open_text(self.origin, replace(notation, as_text=(*notation.as_text, *coded)))
         notation = replace(reader.notation, missing=(*dict.fromkeys((*notation.missing, *missing)),))
@@ -274,7 +274,7 @@ class TableReader(Reader):
 
     def _is_untyped(self, column: str) -> bool:
         """Return whether a column of a text file is read as text, whatever its values are."""
-        return self.is_text and kind_of(self.types[column]) == "text"
+        return self.notation.is_text and kind_of(self.types[column]) == "text"
 
     def check_present(self, names: Sequence[str], advice: str = "") -> None:
         """Raise ValueError, ending in the advice, if the table lacks a column."""
@@ -286,7 +286,7 @@ class TableReader(Reader):
         there = f"there is only {present[0]!r}" if len(present) == 1 else f"there are {listed(present, 20)}"
         close = nearest(missing[0], present) if len(present) > 1 else ""
         parts = [f"{self.name} has no column {named}; {there}.{close}{advice}"]
-        if len(present) == 1 and self.is_text:
+        if len(present) == 1 and self.notation.is_text:
             parts += [
                 " Columns must be separated by commas, semicolons, tabs or |, or by another character that "
                 "you name, such as ",
@@ -305,16 +305,18 @@ class TableReader(Reader):
             kinds = {name: kind for name, kind in kinds.items() if not {*taken}.isdisjoint(features[name])}
             kept = [feature for name in kinds for feature in features[name]]
             taken = [kept.index(feature) for feature in taken]
-        encoder = Encoder(kinds, self.notation, self.place, self.unknown)
         columns = list(dict.fromkeys(name for name in (*kinds, label, weight) if name))
+        start, weights = 0, None
         for batch in self.batches(n_rows, columns):
+            place = partial(lambda first, row: self.place(first + row), start)
+            encoder = Encoder(kinds, self.notation, place, self.unknown)
             with naming(self.name, self.notation):
                 X = encoder.features({name: batch.column(name) for name in kinds}, batch.num_rows, self.dtype)
+                if weight is not None:
+                    weights = _weights(batch.column(weight), weight, place)
             y, names = (None, None) if label is None else self._labels(batch.column(label), label)
-            weights = None
-            if weight is not None:
-                weights = np.asarray(numbers_of(batch.column(weight)), dtype=np.float64)
             yield Block(X if taken is None else X[:, taken], y, weights, names=names)
+            start += batch.num_rows
 
     def _labels(self, column: Any, name: str) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the labels (n,) of a column and None; or, for text or with nulls, indices into names (C,).
@@ -367,6 +369,15 @@ class TableReader(Reader):
         return [replace(reader, given_kinds=kept) for reader in readers]
 
 
+def _weights(column: Any, name: str, place: Callable[[int], str]) -> FloatArray:
+    """Return the weights (n,) in a column; raise ColumnError if one of them is none."""
+    weights = np.asarray(numbers_of(column), dtype=np.float64)
+    for row in np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))[:1].tolist():
+        problem = f"has the weight {weights[row]:g} on {place(row)}; weights are finite and not negative."
+        raise ColumnError(f"column {name!r} {problem}", column=name)
+    return weights
+
+
 def open_parquet(path: Path, notation: Notation) -> TableReader:
     """Open a Parquet file."""
     pyarrow()
@@ -412,6 +423,7 @@ def _batches_of_table(table: Any, n_rows: int, columns: list[str]) -> Iterator[A
 
 def open_text(path: Path, notation: Notation) -> TableReader:
     """Read a text file."""
+    notation = replace(notation, is_text=True)
     with naming(str(path), notation):
         file = TextFile(path, notation)
         if not file.names:
@@ -419,7 +431,7 @@ def open_text(path: Path, notation: Notation) -> TableReader:
         if notation.header and all(map(is_number, file.names)):
             problem = f"its first line has numbers instead of names: {listed(file.names)}. "
             raise ArgumentError(f"{problem}Add a line of names, or use ", of_text("header", False), ".")
-        more = {"place": file.place, "notation": notation, "is_text": True, "origin": path}
+        more = {"place": file.place, "notation": notation, "origin": path}
         reader = open_table(file.read(), str(path), **more)
     if not reader.n_rows:
         raise ValueError(f"{path}: it has column names but no rows.")

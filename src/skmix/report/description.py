@@ -84,8 +84,9 @@ def serving(described: dict[str, Any]) -> str:
     """Return how many kernels of a described model serve more than one class, in words."""
     n, shared = (sum(each[name] for each in described["feature_sets"]) for name in ("n_kernels", "n_shared"))
     if shared == 0:
-        chosen = described["sharing"] == "own" and "kernels" not in described["settings"]
-        return "each of one class" + (", which did better in the search than sharing" if chosen else "")
+        if described["sharing"] == "own" and "kernels" not in described["settings"]:
+            return "not shared (one class each); this scored better than sharing"
+        return "each of one class"
     which = "" if n == 1 else "all of " if shared == n else f"{shared} of "
     return f"{which}which {'serves' if shared == 1 else 'serve'} more than one class"
 
@@ -131,9 +132,7 @@ def facts(described: dict[str, Any]) -> dict[str, str]:
         found["averaged"] = f"{described['n_members']} models; this is the best one"
     if described["temperature"] != 1.0:
         how = "less" if described["temperature"] > 1.0 else "more"
-        found["calibrated"] = (
-            f"probabilities are {how} extreme, by a temperature of {described['temperature']:.3g}"
-        )
+        found["calibrated"] = f"with temperature {described['temperature']:.3g} ({how} extreme probabilities)"
     if described["outlier_threshold"] is not None:
         found["outliers"] = f"rows with a log-density below {described['outlier_threshold']:.4g}"
     return found | dict(traits(described))

@@ -64,19 +64,21 @@ def test_the_table_of_trials() -> None:
 
 def test_settings_of_the_search_come_before_those_of_its_estimator() -> None:
     estimator = SharedKernelClassifier(n_jobs=2, device="cuda", random_state=1, tol=0.5)
-    found = SharedKernelClassifierCV(estimator)._prototype(SharedKernelClassifier())
+    found = SharedKernelClassifierCV(estimator)._prototype(SharedKernelClassifier, {})
     assert (found.n_jobs, found.device, found.tol) == (2, "cuda", 0.5)
     search = SharedKernelClassifierCV(estimator, n_jobs=3, device="cpu", random_state=5)
-    other = search._prototype(SharedKernelClassifier())
+    other = search._prototype(SharedKernelClassifier, {})
     assert (other.n_jobs, other.device, other.tol) == (3, "cpu", 0.5)
     # The same seed, of the search or of its estimator, gives the same one for all candidates.
     for seed, expected in ((1, found), (5, other)):
-        own = SharedKernelClassifierCV(random_state=seed)._prototype(SharedKernelClassifier())
+        own = SharedKernelClassifierCV(random_state=seed)._prototype(SharedKernelClassifier, {})
         assert own.random_state == expected.random_state
     assert found.random_state != other.random_state
     assert estimator.n_jobs == 2
-    # Without an estimator there are the settings of the search's own.
-    assert SharedKernelMixtureCV()._prototype(SharedKernelMixture(tol=0.25)).tol == 0.25
+    # Defaults of the search replace those of an estimator, so that its other settings change nothing else.
+    for given, tol in ((None, 0.25), (SharedKernelMixture(), 0.25), (SharedKernelMixture(tol=0.5), 0.5)):
+        own = SharedKernelMixtureCV(given)._prototype(SharedKernelMixture, {"tol": 0.25, "n_init": 2})
+        assert (own.tol, own.n_init) == (tol, 2)
 
 
 # ---------------------------------------------------------------- candidates

@@ -16,7 +16,6 @@ from skmix.estimators.crossfit import novelty_threshold
 from skmix.estimators.search._base import make_folds
 from skmix.estimators.search._candidates import make_classifier
 from skmix.estimators.search._selection import Selection
-from skmix.estimators.search.classifier import QUICK_FITS
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -50,7 +49,7 @@ def fits_of(X: np.ndarray, y: np.ndarray, folds: Any, prior: Any, tune: Any) -> 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Selection, "_score", spy)
-        estimator = SharedKernelClassifier(covariance_prior=prior, **QUICK_FITS)
+        estimator = SharedKernelClassifier(covariance_prior=prior)
         SharedKernelClassifierCV(
             estimator, n_kernels=3, covariance_type="full", tune=tune, n_members=1, cv=folds, random_state=0
         ).fit(X, y)
@@ -79,7 +78,7 @@ def test_what_is_fitted_does_not_depend_on_held_out_rows(rows: Data, prior: Any,
 
 
 def test_the_best_candidates_are_tuned_from_their_own_fits(rows: Data) -> None:
-    estimator = SharedKernelClassifier(covariance_prior=1.0, **QUICK_FITS)
+    estimator = SharedKernelClassifier(covariance_prior=1.0)
     search = SharedKernelClassifierCV(
         estimator, n_kernels=3, covariance_type="full", tune="auto", n_members=1, cv=3, random_state=0
     ).fit(*rows)
@@ -140,7 +139,7 @@ def test_the_threshold_of_a_search_holds_out_whole_groups(
         return found
 
     monkeypatch.setattr(crossfit, "stratified_folds", spy)
-    estimator = SharedKernelClassifier(covariance_prior=1.0, reject_below=0.1, **QUICK_FITS)
+    estimator = SharedKernelClassifier(covariance_prior=1.0, reject_below=0.1)
     search = SharedKernelClassifierCV(
         estimator, n_kernels=3, covariance_type="tied", tune=tune, n_members=1, random_state=0
     ).fit(X, y, groups=groups)

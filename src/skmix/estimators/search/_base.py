@@ -43,7 +43,7 @@ from ..rows import (
 )
 from ..saving import FileMixin
 from ..summary import SummaryMixin
-from ._trials import Trial, Trials, candidates
+from ._trials import Params, Trial, Trials, candidates
 
 _PARAMETERS = """
     cv : int, splitter or iterable, default=None
@@ -144,6 +144,8 @@ def _checked_groups(groups: Any, X: Any) -> np.ndarray | None:
     n_missing = np.count_nonzero(is_missing(found))
     if n_missing:
         raise ValueError(f"groups has no value in {n_missing} of {len(found)} rows. Leave these rows out.")
+    if len({*found.tolist()}) == 1:
+        raise ValueError("groups has one group; a search needs two or more.")
     return found
 
 
@@ -275,13 +277,19 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
         kept = np.arange(len(values)) if kept is None else kept
         return rows, None if y is None else classes, kept
 
-    def _prototype(self, default: Any) -> Any:
-        """Return the settings that are not searched, with one seed for all candidates."""
-        prototype = default if self.estimator is None else clone(self.estimator)
+    def _prototype(self, kind: Any, defaults: Params) -> Any:
+        """Return the settings that are not searched, with one seed for all candidates.
+
+        `defaults` are those of a search, which replace the defaults of this `kind` of estimator.
+        """
+        usual = kind()
+        prototype = usual if self.estimator is None else clone(self.estimator)
+        left = [name for name in defaults if getattr(prototype, name) == getattr(usual, name)]
+        prototype.set_params(**{name: defaults[name] for name in left})
         if not isinstance(prototype.init, str):
             raise ValueError(
                 "A search needs the name of an init: a given start fixes the number of kernels and their "
-                f"covariances. Fit {type(default).__name__} with it directly."
+                f"covariances. Fit {kind.__name__} with it directly."
             )
         source = prototype.random_state if self.random_state is None else self.random_state
         seed = int(check_random_state(source).randint(np.iinfo(np.int32).max))

@@ -46,8 +46,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     estimator : SharedKernelClassifier, default=None
         Settings that are not searched: `init`, `n_init`, `max_iter`, `priors`, `reject_below` and so on. Its
         `covariance_prior`, and with feature sets its `weight_prior`, are searched unless they differ from
-        the default. None stops fits after 100 passes, or once the mean log-likelihood changes by less than
-        0.01.
+        the default. In a search, `max_iter` is 100 and `tol` 0.01 unless they differ from their defaults.
         When to change: for settings that all candidates share, such as `tail='t'` or class `priors`.
     n_kernels : int, list of int or 'auto', default='auto'
         Numbers of kernels to try. With ``kernels='own'``, all classes have the same number: the total is
@@ -168,7 +167,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             factor = max(1.0, len(rows.weights) / rows.weights.sum())
             rows = replace(rows, weights=factor * rows.weights)
             sample_weight = factor * np.asarray(on_host(sample_weight), dtype=np.float64)
-        prototype = self._prototype(SharedKernelClassifier(**QUICK_FITS))
+        prototype = self._prototype(SharedKernelClassifier, QUICK_FITS)
         prototype._validate_params()
         rejecting = {name: getattr(prototype, name) for name in ("reject_below", "outlier_label")}
         prototype._check_classes(classes)

@@ -66,8 +66,8 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
     ----------
     estimator : SharedKernelMixture, default=None
         Settings that are not searched, such as `init`, `n_init`, `max_iter` and priors; a `covariance_prior`
-        other than 'auto' is not searched either. None takes the better of 2 starts and stops once the mean
-        log-likelihood changes by less than 0.001.
+        other than 'auto' is not searched either. In a search, `n_init` is 2 and `tol` 0.001 unless they
+        differ from their defaults.
         When to change: for settings that all candidates share, such as `tail='t'` or more starts.
     n_kernels : int, list of int or 'auto', default='auto'
         Numbers of kernels to try. 'auto' goes from one kernel to four per class, at least to 10 and at most
@@ -151,7 +151,7 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
         self.random_state = random_state
 
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
-        prototype = self._prototype(SharedKernelMixture(**SEVERAL_STARTS))
+        prototype = self._prototype(SharedKernelMixture, SEVERAL_STARTS)
         scorer = self._scorer(prototype, (X, y, sample_weight), groups)
         trials.measure = ("mean log-likelihood", 1.0) if scorer.folds else ("BIC", -1.0)
         # Without folds, candidates are fitted to all rows from the beginning.
