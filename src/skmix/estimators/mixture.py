@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,7 +22,7 @@ from sklearn.base import (
     _fit_context,
 )
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -31,6 +32,7 @@ from ..engine.compute.blocks import Block
 from ..engine.compute.threads import one_blas_thread
 from ..engine.model import FloatArray, IntArray
 from ..engine.structures import COVARIANCE_TYPES
+from ..io.encoding import nearest
 from ..io.labels import code_labels
 from ..io.preparation import Columns
 from . import densities, streams
@@ -77,8 +79,8 @@ _PARAMETERS = """
     init : {'auto', 'class', 'k-means', 'random_from_data', 'uniform'} or dict, default='auto'
         Starting points. 'auto' is 'class' (k-means++ in each class) in a classifier, else 'k-means': on a
         sample if there are many rows, then refined by passes over samples. A dict has `means` (K, M) and
-        optionally `covariances`, `weights` (K, L), and `freeze`: 'kernels' or 'weights', which keep their
-        given values. A classifier with `feature_sets` takes a list of dicts.
+        optionally `covariances`, `weights` (K, L), or (K,) without labels, and `freeze`: 'kernels' or
+        'weights', which keep their given values. A classifier with `feature_sets` takes a list of dicts.
         When to change: to a dict if you know where kernels are.
     n_init : int, default=1
         Number of starts, which run as one batch; the best is kept.
@@ -245,6 +247,14 @@ class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixi
         tags.input_tags.allow_nan = True
         tags.array_api_support = True
         return tags
+
+    def _validate_params(self) -> None:
+        try:
+            super()._validate_params()
+        except InvalidParameterError as error:
+            given, names = re.search("Got '(.+)' instead", str(error)), re.findall("'([^']+)'", str(error))
+            hint = nearest(given[1], names[1:-1]) if given else ""
+            raise InvalidParameterError(f"{error}{hint}") from None
 
     def _parts(self) -> list[Part]:
         """Return the parts of the model; a mixture is its only part."""

@@ -922,9 +922,9 @@ def check_gaps(rows: Array, estimator: Any = None) -> None:
     missing: Array = to_numpy(namespace(rows).isnan(rows))
     empty = np.flatnonzero(missing.all(axis=1))
     if len(empty):
+        such = f"{len(empty)} such row{'s' * (len(empty) > 1)}"
         raise ValueError(
-            f"Row {empty[0]} of X has no value: all {rows.shape[1]} features are NaN "
-            f"({len(empty)} such rows). Remove these rows, or give them a weight of zero."
+            f"Row {empty[0]} of X has no value ({such}). Remove such rows, or give them a weight of zero."
         )
     if estimator is not None:
         _refuse_empty_features(missing.all(axis=0), len(missing), Columns.of(estimator).names)
