@@ -15,7 +15,6 @@ from ..engine.compute.arrays import to_numpy
 from ..engine.density import most_likely_kernel
 from ..engine.em import Passes
 from ..engine.model import FloatArray, IntArray, Options, Parameters
-from ..engine.sources import open_source
 from ..engine.structures import structure_of
 from ._settings import threads_of
 from .drop_ins import DropInMixin, or_scikit_learn
@@ -68,6 +67,7 @@ degrees_of_freedom_prior, covariance_prior, random_state, warm_start, verbose, v
     """
 
     _theirs: ClassVar[type] = ScikitLearnBayesianGaussianMixture
+    _instead = 'SharedKernelMixture(inference="variational")'
 
     @or_scikit_learn
     def fit(self, X: ArrayLike, y: Any = None) -> BayesianGaussianMixture:
@@ -147,7 +147,7 @@ class _Loop(ScikitLearnBayesianGaussianMixture):
             np.ones((1, *structure.shape(n_kernels, n_features))),
         )
         options = Options(model.covariance_type, floor=0.0, ridge=model.reg_covar, n_jobs=threads_of(None))
-        source = open_source(rows)
+        source = model._open(rows)
         with Passes.over(source, start, options) as loop._passes:
             loop.fit_predict(rows)
         source.clear_cache()
