@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from copy import copy
 from functools import wraps
@@ -21,10 +20,10 @@ from ..engine.density import kernel_log_densities, log_normalise, log_sum, most_
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.sources import RowSource, open_source
 from ..engine.structures import structure_of
-from ..io.opening import is_elsewhere
+from ..io.opening import encode_frame, is_elsewhere
 from ..io.preparation import Columns
 from .exporting import ExportMixin, whitened_kernels
-from .rows import InMemory, is_frame, names_of, validated
+from .rows import InMemory, is_frame, is_numeric, names_of, validated
 from .saving import FileMixin
 
 SINGULAR = (
@@ -46,7 +45,7 @@ def or_scikit_learn(method: Callable[..., Any]) -> Any:
         if is_collection(X):
             refused = f"needs rows in memory, but X is a Dask {type(X).__name__}. Give X.compute()"
         elif is_elsewhere(X):
-            refused = f"needs rows in memory, but X is {X!r}. Give an array or a data frame"
+            refused = f"needs rows in memory, but X is {X!r}. Give an array"
         elif isinstance(y, str | PathLike):
             refused = f"has no labels, but y is {str(y)!r}. Drop that column from X and omit y"
         elif isinstance(weights, str | PathLike):
@@ -60,7 +59,7 @@ def or_scikit_learn(method: Callable[..., Any]) -> Any:
         if weights is not None:
             raise ValueError(f"sample_weight cannot be combined with {_DISPATCH}, which has no weights.")
         try:
-            return getattr(self._theirs, method.__name__)(self, X)
+            return getattr(self._theirs, method.__name__, method)(self, X)
         except ValueError as error:
             if "contains NaN" not in str(error):
                 raise
@@ -134,12 +133,15 @@ class DropInMixin(FileMixin, ExportMixin):
             X = np.ma.filled(X.astype(np.float64), np.nan)
         if not is_frame(X):
             return validated(self, X, least)
-        _refuse_dates(X)
-        try:
-            return validated(self, X, least, names_of(X))
-        except (TypeError, ValueError):
-            _refuse_text(X)
-            raise
+        names = names_of(X)
+        if not is_numeric(X):
+            # Some data frames would convert dates to numbers: reading the columns refuses them.
+            preparation = encode_frame(X)[1].preparation or {"columns": {}}
+            for name, kind in preparation["columns"].items():
+                if kind is not None:
+                    advice = "SharedKernelMixture encodes such columns; or leave it out."
+                    raise ValueError(f"Column {name!r} of X holds text, such as {kind[0]!r}. {advice}")
+        return validated(self, X, least, names)
 
     @or_scikit_learn
     def predict(self, X: ArrayLike) -> IntArray:
@@ -200,22 +202,3 @@ class DropInMixin(FileMixin, ExportMixin):
 def weights_of(sample_weight: Any, n_rows: int) -> FloatArray | None:
     """Return checked row weights (n,), not all zero; None if none are given."""
     return InMemory(None, None, None, on_host(sample_weight), "y").weights(n_rows)
-
-
-def _refuse_dates(frame: Any) -> None:
-    """Raise ValueError for a column of dates, which some data frames would convert to numbers."""
-    names = names_of(frame)
-    kinds: Any = getattr(getattr(frame, "schema", None), "types", None) or getattr(frame, "dtypes", ())
-    for name, kind in zip(names, kinds, strict=False):
-        if getattr(kind, "kind", None) in ("m", "M") or re.match("date|duration|time", str(kind).lower()):
-            raise ValueError(f"Column {str(name)!r} of X holds dates. Give numbers, such as days.")
-
-
-def _refuse_text(frame: Any) -> None:
-    """Raise ValueError for the first column of a data frame that has text."""
-    for name in names_of(frame):
-        try:
-            np.asarray(frame[name], dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            advice = "SharedKernelMixture encodes such columns; or leave it out."
-            raise ValueError(f"Column {str(name)!r} of X holds text: {error}. {advice}") from None

@@ -24,7 +24,7 @@ from ..engine.model import FloatArray, IntArray, Options, Parameters, Status, po
 from ..engine.starts import from_responsibilities
 from ..engine.structures import structure_of
 from ._settings import NUMBERS_TOGETHER, threads_of
-from .densities import criterion, total_score
+from .densities import CriteriaMixin, total_score
 from .drop_ins import SINGULAR, DropInMixin, or_scikit_learn, weights_of
 from .rows import check_gaps, updating
 
@@ -37,7 +37,7 @@ _NAMESPACE: dict[str, Any] = (
 )
 
 
-class GaussianMixture(DropInMixin, ScikitLearnGaussianMixture):
+class GaussianMixture(CriteriaMixin, DropInMixin, ScikitLearnGaussianMixture):
     """Gaussian mixture with scikit-learn's interface, on the shared-kernel engine.
 
     The constructor, attributes, methods, warnings and errors are those of `sklearn.mixture.GaussianMixture`,
@@ -47,16 +47,17 @@ class GaussianMixture(DropInMixin, ScikitLearnGaussianMixture):
     It also takes `sample_weight`, and rows in which values are missing at random, NaN: their density is that
     of the observed values, so that nothing is imputed.
 
-    There are two differences. The start of tied covariances by 'k-means++' and 'random_from_data' is the
-    covariance of the chosen rows; scikit-learn mixes in the moments of all rows. With ``reg_covar=0``, a
-    diagonal or spherical component that collapses onto a row x has an unbounded density, which only rounding
-    limits: its variances end at 1e-20 of those of the features, in scikit-learn at about 2e-15 x².
+    The start of tied covariances by 'k-means++' and 'random_from_data' is the covariance of the chosen rows;
+    scikit-learn mixes in the moments of all rows. Other differences are limits of ``reg_covar=0``, where
+    rounding decides in scikit-learn whether a covariance is singular. Here all starts must become so for its
+    error. A constant feature is refused. A diagonal or spherical component that collapses onto a row x has
+    variances of 1e-20 of those of the features, in scikit-learn about 2e-15 x².
 
     Parameters
     ----------
     n_components, covariance_type, tol, reg_covar, max_iter, n_init, init_params, weights_init, means_init, \
 precisions_init, random_state, warm_start, verbose, verbose_interval
-        As in `sklearn.mixture.GaussianMixture`.
+        As in `sklearn.mixture.GaussianMixture`. With `verbose`, starts run one after the other.
 
     See Also
     --------
@@ -91,6 +92,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
             Ignored.
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows: a row of weight two counts as two rows, and a row of weight zero is ignored.
+            A fit depends on their proportions alone.
 
         Returns
         -------
@@ -136,27 +138,13 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
             self._run(source)
         return given
 
-    @or_scikit_learn
     def score(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the mean log-density of rows X (n, M) with weights (n,); `y` is ignored."""
-        total, size, _ = self._total_score(X, sample_weight)
+        total, size, _ = self._total_score(X, y, sample_weight)
         return total / size
 
     @or_scikit_learn
-    def bic(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the Bayesian information criterion on rows X (n, M) with weights (n,).
-
-        Lower is better. The sum of the weights counts as the number of rows, so weights of which only the
-        proportions matter should sum to n.
-        """
-        return criterion(self, *self._total_score(X, sample_weight))
-
-    @or_scikit_learn
-    def aic(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the Akaike information criterion; see `bic`."""
-        return criterion(self, *self._total_score(X, sample_weight), penalty=2.0)
-
-    def _total_score(self, X: ArrayLike, sample_weight: ArrayLike | None) -> tuple[float, float, int]:
+    def _total_score(self, X: Any, y: Any = None, sample_weight: Any = None) -> tuple[float, float, int]:
         scores = self.score_samples(X)
         return total_score(scores, weights_of(sample_weight, len(scores)))
 

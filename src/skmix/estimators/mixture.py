@@ -213,7 +213,9 @@ def documented(**texts: str) -> Callable[[Estimator], Estimator]:
 documented_model = documented(parameters=_PARAMETERS, fitted=_FITTED)
 
 
-class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEstimator):
+class SharedKernelBase(
+    densities.CriteriaMixin, FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEstimator
+):
     """Methods of the mixture and the classifier. Subclasses define the constructor."""
 
     n_features_in_: int
@@ -516,26 +518,13 @@ class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixi
         check_is_fitted(self)
         return densities.condition(host_copy(self), given)
 
-    def bic(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the Bayesian information criterion on rows X (n, M) with labels y (n,) and weights (n,).
-
-        Lower is better. Labels and weights that rows were opened with count. The sum of the weights counts as
-        the number of rows, so weights of which only the proportions matter should sum to n.
-        """
-        return densities.criterion(self, *self._total_score(X, y, sample_weight))
-
-    def aic(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the Akaike information criterion; see `bic`."""
-        return densities.criterion(self, *self._total_score(X, y, sample_weight), penalty=2.0)
-
     def _labelled(self, X: Any, y: Any, sample_weight: Any = None) -> Rows:
         """Return rows for this fitted model, with the labels y (n,) or those they were opened with."""
         if not hasattr(self, "class_prior_"):
             check_is_fitted(self)
         return enter(self, X, y, sample_weight).with_own_labels()
 
-    def _total_score(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float, int]:
-        """Return Σ log p(x | y), or Σ log p(x) without labels; see `total_score`."""
+    def _total_score(self, X: Any, y: Any = None, sample_weight: Any = None) -> tuple[float, float, int]:
         given = self._labelled(X, y, sample_weight)
         scores = computed(given.scores(densities.log_density))
         return densities.total_score(scores, given.weights(len(scores)))
