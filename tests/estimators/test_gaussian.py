@@ -254,30 +254,22 @@ def test_a_warm_start_goes_on_with_weights_and_gaps() -> None:
     assert_allclose(model.means_, whole.means_, rtol=1e-7)
 
 
-FRAME = {"length": [1.0, 2.0, np.inf, 4.0], "width": [0.0, 1.0, 3.0, None]}
 REFUSED: dict[str, tuple[Any, str]] = {
-    "infinite": (FRAME, "Column 'length' of X is infinite in row 2"),
-    "text": (
-        FRAME | {"length": list("abca")},
-        "Column 'length' of X holds text.*SharedKernelMixture encodes",
-    ),
-    "dates": (
-        {"number": [1, 2, 3, 4], "when": pd.to_datetime(["2020-01-01"] * 4).to_numpy()},
-        "column 'when' holds dates",
-    ),
+    "infinite": ([1.0, 2.0, np.inf, 4.0], "Column 'length' of X is infinite in row 2"),
+    "text": (list("abca"), "Column 'length' of X holds text, such as 'a'.*SharedKernelMixture encodes"),
+    "dates": (pd.to_datetime(["2020-01-01"] * 4).to_numpy(), "column 'length' holds dates"),
 }
 
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
 @pytest.mark.parametrize("kind", REFUSED)
 def test_columns_that_are_no_numbers_are_named(make: Any, kind: str) -> None:
-    content, message = REFUSED[kind]
+    column, message = REFUSED[kind]
+    content = {"length": column, "width": [0.0, 1.0, 3.0, None]}
     with pytest.raises(ValueError, match=message):
         GaussianMixture().fit(make(content))
-    names = list(content)
-    good = make({name: [1.0, 2.0, 4.0, 8.0] for name in names})
-    model = GaussianMixture().fit(good)
-    assert model.feature_names_in_.tolist() == names
+    model = GaussianMixture().fit(make({name: [1.0, 2.0, 4.0, 8.0] for name in content}))
+    assert model.feature_names_in_.tolist() == ["length", "width"]
     with pytest.raises(ValueError, match=message):
         model.predict(make(content))
 
@@ -368,18 +360,15 @@ def test_a_constant_feature_needs_regularisation(kind: Any, covariance_type: str
     settings: dict[str, Any] = {"covariance_type": covariance_type, "random_state": 0, "max_iter": 900}
     X, gaps = overlapping(60), with_gaps(overlapping(60))
     gaps[1:, 1] = np.nan
-    for value in (0.0, 7.0, 0.1, 1.0 / 3.0, 1000.1):
+    model = kind(n_components=2, reg_covar=0.0, **settings)
+    for value in (7.0, 0.1, 1.0 / 3.0, 1000.1):
         X[:, 1] = value
-        kind(n_components=2, **settings).fit(X)
-        model = kind(n_components=2, reg_covar=0.0, **settings)
         for rows in (X, gaps) if kind is GaussianMixture else (X,):
             if covariance_type == "spherical":
                 model.fit(rows)
-                continue
-            with pytest.raises(ValueError, match=r"ill-defined.* Feature 1 has no value other than"):
+                rows = np.full((60, 3), value)
+            with pytest.raises(ValueError, match=r"ill-defined.* Feature [01] has no value other than"):
                 model.fit(rows)
-    with pytest.raises(ValueError, match="ill-defined"):
-        model.fit(np.full((60, 3), 0.1))
     if kind is BayesianGaussianMixture and covariance_type == "full":
         given = settings | {"n_components": 2, "reg_covar": 0.0, "covariance_prior": np.eye(3)}
         assert_same_mixture(*both(X, "BayesianGaussianMixture", **given), X, RELATIVE)

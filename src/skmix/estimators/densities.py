@@ -278,9 +278,7 @@ def criterion(
 class CriteriaMixin:
     """Adds the information criteria."""
 
-    def _total_score(self, X: Any, y: Any = None, sample_weight: Any = None) -> tuple[float, float, int]:
-        """Return Σ log p(x | y), or Σ log p(x) without labels; see `total_score`."""
-        raise NotImplementedError
+    _total_score: Callable[..., tuple[float, float, int]]  # of rows, labels and weights; see `total_score`
 
     def bic(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the Bayesian information criterion on rows X (n, M) with weights (n,).
