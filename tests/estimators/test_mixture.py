@@ -45,6 +45,14 @@ def test_the_number_of_kernels() -> None:
     assert SharedKernelMixture(init={"means": X[:7]}, max_iter=900).fit(X, y).weights_.shape == (7, 3)
 
 
+def test_a_gaussian_mixture_is_a_start() -> None:
+    X, _ = labelled()
+    fitted = GaussianMixture(2, tol=1e-9, max_iter=900, random_state=0).fit(X)
+    start = {name: getattr(fitted, f"{name}_") for name in ("weights", "means", "covariances")}
+    model = SharedKernelMixture(2, init=start, covariance_prior=None, tol=1e-6).fit(X)
+    assert_allclose(model.weights_[:, 0], fitted.weights_, rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("n_rows", "n_kernels", "tol"),
     [(150, 3, 1e-3), (2000, 3, 1.0 / 2000), (4000, 3, 3e-4), (2000, 150, 150 * 9 * 1e-3 / 2000)],

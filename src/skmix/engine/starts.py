@@ -383,7 +383,8 @@ def from_responsibilities(
         ]
         parts.append((given.sum(axis=1), given @ x, np.array(second)))
     mass, first, moments = (sum(sums) for sums in zip(*parts, strict=True))
-    total = np.maximum(mass, 10 * np.finfo(np.float64).eps)
+    # Scikit-learn adds this to all masses, beside which small row weights would be lost.
+    total = np.where(mass > 0, mass, 10 * np.finfo(np.float64).eps)
     means = first / total[:, None]
     sums = total[None], means[None], structure.pack(moments)[None]
     covariances, _ = structure.update(sums, regulariser)

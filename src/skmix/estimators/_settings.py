@@ -194,7 +194,8 @@ def check_start(
     """Return the start in a dict of `means` (K, M), `covariances` and `weights` (K, L).
 
     Only means are required. Covariances default to `default_covariance` (M,), the variances of the features,
-    over K^(2/M), and weights to uniform ones. Without `n_kernels`, the means determine K.
+    over K^(2/M), and weights to uniform ones; those of one class may have shape (K,). Without `n_kernels`,
+    the means determine K.
     """
     unknown = set(start) - {"means", "covariances", "weights", "freeze"}
     if unknown or "means" not in start:
@@ -218,7 +219,9 @@ def check_start(
     if start.get("weights") is None:
         weights = uniform_weights(1, n_kernels, n_classes)[0]
     else:
-        weights = check_distribution(start["weights"], (n_kernels, n_classes), "weights")
+        weights = as_numbers(start["weights"], "weights")
+        weights = weights[:, None] if weights.ndim == n_classes == 1 else weights
+        weights = check_distribution(weights, (n_kernels, n_classes), "weights")
     return Parameters(weights, means, covariances)
 
 

@@ -15,7 +15,6 @@ from ..engine.compute.arrays import to_numpy
 from ..engine.density import most_likely_kernel
 from ..engine.em import Passes
 from ..engine.model import FloatArray, IntArray, Options, Parameters
-from ..engine.sources import open_source
 from ..engine.structures import structure_of
 from ._settings import threads_of
 from .drop_ins import DropInMixin, or_scikit_learn
@@ -38,8 +37,8 @@ class BayesianGaussianMixture(DropInMixin, ScikitLearnBayesianGaussianMixture):
     The constructor, attributes, methods, warnings and errors are those of
     `sklearn.mixture.BayesianGaussianMixture`, and the same start leads to the same passes. The sums over rows
     come from the engine, which needs a fraction of the time; what follows from the sums is computed by
-    scikit-learn. There is one difference: with ``reg_covar=0``, a constant feature is refused, whose variance
-    in scikit-learn is a rounding error.
+    scikit-learn. With ``reg_covar=0`` and no `covariance_prior`, a constant feature is refused; in
+    scikit-learn its variance may be a rounding error.
 
     Parameters
     ----------
@@ -68,6 +67,7 @@ degrees_of_freedom_prior, covariance_prior, random_state, warm_start, verbose, v
     """
 
     _theirs: ClassVar[type] = ScikitLearnBayesianGaussianMixture
+    _instead = 'SharedKernelMixture(inference="variational")'
 
     @or_scikit_learn
     def fit(self, X: ArrayLike, y: Any = None) -> BayesianGaussianMixture:
@@ -78,7 +78,7 @@ degrees_of_freedom_prior, covariance_prior, random_state, warm_start, verbose, v
     @or_scikit_learn
     def fit_predict(self, X: ArrayLike, y: Any = None) -> IntArray:
         """Fit the mixture and return the most probable component (N,) of each row of X (N, M)."""
-        return most_likely_kernel(self._fit_rows(X), _scoring(self)[0], self.covariance_type)
+        return most_likely_kernel(self._fit_rows(X), self._scoring()[0], self.covariance_type)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def _fit_rows(self, X: ArrayLike) -> np.ndarray:
@@ -94,26 +94,22 @@ degrees_of_freedom_prior, covariance_prior, random_state, warm_start, verbose, v
             raise ValueError(_GAPS)
         return rows
 
-    def _scoring(self) -> tuple[Parameters, float]:
-        return _scoring(self)
+    def _scoring(self: Any) -> tuple[Parameters, float]:
+        """Return the kernels that scikit-learn scores rows with, and the scale of their weights.
 
-
-def _scoring(model: Any) -> tuple[Parameters, float]:
-    """Return the kernels that scikit-learn scores rows with, and the scale of their weights; see `_scoring`.
-
-    The posterior adds terms to the log-density of a Gaussian that do not depend on the row: they make weights
-    (K, 1) that do not sum to one.
-    """
-    degrees, n_features = np.asarray(model.degrees_of_freedom_, dtype=np.float64), model.means_.shape[1]
-    log_determinant = n_features * np.log(2.0 / degrees)
-    log_determinant += digamma(0.5 * (degrees - np.arange(n_features)[:, None])).sum(axis=0)
-    logs = model._estimate_log_weights() + 0.5 * (log_determinant - n_features / model.mean_precision_)
-    shift = float(logs.max()) - _LARGEST
-    weights, means, covariances = (
-        np.asarray(values, dtype=np.float64)
-        for values in (np.maximum(np.exp(logs - shift), _SMALLEST)[:, None], model.means_, model.covariances_)
-    )
-    return Parameters(weights, means, covariances), shift
+        The posterior adds terms to the log-density of a Gaussian that do not depend on the row: they make
+        weights (K, 1) that do not sum to one.
+        """
+        degrees, n_features = np.asarray(self.degrees_of_freedom_, dtype=np.float64), self.means_.shape[1]
+        log_determinant = n_features * np.log(2.0 / degrees)
+        log_determinant += digamma(0.5 * (degrees - np.arange(n_features)[:, None])).sum(axis=0)
+        logs = self._estimate_log_weights() + 0.5 * (log_determinant - n_features / self.mean_precision_)
+        shift = float(logs.max()) - _LARGEST
+        weights = np.maximum(np.exp(logs - shift), _SMALLEST)[:, None]
+        weights, means, covariances = (
+            np.asarray(each, dtype=np.float64) for each in (weights, self.means_, self.covariances_)
+        )
+        return Parameters(weights, means, covariances), shift
 
 
 @dataclass(frozen=True)
@@ -147,7 +143,7 @@ class _Loop(ScikitLearnBayesianGaussianMixture):
             np.ones((1, *structure.shape(n_kernels, n_features))),
         )
         options = Options(model.covariance_type, floor=0.0, ridge=model.reg_covar, n_jobs=threads_of(None))
-        source = open_source(rows)
+        source = model._open(rows)
         with Passes.over(source, start, options) as loop._passes:
             loop.fit_predict(rows)
         source.clear_cache()
@@ -157,7 +153,7 @@ class _Loop(ScikitLearnBayesianGaussianMixture):
 
     def _e_step(self, X: np.ndarray, **given: Any) -> tuple[float, _Expected]:
         passes, n_rows = self._passes, len(X)
-        model, shift = _scoring(self)
+        model, shift = BayesianGaussianMixture._scoring(self)
         following, _, parts = passes.step(*passes.enter(model.batch()))
         log_likelihood = float(to_numpy(parts).sum() - passes.volume.sum())
         found = passes.leave(following.map(to_numpy)).take(0)

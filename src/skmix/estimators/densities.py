@@ -15,6 +15,7 @@ from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import clone
 
@@ -272,6 +273,25 @@ def criterion(
         )
     penalty = float(np.log(size)) if penalty is None else penalty
     return -2.0 * log_likelihood + penalty * n_parameters(model)
+
+
+class CriteriaMixin:
+    """Adds the information criteria."""
+
+    _total_score: Callable[..., tuple[float, float, int]]  # of rows, labels and weights; see `total_score`
+
+    def bic(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
+        """Return the Bayesian information criterion on rows X (n, M) with weights (n,).
+
+        Lower is better. Labels y (n,) count for mixtures that have labels, and so do labels and weights that
+        rows were opened with. The sum of the weights counts as the number of rows, so weights of which only
+        the proportions matter should sum to n.
+        """
+        return criterion(self, *self._total_score(X, y, sample_weight))
+
+    def aic(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
+        """Return the Akaike information criterion; see `bic`."""
+        return criterion(self, *self._total_score(X, y, sample_weight), penalty=2.0)
 
 
 # ---------------------------------------------------------------- models of some features

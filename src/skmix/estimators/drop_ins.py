@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from copy import copy
 from functools import wraps
+from inspect import signature
 from os import PathLike
 from typing import Any, ClassVar
 
@@ -18,29 +18,48 @@ from ..engine.compute.arrays import on_host, safe_log
 from ..engine.compute.dask import is_collection
 from ..engine.density import kernel_log_densities, log_normalise, log_sum, most_likely_kernel
 from ..engine.model import FloatArray, IntArray, Parameters
+from ..engine.sources import RowSource, open_source
 from ..engine.structures import structure_of
-from ..io.opening import is_elsewhere
+from ..io.opening import encode_frame, is_elsewhere
+from ..io.preparation import Columns
 from .exporting import ExportMixin, whitened_kernels
-from .rows import InMemory, enter, is_frame, names_of, validated
+from .rows import InMemory, is_frame, is_numeric, names_of, validated
 from .saving import FileMixin
+
+SINGULAR = (
+    "Fitting the mixture model failed because some components have ill-defined empirical covariance (for "
+    "instance caused by singleton or collapsed samples). Try to decrease the number of components, increase "
+    "reg_covar, or scale the input data."
+)
 
 
 def or_scikit_learn(method: Callable[..., Any]) -> Any:
-    """Make a method refuse files, and pass arrays of other libraries to scikit-learn."""
+    """Make a method refuse what is not in arrays, and pass arrays of other libraries to scikit-learn."""
+    fits_without_weights = method.__name__.startswith("fit") and len(signature(method).parameters) < 4
 
     @wraps(method)
     def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_collection(X) or is_elsewhere(X):
-            enter(None, X).values()  # raises ValueError
-        if isinstance(y := kwargs.get("y", args[0] if args else None), str | PathLike):
-            remedy = "leave it out of X and y, or use SharedKernelMixture"
-            raise ValueError(f"{type(self).__name__} has no labels, but y is {str(y)!r}: {remedy}.")
+        given = dict(zip(("y", "sample_weight"), args, strict=False)) | kwargs
+        y, weights = given.get("y"), given.get("sample_weight")
+        refused = None
+        if is_collection(X):
+            refused = f"needs rows in memory, but X is a Dask {type(X).__name__}. Give X.compute()"
+        elif is_elsewhere(X):
+            refused = f"needs rows in memory, but X is {X!r}. Give an array"
+        elif isinstance(y, str | PathLike):
+            refused = f"has no labels, but y is {str(y)!r}. Drop that column from X and omit y"
+        elif isinstance(weights, str | PathLike):
+            refused = f"takes weights as an array, but sample_weight is {str(weights)!r}. Give the numbers"
+        elif weights is not None and fits_without_weights:
+            refused = "takes no sample_weight. Use GaussianMixture"
+        if refused is not None:
+            raise ValueError(f"{type(self).__name__} {refused}, or use {self._instead}.")
         if not get_config()["array_api_dispatch"]:
             return method(self, X, *args, **kwargs)
-        if kwargs.get("sample_weight", args[1] if len(args) > 1 else None) is not None:
+        if weights is not None:
             raise ValueError(f"sample_weight cannot be combined with {_DISPATCH}, which has no weights.")
         try:
-            return getattr(self._theirs, method.__name__)(self, X)
+            return getattr(self._theirs, method.__name__, method)(self, X)
         except ValueError as error:
             if "contains NaN" not in str(error):
                 raise
@@ -57,8 +76,10 @@ class DropInMixin(FileMixin, ExportMixin):
     """The methods that score rows, for a subclass of one of scikit-learn's mixtures."""
 
     _theirs: ClassVar[type]  # the class of scikit-learn that is replaced
+    _instead: ClassVar[str] = "SharedKernelMixture"  # what takes files, labels and text
     covariance_type: str
     n_components: int
+    reg_covar: float
     warm_start: bool
     means_: FloatArray
     covariances_: FloatArray
@@ -91,6 +112,20 @@ class DropInMixin(FileMixin, ExportMixin):
             "features need others. Set warm_start=False to start anew."
         )
 
+    def _open(self, rows: np.ndarray, weights: FloatArray | None = None) -> RowSource:
+        """Return the source of training rows (N, M); refuse those with which a variance must become zero.
+
+        Sums over rows would leave a rounding error in its place.
+        """
+        source = open_source(rows, None, weights)
+        moments, isotropic = source.summary.moments, structure_of(self.covariance_type).isotropic
+        same = np.flatnonzero(moments.low == moments.high)
+        given = getattr(self, "covariance_prior", None) is not None
+        if self.reg_covar == 0.0 and not given and len(same) >= (rows.shape[1] if isotropic else 1):
+            name, value = [*Columns.of(self).kinds][same[0]], moments.low[same[0]]
+            raise ValueError(f"{SINGULAR} Feature {name!r} has no value other than {value:.6g}.")
+        return source
+
     def _rows(self, X: ArrayLike, *, least: int | None = None) -> np.ndarray:
         """Return rows (n, M) of floats; a fit needs `least` of them and notes their features."""
         X = on_host(X)
@@ -98,12 +133,15 @@ class DropInMixin(FileMixin, ExportMixin):
             X = np.ma.filled(X.astype(np.float64), np.nan)
         if not is_frame(X):
             return validated(self, X, least)
-        _refuse_dates(X)
-        try:
-            return validated(self, X, least, names_of(X))
-        except (TypeError, ValueError):
-            _refuse_text(X)
-            raise
+        names = names_of(X)
+        if not is_numeric(X):
+            # Some data frames would convert dates to numbers: reading the columns refuses them.
+            preparation = encode_frame(X)[1].preparation or {"columns": {}}
+            for name, kind in preparation["columns"].items():
+                if kind is not None:
+                    advice = "SharedKernelMixture encodes such columns; or leave it out."
+                    raise ValueError(f"Column {name!r} of X holds text, such as {kind[0]!r}. {advice}")
+        return validated(self, X, least, names)
 
     @or_scikit_learn
     def predict(self, X: ArrayLike) -> IntArray:
@@ -164,22 +202,3 @@ class DropInMixin(FileMixin, ExportMixin):
 def weights_of(sample_weight: Any, n_rows: int) -> FloatArray | None:
     """Return checked row weights (n,), not all zero; None if none are given."""
     return InMemory(None, None, None, on_host(sample_weight), "y").weights(n_rows)
-
-
-def _refuse_dates(frame: Any) -> None:
-    """Raise ValueError for a column of dates, which some data frames would convert to numbers."""
-    names = names_of(frame)
-    kinds: Any = getattr(getattr(frame, "schema", None), "types", None) or getattr(frame, "dtypes", ())
-    for name, kind in zip(names, kinds, strict=False):
-        if getattr(kind, "kind", None) in ("m", "M") or re.match("date|duration|time", str(kind).lower()):
-            raise ValueError(f"Column {str(name)!r} of X holds dates. Give numbers, such as days.")
-
-
-def _refuse_text(frame: Any) -> None:
-    """Raise ValueError for the first column of a data frame that has text."""
-    for name in names_of(frame):
-        try:
-            np.asarray(frame[name], dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            advice = "SharedKernelMixture encodes such columns; or leave it out."
-            raise ValueError(f"Column {str(name)!r} of X holds text: {error}. {advice}") from None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from inspect import signature
 from typing import Any, ClassVar
@@ -17,21 +19,14 @@ from sklearn.utils import check_random_state
 
 from ..engine.compute.arrays import join
 from ..engine.density import class_log_likelihood, most_likely_kernel
-from ..engine.em import RunState, fit, regulariser_of
-from ..engine.model import FloatArray, IntArray, Options, Parameters, Status
-from ..engine.sources import open_source
+from ..engine.em import Run, RunState, fit, regulariser_of
+from ..engine.model import FloatArray, IntArray, Options, Parameters, Status, power_of_two
 from ..engine.starts import from_responsibilities
 from ..engine.structures import structure_of
 from ._settings import NUMBERS_TOGETHER, threads_of
-from .densities import criterion, total_score
-from .drop_ins import DropInMixin, or_scikit_learn, weights_of
+from .densities import CriteriaMixin, total_score
+from .drop_ins import SINGULAR, DropInMixin, or_scikit_learn, weights_of
 from .rows import check_gaps, updating
-
-_SINGULAR = (
-    "Fitting the mixture model failed because some components have ill-defined empirical covariance (for "
-    "instance caused by singleton or collapsed samples). Try to decrease the number of components, increase "
-    "reg_covar, or scale the input data."
-)
 
 # Relative variance floor without reg_covar: below the rounding errors of scikit-learn's variances.
 _ROUNDING = 1e-20
@@ -42,7 +37,7 @@ _NAMESPACE: dict[str, Any] = (
 )
 
 
-class GaussianMixture(DropInMixin, ScikitLearnGaussianMixture):
+class GaussianMixture(CriteriaMixin, DropInMixin, ScikitLearnGaussianMixture):
     """Gaussian mixture with scikit-learn's interface, on the shared-kernel engine.
 
     The constructor, attributes, methods, warnings and errors are those of `sklearn.mixture.GaussianMixture`,
@@ -52,16 +47,17 @@ class GaussianMixture(DropInMixin, ScikitLearnGaussianMixture):
     It also takes `sample_weight`, and rows in which values are missing at random, NaN: their density is that
     of the observed values, so that nothing is imputed.
 
-    There are two differences. The start of tied covariances by 'k-means++' and 'random_from_data' is the
-    covariance of the chosen rows; scikit-learn mixes in the moments of all rows. With ``reg_covar=0``, a
-    diagonal or spherical component that collapses onto a row x has an unbounded density, which only rounding
-    limits: its variances end at 1e-20 of those of the features, in scikit-learn at about 2e-15 x².
+    The start of tied covariances by 'k-means++' and 'random_from_data' is the covariance of the chosen rows;
+    scikit-learn mixes in the moments of all rows. Other differences are limits of ``reg_covar=0``, where
+    rounding decides in scikit-learn whether a covariance is singular. Here all starts must become so for its
+    error. A constant feature is refused. A diagonal or spherical component that collapses onto a row x has
+    variances of 1e-20 of those of the features, in scikit-learn about 2e-15 x².
 
     Parameters
     ----------
     n_components, covariance_type, tol, reg_covar, max_iter, n_init, init_params, weights_init, means_init, \
 precisions_init, random_state, warm_start, verbose, verbose_interval
-        As in `sklearn.mixture.GaussianMixture`.
+        As in `sklearn.mixture.GaussianMixture`. With `verbose`, starts run one after the other.
 
     See Also
     --------
@@ -96,6 +92,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
             Ignored.
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows: a row of weight two counts as two rows, and a row of weight zero is ignored.
+            A fit depends on their proportions alone.
 
         Returns
         -------
@@ -115,8 +112,13 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         with updating(self):
             given = rows = self._rows(X, least=2)
             weights = weights_of(sample_weight, len(rows))
-            if weights is not None and not weights.all():
-                rows, weights = rows[weights > 0], weights[weights > 0]
+            if weights is not None:
+                # Only their proportions matter, and a power of two changes no digit.
+                weights = weights / power_of_two(weights.max())
+                if not weights.all():
+                    rows, weights = rows[weights > 0], weights[weights > 0]
+                if weights.min() == weights.max():
+                    weights = None  # starts are then drawn as by scikit-learn
             if len(rows) < self.n_components:
                 raise ValueError(
                     "Expected n_samples >= n_components "
@@ -124,7 +126,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
                 )
             self._check_parameters(rows, **_NAMESPACE)
             check_gaps(rows, self)
-            source = open_source(rows, None, weights)
+            source = self._open(rows, weights)
             if rows.dtype == np.float32:
                 moments = source.summary.moments
                 largest = max(moments.high.max(), -moments.low.min())
@@ -136,27 +138,13 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
             self._run(source)
         return given
 
-    @or_scikit_learn
     def score(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the mean log-density of rows X (n, M) with weights (n,); `y` is ignored."""
-        total, size, _ = self._total_score(X, sample_weight)
+        total, size, _ = self._total_score(X, y, sample_weight)
         return total / size
 
     @or_scikit_learn
-    def bic(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the Bayesian information criterion on rows X (n, M) with weights (n,).
-
-        Lower is better. The sum of the weights counts as the number of rows, so weights of which only the
-        proportions matter should sum to n.
-        """
-        return criterion(self, *self._total_score(X, sample_weight))
-
-    @or_scikit_learn
-    def aic(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the Akaike information criterion; see `bic`."""
-        return criterion(self, *self._total_score(X, sample_weight), penalty=2.0)
-
-    def _total_score(self, X: ArrayLike, sample_weight: ArrayLike | None) -> tuple[float, float, int]:
+    def _total_score(self, X: Any, y: Any = None, sample_weight: Any = None) -> tuple[float, float, int]:
         scores = self.score_samples(X)
         return total_score(scores, weights_of(sample_weight, len(scores)))
 
@@ -177,37 +165,47 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         n_starts, together = self.n_init if fresh else 1, 1
         if fresh:
             size = np.prod(structure_of(self.covariance_type).shape(self.n_components, source.n_features))
-            together = max(1, int(NUMBERS_TOGETHER // size))
+            # Lines of several starts at a time would be mixed.
+            together = 1 if self.verbose else max(1, int(NUMBERS_TOGETHER // size))
         complete, dtype, best = source.X, source.X.dtype, None
         if source.summary.gaps:
             # Starts have the features' means for missing values.
             moments = source.summary.moments
             complete = np.where(np.isnan(complete), (moments.mean * moments.unit).astype(dtype), complete)
-        # A failed start keeps its last good parameters and is used only if there is no other.
         reached = (False, -np.inf)
         for first in range(0, n_starts, together):
-            starts = []
-            for _ in range(min(together, n_starts - first)):
-                starts.append(self._start(source, complete, random_state) if fresh else self._current())
-            if self.max_iter == 0:
+            printer = copy(self)
+            printer._print_verbose_msg_init_beg(first)
+            numbers = range(first, min(first + together, n_starts))
+            drawn = [
+                self._start(source, complete, random_state) if fresh else self._current() for _ in numbers
+            ]
+            starts = [start for start in drawn if start is not None]
+            if self.max_iter == 0 or not starts:
                 continue
             batch = join([start.batch() for start in starts])
-            result = fit(source, batch, options, resume=None if fresh else self._last_bound(source, batch))
-            for number, path in enumerate(result.path):
-                bounds, status = path[:, 0] / source.summary.total, result.status[number]
-                rank = (bool(status != Status.FAILED), bounds[-1] if len(bounds) else -np.inf)
-                self._print_progress(first + number, bounds, bool(status == Status.CONVERGED))
-                if len(bounds) and (best is None or rank > reached):
+            resume = None if fresh else self._last_bound(source, batch)
+            report = printer._reporter(source.summary.total, resume) if self.verbose else None
+            result = fit(source, batch, options, callback=report, resume=resume)
+            assert result.fell is not None
+            for number, (path, status) in enumerate(zip(result.path, result.status, strict=True)):
+                failed, converged = status == Status.FAILED, bool(status == Status.CONVERGED)
+                if failed and np.isnan(result.fell[number]).all():
+                    continue  # a covariance became singular
+                bounds = path[:, 0] / source.summary.total
+                printer._print_verbose_msg_init_end(bounds[-1], converged)
+                # A start that failed by rounding is used only if there is no other.
+                rank = (not failed, bounds[-1])
+                if best is None or rank > reached:
                     best, reached = result.parameters.take(slice(number, number + 1)).copy(), rank
-                    self.converged_ = bool(status == Status.CONVERGED)
-                    self.n_iter_ = int(result.n_iter[number])
+                    self.converged_, self.n_iter_ = converged, int(result.n_iter[number])
                     self.lower_bounds_ = [float(bound) for bound in bounds]
-        if self.max_iter == 0:
+        if self.max_iter == 0 and starts:
             self.converged_, self.n_iter_, self.lower_bound_, self.lower_bounds_ = False, 0, -np.inf, []
             self._store(starts[-1], dtype)
             return
         if best is None:
-            raise ValueError(_SINGULAR)
+            raise ValueError(SINGULAR)
         if not self.converged_:
             warnings.warn(
                 "Best performing initialization did not converge. "
@@ -217,9 +215,18 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
                 stacklevel=6,
             )
         self.lower_bound_ = float(reached[1])
-        best = best.take(0)
-        # If the first pass fails, the start is left; weights of a start from single rows do not sum to one.
-        self._store(replace(best, weights=best.weights / best.weights.sum()), dtype)
+        self._store(best.take(0), dtype)
+
+    def _reporter(self, total: float, resume: RunState | None) -> Callable[[Run], None]:
+        """Return a function that prints each pass over rows of this total weight, while a start runs."""
+        bound = -np.inf if resume is None else resume.previous[0, 0] / total
+
+        def report(run: Run) -> None:
+            nonlocal bound
+            before, bound = bound, run.totals()[0] / total
+            self._print_verbose_msg_iter_end(run.n_passes, bound - before)
+
+        return report
 
     def _last_bound(self, source: Any, batch: Parameters) -> RunState:
         """Return a state whose stopping rule continues from the bound of the last fit."""
@@ -278,19 +285,10 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         root, dense = self.precisions_cholesky_, self.covariance_type in ("full", "tied")
         self.precisions_ = root @ np.swapaxes(root, -1, -2) if dense else root**2
 
-    def _print_progress(self, start: int, bounds: FloatArray, converged: bool) -> None:
-        if not self.verbose:
-            return
-        print(f"Initialization {start}")
-        changes = np.diff(bounds, prepend=-np.inf)
-        for number in range(self.verbose_interval, len(bounds) + 1, self.verbose_interval):
-            change = f"\t ll change {changes[number - 1]:.5f}" if self.verbose > 1 else ""
-            print(f"  Iteration {number}{change}")
-        bound = f"\t lower bound {bounds[-1]:.5f}." if self.verbose > 1 and len(bounds) else ""
-        print(f"Initialization {'converged' if converged else 'did not converge'}.{bound}")
-
-    def _start(self, source: Any, X: np.ndarray, random_state: np.random.RandomState) -> Parameters:
+    def _start(self, source: Any, X: np.ndarray, random_state: np.random.RandomState) -> Parameters | None:
         """Return scikit-learn's start, computed without an N × K array of responsibilities.
+
+        None stands for a start that is singular there too.
 
         X (N, M) are the rows of the source, completed.
         """
@@ -339,4 +337,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         random_state.set_state(state)
         theirs = ScikitLearnGaussianMixture(**self.get_params())
         theirs.set_params(max_iter=0, n_init=1, warm_start=False, verbose=0, random_state=random_state)
-        return GaussianMixture._current(theirs.fit(X))
+        try:
+            return GaussianMixture._current(theirs.fit(X))
+        except ValueError:
+            return None

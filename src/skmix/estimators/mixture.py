@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,7 +22,7 @@ from sklearn.base import (
     _fit_context,
 )
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -31,6 +32,7 @@ from ..engine.compute.blocks import Block
 from ..engine.compute.threads import one_blas_thread
 from ..engine.model import FloatArray, IntArray
 from ..engine.structures import COVARIANCE_TYPES
+from ..io.encoding import nearest
 from ..io.labels import code_labels
 from ..io.preparation import Columns
 from . import densities, streams
@@ -77,8 +79,8 @@ _PARAMETERS = """
     init : {'auto', 'class', 'k-means', 'random_from_data', 'uniform'} or dict, default='auto'
         Starting points. 'auto' is 'class' (k-means++ in each class) in a classifier, else 'k-means': on a
         sample if there are many rows, then refined by passes over samples. A dict has `means` (K, M) and
-        optionally `covariances`, `weights` (K, L), and `freeze`: 'kernels' or 'weights', which keep their
-        given values. A classifier with `feature_sets` takes a list of dicts.
+        optionally `covariances`, `weights` (K, L), or (K,) without labels, and `freeze`: 'kernels' or
+        'weights', which keep their given values. A classifier with `feature_sets` takes a list of dicts.
         When to change: to a dict if you know where kernels are.
     n_init : int, default=1
         Number of starts, which run as one batch; the best is kept.
@@ -208,7 +210,9 @@ def documented(**texts: str) -> Callable[[Estimator], Estimator]:
 documented_model = documented(parameters=_PARAMETERS, fitted=_FITTED)
 
 
-class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEstimator):
+class SharedKernelBase(
+    densities.CriteriaMixin, FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEstimator
+):
     """Methods of the mixture and the classifier. Subclasses define the constructor."""
 
     n_features_in_: int
@@ -241,6 +245,14 @@ class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixi
         tags.input_tags.allow_nan = True
         tags.array_api_support = True
         return tags
+
+    def _validate_params(self) -> None:
+        try:
+            super()._validate_params()
+        except InvalidParameterError as error:
+            given, names = re.search("Got '(.+)' instead", str(error)), re.findall("'([^']+)'", str(error))
+            hint = nearest(given[1], names[1:-1]) if given else ""
+            raise InvalidParameterError(f"{error}{hint}") from None
 
     def _parts(self) -> list[Part]:
         """Return the parts of the model; a mixture is its only part."""
@@ -503,26 +515,13 @@ class SharedKernelBase(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixi
         check_is_fitted(self)
         return densities.condition(host_copy(self), given)
 
-    def bic(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the Bayesian information criterion on rows X (n, M) with labels y (n,) and weights (n,).
-
-        Lower is better. Labels and weights that rows were opened with count. The sum of the weights counts as
-        the number of rows, so weights of which only the proportions matter should sum to n.
-        """
-        return densities.criterion(self, *self._total_score(X, y, sample_weight))
-
-    def aic(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the Akaike information criterion; see `bic`."""
-        return densities.criterion(self, *self._total_score(X, y, sample_weight), penalty=2.0)
-
     def _labelled(self, X: Any, y: Any, sample_weight: Any = None) -> Rows:
         """Return rows for this fitted model, with the labels y (n,) or those they were opened with."""
         if not hasattr(self, "class_prior_"):
             check_is_fitted(self)
         return enter(self, X, y, sample_weight).with_own_labels()
 
-    def _total_score(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float, int]:
-        """Return Σ log p(x | y), or Σ log p(x) without labels; see `total_score`."""
+    def _total_score(self, X: Any, y: Any = None, sample_weight: Any = None) -> tuple[float, float, int]:
         given = self._labelled(X, y, sample_weight)
         scores = computed(given.scores(densities.log_density))
         return densities.total_score(scores, given.weights(len(scores)))

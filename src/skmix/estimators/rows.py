@@ -443,21 +443,22 @@ class InFrame(InMemory):
         if least is None:
             preparation, to_scale = getattr(model, "preparation_", {}), Columns.of(model).to_scale
             frame, columns = _known_columns(model, self.X), preparation.get("columns")
-            if columns is None and _is_numeric(frame):
+            if columns is None and is_numeric(frame):
                 return to_scale(validated(model, frame, names=names_of(frame)))
             columns = columns or dict.fromkeys(map(str, names_of(frame)))
             X, reader = encode_frame(frame, columns, preparation.get("missing", ()))
             _warn_of(reader.remarks())
             return validated(for_features(model), to_scale(X), names=reader.feature_names)
         names = names_of(self.X)
-        if _is_numeric(self.X):
+        if is_numeric(self.X):
             return validated(model, self.X, least, names)
         X, reader = encode_frame(self.X)
         rows = PreparedRows(X, reader.feature_names, reader.preparation)
         return Prepared(model, rows, self.y, self.sample_weight, self.name).values(least=least)
 
 
-def _is_numeric(frame: Any) -> bool:
+def is_numeric(frame: Any) -> bool:
+    """Return whether all columns of a data frame have a numeric type."""
     return all(
         getattr(column_type, "kind", None) in ("f", "i", "u", "b") or _POLARS_NUMBER.match(str(column_type))
         for column_type in getattr(frame, "dtypes", [None])
@@ -922,9 +923,9 @@ def check_gaps(rows: Array, estimator: Any = None) -> None:
     missing: Array = to_numpy(namespace(rows).isnan(rows))
     empty = np.flatnonzero(missing.all(axis=1))
     if len(empty):
+        such = f"{len(empty)} such row{'s' * (len(empty) > 1)}"
         raise ValueError(
-            f"Row {empty[0]} of X has no value: all {rows.shape[1]} features are NaN "
-            f"({len(empty)} such rows). Remove these rows, or give them a weight of zero."
+            f"Row {empty[0]} of X has no value ({such}). Remove such rows, or give them a weight of zero."
         )
     if estimator is not None:
         _refuse_empty_features(missing.all(axis=0), len(missing), Columns.of(estimator).names)
