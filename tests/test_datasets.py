@@ -70,28 +70,23 @@ def test_a_singular_covariance_gives_rows_in_its_subspace() -> None:
         ({"means": [0.0, 1.0, 2.0]}, r"means must have shape \(kernels, features\), got \(3,\)"),
         ({"means": [[0.0, np.nan]] * 3}, "Input means contains NaN"),
         ({"covariances": np.ones((3, 2))}, r"shape \(3, 2, 2\) for 3 means of 2 feature.*got \(3, 2\)"),
-        ({"covariances": [[[1.0, 0.5], [0.2, 1.0]]] * 3}, "kernel 0 is not symmetric: .* 0.3"),
+        ({"covariances": [[[1.0, 0.5], [0.2, 1.0]]] * 3}, "kernel 0 is not symmetric and positive"),
         (
-            {"covariances": [COVARIANCES[0], [[1.0, 0.0], [0.0, -1e-6]], COVARIANCES[2]]},
-            "kernel 1 is not positive semidefinite: its smallest eigenvalue is -1e-06",
+            {"covariances": [COVARIANCES[0], np.diag([1.0, -1e-6]), COVARIANCES[2]]},
+            "kernel 1 is not symmetric",
         ),
-        ({"weights": [[0.2, 0.5], [0.3, 0.0], [0.5, 0.500003]]}, r"column 1 sums to 1\.000003\.$"),
+        ({"weights": [[0.2, 0.5], [0.3, 0.0], [0.5, 0.500003]]}, r"sum to \[1.0, 1.000003\]"),
         ({"weights": [0.2, 0.3, 0.5]}, r"a row for each of the 3 means, got \(3,\)"),
-        ({"weights": [[1.2, 0.5], [-0.2, 0.0], [0.0, 0.5]]}, r"must not be negative, but one is -0\.2"),
-        ({"n_per_class": [1, 2, 3]}, "n_per_class has 3 entries, but the weights have 2 columns"),
-        ({"n_per_class": [1, -2]}, r"must not be negative, .* got \[1, -2\]"),
-        ({"n_per_class": 0}, "nor zero for all classes, got 0"),
+        ({"weights": [[1.2, 0.5], [-0.2, 0.0], [0.0, 0.5]]}, "smallest weight is -0.2"),
+        *(
+            ({"n_per_class": counts}, "a number of rows, or one for each of the 2 classes")
+            for counts in ([1, 2, 3], [1, -2], 0, 2.5, [1, 2.0], "3", True, None)
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_numbers(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_shared_kernel_data(**VALID | changed)
-
-
-@pytest.mark.parametrize("counts", [2.5, [1, 2.0], "3", True, None])
-def test_counts_that_are_no_integers_are_refused(counts: Any) -> None:
-    with pytest.raises(TypeError, match="n_per_class must be an integer"):
-        make_shared_kernel_data(**VALID | {"n_per_class": counts})
 
 
 def test_penguins_have_text_columns_and_gaps() -> None:

@@ -181,22 +181,15 @@ def _square_roots(covariances: ArrayLike, n_kernels: int, n_features: int) -> Fl
             f"got {checked.shape}."
         )
     eigenvalues, eigenvectors = np.linalg.eigh(checked)
-    for k, (covariance, spectrum) in enumerate(zip(checked, eigenvalues, strict=True)):
-        asymmetry = float(np.abs(covariance - covariance.T).max())
-        if asymmetry > _ROUNDING * np.abs(covariance).max():
-            raise ValueError(
-                f"The covariance of kernel {k} is not symmetric: it differs from its transpose by "
-                f"up to {asymmetry:.3g}."
-            )
-        if spectrum[0] < -_ROUNDING * np.abs(spectrum).max():
-            raise ValueError(
-                f"The covariance of kernel {k} is not positive semidefinite: its smallest eigenvalue "
-                f"is {spectrum[0]:.3g}."
-            )
     deviations = np.sqrt(np.maximum(eigenvalues, 0.0))
     # The symmetric root exists for singular covariances and, unlike eigenvectors, has no arbitrary signs, so
     # a seed gives the same rows with any linear algebra library.
-    return (eigenvectors * deviations[:, np.newaxis, :]) @ eigenvectors.swapaxes(1, 2)
+    roots = (eigenvectors * deviations[:, np.newaxis, :]) @ eigenvectors.swapaxes(1, 2)
+    # Other matrices are not the squares of their roots.
+    errors, scales = (np.abs(each).max(axis=(1, 2)) for each in (roots @ roots - checked, checked))
+    for k in np.flatnonzero(errors > _ROUNDING * scales):
+        raise ValueError(f"The covariance of kernel {k} is not symmetric and positive semidefinite.")
+    return roots
 
 
 def _check_weights(weights: ArrayLike, n_kernels: int) -> FloatArray:
@@ -207,13 +200,11 @@ def _check_weights(weights: ArrayLike, n_kernels: int) -> FloatArray:
             f"weights must have shape (kernels, classes) with a row for each of the {n_kernels} means, "
             f"got {checked.shape}."
         )
-    if checked.min() < 0.0:
-        raise ValueError(f"weights must not be negative, but one is {checked.min():.6g}.")
     sums = checked.sum(axis=0)
-    worst = int(np.abs(sums - 1.0).argmax())
-    if abs(sums[worst] - 1.0) > _SUM_TOLERANCE:
+    if checked.min() < 0.0 or np.abs(sums - 1.0).max() > _SUM_TOLERANCE:
         raise ValueError(
-            f"Every column of weights must sum to one, but column {worst} sums to {sums[worst]:.9g}."
+            f"Columns of weights must be probabilities, but they sum to {sums.tolist()} and the smallest "
+            f"weight is {checked.min():.6g}."
         )
     return checked / sums
 
@@ -221,12 +212,10 @@ def _check_weights(weights: ArrayLike, n_kernels: int) -> FloatArray:
 def _check_counts(n_per_class: int | Sequence[int] | IntArray, n_classes: int) -> IntArray:
     """Return the number of rows of each class, shape (L,)."""
     counts = np.asarray(n_per_class)
-    if counts.dtype.kind not in "iu":
-        raise TypeError(f"n_per_class must be an integer or one for each class, got {n_per_class!r}.")
-    if counts.shape not in ((), (n_classes,)):
+    fits = counts.dtype.kind in "iu" and counts.shape in ((), (n_classes,))
+    if not fits or counts.min() < 0 or not counts.any():
         raise ValueError(
-            f"n_per_class has {counts.size} entries, but the weights have {n_classes} columns, one per class."
+            f"n_per_class must be a number of rows, or one for each of the {n_classes} classes, "
+            f"got {n_per_class!r}."
         )
-    if counts.min() < 0 or not counts.any():
-        raise ValueError(f"n_per_class must not be negative, nor zero for all classes, got {n_per_class!r}.")
     return np.broadcast_to(counts, n_classes).astype(np.int64)
