@@ -25,6 +25,7 @@ from .plots import map_cells
 from .populations import Populations, checked_mixture
 from .proportions import Composition
 from .reading import Cells
+from .separation import HEIGHT
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -110,6 +111,7 @@ def study_page(study: Any, title: str, compared: tuple[Design, Sides, DataFrame]
         "profile": _profile(profiles(checked_mixture(model), populations), kernels.names, offered[0]),
         "scale": "" if scale == "none" else f"Values are on the scale {scale}.",
         "tree": None if tree is None else significant(tree),
+        "height": HEIGHT,
         "cut": None if populations is None else populations.cut_height,
         "rows": rows,
         "rows_note": note,

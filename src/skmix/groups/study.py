@@ -100,7 +100,8 @@ def compose(
         Number of kernels. None chooses up to 64 by AICc on 50,000 cells, equally many of each sample.
     n_populations : int, default=None
         Number of populations; None lets the valleys of the density decide, see `merge_kernels`. There are
-        at least as many kernels.
+        at least as many kernels. If hills were merged although a valley divides them, because no sample has
+        both, a note says which number keeps them apart.
     metadata : DataFrame, mapping of columns or path of a table, default=None
         What is known about the samples, for `Study.compare`: a line for each sample, named in the column
         ``sample`` or in the index, with or without the suffix of its file.
@@ -130,7 +131,8 @@ def compose(
         given, lines = {**locals(), "verbose": False}, Lines("compose")
         with watched_by(lines):
             study = compose(**given)
-        lines.tell(repr(study)[1:-1])
+        for line in (repr(study)[1:-1], *study._origin.notes):
+            lines.tell(line)
         return study
     pandas()  # report a missing library before any work
     for name, number in (("n_kernels", n_kernels), ("n_populations", n_populations)):
@@ -169,8 +171,15 @@ def compose(
         if cells.origin.markers:
             names = marker_names(checked_mixture(model), populations, cells.origin.markers)
             populations = populations.renamed(names)
-        study = Study(model, populations)
-        return study._set_origin(list(cells.sizes), cells.origin, search, metadata, design, cells)
+        study, origin = Study(model, populations), cells.origin
+        if n_merged := 0 if n_populations is not None else populations.n_apart - len(populations):
+            pairs = "1 pair of hills was" if n_merged == 1 else f"{n_merged} pairs of hills were"
+            note = (
+                f"{pairs} merged although a valley of the density divides them, because no sample has both: "
+                f"ask for {populations.n_apart} populations to keep them apart."
+            )
+            origin = replace(origin, notes=(*origin.notes, note))
+        return study._set_origin(list(cells.sizes), origin, search, metadata, design, cells)
 
 
 class Study:
