@@ -195,15 +195,27 @@ def test_a_condition_is_a_column_of_the_metadata(found: Study, tmp_path: Path) -
     other = found.compare("treated", metadata=frame)
     assert other.columns.tolist()[1:3] == ["proportion_False", "proportion_True"]
     assert_allclose(other["difference"], table["difference"])
+    frame.index = [f"in/{name}.csv " for name in SHARES]
     frame.rename_axis("sample").reset_index().to_csv(tmp_path / "about.csv", index=False)
     pd.testing.assert_frame_equal(found.compare("treated", metadata=tmp_path / "about.csv"), other)
+    # Differences are those from the reference; by default, from the value that comes last.
+    turned = found.compare("arm", "a")
+    assert turned.columns.tolist()[1:3] == ["proportion_b", "proportion_a"]
+    assert_allclose(turned["difference"], -table["difference"])
+    coded = {"arm": [*([0.0, 1.0] * 2), None, 1.0], "day": pd.to_datetime(["2026-01-05", "2026-02-03"] * 3)}
+    assert found.compare("day", metadata=coded).columns[1] == "proportion_2026-01-05"
+    with pytest.warns(UserWarning, match="for lack of a condition"):
+        assert found.compare("arm", 0, metadata=coded).columns[1:3].tolist() == [
+            "proportion_1",
+            "proportion_0",
+        ]
 
 
 def test_a_study_remembers_what_it_compares(found: Study, files: list[Path], tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="condition is missing"):
         found.compare()
     about = {"arm": list("xyxyxy"), "donor": [1, 1, 2, 2, 3, 3]}
-    new = found.apply_to(files, metadata=about, condition="arm", pair="donor")
+    new = found.apply_to(files, metadata=about, condition="arm", pair="donor", reference="x")
     table = new.compare()
     pd.testing.assert_frame_equal(table, new.compare("arm", pair="donor"))
     assert 'id="conditions"' in new.to_html()
@@ -236,14 +248,20 @@ def test_wrong_conditions_and_metadata_are_refused(found: Study) -> None:
     for given, message in (
         (("age",), "condition='age' must have two values, but has"),
         (("sex",), r"condition='sex' is not a column of the metadata: \['arm', 'age'\]"),
-        ((["s1", "s2"],), "^condition needs .*, or give the samples of both sides as condition and other"),
+        ((["s1", "s2"],), r"^Name a metadata column as condition, or give both .* compare\(list1, list2\)"),
+        (("arm", "B"), r"reference='B' is not a value of arm, which has \['a', 'b'\]. Did you mean 'b'?"),
     ):
         with pytest.raises(ArgumentError, match=message):
             found.compare(*given)
     for table, message in (
-        (pd.DataFrame({"sample": ["s1", "s2"], "arm": [0, 1]}), "metadata has no line for odd, s3"),
-        (pd.DataFrame({"sample": [*SHARES, "s1"], "arm": 0}), "metadata has two lines for s1"),
-        ({"arm": [0, 1, 2]}, "metadata has 3 lines for 6 samples"),
+        (
+            pd.DataFrame({"sample": ["s1", "s2"], "arm": [0, 1]}),
+            "has no row for odd, s3, .* sample has s1, s2",
+        ),
+        (pd.DataFrame({"sample": [*SHARES, "s1"], "arm": 0}), "metadata has two rows for s1"),
+        (pd.DataFrame({"Sample": list(SHARES)}), "its index has 0, .* Did you mean 'Sample'"),
+        (pd.DataFrame({"sample": ["ODD", *SHARES][:-1], "arm": 0}), "no row for odd: .* Did you mean 'ODD'"),
+        ({"arm": [0, 1, 2]}, "metadata has 3 rows for 6 samples"),
     ):
         with pytest.raises(ArgumentError, match=message) as caught:
             Study(found.model, metadata=table)

@@ -70,6 +70,7 @@ def compose(
     condition: str | None = None,
     pair: str | None = None,
     covariate: str | None = None,
+    reference: Any = None,
     device: str | None = None,
     n_jobs: int | None = -1,
     verbose: bool = False,
@@ -103,11 +104,13 @@ def compose(
         at least as many kernels. If hills were merged although a valley divides them, because no sample has
         both, a note says which number keeps them apart.
     metadata : DataFrame, mapping of columns or path of a table, default=None
-        What is known about the samples, for `Study.compare`: a line for each sample, named in the column
+        What is known about the samples, for `Study.compare`: a row for each sample, named in the column
         ``sample`` or in the index, with or without the suffix of its file.
     condition, pair, covariate : str, default=None
         Columns of the metadata that `Study.compare` and the page compare by default. They are checked before
         the fit.
+    reference : object, default=None
+        The value of the condition, such as ``"control"``, from which differences are taken.
     device, n_jobs : default=None, -1
         Where to compute, and on how many threads; see `SharedKernelMixture`. The result does not depend on
         their number.
@@ -138,7 +141,7 @@ def compose(
     for name, number in (("n_kernels", n_kernels), ("n_populations", n_populations)):
         if number is not None and (not isinstance(number, Integral) or number is True or number < 1):
             raise ArgumentError(Argument(name, number), " must be a whole number of at least 1.")
-    design = _design_of(condition, pair, covariate)
+    design = _design_of(condition, pair, covariate, reference)
     metadata = read_metadata(metadata, design)
     cells = open_cells(
         samples,
@@ -313,6 +316,7 @@ class Study:
         condition: str | None = None,
         pair: str | None = None,
         covariate: str | None = None,
+        reference: Any = None,
         **reading: Any,
     ) -> Study:
         """Return a study of new samples: fit their weights and leave the kernels unchanged.
@@ -325,7 +329,7 @@ class Study:
         samples : path, list of paths, table, AnnData, ndarray or what `open_rows` returns
             New samples with the markers of this study, on its scale; see `compose`. Columns of an array are
             the markers in order.
-        metadata, condition, pair, covariate : default=None
+        metadata, condition, pair, covariate, reference : default=None
             Metadata of the new samples, and what to compare; see `compose`.
         **reading
             How to read them: `sample`, `compensate`, `transform` and `text`, as for `compose`.
@@ -340,7 +344,7 @@ class Study:
         is_array = hasattr(samples, "__array__") and not hasattr(samples, "columns")
         names = None if is_array else getattr(own, "feature_names_in_", None)
         markers = None if names is None else [str(name) for name in names]
-        design = _design_of(condition, pair, covariate)
+        design = _design_of(condition, pair, covariate, reference)
         metadata = read_metadata(metadata, design)
         cells = open_cells(samples, own, markers=markers, **reading)
         metadata = _checked(metadata, design, list(cells.sizes))
@@ -368,8 +372,10 @@ class Study:
         condition : str or sequence of samples, default=None
             A column of the metadata that has two values, or the samples of one side. Samples without a value
             are left out, with a warning. None compares what `compose` was told to.
-        other : sequence of samples, default=None
-            The samples of the other side, if `condition` is a sequence.
+        other : str or sequence of samples, default=None
+            The reference, such as ``"control"``: the value of the condition from which differences are taken.
+            None takes the reference of the study or, without one, the value that comes last in sorted order.
+            If `condition` is a sequence, the samples of the other side.
         pair : str, default=None
             A column of the metadata that names pairs, such as donors with a sample of each side. Samples of
             a pair on the same side are averaged; pairs without samples of both sides are left out.
@@ -383,26 +389,26 @@ class Study:
         -------
         pandas.DataFrame
             `population` or `kernel`; `proportion_a` and `proportion_b`, means over the samples of each side
-            (with a condition, its values replace `a` and `b`); `difference`, the first less the second,
-            `lower`, `upper`, `p_value`, and `q_value`: among the lines with a q-value of at most 0.05, about
-            5 % or less are expected to be false discoveries (Benjamini and Hochberg).
+            (with a condition, its values replace `a` and `b`, and the reference is the second); `difference`,
+            the first less the second, `lower`, `upper`, `p_value`, and `q_value`: among the lines with a
+            q-value of at most 0.05, about 5 % or less are expected to be false discoveries (Benjamini and
+            Hochberg).
 
         Notes
         -----
         Samples are the units, not cells: means are not weighted by cells. Variances are those among samples,
-        but at least half of what their numbers of cells imply. Intervals apply to further samples of the two
-        conditions. Proportions are without a learnt prior: shrunken proportions understate differences.
+        but at least half of what their numbers of cells imply. Proportions are without a learnt prior.
 
         Without pairs and covariate, intervals are Welch's. A side of a single sample has the variance of its
-        proportion, and represents only itself. With pairs or a covariate, a linear model describes
-        arcsin √proportion, whose variance depends little on the proportion, and all samples have the same
-        variance around it. Means, difference and interval are those of the model, as proportions.
+        proportion, and represents only itself. With pairs or a covariate, means, difference and interval are
+        those of a linear model of arcsin √proportion.
         """
         sides = self._sides(condition, other, pair, covariate, metadata)
         if sides.left_out:
-            lacks = "" if sides.covariate is None else "the covariate or "
-            lacks = lacks if sides.pairs is None else "a pair with samples of both sides or "
-            warn_caller(f"The comparison leaves out {shown(sides.left_out)}, without {lacks}the condition.")
+            lacks = "" if sides.covariate is None else " or of the covariate"
+            lacks = lacks if sides.pairs is None else " or of a partner"
+            left = f"{shown(sides.left_out)}, for lack of a condition{lacks}"
+            warn_caller(f"Left out of the comparison: {left}.")
         found = self._named(self._described).take(sides.places)
         columns = differences(found.counted, found.variances, sides)
         return pandas().DataFrame({found.noun: found.populations} | columns)
@@ -413,12 +419,15 @@ class Study:
         names, table = self._samples.names, self._metadata
         if metadata is not None:
             table = metadata_of(read_metadata(metadata), self.samples)
-        if other is not None:
+        is_column = condition is None or (isinstance(condition, str) and condition in (table or ()))
+        if other is not None and not is_column:
             return given_sides(names, table, condition, other, pair, covariate)
-        design = self._design if condition is None else Design(condition, pair, covariate)
+        own, design = self._design, self._design if condition is None else Design(condition, pair, covariate)
         if design is None or (condition is None and (pair, covariate) != (None, None)):
             raise ArgumentError(Argument("condition"), " is missing: give a column of the metadata.")
-        return sides_of(names, table, design)
+        if other is None and own is not None and own.condition == design.condition:
+            other = own.reference
+        return sides_of(names, table, replace(design, reference=other))
 
     def unusual(self, *, alpha: float = 0.05) -> DataFrame:
         """Return which samples have an unusual composition, or cells that the kernels describe badly.
@@ -623,7 +632,8 @@ class Study:
         compared = None
         if design is not None:
             names = asdict(design)
-            compared = design, self._sides(other=None, metadata=None, **names), self.compare(**names)
+            names["other"] = names.pop("reference")
+            compared = design, self._sides(metadata=None, **names), self.compare(**names)
         n_samples = len(self.samples)
         title = title or f"Composition of {n_samples} sample{'' if n_samples == 1 else 's'}"
         page = study_page(self, title, compared)
@@ -767,11 +777,13 @@ def _study_of(record: Record) -> Study:
     return found._set_origin(names, Origin(**origin), search, fields["metadata"], design)
 
 
-def _design_of(condition: str | None, pair: str | None, covariate: str | None) -> Design | None:
-    for argument, value in (("pair", pair), ("covariate", covariate)):
+def _design_of(
+    condition: str | None, pair: str | None, covariate: str | None, reference: Any = None
+) -> Design | None:
+    for argument, value in (("pair", pair), ("covariate", covariate), ("reference", reference)):
         if condition is None and value is not None:
             raise ArgumentError(Argument(argument, value), " needs ", Argument("condition"), ".")
-    return None if condition is None else Design(condition, pair, covariate)
+    return None if condition is None else Design(condition, pair, covariate, reference)
 
 
 def _checked(metadata: Any, design: Design | None, samples: Sequence[Any]) -> dict[str, list[Any]] | None:
