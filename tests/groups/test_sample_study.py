@@ -273,7 +273,8 @@ def test_wrong_conditions_and_metadata_are_refused(found: Study) -> None:
 
 def test_a_notebook_shows_the_table_and_the_picture(found: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = found.rename({1: "<b>T"})._repr_html_()
-    assert f"{100 * found.proportions['proportion'][0]:.3g}" in shown
+    assert f"<td>{100 * found.proportions['proportion'][0]:.1f}<br>" in shown
+    assert "e-" not in shown.split("<img")[0]
     assert "&lt;b&gt;T" in shown
     assert 'src="data:image/png;base64,' in shown
     assert plt.get_fignums() == []

@@ -21,7 +21,7 @@ from .conditions import Design
 from .differences import Sides, by_q_value
 from .judging import FEWEST_SAMPLES
 from .markers import Profiles, profiles, short_markers
-from .plots import map_cells
+from .plots import map_cells, percent
 from .populations import Populations, checked_mixture
 from .proportions import Composition
 from .reading import Cells
@@ -120,12 +120,6 @@ def study_page(study: Any, title: str, compared: tuple[Design, Sides, DataFrame]
         "colours": list(CLASS_COLOURS),
     }
     return render_page("study.html.j2", data, "skmix.groups")
-
-
-def percent(proportion: float) -> str:
-    """Return a proportion in percent, with more digits if it is small."""
-    shown = number_text(100 * proportion, 1 if proportion >= 0.01 else 2 if proportion >= 0.001 else 3)
-    return "0" if shown == "0.000" else shown
 
 
 def _full_name(name: Any, noun: str) -> str:

@@ -566,10 +566,8 @@ class Study:
         """
         from .plots import plot_markers
 
-        own = checked_mixture(self.model)
-        names = short_markers(self._origin.markers)
-        names = names or [f"marker {number}" for number in range(own.n_features_in_)]
-        return plot_markers(profiles(own, self.populations).deviations, self._names, names, axes)
+        deviations = profiles(checked_mixture(self.model), self.populations).deviations
+        return plot_markers(deviations, self._names, self._markers, axes)
 
     def plot_map(self, axes: Axes | None = None) -> Axes:
         """Plot some cells in two dimensions, in the colours of their populations, or kernels.
@@ -605,6 +603,11 @@ class Study:
         given: dict[str, Any] = {"pair": pair, "covariate": covariate, "metadata": metadata}
         table, sides = self.compare(condition, **given), self._sides(condition, None, **given)
         return plot_conditions(self._composition, sides, table, axes)
+
+    @property
+    def _markers(self) -> list[str]:
+        names = short_markers(self._origin.markers)
+        return names or [f"marker {number}" for number in range(self.model.n_features_in_)]
 
     @property
     def _names(self) -> list[Any]:
@@ -676,24 +679,23 @@ class Study:
     def _repr_html_(self) -> str:
         """Return the table of proportions, in percent with intervals, and two heat maps."""
         from ..plots.style import new_figure
-        from .plots import heat_size
+        from .plots import heat_size, percent
 
         found = self._composition
-        lines = [
-            [f"{p:.3g}<br><small>{low:.3g} – {high:.3g}</small>" for p, low, high in zip(*line, strict=True)]
-            for line in zip(100 * found.proportions, 100 * found.lower, 100 * found.upper, strict=True)
-        ]
+        texts = np.vectorize(percent, otypes=[object])
+        shares, low, high = map(texts, (found.proportions, found.lower, found.upper))
+        cells = shares + "<br><small>" + low + " – " + high + "</small>"
         heads = ([html.escape(str(name)) for name in names] for names in (found.names, found.populations))
-        table = pandas().DataFrame(lines, *heads).iloc[:_MOST_SHOWN, :_MOST_SHOWN]
+        table = pandas().DataFrame(cells, *heads).iloc[:_MOST_SHOWN, :_MOST_SHOWN]
         page = f"<p>{html.escape(repr(self)[1:-1])}, in percent with 95 % intervals</p>"
         page += table.to_html(escape=False)
         try:
             # Not by pyplot: a notebook would show the figure twice.
-            for name, plot, shape in (
-                ("proportions", self.plot, found.proportions.shape),
-                ("markers", self.plot_markers, (found.proportions.shape[1], self.model.n_features_in_)),
+            for name, plot, lines, columns in (
+                ("proportions", self.plot, self.samples, found.populations),
+                ("markers", self.plot_markers, found.populations, self._markers),
             ):
-                figure = new_figure(*heat_size(*shape))
+                figure = new_figure(*heat_size(lines, columns))
                 plot(figure.subplots())
                 file = io.BytesIO()
                 figure.savefig(file, format="png", bbox_inches="tight")
