@@ -189,8 +189,8 @@ def test_fcs_files_are_transformed_and_have_no_time(tmp_path: Path) -> None:
     page = (tmp_path / "p.html").read_text()
     assert "CD3 (B530-A), SSC-A" in page
     for note in (
-        "Left out, because they measure no marker of their own: TIME.",
-        "The files are of fluorescence: values are on the scale arcsinh:150 (SSC-A linear).",
+        "Not used as markers: TIME.",
+        "Fluorescence data: values are shown as arcsinh(x / 150) (SSC-A linear).",
     ):
         assert note in page
         assert note in said(result)

@@ -109,6 +109,11 @@ def test_new_samples_have_proportions_of_the_same_populations(found: Study, file
     pd.testing.assert_frame_equal(found.proportions_of([files[5], files[0]]), again.proportions)
     assert again.unusual()["unusual"].tolist() == [True, False]
     assert [name for name, _ in again.provenance()][-1] == "model"
+    assert again.unusual()["reason"].tolist() == ["proportions", ""]
+    with pytest.warns(UserWarning, match="cells of 0 are unlike those of the study: are they on the same"):
+        found.proportions_of(10.0 * pd.read_csv(files[5]))
+    with pytest.raises(ArgumentError, match="markers are those of the study"):
+        found.apply_to(files[0], markers=["CD4"])
     with pytest.raises(ValueError, match="new samples has no fit of its own"):
         again.save("never")
 
@@ -126,6 +131,10 @@ def test_populations_are_renamed_everywhere(found: Study, tmp_path: Path) -> Non
     found.save(tmp_path / "study.skmix")
     assert load(tmp_path / "study.skmix").populations.display_names == ["CD4 T", "CD4⁺", "B"]
     assert found.rename({"B": "B cells"}).proportions["population"][2] == "B cells"
+    assert found.rename({"CD4+": "T"}).proportions["population"][1] == "T"
+    for names in (["a", "b"], {0: " "}):
+        with pytest.raises((TypeError, ValueError), match=r"^(names must map|A population cannot)"):
+            found.rename(names)
 
 
 def test_a_study_comes_back_from_its_file(
@@ -217,7 +226,8 @@ def test_a_study_remembers_what_it_compares(found: Study, files: list[Path], tmp
     about = {"arm": list("xyxyxy"), "donor": [1, 1, 2, 2, 3, 3]}
     new = found.apply_to(files, metadata=about, condition="arm", pair="donor", reference="x")
     table = new.compare()
-    pd.testing.assert_frame_equal(table, new.compare("arm", pair="donor"))
+    pd.testing.assert_frame_equal(table, new.compare("arm", "x", pair="donor"))
+    assert table.columns[2] == "proportion_x"
     assert 'id="conditions"' in new.to_html()
     assert 'id="conditions"' not in found.to_html()
     given: Any = {"n_kernels": 2, "condition": "arm", "covariate": "age"}
@@ -366,10 +376,15 @@ def test_errors_name_their_argument(files: list[Path]) -> None:
         ({"n_populations": 33}, "n_populations", "n_populations=33 is more than the 32 kernels there are"),
         ({"n_populations": 0}, "n_populations", "n_populations=0 must be a whole number of at least 1"),
         ({"n_kernels": True}, "n_kernels", "n_kernels=True must be a whole number"),
+        ({"markers": "CD4"}, "columns", "markers must be a list of at least one column, got 'CD4'"),
+        ({"markers": ["CD5"]}, None, "has no column 'CD5'.* Leave out files that are no samples"),
     ):
         with pytest.raises(ArgumentError, match=message) as caught:
             compose(files, **given)
         assert caught.value.argument == argument
+    for given in (frames(), [*frames().values()], (path for path in files)):
+        with pytest.raises(TypeError, match="give paths, or one table with a column of samples"):
+            compose(given)
 
 
 def test_cells_with_gaps_are_studied_and_an_empty_marker_is_refused(found: Study) -> None:
@@ -379,5 +394,11 @@ def test_cells_with_gaps_are_studied_and_an_empty_marker_is_refused(found: Study
     gapped = compose(table, sample="donor", n_kernels=4, n_populations=3)
     own = (np.sort(study.proportions["proportion"]) for study in (gapped, found))
     assert_allclose(*own, atol=0.03)
+    for gone, message in (
+        ([5, 1199], r"the table has no value in row 5, .*\(2 such rows\)"),
+        ([0], "row 0,"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            compose(table.assign(**{name: table[name].drop(gone) for name in NAMES}), sample="donor")
     with pytest.raises(ValueError, match="marker CD4 has no value"):
         compose(table.fillna(0.0).assign(CD4=np.nan), sample="donor")

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 _KERNELS: dict[str, Any] = {"covariance_type": "full", "variance_floor": 0.01}
 # Most files and markers that a page lists.
 MOST_LISTED = 40
+# Cells of new samples whose likelihood deviates by more standard deviations may be on another scale.
+_FAR = 10.0
 # Most samples and populations of the table in a notebook.
 _MOST_SHOWN = 60
 
@@ -289,24 +291,29 @@ class Study:
         number), `proportion`, `lower` and `upper`, and `cells`, the number of cells of the sample or the sum
         of their weights. The proportions of a sample sum to one.
 
-        Intervals follow from the Fisher information about weights and kernels: they are wider if kernels
-        overlap, and include the errors of the kernels, unless these were frozen. If kernels are far apart,
-        they are Jeffreys' intervals of counts. With a prior on the weights, they are those of the posterior.
-        With hierarchical weights, they ignore the prior, and one that misses the shrunken proportion is
-        extended to it: the proportion is then one of its limits. With `group_shift`, limits are NaN if
-        kernels overlap so much that intervals would be too narrow. Intervals do not account for missing
-        values: they use the information of complete cells.
-
-        Intervals describe the error of counting cells, given the populations as found. They do not describe
-        where the boundary between two populations lies: if a kernel belonged to the other one, proportions
-        could change by more. They assume that the fit has converged. `compose` stops its fits at a `tol` of
-        1e-3; for proportions of single kernels in thousands of cells, fit a mixture with 1e-6 or less.
+        Intervals describe the error of counting cells, given the populations as found and a fit that has
+        converged. They follow from the Fisher information about weights and kernels, as if no value were
+        missing, and include the errors of the kernels, unless these were frozen. With a prior on the weights,
+        they are those of the posterior; with hierarchical weights, they ignore the prior, and one that misses
+        the shrunken proportion is extended to it. With `group_shift`, limits are NaN if kernels overlap so
+        much that intervals would be too narrow.
         """
         return self._composition.frame()
 
     def proportions_of(self, samples: Any, **reading: Any) -> DataFrame:
-        """Return the proportions in new samples; see `apply_to`."""
-        return self.apply_to(samples, **reading).proportions
+        """Return the proportions in new samples; see `apply_to`.
+
+        It warns of samples whose cells are so unlike those of the study that they may be on another scale.
+        """
+        found = self.apply_to(samples, **reading)
+        judged = found._if_judged
+        odd = [] if judged is None else judged.loc[judged["z_likelihood"].abs() > _FAR, "sample"].tolist()
+        if odd:
+            warn_caller(
+                f"The cells of {shown(odd)} are unlike those of the study: are they on the same scale, and "
+                "compensated alike? Study.unusual has the numbers."
+            )
+        return found.proportions
 
     def apply_to(
         self,
@@ -332,11 +339,17 @@ class Study:
         metadata, condition, pair, covariate, reference : default=None
             Metadata of the new samples, and what to compare; see `compose`.
         **reading
-            How to read them: `sample`, `compensate`, `transform` and `text`, as for `compose`.
+            How to read them: `sample`, `compensate`, `transform` and `text`, as for `compose`. Files that
+            have been compensated already need ``compensate=False``.
         """
         pandas()
+        if "markers" in reading:
+            raise ArgumentError(Argument("markers"), " are those of the study: leave them out.")
         own = checked_mixture(self.model)
         fitted: dict[str, Any] = getattr(own, "preparation_", {})
+        if reading.get("compensate") is False and fitted.get("compensate"):
+            own = copy(own)
+            own.preparation_ = fitted = {**fitted, "compensate": False}
         for name in {"compensate", "transform"} & fitted.keys():
             if reading.get(name, AUTO) not in (AUTO, fitted[name]):
                 raise ArgumentError(Argument(name), " differs from the fit: leave it out.")
@@ -353,7 +366,7 @@ class Study:
         other = copy(self)
         for name in ("_described", "_composed"):
             other.__dict__.pop(name, None)
-        other._samples, other._is_new = found, True
+        other.model, other._samples, other._is_new = own, found, True
         return other._set_origin(list(cells.sizes), cells.origin, self._search, metadata, design, cells)
 
     def compare(
@@ -450,7 +463,8 @@ class Study:
             the p-value for all populations together (Bonferroni); `log_likelihood`, the mean over its cells,
             `z_likelihood`, its deviation from the expectation as a standard normal variate, and
             `p_likelihood`; `p_adjusted`, the p-value for composition and likelihood (Bonferroni) of all
-            samples (Holm), and `unusual`. Proportions are without a learnt prior. Log-likelihoods are NaN
+            samples (Holm); `unusual`; and the `reason`: proportions or cells, whichever is less probable.
+            Proportions are without a learnt prior. Log-likelihoods are NaN
             after `partial_fit` and `add_class`, and if cells had missing values.
         """
         if not 0.0 < alpha < 1.0:
@@ -515,8 +529,8 @@ class Study:
         """
         if samples is None:
             if self._cells is None:
-                problem = " is missing: a study of a model, or from a file, has no cells. Give their files."
-                raise ArgumentError(Argument("samples"), problem)
+                problem = "a study that was loaded, or made from a model, holds no cells. Give their files."
+                raise ArgumentError(Argument("samples"), f" is missing: {problem}")
             samples = self._cells.source
         write_labels(self, samples, target, probabilities=probabilities, name=name)
 
@@ -579,7 +593,9 @@ class Study:
         from .plots import map_cells, plot_map
 
         if self._cells is None:
-            raise ValueError("A study of a model, or from a file, has no cells: apply it to some.")
+            raise ValueError(
+                "A study that was loaded, or made from a model, holds no cells: use study.apply_to(files)."
+            )
         _, rows, found = drawn_cells(self.model, self.populations, self._cells.X)
         positions, labels = map_cells(rows)
         return plot_map(positions, found, self._names, labels, axes)
