@@ -136,14 +136,15 @@ def test_conditions_are_compared(tmp_path: Path) -> None:
     about.write_text("\n".join(["sample;arm;donor", *lines, "other;z;9"]))
     design = ("--metadata", about, "--condition", "arm", "--pair", "donor")
     places = ("--comparison", tmp_path / "c.parquet", "--html", tmp_path / "p.html", "-o", tmp_path / "m")
+    design = (*design, "--reference", "x")
     result = run(*files, "--kernels", 3, *design, *places)
-    given: Any = {"metadata": about, "condition": "arm", "pair": "donor"}
+    given: Any = {"metadata": about, "condition": "arm", "pair": "donor", "reference": "x"}
     found = compose(files, n_kernels=3, **given)
     table = found.compare()
-    pd.testing.assert_frame_equal(table, found.compare("arm", pair="donor"))
+    pd.testing.assert_frame_equal(table, found.compare("arm", "x", pair="donor"))
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "c.parquet"), table)
     assert (tmp_path / "p.html").read_text() == found.to_html()
-    assert "Percent by arm, within pairs by donor; the clearest difference first." in result.stdout
+    assert "Percent by arm, within pairs by donor; the clearest difference, y − x, first." in result.stdout
     first = table["q_value"].argmin()
     assert f"{100 * table['difference'][first]:+.3g}" in result.stdout
     # The file of the study knows the comparison, and new samples have their own.
@@ -157,7 +158,7 @@ def test_conditions_are_compared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ("sample,arm,batch\na,x,1\nb,y,1\n", "--metadata has no line for c: it needs one for each sample"),
+        ("sample,arm,batch\na,x,1\nb,y,1\n", "--metadata has no row for c: it needs one for each sample"),
         ("sample,arm,batch\na,x,1\na.csv,x,1\nb,y,1\nc,y,1\n", "--covariate batch must have two values"),
         ("sample,arm,batch\na,x,1\nb,y,2\nc,y,3\n", "--covariate batch has 3 values in 3 samples"),
         ("sample,arm\na,x\nb,y\nc,y\n", "--covariate batch is not a column of the metadata"),
@@ -188,8 +189,8 @@ def test_fcs_files_are_transformed_and_have_no_time(tmp_path: Path) -> None:
     page = (tmp_path / "p.html").read_text()
     assert "CD3 (B530-A), SSC-A" in page
     for note in (
-        "Left out, because they measure no marker of their own: TIME.",
-        "The files are of fluorescence: values are on the scale arcsinh:150 (SSC-A linear).",
+        "Not used as markers: TIME.",
+        "Fluorescence data: values are shown as arcsinh(x / 150) (SSC-A linear).",
     ):
         assert note in page
         assert note in said(result)

@@ -132,7 +132,7 @@ def test_fcs_files_get_a_channel(tmp_path: Path) -> None:
     for path, written, own in zip(files, copies, labels, strict=True):
         (_, before), (text, after) = events(path), events(written)
         assert text.pnn_labels == ["B530-A", "R660-A", "Time", "kernel"]
-        assert text.pns_labels == ["CD3", "CD4", "", ""]
+        assert text.pns_labels == ["CD3", "CD4", "", "population"]
         assert_array_equal(after[:, :3], before)
         assert_array_equal(after[:, 3], own)
         assert (text.text["date"], text.text["stain"]) == ("01/02/2026", "a/b")

@@ -83,7 +83,7 @@ def test_names_colours_and_pictures_go_together() -> None:
     # Every cell is drawn in the colour of its population.
     counts = [len(line.get_xdata()) for line in labels[0]]
     assert counts == [0, *np.bincount(np.repeat(np.arange(1, 5), COUNTS[1:]))[1:]]
-    with pytest.raises(ValueError, match="has no cells"):
+    with pytest.raises(ValueError, match="holds no cells"):
         Study(found.model, found.populations).plot_map()
 
 

@@ -131,3 +131,24 @@ def test_missing_values_of_arrays_and_of_files_with_a_word_for_them_are_the_same
         study.proportions_of(tmp_path / "new.csv")["proportion"], expected["proportion"], atol=1e-9
     )
     assert study.apply_to([tmp_path / "new.csv"]).samples == ["new"]
+
+
+def test_files_that_are_compensated_already(tmp_path: Path) -> None:
+    """Their scale is that of the fit; labels and pages of such samples are of the same values."""
+    flowio = pytest.importorskip("flowio")
+    X = 1000.0 + 100.0 * np.concatenate(list(NEW.values()))
+    mixed = X @ [[1.0, 0.2], [0.1, 1.0]]
+    for name, rows, keywords in (("raw", mixed, {"SPILLOVER": "2,A,B,1,0.2,0.1,1"}), ("done", X, {})):
+        with open(tmp_path / f"{name}.fcs", "wb") as file:
+            flowio.create_fcs(file, rows.ravel().tolist(), ["A", "B"], None, keywords)
+    study = compose(tmp_path / "raw.fcs", n_kernels=3)
+    with pytest.raises(ValueError, match=r"done\.fcs has no spill-over matrix"):
+        study.apply_to(tmp_path / "done.fcs")
+    new = study.apply_to(tmp_path / "done.fcs", compensate=False)
+    assert_allclose(new.proportions["proportion"], study.proportions["proportion"], atol=1e-3)
+    for each, name in ((study, "raw"), (new, "done")):
+        each.label_cells(tmp_path / f"{name}.csv", probabilities=False)
+    labels = [pd.read_csv(tmp_path / f"{name}.csv")["population"] for name in ("raw", "done")]
+    assert np.mean(labels[0] == labels[1]) > 0.99
+    assert new.describe()["compensate"] is False
+    assert study.model.preparation_["compensate"] is True

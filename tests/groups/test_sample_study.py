@@ -109,6 +109,11 @@ def test_new_samples_have_proportions_of_the_same_populations(found: Study, file
     pd.testing.assert_frame_equal(found.proportions_of([files[5], files[0]]), again.proportions)
     assert again.unusual()["unusual"].tolist() == [True, False]
     assert [name for name, _ in again.provenance()][-1] == "model"
+    assert again.unusual()["reason"].tolist() == ["proportions", ""]
+    with pytest.warns(UserWarning, match="cells of 0 are unlike those of the study: are they on the same"):
+        found.proportions_of(10.0 * pd.read_csv(files[5]))
+    with pytest.raises(ArgumentError, match="markers are those of the study"):
+        found.apply_to(files[0], markers=["CD4"])
     with pytest.raises(ValueError, match="new samples has no fit of its own"):
         again.save("never")
 
@@ -126,6 +131,10 @@ def test_populations_are_renamed_everywhere(found: Study, tmp_path: Path) -> Non
     found.save(tmp_path / "study.skmix")
     assert load(tmp_path / "study.skmix").populations.display_names == ["CD4 T", "CD4⁺", "B"]
     assert found.rename({"B": "B cells"}).proportions["population"][2] == "B cells"
+    assert found.rename({"CD4+": "T"}).proportions["population"][1] == "T"
+    for names in (["a", "b"], {0: " "}):
+        with pytest.raises((TypeError, ValueError), match=r"^(names must map|A population cannot)"):
+            found.rename(names)
 
 
 def test_a_study_comes_back_from_its_file(
@@ -195,17 +204,30 @@ def test_a_condition_is_a_column_of_the_metadata(found: Study, tmp_path: Path) -
     other = found.compare("treated", metadata=frame)
     assert other.columns.tolist()[1:3] == ["proportion_False", "proportion_True"]
     assert_allclose(other["difference"], table["difference"])
+    frame.index = [f"in/{name}.csv " for name in SHARES]
     frame.rename_axis("sample").reset_index().to_csv(tmp_path / "about.csv", index=False)
     pd.testing.assert_frame_equal(found.compare("treated", metadata=tmp_path / "about.csv"), other)
+    # Differences are those from the reference; by default, from the value that comes last.
+    turned = found.compare("arm", "a")
+    assert turned.columns.tolist()[1:3] == ["proportion_b", "proportion_a"]
+    assert_allclose(turned["difference"], -table["difference"])
+    coded = {"arm": [*([0.0, 1.0] * 2), None, 1.0], "day": pd.to_datetime(["2026-01-05", "2026-02-03"] * 3)}
+    assert found.compare("day", metadata=coded).columns[1] == "proportion_2026-01-05"
+    with pytest.warns(UserWarning, match="for lack of a condition"):
+        assert found.compare("arm", 0, metadata=coded).columns[1:3].tolist() == [
+            "proportion_1",
+            "proportion_0",
+        ]
 
 
 def test_a_study_remembers_what_it_compares(found: Study, files: list[Path], tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="condition is missing"):
         found.compare()
     about = {"arm": list("xyxyxy"), "donor": [1, 1, 2, 2, 3, 3]}
-    new = found.apply_to(files, metadata=about, condition="arm", pair="donor")
+    new = found.apply_to(files, metadata=about, condition="arm", pair="donor", reference="x")
     table = new.compare()
-    pd.testing.assert_frame_equal(table, new.compare("arm", pair="donor"))
+    pd.testing.assert_frame_equal(table, new.compare("arm", "x", pair="donor"))
+    assert table.columns[2] == "proportion_x"
     assert 'id="conditions"' in new.to_html()
     assert 'id="conditions"' not in found.to_html()
     given: Any = {"n_kernels": 2, "condition": "arm", "covariate": "age"}
@@ -236,14 +258,20 @@ def test_wrong_conditions_and_metadata_are_refused(found: Study) -> None:
     for given, message in (
         (("age",), "condition='age' must have two values, but has"),
         (("sex",), r"condition='sex' is not a column of the metadata: \['arm', 'age'\]"),
-        ((["s1", "s2"],), "^condition needs .*, or give the samples of both sides as condition and other"),
+        ((["s1", "s2"],), r"^Name a metadata column as condition, or give both .* compare\(list1, list2\)"),
+        (("arm", "B"), r"reference='B' is not a value of arm, which has \['a', 'b'\]. Did you mean 'b'?"),
     ):
         with pytest.raises(ArgumentError, match=message):
             found.compare(*given)
     for table, message in (
-        (pd.DataFrame({"sample": ["s1", "s2"], "arm": [0, 1]}), "metadata has no line for odd, s3"),
-        (pd.DataFrame({"sample": [*SHARES, "s1"], "arm": 0}), "metadata has two lines for s1"),
-        ({"arm": [0, 1, 2]}, "metadata has 3 lines for 6 samples"),
+        (
+            pd.DataFrame({"sample": ["s1", "s2"], "arm": [0, 1]}),
+            "has no row for odd, s3, .* sample has s1, s2",
+        ),
+        (pd.DataFrame({"sample": [*SHARES, "s1"], "arm": 0}), "metadata has two rows for s1"),
+        (pd.DataFrame({"Sample": list(SHARES)}), "its index has 0, .* Did you mean 'Sample'"),
+        (pd.DataFrame({"sample": ["ODD", *SHARES][:-1], "arm": 0}), "no row for odd: .* Did you mean 'ODD'"),
+        ({"arm": [0, 1, 2]}, "metadata has 3 rows for 6 samples"),
     ):
         with pytest.raises(ArgumentError, match=message) as caught:
             Study(found.model, metadata=table)
@@ -255,7 +283,8 @@ def test_wrong_conditions_and_metadata_are_refused(found: Study) -> None:
 
 def test_a_notebook_shows_the_table_and_the_picture(found: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = found.rename({1: "<b>T"})._repr_html_()
-    assert f"{100 * found.proportions['proportion'][0]:.3g}" in shown
+    assert f"<td>{100 * found.proportions['proportion'][0]:.1f}<br>" in shown
+    assert "e-" not in shown.split("<img")[0]
     assert "&lt;b&gt;T" in shown
     assert 'src="data:image/png;base64,' in shown
     assert plt.get_fignums() == []
@@ -347,10 +376,15 @@ def test_errors_name_their_argument(files: list[Path]) -> None:
         ({"n_populations": 33}, "n_populations", "n_populations=33 is more than the 32 kernels there are"),
         ({"n_populations": 0}, "n_populations", "n_populations=0 must be a whole number of at least 1"),
         ({"n_kernels": True}, "n_kernels", "n_kernels=True must be a whole number"),
+        ({"markers": "CD4"}, "columns", "markers must be a list of at least one column, got 'CD4'"),
+        ({"markers": ["CD5"]}, None, "has no column 'CD5'.* Leave out files that are no samples"),
     ):
         with pytest.raises(ArgumentError, match=message) as caught:
             compose(files, **given)
         assert caught.value.argument == argument
+    for given in (frames(), [*frames().values()], (path for path in files)):
+        with pytest.raises(TypeError, match="give paths, or one table with a column of samples"):
+            compose(given)
 
 
 def test_cells_with_gaps_are_studied_and_an_empty_marker_is_refused(found: Study) -> None:
@@ -360,5 +394,11 @@ def test_cells_with_gaps_are_studied_and_an_empty_marker_is_refused(found: Study
     gapped = compose(table, sample="donor", n_kernels=4, n_populations=3)
     own = (np.sort(study.proportions["proportion"]) for study in (gapped, found))
     assert_allclose(*own, atol=0.03)
+    for gone, message in (
+        ([5, 1199], r"the table has no value in row 5, .*\(2 such rows\)"),
+        ([0], "row 0,"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            compose(table.assign(**{name: table[name].drop(gone) for name in NAMES}), sample="donor")
     with pytest.raises(ValueError, match="marker CD4 has no value"):
         compose(table.fillna(0.0).assign(CD4=np.nan), sample="donor")

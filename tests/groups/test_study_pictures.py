@@ -32,7 +32,7 @@ def test_shares_are_cells_and_unusual_groups_are_marked() -> None:
     axes = plot_proportions(composition, unusual)
     shares = composition["proportion"].to_numpy().reshape(4, 3)
     np.testing.assert_allclose(axes.images[0].get_array(), np.sqrt(shares))
-    percent = ["100", "0.15", "0", *(f"{100 * share:.2g}" for share in shares[1:].ravel())]
+    percent = ["99.9", "0.1", "<0.1", *(f"{100 * share:.1f}" for share in shares[1:].ravel())]
     assert [text.get_text() for text in axes.texts] == percent
     labels = [text.get_text() for text in axes.get_yticklabels()]
     assert labels == ["sample 003", "→ sample 002", "sample 001", "sample 000"]

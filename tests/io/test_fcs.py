@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import SharedKernelMixture, load, open_rows
 from skmix.features import Arcsinh, Logicle
-from skmix.io.fcs import write_fcs
+from skmix.io.fcs import open_fcs, write_fcs
 
 flowio = pytest.importorskip("flowio", reason="flowio is not installed")
 
@@ -192,30 +192,30 @@ def test_written_files_have_the_same_values_and_keywords_and_more_channels(tmp_p
     keywords |= {"P3G": 4, "CYT": "machine", "SPILLOVER": "2,FL2,FL1,1,0.5,0.25,1", "P2V": 450}
     original = write_by_hand(tmp_path / "a.fcs", stored.tobytes(), keywords)
     values = np.column_stack([stored[:, 0] / 2, 10 ** (4 * stored[:, 1] / 1024), stored[:, 2] / 4])
-    added = {"kernel": np.array([2, 0, 1]), "share": np.array([0.5, 0.25, 1.0])}
+    labels = np.array([2, 0, 1])
     path = tmp_path / "b.fcs"
     path.write_text("old")
-    write_fcs(path, original, added)
-    expected = np.column_stack([values, *added.values()]).astype(np.float32)
+    write_fcs(path, original, "kernel", labels, ["a/b", "T", 2])
+    expected = np.column_stack([values, labels]).astype(np.float32)
     found = read_fcs(path)
-    assert found.channels == ("Time", "FL1", "FL2", "kernel", "share")
-    assert found.markers == ("", "CD3", "CD4", "", "")
+    assert found.channels == ("Time", "FL1", "FL2", "kernel")
+    assert found.markers == ("", "CD3", "CD4", "population")
     assert found.X.dtype == np.float32
     assert_allclose(found.X, expected, rtol=1e-7)
     assert_allclose(flowio_says(path), expected, rtol=1e-7)
     assert path.read_bytes()[:6] == b"FCS3.1"
     text = flowio.FlowData(str(path)).text
-    assert {key: text.get(key) for key in ("cyt", "p2v")} == {"cyt": "machine", "p2v": "450"}
+    assert [text.get(key) for key in ("cyt", "p2v", "p4r")] == ["machine", "450", "3"]
+    assert text["kernel_names"] == "0 = a/b, 1 = T, 2 = 2"
+    # It is no marker, whatever its name.
+    assert open_fcs(path).markers == ["FL1", "FL2"]
     # FL2 shows in FL1 with a half of it, and FL1 in FL2 with a quarter.
     true = np.linalg.solve([[1.0, 0.5], [0.25, 1.0]], values[:, 1:].T).T
     for each in (original, path):
         assert_allclose(read_fcs(each, channels=["FL1", "FL2"], compensate=True).X, true, rtol=1e-5)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.fcs", "b.fcs"]
     with pytest.raises(ValueError, match=r"a\.fcs already has a channel 'FL1'"):
-        write_fcs(path, original, {"new": np.zeros(3), "FL1": np.zeros(3)})
-    for wrong in (np.zeros(2), np.zeros(4), np.zeros((3, 1))):
-        with pytest.raises(ValueError, match=rf"a\.fcs has 3 events, but {len(wrong)} values of 'new'"):
-            write_fcs(path, original, {"new": wrong})
+        write_fcs(path, original, "FL1", labels, [])
     assert_array_equal(read_fcs(path).X, found.X)
 
 

@@ -42,7 +42,11 @@ def test_a_file_is_written_beside_and_renamed_into_place_unless_there_is_an_erro
             if problem:
                 raise RuntimeError(problem)
 
-    for place, error in ((target, "halfway"), (folder, "folder")):
+    for place, error in (
+        (target, "^halfway"),
+        (folder, "folder is a folder: name a file in it"),
+        (tmp_path / "no" / "a", "^There is no folder .*no[.]$"),
+    ):
         with pytest.raises((RuntimeError, OSError), match=error):
             write(place, "halfway" if place == target else "")
         assert target.read_text() == "old"

@@ -157,7 +157,7 @@ def test_populations_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(data["rows"]["values"]) == len(data["mixture"]["features"] + data["mixture"]["axes"]) + 2
     assert data["profile"]["features"] == [HOSTILE, "CD3", "CD4", "CD8"]
     assert [(part["mean"], part["range"]) for part in data["populations"]] == [
-        ("48.2", "20.0 – 60.0"),
+        ("48.3", "20.0 – 60.0"),  # 48.25: scripts round halves up
         ("32.2", "20.0 – 42.0"),
         ("19.5", "0.040 – 60.0"),
     ]

@@ -309,7 +309,9 @@ def _print_differences(differences: Any, design: dict[str, str | None], rest: st
 
     part, *columns = list(differences)
     order = by_q_value(differences)
-    percents, tests = 100.0 * differences[columns[:5]].to_numpy(), differences[columns[5:]].to_numpy()
+    # Adding zero turns -0.0 into 0.0.
+    percents = (100.0 * differences[columns[:5]].to_numpy()).round(6) + 0.0
+    tests = differences[columns[5:]].to_numpy()
     rows = [
         [
             short_name(differences[part][g], part),
@@ -320,11 +322,11 @@ def _print_differences(differences: Any, design: dict[str, str | None], rest: st
         ]
         for g in order[:_MAX_LINES]
     ]
-    sides = [name.removeprefix("proportion_") for name in columns[:2]]
+    one, other = (name.removeprefix("proportion_") for name in columns[:2])
     say()
-    console().print(table([part, *sides, "difference", "95 % interval", "p", "q"], rows))
+    console().print(table([part, one, other, "difference", "95 % interval", "p", "q"], rows))
     how = f", within pairs by {design['pair']}" if design["pair"] else ""
     how = f", adjusted for {design['covariate']}" if design["covariate"] else how
     more = len(order) - len(rows)
     what = f"; {counted(more, f'more {part}')}: {rest} has all." if more > 0 else "."
-    say(f"Percent by {design['condition']}{how}; the clearest difference first{what}")
+    say(f"Percent by {design['condition']}{how}; the clearest difference, {one} − {other}, first{what}")

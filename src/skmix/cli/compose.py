@@ -77,6 +77,12 @@ def compose(
     covariate: Annotated[
         str | None, _of_comparison(metavar="COLUMN", help="Column to adjust for, such as batches or ages.")
     ] = None,
+    reference: Annotated[
+        str | None,
+        _of_comparison(
+            metavar="VALUE", help="Value of --condition, such as control, to take differences from."
+        ),
+    ] = None,
     out: Annotated[str | None, _output("--out", "-o", help="Study to write; by default study.skmix.")] = None,
     table: Annotated[
         str | None,
@@ -103,7 +109,8 @@ def compose(
 
     With --condition, a column of --metadata that has two values, the proportions
     of their samples are compared: as they are, within pairs, or adjusted for a
-    covariate.
+    covariate. Differences are those from --reference or, without it, from the
+    value that comes last in sorted order.
 
     With --model, the kernels of a model stay as they are, and new files get
     proportions of the same populations, on the same scale and markers.
@@ -112,7 +119,13 @@ def compose(
     n_populations = options.parse_number("--populations", populations)
     names = None if markers is None else [name.strip() for name in markers.split(",") if name.strip()]
     how = options.parse_preparation(compensate, transform) | {"sample": sample, "text": text}
-    how |= {"metadata": metadata, "condition": condition, "pair": pair, "covariate": covariate}
+    how |= {
+        "metadata": metadata,
+        "condition": condition,
+        "pair": pair,
+        "covariate": covariate,
+        "reference": reference,
+    }
     of_fit = {"-o": out, "--kernels": n_kernels, "--populations": n_populations, "--markers": markers}
     for option, value in of_fit.items() if model is not None else ():
         if value is not None:

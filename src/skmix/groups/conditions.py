@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,16 @@ Columns = Mapping[str, Sequence[Any]]
 
 @dataclass(frozen=True)
 class Design:
-    """The columns of a comparison: a condition of two values, and pairs or a covariate."""
+    """The columns of a comparison: a condition of two values, and pairs or a covariate.
+
+    Differences are those from the reference, a value of the condition; without one, the value that comes last
+    in sorted order is the reference.
+    """
 
     condition: str
     pair: str | None = None
     covariate: str | None = None
+    reference: Any = None
 
 
 def read_metadata(given: Any, design: Design | None = None) -> Any:
@@ -41,31 +47,29 @@ def read_metadata(given: Any, design: Design | None = None) -> Any:
     table = given
     if isinstance(given, (str, os.PathLike)):
         (reader,) = open_rows(given, text={"as_text": ["sample"]}).readers.values()
-        if not isinstance(reader, TableReader) or "sample" not in reader.all_names:
-            raise ArgumentError(Argument("metadata"), f" has no column sample, which names samples: {given}.")
-        table = {name: _typed(reader.column(name)) for name in reader.all_names}
+        present = reader.all_names if isinstance(reader, TableReader) else []
+        if not isinstance(reader, TableReader) or "sample" not in present:
+            there = f"{listed(present)}.{nearest('sample', present)}"
+            raise ArgumentError(
+                Argument("metadata"), f" has no column sample, which names samples; {given} has {there}"
+            )
+        columns = {name: reader.column(name) for name in present}
+        table = {name: [None if v in MISSING else v for v in own] for name, own in columns.items()}
     if table is not None and (not isinstance(table, Mapping) or "sample" in table):
         table = pandas().DataFrame(table)
         table = table.set_index("sample") if "sample" in table else table
     if design is not None:
-        for argument, name in vars(design).items():
-            if name is not None:
-                _column(table, argument, name)
+        for argument in ("condition", "pair", "covariate"):
+            if getattr(design, argument) is not None:
+                _column(table, argument, getattr(design, argument))
     return table
-
-
-def _typed(values: Sequence[Any]) -> list[Any]:
-    """Return the values of a column of a file with whole numbers as integers, and None for missing ones."""
-    found = [None if value in MISSING else value for value in values]
-    if all(value is None or (isinstance(value, float) and value.is_integer()) for value in found):
-        return [None if value is None else int(value) for value in found]
-    return found
 
 
 def metadata_of(table: Any, samples: Sequence[Any]) -> dict[str, list[Any]] | None:
     """Return the metadata of samples (L,) from what `read_metadata` returned; None if there is none.
 
-    Lines name samples with or without the suffix of their files; columns without names are in their order.
+    Rows name samples by their files, with or without folder and suffix; columns without names are in their
+    order.
     """
     if table is None:
         return None
@@ -74,20 +78,27 @@ def metadata_of(table: Any, samples: Sequence[Any]) -> dict[str, list[Any]] | No
         if len(table) != len(samples):
             raise ArgumentError(
                 Argument("metadata"),
-                f" has {len(table)} lines for {len(samples)} samples: name these in a column sample.",
+                f" has {len(table)} rows for {len(samples)} samples: name these in a column sample.",
             )
         table = table.set_axis(list(samples))
-    exact: dict[str, list[int]] = {}
-    stems: dict[str, list[int]] = {}
-    for place, name in enumerate(map(str, table.index)):
-        exact.setdefault(name, []).append(place)
-        stems.setdefault(stem_of(name), []).append(place)
-    lines = [exact.get(str(name)) or stems.get(str(name), []) for name in samples]
-    for number, what in ((0, "no line"), (2, "two lines")):
+    given = [str(name).strip() for name in table.index]
+    places: list[dict[str, list[int]]] = [{}, {}, {}]
+    for place, name in enumerate(given):
+        for known, key in zip(places, (name, stem_of(name), stem_of(PurePath(name).name)), strict=True):
+            known.setdefault(key, []).append(place)
+    lines = [next((known[str(name)] for known in places if str(name) in known), []) for name in samples]
+    for number, what in ((0, "no row"), (2, "two rows")):
         wrong = [str(name) for name, own in zip(samples, lines, strict=True) if min(len(own), 2) == number]
         if wrong:
+            where, advice = "column sample", nearest(wrong[0], given)
+            if table.index.name != "sample":
+                where, advice = "index", f" Name samples in a column sample.{nearest('sample', table)}"
+            elif any(name.lstrip("0") in given for name in wrong):
+                advice = " Write these names as text, with their zeros."
             raise ArgumentError(
-                Argument("metadata"), f" has {what} for {listed(wrong, 5)}: it needs one for each sample."
+                Argument("metadata"),
+                f" has {what} for {listed(wrong, 5)}: it needs one for each sample, and its {where} has "
+                f"{listed(given, 5)}.{advice}",
             )
     table = table.iloc[[place for (place,) in lines]]
     table = table.astype(object).where(table.notna(), None)
@@ -95,17 +106,21 @@ def metadata_of(table: Any, samples: Sequence[Any]) -> dict[str, list[Any]] | No
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that a file of a study can hold; others, such as dates, as text."""
+    """Return a value that a file of a study can hold; whole numbers as integers, and dates as text."""
     value = value.item() if isinstance(value, np.generic) else value
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return str(value).strip().removesuffix(" 00:00:00")
 
 
 def _column(table: Any, argument: str, name: Any) -> Any:
     if not isinstance(name, str):
         raise ArgumentError(
+            "Name a metadata column as ",
             Argument(argument),
-            " needs a column of the metadata, or give the samples of both sides as ",
-            "condition and other.",
+            ", or give both lists of samples: compare(list1, list2).",
         )
     if table is None:
         raise ArgumentError(
@@ -128,6 +143,14 @@ def sides_of(samples: np.ndarray, table: Columns | None, design: Design) -> Side
         raise ArgumentError(
             Argument("condition", design.condition), f" must have two values, but has {values[:5]}."
         )
+    if design.reference is not None:
+        reference = str(design.reference)
+        if reference not in values:
+            there = f"{values}.{nearest(reference, values)}"
+            raise ArgumentError(
+                Argument("reference", reference), f" is not a value of {design.condition}, which has {there}"
+            )
+        values.sort(key=reference.__eq__)
     first, second = (np.flatnonzero([text == value for text in texts]) for value in values)
     found = _sides(samples, table, (values[0], values[1]), first, second, design.pair, design.covariate)
     without = samples[[text is None for text in texts]].tolist()

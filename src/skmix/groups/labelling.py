@@ -29,7 +29,7 @@ def write_labels(study: Any, X: Any, target: Any, *, probabilities: bool, name: 
     name = name or ("kernel" if populations is None else "population")
     source = _opened(X, study._origin.column)
     rows = X if source is None else source
-    names = list(range(model.n_kernels_)) if populations is None else populations.display_names
+    names = _names(model, populations)
     if not isinstance(target, (str, PathLike)):
         if not all(hasattr(target, each) for each in ("obs", "obsm", "n_obs")):
             raise TypeError(f"target must be a path or an AnnData, got a {type(target).__name__}.")
@@ -60,6 +60,10 @@ def write_labels(study: Any, X: Any, target: Any, *, probabilities: bool, name: 
         write_columns(target, columns)
     else:
         _into_files(model, source, Path(target), name, populations)
+
+
+def _names(model: Any, populations: Populations | None) -> list[Any]:
+    return list(range(model.n_kernels_)) if populations is None else populations.display_names
 
 
 def _opened(X: Any, column: str | None) -> Source | None:
@@ -124,4 +128,4 @@ def _into_files(
     for target, (path, rows) in files.items():
         labels = by_sample("predict", model, rows, populations)
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_fcs(target, path, {name: labels})
+        write_fcs(target, path, name, labels, _names(model, populations))

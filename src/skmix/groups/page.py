@@ -21,10 +21,11 @@ from .conditions import Design
 from .differences import Sides, by_q_value
 from .judging import FEWEST_SAMPLES
 from .markers import Profiles, profiles, short_markers
-from .plots import map_cells
+from .plots import map_cells, percent
 from .populations import Populations, checked_mixture
 from .proportions import Composition
 from .reading import Cells
+from .separation import HEIGHT
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -110,6 +111,7 @@ def study_page(study: Any, title: str, compared: tuple[Design, Sides, DataFrame]
         "profile": _profile(profiles(checked_mixture(model), populations), kernels.names, offered[0]),
         "scale": "" if scale == "none" else f"Values are on the scale {scale}.",
         "tree": None if tree is None else significant(tree),
+        "height": HEIGHT,
         "cut": None if populations is None else populations.cut_height,
         "rows": rows,
         "rows_note": note,
@@ -118,12 +120,6 @@ def study_page(study: Any, title: str, compared: tuple[Design, Sides, DataFrame]
         "colours": list(CLASS_COLOURS),
     }
     return render_page("study.html.j2", data, "skmix.groups")
-
-
-def percent(proportion: float) -> str:
-    """Return a proportion in percent, with more digits if it is small."""
-    shown = number_text(100 * proportion, 1 if proportion >= 0.01 else 2 if proportion >= 0.001 else 3)
-    return "0" if shown == "0.000" else shown
 
 
 def _full_name(name: Any, noun: str) -> str:

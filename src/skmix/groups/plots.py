@@ -20,6 +20,7 @@ from ..plots.style import (
     round_of,
     short_name,
 )
+from ..report.rendering import number_text
 from .differences import Sides, by_q_value
 from .proportions import Composition
 
@@ -41,15 +42,28 @@ _SHAPES = ("o", "^", "s", "D")
 _BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), **LEGEND}
 
 
-def heat_size(n_samples: int, n_populations: int) -> tuple[float, float]:
-    """Return the size in inches of a heat map of samples by kernels or populations."""
-    width, height = 0.5 * n_populations + 2.5, 0.25 * n_samples + 1.0
-    return float(np.clip(width, 4.0, 14.0)), float(np.clip(height, 2.5, 14.0))
+def heat_size(lines: Sequence[Any], columns: Sequence[Any]) -> tuple[float, float]:
+    """Return the size in inches of a heat map with these names of lines and, upright, of columns."""
+    width = 0.42 * len(columns) + 2.0 + 0.06 * max(len(str(name)) for name in lines)
+    height = 0.25 * len(lines) + 0.8 + 0.06 * max(len(str(name)) for name in columns)
+    return float(np.clip(width, 4.0, 16.0)), float(np.clip(height, 2.5, 16.0))
 
 
-def _percent(proportion: float) -> str:
-    """Return a percentage with two digits; 0 for less than 0.005 %."""
-    return "100" if proportion >= 0.995 else f"{100 * proportion:.2g}" if proportion >= 5e-5 else "0"
+def percent(proportion: float) -> str:
+    """Return a proportion in percent, with more digits if it is small."""
+    shown = number_text(_rounded(proportion), 1 if proportion >= 0.01 else 2 if proportion >= 0.001 else 3)
+    return "0" if shown == "0.000" else shown
+
+
+def _short_percent(proportion: float) -> str:
+    """Return a proportion in percent with one digit, as in the heat map of a page."""
+    percents = _rounded(proportion)
+    return number_text(percents, 1) if percents >= 0.05 else "<0.1" if percents >= 1e-4 else "0"
+
+
+def _rounded(proportion: float) -> float:
+    # The scripts of a page have four decimals, and round halves up.
+    return round(100.0 * proportion, 4) + 1e-9
 
 
 def plot_proportions(table: Any, unusual: Any = None, axes: Axes | None = None) -> Axes:
@@ -58,23 +72,29 @@ def plot_proportions(table: Any, unusual: Any = None, axes: Axes | None = None) 
     wide = table.pivot(index="sample", columns=noun, values="proportion")
     wide = wide.loc[table["sample"].unique(), table[noun].unique()]
     n_samples, n_populations = wide.shape
-    (panel,) = panels_for(1, axes, size=heat_size(n_samples, n_populations))
+    headings, names = [short_name(name, noun) for name in wide.columns], wide.index.tolist()
+    (panel,) = panels_for(1, axes, size=heat_size(names, headings))
     from matplotlib.patches import Rectangle
     from matplotlib.ticker import FuncFormatter
 
     values = wide.to_numpy()
-    image = panel.imshow(np.sqrt(values), cmap="cividis_r", vmin=0.0, aspect="auto")
-    _add_bar(image, "proportion, %", format=FuncFormatter(lambda root, _: _percent(root**2)))
+    image = panel.imshow(np.sqrt(values), cmap="Blues", vmin=0.0, aspect="auto")
+    _add_bar(image, "proportion, %", format=FuncFormatter(lambda root, _: f"{100 * root**2:.2g}"))
     if values.size <= _MAX_NUMBERS:
-        dark = np.sqrt(values) > 0.5 * np.sqrt(values.max())
+        dark = np.sqrt(values) > 0.6 * np.sqrt(values.max())
         for (line, column), value in np.ndenumerate(values):
             colour = "white" if dark[line, column] else "black"
             panel.text(
-                column, line, _percent(value), ha="center", va="center", fontsize=SMALL - 1, color=colour
+                column,
+                line,
+                _short_percent(value),
+                ha="center",
+                va="center",
+                fontsize=SMALL - 1,
+                color=colour,
             )
-    headings = [short_name(name, noun).replace(" ", "\n") for name in wide.columns]
-    panel.set(xlabel=noun, xticks=range(n_populations), xticklabels=headings)
-    names = wide.index.tolist()
+    panel.set_xlabel(noun)
+    panel.set_xticks(range(n_populations), headings, rotation=90)
     found = {} if unusual is None else unusual[unusual["unusual"]].set_index("sample").to_dict("index")
     if n_samples <= _MAX_NAMES or found:
         written = [g for g, name in enumerate(names) if n_samples <= _MAX_NAMES or name in found]
@@ -103,12 +123,11 @@ def plot_markers(
     Deviations are in standard deviations of all cells.
     """
     n_populations, n_markers = deviations.shape
-    size = np.clip(0.35 * n_markers + 3.2, 4.5, 16.0), np.clip(0.25 * n_populations + 1.4, 2.5, 16.0)
-    (panel,) = panels_for(1, axes, size=(float(size[0]), float(size[1])))
+    (panel,) = panels_for(1, axes, size=heat_size(names, markers))
     limit = float(np.clip(np.abs(deviations).max(), 1.0, _MAX_DEVIATION))
     image = panel.imshow(deviations, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
     extend = "both" if limit == _MAX_DEVIATION else "neither"
-    _add_bar(image, "mean, in SD of all cells from theirs", extend=extend)
+    _add_bar(image, "difference from the mean\nof all cells, in SDs", extend=extend)
     panel.set_xticks(range(n_markers), markers, rotation=90)
     panel.set_yticks(range(n_populations), [f"{name} ■" for name in names])
     for number, text in enumerate(panel.get_yticklabels()):

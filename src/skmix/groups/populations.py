@@ -21,6 +21,7 @@ from ..estimators.rows import host_copy, score_rows
 from .separation import HEIGHT, cut, separate
 
 _TINY = float(np.finfo(float).tiny)
+_TYPED = str.maketrans("⁺⁻", "+-")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,15 +55,24 @@ class Populations:
         low, high = heights[len(heights) - 1 - len(self) :][:2]
         return float(HEIGHT if low <= HEIGHT < high else (low + high) / 2)
 
+    @property
+    def n_apart(self) -> int:
+        """Number of populations if hills that no sample has both of stay apart; see `merge_kernels`."""
+        return len(self.of_kernels) - int(np.count_nonzero(self.tree[:, 2] < HEIGHT))
+
     def renamed(self, names: Mapping[Any, str]) -> Populations:
         """Return the populations with new names, given by number or by current name."""
-        known: dict[Any, int] = {label: number for number, label in enumerate(self.display_names)}
-        known |= {number: number for number in range(len(self))}
+        if not isinstance(names, Mapping):
+            raise TypeError(f"names must map numbers or names to new ones, as {{3: 'CD4 T'}}, got {names!r}.")
+        labels = self.display_names
+        # Also with the signs that a keyboard has.
+        known: dict[Any, int] = {str(label).translate(_TYPED): g for g, label in enumerate(labels)}
+        known |= {label: g for g, label in enumerate(labels)} | {g: g for g in range(len(self))}
         found = dict(self.names)
         for population, name in names.items():
             if population not in known:
                 raise ValueError(f"There is no population {population!r} among {self.display_names}.")
-            if not isinstance(name, str) or not name:
+            if not isinstance(name, str) or not name.strip():
                 raise ValueError(f"A population cannot be called {name!r}.")
             found[known[population]] = name
         if len({known[population] for population in names}) < len(names):
@@ -146,8 +156,9 @@ def merge_kernels(model: SharedKernelMixture, *, n_populations: int | None = Non
     the saddle between them is highest in relation to the lower of their peaks [1]_. By default, populations
     stay apart if the density at the saddle is less than half that at the lower peak. Two that no sample has
     both of are merged unless the valley is very deep: such pairs are one population that differs between
-    samples. Populations with less than 0.05 % of every sample join the nearest. Kernels of Student's t count
-    as Gaussians here. The mixture and its density do not change.
+    samples; ``n_populations=populations.n_apart`` keeps them apart. Populations with less than 0.05 % of
+    every sample join the nearest. Kernels of Student's t count as Gaussians here. The mixture and its density
+    do not change.
 
     Parameters
     ----------

@@ -140,6 +140,8 @@ def judge_samples(reference: Reference, new: tuple[Samples, Composition] | None,
         "p_adjusted": verdicts.p_adjusted,
         "unusual": verdicts.p_adjusted <= alpha,
     }
+    of_cells = np.array(columns["p_likelihood"] < verdicts.p_composition)  # False if it is NaN
+    columns["reason"] = np.where(columns["unusual"], np.where(of_cells, "cells", "proportions"), "")
     asked, lines = judged[-1], slice(n_fitted if new is not None else 0, None)
     first = {"sample": asked.names, "cells": _as_counts(asked.sizes)}
     return pandas().DataFrame(first | {name: column[lines] for name, column in columns.items()})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from ..io.readers import is_path
 
 # Cells read into memory, equally many of each sample, for the start of the fit and for the page.
 SOME_CELLS = 50_000
+_OF_OPEN_ROWS = re.compile(r"open_rows\(\.\.\., (.*)\)")
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,13 @@ def open_cells(
         default = AUTO if name in ("compensate", "transform") else None
         if value is not default and not (isinstance(value, str) and value == AUTO):
             raise ArgumentError(Argument(name), " is for samples to open: these were opened by open_rows.")
-    with progress_bar("opening", None):
+    several = samples if isinstance(samples, (list, tuple)) else ()
+    if isinstance(samples, (Mapping, Iterator)) or any(getattr(each, "ndim", 0) == 2 for each in several):
+        raise TypeError(
+            f"samples is a {type(samples).__name__}: give paths, or one table with a column of samples, such "
+            "as pandas.concat([one.assign(sample='a'), two.assign(sample='b')]), and sample='sample'."
+        )
+    with progress_bar("opening", None), _own_words(len(files or ())):
         source = samples
         if not is_open:
             source = open_rows(
@@ -101,14 +109,15 @@ def open_cells(
         elif kept and kept != names:
             source, names = source.select(kept), kept
         if left := [name for name in present if name not in {*kept, *(names or ())}]:
-            notes.append(f"Left out, because they measure no marker of their own: {listed(left)}.")
+            notes.append(f"Not used as markers: {listed(left)}.")
     prepared = preparation_of(source.preparation)
     if model is None and events:
         if compensate == AUTO and prepared["compensate"]:
             notes.append("Files were compensated with their spill-over matrices.")
         if options.get("transform", AUTO) == AUTO:
-            kind = "mass cytometry" if events[0].file.is_mass else "fluorescence"
-            notes.append(f"The files are of {kind}: values are on the scale {scale_in_words(prepared)}.")
+            kind = "Mass cytometry" if events[0].file.is_mass else "Fluorescence"
+            scale = re.sub("arcsinh:([0-9]+)", r"arcsinh(x / \1)", scale_in_words(prepared))
+            notes.append(f"{kind} data: values are shown as {scale}.")
     known = dict(zip(events[0].feature_names, events[0].markers, strict=True)) if events else {}
     labels = [
         f"{known[name]} ({name})" if known.get(name, name) not in ("", name) else name for name in names or ()
@@ -123,6 +132,25 @@ def open_cells(
         notes=tuple(notes),
     )
     return Cells(source, *_some_cells(source, seed), origin)
+
+
+@contextmanager
+def _own_words(n_files: int) -> Iterator[None]:
+    """Replace arguments of `open_rows` in errors by those of `compose`, and advise about several files."""
+    try:
+        yield
+    except ArgumentError as error:
+        pieces = [
+            Argument(
+                each.name, each.value, wording=_OF_OPEN_ROWS.sub(r"\1", each).replace("columns", "markers")
+            )
+            if isinstance(each, Argument)
+            else each
+            for each in error.pieces
+        ]
+        if n_files > 1 and " has no column " in str(error):
+            pieces.append(" Leave out files that are no samples, such as metadata.")
+        raise ArgumentError(*pieces) from None
 
 
 def preparation_of(given: Preparation | None) -> Preparation:
@@ -162,12 +190,24 @@ def _some_cells(source: Source, seed: int) -> tuple[dict[Any, int], FloatArray, 
     wanted = np.concatenate(taken)
     samples = np.repeat(np.array(names, dtype=object), [len(own) for own in taken])
     order = np.argsort(wanted)
-    rows, start = [], 0
+    rows, without, start = [], [], 0
     with progress_bar("reading", None) as progress, closing(source.blocks()) as blocks:
         for block in blocks:
             first, last = np.searchsorted(wanted[order], [start, start + len(block.X)])
             rows.append(np.asarray(block.X[wanted[order][first:last] - start], dtype=np.float64))
+            # The sum is cheap, and NaN where a row has no value.
+            if np.isnan(block.X.sum()):
+                without += (start + np.flatnonzero(np.isnan(block.X).all(axis=1))).tolist()
             start += len(block.X)
             now = samples[order][min(last, len(samples) - 1)]
             progress(f"{now} ({names.index(now) + 1} of {len(names)})", share=start / source.n_rows)
+    if without:
+        ends = np.cumsum([reader.n_rows for reader in source.readers.values()])
+        own = int(np.searchsorted(ends, without[0], side="right"))
+        reader = [*source.readers.values()][own]
+        row = without[0] - ends[own] + reader.n_rows
+        raise ValueError(
+            f"{reader.name} has no value in row {row}, counted from 0: all {source.n_features} markers are "
+            f"NaN ({len(without)} such rows). Leave these rows out."
+        )
     return dict(zip(names, counts, strict=True)), np.concatenate(rows), samples[order]

@@ -54,13 +54,14 @@ def separate(
     hills = _Hills(weights, means, covariances, in_samples)
     hills.join_flanks()
     hills.join_while(lambda heights: heights <= HEIGHT)
+    hills.join_smallest()
     if in_samples.shape[1] > 1:
         hills.join_while(lambda heights: (heights <= _DEEP) & (hills.shared() <= _SHARED))
-    hills.join_smallest()
     n_populations = len(hills.active)
     hills.join_while(lambda heights: heights <= 1.0)
     tree = np.array(hills.merges).reshape(-1, 4)
-    # Heights increase, so that the tree can be drawn; the merges of the default are those up to its height.
+    # Heights increase, so that the tree can be drawn; the merges of the default are those up to its height,
+    # and those of hills that no sample has both of have exactly this height.
     n_merged = len(means) - n_populations
     tree[:n_merged, 2] = np.minimum(tree[:n_merged, 2], HEIGHT)
     tree[:, 2] = np.maximum.accumulate(tree[:, 2])
@@ -147,7 +148,7 @@ class _Hills:
                 return
             others = [each for each in self.active if each != smallest]
             nearest = others[int(np.argmin(self.distances[smallest, others]))]
-            self.join(smallest, nearest, HEIGHT)
+            self.join(smallest, nearest, 0.0)
 
 
 def _log_density(

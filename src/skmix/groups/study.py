@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 _KERNELS: dict[str, Any] = {"covariance_type": "full", "variance_floor": 0.01}
 # Most files and markers that a page lists.
 MOST_LISTED = 40
+# Cells of new samples whose likelihood deviates by more standard deviations may be on another scale.
+_FAR = 10.0
 # Most samples and populations of the table in a notebook.
 _MOST_SHOWN = 60
 
@@ -70,6 +72,7 @@ def compose(
     condition: str | None = None,
     pair: str | None = None,
     covariate: str | None = None,
+    reference: Any = None,
     device: str | None = None,
     n_jobs: int | None = -1,
     verbose: bool = False,
@@ -100,13 +103,16 @@ def compose(
         Number of kernels. None chooses up to 64 by AICc on 50,000 cells, equally many of each sample.
     n_populations : int, default=None
         Number of populations; None lets the valleys of the density decide, see `merge_kernels`. There are
-        at least as many kernels.
+        at least as many kernels. If hills were merged although a valley divides them, because no sample has
+        both, a note says which number keeps them apart.
     metadata : DataFrame, mapping of columns or path of a table, default=None
-        What is known about the samples, for `Study.compare`: a line for each sample, named in the column
+        What is known about the samples, for `Study.compare`: a row for each sample, named in the column
         ``sample`` or in the index, with or without the suffix of its file.
     condition, pair, covariate : str, default=None
         Columns of the metadata that `Study.compare` and the page compare by default. They are checked before
         the fit.
+    reference : object, default=None
+        The value of the condition, such as ``"control"``, from which differences are taken.
     device, n_jobs : default=None, -1
         Where to compute, and on how many threads; see `SharedKernelMixture`. The result does not depend on
         their number.
@@ -130,13 +136,14 @@ def compose(
         given, lines = {**locals(), "verbose": False}, Lines("compose")
         with watched_by(lines):
             study = compose(**given)
-        lines.tell(repr(study)[1:-1])
+        for line in (repr(study)[1:-1], *study._origin.notes):
+            lines.tell(line)
         return study
     pandas()  # report a missing library before any work
     for name, number in (("n_kernels", n_kernels), ("n_populations", n_populations)):
         if number is not None and (not isinstance(number, Integral) or number is True or number < 1):
             raise ArgumentError(Argument(name, number), " must be a whole number of at least 1.")
-    design = _design_of(condition, pair, covariate)
+    design = _design_of(condition, pair, covariate, reference)
     metadata = read_metadata(metadata, design)
     cells = open_cells(
         samples,
@@ -169,8 +176,15 @@ def compose(
         if cells.origin.markers:
             names = marker_names(checked_mixture(model), populations, cells.origin.markers)
             populations = populations.renamed(names)
-        study = Study(model, populations)
-        return study._set_origin(list(cells.sizes), cells.origin, search, metadata, design, cells)
+        study, origin = Study(model, populations), cells.origin
+        if n_merged := 0 if n_populations is not None else populations.n_apart - len(populations):
+            pairs = "1 pair of hills was" if n_merged == 1 else f"{n_merged} pairs of hills were"
+            note = (
+                f"{pairs} merged although a valley of the density divides them, because no sample has both: "
+                f"ask for {populations.n_apart} populations to keep them apart."
+            )
+            origin = replace(origin, notes=(*origin.notes, note))
+        return study._set_origin(list(cells.sizes), origin, search, metadata, design, cells)
 
 
 class Study:
@@ -277,24 +291,29 @@ class Study:
         number), `proportion`, `lower` and `upper`, and `cells`, the number of cells of the sample or the sum
         of their weights. The proportions of a sample sum to one.
 
-        Intervals follow from the Fisher information about weights and kernels: they are wider if kernels
-        overlap, and include the errors of the kernels, unless these were frozen. If kernels are far apart,
-        they are Jeffreys' intervals of counts. With a prior on the weights, they are those of the posterior.
-        With hierarchical weights, they ignore the prior, and one that misses the shrunken proportion is
-        extended to it: the proportion is then one of its limits. With `group_shift`, limits are NaN if
-        kernels overlap so much that intervals would be too narrow. Intervals do not account for missing
-        values: they use the information of complete cells.
-
-        Intervals describe the error of counting cells, given the populations as found. They do not describe
-        where the boundary between two populations lies: if a kernel belonged to the other one, proportions
-        could change by more. They assume that the fit has converged. `compose` stops its fits at a `tol` of
-        1e-3; for proportions of single kernels in thousands of cells, fit a mixture with 1e-6 or less.
+        Intervals describe the error of counting cells, given the populations as found and a fit that has
+        converged. They follow from the Fisher information about weights and kernels, as if no value were
+        missing, and include the errors of the kernels, unless these were frozen. With a prior on the weights,
+        they are those of the posterior; with hierarchical weights, they ignore the prior, and one that misses
+        the shrunken proportion is extended to it. With `group_shift`, limits are NaN if kernels overlap so
+        much that intervals would be too narrow.
         """
         return self._composition.frame()
 
     def proportions_of(self, samples: Any, **reading: Any) -> DataFrame:
-        """Return the proportions in new samples; see `apply_to`."""
-        return self.apply_to(samples, **reading).proportions
+        """Return the proportions in new samples; see `apply_to`.
+
+        It warns of samples whose cells are so unlike those of the study that they may be on another scale.
+        """
+        found = self.apply_to(samples, **reading)
+        judged = found._if_judged
+        odd = [] if judged is None else judged.loc[judged["z_likelihood"].abs() > _FAR, "sample"].tolist()
+        if odd:
+            warn_caller(
+                f"The cells of {shown(odd)} are unlike those of the study: are they on the same scale, and "
+                "compensated alike? Study.unusual has the numbers."
+            )
+        return found.proportions
 
     def apply_to(
         self,
@@ -304,6 +323,7 @@ class Study:
         condition: str | None = None,
         pair: str | None = None,
         covariate: str | None = None,
+        reference: Any = None,
         **reading: Any,
     ) -> Study:
         """Return a study of new samples: fit their weights and leave the kernels unchanged.
@@ -316,14 +336,20 @@ class Study:
         samples : path, list of paths, table, AnnData, ndarray or what `open_rows` returns
             New samples with the markers of this study, on its scale; see `compose`. Columns of an array are
             the markers in order.
-        metadata, condition, pair, covariate : default=None
+        metadata, condition, pair, covariate, reference : default=None
             Metadata of the new samples, and what to compare; see `compose`.
         **reading
-            How to read them: `sample`, `compensate`, `transform` and `text`, as for `compose`.
+            How to read them: `sample`, `compensate`, `transform` and `text`, as for `compose`. Files that
+            have been compensated already need ``compensate=False``.
         """
         pandas()
+        if "markers" in reading:
+            raise ArgumentError(Argument("markers"), " are those of the study: leave them out.")
         own = checked_mixture(self.model)
         fitted: dict[str, Any] = getattr(own, "preparation_", {})
+        if reading.get("compensate") is False and fitted.get("compensate"):
+            own = copy(own)
+            own.preparation_ = fitted = {**fitted, "compensate": False}
         for name in {"compensate", "transform"} & fitted.keys():
             if reading.get(name, AUTO) not in (AUTO, fitted[name]):
                 raise ArgumentError(Argument(name), " differs from the fit: leave it out.")
@@ -331,7 +357,7 @@ class Study:
         is_array = hasattr(samples, "__array__") and not hasattr(samples, "columns")
         names = None if is_array else getattr(own, "feature_names_in_", None)
         markers = None if names is None else [str(name) for name in names]
-        design = _design_of(condition, pair, covariate)
+        design = _design_of(condition, pair, covariate, reference)
         metadata = read_metadata(metadata, design)
         cells = open_cells(samples, own, markers=markers, **reading)
         metadata = _checked(metadata, design, list(cells.sizes))
@@ -340,7 +366,7 @@ class Study:
         other = copy(self)
         for name in ("_described", "_composed"):
             other.__dict__.pop(name, None)
-        other._samples, other._is_new = found, True
+        other.model, other._samples, other._is_new = own, found, True
         return other._set_origin(list(cells.sizes), cells.origin, self._search, metadata, design, cells)
 
     def compare(
@@ -359,8 +385,10 @@ class Study:
         condition : str or sequence of samples, default=None
             A column of the metadata that has two values, or the samples of one side. Samples without a value
             are left out, with a warning. None compares what `compose` was told to.
-        other : sequence of samples, default=None
-            The samples of the other side, if `condition` is a sequence.
+        other : str or sequence of samples, default=None
+            The reference, such as ``"control"``: the value of the condition from which differences are taken.
+            None takes the reference of the study or, without one, the value that comes last in sorted order.
+            If `condition` is a sequence, the samples of the other side.
         pair : str, default=None
             A column of the metadata that names pairs, such as donors with a sample of each side. Samples of
             a pair on the same side are averaged; pairs without samples of both sides are left out.
@@ -374,26 +402,26 @@ class Study:
         -------
         pandas.DataFrame
             `population` or `kernel`; `proportion_a` and `proportion_b`, means over the samples of each side
-            (with a condition, its values replace `a` and `b`); `difference`, the first less the second,
-            `lower`, `upper`, `p_value`, and `q_value`: among the lines with a q-value of at most 0.05, about
-            5 % or less are expected to be false discoveries (Benjamini and Hochberg).
+            (with a condition, its values replace `a` and `b`, and the reference is the second); `difference`,
+            the first less the second, `lower`, `upper`, `p_value`, and `q_value`: among the lines with a
+            q-value of at most 0.05, about 5 % or less are expected to be false discoveries (Benjamini and
+            Hochberg).
 
         Notes
         -----
         Samples are the units, not cells: means are not weighted by cells. Variances are those among samples,
-        but at least half of what their numbers of cells imply. Intervals apply to further samples of the two
-        conditions. Proportions are without a learnt prior: shrunken proportions understate differences.
+        but at least half of what their numbers of cells imply. Proportions are without a learnt prior.
 
         Without pairs and covariate, intervals are Welch's. A side of a single sample has the variance of its
-        proportion, and represents only itself. With pairs or a covariate, a linear model describes
-        arcsin √proportion, whose variance depends little on the proportion, and all samples have the same
-        variance around it. Means, difference and interval are those of the model, as proportions.
+        proportion, and represents only itself. With pairs or a covariate, means, difference and interval are
+        those of a linear model of arcsin √proportion.
         """
         sides = self._sides(condition, other, pair, covariate, metadata)
         if sides.left_out:
-            lacks = "" if sides.covariate is None else "the covariate or "
-            lacks = lacks if sides.pairs is None else "a pair with samples of both sides or "
-            warn_caller(f"The comparison leaves out {shown(sides.left_out)}, without {lacks}the condition.")
+            lacks = "" if sides.covariate is None else " or of the covariate"
+            lacks = lacks if sides.pairs is None else " or of a partner"
+            left = f"{shown(sides.left_out)}, for lack of a condition{lacks}"
+            warn_caller(f"Left out of the comparison: {left}.")
         found = self._named(self._described).take(sides.places)
         columns = differences(found.counted, found.variances, sides)
         return pandas().DataFrame({found.noun: found.populations} | columns)
@@ -404,12 +432,15 @@ class Study:
         names, table = self._samples.names, self._metadata
         if metadata is not None:
             table = metadata_of(read_metadata(metadata), self.samples)
-        if other is not None:
+        is_column = condition is None or (isinstance(condition, str) and condition in (table or ()))
+        if other is not None and not is_column:
             return given_sides(names, table, condition, other, pair, covariate)
-        design = self._design if condition is None else Design(condition, pair, covariate)
+        own, design = self._design, self._design if condition is None else Design(condition, pair, covariate)
         if design is None or (condition is None and (pair, covariate) != (None, None)):
             raise ArgumentError(Argument("condition"), " is missing: give a column of the metadata.")
-        return sides_of(names, table, design)
+        if other is None and own is not None and own.condition == design.condition:
+            other = own.reference
+        return sides_of(names, table, replace(design, reference=other))
 
     def unusual(self, *, alpha: float = 0.05) -> DataFrame:
         """Return which samples have an unusual composition, or cells that the kernels describe badly.
@@ -432,7 +463,8 @@ class Study:
             the p-value for all populations together (Bonferroni); `log_likelihood`, the mean over its cells,
             `z_likelihood`, its deviation from the expectation as a standard normal variate, and
             `p_likelihood`; `p_adjusted`, the p-value for composition and likelihood (Bonferroni) of all
-            samples (Holm), and `unusual`. Proportions are without a learnt prior. Log-likelihoods are NaN
+            samples (Holm); `unusual`; and the `reason`: proportions or cells, whichever is less probable.
+            Proportions are without a learnt prior. Log-likelihoods are NaN
             after `partial_fit` and `add_class`, and if cells had missing values.
         """
         if not 0.0 < alpha < 1.0:
@@ -497,8 +529,8 @@ class Study:
         """
         if samples is None:
             if self._cells is None:
-                problem = " is missing: a study of a model, or from a file, has no cells. Give their files."
-                raise ArgumentError(Argument("samples"), problem)
+                problem = "a study that was loaded, or made from a model, holds no cells. Give their files."
+                raise ArgumentError(Argument("samples"), f" is missing: {problem}")
             samples = self._cells.source
         write_labels(self, samples, target, probabilities=probabilities, name=name)
 
@@ -548,10 +580,8 @@ class Study:
         """
         from .plots import plot_markers
 
-        own = checked_mixture(self.model)
-        names = short_markers(self._origin.markers)
-        names = names or [f"marker {number}" for number in range(own.n_features_in_)]
-        return plot_markers(profiles(own, self.populations).deviations, self._names, names, axes)
+        deviations = profiles(checked_mixture(self.model), self.populations).deviations
+        return plot_markers(deviations, self._names, self._markers, axes)
 
     def plot_map(self, axes: Axes | None = None) -> Axes:
         """Plot some cells in two dimensions, in the colours of their populations, or kernels.
@@ -563,7 +593,9 @@ class Study:
         from .plots import map_cells, plot_map
 
         if self._cells is None:
-            raise ValueError("A study of a model, or from a file, has no cells: apply it to some.")
+            raise ValueError(
+                "A study that was loaded, or made from a model, holds no cells: use study.apply_to(files)."
+            )
         _, rows, found = drawn_cells(self.model, self.populations, self._cells.X)
         positions, labels = map_cells(rows)
         return plot_map(positions, found, self._names, labels, axes)
@@ -587,6 +619,11 @@ class Study:
         given: dict[str, Any] = {"pair": pair, "covariate": covariate, "metadata": metadata}
         table, sides = self.compare(condition, **given), self._sides(condition, None, **given)
         return plot_conditions(self._composition, sides, table, axes)
+
+    @property
+    def _markers(self) -> list[str]:
+        names = short_markers(self._origin.markers)
+        return names or [f"marker {number}" for number in range(self.model.n_features_in_)]
 
     @property
     def _names(self) -> list[Any]:
@@ -614,7 +651,8 @@ class Study:
         compared = None
         if design is not None:
             names = asdict(design)
-            compared = design, self._sides(other=None, metadata=None, **names), self.compare(**names)
+            names["other"] = names.pop("reference")
+            compared = design, self._sides(metadata=None, **names), self.compare(**names)
         n_samples = len(self.samples)
         title = title or f"Composition of {n_samples} sample{'' if n_samples == 1 else 's'}"
         page = study_page(self, title, compared)
@@ -657,24 +695,23 @@ class Study:
     def _repr_html_(self) -> str:
         """Return the table of proportions, in percent with intervals, and two heat maps."""
         from ..plots.style import new_figure
-        from .plots import heat_size
+        from .plots import heat_size, percent
 
         found = self._composition
-        lines = [
-            [f"{p:.3g}<br><small>{low:.3g} – {high:.3g}</small>" for p, low, high in zip(*line, strict=True)]
-            for line in zip(100 * found.proportions, 100 * found.lower, 100 * found.upper, strict=True)
-        ]
+        texts = np.vectorize(percent, otypes=[object])
+        shares, low, high = map(texts, (found.proportions, found.lower, found.upper))
+        cells = shares + "<br><small>" + low + " – " + high + "</small>"
         heads = ([html.escape(str(name)) for name in names] for names in (found.names, found.populations))
-        table = pandas().DataFrame(lines, *heads).iloc[:_MOST_SHOWN, :_MOST_SHOWN]
+        table = pandas().DataFrame(cells, *heads).iloc[:_MOST_SHOWN, :_MOST_SHOWN]
         page = f"<p>{html.escape(repr(self)[1:-1])}, in percent with 95 % intervals</p>"
         page += table.to_html(escape=False)
         try:
             # Not by pyplot: a notebook would show the figure twice.
-            for name, plot, shape in (
-                ("proportions", self.plot, found.proportions.shape),
-                ("markers", self.plot_markers, (found.proportions.shape[1], self.model.n_features_in_)),
+            for name, plot, lines, columns in (
+                ("proportions", self.plot, self.samples, found.populations),
+                ("markers", self.plot_markers, found.populations, self._markers),
             ):
-                figure = new_figure(*heat_size(*shape))
+                figure = new_figure(*heat_size(lines, columns))
                 plot(figure.subplots())
                 file = io.BytesIO()
                 figure.savefig(file, format="png", bbox_inches="tight")
@@ -758,11 +795,13 @@ def _study_of(record: Record) -> Study:
     return found._set_origin(names, Origin(**origin), search, fields["metadata"], design)
 
 
-def _design_of(condition: str | None, pair: str | None, covariate: str | None) -> Design | None:
-    for argument, value in (("pair", pair), ("covariate", covariate)):
+def _design_of(
+    condition: str | None, pair: str | None, covariate: str | None, reference: Any = None
+) -> Design | None:
+    for argument, value in (("pair", pair), ("covariate", covariate), ("reference", reference)):
         if condition is None and value is not None:
             raise ArgumentError(Argument(argument, value), " needs ", Argument("condition"), ".")
-    return None if condition is None else Design(condition, pair, covariate)
+    return None if condition is None else Design(condition, pair, covariate, reference)
 
 
 def _checked(metadata: Any, design: Design | None, samples: Sequence[Any]) -> dict[str, list[Any]] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,6 +29,9 @@ FloatArray = NDArray[np.float64]
 MAGIC = b"FCS"
 """First bytes of an FCS file; the version and four spaces follow."""
 
+LABELS = "population"
+"""Marker of a channel of labels, which is no feature by default."""
+
 _VERSIONS = ("2.0", "3.0", "3.1")
 # Magic, version, four spaces and six numbers of eight digits.
 _HEADER_BYTES = 58
@@ -40,10 +43,10 @@ _SCATTER = re.compile(r"(FSC|BSC|[VBYR]?-?SSC|FS|SS)(?![a-z])", re.IGNORECASE)
 # Channels of a mass cytometer, such as Yb171Di and CD3(Yb171)Di, and its names.
 _ISOTOPE = re.compile(r"[\d)]D[di]$")
 _MASS = re.compile(r"cytof|dvs|fluidigm|helios", re.IGNORECASE)
-# Channels that describe the recording of an event, not the cell.
+# Channels that describe the recording of an event, not the cell; and labels of cells.
 _BOOKKEEPING = re.compile(
     r"time( [lm]sw)?|hdr-t|event([ _-]?(#|number|no|id|count|length|duration))?|cell[ _-]?length|"
-    r"file[ _-]?(number|no)",
+    r"file[ _-]?(number|no)|population",
     re.IGNORECASE,
 )
 # Height or width of a pulse, such as FSC-H.
@@ -52,29 +55,29 @@ _HEIGHT_OR_WIDTH = re.compile(r"(.+)[-_ ](H|W)", re.IGNORECASE)
 _PULSE = ("center", "offset", "width", "residual")
 
 
-def write_fcs(path: Path, original: Path, added: Mapping[str, NDArray[Any]]) -> None:
-    """Copy an FCS file and add channels (n,), in single precision and version 3.1.
+def write_fcs(path: Path, original: Path, added: str, labels: NDArray[Any], names: Sequence[Any]) -> None:
+    """Copy an FCS file and add a channel of labels (n,), in single precision and version 3.1.
 
-    Values are on the linear scale; keywords are kept, except those that describe the storage of events.
+    Values are on the linear scale; keywords are kept, except those that describe the storage of events. A
+    keyword has the names of the labels, which are numbered from 0.
     """
     from flowio import create_fcs
 
     file = open_fcs(original)
-    names = [channel.name for channel in file.channels]
-    for name, values in added.items():
-        if name in names:
-            raise ValueError(f"{original} already has a channel {name!r}: give another name.")
-        if values.shape != (file.n_rows,):
-            raise ValueError(f"{original} has {file.n_rows} events, but {len(values)} values of {name!r}.")
+    channels = [channel.name for channel in file.channels]
+    if added in channels:
+        raise ValueError(f"{original} already has a channel {added!r}: give another name.")
     records = np.fromfile(original, file.dtype, file.n_rows, offset=file.offset)
-    events = file.values(records, range(len(names)), np.dtype(np.float64), compensate=False)
-    X = np.column_stack([events, *added.values()]).astype(np.float32)
+    events = file.values(records, range(len(channels)), np.dtype(np.float64), compensate=False)
+    X = np.column_stack([events, labels]).astype(np.float32)
     # Gains and time steps have been applied.
     stored = re.compile(r"p\d+[begrns]|datatype|timestep")
     kept = {key: value for key, value in file.keywords.items() if value.strip() and not stored.fullmatch(key)}
-    markers = [*(channel.marker for channel in file.channels), *("" for _ in added)]
+    kept[f"p{len(channels) + 1}r"] = str(max(2, len(names)))
+    kept[f"{added}_names"] = ", ".join(f"{number} = {name}" for number, name in enumerate(names))
+    markers = [*(channel.marker for channel in file.channels), LABELS]
     with replacing(path) as target:
-        create_fcs(target, array("f", X.tobytes()), [*names, *added], markers, kept)
+        create_fcs(target, array("f", X.tobytes()), [*channels, added], markers, kept)
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,9 @@ class FcsFile:
         """Names of the channels that describe cells; of all channels, if none does."""
         names = [channel.name for channel in self.channels]
         found = without_bookkeeping(names)
-        return [name for name in found if not (self.is_mass and name.casefold() in _PULSE)] or names
+        found = [name for name in found if not (self.is_mass and name.casefold() in _PULSE)]
+        labels = {channel.name for channel in self.channels if channel.marker == LABELS}
+        return [name for name in found if name not in labels] or names
 
     def find(self, names: Sequence[str]) -> list[int]:
         """Return the indices of channels, looked up by name and then by marker."""

@@ -153,18 +153,19 @@ class Source:
     def chosen(self, columns: Sequence[int | str]) -> Self:
         """Return the rows with the features that a user chose: by name if they have names, else by index."""
         if isinstance(columns, str) or not len(columns):
-            raise ValueError(f"columns must be a list of at least one column, got {columns!r}.")
+            raise ArgumentError(
+                Argument("columns"), f" must be a list of at least one column, got {columns!r}."
+            )
         if len(set(columns)) < len(columns):
-            raise ValueError(f"columns must not repeat a column, got {list(columns)}.")
+            raise ArgumentError(Argument("columns"), f" must not repeat a column, got {list(columns)}.")
         if self.first.named:
             if not all(isinstance(name, str) for name in columns):
                 raise ValueError(f"Columns of {self.name} are chosen by name, got {list(columns)}.")
             return self.select([str(name) for name in columns])
         for column in columns:
             if not isinstance(column, (int, np.integer)) or not 0 <= column < self.n_features:
-                raise ValueError(
-                    f"columns has {column!r}, but {self.name} has columns 0 to {self.n_features - 1}."
-                )
+                there = f" has {column!r}, but {self.name} has columns 0 to {self.n_features - 1}."
+                raise ArgumentError(Argument("columns"), there)
         return self.with_features([int(column) for column in columns])
 
     # ------------------------------------------------------------ labels and weights

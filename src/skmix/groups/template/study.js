@@ -12,6 +12,17 @@ const intervalOf = (i, g) => (report.lower[i][g] === null ? "unknown" : `${perce
 const dashOf = (g) => DASHES[Math.floor(g / report.colours.length) % DASHES.length];
 const markOf = (sample) => (sample.unusual ? make("span", { class: "mark" }, " ▲", make("span", { class: "unseen" }, " (unusual)")) : null);
 
+// Long names lose what all have in common at both ends and, if there is no room, their middle.
+const shared = (names) => (names.length > 1 ? [...names[0]].findIndex((letter, n) => names.some((name) => name[n] !== letter)) : 0);
+const [before, after] = [(name) => name, (name) => [...name].reverse().join("")].map((turn) => shared(report.samples.map(({ name }) => turn(name))));
+
+function ends(name) {
+  const first = name.length > 18 && before > 8 ? before - 4 : 0;
+  const last = name.length > 18 && after > 8 ? Math.max(first + 4, name.length - after + 4) : name.length;
+  const text = `${first ? "…" : ""}${name.slice(first, last)}${last < name.length ? "…" : ""}`;
+  return [make("span", { class: "cut" }, text.slice(0, -10)), make("span", {}, text.slice(-10))];
+}
+
 function populationKey(g) {
   return draw("svg", { class: "row-key", viewBox: "-5 -5 10 10", "aria-hidden": "true" }, draw("path", { fill: colourOf(g), d: shapeOf(g)(0, 0) }));
 }
@@ -44,7 +55,7 @@ function showHeat() {
   const head = make("tr", {}, make("td", { class: "corner", "aria-hidden": "true" }),
     ...report.populations.map((population, g) => make("th", { scope: "col", "aria-label": population.name }, populationKey(g), population.label)));
   const body = orderedSamples().map((i) => make("tr", {},
-    make("th", { scope: "row", title: report.samples[i].name, class: report.samples[i].unusual ? "unusual" : null }, make("span", { class: "cut" }, report.samples[i].name), markOf(report.samples[i])),
+    make("th", { scope: "row", title: report.samples[i].name, class: report.samples[i].unusual ? "unusual" : null }, make("span", { class: "name" }, ...ends(report.samples[i].name)), markOf(report.samples[i])),
     ...report.populations.map((_, g) => {
       const share = report.proportions[i][g];
       // The square root shows rare populations too.
@@ -105,17 +116,18 @@ const varianceOf = (k, i, j) => entry(mixture.covariances[k], features.length, i
 const covarianceOf = (k, i, j) => [varianceOf(k, i, i), varianceOf(k, i, j), varianceOf(k, j, j)].map((value) => value * N_STD ** 2);
 // Leave the lightest kernels out of small pictures and of the extent of large ones.
 const isLight = (k) => weights[k] < 0.01;
+// Many ellipses would hide the cells.
+const faint = Math.max(0.3, Math.min(1, 16 / weights.length));
 const widthOf = (k) => 1 + 2.2 * Math.sqrt(weights[k] / Math.max(...weights));
 
-// Cut off single cells and the edges of wide kernels: they would compress everything else.
+// Cut off single cells and light kernels: they would compress everything else.
 function extentOf(place) {
   const values = valuesOf(place).filter((value) => value !== null).sort((a, b) => a - b);
-  const ends = values.length ? [0.005, 0.995].map((share) => values[Math.round(share * (values.length - 1))]) : [];
-  const reach = values.length ? 1 : N_STD;
-  return range([...ends, ...mixture.means.flatMap((mean, k) => {
+  const outer = values.length ? [0.001, 0.999].map((share) => values[Math.round(share * (values.length - 1))]) : [];
+  return range([...outer, ...mixture.means.flatMap((mean, k) => {
     if (values.length && isLight(k)) return [];
     const sigma = Math.sqrt(varianceOf(k, place, place));
-    return [mean[place] - reach * sigma, mean[place] + reach * sigma];
+    return [mean[place] - N_STD * sigma, mean[place] + N_STD * sigma];
   })], 0.04);
 }
 
@@ -152,7 +164,7 @@ function drawPlane(svg, frame, places) {
     const g = report.members[k];
     const path = ellipsePath(places.map((place) => mixture.means[k][place]), covarianceOf(k, ...places), x, y);
     const heaviest = Math.max(...report.populations[g].kernels.map((each) => weights[each]));
-    inside.append(kernelElement(k, tellKernel(k, places), path, { stroke: colourOf(g), "stroke-width": widthOf(k), "stroke-dasharray": dashOf(g) }));
+    inside.append(kernelElement(k, tellKernel(k, places), path, { stroke: colourOf(g), "stroke-width": widthOf(k), "stroke-dasharray": dashOf(g), "stroke-opacity": faint }));
     if (weights.length <= MOST_NUMBERED && weights[k] === heaviest) numbers.append(labelAt(g, x(mixture.means[k][places[0]]), y(mixture.means[k][places[1]])));
   }
   svg.append(numbers);
@@ -192,7 +204,7 @@ function planeButton(i, j) {
   svg.append(...rowPaths([i, j], x, y, Math.ceil(valuesOf(i).length / 400) || 1, square));
   for (const k of order(weights).filter((each) => !isLight(each))) {
     const g = report.members[k];
-    svg.append(draw("path", { fill: "none", stroke: colourOf(g), "stroke-width": 0.5 * widthOf(k), "stroke-dasharray": dashOf(g), d: ellipsePath([mixture.means[k][i], mixture.means[k][j]], covarianceOf(k, i, j), x, y) }));
+    svg.append(draw("path", { fill: "none", stroke: colourOf(g), "stroke-width": 0.5 * widthOf(k), "stroke-dasharray": dashOf(g), "stroke-opacity": faint, d: ellipsePath([mixture.means[k][i], mixture.means[k][j]], covarianceOf(k, i, j), x, y) }));
   }
   const now = control.across.value === String(i) && control.up.value === String(j);
   const button = make("button", { type: "button", "aria-pressed": now }, svg, `${features[j]} against ${features[i]}`);
