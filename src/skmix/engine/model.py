@@ -206,9 +206,10 @@ class Frame:
     def rows(self, X: np.ndarray) -> FloatArray:
         """Return rows X (n, M) in the frame, feature by feature (M, n)."""
         # Contiguous, whatever the order of X: the rounding of sums depends on it.
-        x = np.ascontiguousarray(X.T, dtype=np.float64)
+        x = np.array(X.T, dtype=np.float64, order="C")
         with np.errstate(over="ignore"):
-            x = x * (1.0 / self.scale)[:, None] - self.shift[:, None]
+            x *= (1.0 / self.scale)[:, None]
+            x -= self.shift[:, None]
         return np.clip(x, -FARTHEST, FARTHEST, out=x)
 
     def enter(self, parameters: Parameters, structure: Structure) -> Parameters:
