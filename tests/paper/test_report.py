@@ -195,15 +195,6 @@ def test_variants_have_the_papers_numbers_and_the_best_runs() -> None:
         assert own["best"]["accuracy"] == pytest.approx(best.accuracy, abs=5.1e-5)
 
 
-def test_a_model_that_is_not_finite_is_left_out() -> None:
-    results = synthetic_results()
-    best = results.best["3D", "published"]
-    broken = dataclasses.replace(best.mixtures[0], means_=np.full((10, 3), np.nan))
-    changed = {**results.best, ("3D", "published"): dataclasses.replace(best, mixtures=(broken,))}
-    variant = report_data(dataclasses.replace(results, best=changed))["variants"][0]
-    assert variant["methods"]["published"]["best"]["mixtures"] == [None]
-
-
 @pytest.mark.slow
 def test_the_command_for_one_run_makes_it_again() -> None:
     settings = Settings(seed=3, train_per_digit=6, test_per_digit=4, max_iter=20)

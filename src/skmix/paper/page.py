@@ -6,7 +6,6 @@ import base64
 import os
 import platform
 import struct
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
@@ -88,11 +87,7 @@ def report_data(results: StudyResults, figures: Mapping[str, bytes] | None = Non
         "main_kernels": MAIN_KERNELS,
         "sources": _sources(runs, paper),
         "judged": bool(results.margins),
-        "claims": [
-            {name: str(getattr(each, name)) for name in ("claim", "target", "measured", "note")}
-            | {"holds": bool(each.holds)}
-            for each in claims.check_claims(results)
-        ],
+        "claims": [asdict(each) for each in claims.check_claims(results)],
         "bin": _BIN,
         "variants": [_variant(name, results, runs, paper) for name in runs.variants],
         "sweep": {
@@ -198,11 +193,11 @@ def _variant(name: str, results: StudyResults, runs: Runs, paper: PublishedValue
 def _histogram(runs: Sequence[Run]) -> dict[str, Any]:
     # Many accuracies lie exactly between two bins; count them in the upper one.
     bins = np.floor(np.array([run.accuracy for run in runs]) / _BIN + 1e-6).astype(int)
-    counts = Counter(np.minimum(bins, round(1 / _BIN) - 1).tolist())
+    numbers, counts = np.unique(np.minimum(bins, round(1 / _BIN) - 1), return_counts=True)
     return {
         "n": len(runs),
         "failed": sum(run.failed for run in runs),
-        "counts": [[number, counts[number]] for number in sorted(counts)],
+        "counts": np.column_stack([numbers, counts]).tolist(),
     }
 
 
@@ -220,9 +215,7 @@ def _confusion(counts: Any) -> dict[str, Any]:
     return {"matrix": counts.tolist(), "accuracy": decimals(np.trace(counts) / counts.sum(), 4)}
 
 
-def _mixture(fitted: FittedMixture) -> dict[str, Any] | None:
-    if not all(np.isfinite(array).all() for array in (fitted.weights_, fitted.means_, fitted.covariances_)):
-        return None
+def _mixture(fitted: FittedMixture) -> dict[str, Any]:
     prior = decimals(fitted.class_prior_, 5)
     return {"prior": prior, **kernel_values(fitted.weights_, fitted.means_, fitted.covariances_)}
 
@@ -271,8 +264,7 @@ def _sweep(name: str, runs: Runs, paper: PublishedValues) -> dict[str, Any]:
 
 def _failures(table: Table, runs: Runs, paper: PublishedValues) -> dict[str, Any]:
     """Return the table of failures of the paper's algorithm at K = 10 by column, and the paper's numbers."""
-    made = {variant: runs.of(variant, MAIN_KERNELS, "published") for variant in runs.variants}
-    made = {variant: own for variant, own in made.items() if own}
+    made = {variant: own for variant in runs.variants if (own := runs.of(variant, MAIN_KERNELS, "published"))}
     cells = [(str(MAIN_KERNELS), variant) for variant in made]
     rows = [row for row in table.rows if row.keys in cells]
     counts = [[row.entries[place][0] for row in rows] for place in range(len(table.columns))]

@@ -127,12 +127,6 @@ function show() {
   const { set } = placeOf(control.across.value);
   const mixture = model.mixtures[set];
   showLines(styleKey);
-  if (!mixture) {
-    plot.replaceChildren(make("p", { class: "note" }, "Every run of this method failed: there is no finite model to draw."));
-    weightsBox.replaceChildren();
-    statusLine.textContent = `Best run of ${control.variant.value}, ${methodLabel.get(control.method.value)}: accuracy ${number(model.accuracy)}.`;
-    return;
-  }
   const width = plotWidth;
   const height = Math.round(Math.min(520, Math.max(320, width * 0.74)));
   const frame = { left: 56, right: width - 14, top: 12, bottom: height - 46 };
