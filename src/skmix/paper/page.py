@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from skmix.io.writing import replacing
-from skmix.report.rendering import decimals, kernel_values, line_styles, number_text, render_page
+from skmix.report.rendering import decimals, in_words, kernel_values, line_styles, number_text, render_page
 
 from . import claims
 from .harness import Entry, Table, Value, text_of
@@ -42,6 +42,7 @@ from .variants import (
     SWEEP_KERNELS,
     SWEEP_RUNS,
     SWEEP_VARIANTS,
+    VARIANTS,
     variant_of,
 )
 
@@ -81,12 +82,13 @@ def report_data(results: StudyResults, figures: Mapping[str, bytes] | None = Non
     paper, runs = published_values(), Runs(results.runs)
     *tables, failures = make_tables(results)
     return {
-        "title": "Shared kernel models: the whole paper, run again",
+        "title": f"Shared kernel models: {_part(runs)}, run again",
         "methods": [{"key": method, "label": LABELS[method]} for method in METHODS],
         "digits": list(range(10)),
         "main_kernels": MAIN_KERNELS,
         "sources": _sources(runs, paper),
-        "judged": bool(results.margins),
+        "n_variants": len(VARIANTS),
+        "headline": claims.headline(results.margins) if results.margins else "",
         "claims": [asdict(each) for each in claims.check_claims(results)],
         "bin": _BIN,
         "variants": [_variant(name, results, runs, paper) for name in runs.variants],
@@ -100,7 +102,10 @@ def report_data(results: StudyResults, figures: Mapping[str, bytes] | None = Non
         },
         "explorer": _rows(results.data),
         **line_styles(),
-        "tables": [_table(table) for table in tables],
+        # A single variant has no rank.
+        "tables": [
+            _table(each, runs) for each in tables if TAU not in each.columns or len(runs.variants) > 1
+        ],
         "figures": [
             _picture(name, content) for name, content in (figures or {}).items() if name.startswith("fig")
         ],
@@ -130,6 +135,16 @@ def _repeat(run: Run, settings: Settings) -> str:
         f'python -c "from skmix import paper as s; t = s.{settings!r}; '
         f'print(s.run_one(s.make_data(t), {which}, t))"'
     )
+
+
+def _part(runs: Runs) -> str:
+    """Return which part of the paper was run, in words."""
+    methods = [
+        method for method in METHODS if any(runs.of(name, MAIN_KERNELS, method) for name in runs.variants)
+    ]
+    if len(runs.variants) == len(VARIANTS) and len(methods) == len(METHODS):
+        return "the whole paper"
+    return f"part of the paper ({in_words(runs.variants)}; {in_words(LABELS[each] for each in methods)})"
 
 
 def _failed_in_paper(paper: PublishedValues, variant: str) -> int:
@@ -321,10 +336,11 @@ def _differences(results: StudyResults) -> list[dict[str, str]]:
 _SWEEP = "table5"
 
 
-def _table(table: Table) -> dict[str, Any]:
+def _table(table: Table, runs: Runs) -> dict[str, Any]:
     """Return a numbered table as lists of strings: labelled sections with a row for each source.
 
-    Rows with the same first key, the K of table 5, go into one section, with their values in one cell.
+    Rows with the same first key, the K of table 5, go into one section, with their values in one cell. OK
+    runs are shown with the number of all runs.
     """
     number = int(table.name.removeprefix("table"))
     title = table.title.removeprefix(f"Table {number}:").strip()
@@ -336,6 +352,12 @@ def _table(table: Table) -> dict[str, Any]:
             # The paper prints these tables with varying numbers of digits, all others with three decimals.
             printed = method is None and table.name in (_SWEEP, "table6")
             shown = [_cell(cell, printed) for cell in cells]
+            if key == OK_RUNS:
+                made = [
+                    len(runs.of(name, MAIN_KERNELS, method)) if method else MAIN_RUNS
+                    for name in table.columns
+                ]
+                shown = [f"{own}/{n}" if n else own for own, n in zip(shown, made, strict=True)]
             rows.append({"source": method or "paper", "label": source, "cells": shown})
         rows[2:2] = _gaps(by_source, table)
         sections.append({"label": f"K = {key}" if table.name == _SWEEP else key, "rows": rows})

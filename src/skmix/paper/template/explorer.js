@@ -116,7 +116,8 @@ function describe(model, weights) {
   if (digit === "all") return `${run} Weights of all digits together, by their priors.`;
   const heavy = `Digit ${digit}: heaviest kernel k${heaviest} with weight ${number(weights[heaviest])}`;
   const modes = [weights[heaviest] >= 0.5 ? "unimodal (one weight of 0.5 or more)" : "", several > 1 ? `multimodal (${several} weights of 0.1 or more)` : ""].filter(Boolean);
-  return `${run} ${heavy}; ${modes.length ? `in the paper’s words ${modes.join(" and ")}` : "neither unimodal nor multimodal in the paper’s words"}.`;
+  const words = ["neither unimodal nor multimodal in the paper’s words", `in the paper’s words ${modes[0]}`, `meets both of the paper’s definitions: ${modes.join(" and ")}`];
+  return `${run} ${heavy}; ${words[modes.length]}.`;
 }
 
 let plotWidth = 0;
