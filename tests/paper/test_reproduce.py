@@ -52,6 +52,7 @@ def test_a_small_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.Monke
     assert (folder / "report.html").read_text().startswith("<!doctype html>")
 
     # Other settings are other runs, and replace none of those that are stored.
+    (folder / "figures" / "projections_4D.png").touch()
     written = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     monkeypatch.setattr(command, "_save", lambda study, figure: None)
     # Without --jobs, as many processes as cores.
@@ -59,6 +60,7 @@ def test_a_small_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.Monke
     other = CliRunner().invoke(app, ["reproduce", *arguments[1:5], "--dither", "paper", *SMALL[:-2]])
     assert other.exit_code == 0, other.output
     assert "Making 3 runs on 1 process." in other.stdout
+    assert "Note: figures/ also has figures of earlier runs: projections_4D." in other.stdout
     assert (folder / "tables" / "table1.csv").read_bytes() != written[folder / "tables" / "table1.csv"]
     store = Store(folder / "study.jsonl")
     assert len(store) == 6

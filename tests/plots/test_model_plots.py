@@ -48,7 +48,7 @@ def model_of(means: Any, covariances: Any, weights: Any, classes: Any = ("a", "b
     model = SharedKernelMixture(len(means), covariance_type="full")
     model.weights_, model.means_ = np.array(weights, dtype=float), np.array(means, dtype=float)
     model.covariances_ = np.array(covariances, dtype=float)
-    model.classes_ = np.array(classes)
+    model.n_features_in_, model.classes_ = model.means_.shape[1], np.array(classes)
     model.class_prior_ = np.full(len(classes), 1.0 / len(classes))
     return model
 

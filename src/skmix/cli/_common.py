@@ -166,7 +166,7 @@ def stop(message: str, code: int = WRONG_USE) -> NoReturn:
 
 def refuse(option: str, message: str) -> NoReturn:
     """End the program because the value of an option cannot be used."""
-    raise typer.BadParameter(verbatim(message, in_line=True), param_hint=option)
+    raise typer.BadParameter(verbatim(message), param_hint=option)
 
 
 _notes: list[str] = []

@@ -26,15 +26,11 @@ _MAX_CLASSES = 12
 _MAX_CLASS_LINES = 40
 
 # Control characters, those that turn the direction of writing, and halves of characters.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def verbatim(text: str, *, in_line: bool = False) -> str:
-    r"""Return text for a terminal, with control characters, which may come from data, as ``\x1b``.
-
-    New lines and tabs stay, unless the text is to be `in_line`.
-    """
-    text = text.replace("\n", "\\n").replace("\t", "\\t") if in_line else text
+def verbatim(text: str) -> str:
+    r"""Return text for a line of a terminal; control characters, which data may have, become ``\x1b``."""
     return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
@@ -45,7 +41,7 @@ def console() -> Console:
 
 def say(text: str = "", *, err: bool = False) -> None:
     """Print a line without wrapping it; new lines and tabs in it, as names may have them, are escaped."""
-    typer.echo(verbatim(text, in_line=True), err=err)
+    typer.echo(verbatim(text), err=err)
 
 
 def table(headings: Iterable[str], rows: Iterable[Sequence[str]], *, wrapped: bool = False) -> Table:
@@ -53,10 +49,10 @@ def table(headings: Iterable[str], rows: Iterable[Sequence[str]], *, wrapped: bo
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for place, heading in enumerate(headings):
         words = heading.split(" ") if wrapped else [heading]
-        heading = "\n".join(verbatim(word, in_line=True) for word in words)
+        heading = "\n".join(verbatim(word) for word in words)
         shown.add_column(heading, justify="right" if place else "left", no_wrap=place > 0)
     for row in rows:
-        shown.add_row(*(verbatim(cell, in_line=True) for cell in row))
+        shown.add_row(*(verbatim(cell) for cell in row))
     return shown
 
 

@@ -57,7 +57,7 @@ class Watch(Progress):
             if share is not None:
                 completed, expected = share, 1
             # The whole message would hide the time left on a narrow terminal.
-            short = verbatim(message.split(",")[0], in_line=True)
+            short = verbatim(message.split(",")[0])
             now: dict[str, Any] = {"message": short, "updated": self.get_time()}
             self.update(task, completed=completed, total=expected, refresh=steps > 1, **now)
 

@@ -78,6 +78,9 @@ def reproduce(
         pictures = {name: (figure_folder / f"{name}.png").read_bytes() for name in digits}
         write_report(results, folder / "report.html", pictures)
         list(later)
+    left = sorted({path.stem for path in figure_folder.glob("*.*")} - {*digits, *dict(others)})
+    if left:
+        console.print(f"Note: figures/ also has figures of earlier runs: {', '.join(left)}.", soft_wrap=True)
     console.print(
         f"Written into {folder}: report.html, tables/, figures/, illustration.json, illustration.png, "
         "illustration.pdf; finished runs in study.jsonl.",

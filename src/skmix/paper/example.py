@@ -11,7 +11,8 @@ import numpy as np
 from skmix import SharedKernelMixture
 from skmix.datasets import make_shared_kernel_data
 
-from .published import TOLERANCE, FloatArray, IntArray
+from .digits import FloatArray, IntArray
+from .published import TOLERANCE
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +131,7 @@ def run_illustration(seed: int = 0) -> IllustrationRecord:
     X, y = make_shared_kernel_data(
         example.means, example.covariances, example.weights, example.n_per_class, random_state=seed
     )
-    rule: dict[str, Any] = {"max_iter": example.max_iter, "tol": ("per-class", TOLERANCE)}
-    model = SharedKernelMixture(init=example.start, covariance_prior=None, **rule).fit(X, y)
-    return IllustrationRecord(seed, example, X, y, model)
+    model = SharedKernelMixture(
+        init=example.start, covariance_prior=None, max_iter=example.max_iter, tol=("per-class", TOLERANCE)
+    )
+    return IllustrationRecord(seed, example, X, y, model.fit(X, y))

@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 
-from .digits import IMAGE_SIDE
-
-FloatArray = NDArray[np.float64]
+from .digits import IMAGE_SIDE, FloatArray
 
 DIGIT_FEATURES = (*(f"pca {j}" for j in range(1, 11)), "q1", "q2", "q3", "q4")
 """Names of the columns of `digit_features`."""

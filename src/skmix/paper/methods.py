@@ -24,8 +24,9 @@ from skmix import SharedKernelMixture
 from skmix.estimators import fit_each
 from skmix.theory import Parameters
 
+from .digits import FloatArray, IntArray
 from .harness import generator
-from .published import TOLERANCE, Fit, FloatArray, IntArray, published_likelihoods, published_runs
+from .published import TOLERANCE, Fit, published_likelihoods, published_runs
 from .records import Run, Settings, StudyData, features_of
 from .variants import Method, Variant, variant_of
 

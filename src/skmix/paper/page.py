@@ -6,7 +6,6 @@ import base64
 import os
 import platform
 import struct
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from skmix.io.writing import replacing
-from skmix.report.rendering import decimals, kernel_values, line_styles, number_text, render_page
+from skmix.report.rendering import decimals, in_words, kernel_values, line_styles, number_text, render_page
 
 from . import claims
 from .harness import Entry, Table, Value, text_of
@@ -43,6 +42,7 @@ from .variants import (
     SWEEP_KERNELS,
     SWEEP_RUNS,
     SWEEP_VARIANTS,
+    VARIANTS,
     variant_of,
 )
 
@@ -82,17 +82,14 @@ def report_data(results: StudyResults, figures: Mapping[str, bytes] | None = Non
     paper, runs = published_values(), Runs(results.runs)
     *tables, failures = make_tables(results)
     return {
-        "title": "Shared kernel models: the whole paper, run again",
+        "title": f"Shared kernel models: {_part(runs)}, run again",
         "methods": [{"key": method, "label": LABELS[method]} for method in METHODS],
         "digits": list(range(10)),
         "main_kernels": MAIN_KERNELS,
         "sources": _sources(runs, paper),
-        "judged": bool(results.margins),
-        "claims": [
-            {name: str(getattr(each, name)) for name in ("claim", "target", "measured", "note")}
-            | {"holds": bool(each.holds)}
-            for each in claims.check_claims(results)
-        ],
+        "n_variants": len(VARIANTS),
+        "headline": claims.headline(results.margins) if results.margins else "",
+        "claims": [asdict(each) for each in claims.check_claims(results)],
         "bin": _BIN,
         "variants": [_variant(name, results, runs, paper) for name in runs.variants],
         "sweep": {
@@ -105,7 +102,10 @@ def report_data(results: StudyResults, figures: Mapping[str, bytes] | None = Non
         },
         "explorer": _rows(results.data),
         **line_styles(),
-        "tables": [_table(table) for table in tables],
+        # A single variant has no rank.
+        "tables": [
+            _table(each, runs) for each in tables if TAU not in each.columns or len(runs.variants) > 1
+        ],
         "figures": [
             _picture(name, content) for name, content in (figures or {}).items() if name.startswith("fig")
         ],
@@ -135,6 +135,16 @@ def _repeat(run: Run, settings: Settings) -> str:
         f'python -c "from skmix import paper as s; t = s.{settings!r}; '
         f'print(s.run_one(s.make_data(t), {which}, t))"'
     )
+
+
+def _part(runs: Runs) -> str:
+    """Return which part of the paper was run, in words."""
+    methods = [
+        method for method in METHODS if any(runs.of(name, MAIN_KERNELS, method) for name in runs.variants)
+    ]
+    if len(runs.variants) == len(VARIANTS) and len(methods) == len(METHODS):
+        return "the whole paper"
+    return f"part of the paper ({in_words(runs.variants)}; {in_words(LABELS[each] for each in methods)})"
 
 
 def _failed_in_paper(paper: PublishedValues, variant: str) -> int:
@@ -198,11 +208,11 @@ def _variant(name: str, results: StudyResults, runs: Runs, paper: PublishedValue
 def _histogram(runs: Sequence[Run]) -> dict[str, Any]:
     # Many accuracies lie exactly between two bins; count them in the upper one.
     bins = np.floor(np.array([run.accuracy for run in runs]) / _BIN + 1e-6).astype(int)
-    counts = Counter(np.minimum(bins, round(1 / _BIN) - 1).tolist())
+    numbers, counts = np.unique(np.minimum(bins, round(1 / _BIN) - 1), return_counts=True)
     return {
         "n": len(runs),
         "failed": sum(run.failed for run in runs),
-        "counts": [[number, counts[number]] for number in sorted(counts)],
+        "counts": np.column_stack([numbers, counts]).tolist(),
     }
 
 
@@ -220,9 +230,7 @@ def _confusion(counts: Any) -> dict[str, Any]:
     return {"matrix": counts.tolist(), "accuracy": decimals(np.trace(counts) / counts.sum(), 4)}
 
 
-def _mixture(fitted: FittedMixture) -> dict[str, Any] | None:
-    if not all(np.isfinite(array).all() for array in (fitted.weights_, fitted.means_, fitted.covariances_)):
-        return None
+def _mixture(fitted: FittedMixture) -> dict[str, Any]:
     prior = decimals(fitted.class_prior_, 5)
     return {"prior": prior, **kernel_values(fitted.weights_, fitted.means_, fitted.covariances_)}
 
@@ -271,8 +279,7 @@ def _sweep(name: str, runs: Runs, paper: PublishedValues) -> dict[str, Any]:
 
 def _failures(table: Table, runs: Runs, paper: PublishedValues) -> dict[str, Any]:
     """Return the table of failures of the paper's algorithm at K = 10 by column, and the paper's numbers."""
-    made = {variant: runs.of(variant, MAIN_KERNELS, "published") for variant in runs.variants}
-    made = {variant: own for variant, own in made.items() if own}
+    made = {variant: own for variant in runs.variants if (own := runs.of(variant, MAIN_KERNELS, "published"))}
     cells = [(str(MAIN_KERNELS), variant) for variant in made]
     rows = [row for row in table.rows if row.keys in cells]
     counts = [[row.entries[place][0] for row in rows] for place in range(len(table.columns))]
@@ -329,10 +336,11 @@ def _differences(results: StudyResults) -> list[dict[str, str]]:
 _SWEEP = "table5"
 
 
-def _table(table: Table) -> dict[str, Any]:
+def _table(table: Table, runs: Runs) -> dict[str, Any]:
     """Return a numbered table as lists of strings: labelled sections with a row for each source.
 
-    Rows with the same first key, the K of table 5, go into one section, with their values in one cell.
+    Rows with the same first key, the K of table 5, go into one section, with their values in one cell. OK
+    runs are shown with the number of all runs.
     """
     number = int(table.name.removeprefix("table"))
     title = table.title.removeprefix(f"Table {number}:").strip()
@@ -344,6 +352,12 @@ def _table(table: Table) -> dict[str, Any]:
             # The paper prints these tables with varying numbers of digits, all others with three decimals.
             printed = method is None and table.name in (_SWEEP, "table6")
             shown = [_cell(cell, printed) for cell in cells]
+            if key == OK_RUNS:
+                made = [
+                    len(runs.of(name, MAIN_KERNELS, method)) if method else MAIN_RUNS
+                    for name in table.columns
+                ]
+                shown = [f"{own}/{n}" if n else own for own, n in zip(shown, made, strict=True)]
             rows.append({"source": method or "paper", "label": source, "cells": shown})
         rows[2:2] = _gaps(by_source, table)
         sections.append({"label": f"K = {key}" if table.name == _SWEEP else key, "rows": rows})

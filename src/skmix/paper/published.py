@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from skmix.theory import Parameters
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from .digits import FloatArray, IntArray
 
 Reason = Literal["", "constant feature", "too few rows", "overflow"]
 REASONS: tuple[Reason, ...] = ("constant feature", "too few rows", "overflow")

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .digits import make_seven_segment_digits
+from .digits import FloatArray, IntArray, make_seven_segment_digits
 from .harness import generator
 from .images import DIGIT_FEATURES, digit_features, dither
 from .variants import MAIN_KERNELS, VARIANTS, Dither, Method, Variant
@@ -19,8 +19,6 @@ from .variants import MAIN_KERNELS, VARIANTS, Dither, Method, Variant
 FAILED_BELOW = 0.5
 # Largest K at which table 5 counts all runs: with so few kernels, no run can reach that accuracy.
 _ALL_COUNTED_UP_TO = 3
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 _IS_PCA = np.array([name.startswith("pca") for name in DIGIT_FEATURES])
 
 

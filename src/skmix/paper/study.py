@@ -202,13 +202,12 @@ def run_beyond(data: StudyData, seed: int = 0) -> tuple[Beyond, ...]:
         ("shared kernels, paper's features", [ours], features, on_features),
         ("support vector machine, paper's features", [StandardScaler(), SVC(C=10.0)], features, standardised),
     )
+    shared, machine = f"SharedKernelClassifier with {MAIN_KERNELS} kernels", "RBF support vector machine"
     found = []
     for name, steps, (train, test), on in classifiers:
-        is_ours = ours in steps
-        what = (
-            f"SharedKernelClassifier with {MAIN_KERNELS} kernels" if is_ours else "RBF support vector machine"
-        )
         with threadpool_limits(limits=1):
             predicted = make_pipeline(*steps).fit(train, data.train_labels).predict(test)
-        found.append(Beyond(name, f"{what} on {on}", is_ours, **scores_of(data.test_labels, predicted)))
+        is_ours = ours in steps
+        what = f"{shared if is_ours else machine} on {on}"
+        found.append(Beyond(name, what, is_ours, **scores_of(data.test_labels, predicted)))
     return tuple(found)

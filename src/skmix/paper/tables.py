@@ -169,35 +169,34 @@ def _extremes_table(runs: Runs) -> Table:
 def _failures_table(runs: Runs) -> Table:
     """The table of failures: how many runs end singular and why, and how many fail, at every K."""
     above, below = f"singular but > {FAILED_BELOW}", f"finite but <= {FAILED_BELOW}"
+    columns = (*REASONS, "singular", above, below, "failed", "runs")
 
-    def counts(own: list[Run]) -> dict[str, Value]:
-        names = (*REASONS, "singular", above, below, "failed", "runs")
+    def counts(own: list[Run]) -> list[Value]:
         if not own:
-            return dict.fromkeys(names)
-        numbers = (
+            return [None] * len(columns)
+        return [
             *(sum(run.reason == reason for run in own) for reason in REASONS),
             sum(run.singular for run in own),
             sum(run.singular and not run.failed for run in own),
             sum(run.failed and not run.singular for run in own),
             sum(run.failed for run in own),
             len(own),
-        )
-        return dict(zip(names, numbers, strict=True))
+        ]
 
     rows = []
     for n_kernels in SWEEP_KERNELS:
         for variant in VARIANTS:
             cells = [runs.of(variant.name, n_kernels, method) for method in METHODS]
             if any(cells):
-                entries = zip(*(counts(own).values() for own in cells), strict=True)
+                entries = zip(*map(counts, cells), strict=True)
                 rows.append(Row((str(n_kernels), variant.name), tuple(entries)))
     note = (
         "A run ends singular when a covariance becomes singular, for one of the reasons; it is tested with "
         "the parameters from before that pass. By the paper's criterion, a run fails if its accuracy is at "
         f"most {FAILED_BELOW}: failed = singular - singular above {FAILED_BELOW} + finite."
     )
-    title, keys, columns = "Runs that end singular, and runs that fail", ("K", "variant"), tuple(counts([]))
-    return Table("failures", title, keys, "outcome", columns, SOURCES[1:], tuple(rows), note)
+    title = "Runs that end singular, and runs that fail"
+    return Table("failures", title, ("K", "variant"), "outcome", columns, SOURCES[1:], tuple(rows), note)
 
 
 def confusion_csv(results: StudyResults) -> str:

@@ -151,10 +151,7 @@ def chosen_model(model: Any) -> Any:
 
 def feature_names(model: Any) -> list[str] | None:
     """Return the names of the features of `chosen_model`, or None if they have none."""
-    if hasattr(model, "n_features_in_"):
-        names = Columns.of(model).names
-    else:  # a record of fitted parameters
-        names = list(getattr(model, "feature_names_in_", ())) or None
+    names = Columns.of(model).names
     change = getattr(model, "feature_map_", None)
     if change is None:
         return names

@@ -122,15 +122,7 @@ def _draw(
 
 
 def weight_key(axes: Axes, **legend: Any) -> Axes:
-    """Add a legend of line styles and weights to axes.
-
-    Parameters
-    ----------
-    axes : matplotlib axes
-        Where to put it.
-    **legend
-        Passed on to ``axes.legend``.
-    """
+    """Add a legend of line styles and weights to axes, with further settings of ``axes.legend``."""
     settings: dict[str, Any] = {"title": "weight in the class", "frameon": False} | legend
     axes.legend(handles=_key_handles(range(len(STEPS))[::-1]), **settings)
     return axes

@@ -37,7 +37,7 @@ def predict_columns(
     """
     densities = model.score_samples(X)
     if posteriors is None:
-        posteriors = model.predict_proba(X) if populations is None else populations.predict_proba(model, X)
+        posteriors = model.predict_proba(X)
     likeliest, names = posteriors.argmax(axis=1), range(posteriors.shape[1])
     columns: dict[str, NDArray[Any]] = {"kernel": likeliest}
     if is_classifier(model):

@@ -14,9 +14,7 @@ from ..estimators.densities import has_shifts, responsibilities
 from ..estimators.rows import enter
 from ..io.preparation import Columns
 from ..plots._models import DrawnKernels, chosen_model, feature_names, kernel_sets, numbered
-from ..plots.style import short_name
-
-FloatArray = NDArray[np.float64]
+from ..plots.style import FloatArray, short_name
 
 # Kernels and columns that are named, at most, and from which responsibility and residual on.
 _MOST = 3

@@ -116,7 +116,8 @@ function describe(model, weights) {
   if (digit === "all") return `${run} Weights of all digits together, by their priors.`;
   const heavy = `Digit ${digit}: heaviest kernel k${heaviest} with weight ${number(weights[heaviest])}`;
   const modes = [weights[heaviest] >= 0.5 ? "unimodal (one weight of 0.5 or more)" : "", several > 1 ? `multimodal (${several} weights of 0.1 or more)` : ""].filter(Boolean);
-  return `${run} ${heavy}; ${modes.length ? `in the paper’s words ${modes.join(" and ")}` : "neither unimodal nor multimodal in the paper’s words"}.`;
+  const words = ["neither unimodal nor multimodal in the paper’s words", `in the paper’s words ${modes[0]}`, `meets both of the paper’s definitions: ${modes.join(" and ")}`];
+  return `${run} ${heavy}; ${words[modes.length]}.`;
 }
 
 let plotWidth = 0;
@@ -127,12 +128,6 @@ function show() {
   const { set } = placeOf(control.across.value);
   const mixture = model.mixtures[set];
   showLines(styleKey);
-  if (!mixture) {
-    plot.replaceChildren(make("p", { class: "note" }, "Every run of this method failed: there is no finite model to draw."));
-    weightsBox.replaceChildren();
-    statusLine.textContent = `Best run of ${control.variant.value}, ${methodLabel.get(control.method.value)}: accuracy ${number(model.accuracy)}.`;
-    return;
-  }
   const width = plotWidth;
   const height = Math.round(Math.min(520, Math.max(320, width * 0.74)));
   const frame = { left: 56, right: width - 14, top: 12, bottom: height - 46 };
