@@ -1,4 +1,4 @@
-"""The loop of EM: when it stops, what ends it as failed, snapshots, and extrapolation between passes."""
+"""The loop of EM: when it stops, what ends it as failed, and snapshots."""
 
 from __future__ import annotations
 

@@ -256,8 +256,10 @@ def test_a_warm_start_goes_on_with_weights_and_gaps() -> None:
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "infinite": ([1.0, 2.0, np.inf, 4.0], "Column 'length' of X is infinite in row 2"),
-    "text": (list("abca"), "Column 'length' of X holds text, such as 'a'.*SharedKernelMixture encodes"),
-    "dates": (pd.to_datetime(["2020-01-01"] * 4).to_numpy(), "column 'length' holds dates"),
+    "text": (list("abca"), "Column 'length' of X holds text: could not convert.*SharedKernelMixture encodes"),
+    "dates": (pd.to_datetime(["2020-01-01"] * 4).to_numpy(), "Column 'length' of X holds dates"),
+    # One row of text has one value.
+    "constant": (["a"] * 4, "Column 'length' of X holds text"),
 }
 
 
@@ -272,6 +274,11 @@ def test_columns_that_are_no_numbers_are_named(make: Any, kind: str) -> None:
     assert model.feature_names_in_.tolist() == ["length", "width"]
     with pytest.raises(ValueError, match=message):
         model.predict(make(content))
+
+
+def test_categories_of_numbers_are_numbers() -> None:
+    frame = pd.DataFrame({"length": [1.0, 2.0, 4.0], "kind": pd.Categorical([3, 5, 5])})
+    assert_allclose(GaussianMixture().fit(frame).means_, [[7 / 3, 13 / 3]])
 
 
 def test_files_and_names_of_columns_are_refused(tmp_path: Path) -> None:

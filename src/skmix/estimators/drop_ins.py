@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from copy import copy
 from functools import wraps
@@ -20,10 +21,10 @@ from ..engine.density import kernel_log_densities, log_normalise, log_sum, most_
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.sources import RowSource, open_source
 from ..engine.structures import structure_of
-from ..io.opening import encode_frame, is_elsewhere
+from ..io.opening import is_elsewhere
 from ..io.preparation import Columns
 from .exporting import ExportMixin, whitened_kernels
-from .rows import InMemory, is_frame, is_numeric, names_of, validated
+from .rows import InMemory, is_frame, names_of, validated
 from .saving import FileMixin
 
 SINGULAR = (
@@ -133,15 +134,12 @@ class DropInMixin(FileMixin, ExportMixin):
             X = np.ma.filled(X.astype(np.float64), np.nan)
         if not is_frame(X):
             return validated(self, X, least)
-        names = names_of(X)
-        if not is_numeric(X):
-            # Some data frames would convert dates to numbers: reading the columns refuses them.
-            preparation = encode_frame(X)[1].preparation or {"columns": {}}
-            for name, kind in preparation["columns"].items():
-                if kind is not None:
-                    advice = "SharedKernelMixture encodes such columns; or leave it out."
-                    raise ValueError(f"Column {name!r} of X holds text, such as {kind[0]!r}. {advice}")
-        return validated(self, X, least, names)
+        _refuse_dates(X)
+        try:
+            return validated(self, X, least, names_of(X))
+        except (TypeError, ValueError):
+            _refuse_text(X)
+            raise
 
     @or_scikit_learn
     def predict(self, X: ArrayLike) -> IntArray:
@@ -202,3 +200,21 @@ class DropInMixin(FileMixin, ExportMixin):
 def weights_of(sample_weight: Any, n_rows: int) -> FloatArray | None:
     """Return checked row weights (n,), not all zero; None if none are given."""
     return InMemory(None, None, None, on_host(sample_weight), "y").weights(n_rows)
+
+
+def _refuse_dates(frame: Any) -> None:
+    """Raise ValueError for a column of dates, which some data frames would convert to numbers."""
+    kinds: Any = getattr(getattr(frame, "schema", None), "types", None) or getattr(frame, "dtypes", ())
+    for name, kind in zip(names_of(frame), kinds, strict=False):
+        if getattr(kind, "kind", None) in ("m", "M") or re.match("date|duration|time", str(kind).lower()):
+            raise ValueError(f"Column {str(name)!r} of X holds dates. Give numbers, such as days.")
+
+
+def _refuse_text(frame: Any) -> None:
+    """Raise ValueError for the first column of a data frame that has text."""
+    for name in names_of(frame):
+        try:
+            np.asarray(frame[name], dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            advice = "SharedKernelMixture encodes such columns; or leave it out."
+            raise ValueError(f"Column {str(name)!r} of X holds text: {error}. {advice}") from None

@@ -70,3 +70,20 @@ def test_a_batch_that_would_make_a_kernel_singular_leaves_kernels_as_they_are() 
     assert_allclose(found.means, model.means, atol=1e-12)
     assert_allclose(found.covariances, model.covariances)
     assert_allclose(found.class_prior, [0.75, 0.25])
+
+
+@pytest.mark.parametrize("covariance_type", ["diag", "spherical"])
+def test_a_kernel_that_narrows_in_a_batch_keeps_its_digits(covariance_type: str) -> None:
+    """So many rows are compiled, with moments about the origin of the frame."""
+    random = np.random.default_rng(0)
+    wide, narrow = random.normal(size=(40_000, 3)), 100.0 + 1e-7 * random.normal(size=(40_000, 3))
+    X = np.concatenate([wide, narrow])
+    shape = (2, 3) if covariance_type == "diag" else (2,)
+    model = Parameters(np.full((2, 1), 0.5), np.array([[0.0] * 3, [100.0] * 3]), np.ones(shape), np.ones(1))
+    options = Options(covariance_type=covariance_type, floor=0.0, n_jobs=1)
+    frame = measure(X, structure_of(covariance_type))
+    found, _, _ = absorb(X, np.zeros(len(X), dtype=np.int64), model, frame, options, decay=0.6)
+    variances = (narrow - narrow.mean(axis=0)).var(axis=0)
+    assert_allclose(
+        found.covariances[1], variances if covariance_type == "diag" else variances.mean(), rtol=1e-5
+    )

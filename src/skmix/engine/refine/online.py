@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compute.arrays import Array, to_numpy
+from ..compute.arrays import Array, like, to_numpy
 from ..em import Passes
 from ..estep.terms import moved
 from ..model import FloatArray, Frame, IntArray, Options, Parameters, Statistics
@@ -89,8 +89,13 @@ def absorb(
     # The M-step is small, and the running statistics are on the host.
     with Passes.over(source, parameters.batch(), options, frame, on_host=True) as passes:
         inside, factor = passes.enter(parameters.batch())
-        statistics, origins = passes.expect(inside.map(source.to_device), factor.map(source.to_device))
-    rule, structure, n_new = passes.rule, passes.setting.structure, source.summary.total
+        placed, own, rule = inside.map(source.to_device), factor.map(source.to_device), passes.rule
+        statistics, origins = passes.expect(placed, own)
+        lost = rule.improve(statistics.map(to_numpy), to_numpy(origins), inside, factor)[2]
+        if lost.any():
+            # Narrow kernels need moments about their means, as in `Passes.step`.
+            statistics, origins = passes.expect(placed, own, centres=(like(lost, placed.means), placed.means))
+    structure, n_new = passes.setting.structure, source.summary.total
     statistics, origins = statistics.map(to_numpy), to_numpy(origins)
     log_likelihood = float(statistics.log_likelihood.sum() - passes.volume.sum())
     average = moved(statistics, origins, inside.means, structure)

@@ -229,7 +229,7 @@ def improve(
         for own, rows, move in moves:
             second = structure.moved(second[None], own[None], rows[None], move[None], factor)[0]
     statistics = Statistics(log_likelihood[None], mass.T[None], np.zeros_like(current.means), second[None])
-    # Moments are about means of the last pass, or kernels are near the origin: few digits are lost.
+    # Kernels that narrow sharply lose digits in this pass; the next one is about their new means.
     following, next_factor, _ = rule.improve(statistics, means[None], current, factor)
     return following, next_factor, shifts
 
