@@ -47,7 +47,7 @@ from threadpoolctl import threadpool_limits
 
 import skmix
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.features import Deskew
+from skmix.features import deskew
 from skmix.io.writing import replacing
 
 N_CLASSES = 10
@@ -273,10 +273,8 @@ def read_images(folder: Path) -> SplitImages:
 def measure(recipe: Recipe, data: SplitImages, seed: int, threads: int) -> Outcome:
     """Return the results of a recipe on the test images of `data`, which may be a validation split."""
     begin = time.perf_counter()
-    flat = FunctionTransformer(lambda images: images.reshape(len(images), -1).astype(np.float64))
-    preparation = make_pipeline(
-        Deskew() if recipe.deskew else flat, PCA(recipe.components, random_state=seed)
-    )
+    read = deskew if recipe.deskew else lambda images: images.reshape(len(images), -1).astype(np.float64)
+    preparation = make_pipeline(FunctionTransformer(read), PCA(recipe.components, random_state=seed))
     rows, labels = preparation.fit_transform(data.train_images), data.train_labels
     prepared = time.perf_counter()
     members = fit_members(recipe, rows, labels, threads, seed)

@@ -17,9 +17,10 @@ from sklearn.datasets import fetch_openml, load_digits
 from sklearn.decomposition import PCA
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from skmix import SharedKernelClassifier
-from skmix.features import Deskew
+from skmix.features import deskew
 
 # %%
 # A tenth of MNIST, so that it takes seconds, or the small digits in its place.
@@ -41,7 +42,7 @@ print(f"{name}: {len(X)} images to train, {len(X_test)} to test")
 # %%
 # Thirty kernels for ten classes. The prior, worth 20 rows, keeps kernels with few rows from overfitting.
 model = make_pipeline(
-    Deskew(),
+    FunctionTransformer(deskew),
     PCA(30, random_state=0),
     SharedKernelClassifier(
         30, covariance_prior=20.0, max_iter=500, tol=1e-3, random_state=0
