@@ -97,13 +97,9 @@ class RunState:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RunState:
         """Return the record from nested dictionaries, as by `asdict`."""
-
-        def made(value: Any) -> Any:
-            if not isinstance(value, dict):
-                return np.array(value)
-            return Parameters(**{**value, "tail": tail_of(value["tail"])})
-
-        return cls(**{**values, "parameters": made(values["parameters"])})
+        parameters = values["parameters"]
+        parameters = Parameters(**{**parameters, "tail": tail_of(parameters["tail"])})
+        return cls(**{**values, "parameters": parameters})
 
 
 def fit(
@@ -322,9 +318,8 @@ class Run:
         self._n_rows = source.summary.total
         self._previous, self._latched = state.previous.copy(), state.latched.copy()
         self._current, self._factor = rule.enter(state.parameters.map(source.to_device))
-        # Last EM iterate of each start; those that have ended are on the host.
-        self._latest = self._current
-        self._ended = self._latest.map(lambda array: to_numpy(array).copy())
+        # Where each start has ended, on the host; active ones are not up to date.
+        self._ended = self._current.map(to_numpy)
         failed = ~to_numpy(self._factor.usable) & (self._status == Status.RUNNING)
         self._status[failed] = Status.FAILED
 
@@ -349,9 +344,8 @@ class Run:
             objective = self._rule.objective(log_likelihood, current, factor)
             watched = objective[:, None]
         survived &= ~self._watch(active, objective, current, factor)
-        self._latest = (
-            following if survived.all() else self._latest.copy().put(survived, following.take(survived))
-        )
+        if not survived.all():
+            following = current.put(survived, following.take(survived))
         self._n_iter[active] = self.n_passes
         for r, own in zip(active, log_likelihood, strict=True):
             self._path[r].append(own)
@@ -381,13 +375,13 @@ class Run:
         going = self._status[self.active] == Status.RUNNING
         if going.all():
             return
-        self._ended.put(self.active[~going], self._latest.take(~going))
-        self.active, self._latest = self.active[going], self._latest.take(going)
+        self._ended = self._ended.put(self.active[~going], self._current.take(~going))
+        self.active = self.active[going]
         self._current, self._factor = self._current.take(going), self._factor.take(going)
 
-    def _all(self, parameters: Parameters) -> Parameters:
-        """Return all R starts on the host, given the active ones."""
-        return self._ended.copy().put(self.active, parameters)
+    def _all(self) -> Parameters:
+        """Return the parameters of all R starts, on the host."""
+        return self._ended.put(self.active, self._current)
 
     def totals(self) -> FloatArray:
         """Return the last log-likelihood (R,) of each start in the frame, −inf where it failed."""
@@ -397,7 +391,7 @@ class Run:
     def state(self) -> RunState:
         """Return a copy of the state of all starts."""
         return RunState(
-            self._all(self._latest),
+            self._all(),
             self._status.copy(),
             self._n_iter.copy(),
             self._previous.copy(),
@@ -409,9 +403,9 @@ class Run:
 
     def result(self) -> Result:
         """Return how all starts ended, in the coordinates of the frame."""
-        last, factor, rule = self._latest, self._factor, self._rule
-        if last is not self._current or len(self.active) < len(self._status):
-            last = self._all(last).map(self._passes.source.to_device)
+        last, factor, rule = self._current, self._factor, self._rule
+        if len(self.active) < len(self._status) or np.any(self._status == Status.FAILED):
+            last = self._all().map(self._passes.source.to_device)
             factor = self._passes.setting.structure.factor(last.covariances, last.means.shape[-1])
         log_likelihood = self._log_likelihood(last, factor)
         objective = rule.objective(log_likelihood, last, factor)

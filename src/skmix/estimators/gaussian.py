@@ -197,7 +197,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
                 # A start that failed by rounding is used only if there is no other.
                 rank = (not failed, bounds[-1])
                 if best is None or rank > reached:
-                    best, reached = result.parameters.take(slice(number, number + 1)).copy(), rank
+                    best, reached = result.parameters.take(number).map(np.array), rank
                     self.converged_, self.n_iter_ = converged, int(result.n_iter[number])
                     self.lower_bounds_ = [float(bound) for bound in bounds]
         if self.max_iter == 0 and starts:
@@ -215,7 +215,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
                 stacklevel=6,
             )
         self.lower_bound_ = float(reached[1])
-        self._store(best.take(0), dtype)
+        self._store(best, dtype)
 
     def _reporter(self, total: float, resume: RunState | None) -> Callable[[Run], None]:
         """Return a function that prints each pass over rows of this total weight, while a start runs."""

@@ -479,7 +479,7 @@ def _refined(source: RowSource, options: Options, frame: Frame, given: Parameter
         own = replace(options, tol=max(options.tol, _CHANCE * n_parameters / size))
         found = fit(open_source(pick(X, some), codes[some]), given, own, frame=frame)
         good = np.flatnonzero(found.status != Status.FAILED)
-        given = given.copy().put(good, found.parameters.take(good))
+        given = given.put(good, found.parameters.take(good))
         # A group may have rows of a kernel that none of its few rows in the sample is of.
         even = _EVEN_WEIGHT if given.weights.shape[-1] > 1 else 0.0
         given = replace(given, weights=(1.0 - even) * given.weights + even / n_kernels)
