@@ -33,7 +33,7 @@ from .model import (
     Status,
 )
 from .rules import UpdateRule
-from .rules.likelihood import Likelihood, for_pass
+from .rules.likelihood import Likelihood, for_pass, with_frozen
 from .rules.variational import Variational, default_rows, prior_of
 from .sources import RowSource, open_source
 from .sources.base import Centres
@@ -133,7 +133,7 @@ def fit(
     volume = passes.volume
     return replace(
         inside,
-        parameters=passes.leave(inside.parameters.map(to_numpy)),
+        parameters=passes.leave(inside.parameters),
         log_likelihood=inside.log_likelihood - volume,
         objective=inside.objective - volume.sum(),
         path=[path - volume for path in inside.path],
@@ -150,6 +150,7 @@ class Passes:
     setting: Setting
     rule: UpdateRule
     volume: FloatArray  # (C,): log-likelihood of each class in the frame less that in the data's coordinates
+    starts: Parameters  # in the data's coordinates
 
     @classmethod
     @contextmanager
@@ -178,15 +179,17 @@ class Passes:
             compiles = source.compiles and worth_compiling(source.summary.n_rows, n_together, n_features)
             setting = Setting(frame, structure, pool, options.precision, compiles)
             place = np.asarray if on_host else source.to_device
-            yield cls(source, setting, rule_of(options, setting, starts.means.shape[1], place), volume)
+            yield cls(source, setting, rule_of(options, setting, n_kernels, place), volume, starts)
 
     def enter(self, starts: Parameters) -> tuple[Parameters, Factor]:
         """Return starts in the frame, raised to the variance floor, and their factor."""
         return self.rule.enter(self.setting.frame.enter(starts, self.setting.structure))
 
     def leave(self, parameters: Parameters) -> Parameters:
-        """Return parameters of the frame in the data's coordinates."""
-        return self.setting.frame.leave(parameters, self.setting.structure)
+        """Return parameters of all starts in the frame, on the host, in the data's coordinates."""
+        outside = self.setting.frame.leave(parameters.map(to_numpy), self.setting.structure)
+        # The change of coordinates has rounded frozen parameters.
+        return with_frozen(self.rule.freeze, outside, self.starts)
 
     def expect(
         self,

@@ -21,7 +21,6 @@ from ..engine.estep.reference import operations
 from ..engine.model import FloatArray, Frame, IntArray, Options, Parameters, Result, Status, living_kernels
 from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
 from ..engine.refine.shrink import are_separate, prior_of_start, with_shrinkage
-from ..engine.rules.likelihood import with_frozen
 from ..engine.rules.variational import Wishart, wishart_degrees
 from ..engine.sources import RowSource, open_source
 from ..engine.sources.summary import fill_gaps, resolution_of
@@ -123,8 +122,6 @@ def fit_model(
         if model.init in ("auto", "k-means") and options.stopping == "total" and resume is None:
             begun = map(partial(_refined, source, options, frame), begun)
         best, status, reached = _best_result(map(fit_from, begun))
-    # Restore frozen parameters, which the change of coordinates has rounded.
-    best = replace(best, parameters=with_frozen(options.freeze, best.parameters, given))
     found = replace(_fitted(model, best, status, reached, training), prior=prior, floor=floor)
     if model.group_shift is None:
         return found
@@ -153,7 +150,7 @@ def _shift_groups(
         none = np.zeros((n_groups, *start.means.shape))
         return replace(fitted, shifts=Shifts(group_shift=strength, group_shifts=none))
     found = shift_groups(GroupRows(source, n_groups), start, strength, options, frame)
-    parameters = with_frozen(options.freeze, found.parameters, start)
+    parameters = found.parameters
     assert fitted.history is not None
     path = np.concatenate([fitted.history.log_likelihood_path, found.path])
     history = replace(

@@ -107,7 +107,4 @@ def absorb(
     if not next_factor.usable[0]:
         following = replace(following, means=inside.means, covariances=inside.covariances)
     found = passes.leave(rule.finish(following)).take(0)
-    if options.freeze == "kernels":
-        # Undo the rounding of the change of coordinates.
-        found = replace(found, means=parameters.means, covariances=parameters.covariances)
     return found, Running(frame, average, inside.means, n_batches, n_rows), log_likelihood
