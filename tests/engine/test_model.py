@@ -80,8 +80,8 @@ def test_statistics_of_disjoint_rows_add(robust: bool) -> None:
 def test_the_best_start_is_that_of_the_highest_objective_that_did_not_fail() -> None:
     objective = np.array([-5.0, -1.0, -3.0, -2.0])
     status = np.array([Status.CONVERGED, Status.FAILED, Status.STOPPED, Status.STOPPED])
-    own = parameters(np.random.default_rng(0), 4)
-    result = Result(own, status, np.ones(4, dtype=np.int64), np.zeros((4, 1)), objective, [])
+    own, fell = parameters(np.random.default_rng(0), 4), np.full((4, 2), np.nan)
+    result = Result(own, status, np.ones(4, dtype=np.int64), np.zeros((4, 1)), objective, [], fell)
     assert result.best == 3
     assert replace(result, status=np.full(4, Status.STOPPED)).best == 1
 

@@ -128,18 +128,9 @@ def fit(
             run.step()
             if callback is not None:
                 callback(run)
-        inside = run.result()
+        result = run.result()
     passes.source.clear_cache()
-    volume = passes.volume
-    return replace(
-        inside,
-        parameters=passes.leave(inside.parameters),
-        log_likelihood=inside.log_likelihood - volume,
-        objective=inside.objective - volume.sum(),
-        path=[path - volume for path in inside.path],
-        bounds=inside.bounds and [bounds - volume.sum() for bounds in inside.bounds],
-        fell=None if inside.fell is None else inside.fell - volume.sum(),
-    )
+    return result
 
 
 @dataclass(frozen=True)
@@ -387,9 +378,10 @@ class Run:
         return self._ended.put(self.active, self._current)
 
     def totals(self) -> FloatArray:
-        """Return the last log-likelihood (R,) of each start in the frame, −inf where it failed."""
+        """Return the last log-likelihood (R,) of each start, −inf where it failed."""
         last = np.array([path[-1].sum() if path else -np.inf for path in self._path])
-        return np.where((self._status == Status.FAILED) | np.isnan(last), -np.inf, last)
+        failed = (self._status == Status.FAILED) | np.isnan(last)
+        return np.where(failed, -np.inf, last - self._passes.volume.sum())
 
     def state(self) -> RunState:
         """Return a copy of the state of all starts."""
@@ -405,8 +397,8 @@ class Run:
         )
 
     def result(self) -> Result:
-        """Return how all starts ended, in the coordinates of the frame."""
-        last, factor, rule = self._current, self._factor, self._rule
+        """Return how all starts ended, in the data's coordinates."""
+        last, factor, rule, volume = self._current, self._factor, self._rule, self._passes.volume
         if len(self.active) < len(self._status) or np.any(self._status == Status.FAILED):
             last = self._all().map(self._passes.source.to_device)
             factor = self._passes.setting.structure.factor(last.covariances, last.means.shape[-1])
@@ -419,12 +411,19 @@ class Run:
         status = np.where(self._status == Status.RUNNING, Status.STOPPED, self._status)
         point = rule.finish(last)
         result = Result(
-            point, status, self._n_iter, log_likelihood, objective, self._paths(), fell=self._fell
+            self._passes.leave(point),
+            status,
+            self._n_iter,
+            log_likelihood - volume,
+            objective - volume.sum(),
+            [path - volume for path in self._paths()],
+            self._fell - volume.sum(),
         )
         if not rule.bounded:
             return result
-        bounds = [np.array([*values, value]) for values, value in zip(self._bounds, objective, strict=True)]
-        log_likelihood = self._log_likelihood(point, factor)
+        pairs = zip(self._bounds, objective, strict=True)
+        bounds = [np.array([*values, value]) - volume.sum() for values, value in pairs]
+        log_likelihood = self._log_likelihood(point, factor) - volume
         assert point.counts is not None
         counts = to_numpy(point.counts)
         return replace(result, log_likelihood=log_likelihood, counts=counts, bounds=bounds, prior=rule.prior)

@@ -185,9 +185,8 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
                 continue
             batch = join([start.batch() for start in starts])
             resume = None if fresh else self._last_bound(source, batch)
-            report = printer._reporter(source.summary.total, resume) if self.verbose else None
+            report = printer._reporter(source.summary.total, fresh) if self.verbose else None
             result = fit(source, batch, options, callback=report, resume=resume)
-            assert result.fell is not None
             for number, (path, status) in enumerate(zip(result.path, result.status, strict=True)):
                 failed, converged = status == Status.FAILED, bool(status == Status.CONVERGED)
                 if failed and np.isnan(result.fell[number]).all():
@@ -217,9 +216,9 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         self.lower_bound_ = float(reached[1])
         self._store(best, dtype)
 
-    def _reporter(self, total: float, resume: RunState | None) -> Callable[[Run], None]:
+    def _reporter(self, total: float, fresh: bool) -> Callable[[Run], None]:
         """Return a function that prints each pass over rows of this total weight, while a start runs."""
-        bound = -np.inf if resume is None else resume.previous[0, 0] / total
+        bound = -np.inf if fresh else self.lower_bound_
 
         def report(run: Run) -> None:
             nonlocal bound

@@ -107,14 +107,11 @@ def fit_model(
     if isinstance(model.covariance_prior, str) and options.inference == "em" and options.freeze is None:
         prior = _default_prior(model, training, given, options, frame, saved, resume)
     options = _with_prior(options, prior)
-    log_volume = float(summary.observed.sum(axis=0) @ np.log(frame.scale))
     with saving(saved) if saved else nullcontext(), watching or nullcontext() as report:
 
         def after_pass(run: Run) -> None:
-            if report is not None:
-                report(run, log_volume)
-            if saved is not None:
-                saved(run)
+            for each in filter(None, (report, saved)):
+                each(run)
 
         callback = None if apart else after_pass
         fit_from = partial(fit, source, options=options, frame=frame, callback=callback, resume=resume)
@@ -193,7 +190,7 @@ def _best_result(results: Iterator[Result]) -> tuple[Result, IntArray, FloatArra
     for result in results:
         status.append(result.status)
         reached.append(result.log_likelihood.sum(axis=1))
-        fell += [] if result.fell is None else result.fell[~np.isnan(result.fell[:, 0])].tolist()
+        fell += result.fell[~np.isnan(result.fell[:, 0])].tolist()
         best = result if best is None or _objective(result) > _objective(best) else best
     assert best is not None
     ended = np.concatenate(status)
