@@ -138,11 +138,6 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
             self._run(source)
         return given
 
-    def score(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the mean log-density of rows X (n, M) with weights (n,); `y` is ignored."""
-        total, size, _ = self._total_score(X, y, sample_weight)
-        return total / size
-
     @or_scikit_learn
     def _total_score(self, X: Any, y: Any = None, sample_weight: Any = None) -> tuple[float, float, int]:
         scores = self.score_samples(X)

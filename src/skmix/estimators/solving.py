@@ -534,11 +534,9 @@ def default_kernels(training: Training, structure: Structure, *, shared: bool) -
 # ---------------------------------------------------------------- results
 
 
-def record_of_start(
-    model: Mixture, training: Training, result: Result, start: int, parameters: Parameters | None = None
-) -> Fitted:
-    """Return the record of one start; `parameters` may replace those of the result."""
-    parameters = result.parameters.take(start) if parameters is None else parameters
+def record_of_start(model: Mixture, training: Training, result: Result, start: int) -> Fitted:
+    """Return the record of one start."""
+    parameters = result.parameters.take(start)
     summary, prior, status = training.source.summary, parameters.class_prior, Status(result.status[start])
     log_likelihood = float(result.log_likelihood[start].sum())
     return Fitted(
@@ -565,11 +563,10 @@ def _fitted(
 ) -> Fitted:
     """Return the record of the best start, with the status and log-likelihood (n_init,) of all starts."""
     best = best_start(result, model.variance_floor, len(status))
-    parameters = result.parameters.take(best)
-    structure = structure_of(covariance_type_of(model, training.source.summary.n_rows, training.n_features))
+    found = record_of_start(model, training, result, best)
+    structure = structure_of(found.covariance_type)
     if model.inference == "variational":
-        parameters = living_kernels(parameters, structure)
-    found = record_of_start(model, training, result, best, parameters)
+        found = found.with_parameters(living_kernels(found.parameters, structure))
     assert found.history is not None
     names = np.array([Status(each).name.lower() for each in status])
     history = replace(found.history, start_status=names, start_log_likelihoods=reached)
@@ -584,7 +581,7 @@ def _fitted(
         return found
     # Leave out kernels without weight.
     alive, prior = np.flatnonzero(result.parameters.weights[best].any(axis=1)), result.prior
-    counts, concentration = result.counts[best], parameters.concentration
+    counts, concentration = result.counts[best], result.parameters.take(best).concentration
     added = prior.concentration if prior is not None else 0.0
     posterior = WeightPosterior(
         lower_bound=float(result.objective[best]),

@@ -32,8 +32,7 @@ class Running:
     def to_dict(self) -> dict[str, Any]:
         """Return the record as arrays and numbers by name."""
         own = {name: getattr(self, name) for name in ("origins", "n_batches", "n_rows")}
-        sums = {name: value for name, value in vars(self.statistics).items() if value is not None}
-        return {**vars(self.frame), **sums, **own}
+        return {**vars(self.frame), **vars(self.statistics), **own}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Running:
