@@ -99,7 +99,7 @@ class Pass:
         self.source: Any = open_source(X)
         self.setting = Setting(frame, FULL, Workers(1), precision)
         rule = rule_of(options, self.setting, n_kernels, self.source.to_device)
-        self.passes = Passes(self.source, self.setting, rule, np.zeros(1))
+        self.passes = Passes(self.source, self.setting, rule, np.zeros(1), found)
         self.parameters: Parameters = frame.enter(found, FULL).map(self.source.to_device)
         self.factor = FULL.factor(self.parameters.covariances, X.shape[1])
         self.quick: Any = self.source.wrap_step(self.careful)

@@ -134,8 +134,7 @@ def test_a_start_that_fails_does_not_disturb_the_others(covariance_type: str, po
     means, full = good.means.copy(), as_full(good.covariances, covariance_type, 3, 2).copy()
     means[0], full[0] = X[0], 1e-8 * np.eye(2)
     bad = Parameters(good.weights, means, as_structure(full, covariance_type))
-    mixed = models.copy()
-    mixed.put(position, bad)
+    mixed = models.put(position, bad)
     found = fit(X, classes, mixed, options)
     assert found.status[position] == Status.FAILED
     assert found.n_iter[position] == 1

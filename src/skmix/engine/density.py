@@ -140,7 +140,7 @@ def _prepare(parameters: Parameters, structure: Structure) -> tuple[Kernels, Fra
     if found is None:
         for oldest in list(_prepared)[: 1 - _MOST_PREPARED]:
             _prepared.pop(oldest, None)
-        found = _prepared[key] = _framed(means, covariances, tail.copy(), structure)
+        found = _prepared[key] = _framed(means, covariances, tail.map(np.array), structure)
     return found
 
 

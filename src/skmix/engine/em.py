@@ -33,7 +33,7 @@ from .model import (
     Status,
 )
 from .rules import UpdateRule
-from .rules.likelihood import Likelihood, for_pass
+from .rules.likelihood import Likelihood, for_pass, with_frozen
 from .rules.variational import Variational, default_rows, prior_of
 from .sources import RowSource, open_source
 from .sources.base import Centres
@@ -97,13 +97,9 @@ class RunState:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RunState:
         """Return the record from nested dictionaries, as by `asdict`."""
-
-        def made(value: Any) -> Any:
-            if not isinstance(value, dict):
-                return np.array(value)
-            return Parameters(**{**value, "tail": tail_of(value["tail"])})
-
-        return cls(**{**values, "parameters": made(values["parameters"])})
+        parameters = values["parameters"]
+        parameters = Parameters(**{**parameters, "tail": tail_of(parameters["tail"])})
+        return cls(**{**values, "parameters": parameters})
 
 
 def fit(
@@ -132,18 +128,9 @@ def fit(
             run.step()
             if callback is not None:
                 callback(run)
-        inside = run.result()
+        result = run.result()
     passes.source.clear_cache()
-    volume = passes.volume
-    return replace(
-        inside,
-        parameters=passes.leave(inside.parameters.map(to_numpy)),
-        log_likelihood=inside.log_likelihood - volume,
-        objective=inside.objective - volume.sum(),
-        path=[path - volume for path in inside.path],
-        bounds=inside.bounds and [bounds - volume.sum() for bounds in inside.bounds],
-        fell=None if inside.fell is None else inside.fell - volume.sum(),
-    )
+    return result
 
 
 @dataclass(frozen=True)
@@ -154,6 +141,7 @@ class Passes:
     setting: Setting
     rule: UpdateRule
     volume: FloatArray  # (C,): log-likelihood of each class in the frame less that in the data's coordinates
+    starts: Parameters  # in the data's coordinates
 
     @classmethod
     @contextmanager
@@ -182,15 +170,17 @@ class Passes:
             compiles = source.compiles and worth_compiling(source.summary.n_rows, n_together, n_features)
             setting = Setting(frame, structure, pool, options.precision, compiles)
             place = np.asarray if on_host else source.to_device
-            yield cls(source, setting, rule_of(options, setting, starts.means.shape[1], place), volume)
+            yield cls(source, setting, rule_of(options, setting, n_kernels, place), volume, starts)
 
     def enter(self, starts: Parameters) -> tuple[Parameters, Factor]:
         """Return starts in the frame, raised to the variance floor, and their factor."""
         return self.rule.enter(self.setting.frame.enter(starts, self.setting.structure))
 
     def leave(self, parameters: Parameters) -> Parameters:
-        """Return parameters of the frame in the data's coordinates."""
-        return self.setting.frame.leave(parameters, self.setting.structure)
+        """Return parameters of all starts in the frame, on the host, in the data's coordinates."""
+        outside = self.setting.frame.leave(parameters.map(to_numpy), self.setting.structure)
+        # The change of coordinates has rounded frozen parameters.
+        return with_frozen(self.rule.freeze, outside, self.starts)
 
     def expect(
         self,
@@ -322,9 +312,8 @@ class Run:
         self._n_rows = source.summary.total
         self._previous, self._latched = state.previous.copy(), state.latched.copy()
         self._current, self._factor = rule.enter(state.parameters.map(source.to_device))
-        # Last EM iterate of each start; those that have ended are on the host.
-        self._latest = self._current
-        self._ended = self._latest.map(lambda array: to_numpy(array).copy())
+        # Where each start has ended, on the host; active ones are not up to date.
+        self._ended = self._current.map(to_numpy)
         failed = ~to_numpy(self._factor.usable) & (self._status == Status.RUNNING)
         self._status[failed] = Status.FAILED
 
@@ -349,9 +338,8 @@ class Run:
             objective = self._rule.objective(log_likelihood, current, factor)
             watched = objective[:, None]
         survived &= ~self._watch(active, objective, current, factor)
-        self._latest = (
-            following if survived.all() else self._latest.copy().put(survived, following.take(survived))
-        )
+        if not survived.all():
+            following = current.put(survived, following.take(survived))
         self._n_iter[active] = self.n_passes
         for r, own in zip(active, log_likelihood, strict=True):
             self._path[r].append(own)
@@ -381,23 +369,24 @@ class Run:
         going = self._status[self.active] == Status.RUNNING
         if going.all():
             return
-        self._ended.put(self.active[~going], self._latest.take(~going))
-        self.active, self._latest = self.active[going], self._latest.take(going)
+        self._ended = self._ended.put(self.active[~going], self._current.take(~going))
+        self.active = self.active[going]
         self._current, self._factor = self._current.take(going), self._factor.take(going)
 
-    def _all(self, parameters: Parameters) -> Parameters:
-        """Return all R starts on the host, given the active ones."""
-        return self._ended.copy().put(self.active, parameters)
+    def _all(self) -> Parameters:
+        """Return the parameters of all R starts, on the host."""
+        return self._ended.put(self.active, self._current)
 
     def totals(self) -> FloatArray:
-        """Return the last log-likelihood (R,) of each start in the frame, −inf where it failed."""
+        """Return the last log-likelihood (R,) of each start, −inf where it failed."""
         last = np.array([path[-1].sum() if path else -np.inf for path in self._path])
-        return np.where((self._status == Status.FAILED) | np.isnan(last), -np.inf, last)
+        failed = (self._status == Status.FAILED) | np.isnan(last)
+        return np.where(failed, -np.inf, last - self._passes.volume.sum())
 
     def state(self) -> RunState:
         """Return a copy of the state of all starts."""
         return RunState(
-            self._all(self._latest),
+            self._all(),
             self._status.copy(),
             self._n_iter.copy(),
             self._previous.copy(),
@@ -408,10 +397,10 @@ class Run:
         )
 
     def result(self) -> Result:
-        """Return how all starts ended, in the coordinates of the frame."""
-        last, factor, rule = self._latest, self._factor, self._rule
-        if last is not self._current or len(self.active) < len(self._status):
-            last = self._all(last).map(self._passes.source.to_device)
+        """Return how all starts ended, in the data's coordinates."""
+        last, factor, rule, volume = self._current, self._factor, self._rule, self._passes.volume
+        if len(self.active) < len(self._status) or np.any(self._status == Status.FAILED):
+            last = self._all().map(self._passes.source.to_device)
             factor = self._passes.setting.structure.factor(last.covariances, last.means.shape[-1])
         log_likelihood = self._log_likelihood(last, factor)
         objective = rule.objective(log_likelihood, last, factor)
@@ -422,12 +411,19 @@ class Run:
         status = np.where(self._status == Status.RUNNING, Status.STOPPED, self._status)
         point = rule.finish(last)
         result = Result(
-            point, status, self._n_iter, log_likelihood, objective, self._paths(), fell=self._fell
+            self._passes.leave(point),
+            status,
+            self._n_iter,
+            log_likelihood - volume,
+            objective - volume.sum(),
+            [path - volume for path in self._paths()],
+            self._fell - volume.sum(),
         )
         if not rule.bounded:
             return result
-        bounds = [np.array([*values, value]) for values, value in zip(self._bounds, objective, strict=True)]
-        log_likelihood = self._log_likelihood(point, factor)
+        pairs = zip(self._bounds, objective, strict=True)
+        bounds = [np.array([*values, value]) - volume.sum() for values, value in pairs]
+        log_likelihood = self._log_likelihood(point, factor) - volume
         assert point.counts is not None
         counts = to_numpy(point.counts)
         return replace(result, log_likelihood=log_likelihood, counts=counts, bounds=bounds, prior=rule.prior)

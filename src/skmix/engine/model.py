@@ -172,13 +172,13 @@ class Result:
     # R arrays (n_iter, C): log-likelihood at the start of each pass. In a variational fit it is the
     # expectation under the posterior.
     path: list[FloatArray]
+    # (R, 2): objective before and after the pass that ended a start because the objective fell; NaN elsewhere
+    fell: FloatArray
     # Where weights have a posterior: expected rows of each kernel and class (R, K, L), and R arrays (n_iter,)
     # of lower bounds of the log-evidence; of a variational fit, the prior.
     counts: FloatArray | None = None
     bounds: list[FloatArray] | None = None
     prior: Prior | None = None
-    # (R, 2): objective before and after the pass that ended a start because the objective fell; NaN elsewhere
-    fell: FloatArray | None = None
 
     @property
     def best(self) -> int:

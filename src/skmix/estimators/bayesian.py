@@ -156,7 +156,7 @@ class _Loop(ScikitLearnBayesianGaussianMixture):
         model, shift = BayesianGaussianMixture._scoring(self)
         following, _, parts = passes.step(*passes.enter(model.batch()))
         log_likelihood = float(to_numpy(parts).sum() - passes.volume.sum())
-        found = passes.leave(following.map(to_numpy)).take(0)
+        found = passes.leave(following).take(0)
         sizes = n_rows * found.weights[:, 0]
         joints = _mean_log_joints(model, found, self.covariance_type, self.reg_covar)
         entropy = log_likelihood - sizes @ joints

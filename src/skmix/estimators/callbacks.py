@@ -177,10 +177,9 @@ def _passes(n_rows: float, most: int, step: Callable[[str], None]) -> Iterator[A
     """Yield a function to call after each of at most `most` passes of one mixture."""
     best, since = float("nan"), time.monotonic()
 
-    def after_pass(run: Run, log_volume: float) -> None:
-        """Report a pass; in the frame, the log-likelihood is larger by `log_volume`."""
+    def after_pass(run: Run) -> None:
         nonlocal best, since
-        mean = (float(run.totals().max()) - log_volume) / n_rows
+        mean = float(run.totals().max()) / n_rows
         change, best = mean - best, mean
         gained = "" if np.isnan(change) else f", changed by {change:.2e}"
         n_starts = len(run.active)

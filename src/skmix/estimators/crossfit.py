@@ -106,8 +106,7 @@ def refit(estimator: Any, rows: Block) -> Any:
     training = Training(open_source(sent(rows.X, device_of(other)), rows.y, rows.weights), estimator.classes_)
     if not training.sizes.all():
         raise ValueError("Some class has no row.")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         other._fit_parts(other._parts_to_fit(training.n_features), training)
     return other
 

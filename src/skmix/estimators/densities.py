@@ -276,9 +276,19 @@ def criterion(
 
 
 class CriteriaMixin:
-    """Adds the information criteria."""
+    """Adds the mean log-density and the information criteria."""
 
     _total_score: Callable[..., tuple[float, float, int]]  # of rows, labels and weights; see `total_score`
+
+    def score(
+        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> float:
+        """Return the mean log-density of rows with weights (n,), or of rows opened with weights.
+
+        See `score_samples`.
+        """
+        total, size, _ = self._total_score(X, y, sample_weight)
+        return total / size
 
     def bic(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the Bayesian information criterion on rows X (n, M) with weights (n,).

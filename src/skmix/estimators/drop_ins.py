@@ -129,11 +129,8 @@ class DropInMixin(FileMixin, ExportMixin):
 
     def _rows(self, X: ArrayLike, *, least: int | None = None) -> np.ndarray:
         """Return rows (n, M) of floats; a fit needs `least` of them and notes their features."""
-        X = on_host(X)
-        if isinstance(X, np.ma.MaskedArray):
-            X = np.ma.filled(X.astype(np.float64), np.nan)
         if not is_frame(X):
-            return validated(self, X, least)
+            return validated(self, on_host(X), least)
         _refuse_dates(X)
         try:
             return validated(self, X, least, names_of(X))

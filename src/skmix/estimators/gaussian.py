@@ -138,11 +138,6 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
             self._run(source)
         return given
 
-    def score(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the mean log-density of rows X (n, M) with weights (n,); `y` is ignored."""
-        total, size, _ = self._total_score(X, y, sample_weight)
-        return total / size
-
     @or_scikit_learn
     def _total_score(self, X: Any, y: Any = None, sample_weight: Any = None) -> tuple[float, float, int]:
         scores = self.score_samples(X)
@@ -185,9 +180,8 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
                 continue
             batch = join([start.batch() for start in starts])
             resume = None if fresh else self._last_bound(source, batch)
-            report = printer._reporter(source.summary.total, resume) if self.verbose else None
+            report = printer._reporter(source.summary.total, fresh) if self.verbose else None
             result = fit(source, batch, options, callback=report, resume=resume)
-            assert result.fell is not None
             for number, (path, status) in enumerate(zip(result.path, result.status, strict=True)):
                 failed, converged = status == Status.FAILED, bool(status == Status.CONVERGED)
                 if failed and np.isnan(result.fell[number]).all():
@@ -197,7 +191,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
                 # A start that failed by rounding is used only if there is no other.
                 rank = (not failed, bounds[-1])
                 if best is None or rank > reached:
-                    best, reached = result.parameters.take(slice(number, number + 1)).copy(), rank
+                    best, reached = result.parameters.take(number).map(np.array), rank
                     self.converged_, self.n_iter_ = converged, int(result.n_iter[number])
                     self.lower_bounds_ = [float(bound) for bound in bounds]
         if self.max_iter == 0 and starts:
@@ -215,11 +209,11 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
                 stacklevel=6,
             )
         self.lower_bound_ = float(reached[1])
-        self._store(best.take(0), dtype)
+        self._store(best, dtype)
 
-    def _reporter(self, total: float, resume: RunState | None) -> Callable[[Run], None]:
+    def _reporter(self, total: float, fresh: bool) -> Callable[[Run], None]:
         """Return a function that prints each pass over rows of this total weight, while a start runs."""
-        bound = -np.inf if resume is None else resume.previous[0, 0] / total
+        bound = -np.inf if fresh else self.lower_bound_
 
         def report(run: Run) -> None:
             nonlocal bound

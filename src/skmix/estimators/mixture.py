@@ -690,12 +690,4 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         scores: FloatArray = self._labelled(X, y).scores(densities.log_density)
         return scores
 
-    def score(
-        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
-    ) -> float:
-        """Return the mean log-density of rows with weights (n,), or of rows opened with weights.
-
-        See `score_samples`.
-        """
-        total, size, _ = self._total_score(X, y, sample_weight)
-        return total / size
+    score = densities.CriteriaMixin.score

@@ -123,10 +123,7 @@ def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, n
     tensor = home_of(estimator, X)
     if tensor is not None:
         return OnDevice(estimator, tensor, y, sample_weight, name)
-    X = on_host(X)
-    if isinstance(X, np.ma.MaskedArray):
-        X = np.ma.filled(X.astype(np.float64), np.nan)
-    return InMemory(estimator, X, y, sample_weight, name)
+    return InMemory(estimator, on_host(X), y, sample_weight, name)
 
 
 def score_rows(
@@ -383,10 +380,13 @@ def validated(
 ) -> np.ndarray:
     """Check rows by scikit-learn, and return them as floats (n, M); see `Rows.values`.
 
+    Masked values are missing ones.
     Errors name the column of an infinite value if the `names` (M,) are known.
     """
     if least is not None:
         note_rows(estimator, preparation_=None)
+    if isinstance(X, np.ma.MaskedArray):
+        X = np.ma.filled(X.astype(np.float64), np.nan)
     try:
         rows: np.ndarray = validate_data(
             estimator,

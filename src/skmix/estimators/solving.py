@@ -21,7 +21,6 @@ from ..engine.estep.reference import operations
 from ..engine.model import FloatArray, Frame, IntArray, Options, Parameters, Result, Status, living_kernels
 from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
 from ..engine.refine.shrink import are_separate, prior_of_start, with_shrinkage
-from ..engine.rules.likelihood import with_frozen
 from ..engine.rules.variational import Wishart, wishart_degrees
 from ..engine.sources import RowSource, open_source
 from ..engine.sources.summary import fill_gaps, resolution_of
@@ -108,14 +107,11 @@ def fit_model(
     if isinstance(model.covariance_prior, str) and options.inference == "em" and options.freeze is None:
         prior = _default_prior(model, training, given, options, frame, saved, resume)
     options = _with_prior(options, prior)
-    log_volume = float(summary.observed.sum(axis=0) @ np.log(frame.scale))
     with saving(saved) if saved else nullcontext(), watching or nullcontext() as report:
 
         def after_pass(run: Run) -> None:
-            if report is not None:
-                report(run, log_volume)
-            if saved is not None:
-                saved(run)
+            for each in filter(None, (report, saved)):
+                each(run)
 
         callback = None if apart else after_pass
         fit_from = partial(fit, source, options=options, frame=frame, callback=callback, resume=resume)
@@ -123,8 +119,6 @@ def fit_model(
         if model.init in ("auto", "k-means") and options.stopping == "total" and resume is None:
             begun = map(partial(_refined, source, options, frame), begun)
         best, status, reached = _best_result(map(fit_from, begun))
-    # Restore frozen parameters, which the change of coordinates has rounded.
-    best = replace(best, parameters=with_frozen(options.freeze, best.parameters, given))
     found = replace(_fitted(model, best, status, reached, training), prior=prior, floor=floor)
     if model.group_shift is None:
         return found
@@ -153,7 +147,7 @@ def _shift_groups(
         none = np.zeros((n_groups, *start.means.shape))
         return replace(fitted, shifts=Shifts(group_shift=strength, group_shifts=none))
     found = shift_groups(GroupRows(source, n_groups), start, strength, options, frame)
-    parameters = with_frozen(options.freeze, found.parameters, start)
+    parameters = found.parameters
     assert fitted.history is not None
     path = np.concatenate([fitted.history.log_likelihood_path, found.path])
     history = replace(
@@ -196,7 +190,7 @@ def _best_result(results: Iterator[Result]) -> tuple[Result, IntArray, FloatArra
     for result in results:
         status.append(result.status)
         reached.append(result.log_likelihood.sum(axis=1))
-        fell += [] if result.fell is None else result.fell[~np.isnan(result.fell[:, 0])].tolist()
+        fell += result.fell[~np.isnan(result.fell[:, 0])].tolist()
         best = result if best is None or _objective(result) > _objective(best) else best
     assert best is not None
     ended = np.concatenate(status)
@@ -479,7 +473,7 @@ def _refined(source: RowSource, options: Options, frame: Frame, given: Parameter
         own = replace(options, tol=max(options.tol, _CHANCE * n_parameters / size))
         found = fit(open_source(pick(X, some), codes[some]), given, own, frame=frame)
         good = np.flatnonzero(found.status != Status.FAILED)
-        given = given.copy().put(good, found.parameters.take(good))
+        given = given.put(good, found.parameters.take(good))
         # A group may have rows of a kernel that none of its few rows in the sample is of.
         even = _EVEN_WEIGHT if given.weights.shape[-1] > 1 else 0.0
         given = replace(given, weights=(1.0 - even) * given.weights + even / n_kernels)
@@ -540,11 +534,9 @@ def default_kernels(training: Training, structure: Structure, *, shared: bool) -
 # ---------------------------------------------------------------- results
 
 
-def record_of_start(
-    model: Mixture, training: Training, result: Result, start: int, parameters: Parameters | None = None
-) -> Fitted:
-    """Return the record of one start; `parameters` may replace those of the result."""
-    parameters = result.parameters.take(start) if parameters is None else parameters
+def record_of_start(model: Mixture, training: Training, result: Result, start: int) -> Fitted:
+    """Return the record of one start."""
+    parameters = result.parameters.take(start)
     summary, prior, status = training.source.summary, parameters.class_prior, Status(result.status[start])
     log_likelihood = float(result.log_likelihood[start].sum())
     return Fitted(
@@ -571,11 +563,10 @@ def _fitted(
 ) -> Fitted:
     """Return the record of the best start, with the status and log-likelihood (n_init,) of all starts."""
     best = best_start(result, model.variance_floor, len(status))
-    parameters = result.parameters.take(best)
-    structure = structure_of(covariance_type_of(model, training.source.summary.n_rows, training.n_features))
+    found = record_of_start(model, training, result, best)
+    structure = structure_of(found.covariance_type)
     if model.inference == "variational":
-        parameters = living_kernels(parameters, structure)
-    found = record_of_start(model, training, result, best, parameters)
+        found = found.with_parameters(living_kernels(found.parameters, structure))
     assert found.history is not None
     names = np.array([Status(each).name.lower() for each in status])
     history = replace(found.history, start_status=names, start_log_likelihoods=reached)
@@ -590,7 +581,7 @@ def _fitted(
         return found
     # Leave out kernels without weight.
     alive, prior = np.flatnonzero(result.parameters.weights[best].any(axis=1)), result.prior
-    counts, concentration = result.counts[best], parameters.concentration
+    counts, concentration = result.counts[best], result.parameters.take(best).concentration
     added = prior.concentration if prior is not None else 0.0
     posterior = WeightPosterior(
         lower_bound=float(result.objective[best]),

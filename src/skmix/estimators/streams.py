@@ -24,7 +24,7 @@ from ..io.labels import code_labels, number_labels, read_labels
 from ._settings import check_covariance_type, covariance_type_of, is_robust
 from .decisions import kind_of_labels
 from .fitted import Fitted, History, Shifts, fields_of
-from .rows import Training, check_gaps, columns_of, device_of, enter, sent, warn_of_host
+from .rows import Training, check_gaps, check_labelled, columns_of, device_of, enter, sent, warn_of_host
 from .solving import best_start, options_of, refuse_unlabelled, start_batches, with_resolution
 
 if TYPE_CHECKING:
@@ -84,8 +84,7 @@ def _read_labels(
         raise ValueError(
             f"classes={given.tolist()} differs from the labels of the first call, {known.tolist()}."
         )
-    if y is None and is_classifier(estimator):
-        raise ValueError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
+    check_labelled(estimator, y)
     if y is None:
         # With several classes, rows without y are unlabelled; with one class, they belong to it.
         return known, np.full(n_rows, 0 if len(known) == 1 else -1)

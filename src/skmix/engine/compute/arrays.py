@@ -184,8 +184,9 @@ def where(condition: Any, one: Any, other: Any) -> Any:
 
 
 def replaced(array: Any, index: Any, values: Any) -> Any:
-    """Return the array with new values along the first axis at a mask or integers; NumPy: in place."""
+    """Return a copy of the array with new values along the first axis at a mask or integers."""
     if is_numpy(array):
+        array = array.copy()
         array[index] = to_numpy(values)
         return array
     return array.index_copy(0, _places(index, array), values)
@@ -272,12 +273,8 @@ class Record:
         return self._combine(lambda array: pick(array, index))
 
     def put(self, index: Any, other: Self) -> Self:
-        """Return this record with the starts that `index` selects replaced; NumPy arrays change in place."""
+        """Return a copy of this record with the starts that `index` selects replaced."""
         return self._combine(lambda own, new: replaced(own, index, new), other)
-
-    def copy(self) -> Self:
-        """Return a copy that shares no memory with this record."""
-        return self._combine(lambda array: array.copy() if is_numpy(array) else array)
 
 
 def join(records: Sequence[Some]) -> Some:

@@ -349,7 +349,7 @@ class Judge:
         """Score a model; return it with raised covariances if any was below the floor, else None."""
         point, trade_off = objective.point(coordinates), objective.trade_off
         parameters = objective.parameters_at(point)
-        covariances, factor = objective.structure.raised(parameters.covariances[None].copy(), self._floor)
+        covariances, factor = objective.structure.raised(parameters.covariances[None], self._floor)
         sunk = bool((factor.log_determinant - point.factor.log_determinant > _RAISED).any())
         if sunk:
             parameters = replace(parameters, covariances=covariances[0])

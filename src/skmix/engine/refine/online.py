@@ -32,8 +32,7 @@ class Running:
     def to_dict(self) -> dict[str, Any]:
         """Return the record as arrays and numbers by name."""
         own = {name: getattr(self, name) for name in ("origins", "n_batches", "n_rows")}
-        sums = {name: value for name, value in vars(self.statistics).items() if value is not None}
-        return {**vars(self.frame), **sums, **own}
+        return {**vars(self.frame), **vars(self.statistics), **own}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Running:
@@ -112,7 +111,4 @@ def absorb(
     if not next_factor.usable[0]:
         following = replace(following, means=inside.means, covariances=inside.covariances)
     found = passes.leave(rule.finish(following)).take(0)
-    if options.freeze == "kernels":
-        # Undo the rounding of the change of coordinates.
-        found = replace(found, means=parameters.means, covariances=parameters.covariances)
     return found, Running(frame, average, inside.means, n_batches, n_rows), log_likelihood

@@ -72,7 +72,7 @@ def fit_together(task: Task, starts: Parameters, structure: Structure, *, max_it
     with one_blas_thread():
         terms = _terms(task.x, structure)
         current = Model.of(starts.weights, starts.means, starts.covariances)
-        ended = current.copy()
+        ended = current
         for _ in range(max_iter):
             likelihood, current = _improve(task, terms, current, structure)
             reached = np.bincount(task.groups, likelihood, minlength=n_groups)

@@ -46,10 +46,8 @@ class Likelihood:
         return self.regulariser.ridge is None
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
-        """Return a copy to start a pass from, raised to the floor unless frozen, and its factor."""
-        structure, parameters = self.structure, parameters.copy()
-        if self.bounded:
-            parameters = begin(parameters)
+        """Return parameters to start a pass from, raised to the floor unless frozen, and their factor."""
+        structure, parameters = self.structure, begin(parameters) if self.bounded else parameters
         if self.freeze == "kernels":
             return parameters, structure.factor(parameters.covariances, parameters.means.shape[-1])
         # A start below the floor would look degenerate, and its squares might overflow.

@@ -94,7 +94,7 @@ class Variational:
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
         """Return starts as point posteriors, as if after infinitely many rows."""
-        parameters = with_counts(parameters.copy())
+        parameters = with_counts(parameters)
         covariances, factor = self.structure.raised(parameters.covariances, self.floor)
         return replace(parameters, covariances=covariances), factor
 

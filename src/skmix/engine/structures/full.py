@@ -176,7 +176,7 @@ class Structure:
         return self.raised(covariances, regulariser.floor)
 
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
-        """Return covariances raised to P ⪰ diag(floor), floor (M,), and their factor; NumPy: in place."""
+        """Return covariances raised to P ⪰ diag(floor), floor (M,), and their factor."""
         xp, stack = namespace(covariances), self.by_kernel(covariances)
         flat, found = whiten_bounded(xp.reshape(covariances, (-1, *covariances.shape[-2:])), floor)
         return xp.reshape(flat, covariances.shape), factor_of(found, stack.shape)

@@ -244,7 +244,7 @@ def _replaced(found: Whitened, index: IntArray, new: Whitened) -> Whitened:
 
 
 def whiten_bounded(matrices: Array, floor: Array) -> tuple[Array, Whitened]:
-    """Return matrices (B, M, M) raised to P ⪰ diag(floor), and their whiteners; NumPy: in place."""
+    """Return matrices (B, M, M) raised to P ⪰ diag(floor), and their whiteners."""
     found, xp = whiten_batch(matrices), namespace(matrices)
     # tr(P⁻¹ diag(floor)) < 1 proves that no eigenvalue relative to diag(floor) is below one.
     low = (~found[2] | (_inverse_diagonals(found[0]) @ floor >= 1.0)) & xp.all(floor > 0)

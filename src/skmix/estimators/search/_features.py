@@ -243,8 +243,7 @@ def project(given: FeatureMap, reduction: str, rows: Block) -> FeatureMap:
 
         known = codes >= 0
         discriminants = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # warnings about classes with a single row
+        with warnings.catch_warnings(action="ignore"):  # about classes with a single row
             discriminants.fit(scaled[known], codes[known])
         matrix = discriminants.scalings_[:, : len(discriminants.classes_) - 1]
     else:
