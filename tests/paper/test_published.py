@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from importlib import resources
 from typing import Any
 
@@ -124,10 +125,10 @@ def test_reasons_are_distinguished() -> None:
     # Two regular kernels on forty rows of one class, to be made singular.
     good = Parameters(np.full((2, 1), 0.5), np.zeros((2, 3)), np.tile(np.eye(3), (2, 1, 1)))
     rows, sizes = np.random.RandomState(0).normal(size=(3, 40)), np.array([40])
-    flat = good.copy()
+    flat = deepcopy(good)
     flat.covariances[1, 2, 2] = 0.0
     assert failure_reason(flat, rows, sizes) == "constant feature"
-    few = flat.copy()
+    few = deepcopy(flat)
     few.weights[:, 0] = 37 / 40, 3 / 40
     assert failure_reason(few, rows, sizes) == "too few rows"
     # Responsibilities rarely add up to a whole number: half a row more than features is still too few.
@@ -135,14 +136,14 @@ def test_reasons_are_distinguished() -> None:
         few.weights[:, 0] = 1 - rows_of_kernel / 40, rows_of_kernel / 40
         assert failure_reason(few, rows, sizes) == reason
     # A kernel of many rows whose features all vary: neither of the two roots.
-    skewed = good.copy()
+    skewed = deepcopy(good)
     skewed.covariances[1] = 1.0 + 1e-17 * np.eye(3)
     assert failure_reason(skewed, rows, sizes) == "overflow"
     # A kernel whose densities are finite does not matter.
-    finite_one = skewed.copy()
+    finite_one = deepcopy(skewed)
     finite_one.weights[:, 0] = 2 / 40, 38 / 40
     assert failure_reason(finite_one, rows, sizes) == "overflow"
-    finite_one = skewed.copy()
+    finite_one = deepcopy(skewed)
     finite_one.covariances[0, 2, 2] = 1e-10
     assert failure_reason(finite_one, rows, sizes) == "overflow"
 
