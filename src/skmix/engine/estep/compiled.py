@@ -770,8 +770,7 @@ def statistics_of(
         if kernels.structure.shared:
             # Only the sum over kernels has a meaning: the scatter of the rows, which never changes.
             second = np.zeros((n_starts, n_kernels, kernels.structure.n_second(n_features)))
-            heaviest = mass.sum(axis=-1).argmax(axis=1)  # an empty one would be left out
-            second[np.arange(n_starts), heaviest] = kernels.structure.pack(rows.scatter)
+            second[:, 0] = kernels.structure.pack(rows.scatter)
         elif kernels.structure.isotropic:
             # Only the sum over features has a meaning.
             second = np.repeat(second[..., :1] / n_features, n_features, axis=-1)
