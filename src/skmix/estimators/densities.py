@@ -433,6 +433,7 @@ def _derived_fit(derived: Any, part: DerivedPart, class_prior: FloatArray) -> Fi
         classes=fitted.classes,
         class_prior=class_prior.copy(),
         class_count=fitted.class_count,
+        expected_count=fitted.expected_count,
         covariance_type=covariance_type,
         converged=fitted.converged,
         n_iter=fitted.n_iter,

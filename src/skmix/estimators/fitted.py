@@ -171,6 +171,9 @@ class Fitted(FitRecord):
     classes: np.ndarray = _value()  # (L,): labels, sorted
     class_prior: FloatArray = _value(axes="L", low=0.0, sums=True)  # (L,)
     class_count: FloatArray = _value(axes="L", low=0.0)  # (L,): labelled rows, or the sum of their weights
+    # (L,): the same with the expected shares of rows without a label, of the rows that have a value in the
+    # features of this mixture; None in files of versions that did not keep it.
+    expected_count: FloatArray | None = _value(axes="L", low=0.0, default=None)
     covariance_type: str = _value(str)
     n_kernels: int = _value(Integral, low=1)
     weights: FloatArray = _value(axes="KL", low=0.0, sums=True)  # (K, L): Pr(kernel | class)
@@ -197,6 +200,11 @@ class Fitted(FitRecord):
         return parameters_of(self, "")
 
     @property
+    def rows_behind(self) -> FloatArray:
+        """Expected rows (L,) of each class that the model has seen, or the sum of their weights."""
+        return self.class_count if self.expected_count is None else self.expected_count
+
+    @property
     def counted_weights(self) -> FloatArray:
         """Weights (K, L) from the counts of rows alone, without a learnt prior."""
         if self.weight_prior is None:
@@ -205,7 +213,7 @@ class Fitted(FitRecord):
             concentration = self.weight_posterior.weight_concentration
         else:
             # After `add_class`, only the posterior means are left.
-            concentration = self.weights * (self.class_count + self.weight_prior.sum())
+            concentration = self.weights * (self.rows_behind + self.weight_prior.sum())
         return shares_of(np.maximum(concentration - self.weight_prior[:, None], 0.0), self.weights)
 
     def with_parameters(self, parameters: Parameters) -> Fitted:

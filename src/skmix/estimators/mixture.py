@@ -142,6 +142,9 @@ _FITTED = """
         prepared. Fitted attributes and densities are of prepared rows.
     class_count_ : ndarray of shape (L,)
         Number of labelled training rows in each class, or the sum of their weights.
+    expected_count_ : ndarray of shape (L,)
+        The same with the expected shares of rows without a label. With feature sets, each mixture counts the
+        rows that have a value in its set. `partial_fit` weighs the model by it.
     covariance_type_ : str
         Covariance type of the fit.
     weights_ : ndarray of shape (K, L)
@@ -359,8 +362,8 @@ class SharedKernelBase(
 
         The first batch is fitted as by `fit`, with a weak prior on covariances; it should have about twenty
         rows per kernel. Every further batch updates the mean statistics of a row, with a share that decreases
-        with the number of batches. `partial_fit` cannot be combined with variational inference, a `tail`, a
-        `group_shift` or low-rank covariances.
+        with the number of rows before it, those of an earlier `fit` included. `partial_fit` cannot be
+        combined with variational inference, a `tail`, a `group_shift` or low-rank covariances.
 
         Parameters
         ----------
@@ -372,10 +375,10 @@ class SharedKernelBase(
         classes : array-like of shape (L,), default=None
             All class labels of the stream; a classifier needs them in the first call.
         sample_weight : array-like of shape (n,), default=None
-            Weights of the rows.
+            Weights of the rows: as many rows each stands for, also beside those of earlier batches.
         decay : float, default=0.6
-            How fast earlier batches are forgotten: the t-th batch has a share of t^-decay. It must be above
-            0.5 and at most 1.
+            How fast earlier batches are forgotten: a batch that is one t-th of all rows so far, such as the
+            t-th of equal batches, has a share of t^-decay. It must be above 0.5 and at most 1.
 
         Returns
         -------

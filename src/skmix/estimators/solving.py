@@ -543,6 +543,7 @@ def record_of_start(model: Mixture, training: Training, result: Result, start: i
         classes=training.classes,
         class_prior=training.class_prior if prior is None else prior,
         class_count=training.sizes,
+        expected_count=training.sizes if prior is None else summary.total * prior,
         covariance_type=covariance_type_of(model, summary.n_rows, training.n_features),
         converged=status == Status.CONVERGED,
         n_iter=int(result.n_iter[start]),

@@ -150,11 +150,10 @@ def _absorb(
         if last.stream is not None:
             past = Running.from_dict(last.stream)
         else:
-            # Count the rows of the earlier fit as batches of this size.
-            total = float(last.class_count.sum())
-            n_batches = max(1, round(total / batch.X.shape[0]))
+            _check_rows_behind(last)
             counted = replace(parameters, weights=last.counted_weights)
-            past = resume(counted, frame_of(parameters, structure), covariance_type, n_batches, total)
+            n_rows = float(last.rows_behind.sum())
+            past = resume(counted, frame_of(parameters, structure), covariance_type, n_rows)
         finest = None if last.floor is None else last.floor.resolution
         options, floor = with_resolution(model, options, batch.X, batch.weights, past.frame, finest)
     assert batch.y is not None
@@ -167,9 +166,10 @@ def _absorb(
         classes=classes,
         class_prior=found.class_prior,
         class_count=class_count,
+        expected_count=running.n_rows * found.class_prior,
         covariance_type=covariance_type,
         converged=False,
-        n_iter=running.n_batches,
+        n_iter=1 if last is None else last.n_iter + 1,
         weight_prior=found.concentration,
         floor=floor,
         stream=running.to_dict(),
@@ -181,6 +181,17 @@ def _absorb(
         ),
         **fields_of(found),
     )
+
+
+def _check_rows_behind(fitted: Fitted) -> None:
+    """Refuse a model of an old file if the number of its rows without a label is unknown."""
+    if fitted.expected_count is not None or fitted.history is None:
+        return
+    if fitted.history.log_likelihood_path.shape[1] > len(fitted.classes):
+        raise ValueError(
+            "This model has no expected_count_, and some of its training rows had no label: it was saved by "
+            "a version of skmix that did not keep their number, which partial_fit needs. Use fit."
+        )
 
 
 def _check_covariance_type(model: Mixture, fitted: Fitted) -> None:
@@ -204,8 +215,10 @@ def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options
     present = np.flatnonzero(sizes)
     if not len(present):
         raise ValueError(f"None of the {batch.X.shape[0]} rows of the first batch has a label.")
-    # A class without rows so far counts as one row, and starts with uniform weights.
-    prior = np.maximum(sizes, 1.0) / np.maximum(sizes, 1.0).sum()
+    # A class without rows so far counts as one row of average weight, and starts with uniform weights.
+    average = float(batch.row_weights.mean())
+    prior = np.where(sizes > 0, sizes, average)
+    prior /= prior.sum()
     new_codes = np.full(len(classes) + 1, -1)
     new_codes[present] = np.arange(len(present))
     training = Training(open_source(batch.X, new_codes[batch.y], batch.weights), classes[present])
@@ -214,7 +227,8 @@ def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options
         beginner = copy(model).set_params(n_kernels=len(classes))
     starts = next(start_batches(beginner, training, frame, structure_of(options.covariance_type)))
     # With few rows, a kernel may collapse onto some of them, and later batches would not undo that.
-    careful = replace(options, covariance_prior=options.covariance_prior or training.n_features + 2.0)
+    weak = (training.n_features + 2.0) * average
+    careful = replace(options, covariance_prior=options.covariance_prior or weak)
     result = fit(training.source, starts, careful, frame=frame)
     best = result.parameters.take(best_start(result, model.variance_floor, len(result.status)))
     weights = uniform_weights(1, len(best.means), len(classes))[0]
@@ -248,7 +262,7 @@ def add_class(estimator: Any, new: Block, label: Any, position: int) -> None:
         fits.append(_insert(model, last, rows, label, position))
     assert last is not None
     # The other classes keep their proportions.
-    size = float(len(new.X) if new.weights is None else new.weights.sum())
+    size = float(new.row_weights.sum())
     share = size / (last.class_count.sum() + size)
     prior = np.insert(last.class_prior * (1.0 - share), position, share)
     estimator._record(parts, fits, np.insert(last.class_count, position, size), prior).store(estimator)
@@ -298,11 +312,14 @@ def _insert(model: Mixture, last: Fitted, new: Block, label: Any, position: int)
             group_shift=earlier if strength is None else float(strength),
             group_shifts=np.insert(others, position, shift, axis=0),
         )
-    dtype = np.result_type(last.classes, np.asarray(label))
+    dtype, counts = np.result_type(last.classes, np.asarray(label)), last.expected_count
+    if counts is not None:
+        counts = np.insert(counts, position, new.row_weights.sum())
     # Drop attributes that describe the fit or stream without the new class.
     return replace(
         last,
         classes=np.insert(last.classes.astype(dtype), position, label),
+        expected_count=counts,
         weights=np.insert(last.weights, position, weights, axis=1),
         shifts=shifts,
         history=None,

@@ -38,12 +38,13 @@ def test_the_first_batch_is_one_pass_and_repeating_it_is_another(
     expected, true_likelihood = expected_pass(X, classes, model, covariance_type, weights)
     assert_same(found, expected)
     assert_allclose(likelihood, true_likelihood, rtol=1e-9)
-    assert running.n_batches == 1
+    total = len(X) if weights is None else weights.sum()
+    assert_allclose(running.n_rows, total)
 
     # Entering at the same model, the second batch leaves the average of two equal statistics.
     again, running, _ = absorb(X, classes, model, running, options, decay=0.6, row_weights=weights)
     assert_same(again, expected)
-    assert running.n_batches == 2
+    assert_allclose(running.n_rows, 2 * total)
 
 
 def test_the_state_of_a_stream_comes_back_from_its_arrays() -> None:
@@ -53,7 +54,7 @@ def test_the_state_of_a_stream_comes_back_from_its_arrays() -> None:
     options = Options(floor=0.0)
     model, running, _ = absorb(X, classes, model, measure(X, structure_of("full")), options, decay=0.6)
     again = Running.from_dict(running.to_dict())
-    assert (again.n_batches, again.n_rows) == (1, 40.0)
+    assert again.n_rows == 40.0
     found, expected = (
         absorb(X[::2], classes[::2], model, own, options, decay=0.6) for own in (again, running)
     )

@@ -1,7 +1,9 @@
 """Online EM on a stream (Cappé and Moulines, 2009).
 
-The average statistics s of a row move towards those of the newest batch, s ← (1 − η) s + η s_batch with
-η = t^−decay for the t-th batch, and the M-step is that of batch EM.
+The average statistics s of a row move towards those of the newest batch, s ← (1 − η) s + η s_batch, and the
+M-step is that of batch EM. If the newest batch has one t-th of all rows so far, as the t-th of equal batches
+has, η = t^−decay. Rows count by their weights, whether they have a label or not, so that η does not depend on
+the scale of the weights.
 """
 
 from __future__ import annotations
@@ -26,12 +28,11 @@ class Running:
     frame: Frame  # coordinates of the statistics, from the first batch
     statistics: Statistics  # average statistics of a row, with a leading axis of one start
     origins: FloatArray  # (1, K, M): origins of their moments
-    n_batches: int  # batches seen
-    n_rows: float  # rows seen, or the sum of their weights
+    n_rows: float  # rows seen, with and without a label, or the sum of their weights
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as arrays and numbers by name."""
-        own = {name: getattr(self, name) for name in ("origins", "n_batches", "n_rows")}
+        own = {"origins": self.origins, "n_rows": self.n_rows}
         return {**vars(self.frame), **vars(self.statistics), **own}
 
     @classmethod
@@ -40,16 +41,14 @@ class Running:
         frame = Frame(**{field.name: values[field.name] for field in fields(Frame)})
         sums = {field.name: values[field.name] for field in fields(Statistics) if field.name in values}
         statistics = Statistics(**sums)
-        return cls(frame, statistics, values["origins"], values["n_batches"], values["n_rows"])
+        return cls(frame, statistics, values["origins"], values["n_rows"])
 
 
-def resume(
-    parameters: Parameters, frame: Frame, covariance_type: str, n_batches: int, n_rows: float
-) -> Running:
+def resume(parameters: Parameters, frame: Frame, covariance_type: str, n_rows: float) -> Running:
     """Return a stream's state for a fitted model: the statistics whose M-step gives that model.
 
-    The model, in the data's coordinates and with its `class_prior`, counts as that many batches and rows.
-    The variances of the frame are replaced by those of the model's density.
+    The model, in the data's coordinates and with its `class_prior`, counts as that many rows. The variances
+    of the frame are replaced by those of the model's density.
     """
     structure = structure_of(covariance_type)
     inside = frame.enter(parameters.batch(), structure)
@@ -64,7 +63,7 @@ def resume(
     variances = np.broadcast_to(structure.variances(inside.covariances), inside.means.shape)[0]
     means, share = inside.means[0], share[0]
     variance = share @ variances + share @ (means - share @ means) ** 2
-    return Running(replace(frame, variance=variance), statistics, inside.means, n_batches, n_rows)
+    return Running(replace(frame, variance=variance), statistics, inside.means, n_rows)
 
 
 def absorb(
@@ -98,10 +97,10 @@ def absorb(
     statistics, origins = statistics.map(to_numpy), to_numpy(origins)
     log_likelihood = float(statistics.log_likelihood.sum() - passes.volume.sum())
     average = moved(statistics, origins, inside.means, structure)
-    average, n_batches, n_rows = average.map(lambda sums: sums / n_new), 1, n_new
+    average, n_rows = average.map(lambda sums: sums / n_new), n_new
     if isinstance(running, Running):
-        n_batches, n_rows = running.n_batches + 1, running.n_rows + n_new
-        step = n_batches**-decay
+        n_rows = running.n_rows + n_new
+        step = (n_new / n_rows) ** decay
         past = moved(running.statistics, running.origins, inside.means, structure)
         past = past.map(lambda sums: (1.0 - step) * sums)
         average = average.map(lambda sums: step * sums).plus(past)
@@ -111,4 +110,4 @@ def absorb(
     if not next_factor.usable[0]:
         following = replace(following, means=inside.means, covariances=inside.covariances)
     found = passes.leave(rule.finish(following)).take(0)
-    return found, Running(frame, average, inside.means, n_batches, n_rows), log_likelihood
+    return found, Running(frame, average, inside.means, n_rows), log_likelihood
