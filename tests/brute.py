@@ -246,7 +246,17 @@ def improved(sums: Sums, model: Model, rule: Rule) -> Model:
 
 
 def kernels_after(sums: Sums, model: Model, rule: Rule) -> dict[str, Any]:
-    """Return new means, covariances, factors and degrees of freedom."""
+    """Return new means, covariances, factors and degrees of freedom; kernels without rows keep theirs."""
+    alive = sums.mass.sum(axis=0) > 0.0
+    if not alive.all():
+        found = kernels_after(*of_kernels(sums, model, alive), rule)
+        for name, new in found.items():
+            if new is not None:
+                found[name] = getattr(model, name).copy()
+                # A tied covariance is that of every kernel.
+                every = name == "covariances" and rule.structure == "tied"
+                found[name][... if every else alive] = new[0] if every else new
+        return found
     if rule.shift is not None:
         return shifted_kernels_after(sums, model, rule)
     mass, weight = sums.mass.sum(axis=0), sums.weight.sum(axis=0)
@@ -260,9 +270,18 @@ def kernels_after(sums: Sums, model: Model, rule: Rule) -> dict[str, Any]:
     return found
 
 
+def of_kernels(sums: Sums, model: Model, chosen: Array) -> tuple[Sums, Model]:
+    """Return the sums and parameters of the chosen kernels (K,)."""
+    parts = {name: value[:, chosen] for name, value in vars(sums).items() if name != "log_scales"}
+    names = ("weights", "means", "covariances", "factors", "degrees")
+    kept = {name: value[chosen] for name in names if (value := getattr(model, name)) is not None}
+    shifts = None if model.shifts is None else model.shifts[:, chosen]
+    return Sums(**parts, log_scales=sums.log_scales[chosen]), replace(model, **kept, shifts=shifts)
+
+
 def group_means(sums: Sums) -> tuple[Array, Array]:
     """Return the mass (L, K) and mean (L, K, M) of each group's rows of each kernel."""
-    return sums.mass, sums.first / sums.mass[..., None]
+    return sums.mass, sums.first / np.where(sums.mass > 0.0, sums.mass, 1.0)[..., None]
 
 
 def shifts_after(sums: Sums, means: Array, strength: float) -> Array:
@@ -298,7 +317,9 @@ def objective(rows: Rows, model: Model, rule: Rule) -> float:
             trace = np.trace(np.linalg.solve(P, rule.prior_covariance))
             total -= 0.5 * rule.prior_rows * (np.linalg.slogdet(P)[1] + trace)
     if rule.weight_prior != 1.0:
-        total += (rule.weight_prior - 1.0) * np.log(model.weights).sum()
+        # A start may have weights of zero.
+        logs = np.log(np.maximum(model.weights, np.finfo(np.float64).tiny))
+        total += (rule.weight_prior - 1.0) * logs.sum()
     if model.shifts is not None and rule.shift is not None:
         for own in model.shifts:
             for k, shift in enumerate(own):

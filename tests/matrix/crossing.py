@@ -9,6 +9,8 @@ from typing import Any
 
 Cell = dict[str, Any]
 
+EMPTY = ("first", "middle", "last")
+
 # The first value of each feature is its default.
 FEATURES: dict[str, list[Any]] = {
     "model": ["mixture", "classifier", "sets"],  # sets: a classifier with two sets of features
@@ -21,7 +23,10 @@ FEATURES: dict[str, list[Any]] = {
     "inference": ["em", "variational"],
     "stopping": ["total", "per-class"],
     "labels": ["classes", "none", "unlabelled"],
-    "weighted": [False, True],
+    # Weights are small whole numbers, or these times 0.001 or 100.
+    "weighted": [False, True, "small", "large"],
+    # Which kernel has no weight in any class, and so no rows.
+    "empty": ["none", *EMPTY],
     "gaps": [False, True],
     "rows": ["array", "float32", "frame", "npy", "parquet", "dask", "tensor", "single", "streamed"],
     "starts": ["one", "three"],
@@ -69,6 +74,11 @@ _MEANINGLESS: list[tuple[Values, ...]] = [
     (("model", ("classifier", "sets")), ("labels", "none")),
     (("model", ("classifier", "sets")), ("shift", True)),
     (("model", "mixture"), ("after", "tune")),
+    # A variational posterior has no weight of zero: the kernel may get rows after a pass, or is removed.
+    (("inference", "variational"), ("empty", EMPTY)),
+    (("starts", "three"), ("empty", EMPTY)),
+    # Kernels that explain less than one row are removed: all but one, if the rows count so little.
+    (("inference", "variational"), ("weighted", "small")),
     # `freeze` keeps what a given start says, and of given starts there is one.
     (("starts", "three"), ("freeze", ("kernels", "weights"))),
     (("after", ("tune", "stream", "add", "impute", "export")), ("starts", "three")),

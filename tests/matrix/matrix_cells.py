@@ -100,7 +100,9 @@ def make_data(cell: Cell, n_rows: int, seed: int = 3) -> Data:
     y = None if cell["labels"] == "none" else LABELS[codes]
     if cell["labels"] == "unlabelled":
         y = np.where(random.uniform(size=n_rows) < 0.25, -1, y)
-    w = random.integers(1, 4, size=n_rows).astype(np.float64) if cell["weighted"] else None
+    w = None
+    if cell["weighted"]:
+        w = random.integers(1, 4, size=n_rows) * {"small": 1e-3, "large": 100.0}.get(cell["weighted"], 1.0)
     if cell["rows"] == "float32":
         X = X.astype(np.float32).astype(np.float64)
     return Data(X, y, w)
@@ -135,6 +137,9 @@ def make_start(cell: Cell, data: Data, columns: list[int]) -> brute.Model:
     if cell["tail"] in ("t", "t4"):
         degrees = np.full(K, 4.0 if cell["tail"] == "t4" else 10.0)  # learnt degrees begin there
     weights = random.dirichlet(np.full(K, 3.0), size=L).T
+    if cell["empty"] != "none":
+        weights[{"first": 0, "middle": K // 2, "last": K - 1}[cell["empty"]]] = 0.0
+        weights /= weights.sum(axis=0)
     model = brute.Model(weights, means, covariances, factors, degrees)
     if cell["labels"] == "unlabelled":
         rows = data.brute
@@ -167,6 +172,19 @@ def of_structure(cell: Cell, model: brute.Model) -> Array:
         return np.concatenate([model.factors, own[..., None]], axis=2)
     variances = np.einsum("kdd->kd", full)
     return {"full": full, "diag": variances, "spherical": variances[:, 0]}[cell["covariance"]]
+
+
+def permuted(model: brute.Model, kernels: Array, classes: Array) -> brute.Model:
+    """Return a model with its kernels and classes in another order."""
+    shifts = None if model.shifts is None else model.shifts[classes][:, kernels]
+    of_kernels = {
+        name: None if value is None else value[kernels]
+        for name, value in vars(model).items()
+        if name in ("means", "covariances", "factors", "degrees")
+    }
+    prior = None if model.class_prior is None else model.class_prior[classes]
+    weights = model.weights[kernels][:, classes]
+    return replace(model, **of_kernels, weights=weights, class_prior=prior, shifts=shifts)
 
 
 def moved_start(model: brute.Model, units: Array, offsets: Array) -> brute.Model:
