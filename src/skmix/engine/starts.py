@@ -269,7 +269,8 @@ def _covariances(
         return structure.from_common(common[None], n_kernels)
     cuts = [slice(int(a), int(b)) for a, b in pairwise(bounds)]
     seconds = to_numpy(xp.stack([structure.second_moment(about[cut], weighted[cut]) for cut in cuts]))
-    mass, rows = np.bincount(to_numpy(nearest), masses, n_kernels), x.shape[1] + 2.0
+    # A few rows of average weight.
+    mass, rows = np.bincount(to_numpy(nearest), masses, n_kernels), (x.shape[1] + 2.0) * total / len(x)
     own = (seconds.T + rows * common.T[..., None]) / (mass + rows)
     return np.swapaxes(structure.from_common(own.T, 1), 0, 1)
 
