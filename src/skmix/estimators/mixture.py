@@ -144,7 +144,8 @@ _FITTED = """
         Number of labelled training rows in each class, or the sum of their weights.
     expected_count_ : ndarray of shape (L,)
         The same with the expected shares of rows without a label. With feature sets, each mixture counts the
-        rows that have a value in its set. `partial_fit` weighs the model by it.
+        rows that have a value in its set. In a stream, all rows so far, shared like the average statistics.
+        `partial_fit` weighs the model by it.
     covariance_type_ : str
         Covariance type of the fit.
     weights_ : ndarray of shape (K, L)
