@@ -80,7 +80,7 @@ def make_data(cell: Cell, n_rows: int, seed: int = 3) -> Data:
     random = np.random.default_rng(seed)
     centres = 2.0 * np.random.default_rng(1).normal(size=(N_CLUSTERS, N_FEATURES))
     shares = np.random.default_rng(2).dirichlet(np.full(N_CLUSTERS, 5.0), size=N_CLASSES)
-    codes = random.permutation(np.arange(n_rows) % N_CLASSES)
+    codes = random.permutation(np.repeat([0, 1, 2], [5, 3, 2])[np.arange(n_rows) % 10])
     below = np.cumsum(shares, axis=1)[codes, :-1]
     clusters = (random.uniform(size=(n_rows, 1)) > below).sum(axis=1)
     root = np.random.default_rng(4).normal(size=(N_FEATURES, N_FEATURES)) / 2.0 + np.eye(N_FEATURES)

@@ -1,8 +1,8 @@
 """What must not change a model: the scale of all weights, and the order of kernels, rows and classes.
 
-Weights count rows only where a prior is worth some rows, in variational fits, and in the stopping rules
-``tol='auto'`` and ``('per-class', …)``. Elsewhere their proportions alone matter, in fits, streams and
-tuning. Weights are scaled by powers of two, which round nothing, so that starts and passes stay the same.
+Weights count rows only where a prior is worth some rows, in variational fits, and in stopping rules that
+count rows. Elsewhere their proportions alone matter, in fits, streams and tuning. Weights are scaled by
+powers of two, which round nothing, so that starts and passes stay the same.
 """
 
 from __future__ import annotations
@@ -168,6 +168,28 @@ def test_only_the_proportions_of_weights_matter(name: str, tmp_path: Path) -> No
                 for attribute in {"class_count_", "expected_count_"} & vars(other).keys():
                     after, before = (cells.host(getattr(each, attribute)) for each in (one, other))
                     assert_allclose(after, scale * before, rtol=1e-10, err_msg=attribute)
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        lambda w: SharedKernelClassifier(random_state=0).fit(ROWS["X"], ROWS["y"], w),
+        lambda w: SharedKernelMixture(4, random_state=0).fit(ROWS["X"], ROWS["y"], w),
+        # Few rows for each kernel: a first fit finds the prior.
+        lambda w: SharedKernelMixture(12, random_state=0).fit(ROWS["X"][:90], None, w[:90]),
+        lambda w: SharedKernelMixture(12, covariance_prior="weak", random_state=0).fit(
+            ROWS["gaps"][:90], None, w[:90]
+        ),
+    ],
+)
+def test_defaults_take_light_rows_as_whole_rows(fit: Callable[[Array], Any]) -> None:
+    w = ROWS["w"] / 2.0  # all are one on average, or less
+    whole = fit(w)
+    for scale in (0.5, 2.0**-10):
+        light = fit(scale * w)
+        assert_allclose(light.covariance_prior_[0], scale * whole.covariance_prior_[0], rtol=1e-10)
+        for attribute in ("weights_", "means_", "covariances_"):
+            assert_allclose(getattr(light, attribute), getattr(whole, attribute), rtol=1e-10, atol=1e-12)
 
 
 # ---------------------------------------------------------------- orders

@@ -45,6 +45,7 @@ from skmix.engine import density
 TOGETHER: list[Cell] = [
     *({"covariance": "tied", "gaps": True, "empty": empty} for empty in EMPTY),
     {"covariance": "tied", "gaps": True, "empty": "first", "tail": "t4"},
+    {"shift": True, "weight_prior": "hierarchical"},
     {"covariance": "tied", "gaps": True, "empty": "first", "labels": "unlabelled", "weighted": "small"},
     {"covariance": "tied", "gaps": True, "empty": "first", "model": "sets", "after": "stream"},
     *(

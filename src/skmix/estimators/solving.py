@@ -228,7 +228,7 @@ def _default_prior(
         one = given.take(0)
         few = summary.total / unit / n_kernels < structure.rows_wanted(n_features)
         if few and structure.pools_as is not None and not are_separate(one.weights):
-            found = with_shrinkage(training.source, given, options, frame=frame)
+            found = with_shrinkage(training.source, given, options, frame=frame, unit=unit)
             if found.covariance_prior is not None and found.covariance_prior_scale is not None:
                 prior = found.covariance_prior, found.covariance_prior_scale
         elif isinstance(model.init, str) and model.init != "uniform":

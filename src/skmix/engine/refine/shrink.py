@@ -61,10 +61,13 @@ _NOTHING = 1e-9
 _OWN = 0.1
 
 
-def with_shrinkage(source: RowSource, starts: Parameters, options: Options, *, frame: Frame) -> Options:
+def with_shrinkage(
+    source: RowSource, starts: Parameters, options: Options, *, frame: Frame, unit: float = 1.0
+) -> Options:
     """Return options with a shrinkage prior on full or low-rank covariances, unchanged if all starts fail.
 
-    Parameters are as for `fit`, by EM; the options must have no prior on covariances yet.
+    Parameters are as for `fit`, by EM; the options must have no prior on covariances yet. `unit` is the
+    weight of a row.
     """
     structure = structure_of(options.covariance_type).of(starts.covariances)
     assert structure.pools_as is not None
@@ -78,7 +81,7 @@ def with_shrinkage(source: RowSource, starts: Parameters, options: Options, *, f
     if np.all(result.status == Status.FAILED):
         return options
     best = result.parameters.take(slice(result.best, result.best + 1))
-    mass, scatters = _scatters(source, best, common, first, frame)
+    mass, scatters = (sums / unit for sums in _scatters(source, best, common, first, frame))
     mean = np.zeros((n_features, n_features))
     for k in range(n_kernels):
         # One dense matrix at a time: with many features, all of them may not fit in memory.
@@ -89,7 +92,7 @@ def with_shrinkage(source: RowSource, starts: Parameters, options: Options, *, f
     own = mass > _ROWS_FOR_SCATTER
     eigenvalues = relative_eigenvalues(scatters[own], rescaled(target, 1.0 / frame.scale), mass[own])
     rows = likeliest_rows(mass[own], eigenvalues, n_features if scatters.ndim == 3 else 1)
-    return replace(options, covariance_prior=rows, covariance_prior_scale=target)
+    return replace(options, covariance_prior=rows * unit, covariance_prior_scale=target)
 
 
 def prior_of_start(
