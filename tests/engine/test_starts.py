@@ -226,7 +226,9 @@ def test_k_means_counts_weights_like_rows_and_leaves_unlabelled_rows_to_the_clus
     pooled = 0.95 * (within.T * weights) @ within + 0.05 * np.diag(weights @ overall**2)
     own = [(within[nearest == k].T * weights[nearest == k]) @ within[nearest == k] for k in range(4)]
     masses = np.bincount(nearest, weights)[:, None, None]
-    expected = (np.stack(own) + 4.0 * pooled / weights.sum()) / (masses + 4.0)
+    # Four rows of average weight.
+    few = 4.0 * weights.mean()
+    expected = (np.stack(own) + few * pooled / weights.sum()) / (masses + few)
     assert_allclose(found.covariances, expected, rtol=1e-9, atol=1e-9)
 
 

@@ -319,6 +319,19 @@ def test_the_unit_of_weights_does_not_count() -> None:
         assert shares.shrinkage_ == pytest.approx(whole.shrinkage_, rel=1e-6)
 
 
+@pytest.mark.parametrize("seed", [0, 2, 8, 11])
+def test_the_prior_of_weighted_rows_is_that_of_repeated_ones(seed: int) -> None:
+    """Its strength is the one with which rows, left out in turn, are best assigned to their classes."""
+    random = np.random.default_rng(seed)
+    y = np.repeat([0, 1, 2], 20)
+    X = random.normal(size=(60, 4)) @ random.normal(size=(4, 4)) + random.normal(size=(3, 4))[y]
+    times = random.choice([1, 1, 1, 6], size=60)
+    weighted = SharedKernelClassifier(random_state=0).fit(X, y, sample_weight=times.astype(float))
+    repeated = SharedKernelClassifier(random_state=0).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
+    assert weighted.n_kernels_ == repeated.n_kernels_ == 3
+    assert_allclose(weighted.covariance_prior_[0], repeated.covariance_prior_[0], rtol=1e-6)
+
+
 def test_the_share_counts_rows_without_a_label() -> None:
     X, y = draw(30)
     y = np.where(np.arange(60) % 2 == 0, np.nan, y)

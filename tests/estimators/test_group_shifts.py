@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import responsibilities
+from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
@@ -114,6 +116,34 @@ def test_hierarchical_weights_go_with_shifts() -> None:
     assert model.lower_bound_path_[-1] == model.lower_bound_
     assert len(model.lower_bound_path_) == model.n_iter_ > n_first
     assert np.abs(model.group_shifts_).max() > 0.2
+    # The weights are the means of their posterior, not those of the last pass.
+    X, y, _ = shifted_groups()
+    assert_allclose(model.log_likelihood_, len(X) * model.score(X, y), rtol=1e-9)
+
+
+def test_groups_of_unequal_sizes_share_kernels_by_their_sizes() -> None:
+    """Without labels, a row is of a group with its prior, and of a kernel with the means of that group."""
+    X, y, _ = shifted_groups(deviation=2.0)
+    kept = (y == "a") | (np.random.default_rng(1).uniform(size=len(y)) < 0.1)
+    model = SharedKernelMixture(3, init={"means": CENTRES}, group_shift=4.0).fit(X[kept], y[kept])
+    assert model.class_prior_[0] > 0.6
+    joint = np.zeros((len(X), 3))
+    for prior, weights, shifts in zip(model.class_prior_, model.weights_.T, model.group_shifts_, strict=True):
+        for k, covariance in enumerate(model.covariances_):
+            density = multivariate_normal(model.means_[k] + shifts[k], covariance).pdf(X)
+            joint[:, k] += prior * weights[k] * density
+    assert_allclose(model.predict_proba(X), joint / joint.sum(axis=1, keepdims=True), rtol=1e-8, atol=1e-12)
+
+
+def test_groups_draw_categories_with_their_own_shares() -> None:
+    random = np.random.default_rng(0)
+    groups, shares = np.repeat(["a", "b", "c"], 2000), np.repeat([0.2, 0.5, 0.8], 2000)
+    numbers = random.normal(size=6000)
+    frame = pd.DataFrame({"x": numbers, "kind": np.where(random.uniform(size=6000) < shares, "yes", "no")})
+    model = SharedKernelMixture(1, group_shift=1.0, random_state=0).fit(frame, groups)
+    drawn, labels = model.sample(6000)
+    for group, share in zip("abc", (0.2, 0.5, 0.8), strict=True):
+        assert np.mean(np.asarray(drawn)[labels == group, 1] == "yes") == pytest.approx(share, abs=0.06)
 
 
 def test_shifts_count_as_parameters() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import ConvergenceWarning
 
 from skmix import (
     GaussianMixture,
@@ -356,3 +357,26 @@ def test_fits_to_tiny_numbers_are_refused_or_can_be_saved(tmp_path: Path) -> Non
         model = SharedKernelMixture(2, covariance_prior=None, random_state=0).fit(rows)
         model.save(tmp_path / "model.skmix")
         assert_array_equal(load(tmp_path / "model.skmix").covariances_, model.covariances_)
+
+
+def test_a_start_from_many_rows_counts_their_weights_once() -> None:
+    """Rows are drawn by their weights for k-means; one pass later, the start can still be seen."""
+    random = np.random.default_rng(0)
+    right = random.uniform(size=40_000) < 0.5
+    X = (np.where(right, 1.0, -1.0) + 0.8 * random.normal(size=40_000))[:, None]
+    weights = np.where(right, 9.0, 1.0)
+    drawn = X[random.choice(40_000, 40_000, p=weights / weights.sum())]
+
+    def share_of_lower(X: np.ndarray, weights: np.ndarray | None) -> float:
+        shares = []
+        for seed in range(3):
+            model = SharedKernelMixture(
+                2, init="k-means", max_iter=1, tol=0.0, covariance_prior=None, random_state=seed
+            )
+            with pytest.warns(ConvergenceWarning):
+                model.fit(X, sample_weight=weights)
+            shares.append(model.weights_[model.means_[:, 0].argmin(), 0])
+        return float(np.mean(shares))
+
+    # 0.37 for both; 0.53 if weights count twice.
+    assert share_of_lower(X, weights) == pytest.approx(share_of_lower(drawn, None), abs=0.06)
