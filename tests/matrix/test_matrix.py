@@ -43,6 +43,7 @@ from skmix.engine import density
 
 # Three or more values that were once wrong together, or that a stream goes on from.
 TOGETHER: list[Cell] = [
+    {"covariance": "tied", "empty": "first"},
     *({"covariance": "tied", "gaps": True, "empty": empty} for empty in EMPTY),
     {"covariance": "tied", "gaps": True, "empty": "first", "tail": "t4"},
     {"shift": True, "weight_prior": "hierarchical"},
