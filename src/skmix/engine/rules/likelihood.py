@@ -93,12 +93,13 @@ class Likelihood:
         weight = tail.mass_in_moments(mass, statistics.of_tail)
         some_empty = rare(xp.reshape(~alive, (-1,))) is not None
         if some_empty:
-            mass, first = where(alive, mass, TINY), where(alive[..., None], first, 0.0)
-            weight = where(alive, weight, TINY)
             # Empty kernels get a covariance that can be factored; their own is restored below.
             identity = constant(_identity, structure, first.shape[-1], second.shape[-1], example=mass)
-            if not structure.shared:  # otherwise only the sum of the moments over kernels is defined
-                second = where(alive[..., None], second, TINY * identity)
+            mass, first = where(alive, mass, TINY), where(alive[..., None], first, 0.0)
+            weight = where(alive, weight, TINY)
+            # Of kernels with one covariance only the sum of the moments is defined, so none may be left out.
+            kept = xp.any(alive, axis=1, keepdims=True) if structure.shared else alive
+            second = where(kept[..., None], second, TINY * identity)
         offset = first / weight[..., None]
         means = origins + offset  # (M2)
         ahead = offset
