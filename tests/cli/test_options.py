@@ -218,6 +218,16 @@ def test_a_test_of_the_model_with_weights_and_rows_without_a_label(
     assert skmix.report.describe(again)["quality"] is None
 
 
+def test_a_test_of_the_model_counts_the_outliers_of_each_fit(tmp_path: Path) -> None:
+    fit = ("fit", table(tmp_path, "kind"), "-t", "kind", "--kernels", 2, "--outliers", 0.3, "--folds", 3)
+    found = json.loads(run(*fit, "--seed", 8, "-o", tmp_path / "m", "--json").stdout)["folds"]
+    is_outlier = np.empty(42, dtype=bool)
+    for rest, held in StratifiedKFold(3, shuffle=True, random_state=8).split(X, KINDS):
+        model = SharedKernelClassifier(2, reject_below=0.3, random_state=8).fit(X[rest], KINDS[rest])
+        is_outlier[held] = model.score_samples(X[held]) < model.threshold_
+    assert found["outliers"] == pytest.approx(is_outlier.mean())
+
+
 def test_the_page_of_a_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(

@@ -13,8 +13,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import binomtest
 from sklearn import metrics
+from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.dummy import DummyClassifier
+from sklearn.model_selection import StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from skmix import (
     GaussianMixture,
@@ -252,6 +256,55 @@ def test_all_kinds_of_rows_are_cross_validated_alike(tmp_path: Path) -> None:
         found.append(({**together.as_dict(), "reliability": None}, by_fold))
     assert found[0][0]["n_rows"] == 225
     assert all(each == found[0] for each in found)
+
+
+@pytest.mark.parametrize("kind", ["classifier", "search", "pipeline"])
+@pytest.mark.parametrize("outlier_label", ["none", None])
+def test_each_fit_of_a_cross_validation_refuses_its_own_outliers(
+    kind: str, outlier_label: str | None
+) -> None:
+    """The evaluation of all held-out rows is that of what each fit predicts for the rows it has not seen."""
+    estimator = SharedKernelClassifier(3, reject_below=0.2, outlier_label=outlier_label, random_state=0)
+    if kind == "search":
+        settings = {"n_kernels": 3, "covariance_type": "full", "kernels": "shared", "tune": False, "cv": 2}
+        estimator = SharedKernelClassifierCV(estimator, **settings, random_state=0)
+    elif kind == "pipeline":
+        estimator = make_pipeline(StandardScaler(), estimator)
+    together, by_fold = cross_validate(estimator, X[:, :2], SPECIES, folds=3)
+    named, is_outlier, scores = np.empty(150, dtype=object), np.empty(150, dtype=bool), []
+    for training, held in StratifiedKFold(3, shuffle=True, random_state=0).split(X, CODES):
+        fitted = clone(estimator).fit(X[training, :2], SPECIES[training])
+        last = fitted[-1] if kind == "pipeline" else getattr(fitted, "classifier_", fitted)
+        named[held] = fitted.predict(X[held, :2])
+        is_outlier[held] = fitted.score_samples(X[held, :2]) < last.threshold_
+        scores.append(fitted.score(X[held, :2], SPECIES[held]))
+        assert evaluate(fitted, X[held, :2], SPECIES[held]).accuracy == pytest.approx(scores[-1])
+    assert_allclose(by_fold, scores)
+    assert together.accuracy == pytest.approx(np.mean(named == SPECIES)) == pytest.approx(np.mean(by_fold))
+    assert together.outliers == pytest.approx(is_outlier.mean())
+    assert is_outlier.sum() > 10
+    if outlier_label is None:
+        assert together.refused is None
+    else:
+        assert_array_equal(together.refused, np.bincount(CODES[named == "none"], minlength=3))
+        assert_array_equal(together.refused, np.bincount(CODES[is_outlier], minlength=3))
+
+
+@pytest.mark.parametrize("folds", [5, 0.3])
+def test_rows_of_weight_zero_count_nowhere_in_a_cross_validation(folds: float) -> None:
+    """Even if all rows of a class but one, which then always trains, have that weight."""
+    weights = np.ones(150)
+    weights[[*range(1, 50), 60, 70, *range(120, 150)]] = 0.0
+    model = SharedKernelClassifier(2, random_state=0)
+    kept = weights > 0.0
+    expected = cross_validate(model, X[kept], SPECIES[kept], weights[kept], folds=folds)
+    together, by_fold = cross_validate(model, X, SPECIES, weights, folds=folds)
+    assert by_fold == expected[1]
+    assert {**together.as_dict(), "reliability": None} == {**expected[0].as_dict(), "reliability": None}
+    assert together.n_labelled[0] == 0
+    weights[[*range(51, 100), *range(101, 150)]] = 0.0
+    with pytest.raises(ValueError, match="no row can be held out: each of the 3 classes has one row of pos"):
+        cross_validate(model, X, SPECIES, weights, folds=folds)
 
 
 def test_impossible_numbers_of_folds_are_refused(model: SharedKernelClassifier) -> None:

@@ -15,8 +15,20 @@ from .explanation import reasons
 
 def outlier_threshold(model: Any) -> float:
     """Return the log-density below which a row is an outlier; minus infinity if the model has none."""
-    chosen = model if "threshold_" in vars(model) else chosen_model(model)
+    chosen = model if "threshold_" in vars(model) else _deciding_model(model)
     return float(getattr(chosen, "threshold_", -np.inf))
+
+
+def refuses(model: Any) -> bool:
+    """Return whether `predict` of a model returns a label of its own for outliers."""
+    return getattr(_deciding_model(model), "outlier_label", None) is not None
+
+
+def _deciding_model(model: Any) -> Any:
+    """Return the model that decides on the labels: the one chosen by a search, the last of a pipeline."""
+    inner = chosen_model(model)
+    inner = inner.steps[-1][1] if hasattr(inner, "steps") else inner
+    return model if inner is model else _deciding_model(inner)
 
 
 def predict_columns(
@@ -47,7 +59,7 @@ def predict_columns(
         columns = {"population": np.array(names)[likeliest]}
     columns.update({f"p_{name}": each for name, each in zip(names, posteriors.T, strict=True)})
     columns["log_density"] = densities
-    if getattr(chosen_model(model), "outlier_label", None) is not None:
+    if refuses(model):
         columns["label"] = with_outliers(columns["label"], densities, chosen_model(model))
     columns["outlier"] = (densities < outlier_threshold(model)).astype(np.int8)
     if why:

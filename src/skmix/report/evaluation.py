@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,7 @@ from ..estimators.rows import enter, is_frame
 from ..io import open_rows
 from ..io.labels import number_labels
 from ..metrics import ReliabilityBin, calibration_error, effective_rows, reliability_bins, row_counts, wilson
-from ..plots._models import chosen_model
-from ._predictions import outlier_threshold
+from ._predictions import outlier_threshold, refuses
 from .intervals import Interval, bootstrap, outwards, ratio
 from .rendering import in_words, render_page
 
@@ -211,18 +209,43 @@ def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None 
     (75, 0.97)
     """
     given = enter(model, X, y, sample_weight)
-    probabilities = np.asarray(model.predict_proba(given.X))
-    codes = given.codes(len(probabilities))
-    every, weights = np.arange(len(model.classes_)), row_counts(given.weights(len(codes)), len(codes))
-    taken, outliers, refused = probabilities.argmax(axis=1), None, None
+    predictions = _predict(model, given.X)
+    codes = given.codes(len(predictions.probabilities))
+    return _measures(model.classes_, predictions, codes, given.weights(len(codes)))
+
+
+@dataclass(frozen=True)
+class _Predictions:
+    """Predictions for n rows of L classes."""
+
+    probabilities: NDArray[np.float64]  # (n, L)
+    is_outlier: Any  # (n,): whether each row is below the threshold; None if the classifier has none
+    refused: bool  # whether `predict` returns no class for outliers
+
+
+def _predict(model: Any, X: Any) -> _Predictions:
+    probabilities = np.asarray(model.predict_proba(X))
     threshold = outlier_threshold(model)
-    if threshold > -np.inf:
-        below = model.score_samples(given.X) < threshold
-        outliers = float(np.average(below, weights=weights))
-        if getattr(chosen_model(model), "outlier_label", None) is not None:
-            # `predict` returns no class for these rows.
-            taken = np.where(below, -1, taken)
-            refused = np.bincount(codes[below], weights[below], len(every)).astype(weights.dtype)
+    if threshold == -np.inf:
+        return _Predictions(probabilities, None, refused=False)
+    return _Predictions(probabilities, model.score_samples(X) < threshold, refuses(model))
+
+
+def _measures(
+    classes: np.ndarray,
+    predictions: _Predictions,
+    codes: NDArray[np.int64],
+    sample_weight: NDArray[np.float64] | None,
+) -> Evaluation:
+    """Return the measures of predictions for rows with class codes (n,) and weights (n,)."""
+    probabilities, is_outlier = predictions.probabilities, predictions.is_outlier
+    every, weights = np.arange(len(classes)), row_counts(sample_weight, len(codes))
+    taken, outliers, refused = probabilities.argmax(axis=1), None, None
+    if is_outlier is not None:
+        outliers = float(np.average(is_outlier, weights=weights))
+        if predictions.refused:
+            taken = np.where(is_outlier, -1, taken)
+            refused = np.bincount(codes[is_outlier], weights[is_outlier], len(every)).astype(weights.dtype)
     confusion = confusion_matrix(codes, taken, labels=every, sample_weight=weights)
     found, predicted = np.diagonal(confusion), confusion.sum(axis=0)
     labelled = confusion.sum(axis=1) + (0 if refused is None else refused)
@@ -230,7 +253,7 @@ def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None 
     values, intervals = bootstrap(codes, taken, probabilities, weights)
     return Evaluation(
         n_rows=weights.sum().item(),
-        classes=tuple(str(label) for label in model.classes_.tolist()),
+        classes=tuple(str(label) for label in classes.tolist()),
         accuracy=accuracy,
         log_loss=values["log_loss"],
         macro_f1=values["macro_f1"],
@@ -262,8 +285,9 @@ def cross_validate(
 
     `folds` is a number of folds, or below 1 the share of rows to hold out of a single fit. Rows X (n, M),
     labels y (n,) and weights (n,) are of any kind that `fit` takes; files are read whole. NaN or None marks a
-    row without a label. Such rows, and the only row of a class, are never held out. Return the evaluation of
-    all held-out rows together, whose probabilities come from different fits, and the accuracy of each fit.
+    row without a label. Such rows, and the only row of a class, are never held out; rows of weight zero are
+    left out. Return the evaluation of all held-out rows together, whose probabilities and refusals come from
+    different fits, and the accuracy of each fit.
     With a `time_limit` in seconds, each search gets an equal part of the time that is left.
     Its intervals are those of these predictions; they leave out that other rows would have given other fits.
     """
@@ -273,9 +297,14 @@ def cross_validate(
     rows = enter(clone(estimator), open_rows(X) if is_frame(X) else X, y, sample_weight).in_memory()
     X, n_rows = rows.X, len(rows.X)
     y, sample_weight = rows.labels(n_rows, unlabelled=True), rows.weights(n_rows)
+    if sample_weight is not None and not sample_weight.all():
+        # Rows of weight zero count nowhere: a fold must not rely on them.
+        kept = np.flatnonzero(sample_weight)
+        X, y, sample_weight = X[kept], y[kept], sample_weight[kept]
     classes, codes = number_labels(y)
     if not len(rows_to_divide(codes)):
-        raise ValueError("no row can be held out: every class has one row.")
+        weighted = "" if sample_weight is None else " of positive weight"
+        raise ValueError(f"no row can be held out: each of the {len(classes)} classes has one row{weighted}.")
     if folds < 1:
         splits = [single_split(codes, math.ceil(folds * np.count_nonzero(codes >= 0)), random_state)]
     else:
@@ -284,22 +313,28 @@ def cross_validate(
     ends = None if time_limit is None else time.monotonic() + time_limit
     with progress_bar("cross-validating", len(splits)) as progress:
         for number, (training, held) in enumerate(splits):
-            own, tested = (
-                None if sample_weight is None else sample_weight[part] for part in (training, held)
+            # Pipelines take no weights under this name.
+            weighted_fit, weighted_score = (
+                {} if sample_weight is None else {"sample_weight": sample_weight[part]}
+                for part in (training, held)
             )
             model = clone(estimator)
             if ends is not None:
                 left = max(ends - time.monotonic(), 0.0)
                 model.set_params(time_limit=left / (len(splits) - number))
-            model.fit(X[training], y[training], sample_weight=own)
-            accuracies.append(float(model.score(X[held], classes[codes[held]], sample_weight=tested)))
-            found.append(model.predict_proba(X[held]))
+            model.fit(X[training], y[training], **weighted_fit)
+            accuracies.append(float(model.score(X[held], classes[codes[held]], **weighted_score)))
+            found.append(_predict(model, X[held]))
             progress(f"{number + 1} of {len(splits)} fits")
     every = np.concatenate([held for _, held in splits])
-    probabilities = np.concatenate(found)
-    together = SimpleNamespace(classes_=model.classes_, predict_proba=lambda rows: probabilities)
+    # Every fit has its own threshold.
+    together = _Predictions(
+        np.concatenate([part.probabilities for part in found]),
+        None if found[0].is_outlier is None else np.concatenate([part.is_outlier for part in found]),
+        found[0].refused,
+    )
     weights = None if sample_weight is None else sample_weight[every]
-    return evaluate(together, X[every], classes[codes[every]], weights), accuracies
+    return _measures(model.classes_, together, codes[every], weights), accuracies
 
 
 def _plain(count: Any) -> float:
