@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _check_sample_weight
 
+from .engine.compute.blocks import refuse_masked_weights
+
 __all__ = ["ReliabilityBin", "calibration_error", "reliability_bins"]
 
 N_BINS = 10
@@ -104,6 +106,7 @@ def row_counts(sample_weight: ArrayLike | None, n_rows: int) -> NDArray[Any]:
     """Return the weights (n,) of rows, as integers if all are whole; ones without weights."""
     if sample_weight is None:
         return np.ones(n_rows, dtype=np.int64)
+    refuse_masked_weights(sample_weight)
     weights = _check_sample_weight(
         sample_weight, np.empty((n_rows, 0)), dtype=np.float64, ensure_non_negative=True
     )

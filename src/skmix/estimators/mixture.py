@@ -283,16 +283,16 @@ class SharedKernelBase(
         Parameters
         ----------
         X : array-like of shape (N, M)
-            Rows; NaN marks a value that is missing at random. Or rows in blocks: the path of a file, an
-            AnnData, the result of `open_rows`, or a Dask collection. Or several files, each of which is a
-            class: a list, a folder or a pattern, see `open_rows`.
+            Rows; NaN, or the mask of a masked array, marks a value that is missing at random. Or rows in
+            blocks: the path of a file, an AnnData, the result of `open_rows`, or a Dask collection. Or
+            several files, each of which is a class: a list, a folder or a pattern, see `open_rows`.
         y : array-like of shape (N,), default=None
-            Class labels of any type. NaN, None and the number -1 mark rows without a label. But -1 and one
-            other label are two classes, and an ambiguous -1 is refused. For rows in a file or data frame,
-            also the name of a column; for a file, also the path of another file.
+            Class labels of any type. NaN, None, a mask and the number -1 mark rows without a label. But -1
+            and one other label are two classes, and an ambiguous -1 is refused. For rows in a file or data
+            frame, also the name of a column; for a file, also the path of another file.
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows: a row of weight two counts as two rows, and a row of weight zero is ignored.
-            A class whose rows all have weight zero is not in `classes_`.
+            A class whose rows all have weight zero is not in `classes_`. Masked weights are refused.
 
         Returns
         -------

@@ -53,7 +53,7 @@ from ..engine.compute.arrays import (
     taken_in,
     to_numpy,
 )
-from ..engine.compute.blocks import Block, Blocks, is_missing
+from ..engine.compute.blocks import Block, Blocks, is_missing, refuse_masked_weights, without_mask
 from ..engine.compute.dask import check_kind, is_collection, map_rows, open_collections
 from ..engine.model import FloatArray, IntArray
 from ..engine.sources import RowSource, open_source
@@ -243,8 +243,10 @@ class Rows(ABC):
         """Return row weights (n,), not negative and not all zero; None if none were given."""
         if self.sample_weight is None:
             return None
+        given = computed(self.sample_weight)
+        refuse_masked_weights(given)
         weights: FloatArray = _check_sample_weight(
-            computed(self.sample_weight), np.empty((n_rows, 0)), dtype=np.float64, ensure_non_negative=True
+            given, np.empty((n_rows, 0)), dtype=np.float64, ensure_non_negative=True
         )
         if not weights.any():  # older scikit-learn lets them pass
             raise ValueError("Sample weights must contain at least one non-zero number.")
@@ -385,8 +387,7 @@ def validated(
     """
     if least is not None:
         note_rows(estimator, preparation_=None)
-    if isinstance(X, np.ma.MaskedArray):
-        X = np.ma.filled(X.astype(np.float64), np.nan)
+    X = without_mask(X, np.nan)
     try:
         rows: np.ndarray = validate_data(
             estimator,

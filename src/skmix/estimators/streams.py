@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from ..engine.compute.arrays import has_gaps, is_numpy, on_host, pick
-from ..engine.compute.blocks import Block, is_missing
+from ..engine.compute.blocks import Block, is_missing, without_mask
 from ..engine.em import fit
 from ..engine.model import FloatArray, Frame, Options, Parameters, frame_of
 from ..engine.refine.online import Running, absorb, resume
@@ -70,7 +70,7 @@ def _read_labels(
     estimator: Any, y: Any, classes: Any, n_rows: int, first: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return all class labels (L,) of the stream, and the codes (n,) of the batch, −1 for unlabelled rows."""
-    given: Any = None if classes is None else np.asarray(classes)
+    given: Any = None if classes is None else np.asarray(without_mask(classes, None))
     if first and y is None and not is_classifier(estimator):
         return np.zeros(1, dtype=np.int64), np.zeros(n_rows, dtype=np.int64)
     if first and given is None:

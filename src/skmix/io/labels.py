@@ -1,8 +1,8 @@
 """Read labels, find the classes among them, and encode them.
 
 Predicted labels have the type of the given ones. Labels in a column of a file or a data frame are whole
-numbers, booleans or text. NaN and None mark unlabelled rows and, as in scikit-learn's `semi_supervised`, so
-does the number −1 if it cannot be a class.
+numbers, booleans or text. NaN, None and the mask of a masked array mark unlabelled rows and, as in
+scikit-learn's `semi_supervised`, so does the number −1 if it cannot be a class.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine.compute.blocks import distinct_labels, encode, is_missing
+from ..engine.compute.blocks import distinct_labels, encode, is_missing, without_mask
 from .encoding import BOOLEANS, WHOLE, ColumnError, is_number, nearest, plain_text
 
 IntArray = NDArray[np.int64]
@@ -62,9 +62,11 @@ def read_labels(y: Any, n_rows: int, name: str = "y", *, of_fit: bool = True) ->
 def plain_labels(y: Any) -> Any:
     """Return labels (n,) of a list, a column or an array of objects as an array; others unchanged.
 
+    Labels that are masked become None.
     Text and numbers stay what they are: NumPy would turn the numbers in a list of text into text. Among text,
     the number −1 cannot be a class, and becomes None.
     """
+    y = without_mask(y, None)
     if isinstance(y, list | tuple) and len({isinstance(label, str) for label in y}) == 2:
         y = np.array(y, dtype=object)
     elif is_column(y):

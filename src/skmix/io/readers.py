@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from .._errors import Argument, ArgumentError, ArgumentWarning
-from ..engine.compute.blocks import Block
+from ..engine.compute.blocks import Block, without_mask
 from .arrow import Stamp, stamp
 from .encoding import nearest
 from .preparation import Preparation
@@ -261,7 +261,7 @@ def values_of(thing: Any, name: str) -> Values:
     """Return the values of the path of a .npy file or of an array-like, which errors call `name`."""
     if is_path(thing):
         return _npy(existing(thing))
-    array = np.asarray(thing)
+    array = np.asarray(without_mask(thing, np.nan))
     if array.dtype.kind == "O" and array.ndim == 1 and all(isinstance(value, str) for value in array):
         array = np.array(array.tolist())
     return Values(name, array.shape, array.dtype, partial(rows_of_array, array))
@@ -329,7 +329,7 @@ def _rows_after(read: Callable[[int, int], np.ndarray], first: int, start: int, 
 def rows_of_array(array: Any, start: int, stop: int) -> np.ndarray:
     """Return rows of an array that may be sparse or stored in a file."""
     rows = array[start:stop]
-    return np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows)
+    return np.asarray(rows.toarray() if hasattr(rows, "toarray") else without_mask(rows, np.nan))
 
 
 # ---------------------------------------------------------------- kinds of arguments

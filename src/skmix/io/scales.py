@@ -11,6 +11,8 @@ from scipy.special import lambertw
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.validation import validate_data
 
+from ..engine.compute.blocks import without_mask
+
 FloatArray = NDArray[np.float64]
 
 _FLOATS = [np.float64, np.float32]
@@ -57,7 +59,8 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return np.clip(found, -largest, largest)
 
     def _apply(self, X: ArrayLike, method: str) -> NDArray[Any]:
-        """Return what a method makes of values (n, M), computed piece by piece."""
+        """Return what a method makes of values (n, M), computed piece by piece; masked values are missing."""
+        X = without_mask(X, np.nan)
         scale = self if "n_features_in_" in vars(self) else clone(self).fit(X)
         rows = validate_data(scale, X, dtype=_FLOATS, ensure_all_finite="allow-nan", reset=False)
         found = np.empty_like(rows)

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from .._errors import Argument, ArgumentError, ArgumentWarning
-from ..engine.compute.blocks import Answer, Block
+from ..engine.compute.blocks import Answer, Block, refuse_masked_weights
 from .arrow import NUMERIC, kind_of, stamp
 from .encoding import ColumnError
 from .labels import label_parser, plain_labels
@@ -200,6 +200,7 @@ class Source:
 
     def weighted(self, weights: Any) -> Self:
         """Return the rows with weights, given like labels."""
+        refuse_masked_weights(weights)
         if self._is_column(weights):
             self._types_of(weights, NUMERIC, "weights must be numbers")
             return replace(self, weight=weights, weights=None, cached={})

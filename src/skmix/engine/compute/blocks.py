@@ -134,6 +134,31 @@ def is_missing(labels: np.ndarray) -> BoolArray:
     return np.array([x is None or type(x).__name__ == "NAType" or x != x for x in labels], dtype=bool)
 
 
+def without_mask(values: Any, missing: float | None) -> Any:
+    """Return a masked array as an ordinary one with `missing`, NaN or None, in place of masked values.
+
+    Anything else is returned unchanged: most functions of NumPy ignore a mask.
+    """
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    is_masked = np.ma.getmaskarray(values)
+    if not is_masked.any():
+        return values.data
+    plain: np.ndarray = values.data.astype(object if missing is None else np.float64)
+    plain[is_masked] = missing
+    return plain
+
+
+def refuse_masked_weights(weights: Any) -> None:
+    """Raise ValueError for row weights of which some are masked."""
+    n_masked = np.ma.count_masked(weights) if isinstance(weights, np.ma.MaskedArray) else 0
+    if n_masked:
+        raise ValueError(
+            f"sample_weight is masked in {n_masked} of {weights.size} rows: give each of them a weight, 0 to "
+            "leave the row out."
+        )
+
+
 def distinct_labels(labels: np.ndarray, names: np.ndarray | None = None) -> tuple[np.ndarray, IntArray]:
     """Return the distinct labels (C,), sorted, and each label (n,) as an index into them, −1 if missing.
 

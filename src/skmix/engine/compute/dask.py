@@ -19,14 +19,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import reduce
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from .blocks import Answer, Block, encode
+from .blocks import Answer, Block, encode, refuse_masked_weights, without_mask
 
 # Blocks of a worker that one task works on: the scheduler takes milliseconds for each task.
 _BLOCKS_PER_TASK = 8
@@ -186,8 +186,7 @@ def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
     rows, labels = _aligned(_matrix(X), y, "y")
     rows, shares = _aligned(rows, weights, "sample_weight")
     n_blocks, arrays = rows.numblocks[0], []
-    as_floats = partial(np.asarray, dtype=float)
-    for array, function in ((rows, _as_rows), (labels, np.asarray), (shares, as_floats)):
+    for array, function in ((rows, _as_rows), (labels, _as_labels), (shares, _as_weights)):
         blocks = [] if array is None else array.to_delayed().ravel()
         arrays += [dask.delayed(function)(block) for block in blocks] or [None] * n_blocks
     holders: list[str | None] = [None] * n_blocks
@@ -250,7 +249,7 @@ def _aligned(rows: Any, values: Any, name: str) -> tuple[Any, Any]:
         return rows, None
     check_kind(values, name)
     in_memory = not is_collection(values)
-    column: Any = np.asarray(values) if in_memory else values
+    column: Any = np.asanyarray(values) if in_memory else values
     if hasattr(column, "to_frame") or _is_frame(column):
         if column.ndim == 2 and len(column.columns) == 1:
             column = column[column.columns[0]]
@@ -278,8 +277,19 @@ def _as_rows(values: Any) -> np.ndarray:
     """Return a partition as rows of floats; missing values become NaN."""
     if hasattr(values, "to_numpy"):
         return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
-    rows = np.asarray(values)
+    rows = np.asarray(without_mask(values, np.nan))
     return rows if rows.dtype in (np.float64, np.float32) else rows.astype(np.float64)
+
+
+def _as_labels(values: Any) -> np.ndarray:
+    """Return the labels of a partition; masked ones become None."""
+    return np.asarray(without_mask(values, None))
+
+
+def _as_weights(values: Any) -> np.ndarray:
+    """Return the row weights of a partition as floats; refuse masked ones."""
+    refuse_masked_weights(values)
+    return np.asarray(values, dtype=float)
 
 
 def map_rows(
@@ -300,7 +310,7 @@ def map_rows(
         shape = {"chunks": (rows.chunks[0], (width,)), "meta": np.empty((0, width), dtype=dtype)}
 
     def call(block: np.ndarray, *y: np.ndarray) -> np.ndarray:
-        given = (_as_rows(block), *(each[:, 0] for each in y))
+        given = (_as_rows(block), *(_as_labels(each[:, 0]) for each in y))
         return np.asarray(function(*given)) if len(block) else shape["meta"]
 
     return dask.array.map_blocks(call, *parts, name=_unique_name(function), dtype=dtype, **shape)

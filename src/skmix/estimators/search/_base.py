@@ -17,7 +17,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_consistent_length
 
 from ...engine.compute.arrays import on_host
-from ...engine.compute.blocks import Block, is_missing
+from ...engine.compute.blocks import Block, is_missing, without_mask
 from ...engine.em import ending_at
 from ...engine.model import IntArray
 from ...engine.refine.discriminative import labels_of as codes_of
@@ -140,7 +140,7 @@ def _checked_groups(groups: Any, X: Any) -> np.ndarray | None:
     if groups is None:
         return None
     check_consistent_length(X, groups)
-    found = np.asarray(on_host(groups))
+    found = np.asarray(without_mask(on_host(groups), None))
     n_missing = np.count_nonzero(is_missing(found))
     if n_missing:
         raise ValueError(f"groups has no value in {n_missing} of {len(found)} rows. Leave these rows out.")
