@@ -7,7 +7,8 @@ splits.
 - An unlabelled row is never held out, because no prediction can be compared with its label. It trains in
   every split, unless its group is held out. To hold out unlabelled rows too, give them another code.
 - If groups (n,) are given, the rows of a group are held out together.
-- Row numbers are sorted, so that a fit does not depend on the order in which rows were drawn.
+- Row numbers are sorted, so that a fit does not depend on the order in which rows were drawn. Only a
+  user's `cv` repeats some.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.compute.arrays import BoolArray
 from ..engine.model import IntArray
 
 Split = tuple[IntArray, IntArray]
@@ -82,24 +84,35 @@ def single_split(codes: IntArray, n_held: int, seed: int | np.random.RandomState
     return np.union1d(training, lost).astype(np.int64), np.setdiff1d(held, lost)
 
 
-def splits_of(cv: Any, codes: IntArray, groups: np.ndarray | None, kept: IntArray) -> list[Split]:
+def splits_of(cv: Any, codes: IntArray, groups: np.ndarray | None, kept: BoolArray) -> list[Split]:
     """Return the splits of a user's `cv`: a number of folds, a splitter, or a list of splits.
 
-    A list has numbers or masks of the rows that the user gave; `kept` (n,) are the numbers of these rows.
+    A list has numbers or masks of the rows that the user gave; `kept` (N,) says which of these have the codes
+    (n,). A row that a list repeats counts as often.
     """
-    from sklearn.model_selection import check_cv  # slow to import
+    from sklearn.model_selection import PredefinedSplit, check_cv  # slow to import
 
+    if isinstance(cv, PredefinedSplit):
+        # It divides the rows that the user gave, whatever rows it is asked to divide.
+        cv = [(cv.test_fold != fold, cv.test_fold == fold) for fold in cv.unique_folds]
     if isinstance(cv, Iterable) and not hasattr(cv, "split"):
         if groups is not None:
             raise ValueError(
                 "groups cannot be combined with a list of splits as cv: leave out groups, or give a splitter "
                 "such as GroupKFold."
             )
-        splits = []
-        for parts in cv:
-            arrays = map(np.asarray, parts)
-            numbers = (np.flatnonzero(part) if part.dtype == bool else part for part in arrays)
-            training, held = (np.flatnonzero(np.isin(kept, part)) for part in numbers)
+        splits, position = [], np.cumsum(kept) - 1
+        for number, parts in enumerate(cv):
+            if not hasattr(parts, "__len__") or len(parts) != 2:
+                raise ValueError(
+                    f"Fold {number} of cv must be a pair of training rows and held-out rows, got "
+                    f"{repr(parts)[:60]}."
+                )
+            training, held = (
+                _row_numbers(part, len(kept), f"Fold {number} of cv: {role} rows")
+                for part, role in zip(parts, ("training", "held-out"), strict=True)
+            )
+            training, held = (np.sort(position[part[kept[part]]]) for part in (training, held))
             splits.append(_complete(codes, training, held))
         if not splits:
             raise ValueError(
@@ -110,8 +123,30 @@ def splits_of(cv: Any, codes: IntArray, groups: np.ndarray | None, kept: IntArra
     return _divide(codes, rows, check_cv(cv, codes[rows], classifier=True), groups)
 
 
+def _row_numbers(part: Any, n_rows: int, name: str) -> IntArray:
+    """Return the numbers of some rows, given as numbers, from the end if negative, or as a mask (n_rows,)."""
+    chosen = np.asarray(part)
+    if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "biu"):
+        raise ValueError(
+            f"{name} must be an array of row numbers or a mask of booleans, got an array of type "
+            f"{chosen.dtype} and shape {chosen.shape}."
+        )
+    if chosen.dtype.kind == "b":
+        if len(chosen) != n_rows:
+            raise ValueError(f"{name} are a mask of {len(chosen)} rows, but X has {n_rows} rows.")
+        return np.flatnonzero(chosen)
+    numbers = chosen.astype(np.int64)
+    outside = numbers[(numbers < -n_rows) | (numbers >= n_rows)]
+    if len(outside):
+        raise ValueError(
+            f"{name} have {len(outside)} numbers outside X, such as {outside[0]}: it has {n_rows} rows, "
+            "numbered from 0."
+        )
+    return np.where(numbers < 0, numbers + n_rows, numbers)
+
+
 def check_splits(splits: list[Split], codes: IntArray, classes: np.ndarray | None) -> None:
-    """Raise ValueError if a split has no held-out rows, or no training rows of a class."""
+    """Raise ValueError if a split lacks held-out rows or training rows of a class, or if the two overlap."""
     known = codes >= 0
     for number, (training, held) in enumerate(splits):
         absent = np.setdiff1d(codes[known], codes[training])
@@ -124,6 +159,12 @@ def check_splits(splits: list[Split], codes: IntArray, classes: np.ndarray | Non
         if problem:
             raise ValueError(
                 f"Fold {number} of cv {problem}. Use a stratified splitter, fewer folds or cv=None."
+            )
+        n_both = np.count_nonzero(np.bincount(training, minlength=len(codes))[held])
+        if n_both:
+            raise ValueError(
+                f"Fold {number} of cv trains on {n_both} of its {len(held)} held-out rows: such scores say "
+                "nothing about new rows. Remove these rows from the training rows or from the held-out ones."
             )
 
 
@@ -158,10 +199,10 @@ def _divide(codes: IntArray, rows: IntArray, splitter: Any, groups: np.ndarray |
 
 def _complete(codes: IntArray, training: IntArray, held: IntArray, groups: np.ndarray | None = None) -> Split:
     """Add unlabelled rows to the training rows, unless they or their group are held out."""
-    # Masks: set operations on row numbers take longer than a fit of a large table.
+    # Counts: set operations on row numbers take longer than a fit of a large table.
     is_free = codes < 0
     is_free[held] = False
     if groups is not None:
         is_free[is_free] = ~np.isin(groups[is_free], groups[held])
-    is_free[training] = True
-    return np.flatnonzero(is_free), held[codes[held] >= 0]
+    counts = np.bincount(training, minlength=len(codes))
+    return np.repeat(np.arange(len(codes)), np.maximum(counts, is_free)), held[codes[held] >= 0]

@@ -16,10 +16,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_consistent_length
 
-from ...engine.compute.arrays import on_host
+from ...engine.compute.arrays import BoolArray, on_host
 from ...engine.compute.blocks import Block, is_missing, without_mask
 from ...engine.em import ending_at
-from ...engine.model import IntArray
 from ...engine.refine.discriminative import labels_of as codes_of
 from ...engine.sources.summary import measure
 from ...engine.structures import COVARIANCE_TYPES, structure_of
@@ -48,7 +47,9 @@ from ._trials import Params, Trial, Trials, candidates
 _PARAMETERS = """
     cv : int, splitter or iterable, default=None
         Cross-validation. None uses shuffled stratified folds: five, three from 500 rows on, and a single
-        split from 4000 rows on. The only row of a class, and rows without a label, always train.
+        split from 4000 rows on. The only row of a class, and rows without a label, always train. Splits in a
+        list have row numbers of X or masks; a row that is repeated counts as often, and none may be in both
+        parts.
         When to change: to a splitter such as GroupKFold if rows of one person or site must stay together.
     time_limit : float, default=None
         Seconds that `fit` may take. After 60 % of them, or all by BIC, no further candidate is tried, and the
@@ -115,12 +116,12 @@ def labels_of(rows: Block, classes: np.ndarray | None) -> Any:
 
 
 def make_folds(
-    rows: Block, classes: np.ndarray | None, cv: Any, groups: Any, kept: IntArray, seed: int
+    rows: Block, classes: np.ndarray | None, cv: Any, groups: Any, kept: BoolArray, seed: int
 ) -> list[Fold]:
     """Return the folds of a search; see `holdout` for unlabelled rows.
 
-    `groups`, and a list of splits for `cv`, refer to the rows that the user gave; `kept` (n,) are the
-    positions of `rows` among them.
+    `groups`, and a list of splits for `cv`, refer to the rows that the user gave; `kept` (N,) says which of
+    them are the `rows`.
     """
     codes, groups = codes_of(rows), None if groups is None else groups[kept]
     splits = default_splits(codes, seed, groups) if cv is None else splits_of(cv, codes, groups, kept)
@@ -263,8 +264,8 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
 
     def _open(
         self, X: Any, y: Any, sample_weight: ArrayLike | None
-    ) -> tuple[Block, np.ndarray | None, IntArray]:
-        """Return the rows of positive weight with class codes, the classes (L,), and their positions in X.
+    ) -> tuple[Block, np.ndarray | None, BoolArray]:
+        """Return rows of positive weight with class codes, the classes (L,), and which rows of X they are.
 
         Without labels, classes are None and all codes are 0.
         """
@@ -274,8 +275,10 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
         check_gaps(rows.X, self)
         # Refuses features whose squares overflow.
         measure(rows.X, structure_of("full"), row_weights=rows.weights)
-        kept = np.arange(len(values)) if kept is None else kept
-        return rows, None if y is None else classes, kept
+        is_kept = np.full(len(values), kept is None)
+        if kept is not None:
+            is_kept[kept] = True
+        return rows, None if y is None else classes, is_kept
 
     def _prototype(self, kind: Any, defaults: Params) -> Any:
         """Return the settings that are not searched, with one seed for all candidates.
