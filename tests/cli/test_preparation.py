@@ -259,7 +259,15 @@ def test_errors_of_the_command_line_name_its_options(files: list[Path], tmp_path
     assert "has none: --no-compensate reads both without compensation." in said(result)
     fitted(files).save(tmp_path / "m")
     result = run("compose", files[0], "--model", tmp_path / "m", "--transform", "logicle", code=1)
-    assert "--transform differs from the fit" in said(result)
+    assert "--transform differs from the fit, which was on the scale arcsinh:150: leave" in said(result)
+    run("compose", files[0], "--model", tmp_path / "m", "--transform", "arcsinh:150.0")
+    tables = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    for path, share in zip(tables, (0.3, 0.6), strict=True):
+        pd.DataFrame(events(share, 5)[:, :2], columns=NAMES[:2]).to_csv(path, index=False)
+    run("compose", *tables, "--kernels", 2, "-o", tmp_path / "s")
+    run("compose", *tables, "--model", tmp_path / "s", "--transform", "none")
+    result = run("compose", *tables, "--model", tmp_path / "s", "--transform", "arcsinh:150", code=1)
+    assert "--transform differs from the fit, which was on the scale none: leave it out" in said(result)
     # Its advice helps with files that have been compensated.
     assert "no spill-over matrix" in said(run("compose", plain, "--model", tmp_path / "m", code=1))
     run("compose", plain, "--model", tmp_path / "m", "--no-compensate")

@@ -12,7 +12,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import digamma
 
-from skmix import SharedKernelMixture, Study, compose, open_rows
+from skmix import SharedKernelMixture, Study, compose, load, open_rows
+from skmix.features import Arcsinh, Logicle
 from skmix.groups import merge_kernels
 
 MEANS = np.array([[0.0, 0.0], [3.0, 1.0], [1.0, 4.0]])
@@ -152,3 +153,111 @@ def test_files_that_are_compensated_already(tmp_path: Path) -> None:
     assert np.mean(labels[0] == labels[1]) > 0.99
     assert new.describe()["compensate"] is False
     assert study.model.preparation_["compensate"] is True
+
+
+# ---------------------------------------------------------------- scales
+
+# Every way to name a scale; those of a line are the same scale.
+SCALES: dict[str, list[Any]] = {
+    "none": [None, "none"],
+    "arcsinh:150": [
+        "arcsinh:150",
+        "arcsinh:150.0",
+        "arcsinh:1.5e2",
+        Arcsinh(150),
+        Arcsinh(np.float64(150.0)),
+    ],
+    "arcsinh:5": ["arcsinh", "arcsinh:5", Arcsinh(), Arcsinh(5.0).fit([[1.0]])],
+    "logicle": ["logicle", Logicle(), Logicle(T=262144, W=0.5, M=4.5, A=0)],
+    "own logicle": [Logicle(W=1), Logicle(W=1.0, M=4.5)],
+}
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
+    """Write samples in tables of two formats."""
+    folder, found = tmp_path_factory.mktemp("tables"), {}
+    for suffix in (".csv", ".npy"):
+        found[suffix] = [folder / f"{name}{suffix}" for name in NEW]
+    for name, csv, npy in zip(NEW, *found.values(), strict=True):
+        pd.DataFrame(100.0 * NEW[name], columns=NAMES).to_csv(csv, index=False)
+        np.save(npy, 100.0 * NEW[name])
+    return found
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".npy"])
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_study_accepts_its_own_scale_in_any_words_and_refuses_others(
+    tables: dict[str, list[Path]], tmp_path: Path, scale: str, suffix: str
+) -> None:
+    files = tables[suffix]
+    study = compose(files, transform=SCALES[scale][-1], n_kernels=2)
+    study.save(tmp_path / "study.skmix")
+    expected = study.apply_to(files).proportions
+    assert_allclose(expected["proportion"], study.proportions["proportion"], atol=1e-3)
+    for found in (study, load(tmp_path / "study.skmix")):
+        for name, spellings in SCALES.items():
+            for spelling in spellings:
+                if name == scale:
+                    again = found.proportions_of(files, transform=spelling)
+                    pd.testing.assert_frame_equal(again, expected)
+                else:
+                    with pytest.raises(ValueError, match=r"transform.* differs from the fit"):
+                        found.apply_to(files, transform=spelling)
+    with pytest.raises(ValueError, match="'log' is none of arcsinh"):
+        study.apply_to(files, transform="log")
+
+
+def test_a_study_of_values_in_memory_takes_others_as_they_are(tables: dict[str, list[Path]]) -> None:
+    """Those may be on a scale already, so files may need one."""
+    X, sample = np.arcsinh(np.concatenate(list(NEW.values())) / 1.5), np.repeat([*NEW], [90, 160])
+    for rows in (X, pd.DataFrame(X, columns=NAMES)):
+        study = compose(rows, sample=sample, n_kernels=2)
+        expected = study.proportions["proportion"]
+        assert_allclose(study.proportions_of(rows, sample=sample, transform=None)["proportion"], expected)
+        with pytest.raises(
+            ValueError, match=r"transform.* differs from the fit, which was on the scale none"
+        ):
+            study.apply_to(rows, sample=sample, transform="arcsinh:150")
+        found = study.proportions_of(tables[".csv"], transform=Arcsinh(150.0)).set_index("sample")
+        own = study.proportions.set_index("sample")
+        assert_allclose(found.loc[list(NEW), "proportion"], own.loc[list(NEW), "proportion"], atol=1e-3)
+
+
+def test_the_scale_of_an_array_is_what_is_said_of_it(tables: dict[str, list[Path]]) -> None:
+    study = compose(tables[".csv"], transform="arcsinh:150", n_kernels=2)
+    raw = 100.0 * NEW["high"]
+    expected = study.proportions_of([tables[".csv"][1]])["proportion"]
+    for rows, how in (
+        (raw, {"transform": Arcsinh(150.0)}),
+        (np.arcsinh(raw / 150.0), {}),
+        (pd.DataFrame(raw, columns=NAMES), {}),
+        (pd.DataFrame(raw, columns=NAMES), {"transform": "arcsinh:150.0"}),
+    ):
+        assert_allclose(study.proportions_of(rows, **how)["proportion"], expected, atol=1e-6)
+
+
+def test_scatter_is_part_of_the_scale(tmp_path: Path) -> None:
+    """A name leaves it linear, an object does not."""
+    flowio = pytest.importorskip("flowio")
+    X = np.c_[2e5 * np.random.default_rng(0).random(250), 300.0 * np.concatenate(list(NEW.values()))]
+    with open(tmp_path / "a.fcs", "wb") as file:
+        flowio.create_fcs(file, X.ravel().tolist(), ["FSC-A", "B-A", "R-A"])
+    study = compose(tmp_path / "a.fcs", transform="arcsinh:150", n_kernels=2)
+    assert list(study.model.preparation_["linear"]) == ["FSC-A"]
+    expected = study.proportions_of(tmp_path / "a.fcs")
+    for how in (
+        {"transform": "arcsinh:150.0"},
+        {"compensate": False},
+        {"compensate": False, "transform": "auto"},
+    ):
+        pd.testing.assert_frame_equal(study.proportions_of(tmp_path / "a.fcs", **how), expected)
+    with pytest.raises(ValueError, match=r"on arcsinh:150 \(FSC-A linear\)"):
+        study.apply_to(tmp_path / "a.fcs", transform=Arcsinh(150.0))
+    with pytest.raises(ValueError, match=r"compensate.* differs from the fit"):
+        study.apply_to(tmp_path / "a.fcs", compensate=True)
+    whole = compose(tmp_path / "a.fcs", transform=Arcsinh(150.0), n_kernels=2)
+    expected = whole.proportions_of(tmp_path / "a.fcs")
+    for spelling in SCALES["arcsinh:150"]:
+        found = whole.proportions_of(tmp_path / "a.fcs", transform=spelling)
+        pd.testing.assert_frame_equal(found, expected)

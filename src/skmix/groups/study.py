@@ -22,7 +22,9 @@ from ..estimators.rows import warn_caller
 from ..estimators.saving import estimator_of, read_model, record_of
 from ..io.encoding import listed
 from ..io.models import Record, pack, write_file
-from ..io.preparation import AUTO, in_words
+from ..io.opening import files_of
+from ..io.preparation import AUTO, Preparation, in_words, same_scale, scale_in_words
+from ..io.readers import is_path
 from ..io.writing import replacing
 from .conditions import Design, given_sides, metadata_of, read_metadata, sides_of
 from .differences import Sides, differences
@@ -340,7 +342,8 @@ class Study:
             Metadata of the new samples, and what to compare; see `compose`.
         **reading
             How to read them: `sample`, `compensate`, `transform` and `text`, as for `compose`. Files that
-            have been compensated already need ``compensate=False``.
+            have been compensated already need ``compensate=False``. Another scale than that of the fit is
+            refused, but a study of values in memory, which may have been scaled before, takes one for files.
         """
         pandas()
         if "markers" in reading:
@@ -350,10 +353,11 @@ class Study:
         if reading.get("compensate") is False and fitted.get("compensate"):
             own = copy(own)
             own.preparation_ = fitted = {**fitted, "compensate": False}
-        for name in {"compensate", "transform"} & fitted.keys():
-            if reading.get(name, AUTO) not in (AUTO, fitted[name]):
-                raise ArgumentError(Argument(name), " differs from the fit: leave it out.")
-            reading[name] = AUTO
+        if "compensate" in fitted:
+            if reading.get("compensate", AUTO) not in (AUTO, fitted["compensate"]):
+                raise ArgumentError(Argument("compensate"), " differs from the fit: leave it out.")
+            reading["compensate"] = AUTO
+        self._check_scale(samples, fitted, reading.get("transform", AUTO))
         is_array = hasattr(samples, "__array__") and not hasattr(samples, "columns")
         names = None if is_array else getattr(own, "feature_names_in_", None)
         markers = None if names is None else [str(name) for name in names]
@@ -368,6 +372,19 @@ class Study:
             other.__dict__.pop(name, None)
         other.model, other._samples, other._is_new = own, found, True
         return other._set_origin(list(cells.sizes), cells.origin, self._search, metadata, design, cells)
+
+    def _check_scale(self, samples: Any, fitted: Preparation, scale: Any) -> None:
+        """Refuse a scale for new samples that is not that of the fit, if it is known."""
+        of_files = is_path(samples) or files_of(samples) is not None
+        # Values in memory may have been scaled before the fit: then files need a scale.
+        is_known = "transform" in fitted or self._origin.files or not of_files
+        known = fitted if "transform" in fitted else {"transform": "none"}
+        if is_known and scale != AUTO and not same_scale(scale, known["transform"]):
+            raise ArgumentError(
+                Argument("transform"),
+                f" differs from the fit, which was on the scale {scale_in_words(known)}: leave it out, or "
+                "give values on that scale.",
+            )
 
     def compare(
         self,

@@ -79,6 +79,15 @@ def scale_of(transformer: Any) -> str | dict[str, float]:
     return "logicle" if found == Logicle().get_params() else {name: float(found[name]) for name in found}
 
 
+def same_scale(one: Any, other: Any) -> bool:
+    """Return whether two scales are the same, each a name, a dictionary of parameters or a transformer."""
+    first, second = (
+        scale_of(transformer_of(scale) if isinstance(scale, str | Mapping) else scale)
+        for scale in (one, other)
+    )
+    return first == second
+
+
 def target_of(model: Any) -> str | None:
     """Return the name of the column of labels that the model was fitted to, if it is known."""
     return getattr(model, "metadata_", {}).get("target")

@@ -17,7 +17,7 @@ from ..engine.compute.blocks import Answer, Block, refuse_masked_weights
 from .arrow import NUMERIC, kind_of, stamp
 from .encoding import ColumnError
 from .labels import label_parser, plain_labels
-from .preparation import Preparation, rescaled, scale_in_words, scale_of, transformer_of
+from .preparation import Preparation, rescaled, same_scale, scale_in_words, scale_of, transformer_of
 from .readers import Reader, Values, values_of
 
 # Largest size of rows that a fit keeps in memory after its first pass, if they are in several files or on
@@ -464,7 +464,8 @@ def prepare(source: Source, preparation: Preparation | None, names: Sequence[str
     if source.linear is None:
         source = replace(source, linear=preparation.get("linear", {}))
     opened = preparation | {"linear": {}} | source.preparation if source.preparation else preparation
-    if any(opened.get(name, {}) != preparation.get(name, {}) for name in ("transform", "linear")):
+    is_same = same_scale(opened["transform"], preparation["transform"])
+    if not is_same or opened.get("linear", {}) != preparation.get("linear", {}):
         raise ValueError(
             f"{source.name} was opened on the scale {scale_in_words(opened)}, but the fit was on "
             f"{scale_in_words(preparation)}: leave transform out, and the model applies the scale of its fit."
