@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from skmix import SharedKernelMixture, open_rows
+from skmix import SharedKernelMixture, SharedKernelMixtureCV, Study, compose, open_rows
 from skmix.engine.compute.blocks import Block, is_blocks
 from skmix.features import Arcsinh, Logicle
 from skmix.io import ColumnError, sources
@@ -593,13 +593,17 @@ def test_rows_of_a_fit_are_read_once_if_they_are_few(tmp_path: Path, monkeypatch
     for n_files in (3, 1):
         files = study(tmp_path, ".npy")[:n_files]
         coded = open_rows(files, chunk_rows=64).coded(np.array(list(SIZES)))
-        first = gathered(coded)
-        os.truncate(files[0], 200)
+        first, status = gathered(coded), files[0].stat()
+        # Another file that looks like the first one.
+        np.save(files[0], np.load(files[0]) + 1.0)
+        os.utime(files[0], ns=(status.st_atime_ns, status.st_mtime_ns))
         rows, labels, _ = gathered(coded.coded(np.array(["a", "c"])))
         assert_array_equal(rows, first[0])
         assert_array_equal(labels, np.repeat([0, -1, 1], list(SIZES.values()))[: len(rows)])
-        with pytest.raises(ValueError, match=r"a\.npy has changed"):
-            gathered(coded.with_features([0]))
+        os.truncate(files[0], 200)
+        for source in (coded, coded.with_features([0])):
+            with pytest.raises(ValueError, match=r"a\.npy has changed"):
+                gathered(source)
     files = study(tmp_path, ".npy")
     monkeypatch.setattr(sources, "CACHED_BYTES", X[:200, :2].nbytes - 1)
     streamed = open_rows(files).coded(np.array(list(SIZES)))
@@ -738,3 +742,72 @@ def test_matrices_of_an_anndata() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             open_rows(given_, **options)
+
+
+# ---------------------------------------------------------------- files that change between fits
+
+CONSUMERS: dict[str, Any] = {
+    "fit": lambda rows, model: SharedKernelMixture(1).fit(rows),
+    "partial_fit": lambda rows, model: SharedKernelMixture(1).partial_fit(rows),
+    "score": lambda rows, model: model.score(rows),
+    "score_samples": lambda rows, model: model.score_samples(rows),
+    "predict": lambda rows, model: model.predict(rows),
+    "search": lambda rows, model: SharedKernelMixtureCV(n_kernels=1, covariance_type="full", cv=2).fit(rows),
+    "search by BIC": lambda rows, model: SharedKernelMixtureCV(
+        n_kernels=1, covariance_type="full", criterion="bic"
+    ).fit(rows),
+    "compose": lambda rows, model: compose(rows, n_kernels=1),
+    "apply_to": lambda rows, model: Study(model).apply_to(rows),
+}
+WRITTEN = {
+    "one csv": ["a.csv"],
+    "one parquet": ["a.parquet"],
+    "one npy": ["a.npy"],
+    "one fcs": ["a.fcs"],
+    "csv": ["a.csv", "b.csv"],
+    "compressed": ["a.csv.gz", "b.csv.gz"],
+    "parquet": ["a.parquet", "b.parquet"],
+    "npy": ["a.npy", "b.npy"],
+    "fcs": ["a.fcs", "b.fcs"],
+    "mixed": ["a.csv", "b.parquet"],
+}
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_opened_files_that_were_overwritten_are_refused(tmp_path: Path, kind: str) -> None:
+    """Whether a fit has kept their rows in memory or not."""
+    files = [write(tmp_path / name, X[:200, :2]) for name in WRITTEN[kind]]
+    given = files if len(files) > 1 else files[0]
+    fitted, opened = open_rows(given, transform=None), open_rows(given, transform=None)
+    model = SharedKernelMixture(1).fit(fitted)
+    study = compose(fitted, n_kernels=1)
+    write(files[-1], X[:200, :2] + 1.0)
+    os.utime(files[-1], ns=(0, 1))
+    for source in (fitted, opened):
+        for consume in CONSUMERS.values():
+            with pytest.raises(ValueError, match=rf"{files[-1].name} has changed since it was opened"):
+                consume(source, model)
+    with pytest.raises(ValueError, match="has changed since it was opened"):
+        study.label_cells(tmp_path / "labels.csv")
+    again = SharedKernelMixture(1).fit(open_rows(given, transform=None)).means_
+    expected = X[:200, :2].mean(axis=0) + 1.0 / len(files)
+    assert_allclose(again, [expected], atol=1e-6)
+
+
+@pytest.mark.parametrize("what", ["label", "weight"])
+def test_labels_and_weights_that_were_overwritten_are_refused(tmp_path: Path, what: str) -> None:
+    files = [write(tmp_path / name, X[:200, :2]) for name in ("a.npy", "b.npy")]
+    values = write(tmp_path / "values.npy", np.arange(400) % 2 + 1)
+    source = open_rows(files, **{what: values})  # type: ignore[arg-type]
+    SharedKernelMixture(1).fit(source)
+    np.save(values, np.arange(400) % 3 + 1)
+    os.utime(values, ns=(0, 1))
+    with pytest.raises(ValueError, match=r"values\.npy has changed since it was opened"):
+        SharedKernelMixture(1).fit(source)
+
+
+def test_a_text_file_may_be_removed_once_it_was_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", X)
+    source = open_rows(path)
+    path.unlink()
+    assert_allclose(gathered(source)[0], X)

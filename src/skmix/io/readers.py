@@ -59,7 +59,7 @@ class Reader(ABC):
     block_rows: int
     # Size and time of last change of the files, when they were opened.
     stamps: dict[Path, Stamp] = field(default_factory=dict)
-    # The file that rows in memory were read from; not needed after opening.
+    # The file that rows in memory were read from; it may be removed after opening, but not changed.
     origin: Path | None = None
 
     # The word for a column in errors.

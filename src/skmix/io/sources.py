@@ -283,6 +283,8 @@ class Source:
         for opened in self._opened:
             for path, before in opened.stamps.items():
                 if not path.exists():
+                    if isinstance(opened, Reader) and opened.origin == path:
+                        continue  # its rows are in memory
                     raise ValueError(f"{path} no longer exists: files must not be moved while they are read.")
                 if stamp(path) != before:
                     raise ValueError(
@@ -303,8 +305,7 @@ class Source:
 
     def blocks(self) -> Generator[Block, None, None]:
         """Yield all blocks in order, after a check that the files have not changed since they were opened."""
-        if not self._is_cached:
-            self._check_unchanged()
+        self._check_unchanged()
         return read_ahead(self._labelled_blocks())
 
     @property

@@ -229,6 +229,7 @@ class TableReader(Reader):
         if notation.is_text and self.origin and any(kind_of(self.types[name]) != "text" for name in coded):
             # Categories such as 007 were parsed as numbers: read them again as text.
             reader = open_text(self.origin, replace(notation, as_text=(*notation.as_text, *coded)))
+            reader = replace(reader, stamps=self.stamps)  # of the file that was opened
         notation = replace(reader.notation, missing=(*dict.fromkeys((*notation.missing, *missing)),))
         return replace(reader, notation=notation, given_kinds=dict(columns), taken=None, unknown={})
 
@@ -424,6 +425,8 @@ def _batches_of_table(table: Any, n_rows: int, columns: list[str]) -> Iterator[A
 def open_text(path: Path, notation: Notation) -> TableReader:
     """Read a text file."""
     notation = replace(notation, is_text=True)
+    # A pipe or a terminal can be read only once.
+    stamps = {path: stamp(path)} if path.is_file() else {}
     with naming(str(path), notation):
         file = TextFile(path, notation)
         if not file.names:
@@ -431,7 +434,7 @@ def open_text(path: Path, notation: Notation) -> TableReader:
         if notation.header and all(map(is_number, file.names)):
             problem = f"its first line has numbers instead of names: {listed(file.names)}. "
             raise ArgumentError(f"{problem}Add a line of names, or use ", of_text("header", False), ".")
-        more = {"place": file.place, "notation": notation, "origin": path}
+        more = {"place": file.place, "notation": notation, "origin": path, "stamps": stamps}
         reader = open_table(file.read(), str(path), **more)
     if not reader.n_rows:
         raise ValueError(f"{path}: it has column names but no rows.")
