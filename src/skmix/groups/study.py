@@ -797,7 +797,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 def _study_of(record: Record) -> Study:
     fields = record.fields
-    model, merged, origin = estimator_of(fields["model"]), fields["populations"], fields["origin"]
+    model, merged = estimator_of(fields["model"]), fields["populations"]
     if not isinstance(model, SharedKernelMixture):
         raise ValueError(f"a study cannot have a {type(model).__name__} inside")
     populations = None
@@ -805,11 +805,41 @@ def _study_of(record: Record) -> Study:
         names = {int(number): name for number, name in merged["names"].items()}
         populations = Populations(merged["of_kernels"], merged["tree"], names)
         populations.check(len(model.means_))
-    names, search, found = fields["samples"].tolist(), fields["search"], Study(model, populations)
-    design = fields.get("design") and Design(**fields["design"])
+    names, found, design = fields["samples"].tolist(), Study(model, populations), fields.get("design")
     if fields["results"] is not None:
         found._reference.restore(fields["results"])
-    return found._set_origin(names, Origin(**origin), search, fields["metadata"], design)
+    origin, search, metadata = Origin(**fields["origin"]), fields["search"], fields["metadata"]
+    design, prepared = None if design is None else Design(**design), found._origin.preparation
+    found._set_origin(names, origin, search, metadata, design)
+    if len(origin.markers) not in (0, model.n_features_in_):
+        raise ValueError(f"it names {len(origin.markers)} markers, but its model has {model.n_features_in_}")
+    _check_words(origin, search, metadata, len(names), prepared)
+    if design is not None:
+        sides_of(np.array(names, dtype=object), metadata, design)
+    return found
+
+
+def _check_words(origin: Any, search: Any, metadata: Any, n_samples: int, prepared: Preparation) -> None:
+    """Raise ValueError if a file says something malformed about the cells, the search or the samples.
+
+    `prepared` is how the model prepares values.
+    """
+    texts = (origin.files, origin.markers, origin.notes)
+    is_text = all(isinstance(part, tuple) and all(isinstance(text, str) for text in part) for part in texts)
+    if not is_text or not isinstance(origin.column, str | None):
+        raise ValueError("its files, column, markers and notes are not text")
+    if not isinstance(origin.preparation, dict) or preparation_of(origin.preparation) != prepared:
+        raise ValueError(f"it says that cells were read as {origin.preparation!r}, unlike its model")
+    if search is not None:
+        numbers = [search[name] for name in ("lowest", "highest", "n_cells")]
+        is_right = all(type(number) is int and number > 0 for number in numbers)
+        if not is_right or not isinstance(search["criterion"], str):
+            raise ValueError(f"its search is {search!r}")
+    plain = (bool, int, float, str, type(None))
+    for name, values in () if metadata is None else metadata.items():
+        is_column = isinstance(values, list) and len(values) == n_samples
+        if not is_column or not all(isinstance(value, plain) for value in values):
+            raise ValueError(f"its metadata {name!r} is not a list of {n_samples} values")
 
 
 def _design_of(
