@@ -49,6 +49,11 @@ class Cells:
     origin: Origin
 
 
+def are_files(samples: Any) -> bool:
+    """Return whether samples are given as a path, a list of paths, a folder or a pattern."""
+    return is_path(samples) or files_of(samples) is not None
+
+
 def open_cells(
     samples: Any,
     model: Any = None,

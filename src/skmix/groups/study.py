@@ -22,9 +22,7 @@ from ..estimators.rows import warn_caller
 from ..estimators.saving import estimator_of, read_model, record_of
 from ..io.encoding import listed
 from ..io.models import Record, pack, write_file
-from ..io.opening import files_of
 from ..io.preparation import AUTO, Preparation, in_words, same_scale, scale_in_words
-from ..io.readers import is_path
 from ..io.writing import replacing
 from .conditions import Design, given_sides, metadata_of, read_metadata, sides_of
 from .differences import Sides, differences
@@ -40,7 +38,7 @@ from .proportions import (
     shown,
     without_unsure,
 )
-from .reading import Cells, Origin, open_cells, preparation_of
+from .reading import Cells, Origin, are_files, open_cells, preparation_of
 from .reference import Reference
 from .samples import new_samples
 from .starting import TOLERANCE, start_of
@@ -375,9 +373,8 @@ class Study:
 
     def _check_scale(self, samples: Any, fitted: Preparation, scale: Any) -> None:
         """Refuse a scale for new samples that is not that of the fit, if it is known."""
-        of_files = is_path(samples) or files_of(samples) is not None
         # Values in memory may have been scaled before the fit: then files need a scale.
-        is_known = "transform" in fitted or self._origin.files or not of_files
+        is_known = "transform" in fitted or self._origin.files or not are_files(samples)
         known = fitted if "transform" in fitted else {"transform": "none"}
         if is_known and scale != AUTO and not same_scale(scale, known["transform"]):
             raise ArgumentError(

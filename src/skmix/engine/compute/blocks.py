@@ -151,7 +151,9 @@ def without_mask(values: Any, missing: float | None) -> Any:
 
 def refuse_masked_weights(weights: Any) -> None:
     """Raise ValueError for row weights of which some are masked."""
-    n_masked = np.ma.count_masked(weights) if isinstance(weights, np.ma.MaskedArray) else 0
+    if not isinstance(weights, np.ma.MaskedArray):
+        return
+    n_masked = np.count_nonzero(np.ma.getmaskarray(weights))
     if n_masked:
         raise ValueError(
             f"sample_weight is masked in {n_masked} of {weights.size} rows: give each of them a weight, 0 to "
