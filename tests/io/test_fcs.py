@@ -98,11 +98,11 @@ def test_integers_of_any_width_and_scale(
     dtype = np.dtype([(name, f"{sign}u{bits // 8}") for name, bits in zip("abc", widths, strict=True)])
     stored = np.random.default_rng(0).integers(0, [200, 1000, 1024], size=(50, 3))
     # Bits above a range of 1024 are to be ignored, and those below the next power of two are not.
-    stored[:3] = [[199, 999, 1023], [255, 1023, 1024 + 7], [0, 0, 0]]
+    stored[:5] = [[199, 999, 1023], [255, 1, 2], [3, 1023, 4], [5, 6, 1024 + 7], [0, 0, 0]]
     records = np.array([tuple(row) for row in stored], dtype)
     keywords = {"DATATYPE": "I", "TOT": 50, "BYTEORD": order, **channels(widths, ranges, scales)}
     path = write_by_hand(tmp_path / "a.fcs", records.tobytes(), keywords, version)
-    stored[1, 2] = 7
+    stored[3, 2] = 7
     expected = stored.astype(np.float64)
     expected[:, 1] = 10 ** (4 * expected[:, 1] / 1000)
     expected[:, 2] = 10 ** (3.5 * expected[:, 2] / 1024) * 0.1

@@ -74,10 +74,14 @@ Transform = Annotated[
     str | None,
     typer.Option(
         metavar="SCALE",
-        help="arcsinh:COFACTOR, arcsinh, logicle or none; by default arcsinh:150 for FCS files (mass "
-        "cytometry: arcsinh:5), none for tables. Scatter channels of FCS files stay linear.",
+        help="arcsinh:COFACTOR, arcsinh, logicle or none; by default none for tables, and for FCS files "
+        "what follows from how each channel was recorded. Scatter channels of FCS files stay linear.",
         rich_help_panel="The scale",
     ),
+]
+Damaged = Annotated[
+    Literal["refuse", "drop", "keep"],
+    typer.Option(help="What to do with damaged events of FCS files.", rich_help_panel="The scale"),
 ]
 Jobs = Annotated[
     int,

@@ -155,6 +155,7 @@ def read_for(
     drop: Collection[str] = (),
     keep: Sequence[str] = (),
     sample: str | None = None,
+    damaged: str = "refuse",
 ) -> tuple[Labelled, dict[str, NDArray[Any]]]:
     """Return the features of a model in a table, prepared as the model does, and the columns to `keep`.
 
@@ -164,7 +165,7 @@ def read_for(
     columns = columns_of(model)
     coded = [name for name, kind in columns.items() if kind is not None]
     with _reading(watch, data) as path:
-        source = _open(path, text | {"as_text": [*coded, *keep, *_names(target, sample)]})
+        source = _open(path, text | {"as_text": [*coded, *keep, *_names(target, sample)]}, damaged=damaged)
         present = _reader(source).all_names
         target = sample if sample in present else target
         weight_of_fit = getattr(model, "metadata_", {}).get("weight")

@@ -56,6 +56,7 @@ def compose(
     ] = None,
     compensate: options.Compensate = None,
     transform: options.Transform = None,
+    damaged: options.Damaged = "refuse",
     *,
     text: dict[str, Any],
     kernels: Annotated[
@@ -118,7 +119,8 @@ def compose(
     n_kernels = options.parse_number("--kernels", kernels)
     n_populations = options.parse_number("--populations", populations)
     names = None if markers is None else [name.strip() for name in markers.split(",") if name.strip()]
-    how = options.parse_preparation(compensate, transform) | {"sample": sample, "text": text}
+    how = options.parse_preparation(compensate, transform)
+    how |= {"damaged": damaged, "sample": sample, "text": text}
     how |= {
         "metadata": metadata,
         "condition": condition,

@@ -53,6 +53,7 @@ def fit(
     text: dict[str, Any],
     compensate: options.Compensate = None,
     transform: options.Transform = None,
+    damaged: options.Damaged = "refuse",
     unlabelled: Annotated[
         Literal["refuse", "drop", "use"], _of_table(help="What to do with rows without a label.")
     ] = "refuse",
@@ -175,7 +176,7 @@ def fit(
             search = skmix.SharedKernelMixtureCV
             chosen["criterion"] = {None: "auto", "cv": "log_likelihood"}.get(criterion, criterion)
         estimator = search(estimator(**settings), **chosen)
-    preparation = options.parse_preparation(compensate, transform)
+    preparation = options.parse_preparation(compensate, transform) | {"damaged": damaged}
     for place in (out, html):
         tables.check_place(place, reading=[data])
     with cli.guarded(), watching() as watch:

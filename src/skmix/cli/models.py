@@ -37,6 +37,7 @@ def predict(
     ] = False,
     *,
     text: dict[str, Any],
+    damaged: options.Damaged = "refuse",
 ) -> None:
     """Predict the class of every row of a table.
 
@@ -68,7 +69,7 @@ def predict(
         found = tables.load_any(model)
         study = found if isinstance(found, Study) else None
         fitted, column = (found, None) if study is None else (study.model, study._origin.column)
-        aside: dict[str, Any] = {"drop": drop or (), "keep": keep or (), "sample": column}
+        aside: dict[str, Any] = {"drop": drop or (), "keep": keep or (), "sample": column, "damaged": damaged}
         (rows, samples, _), kept = tables.read_for(watch, fitted, data, text, **aside)
         with watch.steps("predicting", None):
             populations, shares = None, None
@@ -110,6 +111,7 @@ def evaluate(
     ] = None,
     *,
     text: dict[str, Any],
+    damaged: options.Damaged = "refuse",
     html: options.Html = None,
     as_json: options.Json = False,
 ) -> None:
@@ -132,7 +134,7 @@ def evaluate(
         fitted = tables.load_model(model)
         if not is_classifier(fitted):
             cli.stop(f"{model} is not a classifier: it was fitted without --target.", cli.BAD_INPUT)
-        rows = tables.read_labelled(watch, fitted, data, text, target, weight=weight)
+        rows = tables.read_labelled(watch, fitted, data, text, target, weight=weight, damaged=damaged)
         with watch.steps("evaluating", None):
             found = report.evaluate(fitted, *rows)
         if rows[2] is not None:

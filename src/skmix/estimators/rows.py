@@ -689,7 +689,9 @@ class InBlocks(Rows):
         if source.preparation is None:
             return None
         return replace(
-            self, estimator=_without_scale(self.estimator), X=replace(source, transform=None, cached={})
+            self,
+            estimator=_without_scale(self.estimator),
+            X=replace(source, scale={"transform": "none"}, cached={}),
         )
 
     def _unchecked_labels(self) -> Any:

@@ -19,7 +19,7 @@ from ..io import Source, open_rows
 from ..io.encoding import listed
 from ..io.fcs import FcsReader, without_bookkeeping
 from ..io.opening import files_of
-from ..io.preparation import AUTO, Preparation, scale_in_words
+from ..io.preparation import AUTO, BY_CHANNEL, Preparation
 from ..io.readers import is_path
 
 # Cells read into memory, equally many of each sample, for the start of the fit and for the page.
@@ -34,7 +34,7 @@ class Origin:
     files: tuple[str, ...]  # names without folders; empty for cells in memory
     column: str | None  # the column that names the samples; None if each file is one, or an array names them
     markers: tuple[str, ...]  # (M,): display names of the features; empty if they have none
-    preparation: dict[str, Any]  # `compensate`, `transform` and `linear`, see `io.preparation`
+    preparation: dict[str, Any]  # `compensate`, `transform`, `linear` and `scales`, see `io.preparation`
     notes: tuple[str, ...]  # sentences for readers of the page
 
 
@@ -74,8 +74,8 @@ def open_cells(
     is_open = isinstance(samples, Source)
     given = {"sample": sample, "markers": markers if model is None else None, "compensate": compensate}
     for name, value in (given | options).items() if is_open else ():
-        default = AUTO if name in ("compensate", "transform") else None
-        if value is not default and not (isinstance(value, str) and value == AUTO):
+        default = {"compensate": AUTO, "transform": AUTO, "damaged": "refuse"}.get(name)
+        if value is not default and not (isinstance(value, str) and value == default):
             raise ArgumentError(Argument(name), " is for samples to open: these were opened by open_rows.")
     several = samples if isinstance(samples, (list, tuple)) else ()
     if isinstance(samples, (Mapping, Iterator)) or any(getattr(each, "ndim", 0) == 2 for each in several):
@@ -119,10 +119,10 @@ def open_cells(
     if model is None and events:
         if compensate == AUTO and prepared["compensate"]:
             notes.append("Files were compensated with their spill-over matrices.")
-        if options.get("transform", AUTO) == AUTO:
-            kind = "Mass cytometry" if events[0].file.is_mass else "Fluorescence"
-            scale = re.sub("arcsinh:([0-9]+)", r"arcsinh(x / \1)", scale_in_words(prepared))
-            notes.append(f"{kind} data: values are shown as {scale}.")
+        if note := source.scale_note():
+            notes.append(note)
+    if not is_open:
+        notes += map(str, source.remarks() if events else ())
     known = dict(zip(events[0].feature_names, events[0].markers, strict=True)) if events else {}
     labels = [
         f"{known[name]} ({name})" if known.get(name, name) not in ("", name) else name for name in names or ()
@@ -159,9 +159,10 @@ def _own_words(n_files: int) -> Iterator[None]:
 
 
 def preparation_of(given: Preparation | None) -> Preparation:
-    """Return how values are read: `compensate`, `transform` and `linear`, the divisors of linear markers."""
+    """Return how values are read: `compensate`, `transform`, `linear` and `scales`, see `io.preparation`."""
     defaults: Preparation = {"compensate": False, "transform": "none", "linear": {}}
-    return {name: (given or {}).get(name, value) for name, value in defaults.items()}
+    found = {name: (given or {}).get(name, value) for name, value in defaults.items()}
+    return found | ({"scales": given["scales"]} if given and found["transform"] == BY_CHANNEL else {})
 
 
 def _some_cells(source: Source, seed: int) -> tuple[dict[Any, int], FloatArray, np.ndarray]:

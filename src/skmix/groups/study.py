@@ -65,6 +65,7 @@ def compose(
     markers: Sequence[str | int] | None = None,
     compensate: bool | str = AUTO,
     transform: Any = AUTO,
+    damaged: str = "refuse",
     text: Mapping[str, Any] | None = None,
     n_kernels: int | None = None,
     n_populations: int | None = None,
@@ -95,10 +96,10 @@ def compose(
     markers : sequence of str, default=None
         Columns to use, or channels of FCS files by name or marker; None uses all except Time, Event_length
         and the like.
-    compensate, transform, text : default='auto', 'auto', None
+    compensate, transform, damaged, text : default='auto', 'auto', 'refuse', None
         How to read files; see `open_rows`. By default, FCS files are compensated if they have a spill-over
-        matrix, and transformed by ``arcsinh:150``, or ``arcsinh:5`` if they are of mass cytometry; scatter
-        channels stay linear.
+        matrix, and each channel has the scale that follows from how it was recorded, which the notes of
+        `describe` say; files with damaged events are refused.
     n_kernels : int, default=None
         Number of kernels. None chooses up to 64 by AICc on 50,000 cells, equally many of each sample.
     n_populations : int, default=None
@@ -151,6 +152,7 @@ def compose(
         markers=markers,
         compensate=compensate,
         transform=transform,
+        damaged=damaged,
         text=text,
         seed=random_state,
     )
@@ -339,9 +341,10 @@ class Study:
         metadata, condition, pair, covariate, reference : default=None
             Metadata of the new samples, and what to compare; see `compose`.
         **reading
-            How to read them: `sample`, `compensate`, `transform` and `text`, as for `compose`. Files that
-            have been compensated already need ``compensate=False``. Another scale than that of the fit is
-            refused, but a study of values in memory, which may have been scaled before, takes one for files.
+            How to read them: `sample`, `compensate`, `transform`, `damaged` and `text`, as for `compose`.
+            Files that have been compensated already need ``compensate=False``. Another scale than that of the
+            fit is refused, but a study of values in memory, which may have been scaled before, takes one for
+            files.
         """
         pandas()
         if "markers" in reading:

@@ -14,13 +14,24 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .._errors import Argument, ArgumentError
+from .._errors import Argument, ArgumentError, ArgumentWarning
 from ..engine.compute import need
 from ..engine.compute.blocks import Block
+from .amplification import (
+    LENGTH,
+    LINEAR,
+    LOGARITHMIC,
+    Recorded,
+    amplifier,
+    are_transformed,
+    merged,
+    usual_scale,
+)
 from .arrow import stamp
+from .damage import damaged_events
 from .encoding import listed, nearest
 from .labels import as_integers
-from .preparation import AUTO, FCS_SCALE, MASS_SCALE, Preparation
+from .preparation import AUTO, BY_CHANNEL, Preparation
 from .readers import Reader, rows_in_block, rows_of_npy
 from .writing import replacing
 
@@ -33,6 +44,8 @@ LABELS = "population"
 """Marker of a channel of labels, which is no feature by default."""
 
 _VERSIONS = ("2.0", "3.0", "3.1")
+# Events of each file whose values help to choose the default scale.
+_SOME_EVENTS = 10_000
 # Magic, version, four spaces and six numbers of eight digits.
 _HEADER_BYTES = 58
 _BITS = (8, 16, 32, 64)
@@ -68,6 +81,8 @@ def write_fcs(path: Path, original: Path, added: str, labels: NDArray[Any], name
     if added in channels:
         raise ValueError(f"{original} already has a channel {added!r}: give another name.")
     records = np.fromfile(original, file.dtype, file.n_rows, offset=file.offset)
+    if len(labels) < len(records):  # damaged events were left out
+        records = np.delete(records, file.damaged)
     events = file.values(records, range(len(channels)), np.dtype(np.float64), compensate=False)
     X = np.column_stack([events, labels]).astype(np.float32)
     # Gains and time steps have been applied.
@@ -93,6 +108,13 @@ class Channel:
     factor: float
     # Top of the range, on the linear scale.
     span: float
+    # Top of the range of stored values.
+    stored_top: float
+    # The number that values were divided by.
+    gain: float
+    # Decades of the logarithmic amplifier, 0 if it was linear, and its lowest value on the linear scale.
+    decades: float
+    bottom: float
 
     @property
     def is_plain(self) -> bool:
@@ -111,7 +133,7 @@ class Channel:
 class FcsFile:
     """The header of an FCS file."""
 
-    name: str
+    path: Path
     channels: tuple[Channel, ...]
     n_rows: int
     # Position of the first event, in bytes.
@@ -122,6 +144,46 @@ class FcsFile:
     spillover: str | None
     # Values of all keywords, which are in lower case and without $.
     keywords: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        """The path, for errors."""
+        return str(self.path)
+
+    @cached_property
+    def damaged(self) -> NDArray[np.int64]:
+        """Numbers of the damaged events."""
+        return damaged_events(self)
+
+    @cached_property
+    def recorded(self) -> dict[int, Recorded]:
+        """How each channel of cells was recorded, by its index."""
+        stop = min(self.n_rows, _SOME_EVENTS)
+        records = rows_of_npy(self.path, self.offset, (self.n_rows,), self.dtype, False, 0, stop)
+        intact = np.delete(records, self.damaged[self.damaged < stop])
+        return {c: self._recorded(c, intact if len(intact) else records) for c in range(len(self.channels))}
+
+    def recorded_of(self, names: Sequence[str]) -> dict[int, Recorded]:
+        """Return how some channels were recorded."""
+        return {c: self.recorded[c] for c in self.find(names)}
+
+    def _recorded(self, c: int, records: NDArray[Any]) -> Recorded:
+        channel = self.channels[c]
+        values = np.asarray(channel.scaled(records[str(c)]), dtype=np.float64)
+        values = values[np.isfinite(values)] if np.isfinite(values).any() else np.zeros(1)
+        before_gain = values * channel.gain
+        return Recorded(
+            is_mass=self.is_mass,
+            is_scatter=is_scatter(channel.name),
+            is_integer=self.dtype[c].kind == "u",
+            decades=channel.decades,
+            bottom=channel.bottom,
+            top=channel.span,
+            gain=channel.gain,
+            low=float(values.min()),
+            high=float(values.max()),
+            whole=bool(np.allclose(before_gain, np.round(before_gain), rtol=0.0, atol=1e-6)),
+        )
 
     @property
     def is_mass(self) -> bool:
@@ -230,7 +292,7 @@ def open_fcs(path: Path) -> FcsFile:
         with open(path, "rb") as file:
             file.seek(header.header["text_start"])
             text = _keywords(header.text, file.read(header.header["text_stop"] - file.tell() + 1))
-        return _header(name, version, header, text)
+        return _header(path, version, header, text)
     except MultipleDataSetsError:
         raise ValueError(f"{name} has several data sets; write each into a separate file.") from None
     except KeyError as error:
@@ -264,7 +326,7 @@ def _keywords(text: dict[str, str], segment: bytes) -> dict[str, str]:
     return dict(zip(keys, parts[1::2], strict=False))
 
 
-def _header(name: str, version: str, header: Any, text: dict[str, str]) -> FcsFile:
+def _header(path: Path, version: str, header: Any, text: dict[str, str]) -> FcsFile:
     mode, kind = text.get("mode", "L").strip().upper(), text["datatype"].strip().upper()
     if mode != "L":
         raise _HeaderError(f"has histograms ($MODE {mode}) instead of a list of events.")
@@ -305,32 +367,48 @@ def _header(name: str, version: str, header: Any, text: dict[str, str]) -> FcsFi
     if n_stored < n_rows:
         raise _HeaderError(f"is truncated: it has {n_stored} of {n_rows} events.")
     spillover = next((text[key] for key in ("spillover", "spill") if text.get(key, "").strip()), None)
-    return FcsFile(name, tuple(channels), n_rows, first, dtype, spillover, text)
+    return FcsFile(path, tuple(channels), n_rows, first, dtype, spillover, text)
 
 
 def _channel(n: int, kind: str, text: dict[str, str]) -> Channel:
     """Return channel n, counted from 1, of a file whose values are of type `kind`."""
     name = text[f"p{n}n"].strip()
     mask, rate, factor, top = None, 0.0, 1.0, _SPAN
-    # The standard allows logarithmic scales only for integers.
+    decades = lowest = 0.0
+    # The standard allows logarithmic scales only for integers. Where the header of floats has one, they came
+    # from such an amplifier, or it says what to show.
+    with suppress(*(() if kind == "I" else (ValueError,))):
+        decades, lowest = (float(part) for part in text.get(f"p{n}e", "0,0").split(","))
+    # A lowest value of zero is invalid but common; the standard says to read it as 1.
+    decades, lowest = max(decades, 0.0), lowest if lowest > 0.0 else 1.0
+    stored_top = np.inf
     if kind == "I":
         span = float(text[f"p{n}r"])
-        decades, lowest = (float(part) for part in text.get(f"p{n}e", "0,0").split(","))
         if decades > 0.0:
-            # A lowest value of zero is invalid but common; the standard says to read it as 1.
-            rate, factor = decades / span, lowest or 1.0
+            rate, factor = decades / span, lowest
         # Bits above the range are ignored.
         if 1 < span < 2 ** int(text[f"p{n}b"]):
             most = (1 << (int(span) - 1).bit_length()) - 1
             mask = most if most < 2 ** int(text[f"p{n}b"]) - 1 else None
+            stored_top = span
+    gain = 1.0
     if name.lower() == "time":
         factor *= float(text.get("timestep", "").strip() or 1.0)
     else:
-        factor /= float(text.get(f"p{n}g", "").strip() or 1.0) or 1.0
+        gain = float(text.get(f"p{n}g", "").strip() or 1.0) or 1.0
+        factor /= gain
     with suppress(KeyError, ValueError):
         given = float(text[f"p{n}r"])
         top = given if 1.0 < given < np.inf else top
-    return Channel(name, text.get(f"p{n}s", "").strip(), mask, rate, factor, top * factor)
+    stored_top = stored_top if kind == "I" else top
+    highest = lowest * 10.0**decades
+    span = top * factor
+    if rate:
+        span = highest / gain
+    elif decades:
+        span = max(top, highest) / gain
+    marker = text.get(f"p{n}s", "").strip()
+    return Channel(name, marker, mask, rate, factor, span, stored_top, gain, decades, lowest / gain)
 
 
 # ---------------------------------------------------------------- rows
@@ -345,12 +423,44 @@ class FcsReader(Reader):
     # Names of the features.
     chosen: list[str]
     compensate: bool = False
+    # What to do with damaged events.
+    damaged: str = "refuse"
 
     column_word = "channel"
 
-    @property
-    def usual_scale(self) -> str:
-        return MASS_SCALE if self.file.is_mass else FCS_SCALE
+    @classmethod
+    def usual_scale(cls, readers: Sequence[Any]) -> tuple[Preparation, str | None]:
+        files = [reader for reader in readers if isinstance(reader, FcsReader)]
+        cells = [
+            channel for reader in files for channel in reader.file.recorded_of(reader.file.markers).values()
+        ]
+        if are_transformed(cells):
+            return {"transform": "none"}, (
+                "No value is beyond ±20, so they have been transformed before: they are used as they are."
+            )
+        first = files[0]
+        scales: dict[str, str] = {}
+        linear: dict[str, float] = {}
+        names_of: dict[tuple[str, str], list[str]] = {}
+        for feature, name in enumerate(first.chosen):
+            parts = [reader.file.recorded[reader._columns[feature]] for reader in files]
+            for reader, part in zip(files, parts, strict=True):
+                if amplifier(part) != amplifier(parts[0]):
+                    raise _amplified_otherwise(name, first, parts[0], reader, part)
+            channel = merged(parts)
+            column = first._columns[feature]
+            compensated = first.compensate and column in first.file.spilling[0]
+            scale, reason = usual_scale(channel, compensated=compensated)
+            if scale == LINEAR:
+                # The top of their range is as far from 0 as on the scale of the others.
+                linear[name] = channel.top / LENGTH
+            else:
+                scales[name] = scale
+            names_of.setdefault((scale, reason), []).append(name)
+        found: Preparation = {"transform": BY_CHANNEL, "scales": scales}
+        if len(set(scales.values())) <= 1:
+            found = {"transform": next(iter(scales.values()), "arcsinh:150")}
+        return found | {"linear": linear}, _in_sentence(names_of)
 
     @property
     def scatter(self) -> dict[str, float]:
@@ -419,6 +529,11 @@ class FcsReader(Reader):
         self.file.find(names)
         return replace(self, chosen=list(names))
 
+    def remarks(self) -> list[ArgumentWarning]:
+        if self.damaged != "drop" or not len(self.file.damaged):
+            return []
+        return [ArgumentWarning(f"{self.name}: damaged events are left out: {_some_events(self.file)}.")]
+
     def check_alike(self, other: Any) -> None:
         super().check_alike(other)
         if not isinstance(other, FcsReader):
@@ -440,10 +555,74 @@ class FcsReader(Reader):
 
     def read(self, n_rows: int, label: str | None = None, weight: str | None = None) -> Iterator[Block]:
         file = self.file
+        if self.damaged == "refuse" and len(file.damaged):
+            raise ArgumentError(
+                f"{self.name} is damaged: {_some_events(file)}. Get an intact copy of the file, or leave "
+                "these events out with ",
+                Argument("damaged", "drop"),
+                ".",
+            )
         for start in range(0, file.n_rows, n_rows):
             stop = min(start + n_rows, file.n_rows)
             records = rows_of_npy(self.path, file.offset, (file.n_rows,), file.dtype, False, start, stop)
+            if self.damaged == "drop":
+                first, last = np.searchsorted(file.damaged, [start, stop])
+                records = np.delete(records, file.damaged[first:last] - start)
+                if not len(records):
+                    continue
             yield Block(file.values(records, self._columns, self.dtype, compensate=self.compensate))
+
+
+def _some_events(file: FcsFile) -> str:
+    """Return how many events are damaged, and where, in words."""
+    n_damaged, first = len(file.damaged), int(file.damaged[0])
+    where = f"the first is event {first}, counted from 0"
+    return f"{n_damaged} of {file.n_rows} events hold bytes that no instrument writes; {where}"
+
+
+def check_damaged(damaged: str) -> None:
+    """Raise ValueError unless this is a way to treat damaged events."""
+    if damaged not in ("refuse", "drop", "keep"):
+        raise ArgumentError(
+            Argument("damaged", wording="damaged"), f" must be 'refuse', 'drop' or 'keep', got {damaged!r}."
+        )
+
+
+def _amplified_otherwise(
+    name: str, first: FcsReader, one: Recorded, reader: FcsReader, other: Recorded
+) -> ArgumentError:
+    """Return the error that files have no scale in common."""
+
+    def words(part: Recorded) -> str:
+        stored = "integers" if part.is_integer else "floats"
+        if part.is_mass:
+            return f"{stored} of mass cytometry"
+        return (
+            f"{stored}, {part.decades:g} decades from {part.bottom:g}" if part.decades else f"linear {stored}"
+        )
+
+    return ArgumentError(
+        f"Files disagree: channel {name!r} has {words(one)} in {first.name} and {words(other)} in "
+        f"{reader.name} ($PnE and $DATATYPE). If their values mean the same, choose one scale for both with ",
+        Argument("transform", "arcsinh:5"),
+        " or another.",
+    )
+
+
+def _in_sentence(names_of: dict[tuple[str, str], list[str]]) -> str:
+    """Return which scales were chosen, and why, given the features by scale and reason."""
+
+    def shown(scale: str, reason: str) -> str:
+        found = re.sub(r"arcsinh:(.+)", r"arcsinh(x / \1)", scale)
+        return f"{found}, their logarithm" if reason == LOGARITHMIC else found
+
+    (main, reason), *others = sorted(names_of, key=lambda found: found[0] == LINEAR)
+    if main != LINEAR and all(scale == LINEAR for scale, _ in others):
+        linear = [name for each in others for name in names_of[each]]
+        rest = f" ({listed(linear)} linear)" if linear else ""
+        return f"{reason.capitalize()} data: values are shown as {shown(main, reason)}{rest}."
+    parts = [f"{listed(names)}: {shown(*each)} ({each[1]})" for each, names in names_of.items()]
+    return f"Values are shown as their channels were recorded. {'; '.join(parts)}."
 
 
 def is_scatter(name: str) -> bool:
@@ -463,15 +642,19 @@ def without_bookkeeping(names: Sequence[str]) -> list[str]:
     return [name for name in names if name not in left and not _BOOKKEEPING.fullmatch(name.strip())]
 
 
-def open_events(path: Path) -> FcsReader:
+def open_events(path: Path, damaged: str = "refuse") -> FcsReader:
     """Open an FCS file; channels that describe its recording are features only if they are chosen."""
     file = open_fcs(path)
+    n_left_out = len(file.damaged) if damaged == "drop" else 0
+    if n_left_out == file.n_rows:
+        raise ValueError(f"{path} is damaged: {_some_events(file)}.")
     return FcsReader(
         name=str(path),
-        n_rows=file.n_rows,
+        n_rows=file.n_rows - n_left_out,
         block_rows=rows_in_block(file.dtype.itemsize + 8 * len(file.channels)),
         stamps={path: stamp(path)},
         path=path,
         file=file,
         chosen=file.markers,
+        damaged=damaged,
     )

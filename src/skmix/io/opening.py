@@ -15,8 +15,8 @@ import numpy as np
 from .._errors import Argument
 from .arrow import pyarrow
 from .encoding import ColumnError, Kind, Notation, nearest
-from .fcs import open_events
-from .preparation import AUTO, scale_of, transformer_of
+from .fcs import FcsReader, check_damaged, open_events
+from .preparation import AUTO, Preparation, scale_of, transformer_of
 from .readers import (
     Reader,
     Values,
@@ -40,6 +40,7 @@ def open_rows(
     chunk_rows: int | None = None,
     compensate: bool | str = AUTO,
     transform: Any = AUTO,
+    damaged: str = "refuse",
     layer: str | None = None,
     obsm: str | None = None,
     text: Mapping[str, Any] | None = None,
@@ -71,10 +72,14 @@ def open_rows(
         'auto', a fit compensates files that have a matrix, and a fitted model does as its fit did.
     transform : str, Arcsinh, Logicle, None or 'auto', default='auto'
         The scale of the features: a name (``"arcsinh:150"``, ``"logicle"``), an object with its parameters,
-        such as ``Logicle(W=1.0)``, or None for untransformed values. With 'auto', a fit uses ``arcsinh:150``
-        for FCS files of fluorescence, ``arcsinh:5`` for those of mass cytometry and no scale for others, and
-        a fitted model reads files and data frames on the scale of its fit. A name leaves the scatter channels
-        of FCS files (FSC, SSC) linear; an object is for all channels.
+        such as ``Logicle(W=1.0)``, or None for untransformed values. With 'auto', each channel of FCS files
+        has the scale that follows from how it was recorded, see `skmix.io.amplification`, such as
+        ``arcsinh:5`` for mass cytometry; other rows have no scale; and a fitted model reads files and data
+        frames on the scales of its fit. A name leaves the scatter channels of FCS files (FSC, SSC) linear; an
+        object is for all channels.
+    damaged : {'refuse', 'drop', 'keep'}, default='refuse'
+        What to do with events of FCS files whose bytes cannot be what the instrument wrote: refuse the file,
+        drop these events, or keep them without a check.
     layer, obsm : str, default=None
         The matrix of an AnnData that holds the rows; ``X`` if both are None.
     text : dict, default=None
@@ -109,26 +114,30 @@ def open_rows(
         raise ValueError(f"compensate must be True, False or 'auto', got {compensate!r}.")
     settings = {"compensate": compensate, "transform": transform}
     automatic = {name for name, value in settings.items() if isinstance(value, str) and value == AUTO}
-    scale = None
+    scale: Preparation | None = {"transform": "none"}
     if "transform" not in automatic:
-        scale = transformer_of(transform if isinstance(transform, str) else scale_of(transform))
+        scale = {
+            "transform": scale_of(transformer_of(transform) if isinstance(transform, str) else transform)
+        }
+        scale |= {} if isinstance(transform, str) else {"linear": {}}
     notation = Notation(**(text or {}))
     if isinstance(label, str):
         notation = replace(notation, as_text=(*notation.as_text, label))
+    check_damaged(damaged)
     files = files_of(rows)
     if (layer is not None or obsm is not None) and not _is_anndata(rows):
         raise ValueError(f"layer and obsm are for an AnnData; got a {type(rows).__name__}.")
     readers: dict[str, Reader] = {}
     if files is not None:
         for group, path in zip(_names_of(files), files, strict=True):
-            reader = _open_file(existing(path), compensate is True, notation)
+            reader = _open_file(existing(path), compensate is True, notation, damaged)
             if reader.n_rows:
                 readers[group] = reader
             # A large table may have empty partitions.
             elif not isinstance(label, str):
                 raise ValueError(f"{path} is empty: it has no rows.")
     elif is_path(rows):
-        readers = {"": _open_file(existing(rows), compensate is True, notation)}
+        readers = {"": _open_file(existing(rows), compensate is True, notation, damaged)}
     elif compensate is True:
         raise not_fcs(f"A {type(rows).__name__}")
     elif _is_anndata(rows):
@@ -158,9 +167,8 @@ def open_rows(
         source = replace(source, automatic=frozenset(automatic))
     if "compensate" in source.automatic:
         source = source.compensated(AUTO)
-    if "transform" in source.automatic and source.first.usual_scale is not None:
-        scale = transformer_of(source.first.usual_scale)
-    source = replace(source, transform=scale, linear=None if isinstance(transform, str) else {})
+    has_usual = "transform" in source.automatic and isinstance(source.first, FcsReader)
+    source = replace(source, scale=None if has_usual else scale)
     if label is not None:
         source = source.labelled(label)
     return source if weight is None else source.weighted(weight)
@@ -182,10 +190,10 @@ def is_elsewhere(X: Any) -> bool:
 # ---------------------------------------------------------------- files
 
 
-def _open_file(path: Path, compensate: bool, notation: Notation) -> Reader:
+def _open_file(path: Path, compensate: bool, notation: Notation, damaged: str) -> Reader:
     file_format = format_of(path)
     if file_format == "fcs":
-        return open_events(path).compensated(compensate)
+        return open_events(path, damaged).compensated(compensate)
     if compensate:
         raise not_fcs(str(path))
     if file_format == "parquet":

@@ -1,7 +1,8 @@
 """Preparations: how a model transforms and encodes the values of files and data frames.
 
-A preparation is a dictionary of plain values, which models keep. ``transform`` is the scale of numbers;
-``linear`` has the divisors of features that are divided by a number instead, by name; ``compensate``, for FCS
+A preparation is a dictionary of plain values, which models keep. ``transform`` is the scale of numbers, or
+``by channel`` if features have different scales, which ``scales`` has by name; ``linear`` has the divisors of
+features that are divided by a number instead, by name; ``compensate``, for FCS
 files, says whether spill-over is removed; ``columns`` and ``missing``, for tables with categories, are the
 kinds of columns and the words for missing values, see `skmix.io.encoding`.
 
@@ -11,7 +12,7 @@ A scale is a name, such as ``none``, ``arcsinh:150`` or ``logicle``, or a dictio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -37,10 +38,8 @@ from .encoding import (
 Preparation = dict[str, Any]
 AUTO = "auto"
 """Leaves a setting open: a fit uses the default of the format, and a fitted model the setting of its fit."""
-FCS_SCALE = "arcsinh:150"
-"""Default scale of FCS files of fluorescence."""
-MASS_SCALE = "arcsinh:5"
-"""Default scale of FCS files of mass cytometry."""
+BY_CHANNEL = "by channel"
+"""Value of ``transform`` if features have different scales."""
 
 
 def transformer_of(scale: str | Mapping[str, Any]) -> Any:
@@ -80,7 +79,12 @@ def scale_of(transformer: Any) -> str | dict[str, float]:
 
 
 def same_scale(one: Any, other: Any) -> bool:
-    """Return whether two scales are the same, each a name, a dictionary of parameters or a transformer."""
+    """Return whether two scales are the same, each a name, a dictionary of parameters or a transformer.
+
+    Scales ``by channel`` are the same here: the channels' own scales are compared apart.
+    """
+    if BY_CHANNEL in (one, other):
+        return bool(one == other)
     first, second = (
         scale_of(transformer_of(scale) if isinstance(scale, str | Mapping) else scale)
         for scale in (one, other)
@@ -94,20 +98,28 @@ def target_of(model: Any) -> str | None:
 
 
 def rescaled(
-    X: FloatArray, change: Callable[[Any], Any], numeric: list[bool], factors: Mapping[int, float]
+    X: FloatArray, method: str, preparation: Preparation, places: Mapping[str, int], numeric: Sequence[bool]
 ) -> FloatArray:
-    """Return features (n, M), of which a function of a scale changes those that are `numeric` (M,).
+    """Return features (n, M) after `method` of the scales of a preparation, transform or inverse_transform.
 
-    Features with a factor, by index, are multiplied by it instead.
+    `places` has the indices of features by name. Only `numeric` features (M,) have a scale.
     """
-    changed = [number and feature not in factors for feature, number in enumerate(numeric)]
-    if all(changed):
-        return change(X)
+    linear = {places[name]: unit for name, unit in preparation.get("linear", {}).items()}
+    columns_of: dict[str, list[int]] = {}
+    for name, scale in preparation.get("scales", {}).items():
+        columns_of.setdefault(scale, []).append(places[name])
+    changes = [(transformer_of(scale), columns) for scale, columns in columns_of.items()]
+    if preparation["transform"] != BY_CHANNEL:
+        changed = [feature for feature, number in enumerate(numeric) if number and feature not in linear]
+        changes = [(transformer_of(preparation["transform"]), changed)]
+        if len(changed) == X.shape[1]:
+            return getattr(changes[0][0], method)(X)
     X = X.copy()
-    if any(changed):
-        X[:, changed] = change(X[:, changed])
-    for feature, factor in factors.items():
-        X[:, feature] *= factor
+    for transformer, columns in changes:
+        if columns:
+            X[:, columns] = getattr(transformer, method)(X[:, columns])
+    for feature, unit in linear.items():
+        X[:, feature] *= 1.0 / unit if method == "transform" else unit
     return X
 
 
@@ -118,12 +130,17 @@ def in_words(preparation: Preparation) -> str:
 
 
 def scale_in_words(preparation: Preparation) -> str:
-    """Return the scale of a preparation, and the features that it leaves linear, as text."""
-    scale = preparation["transform"]
+    """Return the scale of a preparation, and the features that have another one or are linear, as text."""
+    scale, linear = preparation["transform"], [*preparation.get("linear", {})]
+    if scale == BY_CHANNEL:
+        names_of: dict[str, list[str]] = {}
+        for name, other in preparation["scales"].items():
+            names_of.setdefault(other, []).append(name)
+        names_of |= {"linear": linear} if linear else {}
+        return ", ".join(f"{other} ({listed(names)})" for other, names in names_of.items())
     if not isinstance(scale, str):
         scale = f"logicle ({', '.join(f'{name} {value:g}' for name, value in scale.items())})"
-    linear = f" ({listed([*preparation['linear']])} linear)" if preparation.get("linear") else ""
-    return f"{scale}{linear}"
+    return f"{scale} ({listed(linear)} linear)" if linear else scale
 
 
 def check_preparation(preparation: Any, names: Sequence[str]) -> None:
@@ -131,8 +148,8 @@ def check_preparation(preparation: Any, names: Sequence[str]) -> None:
     settings = preparation if isinstance(preparation, dict) else {}
     scale: Any = settings.get("transform")
     compensate, missing = settings.get("compensate", False), settings.get("missing", [])
-    linear = settings.get("linear", {})
-    is_known = settings.keys() - {"compensate", "columns", "linear", "missing"} == {"transform"}
+    linear, scales = settings.get("linear", {}), settings.get("scales", {})
+    is_known = settings.keys() - {"compensate", "columns", "linear", "missing", "scales"} == {"transform"}
     has_words = isinstance(missing, list) and all(isinstance(word, str) for word in missing)
     if not (is_known and isinstance(compensate, bool) and has_words):
         raise ValueError(f"preparation_ is {preparation!r}")
@@ -142,10 +159,19 @@ def check_preparation(preparation: Any, names: Sequence[str]) -> None:
         name in names and isinstance(unit, float) and 0.0 < unit < np.inf for name, unit in linear.items()
     ):
         raise ValueError(f"the linear features of preparation_ are {linear!r}")
-    try:
-        scale_of(transformer_of(scale))
-    except (TypeError, ValueError, LookupError, AttributeError) as error:
-        raise ValueError(f"the scale of preparation_ is {scale!r}: {error}") from None
+    if scale == BY_CHANNEL:
+        numbers = [name for name in names if settings.get("columns", {}).get(name) is None]
+        if not isinstance(scales, dict) or sorted([*scales, *linear]) != sorted(numbers):
+            raise ValueError(f"the scales of preparation_ are {scales!r}, and linear features are {linear!r}")
+    elif scales:
+        raise ValueError(f"preparation_ has the scales {scales!r} beside {scale!r}")
+    for each in scales.values() if scale == BY_CHANNEL else [scale]:
+        try:
+            if scale == BY_CHANNEL and not isinstance(each, str):
+                raise TypeError("the scale of a channel is a name")
+            scale_of(transformer_of(each))
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            raise ValueError(f"the scale of preparation_ is {each!r}: {error}") from None
 
 
 # ---------------------------------------------------------------- columns and features
@@ -232,24 +258,31 @@ class Columns:
 
     def to_scale(self, X: FloatArray) -> FloatArray:
         """Return encoded values (n, M) with numbers on the scale of the model."""
-        return self._scaled(X, "transform", -1)
+        return self._scaled(X, "transform")
 
     def from_scale(self, X: FloatArray) -> FloatArray:
         """Return features (n, M) with numbers in the units of the user."""
-        return self._scaled(X, "inverse_transform", 1)
+        return self._scaled(X, "inverse_transform")
 
-    def _scaled(self, X: FloatArray, method: str, power: int) -> FloatArray:
-        scale, linear = transformer_of(self.preparation["transform"]), self.preparation.get("linear", {})
-        factors = {self.features[self._positions[name]][0]: unit**power for name, unit in linear.items()}
-        return X if scale is None else rescaled(X, getattr(scale, method), are_numbers(self.kinds), factors)
+    def _scaled(self, X: FloatArray, method: str) -> FloatArray:
+        if self.preparation["transform"] == "none":
+            return X
+        places = {
+            name: self.features[column][0]
+            for name, column in self._positions.items()
+            if self.features[column]
+        }
+        return rescaled(X, method, self.preparation, places, are_numbers(self.kinds))
 
     def of_columns(self, columns: Sequence[int]) -> Preparation | None:
         """Return the preparation of some columns; None if their values are used as they are."""
         names = list(self.kinds)
         kinds = {names[column]: self.kinds[names[column]] for column in columns}
         found = self.preparation | ({} if None in kinds.values() else {"transform": "none"})
-        linear = {name: unit for name, unit in found.pop("linear", {}).items() if name in kinds}
-        found |= {"linear": linear} if linear else {}
+        for setting in ("linear", "scales"):
+            by_name = {name: value for name, value in found.pop(setting, {}).items() if name in kinds}
+            if by_name or (setting == "scales" and found["transform"] == BY_CHANNEL):
+                found[setting] = by_name
         if "columns" in found:
             found["columns"] = kinds
             if not found.get("missing") and not any(kinds.values()):

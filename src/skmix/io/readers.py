@@ -97,10 +97,10 @@ class Reader(ABC):
     def dtype(self) -> np.dtype[Any]:
         """Type of the rows, float64 or float32."""
 
-    @property
-    def usual_scale(self) -> str | None:
-        """Default scale of a fit; None for untransformed values."""
-        return None
+    @classmethod
+    def usual_scale(cls, readers: Sequence[Any]) -> tuple[Preparation, str | None]:
+        """Return the default scale of a fit to readers with the same features, and what to say of it."""
+        return {"transform": "none"}, None
 
     @property
     def scatter(self) -> dict[str, float]:

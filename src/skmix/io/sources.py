@@ -17,7 +17,7 @@ from ..engine.compute.blocks import Answer, Block, refuse_masked_weights
 from .arrow import NUMERIC, kind_of, stamp
 from .encoding import ColumnError
 from .labels import label_parser, plain_labels
-from .preparation import Preparation, rescaled, same_scale, scale_in_words, scale_of, transformer_of
+from .preparation import BY_CHANNEL, Preparation, rescaled, same_scale, scale_in_words, transformer_of
 from .readers import Reader, Values, values_of
 
 # Largest size of rows that a fit keeps in memory after its first pass, if they are in several files or on
@@ -37,10 +37,9 @@ class Source:
     by_file: bool = False
     # Settings left open by the user: for files and data frames, a model takes them from its preparation.
     automatic: frozenset[str] = frozenset()
-    # Scale of the numeric features, Arcsinh or Logicle; None for untransformed values.
-    transform: Any = None
-    # Divisors of features that the scale leaves linear, by name; None for those of the scatter channels.
-    linear: Mapping[str, float] | None = None
+    # `transform`, `linear` and `scales` of a preparation; without `linear`, scatter channels are linear. None
+    # lets the files decide.
+    scale: Preparation | None = field(default_factory=lambda: {"transform": "none"})
     # Type of the rows before features were taken from them; None if that did not happen.
     precision: np.dtype[Any] | None = None
     # Columns of tables with labels and weights.
@@ -111,20 +110,31 @@ class Source:
     def preparation(self) -> Preparation | None:
         """How values are transformed and encoded while they are read; None if they are not."""
         found = self._aligned[0].preparation
-        if self.transform is None:
-            return found
-        linear = {"linear": self._linear} if self._linear else {}
-        return {**(found or {}), "transform": scale_of(self.transform), **linear}
+        return found if self._scale["transform"] == "none" else {**(found or {}), **self._scale}
 
     @cached_property
-    def _linear(self) -> dict[str, float]:
-        """Divisors of the features that the scale leaves linear, by name."""
-        units = self.linear
-        if units is None:
+    def _scale(self) -> Preparation:
+        """The scale of these features."""
+        scale = self._aligned[0].usual_scale(self._aligned)[0] if self.scale is None else self.scale
+        if scale["transform"] == "none":
+            return {"transform": "none"}
+        if "linear" not in scale:
             # The top of their range is as far from 0 as on the scale.
-            spans, change = self._aligned[0].scatter, self.transform.transform
+            spans, change = self._aligned[0].scatter, transformer_of(scale["transform"]).transform
             units = {name: span / float(np.ptp(change([[0.0], [span]]))) for name, span in spans.items()}
-        return {name: units[name] for name in self.feature_names or () if name in units}
+            scale = scale | {"linear": units}
+        known = self.feature_names or ()
+        by_name = {
+            setting: {name: scale[setting][name] for name in known if name in scale.get(setting, {})}
+            for setting in ("linear", "scales")
+        }
+        used = {name: values for name, values in by_name.items() if values}
+        empty = {"scales": {}} if scale["transform"] == BY_CHANNEL else {}
+        return {"transform": scale["transform"], **empty, **used}
+
+    def scale_note(self) -> str | None:
+        """Return which scales the files decided for; None if somebody else did."""
+        return self._aligned[0].usual_scale(self._aligned)[1] if self.scale is None else None
 
     def remarks(self) -> list[ArgumentWarning]:
         """Return notes on values that were read as missing."""
@@ -344,7 +354,7 @@ class Source:
         # Only a fit makes several passes, and only a fit sets classes.
         size = self.n_rows * self.n_features * self.dtype.itemsize
         # One file or array without a scale is cheap to read again.
-        is_plain = not self.by_file and len(self.readers) == 1 and self.transform is None
+        is_plain = not self.by_file and len(self.readers) == 1 and self._scale["transform"] == "none"
         caches = not is_plain and self.classes is not None and size <= CACHED_BYTES
         for block in self._spanning(label):
             block = self._transformed(block)
@@ -386,12 +396,10 @@ class Source:
         return Block(X, y, np.concatenate(weights) if weights else None, number)
 
     def _transformed(self, block: Block) -> Block:
-        if self.transform is None:
+        if self._scale["transform"] == "none":
             return block
-        names = self.feature_names or []
-        factors = {names.index(name): 1.0 / unit for name, unit in self._linear.items()}
-        numeric = self._aligned[0].numeric
-        return replace(block, X=rescaled(block.X, self.transform.transform, numeric, factors))
+        places = {name: feature for feature, name in enumerate(self.feature_names or ())}
+        return replace(block, X=rescaled(block.X, "transform", self._scale, places, self._aligned[0].numeric))
 
 
 def labels_in(block: Block) -> np.ndarray:
@@ -446,8 +454,9 @@ def prepare(source: Source, preparation: Preparation | None, names: Sequence[str
     automatic = source.automatic
     if "transform" in automatic and preparation is not None:
         # The scale of the model replaces the default scale of the files.
-        source = replace(source, transform=None, cached={})
-    elif "transform" in automatic and source.first.usual_scale is not None:
+        scale = {name: preparation[name] for name in ("transform", "scales") if name in preparation}
+        source = replace(source, scale=scale | {"linear": preparation.get("linear", {})}, cached={})
+    elif source.scale is None:
         raise ArgumentError(
             "the model does not say on which scale it was fitted: choose that scale with ",
             Argument("transform", wording="open_rows(..., transform=...)"),
@@ -460,13 +469,11 @@ def prepare(source: Source, preparation: Preparation | None, names: Sequence[str
         return source
     if "compensate" in automatic:
         source = source.compensated(preparation.get("compensate", False))
-    if "transform" in automatic:
-        source = replace(source, transform=transformer_of(preparation["transform"]), linear=None)
-    if source.linear is None:
-        source = replace(source, linear=preparation.get("linear", {}))
+    if source.scale is not None and "linear" not in source.scale:
+        source = replace(source, scale=source.scale | {"linear": preparation.get("linear", {})})
     opened = preparation | {"linear": {}} | source.preparation if source.preparation else preparation
     is_same = same_scale(opened["transform"], preparation["transform"])
-    if not is_same or opened.get("linear", {}) != preparation.get("linear", {}):
+    if not is_same or any(opened.get(name, {}) != preparation.get(name, {}) for name in ("linear", "scales")):
         raise ValueError(
             f"{source.name} was opened on the scale {scale_in_words(opened)}, but the fit was on "
             f"{scale_in_words(preparation)}: leave transform out, and the model applies the scale of its fit."
