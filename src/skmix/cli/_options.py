@@ -81,7 +81,7 @@ Transform = Annotated[
 ]
 Damaged = Annotated[
     Literal["refuse", "drop", "keep"],
-    typer.Option(help="What to do with damaged events of FCS files.", rich_help_panel="The scale"),
+    _of_text(help="What to do with damaged events of FCS files."),
 ]
 Jobs = Annotated[
     int,

@@ -97,6 +97,8 @@ def read_to_fit(
         if target is not None and y is not None:
             check_classes(y, target, source.name)
         remarks = column_remarks(rows.X[:, numeric], [names[feature] for feature in numeric])
+    for each in () if reader.is_table else source.remarks():
+        note(f"{in_options(each)}.")
     kinds = _reader(source).kinds
     for each in without_constants(reader.inferred_kinds)[1] if reader.is_table else ():
         note(f"{in_options(each)}.")

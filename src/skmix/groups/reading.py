@@ -122,7 +122,7 @@ def open_cells(
         if note := source.scale_note():
             notes.append(note)
     if not is_open:
-        notes += map(str, source.remarks() if events else ())
+        notes += [f"{each}." for each in (source.remarks() if events else ())]
     known = dict(zip(events[0].feature_names, events[0].markers, strict=True)) if events else {}
     labels = [
         f"{known[name]} ({name})" if known.get(name, name) not in ("", name) else name for name in names or ()

@@ -52,7 +52,7 @@ def damaged_events(file: FcsFile) -> NDArray[np.int64]:
     ]
     timer = next((c for c, channel in enumerate(file.channels) if _TIME.fullmatch(channel.name)), None)
     n_wrong, n_zeros = (np.zeros(len(tops), dtype=np.int64) for _ in range(2))
-    n_blank, n_falls, latest = 0, 0, -np.inf
+    n_blank, n_falls, n_negative, latest = 0, 0, 0, -np.inf
     for columns in _blocks(file):
         blank = np.logical_and.reduce([column == 0 for column in columns])
         n_blank += np.count_nonzero(blank)
@@ -62,12 +62,13 @@ def damaged_events(file: FcsFile) -> NDArray[np.int64]:
         if timer is not None:
             times = _times(columns[timer])
             n_falls += np.count_nonzero(np.diff(times, prepend=latest) < 0.0)
+            n_negative += np.count_nonzero(times < 0.0)
             latest = times[-1]
     # Where most events of a channel are wrong, the header is, or a program has filled the channel.
     checked = [c for c in checked if 0 < n_wrong[c] <= _MOST * file.n_rows]
     # The first and the last event of a run of zero bytes may be zero in part.
     has_blank = n_blank >= _ZEROS and bool((n_zeros <= 2).any())
-    has_order = 0 < n_falls <= _IN_ORDER * file.n_rows
+    has_order = 0 < max(n_falls, n_negative) <= _IN_ORDER * file.n_rows
     if not (checked or has_blank or has_order):
         return np.empty(0, dtype=np.int64)
     limited = [c for c, top in enumerate(tops) if dtype[c].kind == "u" and top < np.inf]
@@ -107,11 +108,16 @@ def _times(values: NDArray[Any]) -> NDArray[np.float64]:
         return values.astype(np.float64)
 
 
-def _long(marked: NDArray[np.bool_], least: int) -> NDArray[np.bool_]:
-    """Return the marks (n,) that are in runs of at least some length."""
+def _runs(marked: NDArray[np.bool_], least: int) -> list[list[int]]:
+    """Return where the runs of marks (n,) of at least some length begin, and where each has ended."""
     edges = np.flatnonzero(np.diff(np.r_[False, marked, False].astype(np.int8))).reshape(-1, 2)
+    return edges[np.diff(edges, axis=1)[:, 0] >= least].tolist()
+
+
+def _long(marked: NDArray[np.bool_], least: int) -> NDArray[np.bool_]:
+    """Return the marks (n,) that are in such runs."""
     found = np.zeros(len(marked), dtype=np.bool_)
-    for first, last in edges[np.diff(edges, axis=1)[:, 0] >= least].tolist():
+    for first, last in _runs(marked, least):
         found[first:last] = True
     return found
 
@@ -136,22 +142,22 @@ def _out_of_order(times: NDArray[np.float64], damaged: NDArray[np.bool_]) -> NDA
     found = np.zeros(len(times), dtype=np.bool_)
     known = np.flatnonzero(~damaged & np.isfinite(times))
     t = times[known]
-    if not len(t):
+    wrong = _long(t < 0.0, _OUT_OF_ORDER)
+    positive = np.flatnonzero(~wrong)
+    kept = positive[_longest_ordered(t[positive])]
+    if not len(kept):
         return found
-    kept = _longest_ordered(t)
-    inside = np.zeros(len(t), dtype=np.bool_)
-    inside[kept] = True
     duration = t[kept[-1]] - t[kept[0]]
     before = np.interp(np.arange(len(t)), kept, t[kept])
-    edges = np.flatnonzero(np.diff(np.r_[False, ~inside, False].astype(np.int8)))
-    for first, last in edges.reshape(-1, 2).tolist():
+    inside = np.zeros(len(t), dtype=np.bool_)
+    inside[kept] = True
+    for first, last in _runs(~inside, _OUT_OF_ORDER):
         run = slice(first, last)
         is_far = np.mean(np.abs(t[run] - before[run]) > _FAR * duration) > _MOST
         # A clock that restarts or overflows goes on in order, from zero.
         is_noise = np.mean(np.diff(t[run], append=-np.inf) < 0.0) > _FALLS
-        is_negative = t[kept[0]] >= 0.0 and np.mean(t[run] < 0.0) > _MOST
-        if last - first >= _OUT_OF_ORDER and ((is_far and is_noise) or is_negative):
-            found[known[run]] = True
+        wrong[run] |= is_far and is_noise
+    found[known] = wrong
     return found
 
 
@@ -160,6 +166,8 @@ def _longest_ordered(t: NDArray[np.float64]) -> NDArray[np.int64]:
     tails: list[float] = []
     ends: list[int] = []
     previous = np.full(len(t), -1)
+    if not len(t):
+        return previous
     for index, time in enumerate(t.tolist()):
         place = bisect_right(tails, time)
         previous[index] = ends[place - 1] if place else -1

@@ -532,7 +532,7 @@ class FcsReader(Reader):
     def remarks(self) -> list[ArgumentWarning]:
         if self.damaged != "drop" or not len(self.file.damaged):
             return []
-        return [ArgumentWarning(f"{self.name}: damaged events are left out: {_some_events(self.file)}.")]
+        return [ArgumentWarning(f"{self.name}: damaged events are left out: {_some_events(self.file)}")]
 
     def check_alike(self, other: Any) -> None:
         super().check_alike(other)
