@@ -133,10 +133,11 @@ _FITTED = """
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the columns, if X had any. Columns of text with a single value are left out.
     preparation_ : dict
-        How the values of X were transformed and encoded, if they were: the scale, ``transform``; whether FCS
-        files are compensated, ``compensate``; for tables with categories, the categories of each column,
-        ``columns``, and words for missing values, ``missing``. Each category is a 0/1 feature named
-        ``column=category``; a column of two is one feature, for the second. New files and data frames are
+        How the values of X were transformed and encoded, if they were: the scale, ``transform``, or the
+        ``scales`` of features that differ, and the divisors of ``linear`` ones; whether FCS files are
+        compensated, ``compensate``; for tables with categories, the categories of each column, ``columns``,
+        and words for missing values, ``missing``. Each category is a 0/1 feature named ``column=category``; a
+        column of two is one feature, for the second. New files and data frames are
         prepared alike, and `sample` and `impute` return columns in the units of the files; arrays (refused if
         there are categories), an AnnData, and tables of numbers opened with ``transform=None`` count as
         prepared. Fitted attributes and densities are of prepared rows.

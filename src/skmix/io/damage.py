@@ -55,14 +55,14 @@ def damaged_events(file: FcsFile) -> NDArray[np.int64]:
     n_blank, n_falls, n_negative, latest = 0, 0, 0, -np.inf
     for columns in _blocks(file):
         blank = np.logical_and.reduce([column == 0 for column in columns])
-        n_blank += np.count_nonzero(blank)
+        n_blank += int(np.count_nonzero(blank))
         n_zeros += [np.count_nonzero((column == 0) & ~blank) for column in columns]
         for c in checked:
             n_wrong[c] += np.count_nonzero(_impossible(columns[c], tops[c]))
         if timer is not None:
             times = _times(columns[timer])
-            n_falls += np.count_nonzero(np.diff(times, prepend=latest) < 0.0)
-            n_negative += np.count_nonzero(times < 0.0)
+            n_falls += int(np.count_nonzero(np.diff(times, prepend=latest) < 0.0))
+            n_negative += int(np.count_nonzero(times < 0.0))
             latest = times[-1]
     # Where most events of a channel are wrong, the header is, or a program has filled the channel.
     checked = [c for c in checked if 0 < n_wrong[c] <= _MOST * file.n_rows]

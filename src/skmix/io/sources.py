@@ -129,8 +129,8 @@ class Source:
             for setting in ("linear", "scales")
         }
         used = {name: values for name, values in by_name.items() if values}
-        empty = {"scales": {}} if scale["transform"] == BY_CHANNEL else {}
-        return {"transform": scale["transform"], **empty, **used}
+        by_channel: Preparation = {"scales": {}} if scale["transform"] == BY_CHANNEL else {}
+        return {"transform": scale["transform"], **by_channel, **used}
 
     def scale_note(self) -> str | None:
         """Return which scales the files decided for; None if somebody else did."""
