@@ -27,10 +27,12 @@ def rows_of(rows: Any) -> np.ndarray:
     return np.concatenate([block.X for block in source.blocks()])
 
 
-def assert_logarithm(found: np.ndarray, values: np.ndarray) -> None:
-    """Check that a scale is the logarithm, but for its zero and less than a third of a step of 10 bits."""
-    offset = found - np.log(values)
-    assert np.ptp(offset) < np.log(10.0) * 4.0 / 1024.0 / 3.0
+def assert_logarithm(found: np.ndarray, values: np.ndarray, top: float = 1e4) -> None:
+    """Check the scale of a logarithmic amplifier with this top: in decades, the logarithm above the noise."""
+    assert_allclose(found, np.arcsinh(values / (150.0 / 2.0**18 * top)), rtol=2e-3)
+    bright = values > 1e-3 * top
+    decades = found[bright] / np.log(10.0) - np.log10(values[bright])
+    assert bright.sum() < 2 or np.ptp(decades) < 0.04
 
 
 # ---------------------------------------------------------------- one channel
@@ -82,11 +84,12 @@ def test_logarithmic_amplifiers(
     settings: dict[str, Any] = {"kind": "I", "bits": bits, "ranges": span, "amplified": amplified}
     path = write_fcs_file(tmp_path / "a.fcs", stored, [name], version=version, little=False, **settings)
     values = bottom * 10.0 ** (decades * stored[:, 0] / span)
-    assert_logarithm(rows_of(path)[:, 0], values)
+    top = bottom * 10.0**decades
+    assert_logarithm(rows_of(path)[:, 0], values, top)
     # The gain of a logarithmic amplifier divides the values, and does not change the shape.
     path = write_fcs_file(tmp_path / "b.fcs", stored, [name], P1G="4", **settings)
     assert_allclose(rows_of(open_rows(path, transform=None))[:, 0], values / 4.0, rtol=1e-6)
-    assert_logarithm(rows_of(path)[:, 0], values)
+    assert_logarithm(rows_of(path)[:, 0], values / 4.0, top / 4.0)
     # A scale by name applies to it too, but not to linear scatter.
     named = rows_of(open_rows(path, transform="arcsinh:7"))[:, 0]
     assert_allclose(named, np.arcsinh(values / 4.0 / 7.0), rtol=1e-6)
@@ -222,7 +225,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def scaled(values: np.ndarray) -> np.ndarray:
     """Return values (n, 4) of NAMES on the scales that they should have."""
-    fluorescence = np.arcsinh(values[:, 1:3] / 0.1)
+    fluorescence = np.arcsinh(values[:, 1:3] / 5.72)
     return np.c_[values[:, 0] * LENGTH / 1024.0, fluorescence, np.arcsinh(values[:, 3] / 37.5)]
 
 
@@ -296,20 +299,29 @@ def test_files_that_were_amplified_differently_are_refused(files: list[Path], tm
         assert open_rows(two, columns=["FL1-H"], transform="arcsinh:5").preparation is not None
 
 
-def test_compensated_log_channels_have_room_around_zero(tmp_path: Path) -> None:
+def test_cells_that_pile_up_at_the_lowest_value_are_one_population(tmp_path: Path) -> None:
+    """An amplifier writes all that is dimmer than its range as 0, and noise above it; both are dim cells."""
+    random = np.random.default_rng(0)
+    light = np.r_[random.normal(4.0, 3.0, (9000, 2)), random.normal([4.0, 300.0], [3.0, 60.0], (6000, 2))]
+    stored = np.log10(np.clip(light, 1.0, 9999.0)) * 256.0
+    assert 0.1 < (stored[:, 0] == 0.0).mean() < 0.2
+    path = write_fcs_file(
+        tmp_path / "a.fcs",
+        stored.round().astype(int),
+        ["FL1-H", "FL2-H"],
+        **{**SETTINGS, "ranges": 1024, "amplified": "4,1"},
+    )
+    proportions = compose(path, n_kernels=8, n_jobs=1).proportions["proportion"]
+    assert_allclose(proportions, [0.6, 0.4], atol=0.01)
+
+
+def test_compensated_log_channels_have_the_same_scale(tmp_path: Path) -> None:
     stored = stored_cells((100, 100, 100, 100), 0)
     spill = "2,FL1-H,FL2-H,1,0.2,0.1,1"
     path = write_fcs_file(tmp_path / "a.fcs", stored, NAMES, SPILLOVER=spill, **SETTINGS)
     raw = rows_of(open_rows(path, transform=None))
-    found = rows_of(path)
     assert (raw[:, 1:3] < 0.0).any()
-    # 150 / 2^18 of four decades.
-    assert_allclose(found[:, 1:3], np.arcsinh(raw[:, 1:3] / 5.72), rtol=1e-6)
-    assert_allclose(
-        rows_of(open_rows(path, compensate=False))[:, 1],
-        np.arcsinh(10.0 ** (4 * stored[:, 1] / 1024 + 1)),
-        rtol=1e-6,
-    )
+    assert_allclose(rows_of(path), scaled(raw), rtol=1e-6)
 
 
 def test_what_was_chosen_is_said_for_every_channel(files: list[Path], tmp_path: Path) -> None:
@@ -317,18 +329,18 @@ def test_what_was_chosen_is_said_for_every_channel(files: list[Path], tmp_path: 
     described = study.describe()
     (note,) = (note for note in described["notes"] if "FL1-H" in note)
     for words in (
-        "FL1-H, FL2-H: arcsinh(x / 0.1), their logarithm",
+        "FL1-H, FL2-H: arcsinh(x / 5.72) (log-amplified)",
         "FSC-H: linear",
         "FL3-A: arcsinh(x / 37.5)",
     ):
         assert words in note
     shown = {**described["scales"], **dict.fromkeys(described["linear"], "linear")}
-    scales = {"FL1-H": "arcsinh:0.1", "FL2-H": "arcsinh:0.1", "FL3-A": "arcsinh:37.5", "FSC-H": "linear"}
+    scales = {"FL1-H": "arcsinh:5.72", "FL2-H": "arcsinh:5.72", "FL3-A": "arcsinh:37.5", "FSC-H": "linear"}
     assert shown == scales
     study.save(tmp_path / "s.skmix")
     again = load(tmp_path / "s.skmix")
     assert again.describe()["scales"] == described["scales"]
-    line = "arcsinh:0.1 (FL1-H, FL2-H), arcsinh:37.5 (FL3-A), linear (FSC-H)"
+    line = "arcsinh:5.72 (FL1-H, FL2-H), arcsinh:37.5 (FL3-A), linear (FSC-H)"
     for each in (study, again):
         assert dict(each.provenance())["scale"] == line
         assert line in each.to_html()

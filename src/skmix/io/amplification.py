@@ -2,18 +2,18 @@
 
 The first rule that a channel meets decides, for all files of a study together:
 
-=================================================================  ==========================================
+=================================================================  ======================================
 channel                                                            scale
-=================================================================  ==========================================
-floats, no fluorescence or mass channel beyond ±20                 none: the values were transformed before
+=================================================================  ======================================
+floats, no fluorescence or mass channel beyond ±20                 none: they were transformed before
 mass cytometry                                                     arcsinh(x / 5)
-logarithmic amplifier: ``$PnE`` f1,f2 with f1 > 0 and integers,    its logarithm: arcsinh(x / (f2 / 10)) or,
-or floats from f2 to f2 · 10^f1, or floats from 1 to 10⁴ with a    if it is compensated,
-range of at most 2^14                                              arcsinh(x / (150 · top / 2^18))
+logarithmic amplifier: ``$PnE`` f1,f2 with f1 > 0 and integers,    arcsinh(x / (150 · top / 2^18)), where
+or floats from f2 to f2 · 10^f1, or floats from 1 to 10⁴ with a    the top is f2 · 10^f1: the cofactor is
+range of at most 2^14                                              5.72 for four decades from 1
 scatter                                                            linear
 whole numbers with a range of at most 4096                         linear
 others                                                             arcsinh(x / (150 · top / 2^18))
-=================================================================  ==========================================
+=================================================================  ======================================
 
 The cofactor of 150 is usual for instruments with a top of the range of 2^18. Others count the same light in
 other units, so it grows with the top, as the logicle scale does with T: 600 for 2^20, 2400 for 2^22, 9600
@@ -21,10 +21,9 @@ for 2^24. Tops are rounded to powers of two. Floats whose range is below 2^18 ke
 write the largest value as the range. Whole numbers of at most 12 bits from a linear amplifier, or channel
 numbers that a program exported, have few levels: a logarithm would stretch the lowest ones.
 
-Logarithmic amplifiers store no value below f2, where arcsinh(10 x / f2) differs from the logarithm by at most
-0.0025, a quarter of a step of 10 bits over four decades; unlike the logarithm it exists for all numbers.
-Compensation subtracts numbers that were rounded on the logarithmic scale. It leaves values around zero, which
-a logarithm would tear apart: for four decades the cofactor is 5.72.
+Above their first decade, log-amplified values are on their logarithm, within 0.04 decades. The first decade
+is nearly linear, because it holds noise: cells without fluorescence pile up at the lowest value, compensation
+moves them to both sides of zero, and a logarithm would make several populations of them.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ from typing import NamedTuple
 import numpy as np
 
 LINEAR = "linear"
-LOGARITHMIC = "log-amplified"
 MASS_SCALE = "arcsinh:5"
 # Cofactor of fluorescence on instruments with this top of the range, and the length of that scale.
 _COFACTOR, _TOP = 150.0, float(1 << 18)
@@ -47,8 +45,6 @@ _TRANSFORMED = 20.0
 _FEW_LEVELS = 4096.0
 # Scale and range of logarithmic channels that a program wrote as linear floats.
 _DECADES = (1.0, 1e4, float(1 << 14))
-# Share of the lowest value of a logarithmic amplifier that is the cofactor.
-_BELOW = 0.1
 # Relative rounding error of single precision, with a margin.
 _ROUNDING = 1e-5
 
@@ -96,24 +92,25 @@ def are_transformed(channels: Sequence[Recorded]) -> bool:
     return bool(measured) and small and not all(channel.whole for channel in measured)
 
 
-def usual_scale(channel: Recorded, *, compensated: bool) -> tuple[str, str]:
+def usual_scale(channel: Recorded) -> tuple[str, str]:
     """Return the scale of a channel whose values have not been transformed, and the reason in words."""
     if channel.is_mass:
         return MASS_SCALE, "mass cytometry"
-    is_logarithmic = channel.decades > 0.0 and channel.is_integer
+    top, is_logarithmic = channel.top, channel.decades > 0.0
     if not channel.is_integer:
         bottom, most, widest = channel.bottom, channel.bottom * 10.0**channel.decades, np.inf
         if channel.decades == 0.0:
             bottom, most, widest = _DECADES
         inside = bottom * (1.0 - _ROUNDING) <= channel.low and channel.high <= most * (1.0 + _ROUNDING)
-        is_logarithmic = inside and channel.top * channel.gain <= widest and not channel.whole
-    if is_logarithmic and not compensated:
-        return _arcsinh(_BELOW * channel.bottom), LOGARITHMIC
-    if channel.is_scatter and not is_logarithmic:
+        if inside and top * channel.gain <= widest and not channel.whole:
+            top, is_logarithmic = most, True
+        elif channel.is_scatter:
+            is_logarithmic = False
+    if is_logarithmic:
+        return _arcsinh(_COFACTOR * top / _TOP), "log-amplified"
+    if channel.is_scatter:
         return LINEAR, "scatter"
-    if channel.decades > 0.0:
-        return _arcsinh(_COFACTOR * channel.top / _TOP), "log-amplified, then compensated"
-    top = channel.top * channel.gain
+    top *= channel.gain
     if channel.whole and max(top, channel.high * channel.gain) <= _FEW_LEVELS:
         return LINEAR, "whole numbers of at most 12 bits"
     top = 2.0 ** round(np.log2(top))

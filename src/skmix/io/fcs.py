@@ -20,7 +20,6 @@ from ..engine.compute.blocks import Block
 from .amplification import (
     LENGTH,
     LINEAR,
-    LOGARITHMIC,
     Recorded,
     amplifier,
     are_transformed,
@@ -448,9 +447,7 @@ class FcsReader(Reader):
                 if amplifier(part) != amplifier(parts[0]):
                     raise _amplified_otherwise(name, first, parts[0], reader, part)
             channel = merged(parts)
-            column = first._columns[feature]
-            compensated = first.compensate and column in first.file.spilling[0]
-            scale, reason = usual_scale(channel, compensated=compensated)
+            scale, reason = usual_scale(channel)
             if scale == LINEAR:
                 # The top of their range is as far from 0 as on the scale of the others.
                 linear[name] = channel.top / LENGTH
@@ -612,16 +609,15 @@ def _amplified_otherwise(
 def _in_sentence(names_of: dict[tuple[str, str], list[str]]) -> str:
     """Return which scales were chosen, and why, given the features by scale and reason."""
 
-    def shown(scale: str, reason: str) -> str:
-        found = re.sub(r"arcsinh:(.+)", r"arcsinh(x / \1)", scale)
-        return f"{found}, their logarithm" if reason == LOGARITHMIC else found
+    def shown(scale: str) -> str:
+        return re.sub(r"arcsinh:(.+)", r"arcsinh(x / \1)", scale)
 
     (main, reason), *others = sorted(names_of, key=lambda found: found[0] == LINEAR)
     if main != LINEAR and all(scale == LINEAR for scale, _ in others):
         linear = [name for each in others for name in names_of[each]]
         rest = f" ({listed(linear)} linear)" if linear else ""
-        return f"{reason.capitalize()} data: values are shown as {shown(main, reason)}{rest}."
-    parts = [f"{listed(names)}: {shown(*each)} ({each[1]})" for each, names in names_of.items()]
+        return f"{reason.capitalize()} data: values are shown as {shown(main)}{rest}."
+    parts = [f"{listed(names)}: {shown(each[0])} ({each[1]})" for each, names in names_of.items()]
     return f"Values are shown as their channels were recorded. {'; '.join(parts)}."
 
 
