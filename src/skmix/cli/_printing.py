@@ -263,6 +263,8 @@ def print_study(
     if not err:
         say()
         _print_proportions(samples, proportions, "--table" if name is None else "--json")
+    for warning in outcome["warnings"]:
+        say(f"Warning: {warning}", err=err)
     unusual = [each["sample"] for each in samples if each["unusual"]]
     if unusual:
         say(f"* unusual: {listed(unusual, MOST_LISTED)}", err=err)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -65,6 +66,10 @@ def compose(
     populations: Annotated[
         str, _of_model(metavar="auto|N", help="Number of populations that kernels are merged into.")
     ] = "auto",
+    join: Annotated[
+        list[str] | None,
+        _of_model(metavar="A,B,...", help="Names or numbers of populations to make one; can be repeated."),
+    ] = None,
     metadata: Annotated[
         str | None,
         _of_comparison(metavar="TABLE", help="What is known about samples, named in its column sample."),
@@ -115,6 +120,9 @@ def compose(
 
     With --model, the kernels of a model stay as they are, and new files get
     proportions of the same populations, on the same scale and markers.
+
+    If no sample has much of two populations, they may be one that shifts between
+    samples: a warning says so, with the --join that makes them one.
     """
     n_kernels = options.parse_number("--kernels", kernels)
     n_populations = options.parse_number("--populations", populations)
@@ -145,9 +153,12 @@ def compose(
     _check_places(files, places, model, metadata)
     from skmix.cli import _tables as tables
     from skmix.groups import compose as compose_samples
+    from skmix.groups.populations import AlternativesWarning
 
     given: Any = files[0] if len(files) == 1 else files
     with cli.guarded(), watching() as watch:
+        # The result says the same, after joining.
+        warnings.simplefilter("ignore", AlternativesWarning)
         if model is None:
             how |= {"n_kernels": n_kernels, "n_populations": n_populations, "random_state": seed}
             study = compose_samples(given, markers=names, device=device, n_jobs=jobs, **how)
@@ -155,6 +166,8 @@ def compose(
             study = _load(model)
             study.model.set_params(device=device, n_jobs=jobs)
             study = study.apply_to(given, seed=seed, **how)
+        if join:
+            study = _join(study, join, out)
         with watch.steps("composing", None):
             outcome, proportions, differences = tables.composed(study)
         for note in outcome["notes"]:
@@ -199,6 +212,20 @@ def _check_places(
             other = options.setdefault(Path(place).resolve(), option)
             if other != option:
                 cli.stop(f"{other} and {option} name the same file {place}.")
+
+
+def _join(study: Study, joined: Sequence[str], out: str | None) -> Study:
+    """Return a study after joining populations; if that fails, write the study as it is."""
+    from skmix.cli import _tables as tables
+
+    try:
+        return study.join(*([name.strip() for name in names.split(",")] for names in joined))
+    except ValueError as error:
+        written = ""
+        if out is not None:
+            tables.write_model(out, study)
+            written = f" The study is in {out}, with all populations apart."
+        cli.refuse("--join", f"{error}{written}")
 
 
 def _load(path: str) -> Study:

@@ -101,6 +101,23 @@ def marker_names(model: Any, populations: Populations, markers: Sequence[str]) -
     return found
 
 
+def names_after_joining(
+    model: Any, old: Populations, new: Populations, markers: Sequence[str]
+) -> dict[int, str]:
+    """Return the names of new populations, each of which consists of one or more of the old ones.
+
+    Names that are not those by the markers (M,) stay; a new population has such a name only if one of its
+    parts has.
+    """
+    by_markers, kept = marker_names(model, old, markers), dict[int, list[str]]()
+    for number, name in old.names.items():
+        if name != by_markers.get(number):
+            kept.setdefault(int(new.of_kernels[old.of_kernels == number][0]), []).append(name)
+    found = {number: names[0] for number, names in kept.items() if len(names) == 1}
+    again = marker_names(model, new, markers)
+    return {number: name for number, name in again.items() if name not in found.values()} | found
+
+
 def _signs(model: Any, populations: Populations) -> IntArray:
     """Return 1 where a population is high in a marker, -1 where it is low, and 0 elsewhere (G, M)."""
     shares, means, variances = _kernels(model, populations)

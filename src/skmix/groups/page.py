@@ -112,11 +112,13 @@ def study_page(study: Any, title: str, compared: tuple[Design, Sides, DataFrame]
         "scale": "" if scale == "none" else f"Values are on the scale {scale}.",
         "tree": None if tree is None else significant(tree),
         "height": HEIGHT,
+        "joined": bool(origin.joined),
         "cut": None if populations is None else populations.cut_height,
         "rows": rows,
         "rows_note": note,
         "made": [*made, *traits(describe(model), ("cells", "sample"))],
         "notes": notes,
+        "warning": study._warning,
         "colours": list(CLASS_COLOURS),
     }
     return render_page("study.html.j2", data, "skmix.groups")

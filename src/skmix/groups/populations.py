@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral
@@ -18,10 +20,14 @@ from ..engine.structures import structure_of
 from ..estimators import SharedKernelMixture, densities
 from ..estimators.densities import has_shifts
 from ..estimators.rows import host_copy, score_rows
-from .separation import HEIGHT, cut, separate
+from .separation import HEIGHT, cut, find_alternatives, join, separate
 
 _TINY = float(np.finfo(float).tiny)
 _TYPED = str.maketrans("⁺⁻", "+-")
+
+
+class AlternativesWarning(UserWarning):
+    """Populations may be one that shifts between samples."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,27 +61,30 @@ class Populations:
         low, high = heights[len(heights) - 1 - len(self) :][:2]
         return float(HEIGHT if low <= HEIGHT < high else (low + high) / 2)
 
-    @property
-    def n_apart(self) -> int:
-        """Number of populations if hills that no sample has both of stay apart; see `merge_kernels`."""
-        return len(self.of_kernels) - int(np.count_nonzero(self.tree[:, 2] < HEIGHT))
+    def numbers_of(self, populations: Iterable[Any]) -> list[int]:
+        """Return the numbers of populations, given by number or by name."""
+        labels = self.display_names
+        # Also numbers as text, and names with the signs that a keyboard has.
+        known: dict[Any, int] = {str(g): g for g in range(len(self))}
+        known |= {str(label).translate(_TYPED): g for g, label in enumerate(labels)}
+        known |= {label: g for g, label in enumerate(labels)} | {g: g for g in range(len(self))}
+        found = []
+        for population in populations:
+            if population not in known:
+                raise ValueError(f"There is no population {population!r} among {labels}.")
+            found.append(known[population])
+        return found
 
     def renamed(self, names: Mapping[Any, str]) -> Populations:
         """Return the populations with new names, given by number or by current name."""
         if not isinstance(names, Mapping):
             raise TypeError(f"names must map numbers or names to new ones, as {{3: 'CD4 T'}}, got {names!r}.")
-        labels = self.display_names
-        # Also with the signs that a keyboard has.
-        known: dict[Any, int] = {str(label).translate(_TYPED): g for g, label in enumerate(labels)}
-        known |= {label: g for g, label in enumerate(labels)} | {g: g for g in range(len(self))}
-        found = dict(self.names)
-        for population, name in names.items():
-            if population not in known:
-                raise ValueError(f"There is no population {population!r} among {self.display_names}.")
+        found, numbers = dict(self.names), self.numbers_of(names)
+        for number, name in zip(numbers, names.values(), strict=True):
             if not isinstance(name, str) or not name.strip():
                 raise ValueError(f"A population cannot be called {name!r}.")
-            found[known[population]] = name
-        if len({known[population] for population in names}) < len(names):
+            found[number] = name
+        if len(set(numbers)) < len(numbers):
             raise ValueError("names has a population twice, by number and by name.")
         # Files have numbers as text.
         shown = [str(found.get(number, number)) for number in range(len(self))]
@@ -154,11 +163,9 @@ def merge_kernels(model: SharedKernelMixture, *, n_populations: int | None = Non
 
     A population is a hill of the density. Each step merges the two that the shallowest valley divides: where
     the saddle between them is highest in relation to the lower of their peaks [1]_. By default, populations
-    stay apart if the density at the saddle is less than half that at the lower peak. Two that no sample has
-    both of are merged unless the valley is very deep: such pairs are one population that differs between
-    samples; ``n_populations=populations.n_apart`` keeps them apart. Populations with less than 0.05 % of
-    every sample join the nearest. Kernels of Student's t count as Gaussians here. The mixture and its density
-    do not change.
+    stay apart if the density at the saddle is less than half that at the lower peak. Populations with less
+    than 0.05 % of every sample join the nearest. Kernels of Student's t count as Gaussians here. The mixture
+    and its density do not change.
 
     Parameters
     ----------
@@ -198,11 +205,63 @@ def merge_kernels(model: SharedKernelMixture, *, n_populations: int | None = Non
     weights = average_weights(own)
     tree, found = separate(weights, *_kernels_of_all_samples(own), own.weights_)
     populations = cut(tree, found if n_populations is None else int(n_populations))
-    # Number them from the largest weight to the smallest; means break ties.
+    return Populations(_by_size(own, populations), tree)
+
+
+def join_populations(model: Any, populations: Populations, groups: Sequence[Sequence[int]]) -> Populations:
+    """Return the populations, without names, after joining groups of them, given by number.
+
+    The model has NumPy arrays.
+    """
+    targets = np.arange(len(populations))
+    for group in groups:
+        targets[list(group)] = group[0]
+    tree = join(populations.tree, populations.of_kernels, groups, populations.cut_height)
+    return Populations(_by_size(model, targets[populations.of_kernels]), tree)
+
+
+def _by_size(model: Any, populations: IntArray) -> IntArray:
+    """Return populations (K,) of kernels, numbered from the largest weight to the smallest."""
+    populations, weights = np.unique(populations, return_inverse=True)[1], average_weights(model)
     members = (populations[:, None] == np.arange(populations.max() + 1)) * weights[:, None]
     total = members.sum(axis=0)
-    means = (members.T @ own.means_) / np.maximum(total, _TINY)[:, None]
-    return Populations(np.argsort(np.lexsort((*means.T[::-1], -total)))[populations], tree)
+    means = (members.T @ model.means_) / np.maximum(total, _TINY)[:, None]
+    # Means break ties.
+    return np.asarray(np.argsort(np.lexsort((*means.T[::-1], -total)))[populations])
+
+
+def alternatives(
+    model: Any, populations: Populations, proportions: FloatArray, upper: FloatArray
+) -> list[tuple[list[int], float]]:
+    """Return sets of populations that may be one which shifts between samples; see `find_alternatives`.
+
+    The model has NumPy arrays; `proportions` (L, G) and their upper limits are those of its samples.
+    """
+    kernels = average_weights(model), *_kernels_of_all_samples(model)
+    return find_alternatives(*kernels, populations.of_kernels, proportions, upper)
+
+
+def alternatives_in_words(found: list[tuple[list[int], float]], names: Sequence[Any], where: str) -> str:
+    """Return what to say of the sets that `alternatives` found; names are those of all populations."""
+    from ..report.rendering import in_words  # slow to import
+
+    said = []
+    for numbers, share in found:
+        which = in_words(f"population {names[g]}" if names[g] == g else str(names[g]) for g in numbers)
+        what = f"{'two' if len(numbers) == 2 else 'several'} that replace each other"
+        percent = max(1, math.ceil(100.0 * share))
+        rest = f"one of the two is at most {percent} % of its largest proportion"
+        if len(numbers) > 2:
+            rest = f"all but one are at most {percent} % of their largest proportions"
+        said.append(
+            f"{which} may be one population that shifts between samples, or {what}: in every sample{where}, "
+            f"{rest}."
+        )
+    sets = [[names[g] for g in numbers] for numbers, _ in found]
+    call = ", ".join(map(repr, sets if len(sets) > 1 else sets[0]))
+    options = [json.dumps(",".join(map(str, joined)), ensure_ascii=False) for joined in sets]
+    option = " ".join(f"--join {names}" for names in options)
+    return f"{' '.join(said)} To make them one: study.join({call}), or {option} of skmix compose."
 
 
 def _kernels_of_all_samples(model: Any) -> tuple[FloatArray, FloatArray]:

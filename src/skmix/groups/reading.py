@@ -36,6 +36,7 @@ class Origin:
     markers: tuple[str, ...]  # (M,): display names of the features; empty if they have none
     preparation: dict[str, Any]  # `compensate`, `transform`, `linear` and `scales`, see `io.preparation`
     notes: tuple[str, ...]  # sentences for readers of the page
+    joined: tuple[tuple[str, ...], ...] = ()  # names of populations that `Study.join` made one
 
 
 @dataclass(frozen=True)

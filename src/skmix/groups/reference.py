@@ -16,7 +16,7 @@ from ..engine.model import FloatArray
 from ..estimators._settings import freeze_of, threads_of
 from . import information
 from .judging import FEWEST_SAMPLES
-from .populations import Populations
+from .populations import Populations, alternatives
 from .proportions import Composition
 from .samples import Samples, fitted_samples, prior_of
 
@@ -86,6 +86,7 @@ class Reference:
     def __init__(self, model: Any, populations: Populations | None) -> None:
         self.model, self.samples = model, fitted_samples(model)
         self.noun = "kernel" if populations is None else "population"
+        self._populations = populations
         self._members = np.eye(len(model.means_)) if populations is None else populations.members
         self.numbers = list(range(self._members.shape[1]))
 
@@ -153,6 +154,15 @@ class Reference:
         if len(self.numbers) > 1:
             limits = information.intervals(found, np.array(spreads), totals[:, None], _LEVEL, added)
         return self._composition(samples, np.array(variances), *limits, cells)
+
+    @cached_property
+    def alternatives(self) -> list[tuple[list[int], float]]:
+        """Sets of populations that may be one which shifts between samples; see `find_alternatives`."""
+        populations = self._populations
+        if populations is None or len(populations) == 1 or len(self.samples.names) == 1:
+            return []
+        found = self.composition
+        return alternatives(self.model, populations, found.proportions, found.upper)
 
     def shares(self, samples: Samples) -> FloatArray:
         """Return the proportions (L, G) of the populations in samples."""

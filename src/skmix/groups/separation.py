@@ -14,7 +14,7 @@ and 1 for populations that are far apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -32,9 +32,9 @@ _BLUR = 0.5
 _PLACES = np.concatenate([[0.0], expit(np.linspace(-2.0, 2.0, 13)), [1.0]])
 # A kernel without a valley to a higher one lies on its flank, and joins the nearest of them.
 _FLANK = 0.01
-# Two hills that no sample has both of are one population that differs between samples: they are merged unless
-# the valley is very deep.
-_SHARED, _DEEP = 0.3, 0.97
+# Populations may be one that shifts between samples if every sample has at most this share of the largest
+# proportion of one of the two, and if the valley between them is not very deep.
+_LITTLE, _DEEP = 0.2, 0.97
 # Share of the cells that a population needs in at least one sample; smaller ones join the nearest.
 _LEAST = 5e-4
 
@@ -48,20 +48,14 @@ def separate(
     means are (K, M), the covariances (K, M, M). The tree (K − 1, 4) is SciPy's linkage matrix: the two merged
     sets, the height, and the number of kernels below it.
     """
-    widths = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))
-    medians = np.quantile(widths, 0.5, axis=0, weights=weights, method="inverted_cdf")
-    covariances = covariances + np.diag((_BLUR * medians) ** 2)
-    hills = _Hills(weights, means, covariances, in_samples)
+    hills = _Hills(weights, means, _blurred(weights, covariances), in_samples)
     hills.join_flanks()
-    hills.join_while(lambda heights: heights <= HEIGHT)
+    hills.join_up_to(HEIGHT)
     hills.join_smallest()
-    if in_samples.shape[1] > 1:
-        hills.join_while(lambda heights: (heights <= _DEEP) & (hills.shared() <= _SHARED))
     n_populations = len(hills.active)
-    hills.join_while(lambda heights: heights <= 1.0)
+    hills.join_up_to(1.0)
     tree = np.array(hills.merges).reshape(-1, 4)
-    # Heights increase, so that the tree can be drawn; the merges of the default are those up to its height,
-    # and those of hills that no sample has both of have exactly this height.
+    # Heights increase, so that the tree can be drawn; the merges of the default are those up to its height.
     n_merged = len(means) - n_populations
     tree[:n_merged, 2] = np.minimum(tree[:n_merged, 2], HEIGHT)
     tree[:, 2] = np.maximum.accumulate(tree[:, 2])
@@ -90,14 +84,6 @@ class _Hills:
         found = 0.0 - np.expm1(np.minimum(self.saddles[np.ix_(self.active, self.active)] - lower, 0.0))
         np.fill_diagonal(found, 2.0)
         return np.asarray(found)
-
-    def shared(self) -> FloatArray:
-        """Return how often samples of one have the other (G, G): 0 if none has both, 1 if all of one do."""
-        tiny = np.finfo(float).tiny
-        own = self.in_samples[self.active]
-        own = own / np.maximum(own.max(axis=1, keepdims=True), tiny)
-        fewest = np.minimum.outer(own.sum(axis=1), own.sum(axis=1))
-        return np.asarray(np.minimum(own[:, None], own[None]).sum(axis=2) / np.maximum(fewest, tiny))
 
     def join(self, one: int, other: int, height: float) -> None:
         """Merge two sets."""
@@ -129,13 +115,12 @@ class _Hills:
                 top[kernel] = top[nearest[kernel]]
                 self.join(top[kernel], kernel, heights[kernel, nearest[kernel]])
 
-    def join_while(self, allowed: Callable[[FloatArray], np.ndarray]) -> None:
-        """Merge the two with the lowest height among those allowed, until none is."""
+    def join_up_to(self, highest: float) -> None:
+        """Merge the two with the lowest height, until none is left up to the highest."""
         while len(self.active) > 1:
             heights = self.heights()
-            heights = np.where(allowed(heights), heights, 2.0)
             one, other = np.unravel_index(np.argmin(heights), heights.shape)
-            if heights[one, other] > 1.0:
+            if heights[one, other] > highest:
                 return
             self.join(self.active[one], self.active[other], heights[one, other])
 
@@ -149,6 +134,13 @@ class _Hills:
             others = [each for each in self.active if each != smallest]
             nearest = others[int(np.argmin(self.distances[smallest, others]))]
             self.join(smallest, nearest, 0.0)
+
+
+def _blurred(weights: FloatArray, covariances: FloatArray) -> FloatArray:
+    """Return the covariances (K, M, M) after the blur."""
+    widths = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))
+    medians = np.quantile(widths, 0.5, axis=0, weights=weights, method="inverted_cdf")
+    return np.asarray(covariances + np.diag((_BLUR * medians) ** 2))
 
 
 def _log_density(
@@ -200,3 +192,69 @@ def cut(tree: FloatArray, n_populations: int) -> IntArray:
     for number, kernels in enumerate(members.values()):
         populations[kernels] = number
     return populations
+
+
+def join(
+    tree: FloatArray, populations: IntArray, groups: Sequence[Sequence[int]], height: float
+) -> FloatArray:
+    """Return a tree whose cut joins groups of `populations` (K,), which are those of a cut of the tree.
+
+    Their merges have the given height and follow those of the populations; the other merges of the tree come
+    last, in their order.
+    """
+    n_kernels, n_populations = len(populations), int(populations.max()) + 1
+    first = {number: kernel for kernel, number in enumerate(populations.tolist())}
+    members = [*range(n_kernels)]  # a kernel of each node
+    links: list[tuple[int, int, float]] = []
+    for one, other, step_height in tree[:, :3].tolist():
+        links.append((members[int(one)], members[int(other)], step_height))
+        members.append(members[int(one)])
+    added = [(first[group[0]], first[number], height) for group in groups for number in group[1:]]
+    n_kept = n_kernels - n_populations
+    nodes, sizes, merges = np.arange(n_kernels), np.ones(2 * n_kernels - 1), []
+    for one, other, step_height in [*links[:n_kept], *added, *links[n_kept:]]:
+        low, high = sorted((nodes[one], nodes[other]))
+        if low != high:  # not joined before
+            node = n_kernels + len(merges)
+            sizes[node] = sizes[low] + sizes[high]
+            merges.append((low, high, step_height, sizes[node]))
+            nodes[(nodes == low) | (nodes == high)] = node
+    return np.array(merges)
+
+
+def find_alternatives(
+    weights: FloatArray,
+    means: FloatArray,
+    covariances: FloatArray,
+    populations: IntArray,
+    proportions: FloatArray,
+    upper: FloatArray,
+) -> list[tuple[list[int], float]]:
+    """Return sets of populations that may be one which shifts between samples.
+
+    No sample has much of two of a set: in each, one of the two is at most a small share of its largest
+    proportion. Sets come with the largest of these shares. Weights, means and covariances are
+    those of `separate`; `populations` (K,) are those of the kernels, and `proportions` (L, G) are those in
+    samples, with their upper limits.
+    """
+    shares = upper / np.maximum(proportions.max(axis=0), np.finfo(float).tiny)
+    both = np.array([np.minimum(share[:, None], shares).max(axis=0) for share in shares.T])  # (G, G)
+    candidates = np.argwhere(np.triu(both <= _LITTLE, 1)).tolist()
+    if not candidates:
+        return []
+    covariances = _blurred(weights, covariances)
+    saddles, peaks = _saddles(weights, means, covariances), _log_density(means, weights, means, covariances)
+    members = [populations == number for number in range(proportions.shape[1])]
+    heights = []
+    for one, other in candidates:
+        lower_peak = min(peaks[members[one]].max(), peaks[members[other]].max())
+        heights.append(1.0 - np.exp(saddles[np.ix_(members[one], members[other])].max() - lower_peak))
+    sets = {number: [number] for number in range(len(members))}
+    # The shallowest valley first; in a set, all are alternatives to each other.
+    for place in np.argsort(heights, kind="stable"):
+        one, other = (sets[number] for number in candidates[place])
+        if heights[place] <= _DEEP and one is not other and both[np.ix_(one, other)].max() <= _LITTLE:
+            one += other
+            sets |= dict.fromkeys(other, one)
+    found = {id(numbers): sorted(numbers) for numbers in sets.values() if len(numbers) > 1}.values()
+    return [(numbers, float(np.triu(both[np.ix_(numbers, numbers)], 1).max())) for numbers in found]

@@ -28,8 +28,15 @@ from .conditions import Design, given_sides, metadata_of, read_metadata, sides_o
 from .differences import Sides, differences
 from .judging import FEWEST_SAMPLES
 from .labelling import write_labels
-from .markers import marker_names, profiles, short_markers
-from .populations import Populations, checked_mixture, merge_kernels
+from .markers import marker_names, names_after_joining, profiles, short_markers
+from .populations import (
+    AlternativesWarning,
+    Populations,
+    alternatives_in_words,
+    checked_mixture,
+    join_populations,
+    merge_kernels,
+)
 from .proportions import (
     Composition,
     judge_samples,
@@ -104,8 +111,7 @@ def compose(
         Number of kernels. None chooses up to 64 by AICc on 50,000 cells, equally many of each sample.
     n_populations : int, default=None
         Number of populations; None lets the valleys of the density decide, see `merge_kernels`. There are
-        at least as many kernels. If hills were merged although a valley divides them, because no sample has
-        both, a note says which number keeps them apart.
+        at least as many kernels.
     metadata : DataFrame, mapping of columns or path of a table, default=None
         What is known about the samples, for `Study.compare`: a row for each sample, named in the column
         ``sample`` or in the index, with or without the suffix of its file.
@@ -126,6 +132,12 @@ def compose(
     -------
     Study
         The fitted mixture, its populations, and their proportions in each sample.
+
+    Warns
+    -----
+    UserWarning
+        If populations may be one that shifts between samples, because no sample has much of two of them. They
+        stay apart, whatever the condition of the samples; `Study.join` makes them one.
 
     Examples
     --------
@@ -178,15 +190,11 @@ def compose(
         if cells.origin.markers:
             names = marker_names(checked_mixture(model), populations, cells.origin.markers)
             populations = populations.renamed(names)
-        study, origin = Study(model, populations), cells.origin
-        if n_merged := 0 if n_populations is not None else populations.n_apart - len(populations):
-            pairs = "1 pair of hills was" if n_merged == 1 else f"{n_merged} pairs of hills were"
-            note = (
-                f"{pairs} merged although a valley of the density divides them, because no sample has both: "
-                f"ask for {populations.n_apart} populations to keep them apart."
-            )
-            origin = replace(origin, notes=(*origin.notes, note))
-        return study._set_origin(list(cells.sizes), origin, search, metadata, design, cells)
+        study = Study(model, populations)
+        study._set_origin(list(cells.sizes), cells.origin, search, metadata, design, cells)
+        if warning := study._warning:
+            warn_caller(warning, AlternativesWarning)
+    return study
 
 
 class Study:
@@ -372,7 +380,8 @@ class Study:
         for name in ("_described", "_composed"):
             other.__dict__.pop(name, None)
         other.model, other._samples, other._is_new = own, found, True
-        return other._set_origin(list(cells.sizes), cells.origin, self._search, metadata, design, cells)
+        origin = replace(cells.origin, joined=self._origin.joined)
+        return other._set_origin(list(cells.sizes), origin, self._search, metadata, design, cells)
 
     def _check_scale(self, samples: Any, fitted: Preparation, scale: Any) -> None:
         """Refuse a scale for new samples that is not that of the fit, if it is known."""
@@ -515,6 +524,55 @@ class Study:
         self.populations = self.populations.renamed(names)
         return self
 
+    def join(self, *populations: Any) -> Study:
+        """Return a study in which populations are one, such as one that shifts between samples.
+
+        The kernels do not change. Populations are numbered anew; those that have names by markers get new
+        ones, and those that you renamed keep yours.
+
+        Parameters
+        ----------
+        *populations : str or int, or sequences of these
+            Names or numbers of the populations to join, such as ``join("CD3⁺ 1", "CD3⁺ 2")``; or sequences of
+            them, each of which becomes one population: ``join([0, 4], [2, 3])``. Names may have the signs of
+            a keyboard, such as ``CD3+``.
+
+        Returns
+        -------
+        Study
+            A new study; this one does not change.
+        """
+        old, markers = self.populations, self._origin.markers
+        if old is None:
+            raise ValueError("This study has kernels, but no populations to join.")
+        given = populations if all(isinstance(own, (list, tuple)) for own in populations) else (populations,)
+        groups = [old.numbers_of(own) for own in given]
+        several = [number for group in groups for number in group]
+        if not groups or min(map(len, groups)) < 2 or len(set(several)) < len(several):
+            raise ValueError(
+                "join needs two populations or more, none of them twice, such as join(0, 1) or "
+                f"join([0, 1], [2, 3]); got {', '.join(map(repr, populations)) or 'none'}."
+            )
+        own = self._reference.model
+        new = join_populations(own, old, groups)
+        if old.names and markers:
+            new = new.renamed(names_after_joining(own, old, new, markers))
+        other = copy(self)
+        for name in ("_described", "_composed"):
+            other.__dict__.pop(name, None)
+        other.populations, other._reference, other._judged = new, Reference(own, new), {}
+        named = tuple(tuple(str(old.display_names[number]) for number in group) for group in groups)
+        other._origin = replace(self._origin, joined=(*self._origin.joined, *named))
+        return other
+
+    @property
+    def _warning(self) -> str | None:
+        """What to say of populations that may be one that shifts between samples."""
+        if self.populations is None or not self._reference.alternatives:
+            return None
+        where = " of the fit" if self._is_new else ""
+        return alternatives_in_words(self._reference.alternatives, self.populations.display_names, where)
+
     def label_cells(
         self, target: Any, samples: Any = None, *, probabilities: bool = True, name: str | None = None
     ) -> None:
@@ -569,6 +627,8 @@ class Study:
             "design": None if self._design is None else asdict(self._design),
             "converged": bool(model.converged_),
             "n_iter": int(model.n_iter_),
+            "joined": [list(names) for names in origin.joined],
+            "warnings": [] if self._warning is None else [self._warning],
             "notes": list(origin.notes),
             "samples": [
                 {
@@ -690,6 +750,8 @@ class Study:
             ("markers", listed(origin.markers or [f"{model.n_features_in_} without names"], MOST_LISTED)),
             ("scale", in_words(origin.preparation)),
         ]
+        if origin.joined:
+            found.append(("joined", "; ".join(" + ".join(names) for names in origin.joined)))
         if self._is_new:
             return [*found, ("model", "fitted to other samples; kernels unchanged")]
         prior = "none" if model.weight_prior is None else str(model.weight_prior)
