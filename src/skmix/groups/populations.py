@@ -245,18 +245,15 @@ def alternatives_in_words(found: list[tuple[list[int], float]], names: Sequence[
     """Return what to say of the sets that `alternatives` found; names are those of all populations."""
     from ..report.rendering import in_words  # slow to import
 
-    said = []
+    said = ["Some populations may be one that shifts between samples, or several that replace each other."]
     for numbers, share in found:
-        which = in_words(f"population {names[g]}" if names[g] == g else str(names[g]) for g in numbers)
-        what = f"{'two' if len(numbers) == 2 else 'several'} that replace each other"
+        which = in_words(str(names[g]) for g in numbers)
+        which = f"Populations {which}" if any(isinstance(names[g], int) for g in numbers) else which
         percent = max(1, math.ceil(100.0 * share))
-        rest = f"one of the two is at most {percent} % of its largest proportion"
+        rest = f"one of the two has at most {percent} % of its largest proportion"
         if len(numbers) > 2:
-            rest = f"all but one are at most {percent} % of their largest proportions"
-        said.append(
-            f"{which} may be one population that shifts between samples, or {what}: in every sample{where}, "
-            f"{rest}."
-        )
+            rest = f"all but one have at most {percent} % of their largest proportions"
+        said.append(f"{which}: in every sample{where}, {rest}.")
     sets = [[names[g] for g in numbers] for numbers, _ in found]
     call = ", ".join(map(repr, sets if len(sets) > 1 else sets[0]))
     options = [json.dumps(",".join(map(str, joined)), ensure_ascii=False) for joined in sets]
