@@ -53,6 +53,9 @@ def words(text: str) -> str:
     return re.sub(r"\s", "", NUMBER.sub("#", text))
 
 
+# In the wells of the example data no sample has both red populations.
+pytestmark = pytest.mark.filterwarnings("ignore:Some populations may be one")
+
 # ---------------------------------------------------------------- pages
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -170,7 +173,7 @@ def test_the_commands_run_and_print_what_is_shown(tmp_path: Path, monkeypatch: p
 
 
 def test_it_is_short_and_has_a_picture() -> None:
-    assert 3_000 < len(README.encode()) < 6_000
+    assert 3_000 < len(README.encode()) < 6_200
     assert "](docs/images/illustration.png)" in README
 
 

@@ -47,19 +47,19 @@ study.plot_markers()
 plt.show()
 
 # %%
-# One is bright in the red detector, one in the yellow one, and the rest is dark: we **rename** them, by
-# name or number (``{0: "dark"}``). Then **the proportions**, with 95 % intervals: wells with RFP have red
-# cells, wells with YFP yellow ones. Many cells are dark, also where a gene was given. CFP-A04 has a few red
-# ones, as if carried over from another well.
-for name in names:
-    colour = "red" if "Y2-A⁺" in name else "yellow" if "B1-A⁺" in name else "dark"
-    study.rename({name: colour})
+# Two are bright in the red detector, one in the yellow one, and the rest is dark: we **rename** them, by
+# number or name. Then **the proportions**, with 95 % intervals: wells with RFP have red cells, wells with YFP
+# yellow ones. Many cells are dark, also where a gene was given. CFP-A04 has a few red ones, as if carried
+# over from another well. Well A06 has the second kind of red cells in place of the first, and they are
+# brighter: the warning above says that the two may be one population. If you know that they are,
+# ``study.join("red", "bright red")`` returns a study in which they are one.
+study.rename({0: "dark", 1: "yellow", 2: "red", 3: "bright red"})
 print(study.proportions.head(3).round(4).to_string(index=False))
 study.plot()
 plt.show()
 
 # %%
-# **What is missing**: cyan. The map of cells, by principal components, has three clouds, and the wells with
+# **What is missing**: cyan. The map of cells, by principal components, has no cloud of its own for it: wells with
 # CFP are in the dark one. No valley divides their cells from others, so they are no population of their own.
 # A gate could be drawn by a control, and would err on many cells.
 study.plot_map()
@@ -68,7 +68,7 @@ plt.show()
 # %%
 # **Conditions.** Each point is a well. The box plots show at a glance that red cells are where RFP is, and
 # still the interval of the difference is wide and its q-value no discovery. Samples are the units, not
-# cells: the interval is about *further wells*, and one of the three with RFP (A06) has a tenth of the red
+# cells: the interval is about *further wells*, and one of the three with RFP (A06) has hardly any of the red
 # cells of the other two. Three samples a side are few, however many cells they have.
 print(study.compare().round(3).to_string(index=False))
 study.plot_conditions()
@@ -110,7 +110,8 @@ for axes, found, files in zip(panels, (study, mixed), (wells, others), strict=Tr
     labels = pd.read_csv(plate / "labels.csv")["population"]
     blocks = open_rows(files, columns=["B1-A", "Y2-A"]).blocks()
     X = np.concatenate([block.X for block in blocks])
-    for name, colour in (("dark", "0.5"), ("yellow", "#e69f00"), ("red", "#d55e00")):
+    colours = {"dark": "0.5", "yellow": "#e69f00", "red": "#d55e00", "bright red": "#cc79a7"}
+    for name, colour in colours.items():
         axes.plot(*X[labels == name].T, ".", ms=1.5, color=colour, label=name)
     axes.set(xlabel="B1-A", ylabel="Y2-A", title=files.name)
 panels[0].legend(markerscale=6)

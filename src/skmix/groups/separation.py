@@ -245,16 +245,17 @@ def find_alternatives(
     covariances = _blurred(weights, covariances)
     saddles, peaks = _saddles(weights, means, covariances), _log_density(means, weights, means, covariances)
     members = [populations == number for number in range(proportions.shape[1])]
-    heights = []
+    heights = np.ones_like(both)
     for one, other in candidates:
         lower_peak = min(peaks[members[one]].max(), peaks[members[other]].max())
-        heights.append(1.0 - np.exp(saddles[np.ix_(members[one], members[other])].max() - lower_peak))
+        saddle = saddles[np.ix_(members[one], members[other])].max()
+        heights[one, other] = heights[other, one] = 1.0 - np.exp(saddle - lower_peak)
     sets = {number: [number] for number in range(len(members))}
-    # The shallowest valley first; in a set, all are alternatives to each other.
-    for place in np.argsort(heights, kind="stable"):
-        one, other = (sets[number] for number in candidates[place])
-        if heights[place] <= _DEEP and one is not other and both[np.ix_(one, other)].max() <= _LITTLE:
-            one += other
-            sets |= dict.fromkeys(other, one)
+    # The shallowest valley first; each two of a set are alternatives.
+    for one, other in sorted(candidates, key=lambda pair: float(heights[*pair])):
+        ours, theirs = sets[one], sets[other]
+        if ours is not theirs and heights[np.ix_(ours, theirs)].max() <= _DEEP:
+            ours += theirs
+            sets |= dict.fromkeys(theirs, ours)
     found = {id(numbers): sorted(numbers) for numbers in sets.values() if len(numbers) > 1}.values()
     return [(numbers, float(np.triu(both[np.ix_(numbers, numbers)], 1).max())) for numbers in found]
