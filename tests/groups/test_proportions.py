@@ -123,6 +123,22 @@ def test_samples_of_a_pair_on_the_same_side_are_averaged(varied: Study) -> None:
     assert_allclose(varied.compare("arm", pair="donor", metadata=about)["p_value"], expected.pvalue)
 
 
+def test_the_average_of_two_samples_is_as_sure_as_a_sample_with_the_cells_of_both() -> None:
+    """Pairs are alike, so that intervals are as wide as counting cells makes them."""
+    kernels, start_of_fit = np.tile(np.repeat([0, 1, 2], [30, 15, 5]), 12), {**start(), "freeze": "kernels"}
+    X = np.random.default_rng(0).normal(size=(600, 2))
+    X[:, 0] += CENTRES[kernels]
+    sample, whole = np.repeat(np.arange(12), 50), np.repeat(np.arange(6), 100)
+    about = {"arm": list("aaaaaabbbbbb"), "donor": list("ppqqrrppqqrr")}
+    widths = []
+    for y, every in ((sample, 1), (whole, 2)):
+        model = SharedKernelMixture(3, init=start_of_fit).fit(X, y)
+        chosen = {name: values[::every] for name, values in about.items()}
+        table = Study(model, metadata=chosen).compare("arm", pair="donor")
+        widths.append(table["upper"] - table["lower"])
+    assert_allclose(*widths, rtol=0.05)
+
+
 @pytest.mark.parametrize("covariate", ["batch", "age", "number"])
 def test_a_covariate_is_adjusted_for(varied: Study, covariate: str) -> None:
     angles, first = np.arcsin(np.sqrt(varied.model.weights_.T)), np.arange(8) < 5
@@ -347,6 +363,30 @@ def test_kernels_that_overlap_leave_fewer_rows_that_count() -> None:
             assert_allclose(known / 100.0, share * (1.0 - share) * information, atol=atol)
 
 
+def test_samples_of_kernels_that_overlap_are_judged_as_samples_of_fewer_rows() -> None:
+    """Rows of known kernels far apart, as many as have Fisher's information, give nearly the same p-value."""
+    random, n_rows, distance = np.random.default_rng(0), 2000, 1.5
+    kernels = np.concatenate([random.random(n_rows) < share for share in (0.5, 0.48, 0.52, 0.5, 0.49, 0.66)])
+    X = random.normal(size=(len(kernels), 1)) + distance * kernels[:, None]
+    grid = np.linspace(-8.0, distance + 8.0, 20_001)
+    first, second = stats.norm.pdf(grid), stats.norm.pdf(grid - distance)
+
+    def judged(rows: np.ndarray, sizes: Any, far: float) -> tuple[Any, Any]:
+        given = {"means": [[0.0], [far]], "covariances": np.ones((2, 1, 1)), "freeze": "kernels"}
+        y = np.repeat(np.arange(6), sizes)
+        model = SharedKernelMixture(2, init=given, tol=1e-9, max_iter=5000).fit(rows, y)
+        return model.weights_[0], Study(model).unusual()["p_composition"].to_numpy()
+
+    shares, found = judged(X, n_rows, distance)
+    mixed = shares[:, None] * first + (1.0 - shares[:, None]) * second
+    known = n_rows * shares * (1.0 - shares) * np.trapezoid((first - second) ** 2 / mixed, grid)
+    counts = np.rint(np.stack([shares, 1.0 - shares], axis=1) * known[:, None]).astype(int)
+    assert counts.sum(axis=1).max() < n_rows / 2
+    far = np.repeat(np.tile([0.0, 30.0], 6), counts.ravel())[:, None]
+    _, expected = judged(far, counts.sum(axis=1), 30.0)
+    assert_allclose(found, expected, rtol=0.25)
+
+
 def test_groups_with_missing_values_are_not_unusual_for_them() -> None:
     X, y = groups_of(np.tile([120, 60, 20], (8, 1)))
     X[np.flatnonzero(np.isin(y, NAMES[:2]))[::2], 1] = np.nan
@@ -425,6 +465,21 @@ def test_shifts_of_kernels_that_overlap_leave_shares_without_intervals() -> None
     assert table["lower"].isna().mean() > 0.5
     assert_array_equal(table["lower"].isna(), table["upper"].isna())
     assert_array_equal(table["proportion"], known["proportion"])
+
+
+def test_intervals_beside_hierarchical_weights_are_those_of_the_counts() -> None:
+    """Small samples whose proportions the prior moves: intervals stay where the counts are."""
+    counts = [[12, 6, 2], [4, 8, 8], [6, 12, 2], [9, 9, 2], [1, 3, 16], [8, 8, 4]]
+    freeze = {**start(), "freeze": "kernels"}
+    X, y = groups_of(counts)
+    model = SharedKernelMixture(3, init=freeze, weight_prior="hierarchical", tol=1e-6).fit(X, y)
+    table = Study(model).proportions
+    share, lower, upper = (table[c].to_numpy().reshape(6, 3) for c in ("proportion", "lower", "upper"))
+    posterior = stats.beta(np.array(counts) + 0.5, 20.5 - np.array(counts))
+    # An interval that misses the proportion is extended to it.
+    assert_allclose(lower, np.minimum(posterior.ppf(0.025), share), atol=0.02)
+    assert_allclose(upper, np.maximum(posterior.ppf(0.975), share), atol=0.02)
+    assert np.abs(share - np.array(counts) / 20).max() > 0.1
 
 
 def test_intervals_beside_hierarchical_weights_cover() -> None:

@@ -11,8 +11,9 @@ from scipy.cluster.hierarchy import fcluster, is_valid_linkage
 from scipy.special import expit
 from scipy.stats import multivariate_normal, norm
 
-from skmix import compose
+from skmix import SharedKernelMixture, compose
 from skmix.engine.model import FloatArray
+from skmix.groups import merge_kernels
 from skmix.groups.separation import cut, separate
 
 Kernels = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
@@ -116,6 +117,18 @@ def test_a_population_needs_some_cells_of_one_sample() -> None:
         tree, n_populations = separate(in_samples.mean(axis=1), means, covariances, in_samples)
         found = cut(tree, n_populations)
         assert [found.tolist().index(g) for g in found] == expected
+
+
+@pytest.mark.parametrize("n_rare", [2, 3])
+def test_kernels_of_one_hill_are_a_population_if_they_have_enough_cells_together(n_rare: int) -> None:
+    """Each of two kernels has too few, 0.02 or 0.03 % of one sample."""
+    n_cells, means = 10_000, np.array([[0.0], [30.0], [31.0]])
+    X = np.random.default_rng(0).normal(size=(2 * n_cells, 1))
+    X[: 2 * n_rare, 0] = np.repeat([28.5, 32.5], n_rare)
+    start = {"means": means, "covariances": np.ones((3, 1, 1)), "freeze": "kernels"}
+    model = SharedKernelMixture(3, init=start, tol=1e-9, max_iter=2000).fit(X, np.repeat([0, 1], n_cells))
+    assert model.weights_[1:].max() < 5e-4
+    assert merge_kernels(model).of_kernels.tolist() == ([0, 0, 0] if n_rare == 2 else [0, 1, 1])
 
 
 def test_cuts_are_those_of_scipy() -> None:
