@@ -261,7 +261,7 @@ SHOWN = {
     )
 }
 # Benchmarks that are run to their end, and no more.
-RUN = ("cores", "study", "samples", "cells_size", "tables", "pictures")
+RUN = ("cores", "study", "samples", "cells_size", "switches", "tables", "pictures")
 OPTIONS: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(("speed", "peers", "cores", "tables", "spark"), ("--small", "--repeats", 1)),
     **dict.fromkeys(("study", "samples", "high_dimension", "pictures"), ("--small", "--jobs", 1)),
@@ -330,6 +330,16 @@ def test_few_studies_have_an_alarm() -> None:
     # Alarms of 5 % of all studies stay below this bound; those of 13 % would not.
     assert stats.binom(total, 0.13).cdf(most) < 1e-4
     assert alarms <= most
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["shifted", "replaced"])
+def test_a_permuted_condition_seldom_differs_and_a_switch_is_found(kind: str) -> None:
+    least_q = runpy.run_path(str(ROOT / "benchmarks" / "switches.py"))["least_q"]
+    permuted, switched = np.transpose([least_q(kind, 5, 100, seed) for seed in range(12)])
+    # Three or more of 12 studies with an alarm have a probability of 2 % if 5 % of studies have one.
+    assert (permuted <= 0.05).sum() <= 2
+    assert (switched <= 0.05).sum() >= 11
 
 
 def test_the_comparison_leaves_what_it_measured_and_pictures(tmp_path: Path, benchmark: Script) -> None:

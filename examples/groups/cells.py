@@ -51,17 +51,18 @@ plt.show()
 # number or name. Then **the proportions**, with 95 % intervals: wells with RFP have red cells, wells with YFP
 # yellow ones. Many cells are dark, also where a gene was given. CFP-A04 has a few red ones, as if carried
 # over from another well. Well A06 has the second kind of red cells in place of the first, and they are
-# brighter: the warning above says that the two may be one population. If you know that they are,
+# brighter: a warning says that the two may be one population. If you know that they are,
 # ``study.join("red", "bright red")`` returns a study in which they are one.
+print(*study.describe()["warnings"])
 study.rename({0: "dark", 1: "yellow", 2: "red", 3: "bright red"})
 print(study.proportions.head(3).round(4).to_string(index=False))
 study.plot()
 plt.show()
 
 # %%
-# **What is missing**: cyan. The map of cells, by principal components, has no cloud of its own for it: wells with
-# CFP are in the dark one. No valley divides their cells from others, so they are no population of their own.
-# A gate could be drawn by a control, and would err on many cells.
+# **What is missing**: cyan. The map of cells, by principal components, has no cloud of its own for it: the
+# wells with CFP are in the dark one. No valley divides their cells from others, so they are no population of
+# their own. A gate could be drawn by a control, and would err on many cells.
 study.plot_map()
 plt.show()
 
@@ -110,7 +111,12 @@ for axes, found, files in zip(panels, (study, mixed), (wells, others), strict=Tr
     labels = pd.read_csv(plate / "labels.csv")["population"]
     blocks = open_rows(files, columns=["B1-A", "Y2-A"]).blocks()
     X = np.concatenate([block.X for block in blocks])
-    colours = {"dark": "0.5", "yellow": "#e69f00", "red": "#d55e00", "bright red": "#cc79a7"}
+    colours = {
+        "dark": "0.5",
+        "yellow": "#e69f00",
+        "red": "#d55e00",
+        "bright red": "#cc79a7",
+    }
     for name, colour in colours.items():
         axes.plot(*X[labels == name].T, ".", ms=1.5, color=colour, label=name)
     axes.set(xlabel="B1-A", ylabel="Y2-A", title=files.name)
