@@ -211,7 +211,8 @@ def join(
         members.append(members[int(one)])
     added = [(first[group[0]], first[number], height) for group in groups for number in group[1:]]
     n_kept = n_kernels - n_populations
-    nodes, sizes, merges = np.arange(n_kernels), np.ones(2 * n_kernels - 1), []
+    nodes, sizes = np.arange(n_kernels), np.ones(2 * n_kernels - 1)
+    merges: list[tuple[float, float, float, float]] = []
     for one, other, step_height in [*links[:n_kept], *added, *links[n_kept:]]:
         low, high = sorted((nodes[one], nodes[other]))
         if low != high:  # not joined before
