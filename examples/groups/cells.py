@@ -50,9 +50,8 @@ plt.show()
 # Two are bright in the red detector, one in the yellow one, and the rest is dark: we **rename** them, by
 # number or name. Then **the proportions**, with 95 % intervals: wells with RFP have red cells, wells with YFP
 # yellow ones. Many cells are dark, also where a gene was given. CFP-A04 has a few red ones, as if carried
-# over from another well. Well A06 has the second kind of red cells in place of the first, and they are
-# brighter: a warning says that the two may be one population. If you know that they are,
-# ``study.join("red", "bright red")`` returns a study in which they are one.
+# over from another well. Well A06 has the second, brighter kind of red cells in place of the first: a
+# warning says that the two may be one. ``study.join("red", "bright red")`` would make them one.
 print(*study.describe()["warnings"])
 study.rename({0: "dark", 1: "yellow", 2: "red", 3: "bright red"})
 print(study.proportions.head(3).round(4).to_string(index=False))
@@ -111,13 +110,8 @@ for axes, found, files in zip(panels, (study, mixed), (wells, others), strict=Tr
     labels = pd.read_csv(plate / "labels.csv")["population"]
     blocks = open_rows(files, columns=["B1-A", "Y2-A"]).blocks()
     X = np.concatenate([block.X for block in blocks])
-    colours = {
-        "dark": "0.5",
-        "yellow": "#e69f00",
-        "red": "#d55e00",
-        "bright red": "#cc79a7",
-    }
-    for name, colour in colours.items():
+    colours = ["0.5", "#e69f00", "#d55e00", "#cc79a7"]
+    for name, colour in zip(study.populations.display_names, colours, strict=True):
         axes.plot(*X[labels == name].T, ".", ms=1.5, color=colour, label=name)
     axes.set(xlabel="B1-A", ylabel="Y2-A", title=files.name)
 panels[0].legend(markerscale=6)
