@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from models import AfterPass, assert_same_fit
 from sklearn.base import clone
 
+import skmix
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.estimators import Checkpoint, callbacks
 
@@ -93,6 +97,58 @@ def test_a_fit_goes_on_as_if_nothing_had_happened(settings, labels, passes, tmp_
         assert len(passes.numbers) == whole.n_iter_ - 4
     assert getattr(resumed, "shrinkage_", None) == getattr(whole, "shrinkage_", None)
     assert_same_fit(resumed, whole, rtol=1e-10)
+
+
+class Interrupt:
+    """Callback that interrupts the fourth pass at its n-th line of skmix's code, as Ctrl-C may."""
+
+    def __init__(self, n_lines):
+        self.after, self.n_lines, self.n_seen = AfterPass(self.begin), n_lines, 0
+        self.folder, self.tracer = str(Path(skmix.__file__).parent), sys.gettrace()
+
+    def __getattr__(self, name):
+        return getattr(self.after, name)
+
+    def begin(self, number):
+        if number == 4:
+            sys.settrace(self.tracer)
+        if number == 3:
+            sys.settrace(self.enter)
+            frame = sys._getframe()
+            while frame is not None:  # functions that were entered before
+                frame.f_trace = self.enter(frame, "call", None)
+                frame = frame.f_back
+
+    def enter(self, frame, event, argument):
+        return self.count if frame.f_code.co_filename.startswith(self.folder) else None
+
+    def count(self, frame, event, argument):
+        if event == "line":
+            self.n_seen += 1
+            if self.n_seen == self.n_lines:
+                sys.settrace(self.tracer)
+                raise KeyboardInterrupt
+        return self.count
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "settings", [{}, {"weight_prior": "hierarchical"}, {"n_init": 3, "init": "random_from_data", "tol": 3e-3}]
+)
+def test_an_interrupt_at_any_line_keeps_a_whole_number_of_passes(settings, tmp_path):
+    rows, labels = X[::8], Y[::8]
+    settings = {"tol": 0.0, "max_iter": 6, "covariance_prior": None, "n_jobs": 1, **settings}
+    mixture = SharedKernelMixture(2, covariance_type="diag", random_state=0).set_params(**settings)
+    counted, path = Interrupt(0), tmp_path / "fit.skmix"
+    whole = clone(mixture).set_callbacks(counted).fit(rows, labels)
+    assert counted.n_seen > 50
+    for line in range(1, counted.n_seen, 5):  # the state that is saved changes over more lines than that
+        with pytest.raises(KeyboardInterrupt):
+            clone(mixture).set_callbacks(Checkpoint(path), Interrupt(line)).fit(rows, labels)
+        resumed = clone(mixture).set_callbacks(Checkpoint(path)).fit(rows, labels)
+        assert_same_fit(resumed, whole, rtol=1e-12)
+        np.testing.assert_array_equal(resumed.log_likelihood_path_, whole.log_likelihood_path_)
 
 
 def test_dask_collections_go_on_in_memory_and_back(passes, tmp_path):

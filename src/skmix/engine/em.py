@@ -337,29 +337,42 @@ class Run:
         if self._rule.bounded:
             objective = self._rule.objective(log_likelihood, current, factor)
             watched = objective[:, None]
-        survived &= ~self._watch(active, objective, current, factor)
+        survived &= ~self._falling(active, objective, current, factor)
         if not survived.all():
             following = current.put(survived, following.take(survived))
-        self._n_iter[active] = self.n_passes
+        n_iter, status, objectives = self._n_iter.copy(), self._status.copy(), self._objective.copy()
+        previous, latched, bounds = self._previous.copy(), self._latched.copy(), self._bounds
+        n_iter[active], previous[active], objectives[active] = self.n_passes, watched, objective
+        done, latched[active] = is_done(
+            self._options, self._n_rows, watched - self._previous[active], latched[active]
+        )
+        status[active[~survived]] = Status.FAILED
+        status[active[survived & done]] = Status.CONVERGED
         for r, own in zip(active, log_likelihood, strict=True):
-            self._path[r].append(own)
+            self._path[r].append(own)  # counts once `n_iter` does
         if self._rule.bounded:
+            bounds = [list(path) for path in bounds]
             for r in np.flatnonzero(np.isfinite(objective)):
-                self._bounds[active[r]].append(objective[r])
-        change = watched - self._previous[active]
-        self._previous[active] = watched
-        done, self._latched[active] = is_done(self._options, self._n_rows, change, self._latched[active])
-        self._status[active[~survived]] = Status.FAILED
-        self._status[active[survived & done]] = Status.CONVERGED
-        self._current, self._factor = following, next_factor
+                bounds[active[r]].append(objective[r])
+        # All at once: an interrupt may come anywhere, and `state` is then that of a whole number of passes.
+        vars(self).update(
+            _status=status,
+            _n_iter=n_iter,
+            _previous=previous,
+            _latched=latched,
+            _bounds=bounds,
+            _objective=objectives,
+            _current=following,
+            _factor=next_factor,
+        )
 
-    def _watch(
+    def _falling(
         self, index: IntArray, objective: FloatArray, parameters: Parameters, factor: Factor
     ) -> BoolArray:
-        """Record the objectives (A,) of the starts of that index (A,), and return which of them fell."""
-        before, self._objective[index] = self._objective[index], objective
+        """Return which starts of that index (A,) have objectives (A,) that fell, and note by how much."""
         if not self._rule.monotone:
             return np.zeros(len(index), dtype=bool)
+        before = self._objective[index]
         fell = self._passes.fell(before, objective, parameters, factor)
         if fell.any():
             self._fell[index[fell]] = np.stack([before, objective], axis=1)[fell]
@@ -369,9 +382,12 @@ class Run:
         going = self._status[self.active] == Status.RUNNING
         if going.all():
             return
-        self._ended = self._ended.put(self.active[~going], self._current.take(~going))
-        self.active = self.active[going]
-        self._current, self._factor = self._current.take(going), self._factor.take(going)
+        vars(self).update(  # all at once, as in `step`
+            _ended=self._ended.put(self.active[~going], self._current.take(~going)),
+            active=self.active[going],
+            _current=self._current.take(going),
+            _factor=self._factor.take(going),
+        )
 
     def _all(self) -> Parameters:
         """Return the parameters of all R starts, on the host."""
@@ -406,7 +422,7 @@ class Run:
         objective = rule.objective(log_likelihood, last, factor)
         # The outcome of the last pass has not been watched yet.
         ended = np.flatnonzero(self._status != Status.FAILED)
-        fell = self._watch(ended, objective[ended], last.take(ended), factor.take(ended))
+        fell = self._falling(ended, objective[ended], last.take(ended), factor.take(ended))
         self._status[ended[fell]] = Status.FAILED
         status = np.where(self._status == Status.RUNNING, Status.STOPPED, self._status)
         point = rule.finish(last)
@@ -430,7 +446,8 @@ class Run:
 
     def _paths(self) -> list[FloatArray]:
         """Return the log-likelihoods (passes, C) of each start."""
-        return [np.array(path).reshape(-1, self._n_columns) for path in self._path]
+        pairs = zip(self._path, self._n_iter, strict=True)
+        return [np.array(path[:n]).reshape(-1, self._n_columns) for path, n in pairs]
 
     def _log_likelihood(self, parameters: Parameters, factor: Factor) -> FloatArray:
         """Return the log-likelihoods (R, C) of parameters, −inf where a covariance is singular."""
