@@ -147,6 +147,28 @@ def test_minus_one_is_what_it_is_in_an_array(tmp_path: Path) -> None:
         classifier.fit(tmp_path / "t.csv", "kind")
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([-1, 2, 3], ["-1", "2", "3"]), ([-1, 0, 1], ["-1", "0", "1"]), ([-1, 4, 4], [-1, 4])],
+)
+def test_minus_one_beside_empty_cells_is_a_class_without_them_too(
+    tmp_path: Path, values: list[int], expected: list[Any]
+) -> None:
+    label = np.array(values)[CODES].astype(str)
+    label[::4] = ""
+    pd.DataFrame(X, columns=["a", "b"]).assign(y=label).to_csv(tmp_path / "table.csv", index=False)
+    fit = ("fit", tmp_path / "table.csv", "-t", "y", "--kernels", 3, "-o", tmp_path / "m")
+    counts = [np.count_nonzero(label == str(value)) for value in expected]
+    for unlabelled, classes in (("drop", expected), ("use", [int(value) for value in expected])):
+        run(*fit, "--unlabelled", unlabelled)
+        model = load(tmp_path / "m")
+        assert_array_equal(model.classes_, classes)
+        assert_array_equal(model.class_count_, counts)
+        tested = json.loads(run("evaluate", tmp_path / "m", tmp_path / "table.csv", "--json").stdout)
+        assert tested["n_rows"] == sum(counts)
+        assert tested["accuracy"] == 1.0
+
+
 @pytest.mark.parametrize("form", [list, tuple, lambda y: np.array(y, dtype=object), pd.Series])
 @pytest.mark.parametrize("mark", [-1, -1.0, np.nan, None, 7])
 def test_a_number_among_text_is_no_text(form: Any, mark: Any) -> None:

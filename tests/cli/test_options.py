@@ -309,6 +309,8 @@ def test_options_of_predictions(folder: Path, tmp_path: Path) -> None:
     assert list(kept)[:3] == ["n", "kind", "label"]
     pd.testing.assert_frame_equal(kept[["n", "kind"]], FRAME[["n", "kind"]])
     assert run(*predict, "--drop", "n", "--drop", "other").stderr == ""
+    refused = said(run(*predict, "--drop", "n", "--drop", "b", code=1))
+    assert "column 'b' is a feature of the model and cannot be left out" in refused
     reasons = read(run(*predict, "--reasons").stdout)[["kernels", "far"]].fillna("")
     expected = pd.DataFrame(skmix.report.reasons(model, rows).in_words())
     pd.testing.assert_frame_equal(reasons, expected, check_dtype=False)

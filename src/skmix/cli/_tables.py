@@ -143,7 +143,16 @@ def _training_rows(rows: Labelled, target: str | None, unlabelled: str) -> Label
             y = y.astype(object)
             y[~known] = None
     y, weights = (None if each is None else each[taken] for each in (y, weights))
-    return X[taken], y if y is None or is_missing(y).any() else typed(y), weights
+    return X[taken], y if y is None or is_missing(y).any() else _without_doubt(typed(y)), weights
+
+
+def _without_doubt(y: NDArray[Any]) -> NDArray[Any]:
+    """Return labels (n,), all of classes, as text where Python would not take −1 for a class."""
+    try:
+        doubtful = bool((number_labels(y)[1] < 0).any())
+    except ValueError:
+        doubtful = True
+    return y.astype(str) if doubtful else y
 
 
 def read_for(
@@ -176,6 +185,11 @@ def read_for(
             if weight is None:
                 note(f"there is no column {weight_of_fit!r}, the weights of the fit: each row counts once.")
         _reader(source).check_present([*keep, *_names(target, weight)])
+        if needed := sorted({*drop} & {*columns}):
+            raise ValueError(
+                f"column {needed[0]!r} is a feature of the model and cannot be left out. Where its values "
+                "are unknown, leave its cells empty."
+            )
         aside = {*drop, *keep, *_names(target, weight, target_of(model), weight_of_fit)}
         source = _with_columns(source, columns, [name for name in present if name not in aside])
         kept = {name: np.array(_reader(source).column(name), dtype=object) for name in keep}
