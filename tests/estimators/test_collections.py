@@ -78,6 +78,20 @@ class TestOnACluster:
             far.predict(lazy[["v", "u", "w"]])
 
 
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "score_samples"])
+def test_partitions_of_one_row_and_of_none_have_their_answers(method):
+    model = SharedKernelMixture(3, init={"means": CENTRES}, tol=0.1).fit(X, Y)
+    rows = da.from_array(X[:9], chunks=((1, 4, 1, 3), 3))
+    found = getattr(model, method)(rows).compute()
+    np.testing.assert_allclose(found, getattr(model, method)(X[:9]), rtol=1e-9)
+    table = pd.DataFrame(X[:9])
+    parts = dd.concat([dd.from_pandas(part, npartitions=1) for part in (table[:1], table[1:8], table[8:])])
+    some = parts[parts[0] > X[0, 0] - 1e-9]
+    kept = X[:9][X[:9, 0] > X[0, 0] - 1e-9]
+    found = getattr(model, method)(some).compute()
+    np.testing.assert_allclose(found, getattr(model, method)(kept), rtol=1e-9)
+
+
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "score_samples", "impute"])
 def test_answers_are_lazy_and_those_of_rows_in_memory(method):
     classifier = SharedKernelClassifier(init={"means": CENTRES}).fit(X, Y)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from libraries import LIBRARIES, each_library, needs_torch, torch
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
 
 from skmix import (
     SharedKernelClassifier,
@@ -87,6 +89,37 @@ def test_what_only_the_host_can_do_still_works(library: str, tmp_path: Path) -> 
     assert model.calibrate(rows, labels) is model
     assert model.temperature_ != 1.0
     same_kind(model.means_, rows)
+
+
+@each_library
+def test_rows_near_the_kernels_and_far_from_them_keep_their_places(library: str) -> None:
+    """Both kinds in turn; far ones are computed with the others of their kind."""
+    make, rows = LIBRARIES[library], X * np.where(np.arange(len(X)) % 3 == 1, 1e4, 1.0)[:, None]
+    settings: dict[str, Any] = {"n_kernels": 3, "random_state": 0}
+    ours = SharedKernelMixture(**settings).fit(X, y)
+    theirs = SharedKernelMixture(device="cpu", **settings).fit(make(X), make(y))
+    for call in ("score_samples", "predict_proba", "class_log_likelihood"):
+        assert_allclose(to_numpy(getattr(theirs, call)(make(rows))), getattr(ours, call)(rows), rtol=1e-6)
+
+
+@each_library
+def test_every_start_of_narrow_kernels_far_apart_has_its_own_tied_covariance(library: str) -> None:
+    """Starts differ in which of three clusters, each of two halves, gets two kernels."""
+    random = np.random.default_rng(1)
+    members, halves = random.integers(0, 3, 300), random.integers(0, 2, 300)
+    rows = np.array([[0.0, 0.0, 0.0], [1e6, 0.0, 3.0], [0.0, -2e6, 1.0]])[members]
+    rows += random.normal(size=(300, 3)) * [0.3, 0.03, 0.1]
+    rows[np.arange(300), members] += 5.0 * halves
+    settings: dict[str, Any] = {"n_kernels": 4, "covariance_type": "tied", "init": "class", "n_init": 4}
+    settings |= {"variance_floor": 1e-18, "max_iter": 12, "random_state": 0}
+    make = LIBRARIES[library]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        ours = SharedKernelMixture(**settings).fit(rows, members)
+        theirs = SharedKernelMixture(device="cpu", **settings).fit(make(rows), make(members))
+    expected = ours.start_log_likelihoods_
+    assert np.ptp(expected) > 100.0
+    assert_allclose(to_numpy(theirs.start_log_likelihoods_), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("wide", [False, True])

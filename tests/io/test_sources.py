@@ -668,11 +668,13 @@ def test_files_without_any_value_are_named(tmp_path: Path, suffix: str) -> None:
 
 def test_rows_without_a_value_and_infinite_values_are_told(tmp_path: Path) -> None:
     rows = X[:200].copy()
-    rows[[130, 150]] = np.nan
+    rows[[130, 190]] = np.nan
     rows[5, 0] = np.nan
     good, late = write(tmp_path / "good.npy", X), write(tmp_path / "late.npy", rows)
-    with pytest.raises(ValueError, match=r"2 row\(s\) of 2 files have no value: all 3 features are NaN"):
-        SharedKernelMixture(2).fit([good, late])
+    # In one block, or in two that are not the first.
+    for chunk_rows in (None, 50):
+        with pytest.raises(ValueError, match=r"2 row\(s\) of 2 files have no value: all 3 features are NaN"):
+            SharedKernelMixture(2).fit(open_rows([good, late], chunk_rows=chunk_rows))
     rows[160, 1], rows[170, 0] = -np.inf, np.inf
     for chunk_rows in (None, 64):
         with pytest.raises(ValueError, match=r"late\.npy has an infinite value: feature 1, row 160"):
