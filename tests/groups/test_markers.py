@@ -49,6 +49,16 @@ def test_a_marker_in_which_populations_overlap_names_none() -> None:
     assert marker_names(model, merge_kernels(model, n_populations=1), ["A", "B"]) == {}
 
 
+def test_a_threshold_is_as_many_deviations_from_either_side() -> None:
+    """Two above a wide population at 0, and two below a narrow one at 5."""
+    random = np.random.default_rng(0)
+    low, high = 2.0 * random.normal(size=600), 5.0 + 0.5 * random.normal(size=400)
+    found = compose(pd.DataFrame({"A": np.concatenate([low, high])}), n_kernels=2, n_populations=2)
+    assert found.populations is not None
+    # A threshold that weighs deviations the other way round, at 1, has a third of the low population above.
+    assert found.populations.display_names == ["A⁻", "A⁺"]
+
+
 def test_names_are_those_of_markers_not_of_channels_and_metals() -> None:
     given = ["CD3 (PE-A)", "171Yb_CD4", "CD45(In115)Di", "CD8 (Yb171Di)", "Ki67", "Yb173Di", "TNF (a)", "TNF"]
     short = ["CD3", "CD4", "CD45", "CD8", "Ki67", "Yb173Di", "TNF (a)", "TNF"]

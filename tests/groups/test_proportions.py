@@ -161,6 +161,28 @@ def test_a_covariate_is_adjusted_for(varied: Study, covariate: str) -> None:
     assert_array_equal(table["lower"] * table["upper"] > 0.0, table["p_value"] < 0.05)
 
 
+def test_whole_numbers_are_categories_only_if_each_has_several_samples(varied: Study) -> None:
+    """Ages of which two are equal are numbers: the same as with a fraction that says so."""
+    ages = [30, 41, 30, 52, 60, 44, 41, 58]
+    arm = {"arm": list("aaaaabbb")}
+    whole, parts = (
+        varied.compare("arm", covariate="age", metadata={**arm, "age": own})
+        for own in (ages, [age + 0.5 for age in ages])
+    )
+    assert_allclose(whole.iloc[:, 1:], parts.iloc[:, 1:], rtol=1e-9)
+
+
+def test_variances_are_at_least_half_of_what_counting_implies() -> None:
+    """Samples of equal proportions: what is left are deviations of counts, by which intervals are scaled."""
+    model = fitted([[600, 300, 100]] * 3 + [[500, 400, 100]] * 4)
+    table = Study(model).compare(NAMES[:3], NAMES[3:7])
+    a, b = np.array([0.6, 0.3, 0.1]), np.array([0.5, 0.4, 0.1])
+    v, u = (0.5 * p * (1.0 - p) / 1000.0 / n for p, n in ((a, 3), (b, 4)))
+    t = stats.t((v + u) ** 2 / (v**2 / 2.0 + u**2 / 3.0))
+    assert_allclose(table["upper"] - table["difference"], t.ppf(0.975) * np.sqrt(v + u), rtol=0.05)
+    assert_allclose(table["p_value"], 2.0 * t.sf(np.abs(a - b) / np.sqrt(v + u)), rtol=0.3, atol=1e-9)
+
+
 def test_samples_without_a_partner_or_covariate_are_left_out(varied: Study) -> None:
     about = {"arm": list("aaaabbbb"), "donor": [*"pqr", None, *"pqst"], "age": [1.5, 2, None, 3, 4, 6, 5, 8]}
     with pytest.warns(UserWarning, match="Left out .* 'patient 2', .*, for lack of .* or of a partner"):
