@@ -30,6 +30,7 @@ Cell = dict[str, Any]
 FEATURES: dict[str, list[Any]] = {
     "kernels": ["apart", "overlapping"],
     "sizes": ["large", "small", "unequal"],
+    "shares": ["varied", "alike"],  # alike: samples differ by chance alone
     "covariance": ["full", "tied", "diag", "spherical"],
     "tail": ["none", "t4"],
     "prior": ["none", "number", "hierarchical", "variational"],
@@ -141,7 +142,8 @@ def make_cells(cell: Cell, *, new: bool = False) -> Cells:
     names, sizes = (NEW_NAMES, NEW_SIZES) if new else (NAMES, SIZES)
     X, y = [], []
     for name, size in zip(names, sizes[cell["sizes"]], strict=True):
-        kernels = chance.choice(4, size, p=chance.dirichlet(SHARES))
+        shares = SHARES / SHARES.sum() if cell["shares"] == "alike" else chance.dirichlet(SHARES)
+        kernels = chance.choice(4, size, p=shares)
         moved = MEANS[cell["kernels"]] + (0.3 * chance.normal(size=(4, 2)) if cell["shift"] else 0.0)
         noise = np.einsum(
             "nij,nj->ni", np.linalg.cholesky(COVARIANCES)[kernels], chance.normal(size=(size, 2))

@@ -140,7 +140,7 @@ def check_proportions(
         assert cell["shift"] or known.all()
         # A prior that is learnt does not count, but its proportion is in the interval.
         low, high = np.minimum(limits[0], share[j]), np.maximum(limits[1], share[j])
-        room = atol + 0.1 * (high - low)
+        room = atol + 0.1 * (high - low) + 0.2 / sample.size
         assert np.all((np.abs(lower[j] - low) < room)[known]), (lower[j], low)
         assert np.all((np.abs(upper[j] - high) < room)[known]), (upper[j], high)
     assert table["cells"].dtype.kind == ("f" if cell["weighted"] else "i")
