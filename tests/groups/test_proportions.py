@@ -520,3 +520,21 @@ def test_intervals_beside_hierarchical_weights_cover() -> None:
         assert (table["lower"] <= table["proportion"]).all()
         assert (table["proportion"] <= table["upper"]).all()
     assert np.mean(covered) > 0.9
+
+
+def test_a_prior_counts_in_the_intervals_of_kernels_that_overlap() -> None:
+    """Against the posterior itself, on a grid of shares: of a prior, Jeffreys' cells and the likelihood."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(240, 1)) + 2.0 * random.integers(0, 2, size=(240, 1))
+    given = {"means": [[0.0], [2.0]], "covariances": np.ones((2, 1, 1)), "freeze": "kernels"}
+    y = np.arange(240) % 6
+    model = SharedKernelMixture(2, init=given, weight_prior=10.0, tol=1e-9, max_iter=1000).fit(X, y)
+    table, share = Study(model).proportions, np.linspace(0.0, 1.0, 4003)[1:-1]
+    for j in range(6):
+        first, second = (stats.norm.logpdf(X[y == j], at) for at in (0.0, 2.0))
+        logs = np.logaddexp(np.log(share) + first, np.log1p(-share) + second).sum(axis=0)
+        logs += 9.5 * (np.log(share) + np.log1p(-share))
+        known = np.cumsum(np.exp(logs - logs.max()))
+        limits = np.interp([0.025, 0.975], known / known[-1], share)
+        own = table[(table["sample"] == j) & (table["kernel"] == 0)]
+        assert_allclose(own[["lower", "upper"]].to_numpy()[0], limits, atol=0.1 * np.ptp(limits))

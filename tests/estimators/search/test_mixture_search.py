@@ -244,3 +244,27 @@ def test_settings_that_cannot_be_used_are_refused() -> None:
         SharedKernelMixtureCV(criterion="bic").fit(X, groups=np.arange(60) % 10)
     with pytest.raises(ValueError, match="3 rows are too few to hold any out"):
         SharedKernelMixtureCV(criterion="log_likelihood").fit(X[::20], [0, 1, 2])
+
+
+def test_shares_of_an_average_follow_the_weights_of_held_out_rows() -> None:
+    """Few wide rows of large weight are described by one kernel, many narrow ones of small weight by two."""
+    random, kind = np.random.default_rng(0), np.arange(300) % 3
+    centres = np.array([[0.0, 0.0], [3.0, 1.0], [0.0, 0.0]])
+    X = random.normal(size=(300, 2)) * np.array([0.5, 0.5, 4.0])[kind, None] + centres[kind]
+    weights, folds = np.where(kind == 2, 5.0, 0.25), [(np.arange(150), np.arange(150, 300))]
+    model = SharedKernelMixture(random_state=0, covariance_prior=None)
+    settings: dict[str, Any] = {"n_kernels": [1, 2], "covariance_type": ["spherical"], "n_members": 2}
+    search = SharedKernelMixtureCV(model, cv=folds, criterion="log_likelihood", random_state=0, **settings)
+    search.fit(X, sample_weight=weights)
+    parts = []
+    for n_kernels in (1, 2):
+        part = SharedKernelMixture(
+            n_kernels, random_state=0, covariance_prior=None, covariance_type="spherical"
+        )
+        parts.append(part.fit(X[:150], sample_weight=weights[:150]).score_samples(X[150:]))
+    share = np.linspace(0.0, 1.0, 101)[1:-1, None]
+    mixed = np.logaddexp(np.log(share) + parts[0], np.log1p(-share) + parts[1])
+    # Without weights, the shares would be the other way round.
+    assert (mixed @ weights[150:]).argmax() == len(share) - 1
+    assert mixed.sum(axis=1).argmax() == 0
+    assert search.cv_results_["share"][0] > 0.8
