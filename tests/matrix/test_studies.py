@@ -21,7 +21,13 @@ from skmix import Study, load, open_rows
 from skmix.groups import merge_kernels
 
 Array = np.ndarray
-CELLS = covering()
+DEFAULT = {name: values[0] for name, values in cells.FEATURES.items()}
+CELLS = [
+    *covering(),
+    # Errors of kernels matter most for large samples of kernels that overlap.
+    {**DEFAULT, "kernels": "overlapping", "sizes": "unequal"},
+    {**DEFAULT, "kernels": "overlapping", "sizes": "unequal", "covariance": "tied", "asked": "new"},
+]
 # Variances by Fisher information, relative to those expected: both are means over draws, and a study adds a
 # little to what cells tell about kernels and weights.
 SCALES = (0.7, 1.0, 1.3)
@@ -273,7 +279,6 @@ def check_labels(
 # ---------------------------------------------------------------- what changes nothing
 
 
-DEFAULT = {name: values[0] for name, values in cells.FEATURES.items()}
 REORDERED = [
     *(cell for cell in CELLS if cell["asked"] == "fit"),
     DEFAULT,
