@@ -27,6 +27,7 @@ CELLS = [
     # Errors of kernels matter most for large samples of kernels that overlap.
     {**DEFAULT, "kernels": "overlapping", "sizes": "unequal"},
     {**DEFAULT, "kernels": "overlapping", "sizes": "unequal", "covariance": "tied", "asked": "new"},
+    {**DEFAULT, "kernels": "overlapping", "sizes": "unequal", "shift": True, "freeze": True},
 ]
 # Variances by Fisher information, relative to those expected: both are means over draws, and a study adds a
 # little to what cells tell about kernels and weights.
