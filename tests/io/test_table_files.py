@@ -19,7 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skmix import open_rows
+from skmix import SharedKernelMixture, open_rows
 from skmix.io import ColumnError, write_columns
 from skmix.io.encoding import check_columns, decode_columns, feature_names
 from skmix.io.labels import check_classes
@@ -290,8 +290,8 @@ def test_files_have_the_categories_of_all_and_no_scale(tmp_path: Path) -> None:
                 "b",
             )
             for mark, other, values in (
-                (".", ",", ("1,200.50", "$5", "-€ 5,5", "12.5 %", "1 200", "12\u202f345,5", "1,5")),
-                (",", ".", ("1.234", "1.234,5", "-2.", "1.234.567", "1.5e-3")),
+                (".", ",", ("$5", "-€ 5,5", "12.5 %", "1,5", "0,234", "1234,567", "1,23,456", "1,234e3")),
+                (",", ".", ("-2.", "1.5e-3", "1.23", "0.234")),
             )
             for value in values
         ),
@@ -308,6 +308,125 @@ def test_bad_tables_are_refused_with_what_is_wrong(
     # Leaving a column out helps where it is there and only its values are wrong.
     wrong_values = "holds" in message or "has no name" in message
     assert getattr(caught.value, "is_feature", False) == wrong_values
+
+
+# ---------------------------------------------------------------- separators of thousands
+
+
+@pytest.mark.parametrize(
+    ("options", "cells", "values"),
+    [
+        ({"decimal": ",", "thousands": "."}, ["458", "1.385", "-12.000,5", ",5"], [458, 1385, -12000.5, 0.5]),
+        ({"thousands": ","}, ['"1,385.25"', "+2", '"1,000,000"', "1e3"], [1385.25, 2, 1e6, 1e3]),
+        ({"thousands": "'"}, ["1'385", "999.5", "NA", "2'000'000"], [1385, 999.5, nan, 2e6]),
+        (
+            {"decimal": ",", "thousands": " "},
+            ["1 385,5", "12\u00a0000", "7\u202f000\u202f000", "0,385"],
+            [1385.5, 12000, 7e6, 0.385],
+        ),
+        # Without separators, as pandas writes them.
+        ({"decimal": ",", "thousands": "."}, ["1,385", "12,5", "3", "1385"], [1.385, 12.5, 3, 1385]),
+    ],
+)
+def test_numbers_with_separators_of_thousands(
+    tmp_path: Path, options: dict[str, str], cells: list[str], values: list[float]
+) -> None:
+    text = "a;b\n" + "".join(f"{cell};{i}\n" for i, cell in enumerate(cells))
+    rows = read(text, sep=";", **options)
+    assert_array_equal(rows.X[:, 0], values)
+    # pandas reads the same, but for blanks of several kinds.
+    if options["thousands"] != " ":
+        theirs = pd.read_csv(io.StringIO(text), sep=";", **options)
+        assert_array_equal(theirs["a"].astype(float), values)
+    # The last row of many, after the part of the file that decides how it is read.
+    text = "a;b\n" + "1;2\n" * 30_000 + f"{cells[0]};0\n"
+    assert read(text, sep=";", **options).X[-1, 0] == values[0]
+    weights = "a;b\n" + "".join(f"{i};{cell}\n" for i, cell in enumerate(cells[:2]))
+    (tmp_path / "t.csv").write_text(weights)
+    opened = open_rows(tmp_path / "t.csv", weight="b", text={"sep": ";", **options})
+    assert_array_equal(np.concatenate([block.weights for block in opened.blocks()]), np.abs(values[:2]))
+
+
+@pytest.mark.parametrize(
+    ("cells", "decimal", "ways"),
+    [
+        # The decimal mark is known, and another mark or both of them are in the numbers.
+        (["1.674,58", "3"], ",", ["{'thousands': '.'}"]),
+        (["1.674.582", "3"], ",", ["{'thousands': '.'}"]),
+        (["1.385", "458"], ",", ["{'thousands': '.'}", "{'decimal': '.'}"]),
+        (["1,385", "458"], ".", ["{'thousands': ','}", "{'decimal': ','}"]),
+        (["1,385", "4.5"], ".", ["{'thousands': ','}"]),
+        (["1'385", "4.5"], ".", ["{'thousands': \"'\"}"]),
+        (["1\u00a0385", "4.5"], ".", ["{'thousands': ' '}"]),
+        # The decimal mark is another one too.
+        (["1.674,58", "3"], ".", ["{'decimal': ','}", "{'thousands': '.'}"]),
+        (["1 674,58", "3"], ".", ["{'decimal': ','}", "{'thousands': ' '}"]),
+    ],
+)
+def test_unnamed_separators_of_thousands_are_a_question(
+    tmp_path: Path, cells: list[str], decimal: str, ways: list[str]
+) -> None:
+    text = "a;b\n" + "1;0\n" * 40 + "".join(f"{cell};1\n" for cell in cells)
+    with pytest.raises(ColumnError, match="'a' holds numbers with a separator of thousands") as caught:
+        read(text, decimal=decimal)
+    assert repr(cells[0]) in str(caught.value)
+    assert "on line 42" in str(caught.value)
+    assert re.findall(r"text=(\{'(?:decimal|thousands)'.*?\})\)", str(caught.value)) == ways
+    assert caught.value.is_feature
+    # So it is for a model that knows that the column has numbers.
+    (tmp_path / "new.csv").write_text(text)
+    model = SharedKernelMixture(1).fit(pd.DataFrame({"a": [1.0, 2.0, 4.0], "b": [0.0, 3.0, 1.0]}))
+    with pytest.raises(ColumnError, match="'a' holds numbers with a separator of thousands"):
+        model.predict(open_rows(tmp_path / "new.csv", text={"decimal": decimal}))
+
+
+@pytest.mark.parametrize("mark", [".", ","])
+def test_three_digits_after_every_mark_are_a_question_beside_another_decimal_mark(
+    tmp_path: Path, mark: str
+) -> None:
+    other = {".": ",", ",": "."}[mark]
+    path, rest = tmp_path / "t.csv", {"columns": ["a", "n"]}
+
+    def write(*cells: str, price: str = f"3{other}14", n_before: int = 3) -> Path:
+        lines = [f"{i};458;{price}" for i in range(n_before)] + [f"9;{cell};2{other}5" for cell in cells]
+        path.write_text("n;a;price\n" + "\n".join(lines) + "\n")
+        return path
+
+    for n_before in (3, 30_000):
+        write(f"1{mark}385", f"-12{mark}000", n_before=n_before)
+        with pytest.raises(ColumnError, match="column 'a' has three digits after every") as caught:
+            read(path, **rest, decimal=mark)
+        for part in ("'price'", f"-12{mark}000", f"'decimal': '{other}'", f"'thousands': '{mark}'", "s': ''"):
+            assert part in str(caught.value)
+    # Either answer is taken.
+    assert_array_equal(read(path, **rest, decimal=mark, thousands="").X[-2:, 0], [1.385, -12.0])
+    assert_array_equal(read(path, **rest, decimal=other, thousands=mark).X[-2:, 0], [1385.0, -12000.0])
+    # A model of these columns asks as well, and so do weights.
+    model = SharedKernelMixture(1).fit(pd.DataFrame({"a": [1.0, 2.0, 4.0], "n": [0.0, 3.0, 1.0]}))
+    for refused in (
+        lambda: model.predict(open_rows(path, text={"decimal": mark})),
+        lambda: model.fit(open_rows(path, columns=["n"], weight="a", text={"decimal": mark})),
+    ):
+        with pytest.raises(ColumnError, match="column 'a' has three digits after every"):
+            refused()
+    # These are numbers: other digits, a zero in front, or no column of the other mark.
+    for cell in (f"1{mark}38", f"0{mark}385", f"1385{mark}125"):
+        assert read(write(f"1{mark}385", cell), **rest, decimal=mark).X[-2, 0] == 1.385
+    for price in ("3", f"3{mark}5", f"3{other}140", "x", f"3{other}14 EUR"):
+        write(price=price)
+        path.write_text(path.read_text() + f"9;1{mark}385;{price}\n")
+        assert read(path, **rest, decimal=mark).X[-1, 0] == 1.385
+
+
+def test_numbers_of_three_decimals_are_numbers() -> None:
+    assert_array_equal(read("a,b\n458,3.5\n1.385,2.25\n12.000,1\n").X[:, 0], [458.0, 1.385, 12.0])
+    assert_array_equal(read("a\n1.385\n2.125\n").X[:, 0], [1.385, 2.125])
+
+
+@pytest.mark.parametrize(("thousands", "message"), [(".", "is the decimal mark too"), ("x", "is not one of")])
+def test_separators_of_thousands_that_are_none(thousands: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"thousands='{re.escape(thousands)}' {message}"):
+        read("a\n1\n", thousands=thousands)
 
 
 class Trap:

@@ -133,6 +133,14 @@ def _text(
     decimal: Annotated[
         Literal[".", ","], _of_text(metavar="CHARACTER", help="Decimal mark: a point or a comma.")
     ] = ".",
+    thousands: Annotated[
+        str | None,
+        _of_text(
+            metavar="CHARACTER",
+            help="Separator of thousands, also space. With '', there is none; by default, numbers that may "
+            "have one are refused.",
+        ),
+    ] = None,
     encoding: Annotated[
         str | None, _of_text(metavar="NAME", help="Encoding, such as latin-1; by default UTF-8.")
     ] = None,
@@ -151,10 +159,12 @@ def _text(
         refuse("--sep", f"{sep!r} is not one character, tab or space.")
     if sep == decimal:
         refuse("--sep", f"{sep!r} is also --decimal.")
+    thousands = " " if thousands == "space" else thousands
     return {
         "header": not no_header,
         "sep": sep,
         "decimal": decimal,
+        "thousands": thousands,
         "encoding": encoding,
         "missing": missing or (),
     }

@@ -12,7 +12,7 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -43,6 +43,10 @@ _MISSING_NUMBERS = ("-", "--", ".", "none", "#DIV/0!", "#VALUE!", "#REF!", "#NUM
 _LIKE_NUMBER = re.compile(
     r"[-+]?([$€£¥]\s?)?[-+]?[0-9.,'’ \u00a0\u202f]*[0-9][.,]?([eE][-+]?[0-9]+)?\s?[%$€£¥]?"
 )
+# Characters that separate thousands.
+_THOUSANDS = (".", ",", "'", "’", " ")
+# Blanks that count as spaces between digits.
+_BLANKS = str.maketrans("\u00a0\u202f\u2009", "   ")
 _DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([T ].*)?")
 # A column with more distinct values than this holds text, unless it is declared categorical.
 _MOST_CATEGORIES = 50
@@ -70,6 +74,8 @@ class Notation:
     # Columns to read as categories, whether they hold numbers or any number of distinct texts.
     categorical: Sequence[str] = ()
     decimal: str = "."
+    # Separator of thousands, "" if there is none; None if unknown: then ambiguous numbers are refused.
+    thousands: str | None = None
     header: bool = True
     sep: str | None = None
     encoding: str | None = None
@@ -83,6 +89,11 @@ class Notation:
             codecs.lookup(self.encoding or "utf-8")
         except LookupError:
             raise ArgumentError(Argument("encoding", self.encoding), " is not known to Python.") from None
+        thousands = Argument("thousands", self.thousands)
+        if self.thousands not in (None, "", *_THOUSANDS):
+            raise ArgumentError(thousands, f" is not one of {' '.join(_THOUSANDS[:-1])} and a space.")
+        if self.thousands == self.decimal:
+            raise ArgumentError(thousands, " is the decimal mark too: change it with ", other_mark(self), ".")
 
     @property
     def has_usual_words(self) -> bool:
@@ -115,8 +126,27 @@ class Notation:
         return float(text) if text.isascii() and "_" not in text and is_number(text) else np.nan
 
     def plain(self, text: str) -> str:
-        """Return a text with a point as decimal mark; a point used otherwise becomes a question mark."""
+        """Return a number without separators of thousands and with a point as decimal mark.
+
+        A point used otherwise becomes a question mark.
+        """
+        if self.thousands and self.is_grouped(text):
+            text = text.translate(_BLANKS).replace(self.thousands, "")
         return text if self.decimal == "." else text.replace(".", "?").replace(self.decimal, ".")
+
+    def is_grouped(self, text: str) -> bool:
+        """Return whether a text is a number of thousands, all of them separated."""
+        return self._grouped.fullmatch(text.translate(_BLANKS)) is not None
+
+    @cached_property
+    def _grouped(self) -> re.Pattern[str]:
+        point, separator = re.escape(self.decimal), re.escape(self.thousands or "")
+        return re.compile(rf"[-+]?[1-9]\d{{0,2}}({separator}\d{{3}})+({point}\d*)?", re.ASCII)
+
+    @property
+    def swapped(self) -> Notation:
+        """The notation in which this decimal mark separates thousands, and the other is the decimal mark."""
+        return replace(self, decimal="," if self.decimal == "." else ".", thousands=self.decimal)
 
 
 def is_number(text: str) -> bool:
@@ -170,6 +200,7 @@ def numbers_in(column: Any, notation: Notation) -> tuple[FloatArray, int | None]
             # As `Notation.plain` does.
             plain = pc.replace_substring(pc.replace_substring(text, ".", "?"), notation.decimal, ".")
         try:
+            # Separators of thousands are left in, and Arrow cannot parse them.
             values = np.array(numbers_of(plain.cast(pa.float64())))
         except pa.ArrowInvalid:
             # Arrow cannot parse some of them: parse each distinct text once.
@@ -226,7 +257,7 @@ def find_kinds(
     kinds: dict[str, Kind] = {}
     for name in types:
         kinds[name] = None
-        if name in categorical or (name in counts and not _holds_numbers(counts[name], notation)):
+        if name in categorical or (name in counts and not holds_numbers(counts[name], notation)):
             if name not in categorical:
                 _check_categories(
                     name, counts[name], notation, partial(_find, batches, name, notation, place)
@@ -272,7 +303,8 @@ def of_text(name: str, value: Any, entry: Any = None) -> Argument:
     return Argument(name, value, wording=f"open_rows(..., text={given})")
 
 
-def _holds_numbers(values: Iterable[str], notation: Notation) -> bool:
+def holds_numbers(values: Iterable[str], notation: Notation) -> bool:
+    """Return whether all values are numbers or stand for missing ones."""
     return all(value in notation.number_words or not np.isnan(notation.number(value)) for value in values)
 
 
@@ -280,10 +312,11 @@ def _check_categories(
     name: str, counts: Mapping[str, int], notation: Notation, place: Callable[[str], str]
 ) -> None:
     """Raise ColumnError if the values of a column of text, with their counts, are not categories."""
-    value = next(value for value in counts if not _holds_numbers([value], notation))
+    value = next(value for value in counts if not holds_numbers([value], notation))
     example = f"such as {shortened(value)!r} on {place(value)}"
     if _DATE.fullmatch(value):
         raise _refused(name, f"holds dates, {example}. {_DATES}", *_without(name))
+    check_separators(name, counts, notation, example)
     categorical = in_list("categorical", name), ".", *_without(name)
     n_known = sum(counts.values())
     n_numbers = sum(n for other, n in counts.items() if not np.isnan(notation.number(other)))
@@ -292,7 +325,7 @@ def _check_categories(
             name,
             f"holds numbers and text, {example}. Write plain numbers, like 1200.5; for another decimal mark, "
             "use ",
-            _other_mark(notation),
+            other_mark(notation),
             "; if the text stands for a missing value, ",
             in_list("missing", value),
             "; if these are categories, ",
@@ -307,8 +340,30 @@ def _check_categories(
         raise _refused(name, f"holds text, {example}: {size}. If these are categories, use ", *categorical)
 
 
-def _other_mark(notation: Notation) -> Argument:
-    return of_text("decimal", "," if notation.decimal == "." else ".")
+def check_separators(name: str, values: Iterable[str], notation: Notation, example: str) -> None:
+    """Raise ColumnError if a separator of thousands makes numbers of all values of a column."""
+    if notation.thousands is not None:
+        return
+    values = [*values]
+    marks = [notation.decimal, notation.swapped.decimal]
+    for decimal in marks:
+        for thousands in _THOUSANDS:
+            if thousands == decimal:
+                continue
+            read = replace(notation, decimal=decimal, thousands=thousands)
+            if holds_numbers(values, read) and any(map(read.is_grouped, values)):
+                ways: list[str] = [of_text("thousands", thousands)]
+                if decimal != notation.decimal:
+                    ways = [of_text("decimal", decimal), " and ", *ways]
+                elif holds_numbers(values, replace(notation, decimal=marks[1], thousands="")):
+                    ways += ["; if it is the decimal mark, use ", other_mark(notation)]
+                what = "holds numbers with a separator of thousands"
+                raise _refused(name, f"{what}, {example}. Use ", *ways, ".", *_without(name))
+
+
+def other_mark(notation: Notation) -> Argument:
+    """Return the setting of the other decimal mark."""
+    return of_text("decimal", notation.swapped.decimal)
 
 
 def without_constants(kinds: Mapping[str, Kind]) -> tuple[dict[str, Kind], list[ArgumentWarning]]:
@@ -381,11 +436,13 @@ class Encoder:
             values, wrong = numbers_in(column, self.notation)
             if wrong is not None:
                 value = column.cast(pa.string())[wrong].as_py().strip()
+                example = f"such as {shortened(value)!r} on {self.place(wrong)}"
+                texts = texts_of(column, self.notation.number_words).drop_null().unique().to_pylist()
+                check_separators(name, texts, self.notation, example)
                 raise _refused(
                     name,
-                    f"holds text, such as {shortened(value)!r} on {self.place(wrong)}; a feature must be a "
-                    "number. For another decimal mark, use ",
-                    _other_mark(self.notation),
+                    f"holds text, {example}; a feature must be a number. For another decimal mark, use ",
+                    other_mark(self.notation),
                     "; if the text stands for a missing value, ",
                     in_list("missing", value),
                     ".",

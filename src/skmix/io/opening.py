@@ -88,7 +88,8 @@ def open_rows(
         usual words, such as ``NA``, ``N/A``, ``NaN``, ``null``, ``None`` and ``?``, are missing too; an empty
         word in `missing` turns off the usual ones. In other tables, text is a value, whatever it says. For
         text files: `header`, whether the first line has names; `sep`, the separator of columns, None to
-        choose among tab, comma, semicolon and ``|``; `decimal`, the decimal mark; `encoding`, None for UTF-8,
+        choose among tab, comma, semicolon and ``|``; `decimal`, the decimal mark; `thousands`, the separator
+        of thousands, ``""`` for none, None to refuse numbers that may have one; `encoding`, None for UTF-8,
         or UTF-16 with a byte-order mark; and `as_text`, a list of columns to read as text.
 
     Returns
@@ -325,6 +326,8 @@ def _remedy(library: str, column: str, argument: Argument) -> str:
         ("pandas", "categorical"): f"X.astype({{{column!r}: 'category'}})",
         ("pandas", "missing"): f"X.replace({{{column!r}: {argument.value!r}}}, float('nan'))",
         ("pandas", "decimal"): f"X[{column!r}].str.replace({argument.value!r}, '.')",
+        ("pandas", "thousands"): f"X[{column!r}].str.replace({argument.value!r}, '')",
+        ("polars", "thousands"): f"polars.col({column!r}).str.replace_all({argument.value!r}, '')",
         ("polars", "drop"): f"X.drop({column!r})",
         ("polars", "categorical"): f"X.cast({{{column!r}: polars.Categorical}})",
         ("polars", "missing"): f"polars.col({column!r}).replace({argument.value!r}, None)",

@@ -32,9 +32,11 @@ from .encoding import (
     feature_names,
     features_by_column,
     find_kinds,
+    holds_numbers,
     is_number,
     listed,
     nearest,
+    numbers_in,
     of_text,
     shortened,
     texts_of,
@@ -162,7 +164,66 @@ class TableReader(Reader):
         with naming(self.name, self.notation):
             types = {name: self.types[name] for name in self.column_names}
             batches = partial(self.batches, self.block_rows)
-            return find_kinds(types, batches, self.notation, self.place)
+            kinds = find_kinds(types, batches, self.notation, self.place)
+            self._check_marks([name for name, kind in kinds.items() if kind is None])
+            return kinds
+
+    def _check_marks(self, names: Sequence[str]) -> None:
+        """Raise ColumnError if the decimal marks in columns of numbers may separate thousands.
+
+        All of them are followed by three digits, and another column of the file has another decimal mark.
+        """
+        notation = self.notation
+        if not notation.is_text or notation.thousands is not None or self.origin is None:
+            return
+        doubtful = [name for name in names if self._has_three_decimals(name)]
+        other = next((name for name in self.types if self._has_other_mark(name)), None) if doubtful else None
+        if other is None:
+            return
+        reader = open_text(self.origin, replace(notation, as_text=(*notation.as_text, *doubtful)))
+        for name in doubtful:
+            marked = sorted(text for text in reader.label_texts(name) or () if notation.decimal in text)
+            if marked and all(map(notation.swapped.is_grouped, marked)):
+                marks = {".": "point", ",": "comma"}
+                this, that = marks[notation.decimal], marks[notation.swapped.decimal]
+                raise ColumnError(
+                    f"column {name!r} has three digits after every {this}, as in {marked[0]!r}, and column "
+                    f"{other!r} has a decimal {that}: which is the decimal mark? If the {this} separates "
+                    "thousands, use ",
+                    of_text("decimal", notation.swapped.decimal),
+                    " and ",
+                    of_text("thousands", notation.decimal),
+                    f"; if the {this} is a decimal mark, use ",
+                    of_text("thousands", ""),
+                    ".",
+                    column=name,
+                    is_feature=True,
+                )
+
+    def _has_three_decimals(self, name: str) -> bool:
+        """Return whether numbers in a column with fractions may be thousands, divided by a thousand."""
+        if self._is_untyped(name):
+            texts = self.label_texts(name) or ()
+            return holds_numbers(texts, self.notation) and any(map(self.notation.swapped.is_grouped, texts))
+        if str(self.types[name]) != "double":
+            return False
+        has_any = False
+        for batch in self.batches(self.block_rows, [name]):
+            values = numbers_of(batch.column(name))
+            values = np.abs(values[np.isfinite(values) & (values % 1.0 != 0.0)])
+            thousands = 1000.0 * values
+            if np.any((values < 1.0) | (values >= 1000.0) | (np.abs(thousands - np.round(thousands)) > 1e-6)):
+                return False
+            has_any |= len(values) > 0
+        return has_any
+
+    def _has_other_mark(self, name: str) -> bool:
+        """Return whether a column has numbers with the other decimal mark, not all of them thousands."""
+        texts, other = self.label_texts(name) or (), self.notation.swapped
+        as_thousands = replace(self.notation, thousands=other.decimal)
+        return holds_numbers(texts, other) and any(
+            other.decimal in text and not as_thousands.is_grouped(text) for text in texts
+        )
 
     def _holds_text(self, name: str) -> bool | None:
         """Return whether a column holds categories, None if it has no value."""
@@ -230,6 +291,8 @@ class TableReader(Reader):
             # Categories such as 007 were parsed as numbers: read them again as text.
             reader = open_text(self.origin, replace(notation, as_text=(*notation.as_text, *coded)))
             reader = replace(reader, stamps=self.stamps)  # of the file that was opened
+        with naming(self.name, notation):
+            self._check_marks([name for name, kind in columns.items() if kind is None])
         notation = replace(reader.notation, missing=(*dict.fromkeys((*notation.missing, *missing)),))
         return replace(reader, notation=notation, given_kinds=dict(columns), taken=None, unknown={})
 
@@ -308,6 +371,9 @@ class TableReader(Reader):
             taken = [kept.index(feature) for feature in taken]
         columns = list(dict.fromkeys(name for name in (*kinds, label, weight) if name))
         start, weights = 0, None
+        if weight is not None:
+            with naming(self.name, self.notation):
+                self._check_marks([weight])
         for batch in self.batches(n_rows, columns):
             place = partial(lambda first, row: self.place(first + row), start)
             encoder = Encoder(kinds, self.notation, place, self.unknown)
@@ -435,10 +501,26 @@ def open_text(path: Path, notation: Notation) -> TableReader:
             problem = f"its first line has numbers instead of names: {listed(file.names)}. "
             raise ArgumentError(f"{problem}Add a line of names, or use ", of_text("header", False), ".")
         more = {"place": file.place, "notation": notation, "origin": path, "stamps": stamps}
-        reader = open_table(file.read(), str(path), **more)
+        table = file.read()
+        reader = open_table(_without_separators(table, notation), str(path), **more)
     if not reader.n_rows:
         raise ValueError(f"{path}: it has column names but no rows.")
     return reader
+
+
+def _without_separators(table: Any, notation: Notation) -> Any:
+    """Replace columns of text by numbers if all are numbers, and some have separators of thousands."""
+    import pyarrow as pa
+
+    for index, name in enumerate(table.column_names if notation.thousands else ()):
+        column = table.column(index)
+        if kind_of(column.type) != "text" or name in (*notation.as_text, *notation.categorical):
+            continue
+        if any(notation.is_grouped(text.strip()) for text in column.unique().to_pylist() if text):
+            values, wrong = numbers_in(column.combine_chunks(), notation)
+            if wrong is None:
+                table = table.set_column(index, name, pa.array(values))
+    return table
 
 
 def named_columns(path: Path) -> Any:

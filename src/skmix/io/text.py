@@ -10,6 +10,7 @@ import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,9 @@ class TextFile:
     def _are_numbers(self, cells: Iterable[str]) -> bool:
         """Return whether all cells are numbers or missing, and at least one is a number."""
         known = [cell for cell in map(str.strip, cells) if cell not in self.notation.words]
-        return bool(known) and all(is_number(self.notation.plain(cell)) for cell in known)
+        # Arrow cannot parse numbers with separators of thousands.
+        notation = replace(self.notation, thousands="")
+        return bool(known) and all(is_number(notation.plain(cell)) for cell in known)
 
     def read(self) -> Any:
         """Return all columns as an Arrow table.
