@@ -154,7 +154,7 @@ def fit(
     from skmix import report
     from skmix.cli import _tables as tables
     from skmix.engine.compute.blocks import Block, is_missing
-    from skmix.estimators.crossfit import novelty_threshold
+    from skmix.estimators.crossfit import set_threshold
     from skmix.estimators.search._base import saved_part
     from skmix.io.labels import typed
 
@@ -191,7 +191,7 @@ def fit(
             model = saved_part(estimator.fit(X, y, sample_weight=weights))
             model.metadata_ = {"target": target, **({"weight": weight} if weight else {})}
             if target is None and outliers:
-                model.threshold_ = novelty_threshold(model, outliers, Block(X.X, None, weights))
+                set_threshold(model, outliers, Block(X.X, None, weights))
         results, best = getattr(estimator, "cv_results_", None), getattr(estimator, "best_params_", {})
         outcome: dict[str, Any] = {
             "model": None if out == cli.STANDARD else out,

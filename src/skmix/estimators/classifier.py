@@ -25,7 +25,7 @@ from ._settings import check_distribution, check_feature_sets, is_robust, prior_
 from .exporting import whitened_kernels
 from .fitted import FitRecord, Fitted, FittedClassifier
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented_model
-from .rows import Training, computed, enter, score_rows, updating
+from .rows import Training, computed, enter, note_rows, score_rows, updating
 
 
 def _of_only_model(name: str, *, alone: bool = True) -> Any:
@@ -81,6 +81,10 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         Class priors for prediction.
     threshold_ : float
         Log-density below which a row is an outlier; minus infinity unless `reject_below` was given.
+    outlier_blur_ : ndarray of shape (R, M)
+        With `reject_below`, if R > 0 features have the same value in nearly all rows, such as those of rare
+        categories. In the density that is compared with `threshold_`, ``outlier_blur_.T @ outlier_blur_`` is
+        added to all covariances; see `skmix.report.outliers`.
     temperature_ : float
         Divisor of log-probabilities before they are normalised; 1 unless `calibrate` or `tune` was called.
     tuned_ : dict
@@ -127,6 +131,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     feature_sets_: list[list[int]]
     temperature_: float
     threshold_: float
+    outlier_blur_: FloatArray
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         **SharedKernelBase._parameter_constraints,
@@ -242,18 +247,23 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
 
     def _after_fit(self, training: Training) -> None:
         if self.reject_below is not None:
-            self.threshold_ = decisions.threshold_of(self, training)
+            decisions.find_threshold(self, training)
 
     def _absorb_batch(self, batch: Block, classes: np.ndarray, decay: Any) -> None:
         self._check_classes(classes)
         last, rejects = FittedClassifier.of(self), self.reject_below is not None
-        threshold = -np.inf if last is None else last.threshold
+        threshold, blur = (-np.inf, None) if last is None else (last.threshold, last.outlier_blur)
         if rejects and last is not None and batch.X.shape[0]:
             # Score the batch before learning it.
+            blur = decisions.add_blur(self, batch)
             threshold = decisions.threshold_of_rows(self, batch)
         super()._absorb_batch(batch, classes, decay)
         if rejects:
-            self.threshold_ = decisions.threshold_of_rows(self, batch) if last is None else threshold
+            note_rows(self, outlier_blur_=blur)
+            if last is None:
+                decisions.add_blur(self, batch)
+                threshold = decisions.threshold_of_rows(self, batch)
+            self.threshold_ = threshold
 
     def _insert_class(self, rows: Block, label: Any) -> None:
         if self.priors is not None and not isinstance(self.priors, str):
@@ -263,10 +273,15 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             )
         position = streams.position_of_label(self.classes_, label)
         self._check_classes(np.append(self.classes_, label))
-        temperature, threshold = self.temperature_, self.threshold_
+        temperature, threshold, blur = (
+            self.temperature_,
+            self.threshold_,
+            getattr(self, "outlier_blur_", None),
+        )
         super()._insert_class(rows, label)
         self.temperature_ = temperature
         if self.reject_below is not None:
+            note_rows(self, outlier_blur_=blur)
             # The new class lowers log p(x) of the other classes; its own rows must not be rejected either.
             lowered = threshold + np.log1p(-self.class_prior_[position])
             self.threshold_ = float(min(decisions.threshold_of_rows(self, rows), lowered))
@@ -439,7 +454,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
 
 # Attributes that the classifier itself has, or that only its mixtures have. All others are read from its only
 # mixture.
-_OWN = {"class_prior_", "n_iter_", "n_kernels_", "stream_", "threshold_"}
+_OWN = {"class_prior_", "n_iter_", "n_kernels_", "outlier_blur_", "stream_", "threshold_"}
 # Attributes that are the same for all feature sets.
 _IN_COMMON = {"classes_", "class_count_", "covariance_type_"}
 for _name in Fitted.names().keys() - _OWN:
@@ -460,4 +475,6 @@ def _predictions(model: SharedKernelClassifier, rows: Array) -> np.ndarray:
     labels: np.ndarray = model.classes_[on_host(namespace(joint).argmax(joint, axis=1))]
     if model.outlier_label is None:
         return labels
-    return decisions.with_outliers(labels, on_host(log_sum(joint)), model)
+    blurred = getattr(model, "outlier_blur_", None) is not None
+    scores = densities.novelty(model, rows) if blurred else log_sum(joint)
+    return decisions.with_outliers(labels, on_host(scores), model)

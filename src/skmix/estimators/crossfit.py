@@ -16,13 +16,14 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from ..engine.compute.arrays import on_host, pick
+from ..engine.compute.arrays import on_host, pick, to_numpy
 from ..engine.compute.blocks import Block
 from ..engine.model import FloatArray
 from ..engine.sources import open_source
-from .densities import log_density
+from ..engine.sources.summary import unresolved
+from .densities import log_novelty
 from .holdout import stratified_folds
-from .rows import Training, device_of, sent, warn_caller
+from .rows import Training, device_of, note_rows, sent, warn_caller
 
 # Number of folds for a threshold.
 _N_FOLDS = 10
@@ -30,6 +31,25 @@ _N_FOLDS = 10
 _N_FOLDS_TO_TUNE = 4
 # Number of held-out rows that is enough for a threshold.
 _ENOUGH = 2000
+
+
+def set_threshold(
+    estimator: Any,
+    share: float,
+    rows: Block,
+    finish: Callable[[Any, Block], None] | None = None,
+    groups: np.ndarray | None = None,
+    blur: FloatArray | None = None,
+) -> None:
+    """Set `threshold_` and `outlier_blur_`, by default the blur of the rows; see `novelty_threshold`."""
+    note_rows(estimator, outlier_blur_=blur_of(rows) if blur is None else blur)
+    estimator.threshold_ = novelty_threshold(estimator, share, rows, finish, groups)
+
+
+def blur_of(rows: Block) -> FloatArray | None:
+    """Return the blur (R, M) of rows with R features that `unresolved` finds, None if there is none."""
+    variances = unresolved(to_numpy(rows.X).astype(np.float64), rows.weights)
+    return np.diag(np.sqrt(variances))[variances > 0] if variances.any() else None
 
 
 def novelty_threshold(
@@ -51,6 +71,7 @@ def novelty_threshold(
     densities of all rows under the estimator itself.
     """
     densities, seen, error = [], np.empty(0, dtype=np.int64), ""
+    blur = getattr(estimator, "outlier_blur_", None)
     members, shares = getattr(estimator, "mixtures_", [estimator]), getattr(estimator, "shares_", np.ones(1))
     # Densities need no labels: hold out unlabelled rows too, as another class.
     strata = np.zeros(rows.X.shape[0], dtype=np.int64) if rows.y is None else rows.y.astype(np.int64) + 1
@@ -68,10 +89,10 @@ def novelty_threshold(
             # Too few rows are left, or too few values of some feature.
             error = f" The last fit failed: {reason}"
             continue
-        log_densities = _log_average(models, shares, pick(rows.X, held))
+        log_densities = _log_average(models, shares, pick(rows.X, held), blur)
         if finish is not None:
             levels = [
-                quantile(share, _log_average(each, shares, remaining.X), remaining.weights)
+                quantile(share, _log_average(each, shares, remaining.X, blur), remaining.weights)
                 for each in (members, models)
             ]
             log_densities += levels[0] - levels[1]
@@ -82,14 +103,14 @@ def novelty_threshold(
             f"No part of the {rows.X.shape[0]} rows can be held out: the threshold is a quantile of training "
             f"densities, which is too high for new rows.{error}"
         )
-        return quantile(share, _log_average(members, shares, rows.X), rows.weights)
+        return quantile(share, _log_average(members, shares, rows.X, blur), rows.weights)
     weights = None if rows.weights is None else rows.weights[seen]
     return quantile(share, np.concatenate(densities), weights)
 
 
-def _log_average(models: Sequence[Any], shares: FloatArray, X: Any) -> FloatArray:
+def _log_average(models: Sequence[Any], shares: FloatArray, X: Any, blur: FloatArray | None) -> FloatArray:
     """Return the log of the average density (n,) of rows X (n, M) under models with shares (S,)."""
-    return logsumexp([on_host(log_density(each, X)) for each in models], b=shares[:, None], axis=0)
+    return logsumexp([on_host(log_novelty(each, X, blur)) for each in models], b=shares[:, None], axis=0)
 
 
 def refit(estimator: Any, rows: Block) -> Any:

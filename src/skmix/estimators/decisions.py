@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
+from scipy.special import logsumexp
 
-from ..engine.compute.arrays import on_host
+from ..engine.compute.arrays import on_host, to_numpy
 from ..engine.compute.blocks import Block
 from ..engine.model import FloatArray, IntArray
 from ..engine.refine.temperature import least_log_loss
-from .crossfit import novelty_threshold, quantile
-from .densities import log_density
-from .rows import Training, device_of, sent, warn_caller
+from .crossfit import blur_of, quantile, set_threshold
+from .densities import novelty
+from .rows import Training, device_of, note_rows, score_rows, sent, warn_caller
 
 
 def best_temperature(log_joints: FloatArray, codes: IntArray, weights: FloatArray | None = None) -> float:
@@ -75,29 +77,68 @@ def check_outlier_label(label: Any, classes: np.ndarray, *, rejects: bool) -> No
         )
 
 
-def with_outliers(labels: np.ndarray, log_densities: FloatArray, classifier: Any) -> np.ndarray:
-    """Replace the labels (n,) of rows below the classifier's threshold by its `outlier_label`."""
+def novelty_scores(model: Any, X: Any) -> FloatArray:
+    """Return what is compared with the `threshold_` of a fitted model, shape (n,), for rows X (n, M).
+
+    Rows are of any kind. It is `score_samples`, unless the model has an `outlier_blur_`. Of a pipeline or a
+    search of scikit-learn, the model inside decides.
+    """
+    if hasattr(model, "steps"):
+        return novelty_scores(model.steps[-1][1], model[:-1].transform(X) if len(model.steps) > 1 else X)
+    if type(model).__module__.startswith("sklearn.") and hasattr(model, "best_estimator_"):
+        return novelty_scores(model.best_estimator_, X)
+    if hasattr(model, "classifiers_"):
+        return novelty_scores(model.classifier_, next(model._inputs(X)))
+    if getattr(model, "outlier_blur_", None) is None:
+        scores: FloatArray = model.score_samples(X)
+        return scores
+    members, shares = getattr(model, "mixtures_", [model]), getattr(model, "shares_", np.ones(1))
+    logs = []
+    for member in map(copy, members):
+        member.outlier_blur_ = model.outlier_blur_
+        logs.append(on_host(score_rows(member, X, novelty)))
+    return logsumexp(logs, b=shares[:, None], axis=0)
+
+
+def with_outliers(labels: np.ndarray, scores: FloatArray, classifier: Any) -> np.ndarray:
+    """Replace the labels (n,) of rows whose novelty scores are below the threshold by `outlier_label`."""
     # Parameters may have changed since the fit.
     check_outlier_label(
         classifier.outlier_label, classifier.classes_, rejects=classifier.threshold_ > -np.inf
     )
     # An array, so that NumPy finds the common type.
-    return np.where(log_densities < classifier.threshold_, np.array(classifier.outlier_label), labels)
+    return np.where(scores < classifier.threshold_, np.array(classifier.outlier_label), labels)
 
 
-def threshold_of(classifier: Any, training: Training) -> float:
-    """Return the log-density below which a share `reject_below` of new rows, or of their weight, lies.
+def find_threshold(classifier: Any, training: Training) -> None:
+    """Set the score below which a share `reject_below` of new rows, or of their weight, lies.
 
     It is estimated from held-out rows. If only a sample of the rows is in memory, it is the quantile of the
     training densities of that sample: with this many rows, overfitting hardly raises it.
     """
     rows, codes, weights = training.source.start_rows()
     if training.blocks is not None and rows.shape[0] < training.source.summary.n_rows:
-        rows = sent(rows, device_of(classifier))
-        return threshold_of_rows(classifier, Block(rows, codes, weights))
-    return novelty_threshold(classifier, classifier.reject_below, Block(rows, codes, weights))
+        block = Block(sent(rows, device_of(classifier)), codes, weights)
+        note_rows(classifier, outlier_blur_=blur_of(block))
+        classifier.threshold_ = threshold_of_rows(classifier, block)
+    else:
+        set_threshold(classifier, classifier.reject_below, Block(rows, codes, weights))
+
+
+def add_blur(classifier: Any, batch: Block) -> FloatArray | None:
+    """Set the blur of a stream to the smallest of each feature in a batch and those before; return it."""
+    blurs = [
+        each for each in (getattr(classifier, "outlier_blur_", None), blur_of(batch)) if each is not None
+    ]
+    if len(blurs) == 2:
+        last, new = ((to_numpy(each) ** 2).sum(axis=0) for each in blurs)
+        # A feature that is constant in a batch needs no blur there.
+        least = np.where((last > 0) & (new > 0), np.minimum(last, new), np.maximum(last, new))
+        blurs = [np.diag(np.sqrt(least))[least > 0]]
+    note_rows(classifier, outlier_blur_=blurs[0] if blurs else None)
+    return blurs[0] if blurs else None
 
 
 def threshold_of_rows(classifier: Any, rows: Block) -> float:
-    """Return the log-density below which a share `reject_below` of these rows, or of their weight, lies."""
-    return quantile(classifier.reject_below, on_host(log_density(classifier, rows.X)), rows.weights)
+    """Return the score below which a share `reject_below` of these rows, or of their weight, lies."""
+    return quantile(classifier.reject_below, on_host(novelty(classifier, rows.X)), rows.weights)

@@ -109,6 +109,59 @@ def log_density(model: Any, rows: Array, codes: IntArray | None = None) -> Float
     return namespace(per_class).take_along_axis(per_class, indices, axis=1)[:, 0]
 
 
+def novelty(model: Any, rows: Array) -> FloatArray:
+    """Return the log-density (n,) of rows (n, M) that a model's `threshold_` is for, see `log_novelty`."""
+    return log_novelty(model, rows, getattr(model, "outlier_blur_", None))
+
+
+def log_novelty(model: Any, rows: Array, blur: FloatArray | None) -> FloatArray:
+    """Return log p(x) under kernels that are wider by ``blur.T @ blur``, blur (R, M), shape (n,).
+
+    Where nearly all rows have the same value of a feature, kernels are so narrow that one other value costs
+    thousands of nats, and no other feature counts beside it. The blur is such that it costs six or fewer; see
+    `unresolved`. Densities of these features are relative to the highest one possible, so that a missing
+    value costs nothing.
+    """
+    if blur is None:
+        return log_density(model, rows)
+    blur = to_numpy(blur)
+    scores = log_density(_blurred(model, blur), rows)
+    if not _is_diagonal(blur):
+        return scores  # feature maps that mix features fill missing values
+    wide = np.flatnonzero(blur.any(axis=0))
+    known = ~np.isnan(to_numpy(rows[:, wide]))
+    return scores + like(known @ (0.5 * np.log(2.0 * np.pi * (blur**2).sum(axis=0)[wide])), scores)
+
+
+def _is_diagonal(blur: FloatArray) -> bool:
+    return bool(np.all(np.count_nonzero(blur, axis=1) <= 1))
+
+
+def _blurred(model: Any, blur: FloatArray) -> Any:
+    """Return a copy of a model with covariances that are larger by ``blur.T @ blur``, for blur (R, M)."""
+    wider = copy(model)
+    if hasattr(model, "models_"):
+        wider.models_ = [_blurred(part, blur[:, features]) for features, part in model._parts()]
+        return wider
+    kind, covariances = model.covariance_type_, model.covariances_
+    added = blur.T @ blur
+    if kind in ("full", "tied"):
+        wider.covariances_ = covariances + like(added, covariances)
+    elif not _is_diagonal(blur):
+        structure = structure_of(kind).of(covariances)
+        full = structure.to_full(to_numpy(covariances)[None], *model.means_.shape)[0]
+        wider.covariances_, wider.covariance_type_ = full + added, "full"
+    elif kind == "low_rank":
+        # The last column holds the variances of the features without their factors.
+        wider.covariances_ = covariances.copy()
+        wider.covariances_[..., -1] += np.diagonal(added)
+    else:
+        variances = covariances[:, None] if kind == "spherical" else covariances
+        wider.covariances_ = variances + like(np.diagonal(added), covariances)
+        wider.covariance_type_ = "diag"
+    return wider
+
+
 @with_own_means
 def log_responsibilities(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
     """Return the log-responsibilities (n, K) of the kernels, those of all parts side by side."""
@@ -347,7 +400,8 @@ def condition(model: Any, given: Mapping[int | str, Any]) -> Any:
         raise ValueError(f"given has values of all columns that the model describes: {sorted(known)}.")
     left = [column for column in range(len(columns.kinds)) if column not in known]
     posterior = np.exp(density.log_normalise(joint))[0]
-    return _derive(model, columns, left, parts, posterior, float(logsumexp(joint)))
+    scored = novelty(model, row) if hasattr(model, "models_") else logsumexp(joint, axis=1)
+    return _derive(model, columns, left, parts, posterior, float(scored[0]))
 
 
 def _refuse_unmodelled(model: Any, columns: Columns, chosen: list[int]) -> None:
@@ -398,7 +452,10 @@ def _derive(
     if model.feature_sets is not None:
         column_of = {own[0]: column for column, own in enumerate(Columns.of(derived).features)}
         derived.set_params(feature_sets=[[column_of[f] for f in own if f in column_of] for own in sets])
-    threshold = -np.inf
+    threshold, blur = -np.inf, getattr(model, "outlier_blur_", None)
+    if blur is not None:
+        blur = to_numpy(blur)[:, features]
+        blur = blur[blur.any(axis=1)]
     if log_density is None:
         derived.set_params(reject_below=None, outlier_label=None)
     else:
@@ -410,6 +467,7 @@ def _derive(
         class_prior=class_prior.copy(),
         temperature=model.temperature_,
         threshold=threshold,
+        outlier_blur=None if log_density is None or blur is None or not len(blur) else blur,
     ).store(derived)
     return derived
 

@@ -193,6 +193,7 @@ class Fitted(FitRecord):
     stream: dict[str, Any] | None = _value(dict, default=None)  # running statistics, see `Running`
     # Rows of a lower log-density are outliers.
     threshold: float | None = _value(float, low=-np.inf, default=None)
+    outlier_blur: FloatArray | None = _value(axes="rM", default=None)  # (R, M): see `log_novelty`
 
     @property
     def parameters(self) -> Parameters:
@@ -223,7 +224,8 @@ class Fitted(FitRecord):
     def moved(self, parameters: Parameters) -> Fitted:
         """Return the record with other kernels, without the posteriors and statistics of the old ones."""
         moved = self.with_parameters(parameters)
-        return replace(moved, weight_posterior=None, kernel_posterior=None, stream=None, threshold=None)
+        moved = replace(moved, weight_posterior=None, kernel_posterior=None, stream=None)
+        return replace(moved, threshold=None, outlier_blur=None)
 
 
 def shares_of(counts: FloatArray, otherwise: FloatArray) -> FloatArray:
@@ -262,6 +264,7 @@ class FittedClassifier(FitRecord):
     # Beyond these bounds, the log-joints of distant rows would overflow.
     temperature: float = _value(float, low=1e-100, high=1e100)
     threshold: float = _value(float, low=-np.inf)  # rows of a lower log-density are outliers
+    outlier_blur: FloatArray | None = _value(axes="rM", default=None)  # (R, M): see `log_novelty`
     tuned: dict[str, Any] | None = _value(dict, default=None)  # report of `tune`
 
 
@@ -322,6 +325,7 @@ class FittedMixtureSearch(FittedSearch):
     shares: FloatArray = _value(axes="S", low=0.0, sums=True)  # (S,): of the members in the average
     # Rows of a lower log-density are outliers.
     threshold: float | None = _value(float, low=-np.inf, default=None)
+    outlier_blur: FloatArray | None = _value(axes="rM", default=None)  # (R, M): see `log_novelty`
 
 
 @dataclass(frozen=True, kw_only=True)

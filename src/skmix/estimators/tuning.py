@@ -20,7 +20,7 @@ from ..engine.compute.blocks import Block
 from ..engine.refine import discriminative
 from ..engine.refine.discriminative import Judge, Schedule, labels_of
 from ._settings import check_count, threads_of
-from .crossfit import novelty_threshold, refit
+from .crossfit import refit, set_threshold
 from .fitted import Fitted
 from .holdout import rows_to_divide, single_split
 from .rows import enter
@@ -72,7 +72,7 @@ def tune(
             stages = replace(schedule, stages=judge.stages)
             other.models_ = [_tuned_model(other, stages, training, None)[0]]
 
-        classifier.threshold_ = novelty_threshold(classifier, classifier.reject_below, rows, finish)
+        set_threshold(classifier, classifier.reject_below, rows, finish)
 
 
 def _tuned_model(

@@ -5,6 +5,7 @@ A page is one self-contained HTML file, rendered from a dictionary of plain valu
 
 from __future__ import annotations
 
+from ._predictions import outliers
 from .description import describe
 from .evaluation import Evaluation, cross_validate, evaluate, evaluation_page
 from .explanation import Reasons, reasons
@@ -18,5 +19,6 @@ __all__ = [
     "evaluate",
     "evaluation_page",
     "model_page",
+    "outliers",
     "reasons",
 ]

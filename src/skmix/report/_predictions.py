@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 
-from ..estimators.decisions import with_outliers
+from ..engine.compute.arrays import on_host
+from ..estimators.decisions import novelty_scores, with_outliers
 from ..plots._models import chosen_model
 from .explanation import reasons
 
@@ -31,6 +32,35 @@ def _deciding_model(model: Any) -> Any:
     return model if inner is model else _deciding_model(inner)
 
 
+def outliers(model: Any, X: Any) -> NDArray[np.bool_]:
+    """Return which rows are outliers: those that `predict` marks, given an `outlier_label`.
+
+    Parameters
+    ----------
+    model : estimator
+        A classifier or its search, fitted with `reject_below`, or any model of `skmix fit`. A model without a
+        threshold has no outliers.
+    X : array-like of shape (n, M)
+        Rows of any kind that `predict` takes.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        True for rows below the `threshold_` of the model.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skmix import SharedKernelClassifier
+    >>> from skmix.report import outliers
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = SharedKernelClassifier(3, reject_below=0.01, random_state=0).fit(X, y)
+    >>> outliers(model, [X[0], 10 * X[0]])
+    array([False,  True])
+    """
+    return np.asarray(on_host(novelty_scores(model, X)) < outlier_threshold(model))
+
+
 def predict_columns(
     model: Any,
     X: NDArray[np.float64],
@@ -45,7 +75,7 @@ def predict_columns(
     each class; for a mixture ``kernel`` and ``p_0`` …, the posterior probability of each kernel; with its
     `populations`, instead ``population`` and ``p_…`` by their names; `posteriors` (n, G) replace those that
     the model finds. Then ``log_density``, log p(x), and
-    ``outlier``, 1 if that is below the model's threshold, else 0; and if asked `why`, `Reasons.in_words`.
+    ``outlier``, 1 if the row is below the model's threshold, else 0; and if asked `why`, `Reasons.in_words`.
     """
     densities = model.score_samples(X)
     if posteriors is None:
@@ -60,8 +90,8 @@ def predict_columns(
     columns.update({f"p_{name}": each for name, each in zip(names, posteriors.T, strict=True)})
     columns["log_density"] = densities
     if refuses(model):
-        columns["label"] = with_outliers(columns["label"], densities, chosen_model(model))
-    columns["outlier"] = (densities < outlier_threshold(model)).astype(np.int8)
+        columns["label"] = with_outliers(columns["label"], novelty_scores(model, X), chosen_model(model))
+    columns["outlier"] = outliers(model, X).astype(np.int8)
     if why:
         columns |= reasons(model, X).in_words()
     return columns

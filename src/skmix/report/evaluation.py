@@ -20,6 +20,7 @@ from ..io import open_rows
 from ..io.labels import number_labels
 from ..metrics import ReliabilityBin, calibration_error, effective_rows, reliability_bins, row_counts, wilson
 from ._predictions import outlier_threshold, refuses
+from ._predictions import outliers as outliers_in
 from .intervals import Interval, bootstrap, outwards, ratio
 from .rendering import in_words, render_page
 
@@ -225,10 +226,9 @@ class _Predictions:
 
 def _predict(model: Any, X: Any) -> _Predictions:
     probabilities = np.asarray(model.predict_proba(X))
-    threshold = outlier_threshold(model)
-    if threshold == -np.inf:
+    if outlier_threshold(model) == -np.inf:
         return _Predictions(probabilities, None, refused=False)
-    return _Predictions(probabilities, model.score_samples(X) < threshold, refuses(model))
+    return _Predictions(probabilities, outliers_in(model, X), refuses(model))
 
 
 def _measures(

@@ -264,28 +264,55 @@ def summarise(X: Array, codes: IntArray | None, weights: FloatArray | None) -> S
 def resolution_of(X: np.ndarray, weights: FloatArray | None, frame: Frame) -> FloatArray:
     """Return the variance (M,) below which rows X (n, M) do not tell the values of a feature apart.
 
-    A value stands for an interval, which has a variance of step² / 12. The step is that of counts and codes,
-    which are its multiples, otherwise the median between neighbouring distinct values. Beside a mass, a value
-    that many rows have, the resolution is a small share of the feature's variance. It is never more than a
-    third of the variance, as of a feature that has two values equally often. Weights (n,) and repeated rows
-    count alike.
+    It is that of `interval_variances`, but never more than a third of the feature's variance, as of a feature
+    that has two values equally often. Weights (n,) and repeated rows count alike.
     """
-    found = np.zeros(X.shape[1])
-    for j, column in enumerate((X / frame.scale).T):
+    intervals, variances, _ = interval_variances(X, weights, frame.scale)
+    return np.minimum(intervals, _MOST_UNRESOLVED * variances)
+
+
+def unresolved(X: np.ndarray, weights: FloatArray | None) -> FloatArray:
+    """Return the variance (M,) that keeps the seldom values of a feature possible.
+
+    Nearly all rows X (n, M) have the same value of such a feature, so that the interval of a value has more
+    than a third of the variance: a rare category, or a count that is seldom above zero. A step away from the
+    common value costs 6 n' / (n' + 6) nats if n' rows have another one: 6 if they are many, and less than one
+    if it is a single row, whose value is as new as one that no row has. Other features have zero.
+    """
+    moments = moments_of(X, weights)
+    span = power_of_two(moments.high - moments.low)
+    intervals, variances, others = interval_variances(X, weights, span)
+    return np.where(intervals > _MOST_UNRESOLVED * variances, intervals * (1.0 + 6.0 / others), 0.0)
+
+
+def interval_variances(
+    X: np.ndarray, weights: FloatArray | None, scale: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the variances (M,) of the intervals that values of rows X (n, M) stand for, and of the features.
+
+    The third array (M,) is the number of rows without the most frequent value of a feature, or one if all
+    have it.
+
+    An interval has a variance of step² / 12. The step is that of counts and codes, which are its multiples,
+    otherwise the median between neighbouring distinct values. Beside a mass, a value that many rows have, it
+    is a small share of the feature's variance. Squares are taken in units of `scale` (M,).
+    """
+    intervals, variances, others = np.zeros(X.shape[1]), np.zeros(X.shape[1]), np.ones(X.shape[1])
+    for j, column in enumerate((X / scale).T):
         known = ~np.isnan(column)
         values, own = np.unique(column[known], return_inverse=True)
         counts = np.bincount(own, weights=None if weights is None else weights[known])
         if len(values) < 2:
             continue
         shares = counts / counts.sum()
-        variance = shares @ (values - shares @ values) ** 2
+        variances[j] = shares @ (values - shares @ values) ** 2
+        others[j] = (1.0 - shares.max()) * known.sum()
         gaps = np.diff(values)
         step = _step_of_counts(gaps, shares)
-        smallest = (np.median(gaps) if step is None else step) ** 2 / 12.0
+        intervals[j] = (np.median(gaps) if step is None else step) ** 2 / 12.0
         if step is None and shares.max() > max(_MASS, 2.0 / len(values)):
-            smallest = max(smallest, _BESIDE_MASS * variance)
-        found[j] = min(smallest, _MOST_UNRESOLVED * variance)
-    return found * frame.scale**2
+            intervals[j] = max(intervals[j], _BESIDE_MASS * variances[j])
+    return intervals * scale**2, variances * scale**2, others
 
 
 def _step_of_counts(gaps: FloatArray, shares: FloatArray) -> float | None:

@@ -21,7 +21,7 @@ from ...engine.refine.temperature import least_log_loss, log_losses
 from ...io.preparation import Columns
 from .._settings import check_covariance_type, check_feature_sets, is_robust
 from ..classifier import SharedKernelClassifier
-from ..crossfit import novelty_threshold
+from ..crossfit import blur_of, set_threshold
 from ..rows import PreparedRows, Sender
 from ._base import Fold, labels_of
 from ._candidates import MOST_NUMBERS_A_ROW, Choices, make_classifier
@@ -387,16 +387,21 @@ class Selection:
             trial.columns["member"] = trial in chosen[: len(members)]
         return members
 
-    def threshold(self, member: Member, params: Params, share: float, groups: np.ndarray | None) -> float:
-        """Return the log-density below which a share of new rows lies; hold out whole groups (n,)."""
+    def set_threshold(self, member: Member, params: Params, share: float, groups: np.ndarray | None) -> None:
+        """Set the score below which a share of new rows lies; hold out whole groups (n,)."""
+        feature_map, blur = member.feature_map, None
+        if feature_map is not None and feature_map.matrix is not None:
+            # Mixtures of features do not show the few values of each.
+            blur = blur_of(mapped(self.rows, feature_map._replace(matrix=None).transform))
+            blur = None if blur is None else blur @ feature_map.matrix
         if params["trade_off"] is None:
-            return novelty_threshold(member.classifier, share, member.rows, groups=groups)
+            return set_threshold(member.classifier, share, member.rows, groups=groups, blur=blur)
 
         def finish(other: SharedKernelClassifier, rows: Block) -> None:
             self.tune(other, rows, params["trade_off"])
 
         groups = None if groups is None else groups[codes_of(member.filled) >= 0]
-        return novelty_threshold(member.classifier, share, member.filled.labelled(), finish, groups)
+        return set_threshold(member.classifier, share, member.filled.labelled(), finish, groups, blur)
 
 
 def codes_and_weights(folds: list[Fold]) -> tuple[IntArray, FloatArray]:

@@ -20,7 +20,7 @@ from ...engine.compute.arrays import namespace, on_host
 from ...engine.em import ending_at
 from ...engine.model import FloatArray
 from ..classifier import SharedKernelClassifier
-from ..decisions import with_outliers
+from ..decisions import novelty_scores, with_outliers
 from ..rows import enter, sender, warn_caller
 from ._base import Search, documented_search, make_folds
 from ._features import FeatureMap, filler
@@ -185,8 +185,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             groups = None if groups is None else groups[kept]
             best = members[0]
             trials.step("threshold", "finding the threshold of outliers", 0)
-            threshold = selection.threshold(best, chosen[0].params, rejecting["reject_below"], groups)
-            best.classifier.set_params(**rejecting).threshold_ = threshold
+            selection.set_threshold(best, chosen[0].params, rejecting["reject_below"], groups)
+            best.classifier.set_params(**rejecting)
         self.classifiers_ = [member.classifier for member in members]
         self.feature_maps_ = [each.feature_map and tuple(each.feature_map) for each in members]
         return chosen[0]
@@ -270,7 +270,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         labels = on_host(self.classes_)[np.argmax(on_host(self.predict_proba(X)), axis=1)]
         best = self.classifier_
         if best.outlier_label is not None:
-            labels = with_outliers(labels, on_host(self.score_samples(X)), best)
+            labels = with_outliers(labels, on_host(novelty_scores(self, X)), best)
         return sender(self.classifier_, X)(labels) if labels.dtype.kind in "fiub" else labels
 
     score = SharedKernelClassifier.score
