@@ -790,6 +790,27 @@ def novelty() -> str:
     return table([*headings, "sets within a factor of 1.5"], rows)
 
 
+def novelty_categories() -> str:
+    """Return the shares of new and of planted rows that are refused in tables with rare values."""
+    shares = ("refused", "caught", "plain_refused", "plain_caught")
+    rows = [
+        [f"{row['what']} ({thousands(row['rows'])} rows)"]
+        + [
+            f"{100 * row[name]:.{0 if name.endswith('caught') else 1}f} %"
+            for name in shares
+        ]
+        for row in read("novelty_categories.json")
+    ]
+    headings = [
+        "table",
+        "refused",
+        "planted refused",
+        "by plain densities",
+        "planted, by plain densities",
+    ]
+    return table(headings, rows)
+
+
 def reading_tables() -> str:
     """Return how long reading a table takes beside pandas and pyarrow, in a sentence."""
     said = [
@@ -1403,6 +1424,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "many-cells": many_cells,
     "mnist": mnist,
     "novelty": novelty,
+    "novelty-categories": novelty_categories,
     "other-libraries": other_libraries,
     "peers": peers,
     "populations": populations,

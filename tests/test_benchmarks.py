@@ -281,6 +281,18 @@ def test_a_benchmark_runs_and_shows_it(name: str, tmp_path: Path, benchmark: Scr
         SHOWN[name](json.loads(out.read_text()))
 
 
+def test_rare_values_are_refused_in_the_share_asked_for(tmp_path: Path, benchmark: Script) -> None:
+    out = tmp_path / "results.json"
+    assert benchmark("novelty", "--small", "--categories", "--out", out)
+    for results in (json.loads(path.read_text()) for path in (out, RESULTS / "novelty_categories.json")):
+        for row in results:
+            assert row["nominal"] / 2 < row["refused"] < 2 * row["nominal"]
+            assert row["caught"] == 1.0
+        # By plain densities, rows with a category of their own leave nothing to refuse.
+        plain = next(row for row in results if row["table"] == "single rows")
+        assert plain["plain_refused"] == plain["plain_caught"] == 0.0
+
+
 @pytest.mark.parametrize("show", [speed, groups, shifts, populations, composition, robust, spark])
 def test_the_results_that_are_kept_show_it(show: Callable[[Any], None]) -> None:
     show(json.loads((RESULTS / f"{show.__name__}.json").read_text()))
