@@ -92,6 +92,7 @@ def page_of(
         provenance=lambda: [("scale", "none"), *made],
         _composition=composition,
         _if_judged=unusual,
+        _warning=None,
         _cells=cells and SimpleNamespace(X=cells[0], y=cells[1]),
         _origin=Origin((), None, tuple(markers), {}, tuple(notes)),
         _is_new=fitted_proportions is not None,
