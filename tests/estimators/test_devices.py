@@ -16,6 +16,8 @@ import pandas as pd
 import pytest
 from libraries import LIBRARIES, each_library, needs_torch, torch
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 
@@ -337,3 +339,96 @@ def test_a_search_on_a_device_refuses_low_rank_before_it_starts(search: Any) -> 
     given = {"covariance_type": ["full", "low_rank"], "n_kernels": [2]}
     with pytest.raises(ValueError, match="low_rank' runs only on the CPU"):
         search(device="cpu:0", **given).fit(X, y)
+
+
+# ---------------------------------------------------------------- rounding
+
+one_pass = pytest.mark.filterwarnings("ignore:The best of 1 starts did not converge")
+
+
+def of_type(covariances: np.ndarray, covariance_type: str) -> np.ndarray:
+    """Return full covariances (K, M, M), multiples of the identity, as those of a type."""
+    diagonals = np.einsum("kii->ki", covariances)
+    kinds = {"full": covariances, "tied": covariances[0], "diag": diagonals, "spherical": diagonals[:, 0]}
+    return kinds[covariance_type]
+
+
+def start_at(means: np.ndarray, covariances: np.ndarray, device: str, **settings: Any) -> SharedKernelMixture:
+    """Return an estimator for one pass of EM on a device, from a start with equal weights."""
+    start = {"means": means, "covariances": covariances, "weights": np.full(len(means), 1.0 / len(means))}
+    settings = {"max_iter": 1, "tol": 0.0, "variance_floor": 0.0, "covariance_prior": None} | settings
+    return SharedKernelMixture(len(means), init=start, device=device, **settings)
+
+
+def relative_error(covariance: np.ndarray, rows: np.ndarray) -> float:
+    """Return how far a covariance is from that of rows, relative to it in every direction."""
+    rows = rows.astype(np.longdouble)
+    differences = rows - rows.mean(axis=0)
+    expected = (differences.T @ differences / len(rows)).astype(float)
+    whitener = np.linalg.inv(np.linalg.cholesky(expected))
+    return float(np.abs(whitener @ (covariance - expected) @ whitener.T).max())
+
+
+@needs_torch
+@one_pass
+@pytest.mark.parametrize("opened", [False, True], ids=["array", "blocks"])
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+def test_single_precision_finds_narrow_kernels_that_overlap(covariance_type: str, opened: bool) -> None:
+    """Terms of their log-densities are about a million: rounded to float32, they are wrong by about 0.1."""
+    rng = np.random.default_rng(0)
+    deviations = np.array([0.004, 0.004, 1.0 if covariance_type != "tied" else 0.004])
+    means = np.array([[4.0, -3.0], [4.006, -3.0], [-4.0, 3.0]])
+    component = rng.integers(3, size=1500)
+    X = means[component] + rng.normal(size=(1500, 2)) * deviations[component, None]
+    covariances = np.eye(2) * deviations[:, None, None] ** 2
+    joint = np.stack([multivariate_normal(m, P).logpdf(X) for m, P in zip(means, covariances, strict=True)])
+    joint -= np.log(3.0)
+    shares = np.exp(joint - logsumexp(joint, axis=0))
+    expected = shares @ X / shares.sum(axis=1)[:, None]
+
+    rows = open_rows(X, chunk_rows=400) if opened else X
+    model = start_at(
+        means, of_type(covariances, covariance_type), "cpu:0/float32", covariance_type=covariance_type
+    ).fit(rows)
+    found = np.asarray(model.log_likelihood_path_).sum()
+    assert_allclose(found / len(X), logsumexp(joint, axis=0).mean(), atol=1e-4)
+    assert_allclose(model.weights_.ravel(), shares.mean(axis=1), atol=1e-3)
+    assert np.abs((model.means_ - expected) / deviations[:, None]).max() < 2e-3
+
+
+@needs_torch
+@one_pass
+@pytest.mark.parametrize(
+    ("device", "inflation", "distance", "most"),
+    [
+        ("cpu:0", 1e6, 1000.0, 1e-6),
+        ("cpu:0", 1e4, 300.0, 1e-8),
+        ("cpu:0/float32", 1e2, 300.0, 1e-4),
+        ("cpu:0/float32", 1e4, 30.0, 1e-4),
+        ("cpu:0/float32", 1e6, 3000.0, 1e-4),
+    ],
+)
+def test_correlated_kernels_far_from_the_mean_of_the_rows_keep_their_digits(
+    device: str, inflation: float, distance: float, most: float
+) -> None:
+    """Moments about the origin lose digits in the direction of the smallest eigenvalue first."""
+    rng = np.random.default_rng(0)
+    correlation = np.sqrt(1.0 - 1.0 / inflation)
+    covariance = np.array([[1.0, correlation], [correlation, 1.0]])
+    means = distance * np.array([[1.0, 1.0], [-1.0, -1.0]])
+    component = rng.integers(2, size=2000)
+    X = means[component] + rng.normal(size=(2000, 2)) @ np.linalg.cholesky(covariance).T
+    model = start_at(means, np.stack([covariance, covariance]), device).fit(X)
+    assert max(relative_error(model.covariances_[k], X[component == k]) for k in range(2)) < most
+
+
+@needs_torch
+@one_pass
+def test_single_precision_finds_a_narrow_kernel_from_a_wide_start() -> None:
+    """The kernel that enters the pass loses no digits; the one that leaves it does."""
+    rng = np.random.default_rng(0)
+    means, deviations = np.array([[6.0, -5.0], [-6.0, 5.0]]), np.array([0.003, 0.3])
+    component = rng.integers(2, size=1000)
+    X = means[component] + rng.normal(size=(1000, 2)) * deviations[component, None]
+    model = start_at(means, np.stack([np.eye(2), np.eye(2)]), "cpu:0/float32").fit(X)
+    assert max(relative_error(model.covariances_[k], X[component == k]) for k in range(2)) < 1e-4

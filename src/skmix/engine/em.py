@@ -255,9 +255,13 @@ def rule_of(
     structure = setting.structure
     regulariser = regulariser_of(options, setting.frame, structure, n_kernels)
     if options.inference == "em":
-        return Likelihood(structure, regulariser.map(place), options.freeze, options.learn_degrees)
+        regulariser = regulariser.map(place)
+        return Likelihood(
+            structure, regulariser, options.freeze, options.learn_degrees, precision=setting.precision
+        )
     prior = prior_of(options, regulariser, structure, n_kernels)
-    return Variational.of(structure, prior, regulariser.floor, n_kernels, place)
+    rule = Variational.of(structure, prior, regulariser.floor, n_kernels, place)
+    return replace(rule, precision=setting.precision)
 
 
 def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kernels: int) -> Regulariser:

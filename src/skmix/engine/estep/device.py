@@ -4,8 +4,8 @@ A Gaussian log-density is linear in x, in the products of its features and in 1;
 linear in the indicator of that class. Rows expanded into these terms need one product with the coefficients
 of all kernels of all starts to give their log-joint densities, and one with the responsibilities to give all
 statistics: equation (E) of ``docs/notation.md``. Terms cancel where a kernel is narrow and far from the
-origin: such kernels are delicate and computed from differences. The control flow of a pass does not depend on
-the values of the rows, so the host need not wait for the device.
+origin: such kernels are delicate and computed from differences, in float64. The control flow of a pass does
+not depend on the values of the rows, so the host need not wait for the device.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from ..model import (
     Statistics,
     frame_of,
 )
+from ..rules.likelihood import LARGEST_CANCELLATION
 from ..structures import Structure
 from ..tails import NONE
 from .terms import expand_densities, log_mix
@@ -67,9 +68,8 @@ _SCANNED = 1 << 20
 _PADDING = 8
 # The logarithm of zero in matrix products, where −inf would turn into NaN.
 _LOG_ZERO = -1e30
-# Squared distance of a mean from the origin, in variances, above which moments are about the mean: a quarter
-# of what would make the covariance lose digits.
-_FAR = 2.0**22
+# Share of the cancellation that would lose digits above which moments are about the mean.
+_NEARLY_LOST = 0.25
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,12 @@ def expand(
     bounds: FloatArray,
     factor: Factor | None = None,
     centres: tuple[Array, Array] | None = None,
+    precision: str = "float64",
 ) -> Expanded:
     """Expand the parameters of R starts in the frame, for terms of magnitudes up to `bounds` (M + S,).
 
-    `centres` are the kernels (R, K) whose moments have origins (R, K, M) of their own.
+    `centres` are the kernels (R, K) whose moments have origins (R, K, M) of their own. `precision` is
+    that of the terms and of the products with them.
     """
     means = parameters.means
     xp, n_features = namespace(means), means.shape[-1]
@@ -120,12 +122,31 @@ def expand(
     coefficients, at_zero, delicate = expand_densities(means, factor, structure, bounds)
     constants = xp.broadcast_to(NONE.log_peaks(factor.log_determinant, n_features), at_zero.shape)
     levels = xp.max(constants, axis=1)
-    far = xp.any(means**2 > _FAR * structure.variances(parameters.covariances), axis=-1)
+    largest = _NEARLY_LOST * LARGEST_CANCELLATION[precision]
+    # Terms of a covariance cancel by μ² / P; those along its narrowest direction, by μ² P⁻¹.
+    far = xp.any(means**2 / largest > 1.0 / structure.precisions(factor), axis=-1)
+    if precision != "float64":
+        # Rounding errors of the terms of the kernel's own rows are independent, so their squares add.
+        rounded = _square_terms(parameters, coefficients, structure) > largest**2
+        far, delicate = far | rounded, delicate | rounded
     at_mean = clip(xp.log(parameters.weights), _LOG_ZERO, np.inf) + (constants - levels[:, None])[..., None]
     at_origin, origins = at_mean + at_zero[..., None], where(far[..., None], means, 0.0)
     if centres is not None:
         far, origins = far | centres[0], xp.where(centres[0][..., None], centres[1], origins)
     return Expanded(coefficients, at_origin, at_mean, levels, means, factor, delicate, far, origins)
+
+
+def _square_terms(parameters: Parameters, coefficients: Array, structure: Structure) -> Array:
+    """Return the sums of squares (R, K) of the terms in the log-density of a typical row of each kernel."""
+    squares = parameters.means**2 + structure.variances(parameters.covariances)
+    xp, pairs = namespace(squares), constant(_pairs, structure, squares.shape[-1], example=squares)
+    products = take(squares, pairs[0], axis=-1) * take(squares, pairs[1], axis=-1)
+    return xp.sum(coefficients**2 * xp.concat([squares, products], axis=-1), axis=-1)
+
+
+def _pairs(structure: Structure, n_features: int) -> IntArray:
+    """Return the two features of each second-order term, (2, S)."""
+    return np.stack(structure.pairs(n_features))
 
 
 @dataclass(frozen=True)
@@ -299,18 +320,15 @@ class FramedRows:
         if (start, stop) in self._kept:
             return self._kept[start, stop]
         order, n_features, n_shared = self._order, self.n_features, self.n_coefficients
-        rows = self._X[start:stop] if order.index is None else take(self._X, order.index[start:stop], axis=0)
         first, last = self._classes(start, stop)
         indicators, n_terms = None, n_shared
         if last > first and order.codes is not None:
             indices = constant(np.arange, first, last + 1, example=self._X)
             indicators = (order.codes[None, start:stop] == indices[:, None]).to(self._type)
             n_terms += len(indicators)
-        terms = rows.new_empty((n_terms + -n_terms % _PADDING, stop - start), dtype=self._type)
+        terms = self._X.new_empty((n_terms + -n_terms % _PADDING, stop - start), dtype=self._type)
         x, products = terms[:n_features], terms[n_features:n_shared]
-        x.copy_((rows.to(self._scale.dtype) * (1.0 / self._scale) - self._shift).T)
-        if self.frame.bound.max() >= FARTHEST:
-            x.clamp_(-FARTHEST, FARTHEST)
+        x.copy_(self._enter(start, stop))
         products.copy_(take(x, self._pairs[0], axis=0)).mul_(take(x, self._pairs[1], axis=0))
         if indicators is not None:
             terms[n_shared:n_terms] = indicators
@@ -318,6 +336,17 @@ class FramedRows:
         if self._keeps:
             self._kept[start, stop] = terms, indicators
         return terms, indicators
+
+    def _enter(self, start: int, stop: int) -> Array:
+        """Return rows start … stop − 1 in the frame, feature by feature (M, n), in float64."""
+        index = self._order.index
+        rows = self._X[start:stop] if index is None else take(self._X, index[start:stop], axis=0)
+        x = (rows.to(self._scale.dtype) * (1.0 / self._scale) - self._shift).T
+        return x.clamp_(-FARTHEST, FARTHEST) if self.frame.bound.max() >= FARTHEST else x
+
+    def _exact(self, start: int, stop: int, terms: Array) -> Array:
+        """Return rows start … stop − 1 in the frame (M, n), in float64; their terms may have rounded them."""
+        return terms[: self.n_features] if terms.dtype == self._scale.dtype else self._enter(start, stop)
 
     def _log_joint(
         self, start: int, stop: int, expanded: Expanded
@@ -338,7 +367,7 @@ class FramedRows:
         if self.delicate:
             places = self._places(self.delicate, n_kernels)
             at_mean = take(expanded.at_mean.reshape(-1, self.n_classes), places, axis=0)
-            better = self._from_differences(terms[: self.n_features], expanded)
+            better = self._from_differences(self._exact(start, stop, terms), expanded).to(self._type)
             if indicators is None:
                 offsets = replaced(offsets.reshape(-1), places, at_mean[:, first])
                 offsets = offsets.reshape(n_starts, n_kernels)
@@ -353,15 +382,18 @@ class FramedRows:
         return sent_once(np.array([r * n_kernels + k for r, k in kernels]), self._X)
 
     def _from_differences(self, x: Array, expanded: Expanded) -> Array:
-        """Return log-densities (q, n), less those at the means, of delicate kernels and rows x (M, n)."""
+        """Return log-densities (q, n), less those at the means, of delicate kernels and rows x (M, n).
+
+        They are float64, as the rows are.
+        """
         n_kernels, n_features = expanded.means.shape[1:]
         places = self._places(self.delicate, n_kernels)
-        means = take(expanded.means.reshape(-1, n_features), places, axis=0).to(self._type)
+        means = take(expanded.means.reshape(-1, n_features), places, axis=0)
         whiteners = expanded.factor.whitener
         shared = whiteners.shape[1] < n_kernels  # by all kernels of a start
         kernels = [(r, 0) for r, _ in self.delicate] if shared else self.delicate
         own_places = self._places(kernels, whiteners.shape[1])
-        whiteners = take(whiteners.reshape(-1, *whiteners.shape[2:]), own_places, axis=0).to(self._type)
+        whiteners = take(whiteners.reshape(-1, *whiteners.shape[2:]), own_places, axis=0)
         parts, most = [], max(1, self._operations.chunk // (x.shape[0] * x.shape[1]))
         for a in range(0, len(means), most):
             difference, own = x - means[a : a + most, :, None], whiteners[a : a + most]
@@ -393,8 +425,9 @@ class FramedRows:
         first, second = sums[:, :n_features], sums[:, n_features:n_shared]
         if self.recentred:
             places = self._places(self.recentred, n_kernels)
-            origins = take(expanded.origins.reshape(-1, n_features), places, axis=0).to(self._type)
-            better = self._about_origins(terms[:n_features], origins, take(flat, places, axis=0))
+            origins = take(expanded.origins.reshape(-1, n_features), places, axis=0)
+            shares = take(flat, places, axis=0).to(origins.dtype)
+            better = self._about_origins(self._exact(start, stop, terms), origins, shares)
             first, second = replaced(first, places, better[0]), replaced(second, places, better[1])
         if indicators is None:
             mass = mass[..., None]
@@ -422,7 +455,7 @@ class FramedRows:
             parts = [structure.second_moment(*pieces).sum(1)] if whole else []
             parts += [structure.second_moment(*rest)] if whole < x.shape[1] else []
             second.append(structure.pack(reduce(add, parts)))
-        return xp.concat(first).double(), xp.concat(second).double()
+        return xp.concat(first), xp.concat(second)
 
     def _in_all_classes(self, sums: Array, start: int, stop: int) -> Array:
         """Return sums (…, C) over the classes of rows start … stop − 1 as sums (…, L) over all classes."""

@@ -91,7 +91,7 @@ def expand_densities(
     quadratic = xp.broadcast_to(quadratic, (*at_zero.shape, quadratic.shape[-1]))
     coefficients = xp.concat([linear, quadratic], axis=-1)
     magnitude = xp.abs(coefficients) @ bounds + xp.abs(at_zero)
-    return coefficients, at_zero, ~(magnitude <= LARGEST_CANCELLATION)
+    return coefficients, at_zero, ~(magnitude <= LARGEST_CANCELLATION["float64"])
 
 
 def log_sum(log_joint: Array) -> Array:

@@ -18,8 +18,9 @@ from .weights import begin, log_ratio, point_weights, with_posterior
 
 # Mass below this comes only from the lower limit on responsibilities: the kernel or weight is empty.
 _EMPTY = 1e-130
-# Sums of terms this much larger than their result keep an accuracy of about 1e-9.
-LARGEST_CANCELLATION = 2.0**24
+# Sums of terms this much larger than their result keep an accuracy of about 1e-9 where products with rows are
+# float64. Where they are not, errors of up to about 0.004 and 1 remain: better accuracy takes too long.
+LARGEST_CANCELLATION = {"float64": 2.0**24, "float32": 2.0**18, "tf32": 2.0**13}
 
 # The next parameters, their factor, and the kernels (R, K) whose covariances lost digits.
 Improved = tuple[Parameters, Factor, BoolArray]
@@ -34,6 +35,7 @@ class Likelihood:
     freeze: str | None = None  # which parameters stay at their starting values: 'kernels' or 'weights'
     learn_degrees: bool = False  # whether t kernels learn their degrees of freedom
     prior: None = None  # parameters other than weights have no posterior
+    precision: str = "float64"  # of products with rows
 
     @property
     def bounded(self) -> bool:
@@ -110,7 +112,7 @@ class Likelihood:
         covariances, next_factor = structure.update(  # (M3)
             (mass, ahead, second), self.regulariser, previous.covariances
         )
-        inaccurate = lost_digits(offset, covariances, structure)
+        inaccurate = lost_digits(offset, next_factor, structure, self.precision)
         if some_empty:
             means = where(alive[..., None], means, previous.means)
             own, old = map(structure.by_kernel, (covariances, previous.covariances))
@@ -176,10 +178,10 @@ def with_frozen(freeze: str | None, parameters: Parameters, previous: Parameters
     return parameters
 
 
-def lost_digits(offset: FloatArray, covariances: FloatArray, structure: Structure) -> BoolArray:
+def lost_digits(offset: FloatArray, factor: Factor, structure: Structure, precision: str) -> BoolArray:
     """Return the kernels (R, K) that are too narrow for the offset (R, K, M) of their means."""
-    variances = structure.variances(covariances)
-    return namespace(offset).any(offset**2 / LARGEST_CANCELLATION > variances, axis=-1)
+    largest = LARGEST_CANCELLATION[precision]
+    return namespace(offset).any(offset**2 / largest > 1.0 / structure.precisions(factor), axis=-1)
 
 
 def for_pass(parameters: Parameters) -> Parameters:

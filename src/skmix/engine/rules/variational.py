@@ -75,6 +75,7 @@ class Variational:
     freeze: None = None  # all parameters are learnt
     bounded: bool = True  # the objective is a lower bound of the log-evidence
     monotone: bool = True  # no pass lowers it
+    precision: str = "float64"  # of products with rows
 
     @classmethod
     def of(
@@ -124,7 +125,7 @@ class Variational:
         covariances, next_factor = structure.update((mass, offset, second), bare)
         weights = xp.where(gone, 0.0, expected_weights(counts, structure, prior))
         learnt = Parameters(weights, origins + offset, covariances, class_prior, counts)
-        return learnt, next_factor, lost_digits(offset, covariances, structure)
+        return learnt, next_factor, lost_digits(offset, next_factor, structure, self.precision)
 
     def log_prior(self, parameters: Parameters, factor: Factor) -> FloatArray:
         """Return zeros (R,): the divergence, computed on the host, has the priors."""

@@ -35,7 +35,7 @@ class DeviceRows(ArrayRows):
         self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
     ) -> Expected:
         rows = self.framed(setting, parameters.weights.shape[-1])
-        expanded = expand(parameters, setting.structure, rows.bounds, factor, centres)
+        expanded = expand(parameters, setting.structure, rows.bounds, factor, centres, setting.precision)
         return rows.collect(expanded, with_moments=setting.with_moments), expanded.origins
 
     def framed(self, setting: Setting, n_classes: int) -> FramedRows:

@@ -54,7 +54,9 @@ class StreamedRows(BlockRows):
         for rows in self._pieces():
             framed = rows.framed(setting, n_classes)
             if total is None:
-                expanded = expand(parameters, setting.structure, framed.bounds, factor, centres)
+                expanded = expand(
+                    parameters, setting.structure, framed.bounds, factor, centres, setting.precision
+                )
             # Enqueue; do not wait.
             own = framed.collect(expanded, with_moments=setting.with_moments, others=before)
             total, before = own if total is None else total.plus(own), framed

@@ -61,6 +61,9 @@ class Diagonal(Structure):
     def precision_times(self, factor: Factor, vectors: FloatArray) -> FloatArray:
         return factor.whitener**2 * vectors
 
+    def precisions(self, factor: Factor) -> FloatArray:
+        return factor.whitener**2
+
     def trace(self, factor: Factor, covariance: FloatArray) -> FloatArray:
         trace: FloatArray = factor.whitener**2 @ covariance
         return trace

@@ -124,6 +124,10 @@ class Structure:
         whitener = factor.whitener
         return (namespace(whitener).matrix_transpose(whitener) @ (whitener @ vectors[..., None]))[..., 0]
 
+    def precisions(self, factor: Factor) -> FloatArray:
+        """Return the diagonals (R, K or 1, M) of the inverse covariances."""
+        return (factor.whitener**2).sum(-2)
+
     def trace(self, factor: Factor, covariance: FloatArray) -> FloatArray:
         """Return tr(ΣP⁻¹), shape (R, K or 1), of one covariance Σ as by `common`."""
         whitener = factor.whitener
@@ -197,7 +201,7 @@ class Structure:
 
         A subset of the features has no larger one.
         """
-        found = self.variances(covariances) * np.square(factor.whitener).sum(axis=-2)
+        found = self.variances(covariances) * self.precisions(factor)
         return np.where(factor.usable, found.max(axis=(1, 2)), np.inf)
 
     def moved(

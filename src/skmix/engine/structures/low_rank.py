@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..compute.arrays import FARTHEST_SQUARED, Array
+from ..compute.arrays import FARTHEST_SQUARED, TINY, Array
 from ..model import Factor, FloatArray, IntArray, Regulariser
 from .diagonal import Diagonal
 from .full import ROWS_PER_NUMBER, Structure, Triple, lengths
@@ -133,6 +133,10 @@ class LowRank(Diagonal):
     def precision_times(self, factor: Factor, vectors: FloatArray) -> FloatArray:
         projections, roots = factor.whitener[..., :-1], factor.whitener[..., -1]
         return roots**2 * vectors - (projections @ (projections.mT @ vectors[..., None]))[..., 0]
+
+    def precisions(self, factor: Factor) -> FloatArray:
+        projections, roots = factor.whitener[..., :-1], factor.whitener[..., -1]
+        return np.maximum(roots**2 - (projections**2).sum(axis=-1), TINY)
 
     def trace(self, factor: Factor, covariance: FloatArray) -> FloatArray:
         projections, roots = factor.whitener[..., :-1], factor.whitener[..., -1]
