@@ -182,6 +182,12 @@ def test_separators_of_thousands(tmp_path: Path) -> None:
         run("predict", tmp_path / name, tmp_path / f"{name}.csv", *given, "-o", tmp_path / f"{name}.out.csv")
         printed = run("evaluate", tmp_path / name, tmp_path / f"{name}.csv", *given, "--json").stdout
         (tmp_path / f"{name}.json").write_text(printed)
+    # A feature of the model cannot be left out.
+    refused = run(
+        "predict", tmp_path / "t", tmp_path / "t.csv", *options[:2], "-o", tmp_path / "x.csv", code=1
+    )
+    assert "Use --thousands ." in said(refused)
+    assert "--drop" not in said(refused)
     # The widths have three decimals here.
     theirs, ours = (pd.read_csv(tmp_path / f"{name}.out.csv") for name in ("plain", "t"))
     assert_array_equal(ours["label"], theirs["label"])

@@ -146,6 +146,27 @@ def test_errors_name_the_column_and_what_to_do(kind: str, library: str, numeric:
     assert "open_rows" not in str(caught.value)
 
 
+def test_separators_of_thousands_are_removed_before_the_decimal_mark_is_replaced() -> None:
+    polars, numbers = pytest.importorskip("polars"), [1674.58, 12.5, 2000100.25]
+    X = pd.DataFrame({"new": ["1.674,58", "12,5", "2.000.100,25"] * 9})
+    steps = (
+        (X, "X['new'].str.replace('.', '') and X['new'].str.replace(',', '.')."),
+        (
+            polars.from_pandas(X),
+            "polars.col('new').str.replace_all('.', '', literal=True) and "
+            "polars.col('new').str.replace(',', '.').",
+        ),
+    )
+    for frame, advice in steps:
+        with pytest.raises(ValueError, match="holds numbers with a separator of thousands") as caught:
+            SharedKernelMixture(1).fit(frame)
+        assert f"Use {advice}" in str(caught.value)
+    new = X["new"].str.replace(".", "").str.replace(",", ".")
+    assert new.astype(float).tolist() == numbers * 9
+    column = polars.col("new").str.replace_all(".", "", literal=True).str.replace(",", ".")
+    assert steps[1][0].select(column.cast(float))["new"].to_list() == numbers * 9
+
+
 def test_the_remedies_help() -> None:
     def fitted(frame: pd.DataFrame) -> Any:
         return SharedKernelClassifier(2, random_state=0).fit(frame, "survived")

@@ -359,8 +359,8 @@ def test_numbers_with_separators_of_thousands(
         (["1'385", "4.5"], ".", ["{'thousands': \"'\"}"]),
         (["1\u00a0385", "4.5"], ".", ["{'thousands': ' '}"]),
         # The decimal mark is another one too.
-        (["1.674,58", "3"], ".", ["{'decimal': ','}", "{'thousands': '.'}"]),
-        (["1 674,58", "3"], ".", ["{'decimal': ','}", "{'thousands': ' '}"]),
+        (["1.674,58", "3"], ".", ["{'thousands': '.'}", "{'decimal': ','}"]),
+        (["1 674,58", "3"], ".", ["{'thousands': ' '}", "{'decimal': ','}"]),
     ],
 )
 def test_unnamed_separators_of_thousands_are_a_question(

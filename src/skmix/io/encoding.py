@@ -316,7 +316,7 @@ def _check_categories(
     example = f"such as {shortened(value)!r} on {place(value)}"
     if _DATE.fullmatch(value):
         raise _refused(name, f"holds dates, {example}. {_DATES}", *_without(name))
-    check_separators(name, counts, notation, example)
+    check_separators(name, counts, notation, example, _without(name))
     categorical = in_list("categorical", name), ".", *_without(name)
     n_known = sum(counts.values())
     n_numbers = sum(n for other, n in counts.items() if not np.isnan(notation.number(other)))
@@ -340,8 +340,13 @@ def _check_categories(
         raise _refused(name, f"holds text, {example}: {size}. If these are categories, use ", *categorical)
 
 
-def check_separators(name: str, values: Iterable[str], notation: Notation, example: str) -> None:
-    """Raise ColumnError if a separator of thousands makes numbers of all values of a column."""
+def check_separators(
+    name: str, values: Iterable[str], notation: Notation, example: str, otherwise: Sequence[str] = ()
+) -> None:
+    """Raise ColumnError if a separator of thousands makes numbers of all values of a column.
+
+    The message ends with `otherwise`, other advice.
+    """
     if notation.thousands is not None:
         return
     values = [*values]
@@ -354,11 +359,12 @@ def check_separators(name: str, values: Iterable[str], notation: Notation, examp
             if holds_numbers(values, read) and any(map(read.is_grouped, values)):
                 ways: list[str] = [of_text("thousands", thousands)]
                 if decimal != notation.decimal:
-                    ways = [of_text("decimal", decimal), " and ", *ways]
+                    # In this order, also where these are changes of a data frame.
+                    ways += [" and ", of_text("decimal", decimal)]
                 elif holds_numbers(values, replace(notation, decimal=marks[1], thousands="")):
                     ways += ["; if it is the decimal mark, use ", other_mark(notation)]
                 what = "holds numbers with a separator of thousands"
-                raise _refused(name, f"{what}, {example}. Use ", *ways, ".", *_without(name))
+                raise _refused(name, f"{what}, {example}. Use ", *ways, ".", *otherwise)
 
 
 def other_mark(notation: Notation) -> Argument:

@@ -327,7 +327,10 @@ def _remedy(library: str, column: str, argument: Argument) -> str:
         ("pandas", "missing"): f"X.replace({{{column!r}: {argument.value!r}}}, float('nan'))",
         ("pandas", "decimal"): f"X[{column!r}].str.replace({argument.value!r}, '.')",
         ("pandas", "thousands"): f"X[{column!r}].str.replace({argument.value!r}, '')",
-        ("polars", "thousands"): f"polars.col({column!r}).str.replace_all({argument.value!r}, '')",
+        (
+            "polars",
+            "thousands",
+        ): f"polars.col({column!r}).str.replace_all({argument.value!r}, '', literal=True)",
         ("polars", "drop"): f"X.drop({column!r})",
         ("polars", "categorical"): f"X.cast({{{column!r}: polars.Categorical}})",
         ("polars", "missing"): f"polars.col({column!r}).replace({argument.value!r}, None)",
