@@ -225,20 +225,23 @@ def test_noise_does_not_move_proportions_unsaid(tmp_path: Path) -> None:
     study = compose(files, **settings)  # type: ignore[arg-type]
     assert_allclose(study.proportions["proportion"], [0.56, 0.44, 0.7, 0.3], atol=0.01)
     bad = damage(files[0], tmp_path / "bad.fcs", 16 * 900, 4096, DAMAGES["random"])
-    for refused in (
-        lambda: compose([bad, files[1]], **settings),  # type: ignore[arg-type]
-        lambda: study.apply_to(bad),
-        lambda: SharedKernelMixture(2).fit([bad, files[1]]),
-        lambda: study.model.predict(bad),
-        lambda: study.label_cells(tmp_path / "labels.csv", bad),
+    opener = r"open_rows\(\.\.\., damaged='drop'\)"
+    for refused, remedy in (
+        (lambda: compose([bad, files[1]], **settings), "damaged='drop'"),  # type: ignore[arg-type]
+        (lambda: compose(open_rows([bad, files[1]]), n_kernels=2), opener),
+        (lambda: study.apply_to(bad), "damaged='drop'"),
+        (lambda: SharedKernelMixture(2).fit([bad, files[1]]), opener),
+        (lambda: study.model.predict(bad), opener),
+        (lambda: study.label_cells(tmp_path / "labels.csv", bad), opener),
     ):
-        with pytest.raises(ValueError, match=r"bad\.fcs is damaged: 25\d of 2000 events"):
+        with pytest.raises(ValueError, match=rf"bad\.fcs is damaged: 25\d of 2000 events.* with {remedy}\."):
             refused()
     shares = study.proportions["proportion"].to_numpy()
     # A note and the page say which events are left out, and a warning where there are no notes.
     left_out = r"bad\.fcs: damaged events are left out: 25\d of 2000 events .* event (899|900),"
     again = compose([bad, files[1]], damaged="drop", **settings)  # type: ignore[arg-type]
-    found = [again, study.apply_to([bad], damaged="drop")]
+    opened = open_rows([bad, files[1]], damaged="drop", columns=["CD3", "CD4"])
+    found = [again, study.apply_to([bad], damaged="drop"), compose(opened, n_kernels=2, n_jobs=1)]
     with pytest.warns(UserWarning, match=left_out):
         SharedKernelMixture(1).fit(open_rows(bad, damaged="drop")).score(open_rows(bad, damaged="drop"))
     for each in found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,8 +122,7 @@ def open_cells(
             notes.append("Files were compensated with their spill-over matrices.")
         if note := source.scale_note():
             notes.append(note)
-    if not is_open:
-        notes += [f"{each}." for each in (source.remarks() if events else ())]
+    notes += [f"{each}." for each in (source.remarks() if events else ())]
     known = dict(zip(events[0].feature_names, events[0].markers, strict=True)) if events else {}
     labels = [
         f"{known[name]} ({name})" if known.get(name, name) not in ("", name) else name for name in names or ()
@@ -137,7 +136,9 @@ def open_cells(
         preparation=prepared,
         notes=tuple(notes),
     )
-    return Cells(source, *_some_cells(source, seed), origin)
+    # The first pass over files also finds out about damaged events.
+    with nullcontext() if is_open else _own_words(1):
+        return Cells(source, *_some_cells(source, seed), origin)
 
 
 @contextmanager

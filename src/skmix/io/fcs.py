@@ -556,7 +556,7 @@ class FcsReader(Reader):
             raise ArgumentError(
                 f"{self.name} is damaged: {_some_events(file)}. Get an intact copy of the file, or leave "
                 "these events out with ",
-                Argument("damaged", "drop"),
+                Argument("damaged", "drop", wording="open_rows(..., damaged='drop')"),
                 ".",
             )
         for start in range(0, file.n_rows, n_rows):
