@@ -269,9 +269,7 @@ def test_new_files_follow_the_model_and_not_their_header(files: list[Path], tmp_
     assert_allclose(model.score_samples(other), model.score_samples(files[0]), rtol=1e-6)
     # One file of each kind, too: only a fit needs to know.
     assert len(model.predict([files[1], other])) == 3000
-    with pytest.raises(
-        ValueError, match=r"was opened on the scale arcsinh:150 \(FSC-H linear\), but the fit"
-    ):
+    with pytest.raises(ValueError, match=r"opened on the scale arcsinh:150 \(FSC-H linear\), but the fit"):
         model.predict(open_rows(files, transform="arcsinh:150"))
 
 

@@ -216,9 +216,9 @@ def test_what_a_model_cannot_apply_it_refuses(files: list[Path], tmp_path: Path)
     for wrong, words in (
         (
             {"transform": None},
-            "was opened on the scale none, but the fit was on arcsinh:150: leave transform",
+            "opened on the scale none, but the fit was on arcsinh:150: leave transform",
         ),
-        ({"transform": "logicle"}, "was opened on the scale logicle, but the fit was on arcsinh:150"),
+        ({"transform": "logicle"}, "opened on the scale logicle, but the fit was on arcsinh:150"),
         ({"transform": Logicle(W=1.0)}, r"the scale logicle \(A 0, M 4\.5, T 262144, W 1\), but the fit was"),
         ({"compensate": False}, "was opened without compensation for spill-over, unlike the rows of the fit"),
     ):

@@ -475,7 +475,7 @@ def prepare(source: Source, preparation: Preparation | None, names: Sequence[str
     is_same = same_scale(opened["transform"], preparation["transform"])
     if not is_same or any(opened.get(name, {}) != preparation.get(name, {}) for name in ("linear", "scales")):
         raise ValueError(
-            f"{source.name} was opened on the scale {scale_in_words(opened)}, but the fit was on "
+            f"{source.name}: opened on the scale {scale_in_words(opened)}, but the fit was on "
             f"{scale_in_words(preparation)}: leave transform out, and the model applies the scale of its fit."
         )
     if opened.get("compensate", False) != preparation.get("compensate", False):
