@@ -182,7 +182,7 @@ def test_wrong_joins_are_refused(switched: tuple[Study, list[str]]) -> None:
     for given in ((), (0,), (0, 0), ([0, 1],) * 2, ([0, 1], [2])):
         with pytest.raises(ValueError, match="join needs two populations or more, none of them twice"):
             study.join(*given)
-    for given in ((0, "CD8+"), (0, 7), (-1, 0)):
+    for given in ((0, "CD8+"), (0, 7), (-1, 0), (0, [1, 2]), ([[0, 1]],)):
         with pytest.raises(ValueError, match="There is no population"):
             study.join(*given)
     with pytest.raises(ValueError, match="no populations to join"):

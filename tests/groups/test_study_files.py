@@ -110,6 +110,12 @@ def test_a_file_with_another_value_anywhere_is_refused_or_works(
         (("origin", "of", "preparation", "of", "transform"), "logicle", "'transform': 'logicle'.*unlike its"),
         (("origin", "of", "preparation", "of", "linear"), ["CD3"], r"'linear': \['CD3'\].*unlike its model"),
         (("origin", "of", "notes"), None, "its files, column, markers and notes are not text"),
+        (("origin", "of", "joined"), True, "its joined populations are True, not tuples of names"),
+        (
+            ("origin", "of", "joined", "of"),
+            ["CD3"],
+            "its joined populations are .*CD3.*, not tuples of names",
+        ),
         (("origin", "of", "column"), 3, "its files, column, markers and notes are not text"),
         (("origin", "of", "markers", "of"), ["CD3"], "it names 1 markers, but its model has 2"),
         (("search", "of", "n_cells"), "many", "its search is .*many"),

@@ -70,7 +70,7 @@ class Populations:
         known |= {label: g for g, label in enumerate(labels)} | {g: g for g in range(len(self))}
         found = []
         for population in populations:
-            if population not in known:
+            if not isinstance(population, str | Integral) or population not in known:
                 raise ValueError(f"There is no population {population!r} among {labels}.")
             found.append(known[population])
         return found

@@ -890,6 +890,10 @@ def _check_words(origin: Any, search: Any, metadata: Any, n_samples: int, prepar
     is_text = all(isinstance(part, tuple) and all(isinstance(text, str) for text in part) for part in texts)
     if not is_text or not isinstance(origin.column, str | None):
         raise ValueError("its files, column, markers and notes are not text")
+    joined = origin.joined
+    is_joined = isinstance(joined, tuple) and all(isinstance(names, tuple) for names in joined)
+    if not is_joined or not all(isinstance(name, str) for names in joined for name in names):
+        raise ValueError(f"its joined populations are {joined!r}, not tuples of names")
     if not isinstance(origin.preparation, dict) or preparation_of(origin.preparation) != prepared:
         raise ValueError(f"it says that cells were read as {origin.preparation!r}, unlike its model")
     if search is not None:
