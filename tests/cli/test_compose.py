@@ -354,6 +354,7 @@ def test_populations_that_may_be_one_are_mentioned_and_joined(tmp_path: Path) ->
     assert f"Warning: {warning}\n" in commands.run("show", place).stdout
     (option,) = re.findall('--join "(.*)" of skmix compose', warning)
     joined = tmp_path / "joined.skmix"
+    pair = option.replace(",", " + ")
     for names in (option, "CD3+ CD4+, CD3+ CD4-", "1,2"):
         for options in (["--kernels", 3, "-o", joined], ["--model", place]):
             result = run(*files, *options, "--join", names, "--json")
@@ -361,6 +362,7 @@ def test_populations_that_may_be_one_are_mentioned_and_joined(tmp_path: Path) ->
             assert outcome["populations"] == ["CD3⁻", "CD3⁺"]
             assert (outcome["warnings"], len(outcome["joined"]), result.stderr) == ([], 1, "")
     assert load(joined).populations.display_names == ["CD3⁻", "CD3⁺"]
+    assert f"merged into 2 populations; joined: {pair}\n" in commands.run("show", joined).stdout
     # A fit is not lost for a wrong name.
     result = run(*files, "--kernels", 3, "-o", joined, "--join", "1,B cells", code=2)
     assert "There is no population 'B cells'" in said(result)

@@ -249,6 +249,8 @@ def print_study(
         kernels += f" ({search_in_words(outcome['search'])})"
     if outcome["n_populations"] is not None:
         kernels += f", merged into {counted(outcome['n_populations'], 'population')}"
+    if outcome["joined"]:
+        kernels += f"; joined: {'; '.join(' + '.join(names) for names in outcome['joined'])}"
     lines = [
         f"{counted(len(samples), 'sample')}, {outcome['n_cells']} cells, "
         f"{counted(len(markers), 'marker')} ({listed(markers, MOST_LISTED)})",
