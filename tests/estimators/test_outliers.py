@@ -273,3 +273,15 @@ def test_searches_keep_the_share(make: Any) -> None:
     assert SHARE / 4 < flags.mean() < 2.5 * SHARE
     assert np.all(outliers(search, planted(new)))
     assert np.all(outliers(search, planted(new, X["title"].value_counts().index[-1])))
+
+
+def test_descriptions_say_that_kernels_are_widened() -> None:
+    X, y = titles(600, 0)
+    model = SharedKernelClassifier(2, reject_below=SHARE, random_state=0).fit(X, y)
+    described = skmix.report.describe(model)
+    assert described["n_blurred"] == len(model.outlier_blur_) > 0
+    said = "by kernels that are widened in features with rare values"
+    assert said in skmix.report.model_page(model, title="x")
+    numbers = SharedKernelClassifier(2, reject_below=SHARE, random_state=0).fit(X[["age", "fare"]], y)
+    assert skmix.report.describe(numbers)["n_blurred"] == 0
+    assert said not in skmix.report.model_page(numbers, title="x")

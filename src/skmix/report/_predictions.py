@@ -16,8 +16,17 @@ from .explanation import reasons
 
 def outlier_threshold(model: Any) -> float:
     """Return the log-density below which a row is an outlier; minus infinity if the model has none."""
-    chosen = model if "threshold_" in vars(model) else _deciding_model(model)
-    return float(getattr(chosen, "threshold_", -np.inf))
+    return float(getattr(_model_with_threshold(model), "threshold_", -np.inf))
+
+
+def n_blurred(model: Any) -> int:
+    """Return the number of features with rare values, in which kernels are widened for the threshold."""
+    blur = getattr(_model_with_threshold(model), "outlier_blur_", None)
+    return 0 if blur is None else len(blur)
+
+
+def _model_with_threshold(model: Any) -> Any:
+    return model if "threshold_" in vars(model) else _deciding_model(model)
 
 
 def refuses(model: Any) -> bool:

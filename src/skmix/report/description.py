@@ -10,7 +10,7 @@ from sklearn.base import is_classifier
 from ..estimators.densities import n_parameters
 from ..io.preparation import Columns, target_of
 from ..plots._models import chosen_model, feature_names, kernel_sets, numbered
-from ._predictions import outlier_threshold
+from ._predictions import n_blurred, outlier_threshold
 
 # A kernel serves a class that has at least this weight on it.
 _SERVED = 0.01
@@ -75,6 +75,7 @@ def describe(model: Any) -> dict[str, Any]:
         "log_likelihood": log_likelihood,
         "quality": quality if quality and quality["log_likelihood"] == log_likelihood else None,
         "outlier_threshold": None if threshold == -np.inf else threshold,
+        "n_blurred": n_blurred(model),
         "temperature": float(getattr(model, "temperature_", 1.0)),
         "settings": settings,
     }
@@ -135,6 +136,8 @@ def facts(described: dict[str, Any]) -> dict[str, str]:
         found["calibrated"] = f"with temperature {described['temperature']:.3g} ({how} extreme probabilities)"
     if described["outlier_threshold"] is not None:
         found["outliers"] = f"rows with a log-density below {described['outlier_threshold']:.4g}"
+        if described["n_blurred"]:
+            found["outliers"] += ", by kernels that are widened in features with rare values"
     return found | dict(traits(described))
 
 

@@ -262,7 +262,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the most probable class (n,) of each row of X (n, M).
 
-        Rows whose log-density is below `classifier_.threshold_` get its `outlier_label`, if it has one.
+        Outliers, see `skmix.report.outliers`, get the `outlier_label` of `classifier_`, if it has one.
         """
         check_is_fitted(self)
         if len(self.classifiers_) == 1:
