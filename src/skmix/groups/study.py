@@ -545,22 +545,22 @@ class Study:
         old, markers = self.populations, self._origin.markers
         if old is None:
             raise ValueError("This study has kernels, but no populations to join.")
-        given = populations if all(isinstance(own, (list, tuple)) for own in populations) else (populations,)
-        groups = [old.numbers_of(own) for own in given]
+        are_sets = all(isinstance(population, (list, tuple)) for population in populations)
+        groups = [old.numbers_of(group) for group in (populations if are_sets else (populations,))]
         several = [number for group in groups for number in group]
         if not groups or min(map(len, groups)) < 2 or len(set(several)) < len(several):
             raise ValueError(
                 "join needs two populations or more, none of them twice, such as join(0, 1) or "
                 f"join([0, 1], [2, 3]); got {', '.join(map(repr, populations)) or 'none'}."
             )
-        own = self._reference.model
-        new = join_populations(own, old, groups)
+        model = self._reference.model
+        new = join_populations(model, old, groups)
         if old.names and markers:
-            new = new.renamed(names_after_joining(own, old, new, markers))
+            new = new.renamed(names_after_joining(model, old, new, markers))
         other = copy(self)
         for name in ("_described", "_composed"):
             other.__dict__.pop(name, None)
-        other.populations, other._reference, other._judged = new, Reference(own, new), {}
+        other.populations, other._reference, other._judged = new, Reference(model, new), {}
         named = tuple(tuple(str(old.display_names[number]) for number in group) for group in groups)
         other._origin = replace(self._origin, joined=(*self._origin.joined, *named))
         return other
