@@ -254,4 +254,6 @@ def test_rows_that_cannot_be_held_out(tmp_path: Path) -> None:
     assert sorted(sizes) == ["u", "w", "x"]
     assert sizes["x"] == 1
     (tmp_path / "t.csv").write_text("a,kind,n\n1,u,1\n2,w,1\n")
-    assert "every class has one row" in said(run("fit", tmp_path / "t.csv", *options, code=1))
+    assert "each of the 2 classes has one row of positive weight" in said(
+        run("fit", tmp_path / "t.csv", *options, code=1)
+    )
