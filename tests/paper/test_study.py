@@ -37,6 +37,7 @@ from skmix.paper.example import IllustrationRecord
 from skmix.paper.harness import Store, generator
 from skmix.paper.methods import fit_batch, predict, predict_published, run_batch, scores_of
 from skmix.paper.records import StudyData, features_of, fingerprint
+from skmix.paper.rows import Rows
 from skmix.paper.study import fitted_mixtures, run_beyond, stored_runs
 from skmix.paper.variants import METHODS, VARIANTS, Cell, Method, variant_of
 from skmix.theory import Parameters
@@ -262,7 +263,7 @@ def test_our_methods_are_mixtures(
     assert fitted.converged == all(own.converged_ for own in model.models_)
     assert fitted.log_likelihood == pytest.approx(sum(own.log_likelihood_ for own in model.models_))
     expected = model.predict(data.test_dithered[:, used])
-    rows = [np.ascontiguousarray(data.test_dithered[:, columns].T) for columns in variant.columns]
+    rows = [Rows(data.test_dithered[:, columns].T) for columns in variant.columns]
     for decide in (predict, predict_published):
         assert_array_equal(decide(rows, fitted.mixtures), expected)
 
@@ -355,7 +356,7 @@ def test_a_class_beyond_underflow_can_still_win() -> None:
     weights = np.array([[1.0, 0.0], [0.0, 1.0]])
     first = Parameters(weights, np.array([[0.0], [0.5]]), narrow)
     second = Parameters(weights, np.array([[0.9], [0.0]]), narrow)
-    rows = [np.zeros((1, 1)), np.zeros((1, 1))]
+    rows = [Rows(np.zeros((1, 1))), Rows(np.zeros((1, 1)))]
     # log-likelihoods but for constants: class 0: 0 − 0.81/2e-4, class 1: −0.25/2e-4 + 0.
     assert predict(rows, [first, second]).tolist() == [1]
     assert predict(rows, [first, first]).tolist() == [0]
@@ -363,7 +364,7 @@ def test_a_class_beyond_underflow_can_still_win() -> None:
 
 def test_nan_is_passed_over_and_nothing_but_nan_is_the_first_class() -> None:
     weights = np.array([[0.2, 0.8], [0.5, 0.5]])
-    rows = [np.array([[0.0, 3.0]])]
+    rows = [Rows(np.array([[0.0, 3.0]]))]
     good = Parameters(weights, np.array([[0.0], [3.0]]), np.ones((2, 1, 1)))
     assert predict_published(rows, [good])[0] == 1
     singular = Parameters(weights, np.array([[0.0], [3.0]]), np.array([[[1.0]], [[0.0]]]))
@@ -376,7 +377,7 @@ def test_nan_is_passed_over_and_nothing_but_nan_is_the_first_class() -> None:
 def test_the_root_of_a_negative_determinant_is_imaginary() -> None:
     """At x = 0 the kernels' densities are 1 and 1/i times the same number: |0.5 − 0.5i| < |0.79 − 0.2i|."""
     model = Parameters(np.array([[0.5, 0.79], [0.5, 0.2]]), np.zeros((2, 1)), np.array([[[1.0]], [[-1.0]]]))
-    assert predict_published([np.zeros((1, 1))], [model]).tolist() == [1]
+    assert predict_published([Rows(np.zeros((1, 1)))], [model]).tolist() == [1]
 
 
 # ---------------------------------------------------------------- illustration

@@ -57,7 +57,7 @@ def reproduce(
     from skmix.paper import harness
 
     if jobs != 1:
-        needed = "skmix.paper.command", "skmix.paper.loops", "matplotlib.backends.backend_pdf"
+        needed = "skmix.paper.command", "matplotlib.backends.backend_pdf"
         harness.import_for_processes(*needed)
     from skmix.paper import command
 

@@ -28,6 +28,7 @@ from .digits import FloatArray, IntArray
 from .harness import generator
 from .published import TOLERANCE, Fit, published_likelihoods, published_runs
 from .records import Run, Settings, StudyData, features_of
+from .rows import Rows, exponentials
 from .variants import Method, Variant, variant_of
 
 N_CLASSES = 10
@@ -42,8 +43,8 @@ _START_VARIANCE = 0.3
 # A class likelihood below this, relative to the row's most likely kernel, may have underflowed. The cube, for
 # three feature sets, is still a normal number.
 _UNDERFLOW = 1e-100
-# Likelihoods whose relative difference is below this may have the same logarithm.
-_CLOSE = 1e-9
+# Class likelihoods whose relative difference is below this tie: it is their rounding.
+_TIED = 1e-14
 
 
 def run_batch(
@@ -53,7 +54,7 @@ def run_batch(
     chosen = variant_of(variant)
     decide = predict_published if method == "published" else predict
     _, test = features_of(data, chosen, settings)
-    rows = [np.ascontiguousarray(test[:, columns].T) for columns in chosen.columns]
+    rows = [Rows(test[:, columns].T) for columns in chosen.columns]
     made = []
     # More threads would be slower on matrices this small, and would round differently.
     with threadpool_limits(limits=1, user_api="blas"):
@@ -137,67 +138,44 @@ def scores_of(truth: IntArray, predicted: IntArray) -> dict[str, Any]:
     }
 
 
-def predict(rows: Sequence[FloatArray], mixtures: Sequence[Parameters]) -> IntArray:
+def predict(rows: Sequence[Rows], mixtures: Sequence[Parameters]) -> IntArray:
     """Return the most likely class (n,) of each row, for equal class priors.
 
-    Likelihoods of classes are relative to that of the row's most likely kernel. A likelihood that may have
-    underflowed is replaced by an upper bound; a row is scored exactly only if that bound wins. Logarithms are
-    computed only if classes nearly tie, as classes that share a kernel do; if log-likelihoods round to the
-    same number, the first class wins. For thousands of small models this is several times as fast as exact
-    likelihoods. Those of feature sets, with rows (M_s, n), are multiplied.
+    Likelihoods are relative to the density of the row's most likely kernel. One that may have underflowed is
+    replaced by an upper bound, and a row is scored exactly only if that bound wins. For thousands of small
+    models this is several times as fast as exact likelihoods. Likelihoods of feature sets are multiplied; if
+    those of classes nearly tie, as they may if the classes share a kernel, the first class wins.
     """
-    from . import loops
-
-    scored = [_relative_likelihoods(x, mixture) for x, mixture in zip(rows, mixtures, strict=True)]
-    likelihoods = np.stack([own for own, _ in scored])
-    winners, is_close = loops.decide(likelihoods, _UNDERFLOW, _CLOSE)
-    close = np.flatnonzero(is_close)
-    some = likelihoods[:, :, close]
-    total = sum(
-        np.log(np.maximum(own, _UNDERFLOW)) + highest[close]
-        for own, (_, highest) in zip(some, scored, strict=True)
-    )
-    winners[close] = np.argmax(total, axis=0)
-    # If the winner's likelihood is exact, the bounds of other classes do not matter.
-    lost = np.any(some < _UNDERFLOW, axis=0)
-    doubtful = close[lost[winners[close], np.arange(len(close))]]
+    sets = []
+    for x, mixture in zip(rows, mixtures, strict=True):
+        logs = _log_densities(x, mixture)
+        logs -= logs.max(axis=0)
+        likelihoods = mixture.weights.T @ exponentials(logs)
+        sets.append(np.maximum(likelihoods, _UNDERFLOW, out=likelihoods))
+    products = math.prod(sets[1:], start=sets[0])
+    winners = np.argmax(products >= (1.0 - _TIED) * products.max(axis=0), axis=0)
+    # If the winner's likelihoods are exact, the bounds of other classes do not matter.
+    winning = np.array([likelihoods[winners, np.arange(len(winners))] for likelihoods in sets])
+    doubtful = np.flatnonzero((winning == _UNDERFLOW).any(axis=0))
     if len(doubtful):
-        exact = sum(
-            _class_log_likelihoods(x[:, doubtful], mixture) for x, mixture in zip(rows, mixtures, strict=True)
-        )
+        exact = 0.0
+        for x, mixture in zip(rows, mixtures, strict=True):
+            logs = _log_densities(Rows(x.values[:, doubtful]), mixture)
+            exact = exact + logsumexp(logs[:, None], axis=0, b=mixture.weights[:, :, None])
         winners[doubtful] = np.argmax(exact, axis=0)
     return np.asarray(winners)
 
 
-def _relative_likelihoods(rows: FloatArray, mixture: Parameters) -> tuple[FloatArray, FloatArray]:
-    """Return p(x_n | class j), shape (L, n), relative to the density of the row's most likely kernel.
-
-    Also return the logarithm (n,) of that density.
-    """
-    from . import loops
-
-    n_kernels, n_features = mixture.means.shape
-    whiteners = np.tril(np.linalg.inv(np.linalg.cholesky(mixture.covariances)))
-    log_determinants = np.log(np.diagonal(whiteners, axis1=1, axis2=2)).sum(axis=1)
-    constants = log_determinants - 0.5 * n_features * math.log(2.0 * math.pi)
-    offsets = (whiteners @ mixture.means[:, :, None])[:, :, 0]
-    features = loops.padded(rows)
-    densities, highest = np.empty((n_kernels, features.shape[1])), np.empty(features.shape[1])
-    loops.relative_densities(tuple(features), whiteners, offsets, constants, densities, highest)
-    return mixture.weights.T @ densities[:, : rows.shape[1]], highest[: rows.shape[1]]
+def _log_densities(rows: Rows, mixture: Parameters) -> FloatArray:
+    """Return log N(x_n; μ_k, P_k), shape (K, n)."""
+    logs = rows.distances(mixture.means, np.asarray(np.linalg.inv(mixture.covariances), dtype=np.float64))
+    volumes = np.linalg.slogdet(mixture.covariances)[1] + len(rows.values) * math.log(2.0 * math.pi)
+    logs += volumes[:, None]
+    logs *= -0.5
+    return logs
 
 
-def _class_log_likelihoods(rows: FloatArray, mixture: Parameters) -> FloatArray:
-    """Return log p(x_n | class j) of rows (M, n), shape (L, n), however small."""
-    roots = np.linalg.cholesky(mixture.covariances)
-    whitened = np.linalg.solve(roots, rows - mixture.means[:, :, None])
-    volumes = np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)
-    constants = volumes + 0.5 * len(rows) * math.log(2.0 * math.pi)
-    logs = -0.5 * np.einsum("kdn,kdn->kn", whitened, whitened) - constants[:, None]
-    return np.asarray(logsumexp(logs[:, None], axis=0, b=mixture.weights[:, :, None]))
-
-
-def predict_published(rows: Sequence[FloatArray], mixtures: Sequence[Parameters]) -> IntArray:
+def predict_published(rows: Sequence[Rows], mixtures: Sequence[Parameters]) -> IntArray:
     """Return the most likely class (n,) of each row in the published arithmetic, which may give NaN.
 
     Failed runs are treated as in Matlab: the root of a negative determinant is imaginary, complex numbers are
@@ -208,4 +186,5 @@ def predict_published(rows: Sequence[FloatArray], mixtures: Sequence[Parameters]
     with np.errstate(all="ignore"):
         for x, mixture in zip(rows, mixtures, strict=True):
             magnitudes = magnitudes * np.abs(published_likelihoods(x, mixture))
-    return np.argmax(np.where(np.isnan(magnitudes), -np.inf, magnitudes), axis=0)
+    magnitudes[np.isnan(magnitudes)] = -np.inf
+    return np.argmax(magnitudes, axis=0)

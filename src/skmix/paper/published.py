@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from skmix.theory import Parameters
 
 from .digits import FloatArray, IntArray
+from .rows import Rows, exponentials
 
 Reason = Literal["", "constant feature", "too few rows", "overflow"]
 REASONS: tuple[Reason, ...] = ("constant feature", "too few rows", "overflow")
@@ -32,13 +33,10 @@ TOLERANCE = 0.1
 _CONSTANT = 1e-8
 # Added to the number of features when rows are counted: responsibilities rarely sum to a whole number.
 _HALF_A_ROW = 0.5
-# Responsibilities below this share of a kernel's mass are lost in rounding. They are left out, since products
-# with subnormal numbers are slow.
-_NEGLIGIBLE = 1e-200
-# They are kept if a variance would otherwise be below this.
-_COLLAPSED = 1e-100
+# Responsibilities below this are left out: products with subnormal numbers are slow.
+_NEGLIGIBLE = 1e-300
 # Runs whose responsibilities stay in the processor's cache.
-_RUNS_AT_ONCE = 4
+_RUNS_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -79,15 +77,16 @@ def published_runs(
         parameters before the last pass.
     """
     sizes = np.bincount(classes, minlength=starts[0].weights.shape[1])
-    rows = np.ascontiguousarray(X[np.argsort(classes, kind="stable")].T)
+    rows = Rows(X[np.argsort(classes, kind="stable")].T)
     weights, means, covariances = zip(*((s.weights, s.means, s.covariances) for s in starts), strict=True)
     before = Parameters(np.stack(weights), np.stack(means), np.stack(covariances))
+    inverses = _inverses(before.covariances)
     fits = [Fit((start,), 0, False, None, "", math.nan) for start in starts]
     going = np.arange(len(starts))
     previous = np.full((len(starts), len(sizes)), np.nan)
     converged = np.zeros(previous.shape, dtype=bool)
     for number in range(1, max_iter + 1):
-        after, log_likelihood = published_pass(rows, sizes, before)
+        after, later_inverses, log_likelihood = _pass(rows, sizes, before, inverses)
         with np.errstate(invalid="ignore"):
             converged = converged | (np.abs(log_likelihood - previous) < TOLERANCE)
         arrays = after.weights, after.means, after.covariances, log_likelihood
@@ -99,11 +98,11 @@ def published_runs(
             if finite[r]:
                 fits[going[r]] = Fit((after.take(r),), number, bool(done[r]), None, "", total)
             else:
-                reason = failure_reason(last, np.ascontiguousarray(X.T), sizes)
+                reason = failure_reason(last, rows, sizes)
                 fits[going[r]] = Fit((last,), number, False, number, reason, math.nan)
         if not left.any():
             break
-        going, before = going[left], after.take(left)
+        going, before, inverses = going[left], after.take(left), later_inverses[left]
         converged, previous = converged[left], log_likelihood[left]
     return fits
 
@@ -129,35 +128,41 @@ def published_pass(
     log_likelihood : ndarray of shape (L,) or (R, L)
         Of each class under the parameters before the pass.
     """
-    from . import loops
-
     if parameters.means.ndim == 2:
         after, log_likelihood = published_pass(rows, sizes, parameters.batch())
         return after.take(0), log_likelihood[0]
+    after, _, log_likelihood = _pass(Rows(rows), sizes, parameters, _inverses(parameters.covariances))
+    return after, log_likelihood
+
+
+def _pass(
+    rows: Rows, sizes: IntArray, before: Parameters, inverses: FloatArray
+) -> tuple[Parameters, FloatArray, FloatArray]:
+    """Return parameters of R runs after a pass, inverses of their covariances, log-likelihoods (R, L)."""
+    weights, means, covariances = map(np.empty_like, (before.weights, before.means, before.covariances))
+    later_inverses, log_likelihood = np.empty_like(inverses), np.empty((len(inverses), len(sizes)))
     bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    weights, n_rows = np.ascontiguousarray(parameters.weights), rows.shape[1]
-    joint, evidence = np.empty((*weights.shape[:2], n_rows)), np.empty((len(weights), n_rows))
-
-    def update(own: FloatArray, mass: FloatArray) -> tuple[FloatArray, FloatArray]:
-        means = (own @ rows.T) / mass[:, :, None]  # (M2)
-        return means, loops.scatter(own, rows, means) / mass[:, :, None, None]  # (M3)
-
     with np.errstate(all="ignore"):
-        inverses, normalisers = _inverses(parameters.covariances), _normalisers(parameters)
-        for first in range(0, len(joint), _RUNS_AT_ONCE):
+        shares = before.weights / _normalisers(before)[:, :, None]
+        for first in range(0, len(inverses), _RUNS_AT_ONCE):
             some = slice(first, first + _RUNS_AT_ONCE)
-            joint[some] = _exponentials(rows, parameters.means[some], inverses[some])
-            loops.normalise(joint[some], normalisers[some], weights[some], sizes, evidence[some])  # (E)
-        log_likelihood = np.add.reduceat(np.log(evidence), bounds, axis=1)  # (LL)
-        mass_in_class = np.add.reduceat(joint, bounds, axis=2)
-        mass, used = mass_in_class.sum(axis=2), np.empty_like(joint)
-        loops.leave_out(joint.reshape(-1, n_rows), _NEGLIGIBLE * mass.ravel(), used.reshape(-1, n_rows))
-        means, covariances = update(used, mass)
-        # A kernel that collapses onto a row needs even the smallest responsibilities of the others.
-        enough = np.diagonal(covariances, axis1=2, axis2=3) > _COLLAPSED
-        again = np.flatnonzero(~enough.all(axis=(1, 2)))
-        means[again], covariances[again] = update(joint[again], mass[again])
-        return Parameters(mass_in_class / sizes, means, covariances), log_likelihood  # (M1)
+            joint = _densities(rows, before.means[some], inverses[some])
+            joint *= np.repeat(shares[some], sizes, axis=2)
+            evidence = joint.sum(axis=1)
+            log_likelihood[some] = np.add.reduceat(np.log(evidence), bounds, axis=1)  # (LL)
+            joint /= evidence[:, None]  # (E)
+            mass_in_class = np.add.reduceat(joint, bounds, axis=2)
+            weights[some] = mass_in_class / sizes  # (M1)
+            mass = mass_in_class.sum(axis=2)
+            joint[joint < _NEGLIGIBLE] = 0.0
+            mean, covariance = rows.moments(joint, mass)  # (M2), (M3)
+            inverse = _inverses(covariance)
+            narrow = rows.narrow(mean, inverse)
+            if narrow.any():
+                mean[narrow], covariance[narrow] = rows.narrow_moments(joint[narrow], mass[narrow])
+                inverse[narrow] = _inverses(covariance[narrow])
+            means[some], covariances[some], later_inverses[some] = mean, covariance, inverse
+    return Parameters(weights, means, covariances), later_inverses, log_likelihood
 
 
 def _normalisers(parameters: Parameters) -> FloatArray:
@@ -166,31 +171,25 @@ def _normalisers(parameters: Parameters) -> FloatArray:
     return np.sqrt((2.0 * math.pi) ** n_features * np.linalg.det(parameters.covariances))
 
 
-def published_likelihoods(
-    rows: FloatArray, parameters: Parameters
-) -> NDArray[np.complexfloating | np.float64]:
-    """Return p(x_n | class j) of rows (M, n), shape (L, n), in the published arithmetic.
+def published_likelihoods(rows: Rows, parameters: Parameters) -> NDArray[np.complexfloating | np.float64]:
+    """Return p(x_n | class j), shape (L, N), in the published arithmetic.
 
     As in Matlab, the square root of a negative determinant, which only a failed run has, is imaginary, and so
     are the densities of its kernel.
     """
     determinants = np.linalg.det(parameters.covariances).astype(complex)
-    normalisers = np.sqrt((2.0 * math.pi) ** len(rows) * determinants)
+    normalisers = np.sqrt((2.0 * math.pi) ** len(rows.values) * determinants)
     if not normalisers.imag.any():
         normalisers = normalisers.real
-    densities = _exponentials(rows, parameters.means, _inverses(parameters.covariances))
-    return parameters.weights.T @ (densities / normalisers[:, None])
+    densities = _densities(rows, parameters.means, _inverses(parameters.covariances))
+    return (parameters.weights / normalisers[:, None]).T @ densities
 
 
-def _exponentials(rows: FloatArray, means: FloatArray, inverses: FloatArray) -> FloatArray:
-    """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2) of rows (M, N) and means (..., K, M)."""
-    from . import loops
-
-    features, (*shape, n_features) = loops.padded(rows), means.shape
-    means, inverses = means.reshape(-1, n_features), inverses.reshape(-1, n_features, n_features)
-    exponents = np.empty((len(means), features.shape[1]))
-    loops.exponents(tuple(features), *map(np.ascontiguousarray, (means, inverses)), exponents)
-    return np.exp(exponents[:, : rows.shape[1]]).reshape(*shape, rows.shape[1])
+def _densities(rows: Rows, means: FloatArray, inverses: FloatArray) -> FloatArray:
+    """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2), shape (..., K, N)."""
+    exponents = rows.distances(means, inverses)
+    exponents *= -0.5
+    return exponentials(exponents)
 
 
 def _inverses(covariances: FloatArray) -> FloatArray:
@@ -203,20 +202,20 @@ def _inverses(covariances: FloatArray) -> FloatArray:
         return np.stack([_inverses(covariance) for covariance in covariances])
 
 
-def failure_reason(before: Parameters, rows: FloatArray, sizes: IntArray) -> Reason:
-    """Return why a pass over rows (M, N) of classes of `sizes` (L,) failed.
+def failure_reason(before: Parameters, rows: Rows, sizes: IntArray) -> Reason:
+    """Return why a pass over rows of classes of `sizes` (L,) failed.
 
     A failure comes from kernels whose density is not finite at some row. Their covariance is singular up to
     rounding, for one of two reasons: a feature is constant among the rows of the kernel, or the kernel has no
     more rows than features. Any other cause is called "overflow".
     """
     with np.errstate(all="ignore"):
-        exponentials = _exponentials(rows, before.means, _inverses(before.covariances))
-        densities = exponentials / _normalisers(before)[:, None]
+        densities = _densities(rows, before.means, _inverses(before.covariances))
+        densities /= _normalisers(before)[:, None]
     failing = ~np.isfinite(densities).all(axis=1)
-    few = before.weights @ sizes <= len(rows) + _HALF_A_ROW
+    few = before.weights @ sizes <= len(rows.values) + _HALF_A_ROW
     variances = np.diagonal(before.covariances, axis1=1, axis2=2)
-    constant = (variances <= _CONSTANT * rows.var(axis=1)).any(axis=1)
+    constant = (variances <= _CONSTANT * rows.values.var(axis=1)).any(axis=1)
     if np.any(failing & constant & ~few):
         return "constant feature"
     if np.any(failing & few):

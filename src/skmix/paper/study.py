@@ -48,7 +48,7 @@ from .variants import (
 # process needs some. The published method shares little.
 _BATCH: dict[Method, int] = {"published": 100, "robust": 500, "class-wise": 500}
 # Files of this room that affect the results, besides those that `harness.library` hashes.
-_PARTS = ("loops", "methods", "published", "records", "variants")
+_PARTS = ("methods", "published", "records", "rows", "variants")
 _CODE = [str(Path(__file__).with_name(f"{name}.py")) for name in _PARTS]
 
 # Principal components of the pixels, for the classifiers that are not in the paper.

@@ -111,7 +111,6 @@ def study_cells(
         if name not in METHODS:
             raise ValueError(f"there is no method {name!r}; choose from {', '.join(METHODS)}.")
     kept = [method for method in METHODS if method in wanted]
-    # Variants change fastest: processes then compile code for different numbers of features.
     cells = [Cell(name, MAIN_KERNELS, method, n_runs) for method in kept for name in names]
     cells += [
         Cell(name, n_kernels, method, min(n_runs, SWEEP_RUNS))
