@@ -1,5 +1,6 @@
 # Each target makes its environment and installs what it needs; nothing is reinstalled until pyproject.toml or
-# the constraints change. Another interpreter: make PYTHON=python3.12 setup
+# the constraints change, and the compiled core is built again when its sources change.
+# Another interpreter: make PYTHON=python3.12 setup
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,6 +10,13 @@ BIN := $(VENV)/bin
 RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 DOCS := $(VENV)/.installed-docs
+
+# The compiled core, in src/skmix/_core; what is compiled for it is kept in build/core. The tools that build it are
+# in the environment, where their paths stay the same: another path would mean that everything is compiled again.
+CORE := $(VENV)/.built-core
+CORE_FILES := CMakeLists.txt $(wildcard src/skmix/_core/*.cpp src/skmix/_core/*.h)
+BUILD := scikit-build-core nanobind cmake ninja
+export SKMIX_REQUIRE_CORE := ON
 
 # Examples run again when the library or an example has changed.
 GALLERY := docs/gallery/.begun
@@ -26,17 +34,17 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 # Two installs into one environment must not run at the same time.
 .NOTPARALLEL:
-.PHONY: help setup reproduce test test-oldest lint bench tables docs dist clean
+.PHONY: help setup reproduce test test-oldest sanitize lint bench tables docs dist clean
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-setup: $(DEV) ## make .venv with everything for development
+setup: $(DEV) $(CORE) ## make .venv with everything for development
 
-reproduce: $(RUN) ## reproduce the paper's results, into results/
+reproduce: $(RUN) $(CORE) ## reproduce the paper's results, into results/
 	$(BIN)/skmix reproduce --out results
 
-test: $(DEV) ## run the tests
+test: $(DEV) $(CORE) ## run the tests
 	@tests/report/install-browser
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
@@ -44,13 +52,17 @@ test-oldest: $(OLDEST) ## run the tests of the library and the command line at t
 	@# Older scikit-learn leaves it to the user to let SciPy take arrays of other libraries.
 	SCIPY_ARRAY_API=1 $(OLDEST_VENV)/bin/python -m pytest -n auto --dist worksteal -m "not slow" $(addprefix tests/,$(OLDEST_TESTS))
 
+sanitize: $(DEV) ## run the tests of the core under sanitizers, with each instruction set of this machine
+	tests/sanitize $(BIN)
+
 lint: $(DEV) ## check style, types and the rules on imports
+	$(BIN)/clang-format --dry-run --Werror $(filter %.cpp %.h,$(CORE_FILES))
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(DEV) ## measure speed beside other libraries, into benchmarks/results/
+bench: $(DEV) $(CORE) ## measure speed beside other libraries, into benchmarks/results/
 	@mkdir -p benchmarks/results
 	$(BIN)/python benchmarks/speed.py --out benchmarks/results/speed.json
 	$(BIN)/python benchmarks/peers.py --out benchmarks/results/peers.json
@@ -61,23 +73,25 @@ bench: $(DEV) ## measure speed beside other libraries, into benchmarks/results/
 	$(BIN)/python benchmarks/cluster.py --out benchmarks/results/cluster.json
 	$(BIN)/python docs/write_tables.py
 
-tables: $(DEV) ## write the tables of benchmarks/results, and the help texts, into the pages
+tables: $(DEV) $(CORE) ## write the tables of benchmarks/results, and the help texts, into the pages
 	$(BIN)/python docs/write_tables.py
 
-docs: $(DOCS) $(GALLERY) ## build the documentation, into docs/_build/html
+docs: $(DOCS) $(CORE) $(GALLERY) ## build the documentation, into docs/_build/html
 	@rm -rf docs/api/generated  # pages of what is no longer there would be errors
 	$(BIN)/python -m sphinx -W --keep-going -j auto -b html -d docs/_build/doctrees docs docs/_build/html
 
 dist: $(DEV) ## build the package into dist/, install it into an empty environment and try it there
 	@rm -rf dist build/empty
-	$(BIN)/python -m hatchling build -t sdist -d dist
+	$(BIN)/python -c 'from scikit_build_core.build import build_sdist; build_sdist("dist")'
 	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist dist/*.tar.gz
+	@size=$$(wc -c <dist/*.whl) && echo "the wheel has $$size bytes" && test $$size -le 3000000
 	$(BIN)/python -m venv build/empty
 	tests/smoke-package build/empty/bin dist/*.whl
 
 clean: ## remove caches and built files (keeps .venv and results/)
 	rm -rf build dist docs/_build docs/api/generated docs/gallery htmlcov .coverage .hypothesis .import_linter_cache
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
+	rm -f $(CORE) src/skmix/_core/*.so
 	find src tests benchmarks examples docs -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # pip is the last thing a new environment gets, so its presence says that the environment is whole.
@@ -91,29 +105,39 @@ $(BIN)/pip $(OLDEST_VENV)/bin/pip:
 	@"$(PYTHON)" -m venv $(@D:/bin=) || { \
 	    echo "Making $(@D:/bin=) failed. Some systems ship venv separately (Debian: python3-venv)." >&2; exit 1; }
 
-# $(call install,environment,extra,constraints): quiet unless it fails. The variables pin the build backend as
-# well, the first for pip up to 25.2, the second for later ones.
+# $(call pip-install,environment,what to install): quiet unless it fails.
+define pip-install
+	@$(1)/bin/python -m pip install -q --no-compile --disable-pip-version-check $(2) >$(1)/install.log 2>&1 \
+	    || { cat $(1)/install.log >&2; exit 1; }
+endef
+
+# $(call install,environment,extra,constraints)
 define install
 	@echo "installing skmix[$(2)] into $(1)"
-	@PIP_CONSTRAINT=$(3) PIP_BUILD_CONSTRAINT=$(3) \
-	    $(1)/bin/python -m pip install -q --no-compile --disable-pip-version-check \
-	    -e ".[$(2)]" -c $(3) >$(1)/install.log 2>&1 \
-	    || { cat $(1)/install.log >&2; exit 1; }
+	$(call pip-install,$(1),$(BUILD) -c constraints.txt)
+	$(call pip-install,$(1),--no-build-isolation -e ".[$(2)]" -c $(3))
 	@touch $@
 endef
 
 $(RUN): pyproject.toml constraints.txt | $(BIN)/pip
 	$(call install,$(VENV),all,constraints.txt)
+	@touch $(CORE)
 
 $(DEV): pyproject.toml constraints.txt | $(BIN)/pip
 	$(call install,$(VENV),dev,constraints.txt)
-	@touch $(RUN)
+	@touch $(RUN) $(CORE)
 
 $(DOCS): pyproject.toml constraints.txt | $(BIN)/pip
 	$(call install,$(VENV),docs,constraints.txt)
-	@touch $(RUN)
+	@touch $(RUN) $(CORE)
 
-$(OLDEST): pyproject.toml constraints-oldest.txt | $(OLDEST_VENV)/bin/pip
+# An install builds the core as well, so this has work to do when a source has changed since.
+$(CORE): $(CORE_FILES)
+	@echo "building the compiled core"
+	$(call pip-install,$(VENV),--no-build-isolation --no-deps -e .)
+	@touch $@
+
+$(OLDEST): pyproject.toml constraints-oldest.txt $(CORE_FILES) | $(OLDEST_VENV)/bin/pip
 	$(call install,$(OLDEST_VENV),test,constraints-oldest.txt)
 
 $(GALLERY): $(RUN_BY_GALLERY)

@@ -151,10 +151,6 @@ def speed() -> str:
         for row in found["starts"]
     ]
     iris, memory, machine = found["iris"], found["memory_mb"], found["machine"]
-    first = "; ".join(
-        f"{row['compile_s']:.1f} and {row['load_s']:.1f} s with {row['features']} features"
-        for row in found["compilation"]
-    )
     headings = [
         "a pass of a whole fit",
         "scikit-learn",
@@ -175,10 +171,6 @@ def speed() -> str:
             f"{memory['mixture']:.0f} MiB beyond its data on two threads, "
             f"{memory['labelled']:.0f} MiB with labels, {memory['drop-in']:.0f} MiB as a "
             f"drop-in (scikit-learn {memory['sklearn']:.0f} MiB).",
-            "",
-            "Code is compiled when it is first needed and kept on disk: most of it once, its innermost "
-            "loops for each number of features up to 16. Compiling it once on a computer and loading it once "
-            f"in a process prolong the first large fit by {first} ({found['compilation'][0]['processor']}).",
         ]
     )
 

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import re
 import runpy
 import subprocess
 import sys
@@ -279,6 +280,29 @@ def test_a_benchmark_runs_and_shows_it(name: str, tmp_path: Path, benchmark: Scr
     assert benchmark(name, *OPTIONS.get(name, ("--small",)), *own, "--out", out)
     if name in SHOWN:
         SHOWN[name](json.loads(out.read_text()))
+
+
+def test_checkouts_are_compared_by_processes_of_their_own(tmp_path: Path, benchmark: Script) -> None:
+    out, words = tmp_path / "beside.json", ("--small", "--repeats", 1)
+    printed = benchmark("speed", "--beside", ROOT, *words, "--out", out)
+    results = json.loads(out.read_text())
+    assert len(printed.splitlines()) == len(results) + 2
+    assert {row["case"]["what"] for row in results} == {"pass", "k-means", "scoring", "fit"}
+    for key, values in {"n_classes": {1, 10}, "n_jobs": {1, 2}, "tail": {None, "t"}}.items():
+        assert {row["case"][key] for row in results} == values
+    for row in results:
+        # Both sides are this checkout.
+        assert row["log_likelihood"]["other"] == row["log_likelihood"]["this"]
+        # So tiny a difference of times may have any sign.
+        assert row["name"] in printed
+    with pytest.raises(FileNotFoundError, match="is no checkout of skmix"):
+        benchmark("speed", "--beside", tmp_path, *words)
+    (tmp_path / "src" / "skmix").mkdir(parents=True)
+    (tmp_path / "src" / "skmix" / "__init__.py").write_text("raise SystemExit(0)\n")
+    with pytest.raises(
+        RuntimeError, match=f"The process for {re.escape(str(tmp_path))}.* ended at: pass, full"
+    ):
+        benchmark("speed", "--beside", tmp_path, *words)
 
 
 def test_rare_values_are_refused_in_the_share_asked_for(tmp_path: Path, benchmark: Script) -> None:

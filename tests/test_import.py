@@ -22,7 +22,7 @@ OPTIONAL = (
 
 # What neither a mixture nor a saved study needs.
 UNUSED = (
-    *("llvmlite", "scipy.cluster", "sklearn.cluster", "sklearn.metrics", "sklearn.model_selection"),
+    *("scipy.cluster", "sklearn.cluster", "sklearn.metrics", "sklearn.model_selection"),
     *("skmix.estimators.classifier", "skmix.estimators.gaussian", "skmix.estimators.search", "skmix.plots"),
 )
 

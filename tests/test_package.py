@@ -1,7 +1,11 @@
-"""The wheel has everything that the package reads, and nothing else; `make dist` installs and tries it."""
+"""The wheel has everything that the package reads, and nothing else; `make dist` installs and tries it.
+
+Wheels are made here without compiling, and have the core of this environment put in.
+"""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -12,13 +16,17 @@ from pathlib import Path
 import pytest
 
 import skmix
+from skmix._core import core as compiled
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "skmix"
 
+# What is compiled is not in the wheel, or comes into it by CMake.
+COMPILED = {".cpp", ".h", ".so", ".pyd"}
+
 pytestmark = pytest.mark.slow
 
-building = pytest.importorskip("hatchling.build", reason="hatchling builds the package")
+building = pytest.importorskip("scikit_build_core.build", reason="scikit-build-core builds the package")
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +34,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("wheel")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
-        return place / building.build_wheel(str(place))
+        return place / building.build_wheel(str(place), {"wheel.cmake": "false", "wheel.py-api": "py3"})
 
 
 def test_the_wheel_has_all_files_of_the_package_and_no_others(wheel: Path) -> None:
     own = {
         f"skmix/{path.relative_to(PACKAGE).as_posix()}"
         for path in PACKAGE.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in COMPILED
     }
     # What is read while it runs: types, pages and their parts, the paper's numbers, example data.
     code, data = {".py", ".typed", ".j2", ".js", ".css"}, {".csv", ".md", ".fcs", ".txt"}
@@ -56,7 +64,7 @@ def test_what_the_wheel_says_of_itself(wheel: Path) -> None:
     needed = {each.split(";")[0] for each in about.get_all("Requires-Dist") if "extra ==" not in each}
     names = {each.split(">")[0] for each in needed}
     assert names == {
-        *("array-api-compat", "joblib", "llvmlite", "numpy"),
+        *("array-api-compat", "joblib", "numpy"),
         *("safetensors", "scikit-learn", "scipy", "threadpoolctl"),
     }
 
@@ -64,6 +72,8 @@ def test_what_the_wheel_says_of_itself(wheel: Path) -> None:
 def test_the_package_works_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(tmp_path)
+    if compiled is not None:
+        shutil.copy(compiled.__file__, tmp_path / "skmix" / "_core")
     code = f"""
 import sys
 sys.path.insert(0, {str(tmp_path)!r})
@@ -88,7 +98,9 @@ def test_the_source_distribution_has_what_a_developer_needs(
         names = {name.split("/", 1)[1] for name in packed.getnames()}
     needed = {"pyproject.toml", "README.md", "LICENSE", "Makefile", "tests/smoke-package"}
     assert needed | {"constraints.txt", "constraints-oldest.txt"} <= names
+    assert {"CMakeLists.txt", ".clang-format", "src/skmix/_core/pass.cpp", "src/skmix/_core/core.h"} <= names
     assert {"src/skmix/py.typed", "tests/golden/illustration.npz", "examples/learning/mnist.py"} <= names
     assert {"src/skmix/data/wells/CFP-A04.fcs", "docs/data/plate/mixed/mixed-H01.fcs"} <= names
-    made = (".venv", "results", "docs/_build", "docs/gallery", "docs/api/generated")
-    assert [name for name in names if name.startswith(made) or "__pycache__" in name] == []
+    made = (".ci", ".venv", "build", "results", "docs/_build", "docs/gallery", "docs/api/generated")
+    ours = [name for name in names if name.startswith(made) or "__pycache__" in name or name.endswith(".so")]
+    assert ours == []

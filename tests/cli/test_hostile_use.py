@@ -134,7 +134,7 @@ def test_no_home_is_needed(folder: Path, tmp_path: Path) -> None:
     """Nor a folder for caches. Below a file nobody can write, not even root."""
     (tmp_path / "file").touch()
     nowhere = str(tmp_path / "file" / "home")
-    places = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR", "SKMIX_CACHE_DIR")
+    places = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR")
     command = ["evaluate", folder / "model.skmix", folder / "table.csv", "--html", tmp_path / "page.html"]
     subprocess.run(
         [sys.executable, "-m", "skmix", *command], env=os.environ | dict.fromkeys(places, nowhere), check=True

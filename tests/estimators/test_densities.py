@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -389,3 +390,36 @@ def prepared_mixture(_: int) -> Any:
 def test_bad_features_and_conditions(make: Any, method: str, given: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         getattr(make(0), method)(given)
+
+
+# ---------------------------------------------------------------- rows by themselves
+
+
+@pytest.mark.parametrize("tail", [None, "t"])
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+@pytest.mark.parametrize("n_features", [3, 18])
+def test_the_score_of_a_row_does_not_depend_on_the_others(
+    covariance_type: str, n_features: int, tail: str | None
+) -> None:
+    """To the last bit, in memory on the host: in chunks of any size, in any order, with and without gaps."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(3000, n_features)) + 4.0 * random.integers(3, size=(3000, 1))
+    y = random.integers(2, size=3000)
+    model = SharedKernelClassifier(
+        6, covariance_type=covariance_type, tail=tail, random_state=0, max_iter=3, tol=0.0
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, y)
+    X[::40] *= 1e6
+    for rows in (X, np.where(random.uniform(size=X.shape) < 0.1, np.nan, X)):
+        rows = rows[~np.isnan(rows).all(axis=1)]
+        scores, shares = model.score_samples(rows), model.predict_proba(rows)
+        for size, n_rows in ((1, 20), (2, 40), (63, 1000), (64, 1000), (1999, 3000)):
+            cuts = [rows[a : a + size] for a in range(0, min(n_rows, len(rows)), size)]
+            found = np.concatenate([model.score_samples(cut) for cut in cuts])
+            assert_array_equal(found, scores[: len(found)])
+            found = np.concatenate([model.predict_proba(cut) for cut in cuts])
+            assert_array_equal(found, shares[: len(found)])
+        order = random.permutation(len(rows))
+        assert_array_equal(model.score_samples(rows[order]), scores[order])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,16 @@ from libraries import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix._core import REFERENCE
+from skmix.engine.estep import gaps as passes_with_gaps
+from skmix.engine.estep import host as passes
+from skmix.engine.structures import linalg
 from skmix.estimators import solving
 
 Array = brute.Array
 
-# Rows of a fit by the reference, in plain NumPy, and operations from which on compiled code does passes.
-N_SMALL, COMPILED = 150, 1 << 21
+# Few rows, and so many that passes take them in several blocks.
+N_SMALL, N_LARGE = 150, 5000
 N_FEATURES, N_CLASSES, N_FACTORS, N_STARTS = 4, 3, 2, 3
 N_KERNELS, N_CLUSTERS = 5, 4
 LABELS = np.array([10, 20, 30])
@@ -65,14 +69,18 @@ def columns_of(cell: Cell) -> list[list[int]]:
 
 
 def sizes(cell: Cell) -> list[int]:
-    """Return how many rows there are: few, so that the reference does the passes, and many.
+    """Return how many rows there are: few, and many unless passes run on a device."""
+    return [N_SMALL] if cell["rows"] in ("tensor", "single", "streamed") else [N_SMALL, N_LARGE]
 
-    Passes on a device are the same for both.
-    """
-    if cell["rows"] in ("tensor", "single", "streamed"):
-        return [N_SMALL]
-    n_features = len(columns_of(cell)[0])
-    return [N_SMALL, COMPILED // (N_KERNELS * (n_features**2 + 20)) + 500]
+
+@contextmanager
+def by_reference() -> Iterator[None]:
+    """Let the reference in NumPy do all passes, as the variable SKMIX_INSTRUCTIONS does for a process."""
+    with ExitStack() as stack:
+        for module in (passes, passes_with_gaps, linalg):
+            stack.enter_context(mock.patch.object(module, "core", None))
+        stack.enter_context(mock.patch.object(passes, "instructions", REFERENCE))
+        yield
 
 
 def make_data(cell: Cell, n_rows: int, seed: int = 3) -> Data:

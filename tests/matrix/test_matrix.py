@@ -1,8 +1,9 @@
 """Every feature crossed with every other: fits against one brute-force oracle, and what must not change them.
 
-The cells are a covering array of all pairs of values. Each runs with few rows, where the reference in NumPy
-does the passes, and with many, where compiled code does. `SKMIX_MATRIX_STRENGTH=3 pytest tests/matrix` runs
-all triples, and SKMIX_MATRIX_DEVICE=cuda the cells of devices on a GPU.
+The cells are a covering array of all pairs of values. Each runs with few rows and with many in the compiled
+core; passes over few rows and their scores run in the reference too, and everything does with
+SKMIX_INSTRUCTIONS=reference. `SKMIX_MATRIX_STRENGTH=3 pytest tests/matrix` runs all triples, and
+SKMIX_MATRIX_DEVICE=cuda the cells of devices on a GPU.
 """
 
 from __future__ import annotations
@@ -106,6 +107,23 @@ def test_a_crossing(cell: Cell, tmp_path: Path) -> None:
         check_cell(cell, n_rows, tmp_path)
 
 
+@pytest.mark.parametrize("cell", [cell for cell in CELLS if cell["rows"] not in ON_DEVICE], ids=name_of)
+def test_a_crossing_by_the_reference(cell: Cell, tmp_path: Path) -> None:
+    data = make_data(cell, cells.N_SMALL)
+    starts = [make_start(cell, data, columns) for columns in columns_of(cell)]
+    one = {**cell, "starts": "one"}
+    n_passes = passes_of(cell)
+    with cells.by_reference():
+        model = fitted(one, data, starts, n_passes, tmp_path)
+        check_passes(one, data, starts, model, n_passes)
+        check_scores(one, data, model, tmp_path)
+
+
+def passes_of(cell: Cell) -> int:
+    """Return how many passes are compared."""
+    return 1 if cell["shift"] and cell["weight_prior"] == "hierarchical" else 2
+
+
 def check_cell(cell: Cell, n_rows: int, folder: Path) -> None:
     """Check all properties of a cell with so many rows."""
     data = make_data(cell, n_rows)
@@ -117,9 +135,9 @@ def check_cell(cell: Cell, n_rows: int, folder: Path) -> None:
     if cell["starts"] == "three":
         check_batch(cell, data, starts, folder)
         return
-    n_passes = 1 if cell["shift"] and cell["weight_prior"] == "hierarchical" else 2
+    n_passes = passes_of(cell)
     model = fit(data, n_passes)
-    check_passes(cell, data, starts, model, fit, n_passes)
+    check_passes(cell, data, starts, model, n_passes)
     check_scores(cell, data, model, folder)
     if n_rows == cells.N_SMALL:
         check_invariances(cell, data, starts, model, fit, n_passes)
@@ -129,9 +147,7 @@ def check_cell(cell: Cell, n_rows: int, folder: Path) -> None:
     AFTER[cell["after"]](cell, data, model)
 
 
-def check_passes(
-    cell: Cell, data: Data, starts: list[brute.Model], model: Any, fit: Callable[..., Any], n_passes: int
-) -> None:
+def check_passes(cell: Cell, data: Data, starts: list[brute.Model], model: Any, n_passes: int) -> None:
     """Check parameters and likelihoods after the passes against the oracle."""
     fits = [model] * n_passes
     if cell["weight_prior"] == "hierarchical":

@@ -1,7 +1,6 @@
 """Densities, responsibilities, imputation and sampling under one fitted model.
 
-The result for a row does not depend on the other rows of the call, to the last bit, unless the number of rows
-decides whether compiled code is worth loading.
+The result for a row does not depend on the other rows of the call, to the last bit.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import numpy as np
 
 from .compute.arrays import has_gaps, is_numpy, like, namespace, safe_log, to_numpy
 from .compute.threads import Workers, workers
-from .estep import device, gaps
+from .estep import device, gaps, host
 from .estep.gaps import given, rows_by_pattern
-from .estep.reference import TILE, Kernels, Rows, log_densities, native, padded, worth_compiling
+from .estep.reference import TILE, Kernels, Rows, native, padded
 from .estep.terms import DEVICE
 from .estep.terms import log_mix as log_mix
 from .estep.terms import log_sum as log_sum
@@ -55,14 +54,11 @@ def kernel_log_densities(
     covariance_type: str,
     n_jobs: int = 1,
     weights: FloatArray | None = None,
-    *,
-    once: bool = False,
 ) -> FloatArray:
     """Return log N(x_n; μ_k, P_k), shape (N, K), or the logarithms (N, L) of mixtures with weights (K, L).
 
     Where values are missing the density is that of the observed ones, and 1 if there are none. Complete rows
-    of a tensor are evaluated on its device. For densities that are needed once, compiled code is not loaded
-    unless there are very many.
+    of a tensor are evaluated on its device.
     """
     structure, some_missing = structure_of(covariance_type), has_gaps(X)
     if not is_numpy(X):
@@ -75,25 +71,8 @@ def kernel_log_densities(
     small = X.shape[0] == 1 and max(X.shape[1] ** 2, math.prod(parameters.weights.shape)) <= _SMALL
     with nullcontext(Workers(1)) if small else workers(n_jobs) as pool:
         if some_missing:
-            return _with_gaps(rows, kernels, parameters.covariances, weights, pool, once)
-        return _complete(rows, kernels, weights, pool, once)
-
-
-def _complete(
-    rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Workers, once: bool
-) -> FloatArray:
-    """Return log-densities (N, K) of complete rows, or of mixtures (N, L)."""
-    n_rows = len(rows.X)
-    if worth_compiling(n_rows, *kernels.means.shape[1:], once=once):
-        from .estep import compiled
-
-        return compiled.evaluate(rows, kernels, weights, pool)
-    out = np.empty((n_rows, kernels.means.shape[1] if weights is None else weights.shape[1]))
-    for a in range(0, n_rows, TILE):
-        values = log_densities(padded(rows.cut(a, a + TILE)) - kernels.means[..., None], kernels)[0][0]
-        part = values if weights is None else log_mix(values, weights)
-        out[a : a + TILE] = part[:, : n_rows - a].T
-    return out
+            return _with_gaps(rows, kernels, parameters.covariances, weights, pool)
+        return host.log_densities(rows, kernels, weights, pool)
 
 
 def _with_gaps(
@@ -102,14 +81,13 @@ def _with_gaps(
     covariances: FloatArray,
     weights: FloatArray | None,
     pool: Workers,
-    once: bool,
 ) -> FloatArray:
     """Return log-densities (N, K) of the rows' observed values, or of mixtures (N, L)."""
     missing = np.isnan(rows.X)
     out = np.zeros((len(rows.X), kernels.means.shape[1] if weights is None else weights.shape[1]))
     whole = np.flatnonzero(~missing.any(axis=1))
     if len(whole):
-        out[whole] = _complete(replace(rows, X=rows.X[whole]), kernels, weights, pool, once)
+        out[whole] = host.log_densities(replace(rows, X=rows.X[whole]), kernels, weights, pool)
     covariances = np.asarray(covariances, dtype=np.float64)[None]
     covariances = kernels.structure.rescale(covariances, 1.0 / rows.frame.scale)
     index = np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))

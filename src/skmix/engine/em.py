@@ -17,7 +17,6 @@ import numpy as np
 
 from .compute.arrays import TINY, Array, namespace, occurs, pick, sent_once, to_numpy
 from .compute.threads import workers
-from .estep.reference import worth_compiling
 from .model import (
     BoolArray,
     Factor,
@@ -165,12 +164,10 @@ class Passes:
         n_columns = starts.weights.shape[-1] + (starts.class_prior is not None)
         volume = source.summary.by_class(source.summary.observed, n_columns) @ np.log(frame.scale)
         with workers(options.n_jobs) as pool:
-            n_starts, n_kernels, n_features = starts.means.shape
-            n_together = n_kernels * max(options.n_starts, n_starts)
-            compiles = source.compiles and worth_compiling(source.summary.n_rows, n_together, n_features)
-            setting = Setting(frame, structure, pool, options.precision, compiles)
+            setting = Setting(frame, structure, pool, options.precision)
             place = np.asarray if on_host else source.to_device
-            yield cls(source, setting, rule_of(options, setting, n_kernels, place), volume, starts)
+            rule = rule_of(options, setting, starts.means.shape[1], place)
+            yield cls(source, setting, rule, volume, starts)
 
     def enter(self, starts: Parameters) -> tuple[Parameters, Factor]:
         """Return starts in the frame, raised to the variance floor, and their factor."""

@@ -254,7 +254,6 @@ class Setting:
     structure: Structure  # covariance structure
     pool: Workers  # threads
     precision: str = "float64"  # of the rows' terms and the products with them, on an accelerator
-    compiles: bool = False  # whether passes over rows in memory run in compiled code
     with_moments: bool = True  # if not, only the log-likelihoods are defined
 
 

@@ -17,7 +17,8 @@ from scipy.spatial import KDTree
 
 from .compute.arrays import Array, as_float64, constant, is_numpy, namespace, pick, take, to_numpy
 from .compute.threads import Workers, workers
-from .estep.reference import Rows, native, worth_compiling
+from .estep import host
+from .estep.reference import Rows, native
 from .model import FARTHEST, FloatArray, Frame, IntArray, Parameters, Regulariser
 from .structures import Structure
 
@@ -234,12 +235,9 @@ def _clusters(
 
     Rows x are chosen ones of an array, by their numbers, in a frame.
     """
-    if is_numpy(x) and worth_compiling(len(x), *centres.shape):
-        from .estep.compiled import cluster
-
-        # With the type of the array, as in EM: code for another one would be compiled too.
+    if is_numpy(x):
         X, some, frame = chosen
-        passes = partial(cluster, Rows(native(pick(X, some)), None, masses, frame), pool)
+        passes = partial(host.lloyd, Rows(native(pick(X, some)), None, masses, frame), pool)
     else:
         passes = partial(_sum_clusters, _pieces(x, masses, centres.shape[0]))
     nearest = None

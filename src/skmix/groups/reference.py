@@ -49,7 +49,7 @@ class Draws:
             apart = replace(own, weights=np.eye(n_kernels))
             rows = density.draw(apart, structure, kernels, np.random.RandomState(0))[0]
         n_jobs = threads_of(model.n_jobs)
-        return cls(model, rows, density.kernel_log_densities(rows, own, structure, n_jobs, once=True))
+        return cls(model, rows, density.kernel_log_densities(rows, own, structure, n_jobs))
 
     @cached_property
     def ratios(self) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Rows with gaps: many patterns, compiled code and origins. The matrix crosses them with all else."""
+"""Rows with gaps: many patterns, the compiled core and origins. The matrix crosses them with all else."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def assert_same_statistics(found: Statistics, expected: Statistics) -> None:
 
 @pytest.mark.parametrize("n_kernels", [1, 4, 7])
 @pytest.mark.parametrize("covariance_type", ["full", "tied", "low_rank"])
-def test_compiled_code_completes_rows_like_the_definition(covariance_type: str, n_kernels: int) -> None:
+def test_the_core_completes_rows_like_the_definition(covariance_type: str, n_kernels: int) -> None:
     random = np.random.default_rng(n_kernels)
     X, classes = random_rows(random, 60, 2, 6)
     X = with_gaps(random, X, 0.4)
@@ -80,8 +80,8 @@ def test_compiled_code_completes_rows_like_the_definition(covariance_type: str, 
     model = stack([random_model(random, n_kernels, 2, 6, own) for _ in range(3)])
     given = setting_of(X, model, covariance_type)
     found = []
-    for many in (1, 1000):
-        with mock.patch.object(gaps_module, "_MANY_PATTERNS", many):
+    for core in (gaps_module.core, None):
+        with mock.patch.object(gaps_module, "core", core):
             each = GapRows(X, classes).expect(*given)[0]
         if covariance_type == "tied":  # only the sum over kernels is defined
             each = replace(each, second=each.second.sum(axis=1))

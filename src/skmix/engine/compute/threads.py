@@ -9,32 +9,23 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
 
-def aligned(size: int) -> NDArray[np.float64]:
-    """Return an array that begins at a cache line, where vector instructions are twice as fast."""
-    raw = np.empty(size + 8)
-    skip = -raw.ctypes.data % 64 // 8
-    return raw[skip : skip + size]
-
-
 class Workers:
-    """A pool of `n_jobs` threads, each with its own memory; one thread is the caller's."""
+    """A pool of `n_jobs` threads; one thread is the caller's."""
 
     def __init__(self, n_jobs: int) -> None:
-        self._memory, self._n_jobs = threading.local(), n_jobs
+        self._n_jobs = n_jobs
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()  # two threads that share these workers must not make two pools
 
@@ -66,14 +57,10 @@ class Workers:
         for other in others:
             other.result()
 
-    def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return the memory that `make` made when this thread last called, if that was with the same key.
-
-        Allocating it anew in every pass would cost more than the work in it.
-        """
-        if vars(self._memory).get("key") != key:
-            vars(self._memory).update(key=key, made=make())
-        return self._memory.made
+    def finish(self, job: Any) -> Any:
+        """Do a job of the compiled core, and return its results."""
+        self.run(job.work, job.n_tasks)
+        return job.finish()
 
     @property
     def _threads(self) -> ThreadPoolExecutor:
@@ -162,10 +149,23 @@ def one_blas_thread() -> AbstractContextManager[None]:
 
 @contextmanager
 def workers(n_jobs: int) -> Iterator[Workers]:
-    """Yield a pool of `n_jobs` threads while BLAS is limited to one thread."""
-    pool = Workers(n_jobs)
+    """Yield a pool of `n_jobs` threads while BLAS is limited to one thread.
+
+    Meanwhile it is the pool of the calling thread, see `pool_here`.
+    """
+    pool, outer = Workers(n_jobs), pool_here()
     try:
+        _here.pool = pool
         with one_blas_thread():
             yield pool
     finally:
+        _here.pool = outer
         pool.close()
+
+
+_here = threading.local()
+
+
+def pool_here() -> Workers:
+    """Return the innermost pool of `workers` in this thread, or one without other threads."""
+    return vars(_here).get("pool") or Workers(1)

@@ -15,17 +15,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..compute import can_compile
 from ..compute.arrays import join
 from ..compute.threads import Workers
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
 from ..structures import Diagonal, LowRank, Structure
 from ..structures.linalg import INFLATED, invert_lower, whiten_batch, with_crossed
+from .host import core
 from .reference import HELD, TILE, Kernels, Rows
 from .terms import share
 
-# Patterns from which on compiled code is faster: NumPy takes about half a millisecond for each.
-_MANY_PATTERNS = 32
 # Up to this many features, rows are completed as if low-rank covariances were full.
 _LARGEST_FULL = 64
 # Numbers of the covariances of patterns of gaps that are factored together.
@@ -124,14 +122,18 @@ def _chunk(rows: Rows, index: IntArray) -> Chunk:
 
 
 def completed(
-    chunk: Chunk, kernels: Kernels, covariances: FloatArray, compiles: bool, with_moments: bool
+    chunk: Chunk, kernels: Kernels, covariances: FloatArray, *, exact: bool, with_moments: bool
 ) -> Completed:
-    """Complete the rows of a chunk under kernels with those covariances."""
+    """Complete the rows of a chunk under kernels with those covariances.
+
+    They are not `exact` enough for the core if their inverses have lost too many digits.
+    """
     structure = kernels.structure
     if not structure.triangular and not structure.projects:
         return _complete_independent(chunk, kernels, covariances)
-    if compiles and (structure.triangular or chunk.x.shape[1] <= _LARGEST_FULL):
-        return _complete_compiled(chunk, kernels, covariances, with_moments)
+    small = structure.triangular or chunk.x.shape[1] <= _LARGEST_FULL
+    if core is not None and exact and small:
+        return _complete_by_core(chunk, kernels, covariances, with_moments)
     return _complete_by_pattern(chunk, kernels, covariances)
 
 
@@ -148,7 +150,7 @@ def _complete_independent(chunk: Chunk, kernels: Kernels, covariances: FloatArra
 
 
 def _complete_by_pattern(chunk: Chunk, kernels: Kernels, covariances: FloatArray) -> Completed:
-    """Complete rows pattern by pattern, in plain NumPy: the definition of what compiled code does."""
+    """Complete rows pattern by pattern, in plain NumPy: the definition of what the core does."""
     structure, means, (n_rows, n_features) = kernels.structure, kernels.means, chunk.x.shape
     n_starts, n_kernels, _ = means.shape
     distances = np.empty((n_starts, n_kernels, n_rows))
@@ -178,62 +180,31 @@ def _complete_by_pattern(chunk: Chunk, kernels: Kernels, covariances: FloatArray
     return Completed(distances, np.stack(logs, axis=-1), ahead, second_terms)
 
 
-def _complete_compiled(
+def _complete_by_core(
     chunk: Chunk, kernels: Kernels, covariances: FloatArray, with_moments: bool
 ) -> Completed:
-    """Complete rows in compiled code, where a vector holds the same number of several kernels."""
-    from ..compute import matrices
-    from ..compute.simd import LANES
-
+    """Complete rows in the compiled core."""
     structure, (n_starts, n_kernels, n_features) = kernels.structure, kernels.means.shape
-    n_rows = len(chunk.x)
-    # A vector may mix kernels of several starts, unless covariances are tied.
-    n_sets, of_set = (n_starts, n_kernels) if structure.shared else (1, n_starts * n_kernels)
-    padded = -(-of_set // LANES) * LANES
-    placed = np.arange(n_sets)[:, None] * of_set + np.minimum(np.arange(padded), of_set - 1)
-    if structure.shared:
-        factors, covariances = np.repeat(np.arange(n_starts), LANES), covariances[:, None]
-    else:
-        factors, covariances = placed.ravel(), structure.to_full(covariances, n_kernels, n_features)
-
-    def vectors(array: FloatArray, index: IntArray) -> FloatArray:
-        """Return arrays (R, K, …) of the kernels of that index as flat vectors."""
-        chosen = array.reshape(-1, array[0, 0].size)[index.ravel()]
-        return np.ascontiguousarray(chosen.reshape(-1, LANES, chosen.shape[1]).swapaxes(1, 2)).ravel()
-
-    sizes = (n_features - chunk.n_known) ** 2 * len(factors)
-    places = np.cumsum(sizes) - sizes
-    distances, logs = np.empty((n_rows, placed.size)), np.empty((len(chunk.n_known), len(factors)))
-    ahead = np.empty((placed.size if with_moments else 0, n_rows, n_features))
-    remaining = np.empty(sizes.sum() if with_moments else 0)
-    of_patterns = chunk.orders, chunk.n_known
-    model = vectors(covariances, factors), vectors(kernels.means, placed)
-    memory = np.zeros(n_features * (n_features + 3) * LANES), *np.zeros((2, n_features * LANES))
-    matrices.complete_rows(
-        chunk.x, chunk.first, *of_patterns, *model, distances, logs, ahead, remaining, places, *memory
-    )
-
-    def by_kernel(array: FloatArray) -> FloatArray:
-        """Return an array of kernels in vectors as (R, K, …)."""
-        own = array.reshape(n_sets, padded, *array.shape[1:])[:, :of_set]
-        return own.reshape(n_starts, n_kernels, *array.shape[1:])
+    means, matrices = kernels.means, covariances
+    if not structure.shared:
+        means = means.reshape(-1, 1, n_features)
+        matrices = structure.to_full(covariances, n_kernels, n_features).reshape(-1, n_features, n_features)
+    arrays = chunk.x, chunk.first, chunk.orders, chunk.n_known, matrices, means
+    done = core.complete(*map(np.ascontiguousarray, arrays), with_moments)
+    distances, logs, ahead = done.results
 
     def second_terms(shares: FloatArray) -> FloatArray:
-        own = chunk.sums(shares)
-        mass, out = np.zeros_like(logs), np.zeros((len(factors) // LANES, n_features, n_features, LANES))
-        if structure.shared:
-            mass[:, ::LANES] = own.sum(axis=1).T
-        else:
-            mass[:, :of_set] = own.reshape(of_set, -1).T
-        matrices.add_remaining(mass, *of_patterns, remaining, places, out.reshape(-1))
-        left = np.moveaxis(out, -1, 1)
-        left = left[:, :1] if structure.shared else by_kernel(left.reshape(-1, n_features, n_features))
-        left = left + np.tril(left, -1).mT
+        mass = chunk.sums(shares)
+        mass = mass.sum(axis=1) if structure.shared else mass.reshape(-1, mass.shape[-1])
+        left = done.remaining(np.ascontiguousarray(mass)).reshape(n_starts, -1, n_features, n_features)
         return second_order(structure, left, np.arange(n_features), kernels.factor)
 
-    of_factors = logs[:, ::LANES].T[:, None] if structure.shared else by_kernel(logs.T)
+    by_kernel = n_starts, n_kernels, len(chunk.x)
     return Completed(
-        by_kernel(distances.T), of_factors, by_kernel(ahead) if with_moments else None, second_terms
+        distances.reshape(by_kernel),
+        logs.reshape(n_starts, -1, logs.shape[1]),
+        ahead.reshape(*by_kernel, n_features) if with_moments else None,
+        second_terms,
     )
 
 
@@ -242,18 +213,16 @@ def expect(
 ) -> Statistics:
     """Do the E-step of chunks of rows, with moments about `origins` (R, K, M)."""
     structure, (_, n_kernels, n_features) = setting.structure, origins.shape
-    many = sum(len(chunk.n_known) for chunk in chunks) >= _MANY_PATTERNS
-    compiles = (setting.compiles or many) and can_compile()
-    exact = compiles & (structure.inflation(parameters.covariances, factor) <= INFLATED)
+    exact = structure.inflation(parameters.covariances, factor) <= INFLATED
     together = max(1, HELD // (n_kernels * n_features * max(len(chunk.x) for chunk in chunks)))
     found, order = [], []
-    for fast in (True, False):
-        starts = np.flatnonzero(exact == fast)
+    for is_exact in (True, False):
+        starts = np.flatnonzero(exact == is_exact)
         for own in (starts[a : a + together] for a in range(0, len(starts), together)):
             part = parameters.take(own)
             kernels = Kernels.of(part, factor.take(own), structure)
             of_starts = kernels, part.covariances, origins[own]
-            work = partial(_expect_chunk, *of_starts, compiles=fast, with_moments=setting.with_moments)
+            work = partial(_expect_chunk, *of_starts, exact=is_exact, with_moments=setting.with_moments)
             found.append(reduce(Statistics.plus, setting.pool.map(work, chunks)))
             order.append(own)
     return found[0] if len(found) == 1 else join(found).take(np.argsort(np.concatenate(order)))
@@ -265,12 +234,12 @@ def _expect_chunk(
     origins: FloatArray,
     chunk: Chunk,
     *,
-    compiles: bool,
+    exact: bool,
     with_moments: bool,
 ) -> Statistics:
     """Do the E-step of a chunk, with moments about `origins` (R, K, M)."""
     tail, (n_starts, n_kernels, _) = kernels.tail, kernels.means.shape
-    done = completed(chunk, kernels, covariances, compiles, with_moments)
+    done = completed(chunk, kernels, covariances, exact=exact, with_moments=with_moments)
     constants = chunk.to_rows(tail.log_peaks(done.log_determinants, chunk.n_known))
     values, precisions = tail.at_distances(done.distances, constants, chunk.to_rows(chunk.n_known))
     codes = np.zeros(len(chunk.x), dtype=np.int64) if chunk.codes is None else chunk.codes
@@ -304,10 +273,10 @@ def log_densities(
     chunks = chunks_of(rows, index, chunk_size(n_kernels, n_features) // TILE * TILE)
     # Decide by the model only, so that a row's bits do not depend on other rows.
     inflation = kernels.structure.inflation(covariances, kernels.factor)[0]
-    fast = can_compile() and bool(inflation <= INFLATED)
+    exact = bool(inflation <= INFLATED)
 
     def score(chunk: Chunk) -> FloatArray:
-        done = completed(chunk, kernels, covariances, fast, with_moments=False)
+        done = completed(chunk, kernels, covariances, exact=exact, with_moments=False)
         constants = kernels.tail.log_peaks(done.log_determinants, chunk.n_known)
         constants = chunk.to_rows(constants + chunk.logs(-np.log(rows.frame.scale)))
         return kernels.tail.at_distances(done.distances, constants, chunk.to_rows(chunk.n_known))[0][0]

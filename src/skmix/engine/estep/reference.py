@@ -1,7 +1,6 @@
 """The E-step and log-densities in plain NumPy.
 
-This is the definition that compiled code is tested against. It also serves small problems, where loading
-compiled code would take longer than the work, and computers without LLVM.
+This is the definition that the compiled core is tested against. It makes all passes where there is no core.
 """
 
 from __future__ import annotations
@@ -13,27 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from ..compute import can_compile
 from ..compute.arrays import Record, join, safe_log
 from ..model import Factor, FloatArray, Frame, IntArray, Parameters, Statistics
 from ..structures import Structure
 from ..tails import NONE, Sums, Tail
-from .terms import share
+from .terms import log_mix, share
 
 # Numbers in the differences of rows from means that are held at a time.
 HELD = 1 << 17
 # Rows of a log-density's matrix product: the rounding of a row depends on this size, not on the other rows.
 TILE = 64
-# Operations of a pass from which on compiled code pays: loading it takes as long as about a hundred passes.
-_WORTH_COMPILING = 1 << 21
-# The same for densities that are needed once.
-_WORTH_COMPILING_ONCE = 1 << 30
-
-
-def worth_compiling(n_rows: int, n_kernels: int, n_features: int, *, once: bool = False) -> bool:
-    """Return whether a pass over that many rows and kernels, of all starts, should run in compiled code."""
-    least = _WORTH_COMPILING_ONCE if once else _WORTH_COMPILING
-    return operations(n_rows, n_kernels, n_features) >= least and can_compile()
 
 
 def operations(n_rows: int, n_kernels: int, n_features: int) -> int:
@@ -144,6 +132,31 @@ def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: b
         first += weighted.sum(axis=-2)
         second = second + kernels.structure.second_sums(ahead, weighted, kernels.factor)
     return Statistics(likelihood, mass, first, second, of_tail)
+
+
+def all_log_densities(rows: Rows, kernels: Kernels, weights: FloatArray | None) -> FloatArray:
+    """Return log N(x_n; μ_k, P_k), shape (N, K), under one start, or their mixtures with weights (K, L)."""
+    n_rows = len(rows.X)
+    out = np.empty((n_rows, kernels.means.shape[1] if weights is None else weights.shape[1]))
+    for a in range(0, n_rows, TILE):
+        values = log_densities(padded(rows.cut(a, a + TILE)) - kernels.means[..., None], kernels)[0][0]
+        part = values if weights is None else log_mix(values, weights)
+        out[a : a + TILE] = part[:, : n_rows - a].T
+    return out
+
+
+def lloyd(rows: Rows, centres: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Return sums (K, M + 1) of the rows nearest to centres (K, M) and of their weights, and which (N,)."""
+    n_kernels, n_features = centres.shape
+    sums, nearest = np.zeros((n_kernels, n_features + 1)), np.empty(len(rows.X), dtype=np.int64)
+    halves, step = 0.5 * np.vecdot(centres, centres), max(1, HELD // n_kernels)
+    for a in range(0, len(rows.X), step):
+        x = rows.cut(a, a + step).T
+        nearest[a : a + step] = np.argmax(x @ centres.T - halves, axis=1)
+        weights = np.ones(len(x)) if rows.weights is None else rows.weights[a : a + step]
+        values = np.column_stack([x, np.ones(len(x))]) * weights[:, None]
+        sums += (nearest[a : a + step] == np.arange(n_kernels)[:, None]).astype(np.float64) @ values
+    return sums, nearest
 
 
 def padded(columns: FloatArray) -> FloatArray:

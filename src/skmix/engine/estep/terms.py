@@ -12,16 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..compute.arrays import Array, is_numpy, like, namespace, occurs, safe_log
-from ..model import BoolArray, Factor, FloatArray, IntArray, Statistics
+from ..model import Factor, FloatArray, IntArray, Statistics
 from ..rules.likelihood import LARGEST_CANCELLATION
 from ..structures import COVARIANCE_TYPES, STRUCTURES, Structure
 from ..tails import Tail
 
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
 _LOST = 1e-280
-# Log-densities and moments that are products keep nine digits if all means are within this many standard
-# deviations of the origin.
-_LARGEST_OFFSET = 2.0**10
 # Responsibilities below this are zero: subnormal numbers would be slow, and nothing needs them.
 _SMALLEST_SHARE = 1e-200
 
@@ -54,27 +51,15 @@ class Coverage:
             )
 
 
-# The reference, and compiled code that takes differences from means.
+# Complete rows on the host.
 COMPLETE = Coverage()
 # Rows with gaps, completed for every kernel.
 GAPS = Coverage(gaps=True)
-# Compiled code whose log-densities and moments are matrix products for all kernels at once.
-PRODUCTS = Coverage(frozenset({"diag", "spherical", "tied"}), t_kernels=False)
 # Complete rows on a device.
 DEVICE = Coverage(frozenset(STRUCTURES), t_kernels=False)
 
 
 # ---------------------------------------------------------------- arithmetic
-
-
-def near_origin(means: FloatArray, factor: Factor, structure: Structure, tail: Tail) -> BoolArray:
-    """Return the starts (R,) whose log-densities and moments may be products in compiled code."""
-    if PRODUCTS.lacks(structure, tail):
-        return np.zeros(len(means), dtype=bool)
-    whitener = factor.whitener
-    white = means @ whitener[:, 0].mT if structure.shared else means * whitener
-    near: BoolArray = np.square(white).sum(axis=-1).max(axis=1) <= _LARGEST_OFFSET**2
-    return near
 
 
 def expand_densities(

@@ -35,7 +35,6 @@ class KnownRows(RowSource):
     """Labelled rows of a source, with the densities of one model's kernels."""
 
     covers = GAPS
-    compiles = False
 
     def __init__(self, source: RowSource, parts: list[_Part]) -> None:
         self.source, self.n_features, self.summary = source, source.n_features, source.summary
@@ -82,7 +81,7 @@ def with_densities(source: RowSource, parameters: Parameters, covariance_type: s
 def _parts_of(parameters: Parameters, covariance_type: str, n_jobs: int, block: Block) -> list[_Part]:
     """Return the densities of a block, one part for each class."""
     block = block.informative()
-    logs = density.kernel_log_densities(block.X, parameters, covariance_type, n_jobs, once=True)
+    logs = density.kernel_log_densities(block.X, parameters, covariance_type, n_jobs)
     largest = logs.max(axis=1)
     found = []
     for code in [0] if block.y is None else np.unique(block.y).tolist():

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ..compute import can_compile
 from ..compute.arrays import Array
-from ..estep import gaps, reference
+from ..estep import gaps, host
 from ..estep.gaps import Chunk
 from ..estep.reference import Kernels, Rows, native
-from ..estep.terms import COMPLETE, GAPS, Coverage, near_origin
+from ..estep.terms import COMPLETE, GAPS, Coverage
 from ..model import BoolArray, Factor, FloatArray, Frame, IntArray, Parameters, Setting, Statistics
 from .summary import Summary, summarise
 
@@ -31,16 +30,13 @@ def origins_of(
 ) -> FloatArray:
     """Return the origins (R, K, M) of moments: the means, or the centres of the kernels that have one.
 
-    They are zero where compiled code forms moments as products. If these lose digits, the pass is repeated
-    with centres.
+    They are zero where moments are products of matrices. If some kernels lose digits, the pass is repeated
+    with centres for these; the others keep their origins.
     """
     means = parameters.means
-    if centres is not None:
-        return np.where(centres[0][..., None], centres[1], means)
-    if not setting.compiles:
-        return means
-    near = near_origin(means, factor, setting.structure, parameters.tail)
-    return np.where(near[:, None, None], 0.0, means) if near.any() else means
+    near = host.near_origin(means, factor, setting.structure, parameters.tail)
+    origins = np.where(near[:, None, None], 0.0, means) if near.any() else means
+    return origins if centres is None else np.where(centres[0][..., None], centres[1], origins)
 
 
 class RowSource(ABC):
@@ -49,7 +45,6 @@ class RowSource(ABC):
     n_features: int
     summary: Summary  # computed on first use and cached
     covers: Coverage = COMPLETE  # the models that passes over these rows cover
-    compiles: bool = True  # whether passes may run in compiled code
     is_shared_out: bool = False  # whether others run the blocks, on cores that they share out
 
     @abstractmethod
@@ -142,11 +137,7 @@ class MemoryRows(ArrayRows):
         origins = origins_of(parameters, factor, setting, centres)
         kernels = Kernels.of(parameters, factor, setting.structure)
         rows, with_moments = self._rows_in(setting.frame, parameters), setting.with_moments
-        if not setting.compiles or not can_compile():
-            return reference.expect(rows, kernels, origins, with_moments=with_moments), origins
-        from ..estep import compiled
-
-        found = compiled.expect(rows, kernels, origins, setting.pool, with_moments=with_moments)
+        found = host.expect(rows, kernels, origins, setting.pool, with_moments=with_moments)
         if "scatter" in vars(rows):
             self.scatter = setting.frame, rows.scatter
         return found, origins

@@ -6,9 +6,8 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.linalg import lapack
 
-from ..compute import can_compile, is_loaded
+from ..._core import core
 from ..compute.arrays import (
     TINY,
     Array,
@@ -26,13 +25,9 @@ from ..compute.arrays import (
     take,
     to_numpy,
 )
+from ..compute.threads import pool_here
 from ..model import BoolArray, Factor, FloatArray, IntArray
 
-# Up to this many features an elimination vectorised over the batch beats one LAPACK call per matrix (5000
-# matrices of 6 features: 3 ms versus 20 ms; they break even between 16 and 24 features).
-_LARGEST_VECTORISED = 16
-# Fewest numbers in a batch for which compiled code is worth loading.
-_WORTH_COMPILING_MATRICES = 1 << 15
 # With a variance inflation, max P_ii (P⁻¹)_ii, above this, the factor has lost half its digits to rounding;
 # it is recomputed in extended precision where the platform has it.
 INFLATED = 2e6
@@ -99,8 +94,7 @@ def with_crossed(squares: FloatArray, crossed: FloatArray) -> FloatArray:
 
 # ---------------------------------------------------------------- batches of small matrices
 #
-# NumPy's batched Cholesky raises for the whole batch if one matrix is singular, and one LAPACK call for each
-# costs more than the arithmetic of a small matrix. A batch of starts has thousands of them.
+# NumPy's batched Cholesky raises for the whole batch if one matrix is singular.
 
 # For B matrices P (M, M): lower triangular whiteners W with W P Wᵀ = I, log-determinants (B,), and which are
 # numerically positive definite (B,). If one is not, its W is finite but undefined.
@@ -118,10 +112,32 @@ def whiten_batch(matrices: Array) -> Whitened:
     """Return the `Whitened` of symmetric matrices (B, M, M)."""
     if not is_numpy(matrices):
         return _whiten_on_device(matrices)
-    small = matrices.shape[-1] <= _LARGEST_VECTORISED
-    if small and (is_loaded() or (matrices.size >= _WORTH_COMPILING_MATRICES and can_compile())):
-        return _eliminate_compiled(matrices)
-    # Scaling to a diagonal near one avoids overflow and underflow; powers of two make it exact.
+    if core is None:
+        scaled, units, proper = _scaled(matrices)
+        whiteners, logs, positive = _eliminate(scaled)
+        variances = np.diagonal(scaled, axis1=-2, axis2=-1)
+        inflated = (variances * _inverse_diagonals(whiteners)).max(axis=1) > INFLATED
+        whiteners, positive = whiteners * units[:, None, :], positive & proper
+        logs -= 2.0 * np.log(units).sum(axis=1)
+    else:
+        job = core.whiten(np.ascontiguousarray(matrices), _SINGULAR)
+        whiteners, logs, positive, inflation = pool_here().finish(job)
+        inflated = inflation > INFLATED
+    again = np.flatnonzero(positive & inflated)
+    if len(again):
+        scaled, units, _ = _scaled(matrices[again])
+        better, logs[again], positive[again] = _eliminate(scaled.astype(np.longdouble))
+        whiteners[again] = better * units[:, None, :]
+        logs[again] -= 2.0 * np.log(units).sum(axis=1)
+    return whiteners, logs, positive
+
+
+def _scaled(matrices: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Return matrices (B, M, M) scaled to a diagonal near one, the units (B, M), and which are proper (B,).
+
+    That avoids overflow and underflow, and powers of two make it exact. Those whose diagonal is not positive
+    and finite become the identity.
+    """
     diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
     proper = np.logical_and.reduce((diagonal > 0) & (diagonal <= HUGE), axis=1)
     if not proper.all():
@@ -129,44 +145,7 @@ def whiten_batch(matrices: Array) -> Whitened:
         diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
     _, exponents = np.frexp(diagonal)
     units = np.ldexp(1.0, -(exponents // 2))
-    scaled = matrices * units[:, :, None] * units[:, None, :]
-    whiteners, log_determinants, positive = (_eliminate if small else _factor_each)(scaled)
-    variances = np.diagonal(scaled, axis1=-2, axis2=-1)
-    inflated = variances * _inverse_diagonals(whiteners) > INFLATED
-    if inflated.any():
-        again = np.flatnonzero(positive & inflated.any(axis=1))
-        whiteners[again], log_determinants[again], positive[again] = _eliminate(
-            scaled[again].astype(np.longdouble)
-        )
-    whiteners *= units[:, None, :]
-    log_determinants -= 2.0 * np.log(units).sum(axis=1)
-    return whiteners, log_determinants, positive & proper
-
-
-def _eliminate_compiled(matrices: FloatArray) -> Whitened:
-    """Return the `Whitened` of matrices (B, M, M), with the same bits as NumPy."""
-    from ..compute.matrices import eliminate
-    from ..compute.simd import LANES
-
-    n_matrices, n_features, _ = matrices.shape
-    whiteners, units = np.zeros_like(matrices, order="C"), np.empty((n_matrices, n_features))
-    pivots = np.empty((n_features, n_matrices))
-    positive, inflation = np.empty(n_matrices, dtype=bool), np.empty(n_matrices)
-    memory = np.empty((2 * n_features**2 + n_features + 1) * LANES)
-    found = whiteners, units, pivots, positive, inflation
-    eliminate(np.ascontiguousarray(matrices), _SINGULAR, *found, memory)
-    log_determinants = np.log(pivots).sum(axis=0)
-    positive &= np.isfinite(log_determinants)
-    if not positive.all():
-        whiteners[~positive] = np.eye(n_features) * units[~positive][:, None]
-        log_determinants[~positive] = 0.0
-    again = np.flatnonzero(positive & (inflation > INFLATED))
-    if len(again):
-        own = units[again]
-        scaled = matrices[again] * own[:, :, None] * own[:, None, :]
-        better = _eliminate(scaled.astype(np.longdouble))
-        whiteners[again], log_determinants[again], positive[again] = better[0] * own[:, None], *better[1:]
-    return whiteners, log_determinants - 2.0 * np.log(units).sum(axis=1), positive
+    return matrices * units[:, :, None] * units[:, None, :], units, proper
 
 
 @np.errstate(all="ignore")  # matrices that are not positive definite
@@ -193,19 +172,6 @@ def _eliminate(matrices: np.ndarray) -> tuple[FloatArray, FloatArray, BoolArray]
         inverse[:, :, ~positive] = np.eye(n_features)[:, :, None]
         log_determinants[~positive] = 0.0
     return inverse.transpose(2, 0, 1).copy(order="C"), log_determinants, positive
-
-
-def _factor_each(matrices: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Factor scaled matrices (B, M, M) one by one."""
-    whiteners = np.tile(np.eye(matrices.shape[1]), (len(matrices), 1, 1))
-    pivots, positive = np.ones(matrices.shape[:2]), np.zeros(len(matrices), dtype=bool)
-    for b, matrix in enumerate(matrices):
-        lower, info = lapack.dpotrf(matrix, lower=1)
-        if info == 0:
-            whiteners[b], pivots[b], positive[b] = lapack.dtrtri(lower, lower=1)[0], lower.diagonal(), True
-    positive &= np.all(pivots**2 > _SINGULAR * np.diagonal(matrices, axis1=1, axis2=2), axis=1)
-    whiteners[~positive], pivots[~positive] = np.eye(matrices.shape[1]), 1.0
-    return whiteners, 2.0 * np.log(pivots).sum(axis=1), positive
 
 
 def _whiten_on_device(matrices: Array) -> Whitened:

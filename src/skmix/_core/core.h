@@ -1,0 +1,122 @@
+// What the core computes, in plain arrays. Arrays are float64 and in C order unless said otherwise; N rows have
+// M features, and R starts have K kernels and C classes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+namespace skmix {
+
+// Complete rows and their frame: coordinates x * scale - shift, clipped to +- limit.
+struct Rows {
+    const void* x;                   // (N, M), float64 or float32
+    bool is_single;                  // whether they are float32
+    int64_t n_rows, n_features;      // N and M
+    int64_t row_step, feature_step;  // strides, in numbers
+    const int64_t* codes;            // (N,): class of each row, below C; null for one class
+    const double* weights;           // (N,): positive; null where all are one
+    const double* scale;             // (M,)
+    const double* shift;             // (M,)
+    double limit;
+};
+
+// How the log-density of a kernel is computed.
+enum class Form {
+    triangular,  // differences from the mean are whitened by a lower triangular matrix (M, M)
+    scaled,      // differences from the mean are divided by deviations (M,)
+    products     // products of coefficients with the rows' features and squares, for all kernels at once
+};
+
+// The kernels of R starts, in the frame of the rows.
+struct Kernels {
+    Form form;
+    bool is_tied;       // whether the kernels of a start have the same covariance
+    bool is_isotropic;  // whether all features have the same variance, which products need once only
+    int64_t n_starts, n_kernels, n_classes;
+    const double* means;        // (R, K, M)
+    const double* whiteners;    // (R, K, M, M) or (R, K, M); (R, 1, ...) if tied
+    const double* constants;    // (R, K): log-densities at the means
+    const double* log_weights;  // (R, K, C)
+    const double* degrees;      // (R, K): degrees of freedom of t kernels; null for Gaussian ones
+};
+
+// Sums over rows. The second moments of a kernel are S numbers: if the form is triangular, M (M + 1) / 2 of pairs of
+// features (j, j + d mod M), for d = 0, 1, ...; else M. Products form no second moments of tied kernels.
+struct Sums {
+    double* likelihood;  // (R, C)
+    double* mass;        // (R, K, C)
+    double* first;       // (R, K, M): moments about the origins
+    double* second;      // (R, K, S)
+    double* precisions;  // (R, K): E[u] of t kernels
+    double* log_ratios;  // (R, K): log(1 + d^2 / degrees) of t kernels
+};
+
+// Work over all rows, in tasks that do not depend on the number of threads: results have the same bits for any.
+class Pass {
+   public:
+    virtual ~Pass() = default;
+    // Do tasks until none is left. Threads may call this together.
+    virtual void work() = 0;
+    // Write the results, once all threads have returned from `work`.
+    virtual void finish() = 0;
+
+    int64_t n_tasks = 0;
+
+   protected:
+    std::atomic<int64_t> next{0};
+};
+
+// Lower triangular whiteners W with W P W' = 1 of symmetric matrices P.
+struct Whitened {
+    double* whiteners;         // (B, M, M); the identity where a matrix is not positive definite
+    double* log_determinants;  // (B,); zero there
+    bool* is_positive;         // (B,): whether all pivots are above `singular` times the diagonal
+    double* inflations;        // (B,): the largest variance inflation, P_ii (P^-1)_ii
+};
+
+// Rows with gaps, ordered by P patterns, that are completed under kernels.
+struct Gaps {
+    int64_t n_rows, n_features, n_patterns;
+    const double* x;         // (N, M)
+    const int64_t* first;    // (P + 1,): first row of each pattern
+    const int64_t* orders;   // (P, M): features, the known ones first
+    const int64_t* n_known;  // (P,): how many are known
+};
+
+// The completion of rows with gaps under F covariances, of G kernels each.
+class Completion {
+   public:
+    virtual ~Completion() = default;
+    virtual void complete() = 0;
+    // Add the remaining covariances of the gaps, times the mass (F, P) of rows, to matrices (F, M, M).
+    virtual void add_remaining(const double* mass, double* out) const = 0;
+};
+
+struct Completed {
+    double* distances;         // (F, G, N): squared, of the known values
+    double* log_determinants;  // (F, P): of their covariances
+    double* ahead;             // (F, G, N, M): expected differences from the means; null if not needed
+};
+
+// The functions of one instruction set.
+struct Functions {
+    // The E-step; origins of the moments are (R, K, M), null if the moments are not needed.
+    std::unique_ptr<Pass> (*e_step)(const Rows&, const Kernels&, const double* origins, const Sums&);
+    // Log-densities (N, K) of the kernels of one start, or of their mixtures (N, L) with weights (K, L).
+    std::unique_ptr<Pass> (*log_densities)(const Rows&, const Kernels&, const double* mixing, int64_t n_mixtures,
+                                           double* out);
+    // The nearest of K centres (K, M), the first of equally near ones, of each row: (N,). Also the sums (K, M + 1) of
+    // the rows nearest to each centre, and of their weights.
+    std::unique_ptr<Pass> (*lloyd)(const Rows&, const double* centres, int64_t n_centres, int64_t* nearest,
+                                   double* sums);
+    // Whiteners of matrices (B, M, M).
+    std::unique_ptr<Pass> (*whiten)(const double* matrices, int64_t n_matrices, int64_t n_features, double singular,
+                                    const Whitened&);
+    // Rows with gaps under kernels with covariances (F, M, M) and means (F, G, M).
+    std::unique_ptr<Completion> (*complete)(const Gaps&, const double* covariances, int64_t n_covariances,
+                                            const double* means, int64_t n_means, const Completed&);
+    int lanes;
+};
+
+}  // namespace skmix

@@ -1,0 +1,10 @@
+// The functions of one instruction set, for the module.
+
+#include "common.h"
+
+namespace SKMIX_ISA {
+
+extern const skmix::Functions FUNCTIONS;
+const skmix::Functions FUNCTIONS{make_e_step, make_log_densities, make_lloyd, make_whitening, make_completion, LANES};
+
+}  // namespace SKMIX_ISA

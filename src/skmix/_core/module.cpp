@@ -1,0 +1,389 @@
+// The module that Python imports: typed arguments, checks of their shapes, and the choice of the instruction set.
+//
+// Functions that begin work over many rows or matrices return a Pass: call `work` in one or more threads, then
+// `finish`, which returns the results. While they work, other Python threads run.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#if defined(SKMIX_X86)
+#include <cpuid.h>
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+// One namespace for each instruction set that this module was built for.
+#define SKMIX_DECLARE(isa)                   \
+    namespace isa {                          \
+    extern const skmix::Functions FUNCTIONS; \
+    }
+SKMIX_DECLARE(skmix_baseline)
+#if defined(SKMIX_X86)
+SKMIX_DECLARE(skmix_avx2)
+SKMIX_DECLARE(skmix_avx512)
+#endif
+
+namespace {
+
+template <class T, int N>
+using In = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+template <int N>
+using Numbers = In<double, N>;
+template <int N>
+using Codes = In<int64_t, N>;
+using AnyRows = nb::ndarray<nb::ro, nb::ndim<2>, nb::device::cpu>;
+template <class T>
+using Out = nb::ndarray<nb::numpy, T, nb::c_contig>;
+using Shape = std::initializer_list<int64_t>;
+
+// ---------------------------------------------------------------- instruction sets
+
+const skmix::Functions* functions = nullptr;
+
+#if defined(SKMIX_X86)
+struct Processor {
+    bool avx2 = false, avx512 = false;
+};
+
+// What the processor has and the system saves. `__builtin_cpu_supports` would need a library with clang-cl.
+Processor processor() {
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return {};
+    const unsigned osxsave = 1u << 27, avx_fma = 1u << 28 | 1u << 12;
+    if ((c & (osxsave | avx_fma)) != (osxsave | avx_fma)) return {};
+    unsigned saved, high;
+    __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+    if ((saved & 0x6) != 0x6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return {};
+    const unsigned avx2 = 1u << 5, avx512_f_dq_vl = 1u << 16 | 1u << 17 | 1u << 31;
+    const bool has_avx2 = (b & avx2) != 0;
+    return {has_avx2, has_avx2 && (b & avx512_f_dq_vl) == avx512_f_dq_vl && (saved & 0xe6) == 0xe6};
+}
+#endif
+
+// Use an instruction set, by default the best that the processor has; return its name.
+std::string use(const std::optional<std::string>& name) {
+    struct Choice {
+        const char* name;
+        const skmix::Functions* functions;
+        bool is_here;
+    };
+    std::vector<Choice> choices;
+#if defined(SKMIX_X86)
+    const auto [avx2, avx512] = processor();
+    choices.push_back({"avx512", &skmix_avx512::FUNCTIONS, avx512});
+    choices.push_back({"avx2", &skmix_avx2::FUNCTIONS, avx2});
+#endif
+#if defined(__aarch64__)
+    choices.push_back({"neon", &skmix_baseline::FUNCTIONS, true});
+#else
+    choices.push_back({"baseline", &skmix_baseline::FUNCTIONS, true});
+#endif
+    for (const Choice& choice : choices) {
+        if (!choice.is_here || (name && *name != choice.name)) continue;
+        functions = choice.functions;
+        return choice.name;
+    }
+    throw std::invalid_argument("This processor does not have the instruction set " + *name + ".");
+}
+
+// ---------------------------------------------------------------- checks and arrays
+
+[[noreturn]] void refuse(const std::string& problem) { throw std::invalid_argument(problem); }
+
+template <class Array>
+void check_shape(const char* name, const Array& array, Shape expected) {
+    std::string shape, wanted;
+    for (size_t i = 0; i < array.ndim(); ++i) shape += std::to_string(array.shape(i)) + ", ";
+    for (int64_t size : expected) wanted += std::to_string(size) + ", ";
+    if (shape != wanted) refuse(std::string(name) + " must have the shape (" + wanted + "), got (" + shape + ").");
+    if (array.size() > 0 && reinterpret_cast<uintptr_t>(array.data()) % array.itemsize() != 0) {
+        refuse(std::string(name) + " is not aligned in memory: its address is no multiple of its numbers' size.");
+    }
+}
+
+// A new array of zeros.
+template <class T = double>
+Out<T> zeros(Shape shape) {
+    std::vector<size_t> sizes(shape.begin(), shape.end());
+    size_t bytes = sizeof(T);
+    for (size_t n : sizes) {
+        if (__builtin_mul_overflow(bytes, n, &bytes) || bytes > PTRDIFF_MAX) throw std::bad_alloc();
+    }
+    T* data = new T[bytes / sizeof(T)]();
+    nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
+    return Out<T>(data, sizes.size(), sizes.data(), owner);
+}
+
+// ---------------------------------------------------------------- rows and kernels
+
+struct Rows {
+    AnyRows x;
+    std::optional<Codes<1>> codes;
+    std::optional<Numbers<1>> weights;
+    Numbers<1> scale, shift;
+    int64_t n_classes;
+    skmix::Rows rows;
+
+    Rows(AnyRows x_, std::optional<Codes<1>> codes_, std::optional<Numbers<1>> weights_, Numbers<1> scale_,
+         Numbers<1> shift_, double limit, int64_t n_classes_)
+        : x(std::move(x_)),
+          codes(std::move(codes_)),
+          weights(std::move(weights_)),
+          scale(std::move(scale_)),
+          shift(std::move(shift_)),
+          n_classes(n_classes_) {
+        const int64_t n = x.shape(0), m = x.shape(1);
+        const bool is_single = x.dtype() == nb::dtype<float>();
+        if (!is_single && x.dtype() != nb::dtype<double>()) throw nb::type_error("X must be float64 or float32.");
+        if (m < 1 || n_classes < 1) refuse("There must be a feature and a class.");
+        if (!codes && n_classes > 1) refuse("Rows of several classes need codes.");
+        check_shape("X", x, {n, m});
+        check_shape("scale", scale, {m});
+        check_shape("shift", shift, {m});
+        if (weights) check_shape("weights", *weights, {n});
+        if (codes) check_shape("codes", *codes, {n});
+        for (int64_t i = 0; codes && i < n; ++i) {
+            const int64_t code = codes->data()[i];
+            if (code >= 0 && code < n_classes) continue;
+            const std::string problem = "Row " + std::to_string(i) + " has the class code " + std::to_string(code) +
+                                        ", but there are " + std::to_string(n_classes) + " classes.";
+            throw nb::index_error(problem.c_str());
+        }
+        rows = {x.data(),
+                is_single,
+                n,
+                m,
+                x.stride(0),
+                x.stride(1),
+                codes ? codes->data() : nullptr,
+                weights ? weights->data() : nullptr,
+                scale.data(),
+                shift.data(),
+                limit};
+    }
+};
+
+struct Kernels {
+    Numbers<3> means;
+    nb::ndarray<const double, nb::c_contig, nb::device::cpu> whiteners;
+    Numbers<2> constants;
+    Numbers<3> log_weights;
+    std::optional<Numbers<2>> degrees;
+    skmix::Kernels kernels;
+
+    Kernels(const std::string& form, bool is_isotropic, Numbers<3> means_, decltype(whiteners) whiteners_,
+            Numbers<2> constants_, Numbers<3> log_weights_, std::optional<Numbers<2>> degrees_)
+        : means(std::move(means_)),
+          whiteners(std::move(whiteners_)),
+          constants(std::move(constants_)),
+          log_weights(std::move(log_weights_)),
+          degrees(std::move(degrees_)) {
+        const int64_t r = means.shape(0), k = means.shape(1), m = means.shape(2), c = log_weights.shape(2);
+        if (r < 1 || k < 1 || m < 1 || c < 1) refuse("There must be a kernel.");
+        const bool is_matrix = whiteners.ndim() == 4, is_tied = is_matrix && whiteners.shape(1) == 1;
+        if (is_matrix) {
+            check_shape("whiteners", whiteners, {r, is_tied ? 1 : k, m, m});
+        } else {
+            check_shape("whiteners", whiteners, {r, k, m});
+        }
+        check_shape("means", means, {r, k, m});
+        check_shape("constants", constants, {r, k});
+        check_shape("log_weights", log_weights, {r, k, c});
+        if (degrees) check_shape("degrees", *degrees, {r, k});
+        skmix::Form of = is_matrix ? skmix::Form::triangular : skmix::Form::scaled;
+        if (form == "products") {
+            of = skmix::Form::products;
+            if (degrees || (is_matrix && !is_tied)) refuse("Products are for Gaussian kernels, diagonal or tied.");
+        } else if (form != "differences") {
+            refuse("form must be 'differences' or 'products', got '" + form + "'.");
+        }
+        kernels = {of,
+                   is_tied,
+                   is_isotropic,
+                   r,
+                   k,
+                   c,
+                   means.data(),
+                   whiteners.data(),
+                   constants.data(),
+                   log_weights.data(),
+                   degrees ? degrees->data() : nullptr};
+    }
+};
+
+void check_together(const Rows& rows, const Kernels& kernels, int64_t n_classes) {
+    const int64_t m = kernels.means.shape(2);
+    if (rows.rows.n_features == m && kernels.kernels.n_classes == n_classes) return;
+    refuse("Rows have " + std::to_string(rows.rows.n_features) + " features and " + std::to_string(n_classes) +
+           " classes, kernels " + std::to_string(m) + " and " + std::to_string(kernels.kernels.n_classes) + ".");
+}
+
+// ---------------------------------------------------------------- passes
+
+struct Pass {
+    std::unique_ptr<skmix::Pass> pass;
+    nb::tuple arguments, results;  // what `pass` reads and writes
+
+    void work() const {
+        nb::gil_scoped_release released;
+        pass->work();
+    }
+
+    nb::tuple finish() const {
+        pass->finish();
+        return results;
+    }
+};
+
+Pass e_step(const Rows& rows, const Kernels& kernels, const std::optional<Numbers<3>>& origins) {
+    check_together(rows, kernels, rows.n_classes);
+    const skmix::Kernels& k = kernels.kernels;
+    const int64_t r = k.n_starts, n = k.n_kernels, c = k.n_classes, m = rows.rows.n_features;
+    if (origins) check_shape("origins", *origins, {r, n, m});
+    if (origins && k.form == skmix::Form::products &&
+        std::any_of(origins->data(), origins->data() + r * n * m, [](double number) { return number != 0.0; })) {
+        refuse("Products have moments about zero.");
+    }
+    const int64_t n_second = k.form == skmix::Form::triangular ? m * (m + 1) / 2 : m, n_t = k.degrees ? n : 0;
+    Out<double> likelihood = zeros({r, c}), mass = zeros({r, n, c}), first = zeros({r, n, m});
+    Out<double> second = zeros({r, n, n_second}), precisions = zeros({r, n_t}), log_ratios = zeros({r, n_t});
+    const skmix::Sums sums{likelihood.data(), mass.data(),       first.data(),
+                           second.data(),     precisions.data(), log_ratios.data()};
+    return {functions->e_step(rows.rows, k, origins ? origins->data() : nullptr, sums), nb::make_tuple(origins),
+            nb::make_tuple(likelihood, mass, first, second, precisions, log_ratios)};
+}
+
+Pass log_densities(const Rows& rows, const Kernels& kernels, const std::optional<Numbers<2>>& weights) {
+    check_together(rows, kernels, 1);
+    if (kernels.kernels.n_starts != 1) refuse("Densities are of one start.");
+    const int64_t n_kernels = kernels.kernels.n_kernels;
+    const int64_t n_columns = weights ? static_cast<int64_t>(weights->shape(1)) : n_kernels;
+    if (weights) check_shape("weights", *weights, {n_kernels, n_columns});
+    Out<double> out = zeros({rows.rows.n_rows, n_columns});
+    return {functions->log_densities(rows.rows, kernels.kernels, weights ? weights->data() : nullptr, n_columns,
+                                     out.data()),
+            nb::make_tuple(weights), nb::make_tuple(out)};
+}
+
+Pass lloyd(const Rows& rows, const Numbers<2>& centres) {
+    const int64_t k = centres.shape(0), m = rows.rows.n_features;
+    check_shape("centres", centres, {k, m});
+    if (k < 1 || rows.n_classes != 1) refuse("There must be a centre, and rows of one class.");
+    Out<double> sums = zeros({k, m + 1});
+    Out<int64_t> nearest = zeros<int64_t>({rows.rows.n_rows});
+    return {functions->lloyd(rows.rows, centres.data(), k, nearest.data(), sums.data()), nb::make_tuple(centres),
+            nb::make_tuple(sums, nearest)};
+}
+
+Pass whiten(const Numbers<3>& matrices, double singular) {
+    const int64_t n = matrices.shape(0), m = matrices.shape(1);
+    check_shape("matrices", matrices, {n, m, m});
+    if (m < 1) refuse("Matrices must have a row.");
+    Out<double> whiteners = zeros({n, m, m}), log_determinants = zeros({n}), inflations = zeros({n});
+    Out<bool> is_positive = zeros<bool>({n});
+    return {functions->whiten(matrices.data(), n, m, singular,
+                              {whiteners.data(), log_determinants.data(), is_positive.data(), inflations.data()}),
+            nb::make_tuple(matrices), nb::make_tuple(whiteners, log_determinants, is_positive, inflations)};
+}
+
+// ---------------------------------------------------------------- rows with gaps
+
+struct Completion {
+    std::unique_ptr<skmix::Completion> completion;
+    int64_t n_covariances, n_patterns, n_features;
+    nb::tuple arguments, results;
+
+    nb::ndarray<nb::numpy, double> remaining(const Numbers<2>& mass) const {
+        check_shape("mass", mass, {n_covariances, n_patterns});
+        Out<double> out = zeros({n_covariances, n_features, n_features});
+        completion->add_remaining(mass.data(), out.data());
+        return nb::ndarray<nb::numpy, double>(out);
+    }
+};
+
+Completion complete(const Numbers<2>& x, const Codes<1>& first, const Codes<2>& orders, const Codes<1>& n_known,
+                    const Numbers<3>& covariances, const Numbers<3>& means, bool with_moments) {
+    const int64_t n = x.shape(0), m = x.shape(1), f = covariances.shape(0), g = means.shape(1);
+    const int64_t n_patterns = n_known.shape(0);
+    if (m < 1 || f < 1 || g < 1) refuse("There must be a kernel.");
+    check_shape("x", x, {n, m});
+    check_shape("n_known", n_known, {n_patterns});
+    check_shape("first", first, {n_patterns + 1});
+    check_shape("orders", orders, {n_patterns, m});
+    check_shape("covariances", covariances, {f, m, m});
+    check_shape("means", means, {f, g, m});
+    for (int64_t p = 0; p < n_patterns; ++p) {
+        const int64_t *order = orders.data() + p * m, known = n_known.data()[p], *rows = first.data() + p;
+        std::vector<bool> seen(m, false);
+        bool is_right = known >= 0 && known <= m && rows[0] >= 0 && rows[0] <= rows[1] && rows[1] <= n;
+        for (int64_t i = 0; i < m && is_right; ++i) {
+            is_right = order[i] >= 0 && order[i] < m && !seen[order[i]];
+            if (is_right) seen[order[i]] = true;
+        }
+        if (!is_right) refuse("Pattern " + std::to_string(p) + " has wrong rows or features.");
+    }
+    Out<double> distances = zeros({f, g, n}), log_determinants = zeros({f, n_patterns});
+    Out<double> ahead = zeros({with_moments ? f : 0, g, n, m});
+    auto completion = functions->complete(
+        {n, m, n_patterns, x.data(), first.data(), orders.data(), n_known.data()}, covariances.data(), f, means.data(),
+        g, {distances.data(), log_determinants.data(), with_moments ? ahead.data() : nullptr});
+    {
+        nb::gil_scoped_release released;
+        completion->complete();
+    }
+    return {std::move(completion),
+            f,
+            n_patterns,
+            m,
+            nb::make_tuple(x, first, orders, n_known),
+            nb::make_tuple(distances, log_determinants, ahead)};
+}
+
+}  // namespace
+
+NB_MODULE(compiled, module) {
+    use(std::nullopt);
+    module.def("use", &use, "name"_a = nb::none());
+    // Arrays are taken as they are: one of another type or order is refused, not copied.
+    nb::class_<Rows>(module, "Rows")
+        .def(nb::init<AnyRows, std::optional<Codes<1>>, std::optional<Numbers<1>>, Numbers<1>, Numbers<1>, double,
+                      int64_t>(),
+             "X"_a.noconvert(), "codes"_a.noconvert().none(), "weights"_a.noconvert().none(), "scale"_a.noconvert(),
+             "shift"_a.noconvert(), "limit"_a, "n_classes"_a)
+        .def_ro("n_classes", &Rows::n_classes);
+    nb::class_<Kernels>(module, "Kernels")
+        .def(nb::init<std::string, bool, Numbers<3>, decltype(Kernels::whiteners), Numbers<2>, Numbers<3>,
+                      std::optional<Numbers<2>>>(),
+             "form"_a, "is_isotropic"_a, "means"_a.noconvert(), "whiteners"_a.noconvert(), "constants"_a.noconvert(),
+             "log_weights"_a.noconvert(), "degrees"_a.noconvert().none());
+    nb::class_<Pass>(module, "Pass")
+        .def_prop_ro("n_tasks", [](const Pass& self) { return self.pass->n_tasks; })
+        .def("work", &Pass::work)
+        .def("finish", &Pass::finish);
+    using KeepRows = nb::keep_alive<0, 1>;
+    using KeepKernels = nb::keep_alive<0, 2>;
+    module.def("e_step", &e_step, "rows"_a, "kernels"_a, "origins"_a.noconvert().none(), KeepRows(), KeepKernels());
+    module.def("log_densities", &log_densities, "rows"_a, "kernels"_a, "weights"_a.noconvert().none(), KeepRows(),
+               KeepKernels());
+    module.def("lloyd", &lloyd, "rows"_a, "centres"_a.noconvert(), KeepRows());
+    module.def("whiten", &whiten, "matrices"_a.noconvert(), "singular"_a);
+    nb::class_<Completion>(module, "Completion")
+        .def_ro("results", &Completion::results)
+        .def("remaining", &Completion::remaining, "mass"_a.noconvert());
+    module.def("complete", &complete, "x"_a.noconvert(), "first"_a.noconvert(), "orders"_a.noconvert(),
+               "n_known"_a.noconvert(), "covariances"_a.noconvert(), "means"_a.noconvert(), "with_moments"_a);
+}

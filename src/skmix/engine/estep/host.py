@@ -1,0 +1,156 @@
+"""Passes over complete rows in memory, by the compiled core or, where that is missing, by the reference."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..._core import REFERENCE, core, instructions
+from ..compute.arrays import join
+from ..compute.threads import Workers
+from ..model import FARTHEST, BoolArray, Factor, FloatArray, IntArray, Statistics
+from ..structures import Structure
+from ..tails import StudentT, Tail
+from . import reference
+from .reference import Kernels, Rows
+
+# Products keep nine digits if all means are within this many standard deviations of the origin.
+_LARGEST_OFFSET = 2.0**10
+# Most numbers in the sums of the starts that the core takes together; most blocks, and their fewest rows.
+_MOST_SUMS, _MOST_BLOCKS, _SMALLEST_BLOCK = 1 << 25, 256, 2048
+
+
+def has_core(structure: Structure) -> bool:
+    """Return whether the core makes the passes of a structure; warn once where it is missing."""
+    if core is None and instructions != REFERENCE:
+        _warn_of_missing_core()
+    return core is not None and not structure.projects
+
+
+@cache
+def _warn_of_missing_core() -> None:
+    warnings.warn(
+        "skmix was installed without a C++ compiler: passes run in NumPy, which takes several times as long. "
+        "Install a compiler and skmix again.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+def near_origin(means: FloatArray, factor: Factor, structure: Structure, tail: Tail) -> BoolArray:
+    """Return the starts (R,) whose log-densities and moments are products of matrices.
+
+    Products are quicker than differences from the means, but lose digits far from the origin.
+    """
+    if not has_core(structure) or tail.weighted or (structure.triangular and not structure.shared):
+        return np.zeros(len(means), dtype=bool)
+    whitener = factor.whitener
+    white = means @ whitener[:, 0].mT if structure.shared else means * whitener
+    near: BoolArray = np.square(white).sum(axis=-1).max(axis=1) <= _LARGEST_OFFSET**2
+    return near
+
+
+def expect(
+    rows: Rows, kernels: Kernels, origins: FloatArray, pool: Workers, *, with_moments: bool = True
+) -> Statistics:
+    """Do the E-step: return the statistics of all rows, with moments about `origins` (R, K, M)."""
+    if not has_core(kernels.structure):
+        found = reference.expect(rows, kernels, origins, with_moments=with_moments)
+        found.log_likelihood[_has_nan(kernels)] = np.nan
+        return found
+
+    def of_starts(starts: slice | IntArray) -> Statistics:
+        return expect(rows, kernels.take(starts), origins[starts], pool, with_moments=with_moments)
+
+    # The arithmetic of a start must not depend on the others.
+    near = near_origin(kernels.means, kernels.factor, kernels.structure, kernels.tail)
+    near &= ~origins.any(axis=(1, 2))
+    if near.any() and not near.all():
+        parts = np.flatnonzero(near), np.flatnonzero(~near)
+        return join([of_starts(part) for part in parts]).take(np.argsort(np.concatenate(parts)))
+    n_starts, n_kernels, n_features = kernels.means.shape
+    n_blocks = min(_MOST_BLOCKS, 1 + len(rows.X) // _SMALLEST_BLOCK)
+    n_sums = n_kernels * (kernels.log_weights.shape[-1] + (n_features + 1) ** 2)
+    together = max(1, _MOST_SUMS // (n_blocks * n_sums))
+    if n_starts > together:
+        return join([of_starts(slice(a, a + together)) for a in range(0, n_starts, together)])
+    job = core.e_step(
+        _rows(rows, kernels.log_weights.shape[-1]),
+        _kernels(kernels, is_product=bool(near[0])),
+        np.ascontiguousarray(origins) if with_moments else None,
+    )
+    likelihood, mass, first, second, precisions, log_ratios = pool.finish(job)
+    likelihood[_has_nan(kernels)] = np.nan
+    if not with_moments:
+        return Statistics(likelihood, np.zeros_like(mass), first, np.zeros((n_starts, n_kernels, 1)))
+    if near[0] and kernels.structure.shared:
+        # Only the sum over kernels has a meaning: the scatter of the rows, which never changes.
+        second = np.zeros((n_starts, n_kernels, kernels.structure.n_second(n_features)))
+        second[:, 0] = kernels.structure.pack(rows.scatter)
+    if not isinstance(kernels.tail, StudentT):
+        return Statistics(likelihood, mass, first, second)
+    # E[log u] of a row at the mean; its distance takes log(1 + d² / ν) from it.
+    degrees = kernels.tail.degrees
+    at_mean = np.log1p(n_features / degrees) + kernels.tail.mean_logs(n_features)[..., 0]
+    return Statistics(likelihood, mass, first, second, (precisions, mass.sum(axis=-1) * at_mean - log_ratios))
+
+
+def _has_nan(kernels: Kernels) -> BoolArray:
+    """Return the starts (R,) with NaN in their parameters, whose likelihood is NaN too."""
+    arrays = kernels.means, kernels.factor.whitener, kernels.constants, kernels.log_weights
+    return np.any([np.isnan(array.reshape(len(array), -1)).any(axis=1) for array in arrays], axis=0)
+
+
+def log_densities(rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Workers) -> FloatArray:
+    """Return log N(x_n; μ_k, P_k), shape (N, K), under one start, or their mixtures with weights (K, L).
+
+    The result for a row does not depend on the other rows, to the last bit.
+    """
+    if not has_core(kernels.structure):
+        return reference.all_log_densities(rows, kernels, weights)
+    one_class = replace(kernels, log_weights=np.zeros((1, kernels.means.shape[1], 1)))
+    near = near_origin(kernels.means, kernels.factor, kernels.structure, kernels.tail)
+    weights = None if weights is None else np.ascontiguousarray(weights, dtype=np.float64)
+    job = core.log_densities(_rows(rows, 1), _kernels(one_class, is_product=bool(near[0])), weights)
+    (found,) = pool.finish(job)
+    return np.asarray(found)
+
+
+def lloyd(rows: Rows, pool: Workers, centres: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Return sums (K, M + 1) of the rows nearest to centres (K, M) and of their weights, and which (N,).
+
+    Of equally near centres, the first one has the row.
+    """
+    if core is None:
+        return reference.lloyd(rows, centres)
+    sums, nearest = pool.finish(core.lloyd(_rows(rows, 1), np.ascontiguousarray(centres)))
+    return sums, nearest
+
+
+def _rows(rows: Rows, n_classes: int) -> Any:
+    """Return rows as the core takes them, kept between passes."""
+    kept = rows.kept.get("core")
+    if kept is None or kept.n_classes != n_classes:
+        X = rows.X
+        if any(step % X.itemsize for step in X.strides) or not X.flags.aligned:
+            X = X.copy()
+        codes = None if n_classes == 1 else np.require(rows.codes, np.int64, "CA")
+        weights = None if rows.weights is None else np.require(rows.weights, np.float64, "CA")
+        scale, shift = 1.0 / rows.frame.scale, np.ascontiguousarray(rows.frame.shift)
+        kept = rows.kept["core"] = core.Rows(X, codes, weights, scale, shift, FARTHEST, n_classes)
+    return kept
+
+
+def _kernels(kernels: Kernels, *, is_product: bool) -> Any:
+    """Return kernels as the core takes them."""
+    structure, whitener = kernels.structure, kernels.factor.whitener
+    if not structure.triangular:
+        whitener = np.broadcast_to(whitener, kernels.means.shape)
+    arrays = kernels.means, whitener, kernels.constants, kernels.log_weights
+    degrees = np.ascontiguousarray(kernels.tail.degrees) if isinstance(kernels.tail, StudentT) else None
+    form = "products" if is_product else "differences"
+    return core.Kernels(form, structure.isotropic, *map(np.ascontiguousarray, arrays), degrees)

@@ -1,0 +1,177 @@
+"""Whiteners of batches of matrices, and the completion of rows with gaps, against NumPy's linear algebra."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from definitions import Array, Gaps, assert_close, complete, done, gaps
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skmix._core import compiled
+
+pytestmark = pytest.mark.usefixtures("instruction_set")
+
+# Pivots below this, relative to the diagonal, are zero.
+SINGULAR = float(4 * np.finfo(np.float64).eps)
+
+
+def covariances(order: int, count: int) -> Array:
+    """Return positive definite matrices (count, M, M) whose features have many units."""
+    random = np.random.default_rng(order)
+    roots = random.normal(size=(count, order, order + 3))
+    units = 10.0 ** random.uniform(-20.0, 20.0, size=(count, order))
+    return roots @ roots.swapaxes(1, 2) * units[:, :, None] * units[:, None]
+
+
+def whiten(matrices: Array, n_threads: int = 1) -> tuple[Array, ...]:
+    return done(compiled.whiten(matrices, SINGULAR), n_threads)
+
+
+def scaled(matrices: Array) -> tuple[Array, Array]:
+    """Return matrices with a diagonal of ones, and the deviations (B, M)."""
+    deviations = np.sqrt(np.einsum("bii->bi", matrices))
+    return matrices / deviations[:, :, None] / deviations[:, None], deviations
+
+
+@pytest.mark.parametrize("order", [*range(1, 18), 23, 31, 32, 33, 40, 100])
+def test_whiteners_are_inverse_factors(order: int) -> None:
+    matrices = covariances(order, 7)
+    before = matrices.copy()
+    whiteners, log_determinants, positive, inflations = whiten(matrices)
+    assert_array_equal(matrices, before)
+    assert positive.dtype == bool
+    assert positive.all()
+    correlations, deviations = scaled(matrices)
+    inverses = np.linalg.inv(correlations)
+    white = whiteners * deviations[:, None]
+    assert_array_equal(whiteners, np.tril(whiteners))
+    assert (np.einsum("bii->bi", whiteners) > 0.0).all()
+    assert_allclose(white @ correlations @ white.swapaxes(1, 2), [np.eye(order)] * 7, atol=1e-9)
+    expected = np.linalg.slogdet(correlations)[1] + 2.0 * np.log(deviations).sum(axis=1)
+    assert_allclose(log_determinants, expected, rtol=1e-9, atol=1e-9)
+    assert_allclose(inflations, np.einsum("bii->bi", inverses).max(axis=1), rtol=1e-7)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 500])
+@pytest.mark.parametrize("order", [1, 5, 33])
+def test_a_matrix_does_not_depend_on_the_others_or_on_threads(order: int, count: int) -> None:
+    matrices = covariances(order, count)
+    found = whiten(matrices)
+    for n_threads in (2, 3, 8):
+        for own, other in zip(whiten(matrices, n_threads), found, strict=True):
+            assert_array_equal(own, other)
+    for b in (0, count // 2, count - 1) if count else ():
+        for own, other in zip(whiten(matrices[b : b + 1]), found, strict=True):
+            assert_array_equal(own[0], other[b])
+
+
+@pytest.mark.parametrize("order", [1, 2, 5, 17])
+def test_matrices_that_are_not_positive_definite(order: int) -> None:
+    """The core says so, writes finite numbers, and does not disturb the batch."""
+    eye = np.eye(order)
+    last = np.zeros((order, order))
+    last[-1, -1] = 1.0
+    bad = {
+        "zero": 0.0 * eye,
+        "negative": -eye,
+        "indefinite": eye - 2.0 * last,
+        "nan": np.where(last > 0, np.nan, eye),
+        "infinite": np.where(last > 0, np.inf, eye),
+        "all nan": np.full_like(eye, np.nan),
+    }
+    if order > 1:
+        bad["rank one"] = np.ones((order, order))
+        bad["nan beside the diagonal"] = np.where(np.eye(order, k=-1) > 0, np.nan, eye)
+        bad["correlations above one"] = np.where(eye > 0, 1.0, 1.0 + 1e-9)
+    good = covariances(order, 2)
+    alone = whiten(good)
+    for name, matrix in bad.items():
+        found = whiten(np.stack([good[0], matrix, good[1]]))
+        assert_array_equal(found[2], [True, False, True], err_msg=name)
+        assert np.isfinite(found[0]).all(), name
+        assert np.isfinite(found[1]).all(), name
+        for own, other in zip(found, alone, strict=True):
+            assert_array_equal(own[[0, 2]], other, err_msg=name)
+
+
+@pytest.mark.parametrize("scale", [5e-324, 1e-310, 1e-300, 1e300, 1.7e308])
+def test_variances_at_the_ends_of_the_range(scale: float) -> None:
+    whiteners, log_determinants, positive, _ = whiten(np.full((1, 1, 1), scale))
+    assert positive[0]
+    assert log_determinants[0] == pytest.approx(np.log(scale), rel=1e-14)
+    assert whiteners[0, 0, 0] * np.sqrt(scale) == pytest.approx(1.0, rel=1e-12)
+
+
+# ---------------------------------------------------------------- rows with gaps
+
+
+def check(given: Gaps) -> None:
+    """Compare a completion with its definition."""
+    mass = np.random.default_rng(0).uniform(0.1, 2.0, size=(len(given.covariances), len(given.n_known)))
+    expected = complete(given, mass)
+    completion = given.completion()
+    for own, other in zip((*completion.results, completion.remaining(mass)), expected, strict=True):
+        assert_close(own, other, 1e-10)
+    distances, log_determinants, ahead = given.completion(with_moments=False).results
+    assert_array_equal(distances, completion.results[0])
+    assert_array_equal(log_determinants, completion.results[1])
+    assert ahead.size == 0
+
+
+@pytest.mark.parametrize(
+    ("n_covariances", "n_means"), [(1, 1), (2, 1), (5, 1), (8, 1), (9, 1), (1, 4), (3, 9)]
+)
+@pytest.mark.parametrize("n_features", [1, 2, 3, 4, 5, 8, 9, 17, 33])
+def test_rows_are_completed_by_the_regression_on_what_is_known(
+    n_features: int, n_covariances: int, n_means: int
+) -> None:
+    check(gaps(n_features, n_covariances, n_means, n_patterns=6))
+
+
+@pytest.mark.parametrize("n_means", [1, 3])
+def test_any_number_of_patterns(n_means: int) -> None:
+    for n_patterns in (0, 1, 2, 60):
+        check(gaps(3, 2, n_means, n_patterns=n_patterns))
+
+
+@pytest.mark.parametrize(("n_covariances", "n_means"), [(9, 1), (2, 5)])
+def test_a_row_does_not_depend_on_the_other_rows_or_kernels(n_covariances: int, n_means: int) -> None:
+    given = gaps(6, n_covariances, n_means, n_patterns=8)
+    distances, log_determinants, ahead = given.completion().results
+    for p, known in enumerate(given.n_known):
+        for n in range(*given.first[p : p + 2]):
+            one = replace(
+                given,
+                x=given.x[n : n + 1],
+                first=np.array([0, 1]),
+                orders=given.orders[p : p + 1],
+                n_known=np.array([known]),
+            )
+            found = one.completion().results
+            assert_array_equal(found[0][..., 0], distances[..., n])
+            assert_array_equal(found[1][:, 0], log_determinants[:, p])
+            assert_array_equal(found[2][:, :, 0], ahead[:, :, n])
+    for f in range(n_covariances):
+        some = replace(given, covariances=given.covariances[f : f + 1], means=given.means[f : f + 1])
+        found = some.completion().results
+        # One mean shares its covariance with others in a vector or has a vector of its own.
+        if n_means > 1:
+            assert_array_equal(found[0][0], distances[f])
+        else:
+            assert_allclose(found[0][0], distances[f], rtol=1e-12)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e100, -1e308, 0.0, 5e-324])
+@pytest.mark.parametrize("name", ["covariances", "means", "x"])
+def test_wild_numbers_do_no_harm(name: str, value: float) -> None:
+    given = gaps(5, 3, 1)
+    changed = getattr(given, name).copy()
+    changed[1] = value
+    wild = replace(given, **{name: changed}).completion()
+    assert wild.remaining(np.ones((3, 5))).shape == (3, 5, 5)
+    if name != "x":
+        plain = given.completion().results
+        for own, other in zip(wild.results, plain, strict=True):
+            assert_array_equal(own[[0, 2]], other[[0, 2]])
