@@ -1,9 +1,9 @@
 """Whole default fits beside scikit-learn's default mixture: what a user waits for, and what comes out.
 
 Both fit the same rows in the same process, one after the other, with their defaults, from several seeds;
-times are medians over these. Compiled code is loaded before the clock starts, and threads are idle. Labelled
-groups and gaps have no peer. The time at which our fit reaches the peer's log-likelihood, less 0.002 nats a
-row, is interpolated: a fit of one pass, then passes of equal length.
+times are medians over these. A fit comes before the clock starts, and threads are idle. Labelled groups and
+gaps have no peer. The time at which our fit reaches the peer's log-likelihood, less 0.002 nats a row, is
+interpolated: a fit of one pass, then passes of equal length.
 
 `skmix.GaussianMixture`, which makes the same fit as scikit-learn's, is in drop_in.py.
 
@@ -123,7 +123,7 @@ def measure(problem: Problem, settings: dict[str, Any], seed: int) -> dict[str, 
     def fit(**more: Any) -> SharedKernelMixture:
         return SharedKernelMixture(problem.n_kernels, random_state=seed, **settings | more).fit(X, y)
 
-    fit(max_iter=1)  # loads compiled code
+    fit(max_iter=1)  # the first fit of a process takes longer
     _, first = timed(lambda: fit(max_iter=1))
     ours, whole = timed(fit)
     path = ours.log_likelihood_path_.sum(axis=1) / len(X)

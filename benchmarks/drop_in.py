@@ -1,7 +1,7 @@
 """`skmix.GaussianMixture` beside scikit-learn's, whose place it takes, and beside `SharedKernelMixture`.
 
 Each fit is timed in a fresh process that has fitted nothing else: times of small fits otherwise depend on
-what ran before, by up to ten times. Importing, compiled code and the start of threads come before the clock.
+what ran before, by up to ten times. Imports and the start of threads come before the clock.
 All have their defaults; repeats differ in the seed, and times are medians.
 
 The drop-in makes the same start and the same passes as scikit-learn's, and log-densities of rows differ by
@@ -52,7 +52,7 @@ def timed(model):
     model.fit(X)
     return {"wall": time.perf_counter() - wall, "processor": time.process_time() - used}
 few = {} if name == "SharedKernelMixture" else {"init_params": "random_from_data"}
-mixture(n_kernels, max_iter=1, random_state=0, **few).fit(X)  # loads compiled code
+mixture(n_kernels, max_iter=1, random_state=0, **few).fit(X)  # the first fit of a process takes longer
 mixture(n_kernels, max_iter=1, random_state=0).fit(X[:1000])  # starts the threads of k-means
 model = mixture(n_kernels, random_state=seed)
 found = timed(model)

@@ -1,4 +1,4 @@
-"""What a fresh process waits for before it works: imports beside scikit-learn's, commands, and compiled code.
+"""What a fresh process waits for before it works: imports beside scikit-learn's, and commands.
 
     python benchmarks/imports.py
     python benchmarks/imports.py --rounds 20
@@ -6,8 +6,7 @@
 Prints processor seconds of whole processes, interpreter included, the least of several rounds: a busy
 machine makes them longer, never shorter. Bytecode is kept in a folder of the benchmark, as installed packages
 have theirs. The last command finds the populations of a study of six samples, which the benchmark makes
-first, in a new sample. The last two lines are of a default fit of 50,000 rows: what an empty folder for
-compiled code adds to it, and what the first fit of a process adds to the second if that folder is full.
+first, in a new sample.
 """
 
 from __future__ import annotations
@@ -29,27 +28,6 @@ NAMES = (
     *("compose", "load"),
 )
 N_MARKERS = 8
-FITS = """
-import time
-import numpy as np
-from skmix import SharedKernelMixture
-random = np.random.RandomState(0)
-centres = 2.0 * random.standard_normal((10, 8))
-X = random.standard_normal((50_000, 8)) + centres[random.randint(10, size=50_000)]
-for _ in range(2):
-    begun = time.process_time()
-    SharedKernelMixture(10, random_state=0).fit(X)
-    print(time.process_time() - begun)
-"""
-
-
-def seconds_of_fits(folder: Path) -> tuple[float, float]:
-    """Return the processor time of two fits in a process that has this folder for compiled code."""
-    environment = os.environ | {"SKMIX_CACHE_DIR": str(folder), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", "-c", FITS]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    first, second = map(float, done.stdout.split())
-    return first, second
 
 
 def seconds_of(command: list[str], folder: Path) -> float:
@@ -104,14 +82,6 @@ def main() -> None:
     for text, seconds in least.items():
         more = f"{seconds - least[PEER]:+24.2f}" if text.startswith("from skmix") else ""
         print(f"{text:64}{seconds:6.2f}{more}")
-    empty, full = [], []
-    for _ in range(max(1, rounds // 2)):
-        with tempfile.TemporaryDirectory() as made:
-            empty.append(seconds_of_fits(Path(made)))
-            full.append(seconds_of_fits(Path(made)))
-    first, second = (min(each) for each in zip(*full, strict=True))
-    print(f"{'compiling, once on a computer':64}{min(each for each, _ in empty) - first:6.2f}")
-    print(f"{'loading compiled code, once in a process':64}{first - second:6.2f}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ The same rows are fitted complete, with a few hundred patterns of gaps, and with
 every row. The time of a pass is the difference of two fits of different lengths. All times are processor
 times, which hardly depend on other programs.
 
-It takes some seconds on one core, plus the time to compile.
+It takes some seconds on one core.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def main() -> None:
     results: list[dict[str, Any]] = []
     data = draw(n_rows, arguments.features)
     for covariance_type in arguments.structures:
-        # Compile, or load compiled code, before anything is timed.
+        # The first fit of a process takes longer.
         SharedKernelMixture(N_KERNELS, covariance_type=covariance_type, max_iter=1).fit(data["few"])
         complete: dict[str, float] = {}
         for gaps, X in data.items():

@@ -122,7 +122,7 @@ def seconds_of_passes(n_rows: int, n_kernels: int, n_repeats: int) -> dict[str, 
         return time.process_time() - began
 
     for settings in KERNELS.values():
-        seconds(1, settings)  # loads compiled code
+        seconds(1, settings)  # the first fit of a process takes longer
     for _ in range(n_repeats):
         for name, settings in KERNELS.items():
             found[name] = min(found[name], (seconds(12, settings) - seconds(2, settings)) / 10)

@@ -348,7 +348,7 @@ def measure(
 
     X = read_rows(folders["two files"])
     results["default"] = {"dask": [], "spark": []}
-    # Compiles what only a start needs.
+    # The first start of a process takes longer.
     fit(folders["two files"], client, Passes(client), random_state=0, max_iter=2)
     for seed in range(n_seeds):
         sides = {"dask": fit(folders["two files"], client, Passes(client), random_state=seed)}

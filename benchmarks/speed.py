@@ -3,6 +3,11 @@
 Run by ``make bench``. The script prints tables and writes a JSON file, from which ``make tables`` makes the
 table of the documentation.
 This is not a test: timings depend on the machine.
+
+    python benchmarks/speed.py --beside PATH
+
+compares this checkout with another one instead (``beside.py``): processor time of passes, k-means, scores and
+whole fits, medians of nine, taken in turn; with ``--only "pass, diag"`` of the cases with these words only.
 """
 
 from __future__ import annotations
@@ -13,7 +18,6 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -23,6 +27,7 @@ from typing import Any
 import numpy as np
 import scipy
 import sklearn
+from beside import all_cases, compare, few_cases
 from recording import processor
 from rich.console import Console
 from rich.table import Table
@@ -120,7 +125,7 @@ def time_fit(
         for n_jobs in sorted({1, n_threads})
     }
     for model in ours.values():
-        model.fit(X)  # load compiled code
+        model.fit(X)  # the first fit of a process takes longer
     # Alternate, equally often and at least twice: the speed of a computer varies.
     peer_one, seconds, begun = np.inf, dict.fromkeys(ours, np.inf), time.perf_counter()
     for i in range(repeats):
@@ -152,41 +157,6 @@ def time_fit(
         "score_ratio": score["sklearn"] / score["skmix"],
         "log_likelihood_difference": difference,
     }
-
-
-LOADING = """
-import sys, time
-import numpy as np
-import skmix
-X = np.random.RandomState(0).standard_normal((20_000, int(sys.argv[1])))
-start = {"weights": np.full((10, 1), 0.1), "means": X[:10]}
-seconds = []
-skmix.SharedKernelMixture(1).fit(X[:100])  # imports what fits need
-for _ in range(2):
-    begun = time.perf_counter()
-    skmix.SharedKernelMixture(10, init=start, max_iter=1, tol=0.0).fit(X)
-    seconds.append(time.perf_counter() - begun)
-print(seconds[0] - seconds[1])
-"""
-
-
-def time_compilation(n_features: int, *, small: bool) -> dict[str, Any]:
-    """Return the seconds that compiling, or loading compiled code, adds to the first large fit.
-
-    With `small`, compiled code is loaded both times.
-    """
-    found: dict[str, Any] = {"features": n_features, "processor": processor()}
-    with tempfile.TemporaryDirectory() as folder:
-        for name in ("compile", "load"):
-            done = subprocess.run(
-                [sys.executable, "-W", "ignore", "-c", LOADING, str(n_features)],
-                check=True,
-                capture_output=True,
-                text=True,
-                env=dict(os.environ) if small else {**os.environ, "SKMIX_CACHE_DIR": folder},
-            )
-            found[f"{name}_s"] = float(done.stdout)
-    return found
 
 
 def time_prediction(repeats: int) -> dict[str, float]:
@@ -306,19 +276,27 @@ def show(results: dict[str, Any], console: Console) -> None:
     console.print(table)
     console.print("a fit of iris (ms):", results["iris"])
     console.print("posteriors of one row of iris (µs):", results["prediction"])
-    console.print("the first large fit takes longer by (s):", results["compilation"])
     console.print("peak memory beyond the data (MB):", results["memory_mb"])
 
 
-def main() -> None:
-    """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
-    arguments = parser.parse_args()
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    scale = 100 if arguments.small else 1
+def show_beside(row: dict[str, Any]) -> None:
+    """Print a line of the comparison with another checkout."""
+    low, high = row["quartiles"]
+    times = f"{row['other_ms']:10.3f}{row['this_ms']:10.3f}"
+    print(f"{row['name']:58}{times}{row['ratio']:7.2f}   ({low:.2f} to {high:.2f})", flush=True)
+
+
+def beside(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Compare with another checkout."""
+    cases = [case for case in (few_cases if arguments.small else all_cases)() if arguments.only in str(case)]
+    print("ms of processor time; ratios above one: this checkout is quicker (quartiles of pairs)")
+    print(f"{'':58}{'other':>10}{'this':>10}{'ratio':>7}")
+    return compare(arguments.beside, cases, arguments.repeats or 9, show_beside)
+
+
+def beside_scikit_learn(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Compare with scikit-learn."""
+    repeats, scale = arguments.repeats or 5, 100 if arguments.small else 1
     console = Console()
     fits: dict[str, list[dict[str, Any]]] = {}
     for name, spread in SPREADS.items():
@@ -326,7 +304,7 @@ def main() -> None:
         for covariance_type, n_rows, n_features, n_kernels, _ in FITS:
             sizes = n_rows // scale, n_features, 2 if arguments.small else n_kernels
             console.print(f"{covariance_type}: N, M, K = {sizes}, clusters {name}", style="dim")
-            fits[name].append(time_fit(covariance_type, *sizes, spread, arguments.repeats))
+            fits[name].append(time_fit(covariance_type, *sizes, spread, repeats))
     results = {
         "machine": {
             "processor": processor(),
@@ -341,19 +319,30 @@ def main() -> None:
         },
         "fits": fits,
         "starts": [
-            time_starts(n_features, arguments.repeats, 10 if arguments.small else 200)
-            for n_features in (3, 6, 13)
+            time_starts(n_features, repeats, 10 if arguments.small else 200) for n_features in (3, 6, 13)
         ],
-        "iris": time_iris(1 if arguments.small else 20 * arguments.repeats),
-        "prediction": time_prediction(arguments.repeats),
-        # Compiling takes equally long for few rows and for many.
-        "compilation": [
-            time_compilation(n_features, small=arguments.small)
-            for n_features in ((6,) if arguments.small else (6, 32))
-        ],
+        "iris": time_iris(1 if arguments.small else 20 * repeats),
+        "prediction": time_prediction(repeats),
         "memory_mb": measure_memory(1_000_000 // scale),
     }
     show(results, console)
+    return results
+
+
+def main() -> None:
+    """Measure, print and write."""
+    text = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=text)
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument(
+        "--repeats", type=int, help="measurements of each case; 5, or 9 beside another checkout"
+    )
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
+    parser.add_argument("--beside", type=Path, metavar="PATH", help="another checkout to compare with")
+    parser.add_argument("--only", default="", metavar="WORDS", help="with --beside: cases with these words")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    results = beside(arguments) if arguments.beside else beside_scikit_learn(arguments)
     if arguments.out:
         with replacing(arguments.out) as file:
             file.write((json.dumps(results, indent=2) + "\n").encode())
