@@ -44,6 +44,9 @@ constexpr double LEAST_SUM = 1e-150;
 
 // ---------------------------------------------------------------- products of small blocks
 
+template <int N>
+using Const = std::integral_constant<int, N>;
+
 // out[i, j] += sum over c of left[i, c] right[c, j], for A values of i and B vectors of j.
 template <int A, int B>
 SKMIX_INLINE void add_products(const double* left, int64_t left_row, int64_t left_step, const double* right,
@@ -72,14 +75,56 @@ SKMIX_INLINE void add_products(const double* left, int64_t left_row, int64_t lef
     }
 }
 
-// sums (n_rows, width) += left (n_rows, depth) right (depth, width): the first `count` columns of left.
-void multiply(const double* left, int64_t depth, const double* right, int64_t width, int64_t count, double* sums,
-              int64_t n_rows) {
-    for (int64_t j = 0; j < width; j += 2 * LANES) {
-        for (int64_t k = 0; k < n_rows; k += ROWS) {
-            add_products<ROWS, 2>(left + k * depth, depth, 1, right + j, width, count, sums + k * width + j, width);
+// sums (n_rows, width) += left (n_rows, depth) right (depth, width).
+void multiply(const double* left, int64_t depth, const double* right, int64_t width, double* sums, int64_t n_rows) {
+    const auto take = [&](auto height, auto n_vectors, int64_t k) {
+        for (int64_t j = 0; j < width; j += n_vectors * LANES) {
+            add_products<height, n_vectors>(left + k * depth, depth, 1, right + j, width, depth, sums + k * width + j,
+                                            width);
+        }
+    };
+    int64_t k = 0;
+    for (; k + ROWS <= n_rows; k += ROWS) take(Const<ROWS>(), Const<2>(), k);
+    for (; k + 2 <= n_rows; k += 2) take(Const<2>(), Const<4>(), k);
+    if (k < n_rows) take(Const<1>(), Const<4>(), k);
+}
+
+// sums[i, j] += the product of rows of left (A, step) and right (B, step), over n columns.
+template <int A, int B>
+SKMIX_INLINE void add_dots(const double* left, const double* right, int64_t step, int64_t n, double* sums,
+                           int64_t width) {
+    V parts[A][B] = {};
+    for (int64_t r = 0; r < n; r += LANES) {
+        V columns[B];
+        SKMIX_UNROLL
+        for (int j = 0; j < B; ++j) columns[j] = load(right + j * step + r);
+        SKMIX_UNROLL
+        for (int i = 0; i < A; ++i) {
+            const V row = load(left + i * step + r);
+            SKMIX_UNROLL
+            for (int j = 0; j < B; ++j) parts[i][j] = fma(row, columns[j], parts[i][j]);
         }
     }
+    for (int i = 0; i < A; ++i) {
+        for (int j = 0; j < B; ++j) sums[i * width + j] += total(parts[i][j]);
+    }
+}
+
+// sums (n_left, n_right) += left (n_left, step) right', over the first n columns.
+void multiply_transposed(const double* left, int64_t n_left, const double* right, int64_t n_right, int64_t step,
+                         int64_t n, double* sums) {
+    const auto take = [&](auto height, int64_t i) {
+        const double* row = left + i * step;
+        double* to = sums + i * n_right;
+        int64_t j = 0;
+        for (; j + 4 <= n_right; j += 4) add_dots<height, 4>(row, right + j * step, step, n, to + j, n_right);
+        for (; j + 2 <= n_right; j += 2) add_dots<height, 2>(row, right + j * step, step, n, to + j, n_right);
+        if (j < n_right) add_dots<height, 1>(row, right + j * step, step, n, to + j, n_right);
+    };
+    int64_t i = 0;
+    for (; i + 4 <= n_left; i += 4) take(Const<4>(), i);
+    for (; i + 2 <= n_left; i += 2) take(Const<2>(), i);
+    if (i < n_left) take(Const<1>(), i);
 }
 
 // ---------------------------------------------------------------- few features: loops are unrolled
@@ -219,19 +264,18 @@ struct Sizes {
     int64_t tile;   // rows of a tile
     int64_t block;  // rows of a task, a multiple of `tile`
     int64_t n_blocks;
-    int64_t width;           // numbers of a mean: M, padded unless loops are unrolled
-    int64_t white;           // numbers of a whitener, or coefficients of a kernel
-    int64_t moments;         // numbers of a kernel's moments
-    int64_t padded_kernels;  // K, padded to ROWS for products
-    int64_t step;            // numbers of a row by row: M padded; for products, the terms whose sums are needed
-    int64_t terms;           // terms of a product: M features, and their squares or the sum of these
+    int64_t width;    // numbers of a mean: M, padded unless loops are unrolled
+    int64_t white;    // numbers of a whitener, or coefficients of a kernel
+    int64_t moments;  // numbers of a kernel's moments
+    int64_t step;     // numbers of a row where they are needed row by row: M padded; or zero
+    int64_t terms;    // terms of a product: M features, and their squares or the sum of these
 };
 
 // The memory of one thread. Arrays that a form does not need are empty.
 struct Scratch {
     Numbers x;           // (step, tile): rows, and their squares for products
     Numbers white;       // (terms, tile): rows whitened for all kernels
-    Numbers values;      // (padded K, tile): log-joints, then responsibilities
+    Numbers values;      // (K, tile): log-joints, then responsibilities
     Numbers precisions;  // (K, tile): E[u] of t kernels
     Numbers log_ratios;  // (K, tile): log(1 + d^2 / degrees)
     Numbers logs;        // (tile,): log-likelihoods
@@ -239,8 +283,8 @@ struct Scratch {
     Numbers joints;      // (K, LANES): densities of a vector of rows, relative to the largest
     Numbers few;         // (M, 2 LANES): differences of two vectors of rows
     Numbers by_row;      // (tile, step): rows
-    Numbers ahead;       // (tile, width): differences
-    Numbers weighted;    // (tile, width): differences times responsibilities
+    Numbers roots;       // (tile + 1,): roots of a kernel's responsibilities
+    Numbers ahead;       // (tile, width): differences times these roots
     Numbers masses;      // (C, padded K): sums of responsibilities
     Places order;        // (tile,): the rows by class
     Places places;       // (tile,): where they begin
@@ -252,19 +296,18 @@ struct Scratch {
 
     explicit Scratch(const Sizes& s) {
         const bool is_product = s.form == Form::products;
-        const int64_t by_row_size = s.is_unrolled || is_product ? 0 : s.width * s.tile;
-        x.resize(std::max(s.step, s.n_features) * s.tile);
+        x.resize(std::max({s.step, s.terms, s.n_features}) * s.tile);
         white.resize(is_product && s.is_tied ? s.terms * s.tile : 0);
-        values.resize(s.padded_kernels * s.tile + LANES);
+        values.resize(s.n_kernels * s.tile + LANES);
         precisions.resize(s.is_t ? s.n_kernels * s.tile + LANES : 0);
         log_ratios.resize(precisions.size());
         logs.resize(s.tile + LANES);
         weights.resize(s.tile + LANES);
         joints.resize(s.n_kernels * LANES);
         few.resize(rounded_up(s.n_features, ROWS) * 2 * LANES);
-        by_row.resize(s.is_unrolled ? 0 : s.step * s.tile);
-        ahead.resize(by_row_size);
-        weighted.resize(by_row_size);
+        by_row.resize(s.step * s.tile);
+        ahead.resize(by_row.size());
+        roots.resize(s.tile + LANES);
         masses.resize(s.n_classes * padded(s.n_kernels));
         order.resize(s.tile);
         places.resize(s.tile);
@@ -284,7 +327,7 @@ struct Packed {
     Sizes sizes;
     Numbers base;      // (R, K, C): log-joints at the means
     Numbers means;     // (R, K, width)
-    Numbers whitener;  // (R, padded K, white); (R, white) of triangular kernels that are tied
+    Numbers whitener;  // (R, K, white); (R, white) of triangular kernels that are tied
     Numbers rotation;  // (R, M, M): whitens the rows for all tied kernels, for products
 
     Packed(const Rows& rows, const Kernels& kernels) {
@@ -304,13 +347,10 @@ struct Packed {
         s.n_kernels = k;
         s.n_classes = c;
         s.width = is_unrolled || is_product ? m : rounded_up(m, std::max(ROWS, LANES));
-        s.padded_kernels = is_product ? rounded_up(k, ROWS) : k;
-        s.step = s.width;
         if (is_product) {
             s.terms = kernels.is_tied || kernels.is_isotropic ? m + 1 : 2 * m;
-            s.step = rounded_up(kernels.is_tied ? m : s.terms, 2 * LANES);
             s.white = s.terms;
-            s.moments = s.step;
+            s.moments = kernels.is_tied ? m : s.terms;
         } else if (is_unrolled) {
             s.white = m * (m + 1) / 2;
             s.moments = m + s.white;
@@ -322,7 +362,7 @@ struct Packed {
         const int64_t units = std::max<int64_t>(3, std::min(TILE_NUMBERS / k, largest) / SMALLEST_TILE);
         // Features must not lie a power of two apart: they would compete for the same lines of the cache.
         s.tile = SMALLEST_TILE * (units - 1 + units % 2);
-        const int64_t of_block = c + k * c + s.padded_kernels * s.moments;
+        const int64_t of_block = c + k * c + s.n_kernels * s.moments;
         const int64_t most = std::max<int64_t>(2, MOST_SUMS / of_block);
         const int64_t n_blocks = std::max<int64_t>(1, std::min({MOST_BLOCKS, s.n_rows / SMALLEST_BLOCK, most}));
         s.block = s.tile * std::max<int64_t>(1, rounded_up(s.n_rows, n_blocks * s.tile) / (n_blocks * s.tile));
@@ -372,7 +412,7 @@ struct Packed {
     void expand(const Kernels& kernels) {
         const Sizes& s = sizes;
         const int64_t m = s.n_features;
-        whitener.resize(s.n_starts * s.padded_kernels * s.terms);
+        whitener.resize(s.n_starts * s.n_kernels * s.terms);
         if (s.is_tied) {
             rotation.assign(kernels.whiteners, kernels.whiteners + s.n_starts * m * m);
         }
@@ -389,7 +429,7 @@ struct Packed {
                 }
             }
             // -1/2 sum of s^2 (x - mean)^2 = sum of s^2 mean x - 1/2 sum of s^2 x^2 - 1/2 sum of s^2 mean^2
-            double* to = whitener.data() + (start * s.padded_kernels + i % s.n_kernels) * s.terms;
+            double* to = whitener.data() + (start * s.n_kernels + i % s.n_kernels) * s.terms;
             double at_zero = 0.0;
             for (int64_t j = 0; j < m; ++j) {
                 const double deviation = s.is_tied ? 1.0 : kernels.whiteners[i * m + j];
@@ -435,16 +475,32 @@ int64_t sort_by_class(const int64_t* codes, int64_t a, int64_t n, int64_t n_clas
     return n_present;
 }
 
+// Write features j ... of LANES rows into out (M, tile), in the frame.
+SKMIX_INLINE void store_in_frame(V value, int64_t j, const Rows& rows, double* out, int64_t tile) {
+    value = value * splat(rows.scale[j]) - splat(rows.shift[j]);
+    store(out + j * tile, smaller(larger(value, splat(-rows.limit)), splat(rows.limit)));
+}
+
 // Write LANES rows that begin at `places` into out (M, tile), in the frame.
 template <class T>
 SKMIX_INLINE void gather(const T* x, const int64_t* places, const Rows& rows, double* out, int64_t tile) {
-    for (int64_t j = 0; j < rows.n_features; ++j) {
+    int64_t j = 0;
+    if constexpr (std::is_same_v<T, double>) {
+        for (; rows.feature_step == 1 && j < rows.n_features; j += LANES) {
+            const int64_t count = std::min<int64_t>(LANES, rows.n_features - j);
+            V square[LANES];
+            SKMIX_UNROLL
+            for (int lane = 0; lane < LANES; ++lane) square[lane] = load_head(x + places[lane] + j, count);
+            transpose(square);
+            for (int64_t v = 0; v < count; ++v) store_in_frame(square[v], j + v, rows, out, tile);
+        }
+    }
+    for (; j < rows.n_features; ++j) {
         const T* feature = x + j * rows.feature_step;
         V value{};
         SKMIX_UNROLL
         for (int lane = 0; lane < LANES; ++lane) value[lane] = static_cast<double>(feature[places[lane]]);
-        value = value * splat(rows.scale[j]) - splat(rows.shift[j]);
-        store(out + j * tile, smaller(larger(value, splat(-rows.limit)), splat(rows.limit)));
+        store_in_frame(value, j, rows, out, tile);
     }
 }
 
@@ -479,12 +535,13 @@ void rotate(const double* x, const double* matrix, const Sizes& s, double* out) 
     }
 }
 
-// Write rows a ... a + n - 1 into x (step, tile), by class, and into by_row (tile, step) if they are needed there.
-int64_t gather_tile(const Rows& rows, int64_t a, int64_t n, const Sizes& s, bool by_row, Scratch& scratch) {
+// Write rows a ... a + n - 1 into x (M, tile), by class, and into by_row (tile, step).
+int64_t gather_tile(const Rows& rows, int64_t a, int64_t n, const Sizes& s, Scratch& scratch) {
     const int64_t n_present = sort_by_class(rows.codes, a, n, s.n_classes, scratch);
     Places& places = scratch.places;
+    for (int64_t i = 0; i < n; ++i) places[i] = scratch.order[i] * rows.row_step;
     // Lanes beyond the last row repeat it.
-    for (int64_t i = 0; i < padded(n); ++i) places[i] = scratch.order[std::min(i, n - 1)] * rows.row_step;
+    std::fill(places.begin() + n, places.begin() + padded(n), places[n - 1]);
     for (int64_t i = 0; i < n; i += LANES) {
         double* to = scratch.x.data() + i;
         if (rows.is_single) {
@@ -494,14 +551,12 @@ int64_t gather_tile(const Rows& rows, int64_t a, int64_t n, const Sizes& s, bool
         }
     }
     if (s.terms > s.n_features && !s.is_tied) add_powers(scratch.x.data(), s);
-    if (by_row) {
-        for (int64_t i = 0; i < n; i += LANES) {
-            for (int64_t j = 0; j < s.step; j += LANES) {
-                V square[LANES];
-                for (int v = 0; v < LANES; ++v) square[v] = load(scratch.x.data() + (j + v) * s.tile + i);
-                transpose(square);
-                for (int v = 0; v < LANES; ++v) store(scratch.by_row.data() + (i + v) * s.step + j, square[v]);
-            }
+    for (int64_t i = 0; i < n; i += LANES) {
+        for (int64_t j = 0; j < s.step; j += LANES) {
+            V square[LANES];
+            for (int v = 0; v < LANES; ++v) square[v] = load(scratch.x.data() + (j + v) * s.tile + i);
+            transpose(square);
+            for (int v = 0; v < LANES; ++v) store(scratch.by_row.data() + (i + v) * s.step + j, square[v]);
         }
     }
     std::fill_n(scratch.weights.begin(), s.tile, 0.0);
@@ -575,7 +630,7 @@ void add_tails(double degrees, int64_t n_features, int64_t n, double* distances,
     }
 }
 
-// Write the log-joints (padded K, tile) of a tile's rows under the kernels of a start. Return whether some kernels
+// Write the log-joints (K, tile) of a tile's rows under the kernels of a start. Return whether some kernels
 // skip some classes.
 bool fill_log_joints(const Packed& packed, const Kernels& kernels, int64_t start, int64_t n, int64_t n_present,
                      Scratch& scratch) {
@@ -631,14 +686,13 @@ bool fill_log_joints(const Packed& packed, const Kernels& kernels, int64_t start
         }
     }
     if (s.form == Form::products) {
-        std::fill(values + s.n_kernels * s.tile, values + s.padded_kernels * s.tile, 0.0);
         if (s.is_tied) {
             rotate(x, &packed.rotation[start * s.n_features * s.n_features], s, scratch.white.data());
             add_powers(scratch.white.data(), s);
             x = scratch.white.data();
         }
-        const double* coefficients = packed.whitener.data() + start * s.padded_kernels * s.terms;
-        multiply(coefficients, s.terms, x, s.tile, s.terms, values, s.padded_kernels);
+        const double* coefficients = packed.whitener.data() + start * s.n_kernels * s.terms;
+        multiply(coefficients, s.terms, x, s.tile, values, s.n_kernels);
     }
     return skips;
 }
@@ -692,49 +746,53 @@ void add_masses(const Sizes& s, int64_t n_present, Scratch& scratch) {
     for (int64_t p = 0; p < n_present; ++p) {
         const int64_t a = scratch.bounds[scratch.present[p]], b = scratch.bounds[scratch.present[p] + 1];
         for (int64_t first = 0; first < s.n_kernels; first += LANES) {
-            V sums[LANES] = {};
-            for (int64_t k = first; k < std::min(first + LANES, s.n_kernels); ++k) {
+            V sums[LANES];
+            for (int64_t i = 0; i < LANES; ++i) {
+                const int64_t k = first + i;
+                sums[i] = V{};
                 // Kernels without a weight in the class have no responsibilities there.
-                if (a < scratch.low[k] || scratch.high[k] < b) continue;
+                if (k >= s.n_kernels || a < scratch.low[k] || scratch.high[k] < b) continue;
                 const double* shares = &scratch.values[k * s.tile];
-                V some{};
                 int64_t r = a;
-                for (; r + LANES <= b; r += LANES) some = some + load(shares + r);
-                sums[k - first] = some + head(load(shares + r), b - r);
+                for (; r + LANES <= b; r += LANES) sums[i] = sums[i] + load(shares + r);
+                sums[i] = sums[i] + head(load(shares + r), b - r);
             }
             store(&scratch.masses[p * padded(s.n_kernels) + first], totals(sums));
         }
     }
 }
 
-// List the rows whose weights matter; return their number.
-int64_t choose(const double* weights, int64_t n, Places& index) {
+// List the rows whose weights matter, and the roots of these weights; return their number.
+int64_t choose(const double* weights, int64_t n, Places& index, Numbers& roots) {
     V highest{};
     for (int64_t i = 0; i < n; i += LANES) highest = larger(highest, load(weights + i));
     const double least = NEGLIGIBLE_SHARE * largest(highest);
     int64_t count = 0;
     for (int64_t i = 0; i < n; ++i) {
         index[count] = i;
+        roots[count] = weights[i];
         count += weights[i] > least;
     }
+    for (int64_t i = 0; i < count; ++i) roots[i] = std::sqrt(roots[i]);
     return count;
 }
 
 // Add the moments of rows about an origin, for any number of features.
 void add_many_moments(const Sizes& s, const double* origin, const double* weights, int64_t n, Scratch& scratch,
                       double* moments) {
-    const int64_t count = choose(weights, n, scratch.index);
-    double *ahead = scratch.ahead.data(), *weighted = scratch.weighted.data(), *second = moments + s.width;
-    for (int64_t j = 0; j < s.width; j += LANES) {
+    const int64_t count = choose(weights, n, scratch.index, scratch.roots);
+    // Local copies, which no store can change.
+    const double *by_row = scratch.by_row.data(), *roots = scratch.roots.data();
+    const int64_t *index = scratch.index.data(), width = s.width;
+    double *ahead = scratch.ahead.data(), *second = moments + width;
+    for (int64_t j = 0; j < width; j += LANES) {
+        const V from = load(origin + j);
         V sums = load(moments + j), squares{};
-        for (int64_t c = 0; c < count; ++c) {
-            const int64_t row = scratch.index[c];
-            const V each = load(&scratch.by_row[row * s.step + j]) - load(origin + j);
-            const V share = each * splat(weights[row]);
-            store(ahead + c * s.width + j, each);
-            store(weighted + c * s.width + j, share);
-            sums = sums + share;
-            squares = fma(share, each, squares);
+        _Pragma("GCC unroll 4") for (int64_t c = 0; c < count; ++c) {
+            const V root = splat(roots[c]), value = (load(by_row + index[c] * width + j) - from) * root;
+            sums = fma(value, root, sums);
+            squares = fma(value, value, squares);
+            store(ahead + c * width + j, value);
         }
         store(moments + j, sums);
         if (s.form == Form::scaled) store(second + j, load(second + j) + squares);
@@ -742,15 +800,12 @@ void add_many_moments(const Sizes& s, const double* origin, const double* weight
     if (s.form == Form::scaled) return;
     // The lower triangle, in blocks.
     for (int64_t i = 0; i < s.width; i += ROWS) {
+        double* row = second + i * s.width;
         int64_t j = 0;
         for (; j + LANES < i + ROWS; j += 2 * LANES) {
-            add_products<ROWS, 2>(weighted + i, 1, s.width, ahead + j, s.width, count, second + i * s.width + j,
-                                  s.width);
+            add_products<ROWS, 2>(ahead + i, 1, s.width, ahead + j, s.width, count, row + j, s.width);
         }
-        if (j < i + ROWS) {
-            add_products<ROWS, 1>(weighted + i, 1, s.width, ahead + j, s.width, count, second + i * s.width + j,
-                                  s.width);
-        }
+        if (j < i + ROWS) add_products<ROWS, 1>(ahead + i, 1, s.width, ahead + j, s.width, count, row + j, s.width);
     }
 }
 
@@ -787,7 +842,7 @@ class RowPass : public skmix::Pass {
             const int64_t end = std::min((block + 1) * s.block, s.n_rows);
             for (int64_t a = block * s.block; a < end; a += s.tile) {
                 const int64_t n = std::min(s.tile, end - a);
-                const int64_t n_present = gather_tile(rows_, a, n, s, by_row_, scratch);
+                const int64_t n_present = gather_tile(rows_, a, n, s, scratch);
                 for (int64_t start = first; start < std::min(first + STARTS_OF_TASK, s.n_starts); ++start) {
                     const bool skips = fill_log_joints(packed_, kernels_, start, n, n_present, scratch);
                     take_tile({block, start, a, n, n_present, skips}, scratch);
@@ -814,20 +869,19 @@ class RowPass : public skmix::Pass {
     Rows rows_;
     Kernels kernels_;
     Packed packed_;
-    bool by_row_ = false;  // whether rows are needed row by row too
 };
 
 class EStep final : public RowPass {
    public:
     EStep(const Rows& rows, const Kernels& kernels, const double* origins, const Sums& sums)
         : RowPass(rows, kernels), with_moments_(origins != nullptr), sums_(sums) {
-        const Sizes& s = packed_.sizes;
+        Sizes& s = packed_.sizes;
         const int64_t n_models = s.n_blocks * s.n_starts;
         likelihood_.resize(n_models * s.n_classes);
         mass_.resize(n_models * s.n_kernels * s.n_classes);
         if (!with_moments_) return;
-        by_row_ = !s.is_unrolled;
-        moments_.resize(n_models * s.padded_kernels * s.moments);
+        if (!s.is_unrolled && s.form != Form::products) s.step = s.width;
+        moments_.resize(n_models * s.n_kernels * s.moments);
         tails_.resize(s.is_t ? 2 * n_models * s.n_kernels : 0);
         origins_.resize(s.n_starts * s.n_kernels * s.width);
         for (int64_t i = 0; i < s.n_starts * s.n_kernels; ++i) {
@@ -854,10 +908,11 @@ class EStep final : public RowPass {
             likelihood_[model * s.n_classes + c] += sum(logs, bounds[c + 1] - bounds[c]);
         }
         if (!with_moments_) return;
-        double* moments = moments_.data() + model * s.padded_kernels * s.moments;
+        double* moments = moments_.data() + model * s.n_kernels * s.moments;
         if (s.form == Form::products) {
             // Moments about zero: responsibilities times rows.
-            multiply(scratch.values.data(), s.tile, scratch.by_row.data(), s.step, n, moments, s.padded_kernels);
+            multiply_transposed(scratch.values.data(), s.n_kernels, scratch.x.data(), s.moments, s.tile, padded(n),
+                                moments);
         }
         add_masses(s, n_present, scratch);
         for (int64_t i = 0; i < s.n_kernels; ++i) {
@@ -907,7 +962,7 @@ class EStep final : public RowPass {
     Numbers origins_;     // (R, K, width)
     Numbers likelihood_;  // (blocks, R, C)
     Numbers mass_;        // (blocks, R, K, C)
-    Numbers moments_;     // (blocks, R, padded K, moments)
+    Numbers moments_;     // (blocks, R, K, moments)
     Numbers tails_;       // (blocks, R, K, 2)
 };
 
@@ -935,7 +990,7 @@ void EStep::finish() {
             sums.precisions[i] = tails[2 * i];
             sums.log_ratios[i] = tails[2 * i + 1];
         }
-        const int64_t place = i / s.n_kernels * s.padded_kernels + i % s.n_kernels;
+        const int64_t place = i / s.n_kernels * s.n_kernels + i % s.n_kernels;
         const double *first = &moments[place * s.moments], *second = first + s.width;
         std::copy_n(first, m, sums.first + i * m);
         if (s.form == Form::triangular) {
@@ -1048,12 +1103,11 @@ class Lloyd final : private Spheres, public RowPass {
         Sizes& s = packed_.sizes;
         // The length of a row is the same for all centres: without that term no digits are lost.
         const int64_t m = rows.n_features;
-        for (int64_t k = 0; k < s.padded_kernels; ++k) {
+        for (int64_t k = 0; k < s.n_kernels; ++k) {
             std::copy_n(packed_.whitener.begin() + k * s.terms, m, packed_.whitener.begin() + k * m);
         }
         s.terms = m;
-        s.step = s.moments = padded(m);
-        by_row_ = true;
+        s.step = padded(m);
         sums_.resize(s.n_blocks * n_centres * (s.step + 1));
     }
 

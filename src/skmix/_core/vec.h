@@ -167,6 +167,17 @@ SKMIX_INLINE V totals(V (&vectors)[LANES]) {
     }
 }
 
+// The first `count` numbers, 1 ... LANES; nothing beyond them is read. The other lanes are zero.
+SKMIX_INLINE V load_head(const double* from, int64_t count) {
+#if defined(__AVX512F__)
+    return (V)_mm512_maskz_loadu_pd(static_cast<__mmask8>(0xFF >> (LANES - count)), from);
+#elif defined(__AVX2__)
+    return (V)_mm256_maskload_pd(from, I{0, 1, 2, 3} < splat(count));
+#else
+    return count == LANES ? load(from) : V{*from, 0.0};
+#endif
+}
+
 // A vector whose lanes from `count` on are zero.
 SKMIX_INLINE V head(V value, int64_t count) {
     I lane;
