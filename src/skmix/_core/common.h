@@ -36,7 +36,8 @@ struct Aligned {
     }
 };
 using Numbers = std::vector<double, Aligned<double>>;
-using Places = std::vector<int64_t>;
+// With an allocator of this instruction set: the linker takes one copy of a function, whichever set it is for.
+using Places = std::vector<int64_t, Aligned<int64_t>>;
 
 // What the other files define; `functions.cpp` lists them.
 std::unique_ptr<skmix::Pass> make_e_step(const skmix::Rows&, const skmix::Kernels&, const double* origins,

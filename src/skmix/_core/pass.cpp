@@ -149,7 +149,7 @@ SKMIX_INLINE V half_distances(const double* x, int64_t tile, const double* mean,
         for (int j = 1; j <= i; ++j) white = fma(splat(row[j]), ahead[j], white);
         length = fma(white, white, length);
     }
-    return splat(-0.5) * smaller(length, splat(FARTHEST_SQUARED));
+    return splat(-0.5) * smaller(splat(FARTHEST_SQUARED), length);
 }
 
 // Write -1/2 times the squared distances of rows x (M, n), plus one number, or plus those in out (n,) without it.
@@ -168,84 +168,64 @@ void write_distances(const double* x, int64_t tile, int64_t n, const double* mea
     }
 }
 
-// Features are taken in groups, so that the sums of two groups fit into the registers.
-template <int M>
-constexpr int GROUP = M <= 6 ? M : 4;
-
 // Place of a moment of kernels with M features: first ones, then second ones row by row of the lower triangle.
 constexpr int moment(int m, int i, int j) { return m + i * (i + 1) / 2 + j; }
 
-// Add weighted sums of products of features A ... B - 1 with features C ... D - 1 that do not follow them.
-template <int M, int A, int B, int C, int D>
+// Add weighted sums of products of features a ... a + A - 1 with features b ... b + B - 1 that do not follow them.
+// In a square, a is b: the sums of the features are added too.
+template <int M, int A, int B, bool SQUARE>
 SKMIX_INLINE void add_part(const double* x, int64_t tile, int64_t n, const double* weights, const double* origin,
-                           double* out) {
-    constexpr bool SQUARE = A == C;
-    constexpr int SIZE = SQUARE ? (B - A) * (B - A + 1) / 2 + (B - A) : (B - A) * (D - C);
+                           double* out, int a, int b) {
+    constexpr int SIZE = SQUARE ? A * (A + 3) / 2 : A * B;
     constexpr int WHOLE = (SIZE + LANES - 1) / LANES * LANES;
     V sums[WHOLE] = {};
     for (int64_t r = 0; r < n; r += LANES) {
         const V weight = load(weights + r);
-        V rows[B - A], columns[D - C];
+        V rows[A], columns[B];
         SKMIX_UNROLL
-        for (int j = C; j < D; ++j) columns[j - C] = load(x + j * tile + r) - splat(origin[j]);
+        for (int j = 0; j < B; ++j) columns[j] = load(x + (b + j) * tile + r) - splat(origin[b + j]);
         SKMIX_UNROLL
-        for (int i = A; i < B; ++i) {
-            const V ahead = SQUARE ? columns[i - A] : load(x + i * tile + r) - splat(origin[i]);
-            rows[i - A] = weight * ahead;
+        for (int i = 0; i < A; ++i) {
+            const V ahead = SQUARE ? columns[i] : load(x + (a + i) * tile + r) - splat(origin[a + i]);
+            rows[i] = weight * ahead;
         }
         int place = 0;
         SKMIX_UNROLL
-        for (int i = A; i < B; ++i) {
+        for (int i = 0; i < A; ++i) {
             SKMIX_UNROLL
-            for (int j = C; j < (SQUARE ? i + 1 : D); ++j) {
-                sums[place] = fma(rows[i - A], columns[j - C], sums[place]);
-                ++place;
-            }
+            for (int j = 0; j < (SQUARE ? i + 1 : B); ++j, ++place) sums[place] = fma(rows[i], columns[j], sums[place]);
             if constexpr (SQUARE) {
-                sums[place] = sums[place] + rows[i - A];
+                sums[place] = sums[place] + rows[i];
                 ++place;
             }
         }
     }
-    double found[WHOLE];
+    double numbers[WHOLE];
     SKMIX_UNROLL
     for (int v = 0; v < WHOLE; v += LANES) {
         V some[LANES];
         SKMIX_UNROLL
         for (int i = 0; i < LANES; ++i) some[i] = sums[v + i];
-        store(found + v, totals(some));
+        store(numbers + v, totals(some));
     }
-    int place = 0;
-    for (int i = A; i < B; ++i) {
-        for (int j = C; j < (SQUARE ? i + 1 : D); ++j) out[moment(M, i, j)] += found[place++];
-        if constexpr (SQUARE) out[i] += found[place++];
+    const double* from = numbers;
+    for (int i = a; i < a + A; ++i) {
+        for (int j = b; j < (SQUARE ? i + 1 : b + B); ++j) out[moment(M, i, j)] += *from++;
+        if constexpr (SQUARE) out[i] += *from++;
     }
 }
 
-// Edges of the groups of features; the first group is the smaller one.
-template <int M>
-constexpr int edge(int group) {
-    const int first = M % GROUP<M> == 0 ? GROUP<M> : M % GROUP<M>;
-    return group == 0 ? 0 : first + (group - 1) * GROUP<M>;
-}
-
-template <int M, int A, int... C>
-SKMIX_INLINE void add_parts_of(std::integer_sequence<int, C...>, const double* x, int64_t tile, int64_t n,
-                               const double* weights, const double* origin, double* out) {
-    (add_part<M, edge<M>(A), edge<M>(A + 1), edge<M>(C), edge<M>(C + 1)>(x, tile, n, weights, origin, out), ...);
-}
-
-template <int M, int... A>
-SKMIX_INLINE void add_parts(std::integer_sequence<int, A...>, const double* x, int64_t tile, int64_t n,
-                            const double* weights, const double* origin, double* out) {
-    (add_parts_of<M, A>(std::make_integer_sequence<int, A + 1>(), x, tile, n, weights, origin, out), ...);
-}
-
-// Add weighted sums of the differences of rows x (M, n) from an origin, and of their products.
+// Add weighted sums of the differences of rows x (M, n) from an origin, and of their products. Features are taken in
+// groups, so that the sums of two groups fit into the registers; the first group is the smaller one.
 template <int M>
 void add_moments(const double* x, int64_t tile, int64_t n, const double* weights, const double* origin, double* out) {
-    constexpr int N_GROUPS = (M + GROUP<M> - 1) / GROUP<M>;
-    add_parts<M>(std::make_integer_sequence<int, N_GROUPS>(), x, tile, n, weights, origin, out);
+    constexpr int GROUP = M <= 6 ? M : 4, FIRST = (M - 1) % GROUP + 1;
+    add_part<M, FIRST, FIRST, true>(x, tile, n, weights, origin, out, 0, 0);
+    for (int a = FIRST; a < M; a += GROUP) {
+        add_part<M, GROUP, FIRST, false>(x, tile, n, weights, origin, out, a, 0);
+        for (int b = FIRST; b < a; b += GROUP) add_part<M, GROUP, GROUP, false>(x, tile, n, weights, origin, out, a, b);
+        add_part<M, GROUP, GROUP, true>(x, tile, n, weights, origin, out, a, a);
+    }
 }
 
 template <int... M>
@@ -612,8 +592,8 @@ void add_many_distances(const Packed& packed, const double* mean, const double* 
                 add_projected(whitener + i * s.width, ahead, std::min<int64_t>(i + ROWS, s.n_features), one, other);
             }
         }
-        one = smaller(one, splat(FARTHEST_SQUARED));
-        other = smaller(other, splat(FARTHEST_SQUARED));
+        one = smaller(splat(FARTHEST_SQUARED), one);
+        other = smaller(splat(FARTHEST_SQUARED), other);
         store(values + r, fma(splat(-0.5), one, load(values + r)));
         store(values + r + LANES, fma(splat(-0.5), other, load(values + r + LANES)));
     }

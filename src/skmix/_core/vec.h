@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #if defined(__x86_64__) || defined(_M_X64)
 #include <immintrin.h>
@@ -42,6 +43,7 @@ SKMIX_INLINE V load(const double* from) {
 
 SKMIX_INLINE void store(double* to, V value) { std::memcpy(to, &value, sizeof value); }
 
+// Written out: a loop over the lanes, or V{} + x, would be more than one instruction.
 SKMIX_INLINE V splat(double x) {
 #if defined(__AVX512F__)
     return V{x, x, x, x, x, x, x, x};
@@ -80,63 +82,32 @@ SKMIX_INLINE V larger(V a, V b) { return a > b ? a : b; }
 SKMIX_INLINE V smaller(V a, V b) { return a < b ? a : b; }
 #endif
 
-template <class T>
-SKMIX_INLINE T bits_as(const void* from) {
-    T value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
-}
-SKMIX_INLINE V as_numbers(I a) { return bits_as<V>(&a); }
-SKMIX_INLINE I as_integers(V a) { return bits_as<I>(&a); }
-
-// The sum of the lanes, added in halves.
-SKMIX_INLINE double total(V value) {
-#if defined(__AVX512F__)
-    const auto four =
-        __builtin_shufflevector(value, value, 0, 1, 2, 3) + __builtin_shufflevector(value, value, 4, 5, 6, 7);
-    const auto two = __builtin_shufflevector(four, four, 0, 1) + __builtin_shufflevector(four, four, 2, 3);
-#elif defined(__AVX2__)
-    const auto two = __builtin_shufflevector(value, value, 0, 1) + __builtin_shufflevector(value, value, 2, 3);
-#else
-    const auto two = value;
-#endif
-    return two[0] + two[1];
-}
-
 SKMIX_INLINE double largest(V value) {
-    double lane[LANES], found = -std::numeric_limits<double>::infinity();
-    store(lane, value);
-    for (double number : lane) found = number > found ? number : found;
-    return found;
+    double highest = value[0];
+    for (int i = 1; i < LANES; ++i) highest = value[i] > highest ? value[i] : highest;
+    return highest;
 }
 
 // The even runs of WIDTH lanes of a and of b in turn, and the odd runs.
+template <int WIDTH, int... N>
+SKMIX_INLINE void exchange(V& a, V& b, std::integer_sequence<int, N...>) {
+    const V even = __builtin_shufflevector(a, b, (N & WIDTH ? N - WIDTH + LANES : N)...);
+    b = __builtin_shufflevector(a, b, (N & WIDTH ? N + LANES : N + WIDTH)...);
+    a = even;
+}
 template <int WIDTH>
 SKMIX_INLINE void exchange(V& a, V& b) {
-    const V one = a, other = b;
-#if defined(__AVX512F__)
-    if constexpr (WIDTH == 4) {
-        a = __builtin_shufflevector(one, other, 0, 1, 2, 3, 8, 9, 10, 11);
-        b = __builtin_shufflevector(one, other, 4, 5, 6, 7, 12, 13, 14, 15);
-    } else if constexpr (WIDTH == 2) {
-        a = __builtin_shufflevector(one, other, 0, 1, 8, 9, 4, 5, 12, 13);
-        b = __builtin_shufflevector(one, other, 2, 3, 10, 11, 6, 7, 14, 15);
-    } else {
-        a = __builtin_shufflevector(one, other, 0, 8, 2, 10, 4, 12, 6, 14);
-        b = __builtin_shufflevector(one, other, 1, 9, 3, 11, 5, 13, 7, 15);
-    }
-#elif defined(__AVX2__)
-    if constexpr (WIDTH == 2) {
-        a = __builtin_shufflevector(one, other, 0, 1, 4, 5);
-        b = __builtin_shufflevector(one, other, 2, 3, 6, 7);
-    } else {
-        a = __builtin_shufflevector(one, other, 0, 4, 2, 6);
-        b = __builtin_shufflevector(one, other, 1, 5, 3, 7);
-    }
-#else
-    a = __builtin_shufflevector(one, other, 0, 2);
-    b = __builtin_shufflevector(one, other, 1, 3);
-#endif
+    exchange<WIDTH>(a, b, std::make_integer_sequence<int, LANES>());
+}
+
+// The sum of the lanes, added in halves.
+template <int WIDTH = LANES / 2>
+SKMIX_INLINE double total(V value) {
+    V other = value;
+    exchange<WIDTH>(value, other);
+    value = value + other;
+    if constexpr (WIDTH > 1) return total<WIDTH / 2>(value);
+    return value[0];
 }
 
 // The columns of a square of LANES vectors, in place.
@@ -153,12 +124,10 @@ SKMIX_INLINE void transpose(V (&square)[LANES]) {
 template <int WIDTH = LANES / 2>
 SKMIX_INLINE V totals(V (&vectors)[LANES]) {
     // Sums of the first vector in even runs of WIDTH lanes, of the second in odd ones.
-    constexpr int HALF = WIDTH;
     SKMIX_UNROLL
-    for (int i = 0; i < HALF; ++i) {
-        V a = vectors[i], b = vectors[i + HALF];
-        exchange<WIDTH>(a, b);
-        vectors[i] = a + b;
+    for (int i = 0; i < WIDTH; ++i) {
+        exchange<WIDTH>(vectors[i], vectors[i + WIDTH]);
+        vectors[i] = vectors[i] + vectors[i + WIDTH];
     }
     if constexpr (WIDTH > 1) {
         return totals<WIDTH / 2>(vectors);
@@ -205,10 +174,10 @@ constexpr double EXP[10] = {0.5,
                             2.7618815194452316e-07,
                             2.515642726194099e-08};
 
-// e^x for x <= 0, to the last bit or two; zero below 1e-200.
+// e^x for x <= 0, to the last bit or two; zero below 1e-200, NaN for NaN.
 SKMIX_INLINE V exp(V x) {
     const auto tiny = x < splat(LOWEST);
-    x = larger(x, splat(LOWEST));
+    x = larger(splat(LOWEST), x);
     const V shifted = fma(x, splat(ONE_OVER_LOG_2), splat(ROUND));
     const V power = shifted - splat(ROUND);
     V rest = fma(power, splat(-LOG_2), x);
@@ -222,17 +191,17 @@ SKMIX_INLINE V exp(V x) {
         odd = fma(odd, square, splat(EXP[n + 1]));
     }
     V value = fma(fma(odd, rest, even), square, rest) + splat(1.0);
-    value = as_numbers(as_integers(value) + (as_integers(shifted) << 52));
+    value = (V)((I)value + ((I)shifted << 52));
     return tiny ? V{} : value;
 }
 
 // The logarithm of positive, normal numbers, to the last bit or two.
 SKMIX_INLINE V log(V x) {
     constexpr int64_t ROOT_HALF = 0x3FE6A09E667F3BCD;  // the bits of sqrt(1/2)
-    const I integers = as_integers(x);
+    const I integers = (I)x;
     const I power = (integers - splat(ROOT_HALF)) >> 52;
     // x = 2^power * mantissa, with a mantissa around 1: log = 2 artanh((mantissa - 1) / (mantissa + 1)).
-    const V mantissa = as_numbers(integers - (power << 52));
+    const V mantissa = (V)(integers - (power << 52));
     const V s = (mantissa - splat(1.0)) / (mantissa + splat(1.0));
     const V square = s * s;
     V series = splat(2.0 / 23);
