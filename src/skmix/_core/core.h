@@ -14,7 +14,7 @@ struct Rows {
     bool is_single;                  // whether they are float32
     int64_t n_rows, n_features;      // N and M
     int64_t row_step, feature_step;  // strides, in numbers
-    const int64_t* codes;            // (N,): class of each row, below C; null for one class
+    const int32_t* codes;            // (N,): class of each row, below C; null for one class
     const double* weights;           // (N,): positive; null where all are one
     const double* scale;             // (M,)
     const double* shift;             // (M,)
@@ -116,7 +116,6 @@ struct Functions {
     // Rows with gaps under kernels with covariances (F, M, M) and means (F, G, M).
     std::unique_ptr<Completion> (*complete)(const Gaps&, const double* covariances, int64_t n_covariances,
                                             const double* means, int64_t n_means, const Completed&);
-    int lanes;
 };
 
 }  // namespace skmix

@@ -5,6 +5,6 @@
 namespace SKMIX_ISA {
 
 extern const skmix::Functions FUNCTIONS;
-const skmix::Functions FUNCTIONS{make_e_step, make_log_densities, make_lloyd, make_whitening, make_completion, LANES};
+const skmix::Functions FUNCTIONS{make_e_step, make_log_densities, make_lloyd, make_whitening, make_completion};
 
 }  // namespace SKMIX_ISA

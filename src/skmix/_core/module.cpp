@@ -132,16 +132,15 @@ Out<T> zeros(Shape shape) {
 
 struct Rows {
     AnyRows x;
-    std::optional<Codes<1>> codes;
     std::optional<Numbers<1>> weights;
     Numbers<1> scale, shift;
+    std::vector<int32_t> codes;  // a copy: codes must stay as they were checked
     int64_t n_classes;
     skmix::Rows rows;
 
-    Rows(AnyRows x_, std::optional<Codes<1>> codes_, std::optional<Numbers<1>> weights_, Numbers<1> scale_,
+    Rows(AnyRows x_, const std::optional<Codes<1>>& codes_, std::optional<Numbers<1>> weights_, Numbers<1> scale_,
          Numbers<1> shift_, double limit, int64_t n_classes_)
         : x(std::move(x_)),
-          codes(std::move(codes_)),
           weights(std::move(weights_)),
           scale(std::move(scale_)),
           shift(std::move(shift_)),
@@ -149,19 +148,24 @@ struct Rows {
         const int64_t n = x.shape(0), m = x.shape(1);
         const bool is_single = x.dtype() == nb::dtype<float>();
         if (!is_single && x.dtype() != nb::dtype<double>()) throw nb::type_error("X must be float64 or float32.");
-        if (m < 1 || n_classes < 1) refuse("There must be a feature and a class.");
-        if (!codes && n_classes > 1) refuse("Rows of several classes need codes.");
+        if (m < 1 || n_classes < 1 || n_classes > INT32_MAX) refuse("There must be a feature and a class.");
+        if (!codes_ && n_classes > 1) refuse("Rows of several classes need codes.");
         check_shape("X", x, {n, m});
         check_shape("scale", scale, {m});
         check_shape("shift", shift, {m});
         if (weights) check_shape("weights", *weights, {n});
-        if (codes) check_shape("codes", *codes, {n});
-        for (int64_t i = 0; codes && i < n; ++i) {
-            const int64_t code = codes->data()[i];
-            if (code >= 0 && code < n_classes) continue;
-            const std::string problem = "Row " + std::to_string(i) + " has the class code " + std::to_string(code) +
-                                        ", but there are " + std::to_string(n_classes) + " classes.";
-            throw nb::index_error(problem.c_str());
+        if (codes_) {
+            check_shape("codes", *codes_, {n});
+            codes.resize(n);
+        }
+        for (int64_t i = 0; codes_ && i < n; ++i) {
+            const int64_t code = codes_->data()[i];
+            if (code < 0 || code >= n_classes) {
+                const std::string problem = "Row " + std::to_string(i) + " has the class code " + std::to_string(code) +
+                                            ", but there are " + std::to_string(n_classes) + " classes.";
+                throw nb::index_error(problem.c_str());
+            }
+            codes[i] = static_cast<int32_t>(code);
         }
         rows = {x.data(),
                 is_single,
@@ -169,7 +173,7 @@ struct Rows {
                 m,
                 x.stride(0),
                 x.stride(1),
-                codes ? codes->data() : nullptr,
+                codes.data(),
                 weights ? weights->data() : nullptr,
                 scale.data(),
                 shift.data(),
@@ -360,8 +364,8 @@ NB_MODULE(compiled, module) {
     module.def("use", &use, "name"_a = nb::none());
     // Arrays are taken as they are: one of another type or order is refused, not copied.
     nb::class_<Rows>(module, "Rows")
-        .def(nb::init<AnyRows, std::optional<Codes<1>>, std::optional<Numbers<1>>, Numbers<1>, Numbers<1>, double,
-                      int64_t>(),
+        .def(nb::init<AnyRows, const std::optional<Codes<1>>&, std::optional<Numbers<1>>, Numbers<1>, Numbers<1>,
+                      double, int64_t>(),
              "X"_a.noconvert(), "codes"_a.noconvert().none(), "weights"_a.noconvert().none(), "scale"_a.noconvert(),
              "shift"_a.noconvert(), "limit"_a, "n_classes"_a)
         .def_ro("n_classes", &Rows::n_classes);

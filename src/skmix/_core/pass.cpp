@@ -30,7 +30,7 @@ constexpr int UNROLLED = 16;
 // Log-densities of a tile.
 constexpr int64_t TILE_NUMBERS = 1 << 14;
 // Most rows of a tile where loops over features are unrolled, and where they are not.
-constexpr int64_t LARGEST_TILE = 256, LARGEST_BY_ROW = 160;
+constexpr int64_t LARGEST_TILE = 1024, LARGEST_BY_ROW = 160;
 // A tile has a multiple of this many rows.
 constexpr int64_t SMALLEST_TILE = 4 * LANES;
 // Most blocks of rows, fewest rows of a block, and most numbers in the sums of all blocks of a start.
@@ -274,7 +274,7 @@ struct Scratch {
     Places listed;       // (K,): some kernels
     Places index;        // (tile + 1,): rows whose weights are not negligible
 
-    explicit Scratch(const Sizes& s) {
+    void fit(const Sizes& s) {
         const bool is_product = s.form == Form::products;
         x.resize(std::max({s.step, s.terms, s.n_features}) * s.tile);
         white.resize(is_product && s.is_tied ? s.terms * s.tile : 0);
@@ -432,13 +432,12 @@ SKMIX_INLINE void fill(double* numbers, int64_t n, double number) {
 // ---------------------------------------------------------------- tiles of rows
 
 // Order rows a ... a + n - 1 by class; return how many classes have rows there.
-int64_t sort_by_class(const int64_t* codes, int64_t a, int64_t n, int64_t n_classes, Scratch& scratch) {
+int64_t sort_by_class(const int32_t* codes, int64_t a, int64_t n, int64_t n_classes, Scratch& scratch) {
     Places &order = scratch.order, &bounds = scratch.bounds, &present = scratch.present;
     if (n_classes == 1) {
         for (int64_t i = 0; i < n; ++i) order[i] = a + i;
-        bounds[0] = 0;
+        bounds[0] = present[0] = 0;
         bounds[1] = n;
-        present[0] = 0;
         return 1;
     }
     std::fill(bounds.begin(), bounds.end(), 0);
@@ -789,34 +788,15 @@ void add_many_moments(const Sizes& s, const double* origin, const double* weight
     }
 }
 
-// Memory that a thread keeps from pass to pass: to ask for it anew in every pass would cost more than some passes.
-Scratch& scratch_of(const Sizes& s) {
-    using Key = std::array<int64_t, 10>;
-    thread_local std::unique_ptr<Scratch> kept;
-    thread_local Key key_of_kept;
-    const Key key{static_cast<int64_t>(s.form),
-                  s.is_tied,
-                  s.is_t,
-                  s.n_features,
-                  s.n_kernels,
-                  s.n_classes,
-                  s.tile,
-                  s.width,
-                  s.step,
-                  s.terms};
-    if (kept == nullptr || key != key_of_kept) {
-        kept = std::make_unique<Scratch>(s);
-        key_of_kept = key;
-    }
-    return *kept;
-}
-
 // A pass over rows: tasks are blocks of rows, for up to STARTS_OF_TASK starts.
 class RowPass : public skmix::Pass {
    public:
     void work() final {
         const Sizes& s = packed_.sizes;
-        Scratch& scratch = scratch_of(s);
+        // A thread keeps its memory from pass to pass: to ask for it anew would cost more than some passes.
+        thread_local const auto kept = std::make_unique<Scratch>();
+        Scratch& scratch = *kept;
+        scratch.fit(s);
         for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < n_tasks;) {
             const int64_t block = task % s.n_blocks, first = task / s.n_blocks * STARTS_OF_TASK;
             const int64_t end = std::min((block + 1) * s.block, s.n_rows);
