@@ -271,7 +271,7 @@ struct Scratch {
     Places bounds;       // (C + 1,): first row of each class
     Places present;      // (C,): classes with rows
     Places low, high;    // (K,): rows low ... high - 1 are of classes in which the kernel has a weight
-    Places listed;       // (K,): some kernels
+    Places listed;       // (K,): where the values of some kernels begin
     Places index;        // (tile + 1,): rows whose weights are not negligible
 
     void fit(const Sizes& s) {
@@ -609,14 +609,12 @@ void add_tails(double degrees, int64_t n_features, int64_t n, double* distances,
     }
 }
 
-// Write the log-joints (K, tile) of a tile's rows under the kernels of a start. Return whether some kernels
-// skip some classes.
-bool fill_log_joints(const Packed& packed, const Kernels& kernels, int64_t start, int64_t n, int64_t n_present,
+// Write the log-joints (K, tile) of a tile's rows under the kernels of a start.
+void fill_log_joints(const Packed& packed, const Kernels& kernels, int64_t start, int64_t n, int64_t n_present,
                      Scratch& scratch) {
     const Sizes& s = packed.sizes;
     const double* x = scratch.x.data();
     double* values = scratch.values.data();
-    bool skips = false;
     for (int64_t i = 0; i < s.n_kernels; ++i) {
         const int64_t kernel = start * s.n_kernels + i;
         const double *base = packed.base.data() + kernel * s.n_classes, *mean = &packed.means[kernel * s.width];
@@ -641,7 +639,6 @@ bool fill_log_joints(const Packed& packed, const Kernels& kernels, int64_t start
             begin = 0;
             end = n;
         }
-        skips |= begin > 0 || end < n;
         begin = begin / LANES * LANES;
         end = padded(end);
         scratch.low[i] = begin;
@@ -673,42 +670,41 @@ bool fill_log_joints(const Packed& packed, const Kernels& kernels, int64_t start
         const double* coefficients = packed.whitener.data() + start * s.n_kernels * s.terms;
         multiply(coefficients, s.terms, x, s.tile, values, s.n_kernels);
     }
-    return skips;
 }
 
 // ---------------------------------------------------------------- the E-step
 
-// Turn the log-joints of rows a ... b - 1 into responsibilities times weights, for `count` kernels: those in a
-// list, or the first ones without a list.
-void normalise(const Sizes& s, const int64_t* listed, int64_t count, int64_t a, int64_t b, Scratch& scratch) {
-    const auto row_of = [&](int64_t i) { return scratch.values.data() + (listed == nullptr ? i : listed[i]) * s.tile; };
-    for (int64_t r = a; r < b; r += LANES) {
-        V highest = splat(-INF);
-        for (int64_t i = 0; i < count; ++i) highest = larger(highest, load(row_of(i) + r));
-        V sum{};
-        for (int64_t i = 0; i < count; ++i) {
-            const V joint = exp(load(row_of(i) + r) - highest);
-            store(row_of(i) + r, joint);
-            sum = sum + joint;
-        }
-        const V weight = load(scratch.weights.data() + r);
-        store(scratch.logs.data() + r, weight * (highest + log(sum)));
-        const V share = weight / sum;
-        for (int64_t i = 0; i < count; ++i) store(row_of(i) + r, load(row_of(i) + r) * share);
-    }
-}
-
-// Normalise class by class over the kernels that have a weight in the class.
-void normalise_by_class(const Sizes& s, int64_t n_present, Scratch& scratch) {
-    int64_t end = 0;
+// Turn the log-joints of a tile into responsibilities times weights, class by class, for the kernels that have a
+// weight in the class.
+void normalise(const Sizes& s, int64_t n_present, Scratch& scratch) {
+    const int64_t *low = scratch.low.data(), *high = scratch.high.data();
+    int64_t *places = scratch.listed.data(), end = 0;
+    double* values = scratch.values.data();
     for (int64_t p = 0; p < n_present; ++p) {
         const int64_t begin = end;
         end = padded(scratch.bounds[scratch.present[p] + 1]);
         int64_t count = 0;
         for (int64_t k = 0; k < s.n_kernels; ++k) {
-            if (scratch.low[k] < end && begin < scratch.high[k]) scratch.listed[count++] = k;
+            if (low[k] < end && begin < high[k]) places[count++] = k * s.tile;
         }
-        normalise(s, scratch.listed.data(), count, begin, end, scratch);
+        for (int64_t r = begin; r < end; r += LANES) {
+            V highest = splat(-INF);
+            for (int64_t i = 0; i < count; ++i) highest = larger(highest, load(values + places[i] + r));
+            V sum{};
+            for (int64_t i = 0; i < count; ++i) {
+                double* value = values + places[i] + r;
+                const V joint = exp(load(value) - highest);
+                store(value, joint);
+                sum = sum + joint;
+            }
+            const V weight = load(scratch.weights.data() + r);
+            store(scratch.logs.data() + r, weight * (highest + log(sum)));
+            const V share = weight / sum;
+            for (int64_t i = 0; i < count; ++i) {
+                double* value = values + places[i] + r;
+                store(value, load(value) * share);
+            }
+        }
     }
 }
 
@@ -804,18 +800,17 @@ class RowPass : public skmix::Pass {
                 const int64_t n = std::min(s.tile, end - a);
                 const int64_t n_present = gather_tile(rows_, a, n, s, scratch);
                 for (int64_t start = first; start < std::min(first + STARTS_OF_TASK, s.n_starts); ++start) {
-                    const bool skips = fill_log_joints(packed_, kernels_, start, n, n_present, scratch);
-                    take_tile({block, start, a, n, n_present, skips}, scratch);
+                    fill_log_joints(packed_, kernels_, start, n, n_present, scratch);
+                    take_tile({block, start, a, n, n_present}, scratch);
                 }
             }
         }
     }
 
    protected:
-    // Rows a ... a + n - 1 of a block, of n_present classes, under a start some of whose kernels may skip classes.
+    // Rows a ... a + n - 1 of a block, of n_present classes, under a start.
     struct Tile {
         int64_t block, start, a, n, n_present;
-        bool skips;
     };
 
     RowPass(const Rows& rows, const Kernels& kernels) : rows_(rows), kernels_(kernels), packed_(rows, kernels) {
@@ -854,12 +849,8 @@ class EStep final : public RowPass {
    private:
     void take_tile(const Tile& tile, Scratch& scratch) override {
         const Sizes& s = packed_.sizes;
-        const auto [block, start, a, n, n_present, skips] = tile;
-        if (skips) {
-            normalise_by_class(s, n_present, scratch);
-        } else {
-            normalise(s, nullptr, s.n_kernels, 0, padded(n), scratch);
-        }
+        const auto [block, start, a, n, n_present] = tile;
+        normalise(s, n_present, scratch);
         const int64_t model = block * s.n_starts + start;
         const Places& bounds = scratch.bounds;
         for (int64_t p = 0; p < n_present; ++p) {
