@@ -111,34 +111,41 @@ define pip-install
 	    || { cat $(1)/install.log >&2; exit 1; }
 endef
 
-# $(call install,environment,extra,constraints)
+# $(call install,environment,extra,constraints): all but the core, because dependencies that are only there as
+# source need other tools than the core does.
+WITHOUT_CORE := -C wheel.cmake=false -C wheel.platlib=true
 define install
 	@echo "installing skmix[$(2)] into $(1)"
-	$(call pip-install,$(1),$(BUILD) -c constraints.txt)
-	$(call pip-install,$(1),--no-build-isolation -e ".[$(2)]" -c $(3))
+	$(call pip-install,$(1),$(WITHOUT_CORE) -e ".[$(2)]" $(BUILD) -c $(3))
+	@touch $@
+endef
+
+# $(call build-core,environment)
+define build-core
+	@echo "building the compiled core"
+	$(call pip-install,$(1),--no-build-isolation --no-deps -e .)
 	@touch $@
 endef
 
 $(RUN): pyproject.toml constraints.txt | $(BIN)/pip
 	$(call install,$(VENV),all,constraints.txt)
-	@touch $(CORE)
 
 $(DEV): pyproject.toml constraints.txt | $(BIN)/pip
 	$(call install,$(VENV),dev,constraints.txt)
-	@touch $(RUN) $(CORE)
+	@touch $(RUN)
 
 $(DOCS): pyproject.toml constraints.txt | $(BIN)/pip
 	$(call install,$(VENV),docs,constraints.txt)
-	@touch $(RUN) $(CORE)
+	@touch $(RUN)
 
-# An install builds the core as well, so this has work to do when a source has changed since.
-$(CORE): $(CORE_FILES)
-	@echo "building the compiled core"
-	$(call pip-install,$(VENV),--no-build-isolation --no-deps -e .)
-	@touch $@
+$(CORE): pyproject.toml constraints.txt $(CORE_FILES) $(if $(wildcard src/skmix/_core/compiled*),,FORCE)
+	$(call build-core,$(VENV))
 
 $(OLDEST): pyproject.toml constraints-oldest.txt $(CORE_FILES) | $(OLDEST_VENV)/bin/pip
 	$(call install,$(OLDEST_VENV),test,constraints-oldest.txt)
+	$(call build-core,$(OLDEST_VENV))
+
+FORCE:
 
 $(GALLERY): $(RUN_BY_GALLERY)
 	@rm -rf $(@D) && mkdir $(@D) && touch $@

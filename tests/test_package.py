@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import skmix
-from skmix._core import core as compiled
+from skmix._core import core
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "skmix"
@@ -72,8 +72,8 @@ def test_what_the_wheel_says_of_itself(wheel: Path) -> None:
 def test_the_package_works_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(tmp_path)
-    if compiled is not None:
-        shutil.copy(compiled.__file__, tmp_path / "skmix" / "_core")
+    if core() is not None:
+        shutil.copy(core().__file__, tmp_path / "skmix" / "_core")
     code = f"""
 import sys
 sys.path.insert(0, {str(tmp_path)!r})

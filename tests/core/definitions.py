@@ -50,7 +50,7 @@ class Problem:
     weights: Array | None
     scale: Array  # (M,)
     shift: Array  # (M,)
-    form: str
+    is_product: bool
     isotropic: bool
     means: Array  # (R, K, M)
     whiteners: Array  # (R, K, M, M), (R, 1, M, M) or (R, K, M)
@@ -83,7 +83,7 @@ class Problem:
     def kernels(self) -> Any:
         """Return the kernels as the core takes them."""
         arrays = self.means, self.whiteners, self.constants, self.log_weights, self.degrees
-        return compiled.Kernels(self.form, self.isotropic, *arrays)
+        return compiled.Kernels(self.is_product, self.isotropic, *arrays)
 
 
 STRUCTURES = ["full", "tied", "tied products", "diag", "diag products", "spherical", "spherical products"]
@@ -124,7 +124,7 @@ def problem(
         random.uniform(0.2, 3.0, size=n_rows) if weighted else None,
         scale,
         shift,
-        form or "differences",
+        form == "products",
         name == "spherical",
         means,
         np.ascontiguousarray(whiteners),
@@ -178,7 +178,7 @@ def pairs(n_features: int) -> tuple[Array, Array]:
 def e_step(given: Problem, origins: Array | None) -> tuple[Array, ...]:
     """Return the six arrays of the E-step."""
     (n_starts, n_kernels, n_features), n_classes = given.means.shape, given.log_weights.shape[2]
-    is_matrix = given.whiteners.ndim == 4 and given.form == "differences"
+    is_matrix = given.whiteners.ndim == 4 and not given.is_product
     first_of, second_of = pairs(n_features) if is_matrix else (np.arange(n_features),) * 2
     likelihood, mass = np.zeros((n_starts, n_classes)), np.zeros((n_starts, n_kernels, n_classes))
     first, second = np.zeros(given.means.shape), np.zeros((n_starts, n_kernels, len(first_of)))
@@ -210,9 +210,9 @@ def e_step(given: Problem, origins: Array | None) -> tuple[Array, ...]:
 
 def with_a_meaning(given: Problem, second: Array) -> Array:
     """Return the second moments that products define: none of tied kernels, one sum of spherical ones."""
-    if given.form == "products" and given.whiteners.ndim == 4:
+    if given.is_product and given.whiteners.ndim == 4:
         return np.zeros(0)
-    return second.sum(axis=-1) if given.form == "products" and given.isotropic else second
+    return second.sum(axis=-1) if given.is_product and given.isotropic else second
 
 
 def done(job: Any, n_threads: int = 1) -> tuple[Array, ...]:

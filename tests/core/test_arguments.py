@@ -98,7 +98,7 @@ def rows_arguments() -> dict[str, Any]:
 
 
 def kernels_arguments() -> dict[str, Any]:
-    names = "form", "isotropic", "means", "whiteners", "constants", "log_weights", "degrees"
+    names = "is_product", "isotropic", "means", "whiteners", "constants", "log_weights", "degrees"
     return {name: getattr(GIVEN, name) for name in names}
 
 
@@ -192,10 +192,10 @@ def test_empty_sizes_are_refused_where_they_have_no_meaning() -> None:
         r, k, m = shape
         arrays = none(shape), none((r, k, m, m)), none((r, k)), none((r, k, 2)), None
         with pytest.raises(ValueError, match="must be a kernel"):
-            compiled.Kernels("differences", False, *arrays)
+            compiled.Kernels(False, False, *arrays)
     with pytest.raises(ValueError, match="must be a kernel"):
         compiled.Kernels(
-            "differences", False, none((1, 1, 1)), none((1, 1, 1)), none((1, 1)), none((1, 1, 0)), None
+            False, False, none((1, 1, 1)), none((1, 1, 1)), none((1, 1)), none((1, 1, 0)), None
         )
     with pytest.raises(ValueError, match="feature"):
         compiled.Rows(none((5, 0)), None, None, none(0), none(0), 1.0, 1)
@@ -225,16 +225,17 @@ def test_rows_and_kernels_must_be_of_the_same_sizes() -> None:
         compiled.lloyd(GIVEN.rows(), GIVEN.means[0])
 
 
-@pytest.mark.parametrize("form", ["", "product", "Differences", None, 3])
-def test_forms(form: Any) -> None:
-    with pytest.raises(REFUSALS):
-        call("Kernels", kernels_arguments() | {"form": form})
+@pytest.mark.parametrize("flag", ["is_product", "isotropic"])
+@pytest.mark.parametrize("value", ["products", None, 3, 1.0])
+def test_flags_are_booleans(flag: str, value: Any) -> None:
+    with pytest.raises(TypeError):
+        call("Kernels", kernels_arguments() | {flag: value})
 
 
 def test_products_are_of_gaussian_kernels_that_are_diagonal_or_tied() -> None:
     for structure, t in [("full", False), ("diag products", True), ("tied products", True)]:
         with pytest.raises(ValueError, match="Products"):
-            replace(problem(structure, 3, t=t), form="products").kernels()
+            replace(problem(structure, 3, t=t), is_product=True).kernels()
 
 
 def test_products_have_moments_about_zero() -> None:
@@ -356,9 +357,9 @@ def test_any_rows_are_read_right_or_refused(X: Array, structure: str, n_classes:
 @examples(
     data=st.data(),
     sizes=st.fixed_dictionaries({name: st.integers(0, 4) for name in "rkmc"}),
-    form=st.sampled_from(["differences", "products"]),
+    is_product=st.booleans(),
 )
-def test_any_shapes_are_right_or_refused(data: st.DataObject, sizes: dict[str, int], form: str) -> None:
+def test_any_shapes_are_right_or_refused(data: st.DataObject, sizes: dict[str, int], is_product: bool) -> None:
     """Shapes that mostly fit, of which some sizes are changed."""
 
     def some(shape: str, *, lead: tuple[int, ...] = ()) -> Array:
@@ -370,7 +371,7 @@ def test_any_shapes_are_right_or_refused(data: st.DataObject, sizes: dict[str, i
     whiteners = data.draw(st.sampled_from(["rkmm", "r1mm", "rkm", "rm", "m"]))
     try:
         kernels = compiled.Kernels(
-            form,
+            is_product,
             data.draw(st.booleans()),
             some("rkm"),
             some(whiteners),
@@ -381,7 +382,7 @@ def test_any_shapes_are_right_or_refused(data: st.DataObject, sizes: dict[str, i
         n = data.draw(st.integers(0, 9))
         codes = np.zeros(data.draw(st.sampled_from([n, n, n, n + 1])), dtype=np.int64)
         rows = compiled.Rows(some("m", lead=(n,)), codes, None, some("m"), some("m"), 1e6, max(1, sizes["c"]))
-        origins = None if form == "products" else some("rkm")
+        origins = None if is_product else some("rkm")
         likelihood, mass, first, *_ = done(compiled.e_step(rows, kernels, origins))
     except REFUSALS:
         return

@@ -35,7 +35,7 @@ in_each_set = pytest.mark.usefixtures("instruction_set")
 
 def origins_of(given: Problem) -> Array:
     """Return origins for the moments: those of products are zero."""
-    return np.zeros_like(given.means) if given.form == "products" else given.means + 0.3
+    return np.zeros_like(given.means) if given.is_product else given.means + 0.3
 
 
 def check(given: Problem, digits: float = 1e-11) -> None:
@@ -260,7 +260,7 @@ def test_kernels_far_from_the_origin_keep_their_digits(structure: str, n_feature
 def test_values_beyond_the_limit_are_clipped_on_both_sides(structure: str) -> None:
     given = problem(structure, 5, n_classes=2)
     given.X[3, 0], given.X[4, 1] = 1e120, -1e130
-    if given.form == "differences":
+    if not given.is_product:
         check(given)
     else:
         # Squares of such rows swamp all others, so what they leave of moments is theirs alone.

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("instruction_set")
 
 def jobs(given: Problem, rows: Any) -> list[Any]:
     """Return a job of each kind over the same rows."""
-    origins = np.zeros_like(given.means) if given.form == "products" else given.means
+    origins = np.zeros_like(given.means) if given.is_product else given.means
     found = [compiled.e_step(rows, given.kernels(), origins), compiled.e_step(rows, given.kernels(), None)]
     if given.log_weights.shape[::2] == (1, 1):
         found.append(compiled.log_densities(rows, given.kernels(), None))
@@ -52,7 +52,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(
 @pytest.mark.parametrize("n_features", [3, 17])
 def test_a_start_does_not_depend_on_the_others(structure: str, n_features: int) -> None:
     given = problem(structure, n_features, n_rows=5000, n_starts=6, n_classes=2)
-    origins = np.zeros_like(given.means) if given.form == "products" else given.means
+    origins = np.zeros_like(given.means) if given.is_product else given.means
     together = done(compiled.e_step(given.rows(), given.kernels(), origins))
     for r in range(6):
         names = "means", "whiteners", "constants", "log_weights"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,6 @@ from libraries import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix._core import REFERENCE
-from skmix.engine.estep import gaps as passes_with_gaps
-from skmix.engine.estep import host as passes
-from skmix.engine.structures import linalg
 from skmix.estimators import solving
 
 Array = brute.Array
@@ -71,16 +67,6 @@ def columns_of(cell: Cell) -> list[list[int]]:
 def sizes(cell: Cell) -> list[int]:
     """Return how many rows there are: few, and many unless passes run on a device."""
     return [N_SMALL] if cell["rows"] in ("tensor", "single", "streamed") else [N_SMALL, N_LARGE]
-
-
-@contextmanager
-def by_reference() -> Iterator[None]:
-    """Let the reference in NumPy do all passes, as the variable SKMIX_INSTRUCTIONS does for a process."""
-    with ExitStack() as stack:
-        for module in (passes, passes_with_gaps, linalg):
-            stack.enter_context(mock.patch.object(module, "core", None))
-        stack.enter_context(mock.patch.object(passes, "instructions", REFERENCE))
-        yield
 
 
 def make_data(cell: Cell, n_rows: int, seed: int = 3) -> Data:

@@ -22,6 +22,7 @@ import matrix_cells as cells
 import numpy as np
 import onnxruntime
 import pytest
+from by_reference import by_reference
 from crossing import EMPTY, FEATURES, FILES, REFUSED, Cell, Value, covering, default_cell, name_of
 from libraries import torch
 from matrix_cells import (
@@ -113,7 +114,7 @@ def test_a_crossing_by_the_reference(cell: Cell, tmp_path: Path) -> None:
     starts = [make_start(cell, data, columns) for columns in columns_of(cell)]
     one = {**cell, "starts": "one"}
     n_passes = passes_of(cell)
-    with cells.by_reference():
+    with by_reference():
         model = fitted(one, data, starts, n_passes, tmp_path)
         check_passes(one, data, starts, model, n_passes)
         check_scores(one, data, model, tmp_path)

@@ -31,7 +31,8 @@ enum class Form {
 // The kernels of R starts, in the frame of the rows.
 struct Kernels {
     Form form;
-    bool is_tied;       // whether the kernels of a start have the same covariance
+    bool is_tied;       // whether the kernels of a start have the same covariance, one matrix
+    bool is_matrix;     // whether whiteners are matrices
     bool is_isotropic;  // whether all features have the same variance, which products need once only
     int64_t n_starts, n_kernels, n_classes;
     const double* means;        // (R, K, M)

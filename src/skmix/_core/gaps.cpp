@@ -20,7 +20,8 @@ class Completion final : public skmix::Completion {
                const Completed& out)
         : gaps_(gaps), out_(out), n_covariances_(n_covariances), n_means_(n_means), m_(gaps.n_features) {
         is_shared_ = n_means > 1;
-        n_factors_ = is_shared_ ? n_covariances : padded(n_covariances) / LANES;
+        step_ = is_shared_ ? 1 : LANES;
+        n_factors_ = rounded_up(n_covariances, step_) / step_;
         n_vectors_ = is_shared_ ? padded(n_means) / LANES : 1;
         covariances_.resize(n_factors_ * m_ * m_ * LANES);
         means_.resize(n_factors_ * n_vectors_ * m_ * LANES);
@@ -40,7 +41,7 @@ class Completion final : public skmix::Completion {
         for (int64_t p = 0; p < gaps.n_patterns; ++p) {
             places_.push_back(size);
             const int64_t n_gaps = m_ - gaps.n_known[p];
-            size += n_factors_ * n_gaps * n_gaps * LANES;
+            size += n_factors_ * n_gaps * (n_gaps + 1) / 2 * LANES;
         }
         remaining_.resize(size);
     }
@@ -55,14 +56,13 @@ class Completion final : public skmix::Completion {
                 factor(&covariances_[f * m_ * m_ * LANES], order, lower, roots);
                 V log_roots{};
                 for (int64_t i = 0; i < known; ++i) log_roots = log_roots + log(load(&roots[i * LANES]));
-                for (int lane = 0; lane < (is_shared_ ? 1 : LANES); ++lane) {
-                    const int64_t c = f * (is_shared_ ? 1 : LANES) + lane;
-                    if (c < n_covariances_) out_.log_determinants[c * gaps_.n_patterns + p] = -2.0 * log_roots[lane];
+                for (int64_t c = f * step_; c < std::min((f + 1) * step_, n_covariances_); ++c) {
+                    out_.log_determinants[c * gaps_.n_patterns + p] = -2.0 * log_roots[c - f * step_];
                 }
-                for (int64_t i = 0; i < n_gaps && out_.ahead != nullptr; ++i) {
-                    for (int64_t j = 0; j <= i; ++j) {
-                        const V value = load(&lower[((known + i) * m_ + known + j) * LANES]);
-                        store(&remaining_[places_[p] + ((f * n_gaps + i) * n_gaps + j) * LANES], value);
+                if (out_.ahead != nullptr) {
+                    double* to = &remaining_[places_[p] + f * n_gaps * (n_gaps + 1) / 2 * LANES];
+                    for (int64_t i = known; i < m_; ++i) {
+                        to = std::copy_n(&lower[(i * m_ + known) * LANES], (i - known + 1) * LANES, to);
                     }
                 }
                 for (int64_t v = 0; v < n_vectors_; ++v) {
@@ -76,23 +76,21 @@ class Completion final : public skmix::Completion {
 
     void add_remaining(const double* mass, double* out) const override {
         Numbers sums(m_ * m_ * LANES);
-        const int lanes = is_shared_ ? 1 : LANES;
         for (int64_t f = 0; f < n_factors_; ++f) {
             std::fill(sums.begin(), sums.end(), 0.0);
             for (int64_t p = 0; p < gaps_.n_patterns; ++p) {
                 const int64_t known = gaps_.n_known[p], n_gaps = m_ - known, *order = gaps_.orders + p * m_;
                 V weight{};
-                for (int lane = 0; lane < lanes; ++lane) {
-                    const int64_t c = f * lanes + lane;
-                    weight[lane] = c < n_covariances_ ? mass[c * gaps_.n_patterns + p] : 0.0;
+                for (int64_t c = f * step_; c < std::min((f + 1) * step_, n_covariances_); ++c) {
+                    weight[c - f * step_] = mass[c * gaps_.n_patterns + p];
                 }
-                const double* root = &remaining_[places_[p] + f * n_gaps * n_gaps * LANES];
+                const double* roots = remaining_.data() + places_[p] + f * n_gaps * (n_gaps + 1) / 2 * LANES;
+                const auto row_of = [&](int64_t i) { return roots + i * (i + 1) / 2 * LANES; };
                 for (int64_t i = 0; i < n_gaps; ++i) {
                     for (int64_t j = 0; j <= i; ++j) {
                         V value{};
-                        for (int64_t k = 0; k <= j; ++k) {
-                            const V one = load(root + (i * n_gaps + k) * LANES);
-                            value = fma(one, load(root + (j * n_gaps + k) * LANES), value);
+                        for (int64_t k = 0; k < (j + 1) * LANES; k += LANES) {
+                            value = fma(load(row_of(i) + k), load(row_of(j) + k), value);
                         }
                         const int64_t a = order[known + i], b = order[known + j];
                         double* to = &sums[(std::max(a, b) * m_ + std::min(a, b)) * LANES];
@@ -100,11 +98,11 @@ class Completion final : public skmix::Completion {
                     }
                 }
             }
-            for (int lane = 0; lane < lanes && f * lanes + lane < n_covariances_; ++lane) {
-                double* to = out + (f * lanes + lane) * m_ * m_;
+            for (int64_t c = f * step_; c < std::min((f + 1) * step_, n_covariances_); ++c) {
                 for (int64_t i = 0; i < m_; ++i) {
                     for (int64_t j = 0; j < m_; ++j) {
-                        to[i * m_ + j] += sums[(std::max(i, j) * m_ + std::min(i, j)) * LANES + lane];
+                        const int64_t place = std::max(i, j) * m_ + std::min(i, j);
+                        out[(c * m_ + i) * m_ + j] += sums[place * LANES + c - f * step_];
                     }
                 }
             }
@@ -114,7 +112,7 @@ class Completion final : public skmix::Completion {
    private:
     // The covariance and the kernel in a lane; lanes beyond the last repeat it.
     int64_t covariance_of(int64_t f, int lane) const {
-        return is_shared_ ? f : std::min(f * LANES + lane, n_covariances_ - 1);
+        return is_shared_ ? f : std::min(f * step_ + lane, n_covariances_ - 1);
     }
     int64_t kernel_of(int64_t f, int64_t v, int lane) const {
         if (is_shared_) return f * n_means_ + std::min(v * LANES + lane, n_means_ - 1);
@@ -187,10 +185,11 @@ class Completion final : public skmix::Completion {
     Gaps gaps_;
     Completed out_;
     int64_t n_covariances_, n_means_, m_, n_factors_, n_vectors_;
-    bool is_shared_;
+    bool is_shared_;       // whether several kernels share a covariance
+    int64_t step_;         // covariances of a factor
     Numbers covariances_;  // (factors, M, M, LANES)
     Numbers means_;        // (factors, vectors, M, LANES)
-    Numbers remaining_;    // roots of the covariances of gaps: for each pattern (factors, gaps, gaps, LANES)
+    Numbers remaining_;    // roots of the covariances of gaps: (factors, lower triangle, LANES) of each pattern
     Places places_;        // (P,): where they begin
 };
 

@@ -13,7 +13,9 @@
 #endif
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <initializer_list>
 #include <new>
 #include <optional>
@@ -52,50 +54,47 @@ using Shape = std::initializer_list<int64_t>;
 
 // ---------------------------------------------------------------- instruction sets
 
-const skmix::Functions* functions = nullptr;
+std::atomic<const skmix::Functions*> functions;
 
+// How many of the instruction sets below the processor has, and the operating system saves the registers of.
+// `__builtin_cpu_supports` would need a library with clang-cl.
+int n_present() {
 #if defined(SKMIX_X86)
-struct Processor {
-    bool avx2 = false, avx512 = false;
-};
-
-// What the processor has and the system saves. `__builtin_cpu_supports` would need a library with clang-cl.
-Processor processor() {
     unsigned a, b, c, d;
-    if (!__get_cpuid(1, &a, &b, &c, &d)) return {};
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return 1;
     const unsigned osxsave = 1u << 27, avx_fma = 1u << 28 | 1u << 12;
-    if ((c & (osxsave | avx_fma)) != (osxsave | avx_fma)) return {};
+    if ((c & (osxsave | avx_fma)) != (osxsave | avx_fma)) return 1;
     unsigned saved, high;
-    __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
-    if ((saved & 0x6) != 0x6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return {};
+    __asm__ volatile("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
     const unsigned avx2 = 1u << 5, avx512_f_dq_vl = 1u << 16 | 1u << 17 | 1u << 31;
-    const bool has_avx2 = (b & avx2) != 0;
-    return {has_avx2, has_avx2 && (b & avx512_f_dq_vl) == avx512_f_dq_vl && (saved & 0xe6) == 0xe6};
-}
+    if ((saved & 0x6) != 0x6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & avx2)) return 1;
+    return (b & avx512_f_dq_vl) == avx512_f_dq_vl && (saved & 0xe6) == 0xe6 ? 3 : 2;
+#else
+    return 1;
 #endif
+}
+
+constexpr struct {
+    const char* name;
+    const skmix::Functions* functions;
+} INSTRUCTION_SETS[] = {
+#if defined(__aarch64__)
+    {"neon", &skmix_baseline::FUNCTIONS},
+#else
+    {"baseline", &skmix_baseline::FUNCTIONS},
+#endif
+#if defined(SKMIX_X86)
+    {"avx2", &skmix_avx2::FUNCTIONS},
+    {"avx512", &skmix_avx512::FUNCTIONS},
+#endif
+};
 
 // Use an instruction set, by default the best that the processor has; return its name.
 std::string use(const std::optional<std::string>& name) {
-    struct Choice {
-        const char* name;
-        const skmix::Functions* functions;
-        bool is_here;
-    };
-    std::vector<Choice> choices;
-#if defined(SKMIX_X86)
-    const auto [avx2, avx512] = processor();
-    choices.push_back({"avx512", &skmix_avx512::FUNCTIONS, avx512});
-    choices.push_back({"avx2", &skmix_avx2::FUNCTIONS, avx2});
-#endif
-#if defined(__aarch64__)
-    choices.push_back({"neon", &skmix_baseline::FUNCTIONS, true});
-#else
-    choices.push_back({"baseline", &skmix_baseline::FUNCTIONS, true});
-#endif
-    for (const Choice& choice : choices) {
-        if (!choice.is_here || (name && *name != choice.name)) continue;
-        functions = choice.functions;
-        return choice.name;
+    for (int i = n_present() - 1; i >= 0; --i) {
+        if (name && *name != INSTRUCTION_SETS[i].name) continue;
+        functions = INSTRUCTION_SETS[i].functions;
+        return INSTRUCTION_SETS[i].name;
     }
     throw std::invalid_argument("This processor does not have the instruction set " + *name + ".");
 }
@@ -106,25 +105,27 @@ std::string use(const std::optional<std::string>& name) {
 
 template <class Array>
 void check_shape(const char* name, const Array& array, Shape expected) {
-    std::string shape, wanted;
+    std::string shape, expected_shape;
     for (size_t i = 0; i < array.ndim(); ++i) shape += std::to_string(array.shape(i)) + ", ";
-    for (int64_t size : expected) wanted += std::to_string(size) + ", ";
-    if (shape != wanted) refuse(std::string(name) + " must have the shape (" + wanted + "), got (" + shape + ").");
+    for (int64_t size : expected) expected_shape += std::to_string(size) + ", ";
+    if (shape != expected_shape)
+        refuse(std::string(name) + " must have the shape (" + expected_shape + "), got (" + shape + ").");
     if (array.size() > 0 && reinterpret_cast<uintptr_t>(array.data()) % array.itemsize() != 0) {
         refuse(std::string(name) + " is not aligned in memory: its address is no multiple of its numbers' size.");
     }
 }
 
-// A new array of zeros.
+// A new array of zeros. The system sets its pages to zero when they are first written, by whichever thread.
 template <class T = double>
 Out<T> zeros(Shape shape) {
     std::vector<size_t> sizes(shape.begin(), shape.end());
-    size_t bytes = sizeof(T);
-    for (size_t n : sizes) {
-        if (__builtin_mul_overflow(bytes, n, &bytes) || bytes > PTRDIFF_MAX) throw std::bad_alloc();
+    size_t n = 1;
+    for (size_t size : sizes) {
+        if (__builtin_mul_overflow(n, size, &n)) throw std::bad_alloc();
     }
-    T* data = new T[bytes / sizeof(T)]();
-    nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
+    void* data = std::calloc(std::max<size_t>(n, 1), sizeof(T));
+    if (data == nullptr) throw std::bad_alloc();
+    nb::capsule owner(data, [](void* p) noexcept { std::free(p); });
     return Out<T>(data, sizes.size(), sizes.data(), owner);
 }
 
@@ -189,7 +190,7 @@ struct Kernels {
     std::optional<Numbers<2>> degrees;
     skmix::Kernels kernels;
 
-    Kernels(const std::string& form, bool is_isotropic, Numbers<3> means_, decltype(whiteners) whiteners_,
+    Kernels(bool is_product, bool is_isotropic, Numbers<3> means_, decltype(whiteners) whiteners_,
             Numbers<2> constants_, Numbers<3> log_weights_, std::optional<Numbers<2>> degrees_)
         : means(std::move(means_)),
           whiteners(std::move(whiteners_)),
@@ -208,15 +209,15 @@ struct Kernels {
         check_shape("constants", constants, {r, k});
         check_shape("log_weights", log_weights, {r, k, c});
         if (degrees) check_shape("degrees", *degrees, {r, k});
-        skmix::Form of = is_matrix ? skmix::Form::triangular : skmix::Form::scaled;
-        if (form == "products") {
-            of = skmix::Form::products;
-            if (degrees || (is_matrix && !is_tied)) refuse("Products are for Gaussian kernels, diagonal or tied.");
-        } else if (form != "differences") {
-            refuse("form must be 'differences' or 'products', got '" + form + "'.");
+        if (is_product && (degrees || (is_matrix && !is_tied))) {
+            refuse("Products are for Gaussian kernels, diagonal or tied.");
         }
-        kernels = {of,
+        const skmix::Form form = is_product  ? skmix::Form::products
+                                 : is_matrix ? skmix::Form::triangular
+                                             : skmix::Form::scaled;
+        kernels = {form,
                    is_tied,
+                   is_matrix,
                    is_isotropic,
                    r,
                    k,
@@ -248,7 +249,10 @@ struct Pass {
     }
 
     nb::tuple finish() const {
-        pass->finish();
+        {
+            nb::gil_scoped_release released;
+            pass->finish();
+        }
         return results;
     }
 };
@@ -267,7 +271,7 @@ Pass e_step(const Rows& rows, const Kernels& kernels, const std::optional<Number
     Out<double> second = zeros({r, n, n_second}), precisions = zeros({r, n_t}), log_ratios = zeros({r, n_t});
     const skmix::Sums sums{likelihood.data(), mass.data(),       first.data(),
                            second.data(),     precisions.data(), log_ratios.data()};
-    return {functions->e_step(rows.rows, k, origins ? origins->data() : nullptr, sums), nb::make_tuple(origins),
+    return {functions.load()->e_step(rows.rows, k, origins ? origins->data() : nullptr, sums), nb::make_tuple(origins),
             nb::make_tuple(likelihood, mass, first, second, precisions, log_ratios)};
 }
 
@@ -278,8 +282,8 @@ Pass log_densities(const Rows& rows, const Kernels& kernels, const std::optional
     const int64_t n_columns = weights ? static_cast<int64_t>(weights->shape(1)) : n_kernels;
     if (weights) check_shape("weights", *weights, {n_kernels, n_columns});
     Out<double> out = zeros({rows.rows.n_rows, n_columns});
-    return {functions->log_densities(rows.rows, kernels.kernels, weights ? weights->data() : nullptr, n_columns,
-                                     out.data()),
+    return {functions.load()->log_densities(rows.rows, kernels.kernels, weights ? weights->data() : nullptr, n_columns,
+                                            out.data()),
             nb::make_tuple(weights), nb::make_tuple(out)};
 }
 
@@ -289,7 +293,7 @@ Pass lloyd(const Rows& rows, const Numbers<2>& centres) {
     if (k < 1 || rows.n_classes != 1) refuse("There must be a centre, and rows of one class.");
     Out<double> sums = zeros({k, m + 1});
     Out<int64_t> nearest = zeros<int64_t>({rows.rows.n_rows});
-    return {functions->lloyd(rows.rows, centres.data(), k, nearest.data(), sums.data()), nb::make_tuple(centres),
+    return {functions.load()->lloyd(rows.rows, centres.data(), k, nearest.data(), sums.data()), nb::make_tuple(centres),
             nb::make_tuple(sums, nearest)};
 }
 
@@ -299,14 +303,16 @@ Pass whiten(const Numbers<3>& matrices, double singular) {
     if (m < 1) refuse("Matrices must have a row.");
     Out<double> whiteners = zeros({n, m, m}), log_determinants = zeros({n}), inflations = zeros({n});
     Out<bool> is_positive = zeros<bool>({n});
-    return {functions->whiten(matrices.data(), n, m, singular,
-                              {whiteners.data(), log_determinants.data(), is_positive.data(), inflations.data()}),
-            nb::make_tuple(matrices), nb::make_tuple(whiteners, log_determinants, is_positive, inflations)};
+    return {
+        functions.load()->whiten(matrices.data(), n, m, singular,
+                                 {whiteners.data(), log_determinants.data(), is_positive.data(), inflations.data()}),
+        nb::make_tuple(matrices), nb::make_tuple(whiteners, log_determinants, is_positive, inflations)};
 }
 
 // ---------------------------------------------------------------- rows with gaps
 
 struct Completion {
+    std::unique_ptr<std::vector<int64_t>> patterns;  // a copy: patterns must stay as they were checked
     std::unique_ptr<skmix::Completion> completion;
     int64_t n_covariances, n_patterns, n_features;
     nb::tuple arguments, results;
@@ -314,7 +320,10 @@ struct Completion {
     nb::ndarray<nb::numpy, double> remaining(const Numbers<2>& mass) const {
         check_shape("mass", mass, {n_covariances, n_patterns});
         Out<double> out = zeros({n_covariances, n_features, n_features});
-        completion->add_remaining(mass.data(), out.data());
+        {
+            nb::gil_scoped_release released;
+            completion->add_remaining(mass.data(), out.data());
+        }
         return nb::ndarray<nb::numpy, double>(out);
     }
 };
@@ -330,11 +339,15 @@ Completion complete(const Numbers<2>& x, const Codes<1>& first, const Codes<2>& 
     check_shape("orders", orders, {n_patterns, m});
     check_shape("covariances", covariances, {f, m, m});
     check_shape("means", means, {f, g, m});
+    auto patterns = std::make_unique<std::vector<int64_t>>(first.data(), first.data() + n_patterns + 1);
+    patterns->insert(patterns->end(), n_known.data(), n_known.data() + n_patterns);
+    patterns->insert(patterns->end(), orders.data(), orders.data() + n_patterns * m);
+    const int64_t *bounds = patterns->data(), *known = bounds + n_patterns + 1, *order = known + n_patterns;
     for (int64_t p = 0; p < n_patterns; ++p) {
-        const int64_t *order = orders.data() + p * m, known = n_known.data()[p], *rows = first.data() + p;
         std::vector<bool> seen(m, false);
-        bool is_right = known >= 0 && known <= m && rows[0] >= 0 && rows[0] <= rows[1] && rows[1] <= n;
-        for (int64_t i = 0; i < m && is_right; ++i) {
+        bool is_right =
+            known[p] >= 0 && known[p] <= m && bounds[p] >= 0 && bounds[p] <= bounds[p + 1] && bounds[p + 1] <= n;
+        for (int64_t i = p * m; i < (p + 1) * m && is_right; ++i) {
             is_right = order[i] >= 0 && order[i] < m && !seen[order[i]];
             if (is_right) seen[order[i]] = true;
         }
@@ -342,18 +355,19 @@ Completion complete(const Numbers<2>& x, const Codes<1>& first, const Codes<2>& 
     }
     Out<double> distances = zeros({f, g, n}), log_determinants = zeros({f, n_patterns});
     Out<double> ahead = zeros({with_moments ? f : 0, g, n, m});
-    auto completion = functions->complete(
-        {n, m, n_patterns, x.data(), first.data(), orders.data(), n_known.data()}, covariances.data(), f, means.data(),
-        g, {distances.data(), log_determinants.data(), with_moments ? ahead.data() : nullptr});
+    auto completion = functions.load()->complete(
+        {n, m, n_patterns, x.data(), bounds, order, known}, covariances.data(), f, means.data(), g,
+        {distances.data(), log_determinants.data(), with_moments ? ahead.data() : nullptr});
     {
         nb::gil_scoped_release released;
         completion->complete();
     }
-    return {std::move(completion),
+    return {std::move(patterns),
+            std::move(completion),
             f,
             n_patterns,
             m,
-            nb::make_tuple(x, first, orders, n_known),
+            nb::make_tuple(x),
             nb::make_tuple(distances, log_determinants, ahead)};
 }
 
@@ -370,10 +384,10 @@ NB_MODULE(compiled, module) {
              "shift"_a.noconvert(), "limit"_a, "n_classes"_a)
         .def_ro("n_classes", &Rows::n_classes);
     nb::class_<Kernels>(module, "Kernels")
-        .def(nb::init<std::string, bool, Numbers<3>, decltype(Kernels::whiteners), Numbers<2>, Numbers<3>,
+        .def(nb::init<bool, bool, Numbers<3>, decltype(Kernels::whiteners), Numbers<2>, Numbers<3>,
                       std::optional<Numbers<2>>>(),
-             "form"_a, "is_isotropic"_a, "means"_a.noconvert(), "whiteners"_a.noconvert(), "constants"_a.noconvert(),
-             "log_weights"_a.noconvert(), "degrees"_a.noconvert().none());
+             "is_product"_a, "is_isotropic"_a, "means"_a.noconvert(), "whiteners"_a.noconvert(),
+             "constants"_a.noconvert(), "log_weights"_a.noconvert(), "degrees"_a.noconvert().none());
     nb::class_<Pass>(module, "Pass")
         .def_prop_ro("n_tasks", [](const Pass& self) { return self.pass->n_tasks; })
         .def("work", &Pass::work)

@@ -927,6 +927,17 @@ Numbers added(const Numbers& parts, int64_t n_blocks) {
     return sums;
 }
 
+// Whether a parameter of a start is NaN.
+bool has_nan(const Kernels& kernels, int64_t m, int64_t start) {
+    const int64_t k = kernels.n_kernels, n_whiteners = kernels.is_tied ? 1 : k;
+    const auto has = [&](const double* numbers, int64_t n) {
+        return std::any_of(numbers + start * n, numbers + (start + 1) * n, [](double x) { return std::isnan(x); });
+    };
+    return has(kernels.means, k * m) || has(kernels.constants, k) || has(kernels.log_weights, k * kernels.n_classes) ||
+           has(kernels.whiteners, n_whiteners * (kernels.is_matrix ? m * m : m)) ||
+           (kernels.degrees != nullptr && has(kernels.degrees, k));
+}
+
 void EStep::finish() {
     const Sizes& s = packed_.sizes;
     const Sums& sums = sums_;
@@ -934,6 +945,10 @@ void EStep::finish() {
     const Numbers likelihood = added(likelihood_, s.n_blocks), mass = added(mass_, s.n_blocks);
     std::copy(likelihood.begin(), likelihood.end(), sums.likelihood);
     std::copy(mass.begin(), mass.end(), sums.mass);
+    // Vectors need not pass on a NaN; it must not go unnoticed.
+    for (int64_t r = 0; r < s.n_starts; ++r) {
+        if (has_nan(kernels_, s.n_features, r)) std::fill_n(sums.likelihood + r * s.n_classes, s.n_classes, NAN);
+    }
     if (!with_moments_) return;
     const Numbers moments = added(moments_, s.n_blocks), tails = added(tails_, s.n_blocks);
     for (int64_t i = 0; i < s.n_starts * s.n_kernels; ++i) {
@@ -1043,8 +1058,8 @@ struct Spheres {
     Spheres(const double* centres, int64_t n_centres, int64_t n_features)
         : zeros(n_centres),
           ones(n_centres * n_features, 1.0),
-          kernels{Form::products, false,        true,         1,      n_centres, 1, centres,
-                  ones.data(),    zeros.data(), zeros.data(), nullptr} {}
+          kernels{Form::products, false,       false,        true,         1,      n_centres, 1,
+                  centres,        ones.data(), zeros.data(), zeros.data(), nullptr} {}
 };
 
 class Lloyd final : private Spheres, public RowPass {

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
-from unittest import mock
 
 import numpy as np
 import pytest
+from by_reference import by_reference
 from calls import fit
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, expected_pass, random_model, random_rows, stack
 
 from skmix.engine.compute.threads import Workers
-from skmix.engine.estep import gaps as gaps_module
 from skmix.engine.estep.gaps import rows_by_pattern
 from skmix.engine.model import Factor, FloatArray, IntArray, Options, Parameters, Setting, Statistics
 from skmix.engine.sources.base import GapRows, MemoryRows
@@ -78,15 +78,16 @@ def test_the_core_completes_rows_like_the_definition(covariance_type: str, n_ker
     X = with_gaps(random, X, 0.4)
     own = "tied" if covariance_type == "tied" else "full"
     model = stack([random_model(random, n_kernels, 2, 6, own) for _ in range(3)])
-    given = setting_of(X, model, covariance_type)
-    found = []
-    for core in (gaps_module.core, None):
-        with mock.patch.object(gaps_module, "core", core):
-            each = GapRows(X, classes).expect(*given)[0]
+    inside, factor, setting = setting_of(X, model, covariance_type)
+    about_means = np.ones(inside.means.shape[:2], dtype=bool), inside.means
+    statistics = []
+    for passes in (nullcontext, by_reference):
+        with passes():
+            result = GapRows(X, classes).expect(inside, factor, setting, about_means)[0]
         if covariance_type == "tied":  # only the sum over kernels is defined
-            each = replace(each, second=each.second.sum(axis=1))
-        found.append(each)
-    assert_same_statistics(*found)
+            result = replace(result, second=result.second.sum(axis=1))
+        statistics.append(result)
+    assert_same_statistics(*statistics)
 
 
 def test_a_start_that_loses_digits_is_apart_from_the_others() -> None:

@@ -1,7 +1,7 @@
 """Threads: an ordered map over blocks, and the same work in every thread, with BLAS limited to one thread.
 
-Elementwise operations do not use BLAS threads, so blocks run on our own. BLAS threads on top of them would
-compete for the same cores, and their number would change the rounding.
+The compiled core starts no threads, so these do its work. BLAS threads on top of them would compete for the
+same cores, and their number would change the rounding.
 """
 
 from __future__ import annotations
@@ -153,13 +153,14 @@ def workers(n_jobs: int) -> Iterator[Workers]:
 
     Meanwhile it is the pool of the calling thread, see `pool_here`.
     """
-    pool, outer = Workers(n_jobs), pool_here()
+    pool, pools = Workers(n_jobs), vars(_here).setdefault("pools", [])
+    pools.append(pool)
     try:
-        _here.pool = pool
         with one_blas_thread():
             yield pool
     finally:
-        _here.pool = outer
+        # Not always the last one: generators that are open together may end in any order.
+        pools.remove(pool)
         pool.close()
 
 
@@ -168,4 +169,5 @@ _here = threading.local()
 
 def pool_here() -> Workers:
     """Return the innermost pool of `workers` in this thread, or one without other threads."""
-    return vars(_here).get("pool") or Workers(1)
+    pools = vars(_here).get("pools")
+    return pools[-1] if pools else Workers(1)

@@ -15,12 +15,12 @@ from itertools import pairwise
 
 import numpy as np
 
+from ..._core import core
 from ..compute.arrays import join
 from ..compute.threads import Workers
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
 from ..structures import Diagonal, LowRank, Structure
 from ..structures.linalg import INFLATED, invert_lower, whiten_batch, with_crossed
-from .host import core
 from .reference import HELD, TILE, Kernels, Rows
 from .terms import share
 
@@ -132,7 +132,7 @@ def completed(
     if not structure.triangular and not structure.projects:
         return _complete_independent(chunk, kernels, covariances)
     small = structure.triangular or chunk.x.shape[1] <= _LARGEST_FULL
-    if core is not None and exact and small:
+    if core() is not None and exact and small:
         return _complete_by_core(chunk, kernels, covariances, with_moments)
     return _complete_by_pattern(chunk, kernels, covariances)
 
@@ -190,7 +190,7 @@ def _complete_by_core(
         means = means.reshape(-1, 1, n_features)
         matrices = structure.to_full(covariances, n_kernels, n_features).reshape(-1, n_features, n_features)
     arrays = chunk.x, chunk.first, chunk.orders, chunk.n_known, matrices, means
-    done = core.complete(*map(np.ascontiguousarray, arrays), with_moments)
+    done = core().complete(*map(np.ascontiguousarray, arrays), with_moments)
     distances, logs, ahead = done.results
 
     def second_terms(shares: FloatArray) -> FloatArray:

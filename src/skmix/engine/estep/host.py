@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from ..._core import REFERENCE, core, instructions
+from ..._core import core
 from ..compute.arrays import join
 from ..compute.threads import Workers
 from ..model import FARTHEST, BoolArray, Factor, FloatArray, IntArray, Statistics
@@ -25,20 +23,8 @@ _MOST_SUMS, _MOST_BLOCKS, _SMALLEST_BLOCK = 1 << 25, 256, 2048
 
 
 def has_core(structure: Structure) -> bool:
-    """Return whether the core makes the passes of a structure; warn once where it is missing."""
-    if core is None and instructions != REFERENCE:
-        _warn_of_missing_core()
-    return core is not None and not structure.projects
-
-
-@cache
-def _warn_of_missing_core() -> None:
-    warnings.warn(
-        "skmix was installed without a C++ compiler: passes run in NumPy, which takes several times as long. "
-        "Install a compiler and skmix again.",
-        RuntimeWarning,
-        stacklevel=2,
-    )
+    """Return whether the core makes the passes of a structure."""
+    return not structure.projects and core() is not None
 
 
 def near_origin(means: FloatArray, factor: Factor, structure: Structure, tail: Tail) -> BoolArray:
@@ -59,9 +45,7 @@ def expect(
 ) -> Statistics:
     """Do the E-step: return the statistics of all rows, with moments about `origins` (R, K, M)."""
     if not has_core(kernels.structure):
-        found = reference.expect(rows, kernels, origins, with_moments=with_moments)
-        found.log_likelihood[_has_nan(kernels)] = np.nan
-        return found
+        return reference.expect(rows, kernels, origins, with_moments=with_moments)
 
     def of_starts(starts: slice | IntArray) -> Statistics:
         return expect(rows, kernels.take(starts), origins[starts], pool, with_moments=with_moments)
@@ -78,13 +62,12 @@ def expect(
     together = max(1, _MOST_SUMS // (n_blocks * n_sums))
     if n_starts > together:
         return join([of_starts(slice(a, a + together)) for a in range(0, n_starts, together)])
-    job = core.e_step(
+    job = core().e_step(
         _rows(rows, kernels.log_weights.shape[-1]),
         _kernels(kernels, is_product=bool(near[0])),
         np.ascontiguousarray(origins) if with_moments else None,
     )
     likelihood, mass, first, second, precisions, log_ratios = pool.finish(job)
-    likelihood[_has_nan(kernels)] = np.nan
     if not with_moments:
         return Statistics(likelihood, np.zeros_like(mass), first, np.zeros((n_starts, n_kernels, 1)))
     if near[0] and kernels.structure.shared:
@@ -99,12 +82,6 @@ def expect(
     return Statistics(likelihood, mass, first, second, (precisions, mass.sum(axis=-1) * at_mean - log_ratios))
 
 
-def _has_nan(kernels: Kernels) -> BoolArray:
-    """Return the starts (R,) with NaN in their parameters, whose likelihood is NaN too."""
-    arrays = kernels.means, kernels.factor.whitener, kernels.constants, kernels.log_weights
-    return np.any([np.isnan(array.reshape(len(array), -1)).any(axis=1) for array in arrays], axis=0)
-
-
 def log_densities(rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Workers) -> FloatArray:
     """Return log N(x_n; μ_k, P_k), shape (N, K), under one start, or their mixtures with weights (K, L).
 
@@ -115,19 +92,19 @@ def log_densities(rows: Rows, kernels: Kernels, weights: FloatArray | None, pool
     one_class = replace(kernels, log_weights=np.zeros((1, kernels.means.shape[1], 1)))
     near = near_origin(kernels.means, kernels.factor, kernels.structure, kernels.tail)
     weights = None if weights is None else np.ascontiguousarray(weights, dtype=np.float64)
-    job = core.log_densities(_rows(rows, 1), _kernels(one_class, is_product=bool(near[0])), weights)
-    (found,) = pool.finish(job)
-    return np.asarray(found)
+    job = core().log_densities(_rows(rows, 1), _kernels(one_class, is_product=bool(near[0])), weights)
+    (densities,) = pool.finish(job)
+    return densities
 
 
 def lloyd(rows: Rows, pool: Workers, centres: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Return sums (K, M + 1) of the rows nearest to centres (K, M) and of their weights, and which (N,).
+    """Return sums (K, M + 1) over the rows nearest to each centre, and the nearest centre (N,) of each row.
 
-    Of equally near centres, the first one has the row.
+    The sums are of the rows and of their weights. Of equally near centres, the first one has the row.
     """
-    if core is None:
+    if core() is None:
         return reference.lloyd(rows, centres)
-    sums, nearest = pool.finish(core.lloyd(_rows(rows, 1), np.ascontiguousarray(centres)))
+    sums, nearest = pool.finish(core().lloyd(_rows(rows, 1), np.ascontiguousarray(centres)))
     return sums, nearest
 
 
@@ -141,7 +118,7 @@ def _rows(rows: Rows, n_classes: int) -> Any:
         codes = None if n_classes == 1 else np.require(rows.codes, np.int64, "CA")
         weights = None if rows.weights is None else np.require(rows.weights, np.float64, "CA")
         scale, shift = 1.0 / rows.frame.scale, np.ascontiguousarray(rows.frame.shift)
-        kept = rows.kept["core"] = core.Rows(X, codes, weights, scale, shift, FARTHEST, n_classes)
+        kept = rows.kept["core"] = core().Rows(X, codes, weights, scale, shift, FARTHEST, n_classes)
     return kept
 
 
@@ -152,5 +129,4 @@ def _kernels(kernels: Kernels, *, is_product: bool) -> Any:
         whitener = np.broadcast_to(whitener, kernels.means.shape)
     arrays = kernels.means, whitener, kernels.constants, kernels.log_weights
     degrees = np.ascontiguousarray(kernels.tail.degrees) if isinstance(kernels.tail, StudentT) else None
-    form = "products" if is_product else "differences"
-    return core.Kernels(form, structure.isotropic, *map(np.ascontiguousarray, arrays), degrees)
+    return core().Kernels(is_product, structure.isotropic, *map(np.ascontiguousarray, arrays), degrees)

@@ -59,6 +59,10 @@ class Rows:
         """What other E-steps keep between passes."""
         return {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy has, which is not what E-steps have kept."""
+        return {name: value for name, value in vars(self).items() if name != "kept"}
+
     def cut(self, a: int, b: int) -> FloatArray:
         """Return rows a … b − 1 in the frame, feature by feature (M, n)."""
         return self.frame.rows(self.X[a:b])
@@ -120,17 +124,21 @@ def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: b
         values, precisions = log_densities(ahead, kernels)
         values += kernels.log_weights if n_classes == 1 else kernels.log_weights[..., codes]
         row_weights = None if rows.weights is None else rows.weights[a : a + chunk]
-        own_likelihood, own_mass, shares = share(values, codes, row_weights, n_classes, with_moments)
-        likelihood += own_likelihood
-        mass += own_mass
+        of_likelihood, of_mass, shares = share(values, codes, row_weights, n_classes, with_moments)
+        likelihood += of_likelihood
+        mass += of_mass
         if shares is None:
             continue
-        weights, own = kernels.tail.weigh(shares, precisions, len(x))
-        of_tail = tuple(map(operator.add, of_tail, own)) if of_tail else own
+        weights, terms = kernels.tail.weigh(shares, precisions, len(x))
+        of_tail = tuple(map(operator.add, of_tail, terms)) if of_tail else terms
         ahead = np.swapaxes(ahead if origins is kernels.means else x - origins[..., None], -1, -2)
         weighted = ahead * weights[..., None]
         first += weighted.sum(axis=-2)
         second = second + kernels.structure.second_sums(ahead, weighted, kernels.factor)
+    # The sums of a start with NaN among its parameters must not pass for those of a fit.
+    arrays = kernels.means, kernels.factor.whitener, kernels.constants, kernels.log_weights
+    for array in arrays:
+        likelihood[np.isnan(array.reshape(n_starts, -1)).any(axis=1)] = np.nan
     return Statistics(likelihood, mass, first, second, of_tail)
 
 
@@ -146,7 +154,7 @@ def all_log_densities(rows: Rows, kernels: Kernels, weights: FloatArray | None) 
 
 
 def lloyd(rows: Rows, centres: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Return sums (K, M + 1) of the rows nearest to centres (K, M) and of their weights, and which (N,)."""
+    """Return sums (K, M + 1) over the rows nearest to each centre, and each row's nearest centre (N,)."""
     n_kernels, n_features = centres.shape
     sums, nearest = np.zeros((n_kernels, n_features + 1)), np.empty(len(rows.X), dtype=np.int64)
     halves, step = 0.5 * np.vecdot(centres, centres), max(1, HELD // n_kernels)

@@ -112,7 +112,7 @@ def whiten_batch(matrices: Array) -> Whitened:
     """Return the `Whitened` of symmetric matrices (B, M, M)."""
     if not is_numpy(matrices):
         return _whiten_on_device(matrices)
-    if core is None:
+    if core() is None:
         scaled, units, proper = _scaled(matrices)
         whiteners, logs, positive = _eliminate(scaled)
         variances = np.diagonal(scaled, axis1=-2, axis2=-1)
@@ -120,7 +120,7 @@ def whiten_batch(matrices: Array) -> Whitened:
         whiteners, positive = whiteners * units[:, None, :], positive & proper
         logs -= 2.0 * np.log(units).sum(axis=1)
     else:
-        job = core.whiten(np.ascontiguousarray(matrices), _SINGULAR)
+        job = core().whiten(np.ascontiguousarray(matrices), _SINGULAR)
         whiteners, logs, positive, inflation = pool_here().finish(job)
         inflated = inflation > INFLATED
     again = np.flatnonzero(positive & inflated)

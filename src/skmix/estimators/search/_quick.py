@@ -29,8 +29,7 @@ from ._trials import Params
 _MOST_ROWS = 10_000
 # Most numbers in the terms of rows.
 _MOST_NUMBERS = 1 << 23
-# Most responsibilities of a fit, and of fits at a time: with more, compiled code is faster, and they leave
-# the cache.
+# Most responsibilities of a fit, and of fits at a time: with more, they leave the cache.
 _MOST_SHARES = 1 << 17
 # Settings of the estimator that quick fits heed, or that do not matter to them.
 _HEEDED = {
