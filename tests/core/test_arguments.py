@@ -194,9 +194,7 @@ def test_empty_sizes_are_refused_where_they_have_no_meaning() -> None:
         with pytest.raises(ValueError, match="must be a kernel"):
             compiled.Kernels(False, False, *arrays)
     with pytest.raises(ValueError, match="must be a kernel"):
-        compiled.Kernels(
-            False, False, none((1, 1, 1)), none((1, 1, 1)), none((1, 1)), none((1, 1, 0)), None
-        )
+        compiled.Kernels(False, False, none((1, 1, 1)), none((1, 1, 1)), none((1, 1)), none((1, 1, 0)), None)
     with pytest.raises(ValueError, match="feature"):
         compiled.Rows(none((5, 0)), None, None, none(0), none(0), 1.0, 1)
     with pytest.raises(ValueError, match="centre"):
@@ -359,7 +357,9 @@ def test_any_rows_are_read_right_or_refused(X: Array, structure: str, n_classes:
     sizes=st.fixed_dictionaries({name: st.integers(0, 4) for name in "rkmc"}),
     is_product=st.booleans(),
 )
-def test_any_shapes_are_right_or_refused(data: st.DataObject, sizes: dict[str, int], is_product: bool) -> None:
+def test_any_shapes_are_right_or_refused(
+    data: st.DataObject, sizes: dict[str, int], is_product: bool
+) -> None:
     """Shapes that mostly fit, of which some sizes are changed."""
 
     def some(shape: str, *, lead: tuple[int, ...] = ()) -> Array:

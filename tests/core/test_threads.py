@@ -39,7 +39,9 @@ def assert_same(found: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
 def test_bits_do_not_depend_on_the_number_of_threads(
     structure: str, n_features: int, n_starts: int, n_classes: int
 ) -> None:
-    given = problem(structure, n_features, n_rows=9000, n_starts=n_starts, n_classes=n_classes, weighted=True)
+    given = problem(
+        structure, n_features, n_rows=20_000, n_starts=n_starts, n_classes=n_classes, weighted=True
+    )
     rows = given.rows()
     expected = [done(job) for job in jobs(given, rows)]
     for n_threads in (2, 3, 8):
