@@ -21,14 +21,14 @@ FARTHEST_SQUARED = 1e300
 
 def sets_here() -> list[str]:
     """Return the instruction sets that this processor and this build have, the best first."""
-    found = []
+    names = []
     for name in ("avx512", "avx2", "neon", "baseline"):
         try:
-            found.append(compiled.use(name))
+            names.append(compiled.use(name))
         except ValueError:
             continue
-    compiled.use(instructions if instructions in found else None)
-    return found
+    compiled.use(instructions if instructions in names else None)
+    return names
 
 
 SETS = sets_here()
@@ -89,7 +89,7 @@ class Problem:
 STRUCTURES = ["full", "tied", "tied products", "diag", "diag products", "spherical", "spherical products"]
 
 
-def problem(
+def make_problem(
     structure: str,
     n_features: int,
     *,
@@ -137,24 +137,24 @@ def problem(
 # ---------------------------------------------------------------- passes
 
 
-def densities(given: Problem, start: int) -> tuple[Array, Array, Array]:
+def densities(problem: Problem, start: int) -> tuple[Array, Array, Array]:
     """Return log-densities (K, N) of a start's kernels, E[u] (K, N) and log(1 + d² / ν) (K, N)."""
-    x, n_features = given.x, given.X.shape[1]
-    values = np.empty((given.means.shape[1], len(x)))
+    x, n_features = problem.x, problem.X.shape[1]
+    values = np.empty((problem.means.shape[1], len(x)))
     precisions, log_ratios = np.ones_like(values), np.zeros_like(values)
-    for k, mean in enumerate(given.means[start]):
-        whitener = given.whiteners[start, k % given.whiteners.shape[1]]
+    for k, mean in enumerate(problem.means[start]):
+        whitener = problem.whiteners[start, k % problem.whiteners.shape[1]]
         if whitener.ndim == 2:
             white = np.einsum("ij,nj->ni", np.tril(whitener), x - mean)
         else:
             white = (x - mean) * whitener
         squared = np.minimum(np.square(white).sum(axis=1), FARTHEST_SQUARED)
-        if given.degrees is None:
-            values[k] = given.constants[start, k] - 0.5 * squared
+        if problem.degrees is None:
+            values[k] = problem.constants[start, k] - 0.5 * squared
             continue
-        degrees = given.degrees[start, k]
+        degrees = problem.degrees[start, k]
         log_ratios[k] = np.log1p(squared / degrees)
-        values[k] = given.constants[start, k] - 0.5 * (degrees + n_features) * log_ratios[k]
+        values[k] = problem.constants[start, k] - 0.5 * (degrees + n_features) * log_ratios[k]
         precisions[k] = (degrees + n_features) / (degrees + squared)
     return values, precisions, log_ratios
 
@@ -175,29 +175,29 @@ def pairs(n_features: int) -> tuple[Array, Array]:
     return place % n_features, (place % n_features + place // n_features) % n_features
 
 
-def e_step(given: Problem, origins: Array | None) -> tuple[Array, ...]:
+def e_step(problem: Problem, origins: Array | None) -> tuple[Array, ...]:
     """Return the six arrays of the E-step."""
-    (n_starts, n_kernels, n_features), n_classes = given.means.shape, given.log_weights.shape[2]
-    is_matrix = given.whiteners.ndim == 4 and not given.is_product
+    (n_starts, n_kernels, n_features), n_classes = problem.means.shape, problem.log_weights.shape[2]
+    is_matrix = problem.whiteners.ndim == 4 and not problem.is_product
     first_of, second_of = pairs(n_features) if is_matrix else (np.arange(n_features),) * 2
     likelihood, mass = np.zeros((n_starts, n_classes)), np.zeros((n_starts, n_kernels, n_classes))
-    first, second = np.zeros(given.means.shape), np.zeros((n_starts, n_kernels, len(first_of)))
-    n_tails = 0 if given.degrees is None else n_kernels
+    first, second = np.zeros(problem.means.shape), np.zeros((n_starts, n_kernels, len(first_of)))
+    n_tails = 0 if problem.degrees is None else n_kernels
     tails = np.zeros((2, n_starts, n_tails))
-    x, codes, weights = given.x, given.row_codes, given.row_weights
+    x, codes, weights = problem.x, problem.row_codes, problem.row_weights
     for r in range(n_starts):
-        values, precisions, log_ratios = densities(given, r)
-        joint = values + given.log_weights[r][:, codes]
+        values, precisions, log_ratios = densities(problem, r)
+        joint = values + problem.log_weights[r][:, codes]
         highest = joint.max(axis=0)
         shares = np.exp(joint - highest)
         totals = shares.sum(axis=0)
         shares *= weights / totals
-        of_class = codes == np.arange(n_classes)[:, None]
+        is_member = codes == np.arange(n_classes)[:, None]
         logs = weights * (highest + np.log(totals))
-        likelihood[r] = [logs[own].sum() for own in of_class]
+        likelihood[r] = [logs[members].sum() for members in is_member]
         if origins is None:
             continue
-        mass[r] = np.stack([shares[:, own].sum(axis=1) for own in of_class], axis=1)
+        mass[r] = np.stack([shares[:, members].sum(axis=1) for members in is_member], axis=1)
         for k in range(n_kernels):
             weighted = shares[k] * precisions[k]
             ahead = x - origins[r, k]
@@ -208,11 +208,11 @@ def e_step(given: Problem, origins: Array | None) -> tuple[Array, ...]:
     return likelihood, mass, first, second, *tails
 
 
-def with_a_meaning(given: Problem, second: Array) -> Array:
+def with_a_meaning(problem: Problem, second: Array) -> Array:
     """Return the second moments that products define: none of tied kernels, one sum of spherical ones."""
-    if given.is_product and given.whiteners.ndim == 4:
+    if problem.is_product and problem.whiteners.ndim == 4:
         return np.zeros(0)
-    return second.sum(axis=-1) if given.is_product and given.isotropic else second
+    return second.sum(axis=-1) if problem.is_product and problem.isotropic else second
 
 
 def done(job: Any, n_threads: int = 1) -> tuple[Array, ...]:
@@ -221,8 +221,8 @@ def done(job: Any, n_threads: int = 1) -> tuple[Array, ...]:
         job.work()
     else:
         with ThreadPoolExecutor(n_threads) as pool:
-            for each in [pool.submit(job.work) for _ in range(n_threads)]:
-                each.result()
+            for future in [pool.submit(job.work) for _ in range(n_threads)]:
+                future.result()
     results: tuple[Array, ...] = job.finish()
     return results
 
@@ -246,7 +246,9 @@ class Gaps:
         return compiled.complete(*vars(self).values(), with_moments)
 
 
-def gaps(n_features: int, n_covariances: int, n_means: int, *, n_patterns: int = 5, seed: int = 0) -> Gaps:
+def make_gaps(
+    n_features: int, n_covariances: int, n_means: int, *, n_patterns: int = 5, seed: int = 0
+) -> Gaps:
     """Return rows of some patterns, also of one without gaps and one without a value."""
     random = np.random.default_rng([seed, n_features, n_covariances])
     n_known = random.integers(n_features + 1, size=n_patterns)
@@ -264,14 +266,14 @@ def gaps(n_features: int, n_covariances: int, n_means: int, *, n_patterns: int =
     )
 
 
-def complete(given: Gaps, mass: Array) -> tuple[Array, ...]:
+def complete(gaps: Gaps, mass: Array) -> tuple[Array, ...]:
     """Return distances, log-determinants, expected differences, and the covariances that remain of a mass."""
-    (n_rows, n_features), (n_covariances, n_means, _) = given.x.shape, given.means.shape
+    (n_rows, n_features), (n_covariances, n_means, _) = gaps.x.shape, gaps.means.shape
     distances = np.zeros((n_covariances, n_means, n_rows))
-    log_determinants = np.zeros((n_covariances, len(given.n_known)))
-    ahead, remaining = np.zeros((*distances.shape, n_features)), np.zeros_like(given.covariances)
-    for f, P in enumerate(given.covariances):
-        for p, (order, n) in enumerate(zip(given.orders, given.n_known, strict=True)):
+    log_determinants = np.zeros((n_covariances, len(gaps.n_known)))
+    ahead, remaining = np.zeros((*distances.shape, n_features)), np.zeros_like(gaps.covariances)
+    for f, P in enumerate(gaps.covariances):
+        for p, (order, n) in enumerate(zip(gaps.orders, gaps.n_known, strict=True)):
             known, rest = order[:n], order[n:]
             inverse = np.linalg.inv(P[np.ix_(known, known)])
             slopes = P[np.ix_(rest, known)] @ inverse
@@ -279,17 +281,17 @@ def complete(given: Gaps, mass: Array) -> tuple[Array, ...]:
             remaining[f][np.ix_(rest, rest)] += mass[f, p] * (
                 P[np.ix_(rest, rest)] - slopes @ P[np.ix_(known, rest)]
             )
-            for i in range(*given.first[p : p + 2]):
+            for i in range(*gaps.first[p : p + 2]):
                 for g in range(n_means):
-                    difference = given.x[i, known] - given.means[f, g, known]
+                    difference = gaps.x[i, known] - gaps.means[f, g, known]
                     distances[f, g, i] = difference @ inverse @ difference
                     ahead[f, g, i, known], ahead[f, g, i, rest] = difference, slopes @ difference
     return distances, log_determinants, ahead, remaining
 
 
-def assert_close(found: Array, expected: Array, digits: float = 1e-11, name: str = "") -> None:
+def assert_close(result: Array, expected: Array, digits: float = 1e-11, name: str = "") -> None:
     """Compare to some digits of the largest number."""
-    assert found.shape == expected.shape, name
+    assert result.shape == expected.shape, name
     largest = np.abs(expected).max(initial=0.0)
     assert math.isfinite(largest), name
-    np.testing.assert_allclose(found, expected, rtol=0.0, atol=digits * largest, err_msg=name)
+    np.testing.assert_allclose(result, expected, rtol=0.0, atol=digits * largest, err_msg=name)

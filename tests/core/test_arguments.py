@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from definitions import Array, assert_close, done, e_step, gaps, problem
+from definitions import Array, assert_close, done, e_step, make_gaps, make_problem
 from hypothesis import given as examples
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -25,9 +25,9 @@ def misaligned(array: Array) -> Array:
     """Return the same numbers at an address that is not a multiple of their size."""
     memory = np.zeros(array.nbytes + 1, dtype=np.uint8)
     memory[1:] = np.frombuffer(array.tobytes(), dtype=np.uint8)
-    found = memory[1:].view(array.dtype).reshape(array.shape)
-    assert not found.flags.aligned
-    return found
+    copy = memory[1:].view(array.dtype).reshape(array.shape)
+    assert not copy.flags.aligned
+    return copy
 
 
 def within_records(array: Array) -> Array:
@@ -79,27 +79,27 @@ WRONG_UNLESS_ROWS: dict[str, Change] = {
     "empty": lambda array: array[:0],
 }
 
-GIVEN = replace(
-    problem("full", 3, n_rows=12, n_kernels=4, n_starts=2, n_classes=2, weighted=True, t=True), limit=1e6
+PROBLEM = replace(
+    make_problem("full", 3, n_rows=12, n_kernels=4, n_starts=2, n_classes=2, weighted=True, t=True), limit=1e6
 )
-ONE = problem("full", 3, n_rows=12, n_kernels=4)
-GAPS = gaps(3, 2, 2)
+ONE = make_problem("full", 3, n_rows=12, n_kernels=4)
+GAPS = make_gaps(3, 2, 2)
 
 
 def call(name: str, arguments: dict[str, Any]) -> Any:
     """Call a function of the core by its name, and do the job."""
-    made = getattr(compiled, name)(*arguments.values())
-    return done(made) if isinstance(made, compiled.Pass) else made
+    answer = getattr(compiled, name)(*arguments.values())
+    return done(answer) if isinstance(answer, compiled.Pass) else answer
 
 
 def rows_arguments() -> dict[str, Any]:
     names = "X", "codes", "weights", "scale", "shift", "limit"
-    return {name: getattr(GIVEN, name) for name in names} | {"n_classes": 2}
+    return {name: getattr(PROBLEM, name) for name in names} | {"n_classes": 2}
 
 
 def kernels_arguments() -> dict[str, Any]:
     names = "is_product", "isotropic", "means", "whiteners", "constants", "log_weights", "degrees"
-    return {name: getattr(GIVEN, name) for name in names}
+    return {name: getattr(PROBLEM, name) for name in names}
 
 
 # Functions, how their arguments are made, and which may be None.
@@ -107,7 +107,7 @@ FUNCTIONS: dict[str, tuple[Callable[[], dict[str, Any]], set[str]]] = {
     "Rows": (rows_arguments, {"weights"}),
     "Kernels": (kernels_arguments, {"degrees"}),
     "e_step": (
-        lambda: {"rows": GIVEN.rows(), "kernels": GIVEN.kernels(), "origins": GIVEN.means},
+        lambda: {"rows": PROBLEM.rows(), "kernels": PROBLEM.kernels(), "origins": PROBLEM.means},
         {"origins"},
     ),
     "log_densities": (
@@ -156,14 +156,14 @@ def test_rows_are_refused(how: Change) -> None:
 
 def test_arrays_of_other_libraries_are_taken() -> None:
     arguments = rows_arguments()
-    taken = {
+    exported = {
         name: Exporter(value) if isinstance(value, np.ndarray) else value for name, value in arguments.items()
     }
-    rows = compiled.Rows(*taken.values())
-    found = done(compiled.e_step(rows, GIVEN.kernels(), Exporter(GIVEN.means)))
-    expected = done(compiled.e_step(GIVEN.rows(), GIVEN.kernels(), GIVEN.means))
-    for own, other in zip(found, expected, strict=True):
-        assert_array_equal(own, other)
+    rows = compiled.Rows(*exported.values())
+    results = done(compiled.e_step(rows, PROBLEM.kernels(), Exporter(PROBLEM.means)))
+    expected = done(compiled.e_step(PROBLEM.rows(), PROBLEM.kernels(), PROBLEM.means))
+    for result, other in zip(results, expected, strict=True):
+        assert_array_equal(result, other)
 
 
 @pytest.mark.parametrize("code", [-1, 2, -(2**63), 2**63 - 1, 2**32])
@@ -207,20 +207,20 @@ def test_empty_sizes_are_refused_where_they_have_no_meaning() -> None:
 
 
 def test_mixtures_may_be_none() -> None:
-    found = call("log_densities", FUNCTIONS["log_densities"][0]() | {"weights": np.zeros((4, 0))})
-    assert found[0].shape == (12, 0)
+    (densities,) = call("log_densities", FUNCTIONS["log_densities"][0]() | {"weights": np.zeros((4, 0))})
+    assert densities.shape == (12, 0)
 
 
 def test_rows_and_kernels_must_be_of_the_same_sizes() -> None:
-    other = problem("full", 4, n_rows=12, n_kernels=4, n_classes=2)
+    other = make_problem("full", 4, n_rows=12, n_kernels=4, n_classes=2)
     with pytest.raises(ValueError, match="Rows have 3 features and 2 classes, kernels 4 and 2"):
-        compiled.e_step(GIVEN.rows(), other.kernels(), None)
+        compiled.e_step(PROBLEM.rows(), other.kernels(), None)
     with pytest.raises(ValueError, match="Rows have 3 features and 1 classes, kernels 3 and 2"):
-        compiled.e_step(ONE.rows(), GIVEN.kernels(), None)
+        compiled.e_step(ONE.rows(), PROBLEM.kernels(), None)
     with pytest.raises(ValueError, match="one start"):
-        compiled.log_densities(ONE.rows(), problem("full", 3, n_starts=2).kernels(), None)
+        compiled.log_densities(ONE.rows(), make_problem("full", 3, n_starts=2).kernels(), None)
     with pytest.raises(ValueError, match="one class"):
-        compiled.lloyd(GIVEN.rows(), GIVEN.means[0])
+        compiled.lloyd(PROBLEM.rows(), PROBLEM.means[0])
 
 
 @pytest.mark.parametrize("flag", ["is_product", "isotropic"])
@@ -233,13 +233,13 @@ def test_flags_are_booleans(flag: str, value: Any) -> None:
 def test_products_are_of_gaussian_kernels_that_are_diagonal_or_tied() -> None:
     for structure, t in [("full", False), ("diag products", True), ("tied products", True)]:
         with pytest.raises(ValueError, match="Products"):
-            replace(problem(structure, 3, t=t), is_product=True).kernels()
+            replace(make_problem(structure, 3, t=t), is_product=True).kernels()
 
 
 def test_products_have_moments_about_zero() -> None:
-    given = problem("diag products", 3)
+    problem = make_problem("diag products", 3)
     with pytest.raises(ValueError, match="about zero"):
-        compiled.e_step(given.rows(), given.kernels(), given.means)
+        compiled.e_step(problem.rows(), problem.kernels(), problem.means)
 
 
 WRONG_PATTERNS: list[tuple[str, int | tuple[int, int], int]] = [
@@ -295,7 +295,7 @@ def test_results_beyond_all_addresses() -> None:
         X = as_strided(np.zeros(1, dtype=np.float32), (n_rows, 1), (0, 0))
         rows = compiled.Rows(X, None, None, np.ones(1), np.zeros(1), 1.0, 1)
         for n_kernels in (1, 16, 31, 32, 33):
-            kernels = problem("diag", 1, n_kernels=n_kernels).kernels()
+            kernels = make_problem("diag", 1, n_kernels=n_kernels).kernels()
             with pytest.raises(MemoryError):
                 compiled.log_densities(rows, kernels, None)
             with pytest.raises(MemoryError):
@@ -322,7 +322,7 @@ def arrays(draw: st.DrawFn) -> Array:
         memory = np.zeros(numbers.nbytes + offset, dtype=np.uint8)
         memory[offset:] = np.frombuffer(numbers.tobytes(), dtype=np.uint8)
         numbers = memory[offset:].view(dtype)
-    first = sum(own for own, step in zip(reach, steps, strict=True) if step < 0)
+    first = sum(distance for distance, step in zip(reach, steps, strict=True) if step < 0)
     strides = [step * dtype.itemsize for step in steps]
     array = as_strided(numbers[first:], (n, m), strides)
     if draw(st.booleans()):
@@ -337,17 +337,17 @@ def arrays(draw: st.DrawFn) -> Array:
 )
 def test_any_rows_are_read_right_or_refused(X: Array, structure: str, n_classes: int) -> None:
     n_rows, n_features = X.shape
-    like = problem(structure, max(1, n_features), n_rows=n_rows, n_classes=n_classes, weighted=True)
-    given = replace(like, X=X)
-    origins = np.zeros_like(given.means)
+    like = make_problem(structure, max(1, n_features), n_rows=n_rows, n_classes=n_classes, weighted=True)
+    problem = replace(like, X=X)
+    origins = np.zeros_like(problem.means)
     try:
-        rows = given.rows()
+        rows = problem.rows()
     except REFUSALS:
         assert n_features == 0 or X.dtype not in (np.float64, np.float32) or not X.flags.aligned
         return
-    expected = e_step(given, origins)
-    for i, own in enumerate(done(compiled.e_step(rows, given.kernels(), origins))[:3]):
-        assert_close(own, expected[i], 1e-10)
+    expected = e_step(problem, origins)
+    for i, result in enumerate(done(compiled.e_step(rows, problem.kernels(), origins))[:3]):
+        assert_close(result, expected[i], 1e-10)
 
 
 @pytest.mark.usefixtures("instruction_set")
@@ -363,10 +363,10 @@ def test_any_shapes_are_right_or_refused(
     """Shapes that mostly fit, of which some sizes are changed."""
 
     def some(shape: str, *, lead: tuple[int, ...] = ()) -> Array:
-        found = [sizes[letter] if letter in sizes else int(letter) for letter in shape]
-        if data.draw(st.integers(0, 19)) == 0 and found:
-            found[data.draw(st.integers(0, len(found) - 1))] = data.draw(st.integers(0, 6))
-        return np.ones((*lead, *found))
+        lengths = [sizes[letter] if letter in sizes else int(letter) for letter in shape]
+        if data.draw(st.integers(0, 19)) == 0 and lengths:
+            lengths[data.draw(st.integers(0, len(lengths) - 1))] = data.draw(st.integers(0, 6))
+        return np.ones((*lead, *lengths))
 
     whiteners = data.draw(st.sampled_from(["rkmm", "r1mm", "rkm", "rm", "m"]))
     try:

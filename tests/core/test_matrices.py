@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from definitions import Array, Gaps, assert_close, complete, done, gaps
+from definitions import Array, Gaps, assert_close, complete, done, make_gaps
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix._core import compiled
@@ -58,13 +58,13 @@ def test_whiteners_are_inverse_factors(order: int) -> None:
 @pytest.mark.parametrize("order", [1, 5, 33])
 def test_a_matrix_does_not_depend_on_the_others_or_on_threads(order: int, count: int) -> None:
     matrices = covariances(order, count)
-    found = whiten(matrices)
+    results = whiten(matrices)
     for n_threads in (2, 3, 8):
-        for own, other in zip(whiten(matrices, n_threads), found, strict=True):
-            assert_array_equal(own, other)
+        for result, other in zip(whiten(matrices, n_threads), results, strict=True):
+            assert_array_equal(result, other)
     for b in (0, count // 2, count - 1) if count else ():
-        for own, other in zip(whiten(matrices[b : b + 1]), found, strict=True):
-            assert_array_equal(own[0], other[b])
+        for result, other in zip(whiten(matrices[b : b + 1]), results, strict=True):
+            assert_array_equal(result[0], other[b])
 
 
 @pytest.mark.parametrize("order", [1, 2, 5, 17])
@@ -88,12 +88,12 @@ def test_matrices_that_are_not_positive_definite(order: int) -> None:
     good = covariances(order, 2)
     alone = whiten(good)
     for name, matrix in bad.items():
-        found = whiten(np.stack([good[0], matrix, good[1]]))
-        assert_array_equal(found[2], [True, False, True], err_msg=name)
-        assert np.isfinite(found[0]).all(), name
-        assert np.isfinite(found[1]).all(), name
-        for own, other in zip(found, alone, strict=True):
-            assert_array_equal(own[[0, 2]], other, err_msg=name)
+        results = whiten(np.stack([good[0], matrix, good[1]]))
+        assert_array_equal(results[2], [True, False, True], err_msg=name)
+        assert np.isfinite(results[0]).all(), name
+        assert np.isfinite(results[1]).all(), name
+        for result, other in zip(results, alone, strict=True):
+            assert_array_equal(result[[0, 2]], other, err_msg=name)
 
 
 @pytest.mark.parametrize("scale", [5e-324, 1e-310, 1e-300, 1e300, 1.7e308])
@@ -107,14 +107,14 @@ def test_variances_at_the_ends_of_the_range(scale: float) -> None:
 # ---------------------------------------------------------------- rows with gaps
 
 
-def check(given: Gaps) -> None:
+def check(gaps: Gaps) -> None:
     """Compare a completion with its definition."""
-    mass = np.random.default_rng(0).uniform(0.1, 2.0, size=(len(given.covariances), len(given.n_known)))
-    expected = complete(given, mass)
-    completion = given.completion()
-    for own, other in zip((*completion.results, completion.remaining(mass)), expected, strict=True):
-        assert_close(own, other, 1e-10)
-    distances, log_determinants, ahead = given.completion(with_moments=False).results
+    mass = np.random.default_rng(0).uniform(0.1, 2.0, size=(len(gaps.covariances), len(gaps.n_known)))
+    expected = complete(gaps, mass)
+    completion = gaps.completion()
+    for result, other in zip((*completion.results, completion.remaining(mass)), expected, strict=True):
+        assert_close(result, other, 1e-10)
+    distances, log_determinants, ahead = gaps.completion(with_moments=False).results
     assert_array_equal(distances, completion.results[0])
     assert_array_equal(log_determinants, completion.results[1])
     assert ahead.size == 0
@@ -127,51 +127,51 @@ def check(given: Gaps) -> None:
 def test_rows_are_completed_by_the_regression_on_what_is_known(
     n_features: int, n_covariances: int, n_means: int
 ) -> None:
-    check(gaps(n_features, n_covariances, n_means, n_patterns=6))
+    check(make_gaps(n_features, n_covariances, n_means, n_patterns=6))
 
 
 @pytest.mark.parametrize("n_means", [1, 3])
 def test_any_number_of_patterns(n_means: int) -> None:
     for n_patterns in (0, 1, 2, 60):
-        check(gaps(3, 2, n_means, n_patterns=n_patterns))
+        check(make_gaps(3, 2, n_means, n_patterns=n_patterns))
 
 
 @pytest.mark.parametrize(("n_covariances", "n_means"), [(9, 1), (2, 5)])
 def test_a_row_does_not_depend_on_the_other_rows_or_kernels(n_covariances: int, n_means: int) -> None:
-    given = gaps(6, n_covariances, n_means, n_patterns=8)
-    distances, log_determinants, ahead = given.completion().results
-    for p, known in enumerate(given.n_known):
-        for n in range(*given.first[p : p + 2]):
+    gaps = make_gaps(6, n_covariances, n_means, n_patterns=8)
+    distances, log_determinants, ahead = gaps.completion().results
+    for p, known in enumerate(gaps.n_known):
+        for n in range(*gaps.first[p : p + 2]):
             one = replace(
-                given,
-                x=given.x[n : n + 1],
+                gaps,
+                x=gaps.x[n : n + 1],
                 first=np.array([0, 1]),
-                orders=given.orders[p : p + 1],
+                orders=gaps.orders[p : p + 1],
                 n_known=np.array([known]),
             )
-            found = one.completion().results
-            assert_array_equal(found[0][..., 0], distances[..., n])
-            assert_array_equal(found[1][:, 0], log_determinants[:, p])
-            assert_array_equal(found[2][:, :, 0], ahead[:, :, n])
+            results = one.completion().results
+            assert_array_equal(results[0][..., 0], distances[..., n])
+            assert_array_equal(results[1][:, 0], log_determinants[:, p])
+            assert_array_equal(results[2][:, :, 0], ahead[:, :, n])
     for f in range(n_covariances):
-        some = replace(given, covariances=given.covariances[f : f + 1], means=given.means[f : f + 1])
-        found = some.completion().results
+        some = replace(gaps, covariances=gaps.covariances[f : f + 1], means=gaps.means[f : f + 1])
+        results = some.completion().results
         # One mean shares its covariance with others in a vector or has a vector of its own.
         if n_means > 1:
-            assert_array_equal(found[0][0], distances[f])
+            assert_array_equal(results[0][0], distances[f])
         else:
-            assert_allclose(found[0][0], distances[f], rtol=1e-12)
+            assert_allclose(results[0][0], distances[f], rtol=1e-12)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e100, -1e308, 0.0, 5e-324])
 @pytest.mark.parametrize("name", ["covariances", "means", "x"])
 def test_wild_numbers_do_no_harm(name: str, value: float) -> None:
-    given = gaps(5, 3, 1)
-    changed = getattr(given, name).copy()
+    gaps = make_gaps(5, 3, 1)
+    changed = getattr(gaps, name).copy()
     changed[1] = value
-    wild = replace(given, **{name: changed}).completion()
+    wild = replace(gaps, **{name: changed}).completion()
     assert wild.remaining(np.ones((3, 5))).shape == (3, 5, 5)
     if name != "x":
-        plain = given.completion().results
-        for own, other in zip(wild.results, plain, strict=True):
-            assert_array_equal(own[[0, 2]], other[[0, 2]])
+        plain = gaps.completion().results
+        for result, other in zip(wild.results, plain, strict=True):
+            assert_array_equal(result[[0, 2]], other[[0, 2]])

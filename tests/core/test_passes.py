@@ -16,8 +16,8 @@ from definitions import (
     done,
     e_step,
     each_set,
+    make_problem,
     mixed,
-    problem,
     with_a_meaning,
 )
 from numpy.testing import assert_allclose, assert_array_equal
@@ -33,39 +33,39 @@ each_form = pytest.mark.parametrize(("structure", "t"), FORMS)
 in_each_set = pytest.mark.usefixtures("instruction_set")
 
 
-def origins_of(given: Problem) -> Array:
+def origins_of(problem: Problem) -> Array:
     """Return origins for the moments: those of products are zero."""
-    return np.zeros_like(given.means) if given.is_product else given.means + 0.3
+    return np.zeros_like(problem.means) if problem.is_product else problem.means + 0.3
 
 
-def check(given: Problem, digits: float = 1e-11) -> None:
+def check(problem: Problem, digits: float = 1e-11) -> None:
     """Compare the E-step, with and without moments, with its definition."""
-    origins = origins_of(given)
-    expected = e_step(given, origins)
+    origins = origins_of(problem)
+    expected = e_step(problem, origins)
     for instructions in each_set():
-        found = done(compiled.e_step(given.rows(), given.kernels(), origins))
-        for name, own, other in zip(NAMES, found, expected, strict=True):
+        results = done(compiled.e_step(problem.rows(), problem.kernels(), origins))
+        for name, result, other in zip(NAMES, results, expected, strict=True):
             if name == "second":
-                own, other = with_a_meaning(given, own), with_a_meaning(given, other)
-            assert_close(own, other, digits, f"{name} by {instructions}")
-        likelihood, *sums = done(compiled.e_step(given.rows(), given.kernels(), None))
-        assert_array_equal(likelihood, found[0])
-        assert not any(own.any() for own in sums)
+                result, other = with_a_meaning(problem, result), with_a_meaning(problem, other)
+            assert_close(result, other, digits, f"{name} by {instructions}")
+        likelihood, *sums = done(compiled.e_step(problem.rows(), problem.kernels(), None))
+        assert_array_equal(likelihood, results[0])
+        assert not any(result.any() for result in sums)
 
 
-def check_densities(given: Problem, rtol: float = 1e-11) -> None:
+def check_densities(problem: Problem, rtol: float = 1e-11) -> None:
     """Compare log-densities, and those of mixtures, with their definitions."""
-    given = replace(given, log_weights=np.zeros((1, given.means.shape[1], 1)))
-    expected = densities(given, 0)[0]
+    problem = replace(problem, log_weights=np.zeros((1, problem.means.shape[1], 1)))
+    expected = densities(problem, 0)[0]
     weights = np.random.default_rng(1).dirichlet(np.ones(len(expected)), size=4).T.copy()
     weights[: len(weights) // 2, 1] = 0.0
     weights[:, 2] = 0.0
-    of_mixtures = mixed(expected, weights)
+    expected_mixtures = mixed(expected, weights)
     for _ in each_set():
-        found = done(compiled.log_densities(given.rows(), given.kernels(), None))[0]
-        assert_allclose(found, expected.T, rtol=rtol, atol=rtol)
-        found = done(compiled.log_densities(given.rows(), given.kernels(), weights))[0]
-        assert_allclose(found, of_mixtures, rtol=rtol, atol=rtol)
+        of_kernels = done(compiled.log_densities(problem.rows(), problem.kernels(), None))[0]
+        assert_allclose(of_kernels, expected.T, rtol=rtol, atol=rtol)
+        of_mixtures = done(compiled.log_densities(problem.rows(), problem.kernels(), weights))[0]
+        assert_allclose(of_mixtures, expected_mixtures, rtol=rtol, atol=rtol)
 
 
 # ---------------------------------------------------------------- sizes
@@ -74,25 +74,25 @@ def check_densities(given: Problem, rtol: float = 1e-11) -> None:
 @each_form
 @pytest.mark.parametrize("n_features", [*range(1, 19), 23, 31, 32, 33, 40, 100])
 def test_numbers_of_features(structure: str, t: bool, n_features: int) -> None:
-    given = problem(structure, n_features, n_rows=150, n_starts=2, n_classes=3, weighted=True, t=t)
-    check(given)
-    check_densities(problem(structure, n_features, n_rows=70, t=t))
+    problem = make_problem(structure, n_features, n_rows=150, n_starts=2, n_classes=3, weighted=True, t=t)
+    check(problem)
+    check_densities(make_problem(structure, n_features, n_rows=70, t=t))
 
 
 @each_form
 @pytest.mark.parametrize("n_kernels", [1, 2, 5, 8, 9, 16, 17, 70])
 @pytest.mark.parametrize("n_features", [3, 18])
 def test_numbers_of_kernels(structure: str, t: bool, n_features: int, n_kernels: int) -> None:
-    given = problem(structure, n_features, n_rows=300, n_kernels=n_kernels, n_classes=2, t=t)
-    check(given)
-    check_densities(problem(structure, n_features, n_rows=100, n_kernels=n_kernels, t=t))
+    problem = make_problem(structure, n_features, n_rows=300, n_kernels=n_kernels, n_classes=2, t=t)
+    check(problem)
+    check_densities(make_problem(structure, n_features, n_rows=100, n_kernels=n_kernels, t=t))
 
 
 @each_form
 @pytest.mark.parametrize("n_starts", [1, 2, 4, 5, 9])
 @pytest.mark.parametrize("n_features", [2, 17])
 def test_numbers_of_starts(structure: str, t: bool, n_features: int, n_starts: int) -> None:
-    check(problem(structure, n_features, n_starts=n_starts, n_classes=2, weighted=True, t=t))
+    check(make_problem(structure, n_features, n_starts=n_starts, n_classes=2, weighted=True, t=t))
 
 
 # Vectors hold 2, 4 or 8 rows, tiles up to 256, blocks 2,048 and more.
@@ -104,14 +104,14 @@ EDGES += [481, 511, 513, 2047, 2049, 4097, 5000]
 @pytest.mark.parametrize("n_features", [3, 17])
 def test_numbers_of_rows(structure: str, t: bool, n_features: int) -> None:
     for n_rows in EDGES:
-        given = problem(structure, n_features, n_rows=n_rows, n_classes=4, weighted=True, t=t)
-        check(given)
-        check_densities(problem(structure, n_features, n_rows=n_rows, t=t))
+        problem = make_problem(structure, n_features, n_rows=n_rows, n_classes=4, weighted=True, t=t)
+        check(problem)
+        check_densities(make_problem(structure, n_features, n_rows=n_rows, t=t))
 
 
 @pytest.mark.parametrize("structure", ["full", "diag products"])
 def test_many_blocks(structure: str) -> None:
-    check(problem(structure, 2, n_rows=60_000, n_classes=3, weighted=True))
+    check(make_problem(structure, 2, n_rows=60_000, n_classes=3, weighted=True))
 
 
 # ---------------------------------------------------------------- kinds of arrays
@@ -149,35 +149,35 @@ def single_part(X: Array) -> Array:
 @pytest.mark.parametrize("change", [single, in_columns, part, backwards, read_only, single_part])
 def test_any_array_of_numbers(structure: str, t: bool, n_features: int, change: Any) -> None:
     """Numbers that are float32 in any layout have the bits of the same float64 ones."""
-    given = problem(structure, n_features, n_classes=2, t=t, dtype=np.float32)
-    plain = replace(given, X=given.X.astype(np.float64))
+    problem = make_problem(structure, n_features, n_classes=2, t=t, dtype=np.float32)
+    plain = replace(problem, X=problem.X.astype(np.float64))
     changed = replace(plain, X=change(plain.X))
-    origins = origins_of(given)
+    origins = origins_of(problem)
     expected = done(compiled.e_step(plain.rows(), plain.kernels(), origins))
-    found = done(compiled.e_step(changed.rows(), changed.kernels(), origins))
-    for own, other in zip(found, expected, strict=True):
-        assert_array_equal(own, other)
+    results = done(compiled.e_step(changed.rows(), changed.kernels(), origins))
+    for result, other in zip(results, expected, strict=True):
+        assert_array_equal(result, other)
 
 
 def test_a_column_may_be_there_many_times() -> None:
-    given = problem("full", 4)
-    given = replace(given, X=np.broadcast_to(given.X[:, :1], given.X.shape))
-    check(given)
-    check(replace(given, X=np.broadcast_to(given.X[:1], given.X.shape)))
+    problem = make_problem("full", 4)
+    problem = replace(problem, X=np.broadcast_to(problem.X[:, :1], problem.X.shape))
+    check(problem)
+    check(replace(problem, X=np.broadcast_to(problem.X[:1], problem.X.shape)))
 
 
 # ---------------------------------------------------------------- classes
 
 
-def sparse(given: Problem) -> Problem:
+def sparse(problem: Problem) -> Problem:
     """Return the problem with kernels that have no weight in some classes; no class is without a kernel."""
-    log_weights = given.log_weights.copy()
+    log_weights = problem.log_weights.copy()
     log_weights[np.random.default_rng(0).random(log_weights.shape) < 0.7] = -np.inf
     log_weights[:, 4] = -np.inf  # a kernel without any weight
     log_weights[:, [0, 8], 3] = -1.0
     log_weights[:, 1, [0, 6]] = -1.0
     log_weights[:, 2] = -2.0  # a kernel of all classes
-    return replace(given, log_weights=log_weights)
+    return replace(problem, log_weights=log_weights)
 
 
 @each_form
@@ -186,53 +186,55 @@ def sparse(given: Problem) -> Problem:
 def test_kernels_skip_classes_in_which_they_have_no_weight(
     structure: str, t: bool, n_features: int, order: str
 ) -> None:
-    given = sparse(
-        problem(structure, n_features, n_rows=700, n_kernels=9, n_starts=5, n_classes=7, weighted=True, t=t)
+    problem = sparse(
+        make_problem(
+            structure, n_features, n_rows=700, n_kernels=9, n_starts=5, n_classes=7, weighted=True, t=t
+        )
     )
-    assert given.codes is not None
+    assert problem.codes is not None
     codes = {
-        "mixed": given.codes,
-        "sorted": np.sort(given.codes),
+        "mixed": problem.codes,
+        "sorted": np.sort(problem.codes),
         "rare": np.where(np.arange(700) == 350, 5, 2),
-        "missing": given.codes // 3 * 3,  # classes 1, 2, 4 and 5 have no rows
+        "missing": problem.codes // 3 * 3,  # classes 1, 2, 4 and 5 have no rows
     }[order]
-    given = replace(given, codes=codes)
-    check(given)
+    problem = replace(problem, codes=codes)
+    check(problem)
     absent = np.bincount(codes, minlength=7) == 0
     for _ in each_set():
-        found = done(compiled.e_step(given.rows(), given.kernels(), origins_of(given)))
-        assert_array_equal(found[1][np.isneginf(given.log_weights)], 0.0)
-        assert_array_equal(found[2][:, 4], 0.0)
-        assert_array_equal(found[0][:, absent], 0.0)
-        assert_array_equal(found[1][..., absent], 0.0)
+        results = done(compiled.e_step(problem.rows(), problem.kernels(), origins_of(problem)))
+        assert_array_equal(results[1][np.isneginf(problem.log_weights)], 0.0)
+        assert_array_equal(results[2][:, 4], 0.0)
+        assert_array_equal(results[0][:, absent], 0.0)
+        assert_array_equal(results[1][..., absent], 0.0)
 
 
 @in_each_set
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_every_row_is_met_once_with_its_class(structure: str) -> None:
-    given = problem(structure, 3, n_rows=5000, n_classes=5)
-    mass = done(compiled.e_step(given.rows(), given.kernels(), origins_of(given)))[1]
-    assert given.codes is not None
-    assert_allclose(mass[0].sum(axis=0), np.bincount(given.codes, minlength=5), rtol=1e-12)
+    problem = make_problem(structure, 3, n_rows=5000, n_classes=5)
+    mass = done(compiled.e_step(problem.rows(), problem.kernels(), origins_of(problem)))[1]
+    assert problem.codes is not None
+    assert_allclose(mass[0].sum(axis=0), np.bincount(problem.codes, minlength=5), rtol=1e-12)
 
 
 @in_each_set
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_mixtures_without_the_near_kernels_keep_their_digits(structure: str) -> None:
     """A sum relative to the nearest kernel would underflow; the last mixture has a subnormal weight alone."""
-    given = problem(structure, 5, n_kernels=4)
-    means = given.means * 15.0
+    problem = make_problem(structure, 5, n_kernels=4)
+    means = problem.means * 15.0
     means[:, 1] = means[:, 0]
-    x = np.random.default_rng(0).normal(size=given.X.shape) + means[0, np.arange(300) % 4]
-    given = replace(given, X=(x + given.shift) / given.scale, means=means)
+    x = np.random.default_rng(0).normal(size=problem.X.shape) + means[0, np.arange(300) % 4]
+    problem = replace(problem, X=(x + problem.shift) / problem.scale, means=means)
     weights = np.zeros((4, 7))
     weights[[0, 1, 2], [0, 1, 2]] = 1.0
     weights[:, 4:] = [[0.5, 0.9, 1e-310], [0.5, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.1, 0.0]]
-    values = done(compiled.log_densities(given.rows(), given.kernels(), None))[0]
-    found = done(compiled.log_densities(given.rows(), given.kernels(), weights))[0]
+    values = done(compiled.log_densities(problem.rows(), problem.kernels(), None))[0]
+    mixtures = done(compiled.log_densities(problem.rows(), problem.kernels(), weights))[0]
     assert np.sum(values[:, 0] < values.max(axis=1) - 1000.0) > 50
-    assert np.all(found[:, 3] == -np.inf)
-    assert_allclose(found, mixed(values.T, weights), rtol=1e-12)
+    assert np.all(mixtures[:, 3] == -np.inf)
+    assert_allclose(mixtures, mixed(values.T, weights), rtol=1e-12)
 
 
 # ---------------------------------------------------------------- digits
@@ -244,31 +246,31 @@ def test_mixtures_without_the_near_kernels_keep_their_digits(structure: str) -> 
 @pytest.mark.parametrize("n_features", [5, 20])
 def test_kernels_far_from_the_origin_keep_their_digits(structure: str, n_features: int, t: bool) -> None:
     """Moved by a power of two, differences are the same numbers, and so are all results."""
-    given = problem(structure, n_features, t=t)
+    problem = make_problem(structure, n_features, t=t)
     ones, zeros, far = np.ones(n_features), np.zeros(n_features), 2.0**26
     # Multiples of 2^-20, which have all their digits when moved.
-    X, means = np.round(given.X * 2.0**20) * 2.0**-20, np.round(given.means * 2.0**20) * 2.0**-20
-    near = replace(given, X=X, means=means, scale=ones, shift=zeros)
+    X, means = np.round(problem.X * 2.0**20) * 2.0**-20, np.round(problem.means * 2.0**20) * 2.0**-20
+    near = replace(problem, X=X, means=means, scale=ones, shift=zeros)
     moved = replace(near, X=X + far, means=means + far)
     expected = done(compiled.e_step(near.rows(), near.kernels(), near.means))
-    found = done(compiled.e_step(moved.rows(), moved.kernels(), moved.means))
-    for own, other in zip(found, expected, strict=True):
-        assert_array_equal(own, other)
+    results = done(compiled.e_step(moved.rows(), moved.kernels(), moved.means))
+    for result, other in zip(results, expected, strict=True):
+        assert_array_equal(result, other)
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_values_beyond_the_limit_are_clipped_on_both_sides(structure: str) -> None:
-    given = problem(structure, 5, n_classes=2)
-    given.X[3, 0], given.X[4, 1] = 1e120, -1e130
-    if not given.is_product:
-        check(given)
+    problem = make_problem(structure, 5, n_classes=2)
+    problem.X[3, 0], problem.X[4, 1] = 1e120, -1e130
+    if not problem.is_product:
+        check(problem)
     else:
         # Squares of such rows swamp all others, so what they leave of moments is theirs alone.
         for _ in each_set():
-            found = done(compiled.e_step(given.rows(), given.kernels(), np.zeros_like(given.means)))
-            assert all(np.isfinite(own).all() for own in found)
-            assert np.abs(found[2].sum(axis=1)).max() == pytest.approx(1e100)
-    check_densities(replace(given, codes=None))
+            results = done(compiled.e_step(problem.rows(), problem.kernels(), np.zeros_like(problem.means)))
+            assert all(np.isfinite(result).all() for result in results)
+            assert np.abs(results[2].sum(axis=1)).max() == pytest.approx(1e100)
+    check_densities(replace(problem, codes=None))
 
 
 @in_each_set
@@ -278,18 +280,18 @@ def test_values_beyond_the_limit_are_clipped_on_both_sides(structure: str) -> No
 def test_wild_parameters_do_no_harm(n_features: int, name: str, value: float) -> None:
     """Whatever they are, the pass ends, and the other starts have their bits."""
     for structure, t in FORMS:
-        given = problem(structure, n_features, n_starts=3, n_classes=2, t=t)
-        array = getattr(given, name)
+        problem = make_problem(structure, n_features, n_starts=3, n_classes=2, t=t)
+        array = getattr(problem, name)
         if array is None:
             continue
         changed = array.copy()
         changed[1, 0] = value
-        wild = replace(given, **{name: changed})
-        origins = origins_of(given)
-        found = done(compiled.e_step(wild.rows(), wild.kernels(), origins))
-        expected = done(compiled.e_step(given.rows(), given.kernels(), origins))
-        for own, other in zip(found, expected, strict=True):
-            assert_array_equal(own[[0, 2]], other[[0, 2]])
+        wild = replace(problem, **{name: changed})
+        origins = origins_of(problem)
+        results = done(compiled.e_step(wild.rows(), wild.kernels(), origins))
+        expected = done(compiled.e_step(problem.rows(), problem.kernels(), origins))
+        for result, other in zip(results, expected, strict=True):
+            assert_array_equal(result[[0, 2]], other[[0, 2]])
 
 
 # ---------------------------------------------------------------- rows by themselves
@@ -302,23 +304,23 @@ def test_wild_parameters_do_no_harm(n_features: int, name: str, value: float) ->
 def test_the_densities_of_a_row_do_not_depend_on_other_rows(
     structure: str, t: bool, n_features: int, n_mixtures: int | None
 ) -> None:
-    given = problem(structure, n_features, n_rows=700, n_kernels=5, t=t)
+    problem = make_problem(structure, n_features, n_rows=700, n_kernels=5, t=t)
     random = np.random.default_rng(0)
     weights = None if n_mixtures is None else random.dirichlet(np.ones(5), size=n_mixtures).T.copy()
 
     def score(X: Array) -> Array:
-        rows = replace(given, X=X).rows()
-        return done(compiled.log_densities(rows, given.kernels(), weights))[0]
+        rows = replace(problem, X=X).rows()
+        return done(compiled.log_densities(rows, problem.kernels(), weights))[0]
 
-    whole = score(given.X)
+    whole = score(problem.X)
     for size in (1, 2, 3, 8, 63, 257):
         cuts = range(0, 700 if size > 1 else 40, size)
-        found = np.concatenate([score(given.X[a : a + size]) for a in cuts])
-        assert_array_equal(found, whole[: len(found)])
+        parts = np.concatenate([score(problem.X[a : a + size]) for a in cuts])
+        assert_array_equal(parts, whole[: len(parts)])
     order = random.permutation(700)
-    assert_array_equal(score(given.X[order]), whole[order])
+    assert_array_equal(score(problem.X[order]), whole[order])
     # Beside rows that are far away.
-    others = np.concatenate([given.X[:9], 1e200 * given.X[9:]])
+    others = np.concatenate([problem.X[:9], 1e200 * problem.X[9:]])
     assert_array_equal(score(others)[:9], whole[:9])
 
 
@@ -354,9 +356,9 @@ def test_rows_belong_to_the_nearest_centre(
             x.astype(kind), None, weights, np.ones(n_features), np.zeros(n_features), 1e100, 1
         )
         for n_threads in (1, 2):
-            found = done(compiled.lloyd(rows, centres), n_threads)
-            assert_array_equal(found[0], expected[0])
-            assert_array_equal(found[1], expected[1])
+            sums, nearest = done(compiled.lloyd(rows, centres), n_threads)
+            assert_array_equal(sums, expected[0])
+            assert_array_equal(nearest, expected[1])
 
 
 @in_each_set
@@ -365,6 +367,6 @@ def test_lloyd_sees_rows_in_their_frame() -> None:
     X, scale, shift = random.normal(size=(400, 3)), np.array([2.0, 0.5, 4.0]), np.array([1.0, -2.0, 0.5])
     centres = random.normal(size=(6, 3))
     expected = nearest_by_definition(X * scale - shift, np.ones(400), centres)
-    found = done(compiled.lloyd(compiled.Rows(X, None, None, scale, shift, 1e100, 1), centres))
-    assert_allclose(found[0], expected[0], rtol=1e-12)
-    assert_array_equal(found[1], expected[1])
+    sums, nearest = done(compiled.lloyd(compiled.Rows(X, None, None, scale, shift, 1e100, 1), centres))
+    assert_allclose(sums, expected[0], rtol=1e-12)
+    assert_array_equal(nearest, expected[1])

@@ -54,17 +54,17 @@ def said(code: str, instructions: str | None = None) -> list[str]:
 def test_instructions_may_be_named() -> None:
     """Each set is taken, or refused where the processor does not have it; without a name, the best one is."""
     code = "from skmix._core import core, instructions; print(instructions, core() is not None)"
-    taken = []
+    names = []
     for name in ("avx512", "avx2", "neon", "baseline"):
         done = run(code, name)
         if done.returncode == 0:
             assert done.stdout == f"{name} True\n"
-            taken.append(name)
+            names.append(name)
         else:
             assert f"ImportError: SKMIX_INSTRUCTIONS={name}: " in done.stderr
-    assert taken[-1] == "baseline"
+    assert names[-1] == "baseline"
     for empty in (None, ""):
-        assert said(code, empty) == [f"{taken[0]} True"]
+        assert said(code, empty) == [f"{names[0]} True"]
 
 
 def test_the_reference_may_be_named() -> None:

@@ -47,12 +47,12 @@ def test_hundreds_of_patterns(covariance_type: str, monkeypatch: pytest.MonkeyPa
     assert len(list(rows_by_pattern(X))) > 100
     row_weights = random.uniform(0.2, 3.0, size=len(X))
     options = Options(covariance_type=covariance_type, max_iter=1, tol=0.0, floor=0.0)
-    found = fit(X, classes, model.batch(), options, row_weights=row_weights)
+    result = fit(X, classes, model.batch(), options, row_weights=row_weights)
     expected, likelihood = expected_pass(X, classes, model, covariance_type, row_weights)
-    assert_allclose(found.path[0][0].sum(), likelihood, rtol=1e-9)
+    assert_allclose(result.path[0][0].sum(), likelihood, rtol=1e-9)
     for name in ("weights", "means", "covariances"):
-        own = getattr(found.parameters, name)[0]
-        assert_allclose(own, getattr(expected, name), rtol=1e-9, atol=1e-11)
+        array = getattr(result.parameters, name)[0]
+        assert_allclose(array, getattr(expected, name), rtol=1e-9, atol=1e-11)
 
 
 def setting_of(X: FloatArray, model: Parameters, covariance_type: str) -> tuple[Parameters, Factor, Setting]:
@@ -65,9 +65,9 @@ def setting_of(X: FloatArray, model: Parameters, covariance_type: str) -> tuple[
     return inside, structure.factor(inside.covariances, X.shape[1]), Setting(frame, structure, Workers(1))
 
 
-def assert_same_statistics(found: Statistics, expected: Statistics) -> None:
+def assert_same_statistics(result: Statistics, expected: Statistics) -> None:
     for name in ("log_likelihood", "mass", "first", "second"):
-        assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-9)
+        assert_allclose(getattr(result, name), getattr(expected, name), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("n_kernels", [1, 4, 7])
@@ -76,8 +76,8 @@ def test_the_core_completes_rows_like_the_definition(covariance_type: str, n_ker
     random = np.random.default_rng(n_kernels)
     X, classes = random_rows(random, 60, 2, 6)
     X = with_gaps(random, X, 0.4)
-    own = "tied" if covariance_type == "tied" else "full"
-    model = stack([random_model(random, n_kernels, 2, 6, own) for _ in range(3)])
+    model_type = "tied" if covariance_type == "tied" else "full"
+    model = stack([random_model(random, n_kernels, 2, 6, model_type) for _ in range(3)])
     inside, factor, setting = setting_of(X, model, covariance_type)
     about_means = np.ones(inside.means.shape[:2], dtype=bool), inside.means
     statistics = []
@@ -107,12 +107,14 @@ def test_a_start_that_loses_digits_is_apart_from_the_others() -> None:
 
 @pytest.mark.parametrize("covariance_type", [*COVARIANCE_TYPES, "low_rank"])
 def test_moments_about_other_origins_are_those_of_complete_rows(covariance_type: str) -> None:
-    own = "full" if covariance_type == "low_rank" else covariance_type
-    random, X, classes, model = problem(4, own, n_rows=60, n_features=4)
+    model_type = "full" if covariance_type == "low_rank" else covariance_type
+    random, X, classes, model = problem(4, model_type, n_rows=60, n_features=4)
     inside, factor, setting = setting_of(X, model.batch(), covariance_type)
     centres = np.array([[True, False, True, True]]), inside.means + random.normal(size=inside.means.shape)
-    given = inside, factor, setting, centres
-    (ours, origins), (theirs, others) = (kind(X, classes).expect(*given) for kind in (GapRows, MemoryRows))
+    arguments = inside, factor, setting, centres
+    (ours, origins), (theirs, others) = (
+        kind(X, classes).expect(*arguments) for kind in (GapRows, MemoryRows)
+    )
     assert_array_equal(origins, others)
     assert_same_statistics(ours, theirs)
 

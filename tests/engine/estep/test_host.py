@@ -67,16 +67,16 @@ def arrays_of(statistics: Statistics) -> dict[str, FloatArray]:
     return dict(sums) | {f"of_tail {i}": array for i, array in enumerate(of_tail)}
 
 
-def assert_same(found: Statistics, expected: Statistics, covariance_type: str = "full") -> None:
+def assert_same(result: Statistics, expected: Statistics, covariance_type: str = "full") -> None:
     """Compare statistics to 1e-10 of their largest number, those that have a meaning."""
-    arrays = arrays_of(found)
+    arrays = arrays_of(result)
     assert arrays.keys() == arrays_of(expected).keys()
     for name, value in arrays_of(expected).items():
-        own = arrays[name]
+        array = arrays[name]
         summed = {"tied": 1, "spherical": 2}.get(covariance_type)
         if summed and name == "second":
-            value, own = value.sum(axis=summed), own.sum(axis=summed)
-        assert_allclose(own, value, rtol=0, atol=1e-10 * np.abs(value).max(), err_msg=name)
+            value, array = value.sum(axis=summed), array.sum(axis=summed)
+        assert_allclose(array, value, rtol=0, atol=1e-10 * np.abs(value).max(), err_msg=name)
 
 
 @pytest.mark.parametrize("t", [False, True])
@@ -112,10 +112,10 @@ def test_log_densities_are_those_of_the_reference(covariance_type: str, n_featur
 def test_k_means_is_that_of_the_reference() -> None:
     rows, kernels = problem("full", 5, weighted=True)
     with workers(2) as pool:
-        found = host.lloyd(rows, pool, kernels.means[0])
+        sums, nearest = host.lloyd(rows, pool, kernels.means[0])
     expected = reference.lloyd(rows, kernels.means[0])
-    assert_allclose(found[0], expected[0], rtol=1e-11)
-    assert_array_equal(found[1], expected[1])
+    assert_allclose(sums, expected[0], rtol=1e-11)
+    assert_array_equal(nearest, expected[1])
 
 
 WILD = ("means", "whitener", "constants", "log_weights")
@@ -137,19 +137,19 @@ def test_wild_parameters_give_the_likelihood_of_the_reference(
     else:
         wild = replace(kernels, **{name: array})
     with workers(1) as pool, np.errstate(all="ignore"):
-        found = host.expect(rows, wild, wild.means, pool)
+        result = host.expect(rows, wild, wild.means, pool)
         likelihood = host.expect(rows, wild, wild.means, pool, with_moments=False).log_likelihood
         plain = host.expect(rows, kernels, kernels.means, pool)
         with by_reference():
             expected = host.expect(rows, wild, wild.means, pool).log_likelihood.sum(axis=1)
-    assert_array_equal(likelihood, found.log_likelihood)
-    total = found.log_likelihood.sum(axis=1)
+    assert_array_equal(likelihood, result.log_likelihood)
+    total = result.log_likelihood.sum(axis=1)
     assert_array_equal(np.isnan(total), np.isnan(expected))
     if np.isnan(value):
         assert_array_equal(np.isnan(total), [False, True, False])
     assert_allclose(total, expected, rtol=1e-9)
-    for own, other in zip(arrays_of(found).values(), arrays_of(plain).values(), strict=True):
-        assert_array_equal(own[[0, 2]], other[[0, 2]])
+    for array, other in zip(arrays_of(result).values(), arrays_of(plain).values(), strict=True):
+        assert_array_equal(array[[0, 2]], other[[0, 2]])
 
 
 def test_values_too_large_for_squares_are_clipped_on_both_sides() -> None:
@@ -171,9 +171,9 @@ def test_narrow_kernels_far_from_the_origin_keep_their_digits(n_features: int) -
     kernels_there = replace(kernels, means=kernels.means + far)
     back = replace(kernels, means=kernels_there.means - far)
     with workers(1) as pool:
-        found = host.expect(moved, kernels_there, kernels_there.means, pool)
+        result = host.expect(moved, kernels_there, kernels_there.means, pool)
         expected = host.expect(exact, back, back.means, pool)
-    assert_same(found, expected)
+    assert_same(result, expected)
 
 
 @pytest.mark.parametrize("covariance_type", ["tied", "diag", "spherical"])
@@ -187,11 +187,11 @@ def test_kernels_far_from_the_origin_keep_their_digits(covariance_type: str, n_f
     near = host.near_origin(kernels.means, kernels.factor, kernels.structure, kernels.tail)
     origins = np.where(near[:, None, None], 0.0, means)
     with workers(1) as pool:
-        found = host.expect(rows, kernels, origins, pool)
+        result = host.expect(rows, kernels, origins, pool)
         alone = [host.expect(rows, kernels.take(slice(r, r + 1)), origins[r : r + 1], pool) for r in range(3)]
-    assert_same(found, reference.expect(rows, kernels, origins), covariance_type)
+    assert_same(result, reference.expect(rows, kernels, origins), covariance_type)
     for name, value in arrays_of(join(alone)).items():
-        assert_array_equal(arrays_of(found)[name], value)
+        assert_array_equal(arrays_of(result)[name], value)
 
 
 @pytest.mark.parametrize("covariance_type", STRUCTURES)
@@ -203,16 +203,16 @@ def test_bits_do_not_depend_on_threads_or_on_other_starts(
     """Nor on how many starts have room for their sums at a time."""
     rows, kernels = problem(covariance_type, n_features, n_rows=9000, n_starts=6, n_classes=2)
     monkeypatch.setattr(host, "_MOST_SUMS", room)
-    found, densities, one = [], [], kernels.take(slice(1))
+    statistics, densities, one = [], [], kernels.take(slice(1))
     for n_jobs in (1, 3):
         with workers(n_jobs) as pool:
-            found.append(host.expect(rows, kernels, kernels.means, pool))
+            statistics.append(host.expect(rows, kernels, kernels.means, pool))
             densities.append(host.log_densities(rows, one, None, pool))
     assert_array_equal(*densities)
     with workers(1) as pool:
         alone = host.expect(rows, kernels.take(slice(4, 5)), kernels.means[4:5], pool)
-    for name, value in arrays_of(found[0]).items():
-        assert_array_equal(arrays_of(found[1])[name], value)
+    for name, value in arrays_of(statistics[0]).items():
+        assert_array_equal(arrays_of(statistics[1])[name], value)
         assert_array_equal(arrays_of(alone)[name][0], value[4])
 
 
@@ -247,25 +247,27 @@ def test_any_array_of_numbers(change) -> None:  # type: ignore[no-untyped-def]
     rows = replace(rows, X=rows.X.astype(np.float32).astype(np.float64))
     with workers(1) as pool:
         expected = host.expect(rows, kernels, kernels.means, pool)
-        found = host.expect(replace(rows, X=change(rows.X)), kernels, kernels.means, pool)
+        result = host.expect(replace(rows, X=change(rows.X)), kernels, kernels.means, pool)
     for name, value in arrays_of(expected).items():
-        assert_array_equal(arrays_of(found)[name], value)
+        assert_array_equal(arrays_of(result)[name], value)
 
 
 @pytest.mark.parametrize("dtype", [np.dtype(">f8"), np.dtype(np.longdouble)])
 def test_rows_of_other_kinds_of_numbers(dtype: np.dtype) -> None:
     X = np.random.default_rng(3).normal(size=(3000, 3))
-    source, own = open_source(X), open_source(X.astype(dtype))
+    source, other = open_source(X), open_source(X.astype(dtype))
     frame = source.summary.frame(structure_of("full"))
     _, kernels = problem("full", 3, n_kernels=30)
     start = Parameters(np.full((1, 30, 1), 1 / 30), kernels.means, np.tile(np.eye(3), (1, 30, 1, 1)))
-    found = [fit(each, start, Options(max_iter=2), frame=frame) for each in (source, own)]
-    assert_array_equal(found[0].log_likelihood, found[1].log_likelihood)
+    fits = [fit(rows, start, Options(max_iter=2), frame=frame) for rows in (source, other)]
+    assert_array_equal(fits[0].log_likelihood, fits[1].log_likelihood)
 
 
 @pytest.mark.parametrize("covariance_type", ["diag", "spherical", "tied"])
-@pytest.mark.parametrize("given", [False, True])
-def test_kernels_that_become_narrow_in_one_pass_keep_their_digits(covariance_type: str, given: bool) -> None:
+@pytest.mark.parametrize("about_centres", [False, True])
+def test_kernels_that_become_narrow_in_one_pass_keep_their_digits(
+    covariance_type: str, about_centres: bool
+) -> None:
     random, structure = np.random.default_rng(5), structure_of(covariance_type)
     centres = random.normal(size=(3, 4))
     X = centres[np.arange(3000) % 3] + 1e-6 * random.normal(size=(3000, 4))
@@ -273,13 +275,13 @@ def test_kernels_that_become_narrow_in_one_pass_keep_their_digits(covariance_typ
     parameters = Parameters(np.full((1, 3, 1), 1.0 / 3.0), centres[None] + 0.05, covariances)
     kernels = Kernels.of(parameters, structure.factor(covariances, 4), structure)
     rows = Rows(X, None, None, frame_with(np.ones(4), np.zeros(4)))
-    origins = centres[None] if given else kernels.means
+    origins = centres[None] if about_centres else kernels.means
     with workers(1) as pool:
-        found = host.expect(rows, kernels, origins, pool)
+        result = host.expect(rows, kernels, origins, pool)
     expected = reference.expect(rows, kernels, origins)
-    assert_same(found, expected, covariance_type)
+    assert_same(result, expected, covariance_type)
     variances = structure.update(
-        (found.mass.sum(axis=-1), found.first / found.mass.sum(axis=-1)[..., None], found.second),
+        (result.mass.sum(axis=-1), result.first / result.mass.sum(axis=-1)[..., None], result.second),
         Regulariser(np.zeros(4), np.zeros(4), 0.0, np.eye(4), 1.0),
     )[0]
     assert_allclose(structure.variances(variances), 1e-12, rtol=0.1)
