@@ -81,6 +81,43 @@ def test_errors_of_any_thread_reach_the_caller() -> None:
     assert set(threading.enumerate()) <= before
 
 
+@pytest.mark.parametrize("who", ["caller", "other", "all"])
+@pytest.mark.parametrize("n_jobs", [1, 2, 4])
+def test_an_error_is_raised_after_all_threads_have_ended(n_jobs: int, who: str) -> None:
+    caller, lock, begun, ended = threading.get_ident(), threading.Lock(), [], []
+    all_have_begun = threading.Barrier(n_jobs)
+
+    def work() -> None:
+        with lock:
+            begun.append(threading.get_ident())
+        all_have_begun.wait(timeout=600)
+        is_caller = threading.get_ident() == caller
+        if who == "all" or is_caller == (who == "caller"):
+            raise ZeroDivisionError(who)
+        time.sleep(0.05)
+        ended.append(threading.get_ident())
+
+    class Job:
+        n_tasks = 4
+
+        def work(self) -> None:
+            work()
+
+        def finish(self) -> None:
+            raise AssertionError("a job that failed has no results")
+
+    with workers(n_jobs) as pool:
+        if who == "other" and n_jobs == 1:
+            pytest.skip("there is no other thread")
+        with pytest.raises(ZeroDivisionError, match=who):
+            pool.finish(Job())
+        n_failed = {"caller": 1, "other": n_jobs - 1, "all": n_jobs}[who]
+        assert (len(begun), len(ended)) == (n_jobs, n_jobs - n_failed)
+        # The pool goes on.
+        pool.run(lambda: ended.clear(), n_jobs)
+        assert not ended
+
+
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_blas_is_held_to_one_thread_and_let_go_again(n_jobs: int) -> None:
     threads._controller.cache_clear()  # other tests may have loaded more libraries since

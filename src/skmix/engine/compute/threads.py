@@ -10,7 +10,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -47,13 +47,20 @@ class Workers:
             yield waiting.popleft().result()
 
     def run(self, work: Callable[[], object], n_tasks: int) -> None:
-        """Run `work` in every thread, or in as many as there are tasks, and wait for all."""
+        """Run `work` in every thread, or in as many as there are tasks, and wait for all.
+
+        An error of any of them is raised after all have ended.
+        """
         n_threads = min(self._n_jobs, n_tasks)
         if n_threads == 1:
             work()
             return
         others = [self._threads.submit(work) for _ in range(n_threads - 1)]
-        work()
+        try:
+            work()
+        finally:
+            # An error must not leave others at work on the caller's arrays.
+            wait(others)
         for other in others:
             other.result()
 
