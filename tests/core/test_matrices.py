@@ -69,7 +69,7 @@ def test_a_matrix_does_not_depend_on_the_others_or_on_threads(order: int, count:
 
 @pytest.mark.parametrize("order", [1, 2, 5, 17])
 def test_matrices_that_are_not_positive_definite(order: int) -> None:
-    """The core says so, writes finite numbers, and does not disturb the batch."""
+    """The core says so, writes the identity and zero, and does not disturb the batch."""
     eye = np.eye(order)
     last = np.zeros((order, order))
     last[-1, -1] = 1.0
@@ -77,6 +77,7 @@ def test_matrices_that_are_not_positive_definite(order: int) -> None:
         "zero": 0.0 * eye,
         "negative": -eye,
         "indefinite": eye - 2.0 * last,
+        "large and negative": 1e8 * (eye - 2.0 * last),
         "nan": np.where(last > 0, np.nan, eye),
         "infinite": np.where(last > 0, np.inf, eye),
         "all nan": np.full_like(eye, np.nan),
@@ -85,13 +86,16 @@ def test_matrices_that_are_not_positive_definite(order: int) -> None:
         bad["rank one"] = np.ones((order, order))
         bad["nan beside the diagonal"] = np.where(np.eye(order, k=-1) > 0, np.nan, eye)
         bad["correlations above one"] = np.where(eye > 0, 1.0, 1.0 + 1e-9)
+        bad["large correlations above one"] = 1e8 * bad["correlations above one"]
+        bad["infinite beside the diagonal"] = np.where(np.eye(order, k=-1) > 0, np.inf, eye)
     good = covariances(order, 2)
     alone = whiten(good)
     for name, matrix in bad.items():
         results = whiten(np.stack([good[0], matrix, good[1]]))
         assert_array_equal(results[2], [True, False, True], err_msg=name)
-        assert np.isfinite(results[0]).all(), name
-        assert np.isfinite(results[1]).all(), name
+        assert_array_equal(results[0][1], eye, err_msg=name)
+        assert results[1][1] == 0.0, name
+        assert results[3][1] == np.inf, name
         for result, other in zip(results, alone, strict=True):
             assert_array_equal(result[[0, 2]], other, err_msg=name)
 
@@ -102,6 +106,37 @@ def test_variances_at_the_ends_of_the_range(scale: float) -> None:
     assert positive[0]
     assert log_determinants[0] == pytest.approx(np.log(scale), rel=1e-14)
     assert whiteners[0, 0, 0] * np.sqrt(scale) == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-310, 1e-300, 1e-200, 1e200, 1e300])
+@pytest.mark.parametrize("order", [2, 3, 9, 17])
+def test_covariances_at_the_ends_of_the_range_keep_their_digits(order: int, scale: float) -> None:
+    """Multiplied by a power of two, and so without rounding; subnormal ones have few digits to keep."""
+    correlations = scaled(covariances(order, 3))[0]
+    exponent = 2 * round(np.log2(scale) / 2.0)
+    matrices = np.ldexp(correlations, exponent)
+    is_exact = np.array_equal(np.ldexp(matrices, -exponent), correlations)
+    assert is_exact == (scale > 1e-308)
+    whiteners, log_determinants, positive, inflations = whiten(matrices)
+    expected = whiten(correlations)
+    assert positive.all()
+    digits = 1e-12 if is_exact else 1e-9
+    assert_allclose(
+        np.ldexp(whiteners, exponent // 2), expected[0], rtol=0.0, atol=digits * expected[0].max()
+    )
+    assert_allclose(log_determinants, expected[1] + order * exponent * np.log(2.0), rtol=1e-12)
+    assert_allclose(inflations, expected[3], rtol=10.0 * digits)
+
+
+@pytest.mark.parametrize("order", [2, 5, 17])
+def test_pivots_are_compared_with_the_diagonal(order: int) -> None:
+    """The last pivot is 0.19 of its variance, in any unit."""
+    matrix = np.eye(order)
+    matrix[-1, 0] = matrix[0, -1] = 0.9
+    units = 10.0 ** np.arange(-order, order, 2)
+    matrices = (matrix * units[:, None] * units)[None]
+    for singular, is_positive in [(0.18, True), (0.2, False)]:
+        assert done(compiled.whiten(matrices, singular))[2].tolist() == [is_positive]
 
 
 # ---------------------------------------------------------------- rows with gaps
@@ -121,9 +156,10 @@ def check(gaps: Gaps) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n_covariances", "n_means"), [(1, 1), (2, 1), (5, 1), (8, 1), (9, 1), (1, 4), (3, 9)]
+    ("n_covariances", "n_means"),
+    [(1, 1), (2, 1), (5, 1), (8, 1), (9, 1), (17, 1), (1, 4), (3, 9), (2, 16), (2, 17)],
 )
-@pytest.mark.parametrize("n_features", [1, 2, 3, 4, 5, 8, 9, 17, 33])
+@pytest.mark.parametrize("n_features", [*range(1, 10), 15, 16, 17, 33, 64])
 def test_rows_are_completed_by_the_regression_on_what_is_known(
     n_features: int, n_covariances: int, n_means: int
 ) -> None:

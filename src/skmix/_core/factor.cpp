@@ -8,24 +8,23 @@ namespace {
 using skmix::Whitened;
 
 // Numbers of the matrices of a task.
-constexpr int64_t OF_TASK = 1 << 13;
+constexpr int64_t NUMBERS_OF_TASK = 1 << 13;
 
 class Whitening final : public skmix::Pass {
    public:
     Whitening(const double* matrices, int64_t n_matrices, int64_t m, double singular, const Whitened& out)
         : matrices_(matrices), n_matrices_(n_matrices), m_(m), width_(padded(m)), singular_(singular), out_(out) {
-        of_task_ = std::max<int64_t>(1, OF_TASK / (m * m));
-        n_tasks = rounded_up(n_matrices, of_task_) / of_task_;
+        matrices_of_task_ = std::max<int64_t>(1, NUMBERS_OF_TASK / (m * m));
+        n_tasks = rounded_up(n_matrices, matrices_of_task_) / matrices_of_task_;
     }
 
     void work() override {
         Numbers units(m_), lower(m_ * width_), inverse(m_ * width_);
         for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < n_tasks;) {
-            for (int64_t b = task * of_task_; b < std::min((task + 1) * of_task_, n_matrices_); ++b) {
+            for (int64_t b = task * matrices_of_task_; b < std::min((task + 1) * matrices_of_task_, n_matrices_); ++b) {
                 const double* matrix = matrices_ + b * m_ * m_;
                 double log_determinant = 0.0;
                 bool is_positive = find_units(matrix, units) && factor(matrix, units, lower, log_determinant);
-                is_positive = is_positive && std::isfinite(log_determinant);
                 if (is_positive) invert(lower, inverse);
                 write(b, is_positive, log_determinant, units, inverse);
             }
@@ -99,13 +98,14 @@ class Whitening final : public skmix::Pass {
         for (int64_t i = 0; i < m_; ++i) {
             for (int64_t j = 0; j < m_; ++j) {
                 const double identity = i == j ? 1.0 : 0.0;
-                to[i * m_ + j] = (is_positive ? inverse[i * width_ + j] : identity) * units[j];
+                to[i * m_ + j] = is_positive ? inverse[i * width_ + j] * units[j] : identity;
             }
         }
         for (int64_t j = 0; j < m_; ++j) {
             double length = 0.0;
-            for (int64_t i = j; i < m_; ++i) length += to[i * m_ + j] * to[i * m_ + j];
-            inflation = std::max(inflation, length * matrices_[(b * m_ + j) * m_ + j]);
+            for (int64_t i = j; i < m_; ++i) length += inverse[i * width_ + j] * inverse[i * width_ + j];
+            // Of the scaled matrix, which has the same inflations and squares that do not overflow.
+            inflation = std::max(inflation, length * (matrices_[(b * m_ + j) * m_ + j] * units[j] * units[j]));
         }
         out_.is_positive[b] = is_positive;
         out_.log_determinants[b] = is_positive ? log_determinant : 0.0;
@@ -113,7 +113,7 @@ class Whitening final : public skmix::Pass {
     }
 
     const double* matrices_;
-    int64_t n_matrices_, m_, width_, of_task_;
+    int64_t n_matrices_, m_, width_, matrices_of_task_;
     double singular_;
     Whitened out_;
 };
