@@ -240,6 +240,40 @@ def test_products_have_moments_about_zero() -> None:
     problem = make_problem("diag products", 3)
     with pytest.raises(ValueError, match="about zero"):
         compiled.e_step(problem.rows(), problem.kernels(), problem.means)
+    problem = make_problem("diag products", 3, n_starts=2)
+    origins = np.zeros_like(problem.means)
+    compiled.e_step(problem.rows(), problem.kernels(), origins)
+    origins[-1, -1, -1] = 1e-300
+    with pytest.raises(ValueError, match="about zero"):
+        compiled.e_step(problem.rows(), problem.kernels(), origins)
+
+
+@pytest.mark.usefixtures("instruction_set")
+@pytest.mark.parametrize("wrap", [lambda codes: codes, Exporter])
+def test_codes_stay_as_they_were_checked(wrap: Change) -> None:
+    assert PROBLEM.codes is not None
+    codes = PROBLEM.codes.copy()
+    rows = compiled.Rows(*(rows_arguments() | {"codes": wrap(codes)}).values())
+    codes[:] = 2**62
+    results = done(compiled.e_step(rows, PROBLEM.kernels(), PROBLEM.means))
+    expected = done(compiled.e_step(PROBLEM.rows(), PROBLEM.kernels(), PROBLEM.means))
+    for result, other in zip(results, expected, strict=True):
+        assert_array_equal(result, other)
+
+
+@pytest.mark.usefixtures("instruction_set")
+@pytest.mark.parametrize("value", [0, -1, 2**62])
+def test_patterns_stay_as_they_were_checked(value: int) -> None:
+    names = "first", "orders", "n_known"
+    changed = replace(GAPS, **{name: getattr(GAPS, name).copy() for name in names})
+    completion = changed.completion()
+    for name in names:
+        getattr(changed, name)[:] = value
+    mass = np.random.default_rng(0).uniform(size=(2, 5))
+    expected = GAPS.completion()
+    assert_array_equal(completion.remaining(mass), expected.remaining(mass))
+    for result, other in zip(completion.results, expected.results, strict=True):
+        assert_array_equal(result, other)
 
 
 WRONG_PATTERNS: list[tuple[str, int | tuple[int, int], int]] = [

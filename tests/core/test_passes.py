@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from definitions import (
+    FARTHEST_SQUARED,
     STRUCTURES,
     Array,
     Problem,
@@ -72,7 +73,7 @@ def check_densities(problem: Problem, rtol: float = 1e-11) -> None:
 
 
 @each_form
-@pytest.mark.parametrize("n_features", [*range(1, 19), 23, 31, 32, 33, 40, 100])
+@pytest.mark.parametrize("n_features", [*range(1, 19), 23, 31, 32, 33, 40, 64, 100])
 def test_numbers_of_features(structure: str, t: bool, n_features: int) -> None:
     problem = make_problem(structure, n_features, n_rows=150, n_starts=2, n_classes=3, weighted=True, t=t)
     check(problem)
@@ -95,9 +96,11 @@ def test_numbers_of_starts(structure: str, t: bool, n_features: int, n_starts: i
     check(make_problem(structure, n_features, n_starts=n_starts, n_classes=2, weighted=True, t=t))
 
 
-# Vectors hold 2, 4 or 8 rows, tiles up to 256, blocks 2,048 and more.
+# Vectors hold 2, 4 or 8 rows; tiles up to 1,016, 1,008 or 992, or 152, 144 or 160 where features are many;
+# blocks 2,048 and more. One row fewer than a tile leaves one lane of its last vector.
 EDGES = [0, 1, 2, 3, 5, 7, 8, 9, 17, 31, 33, 95, 97, 160, 161, 224, 225, 255, 256, 257]
-EDGES += [481, 511, 513, 2047, 2049, 4097, 5000]
+EDGES += [143, 144, 145, 151, 152, 153, 159, 481, 511, 513, 2047, 2049, 3000, 4097, 5000]
+EDGES += [991, 992, 993, 1007, 1008, 1009, 1015, 1016, 1017, 1023, 1024, 1025]
 
 
 @each_form
@@ -209,6 +212,18 @@ def test_kernels_skip_classes_in_which_they_have_no_weight(
         assert_array_equal(results[1][..., absent], 0.0)
 
 
+@each_form
+@pytest.mark.parametrize("n_features", [3, 17])
+def test_a_kernel_without_a_weight_has_no_rows(structure: str, t: bool, n_features: int) -> None:
+    problem = make_problem(structure, n_features, n_kernels=4, n_starts=2, weighted=True, t=t)
+    problem.log_weights[0, 0], problem.log_weights[1, 3] = -np.inf, -np.inf
+    check(problem)
+    for _ in each_set():
+        _, *sums = done(compiled.e_step(problem.rows(), problem.kernels(), origins_of(problem)))
+        for array in sums if t else sums[:3]:
+            assert_array_equal(array[[0, 1], [0, 3]], 0.0)
+
+
 @in_each_set
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_every_row_is_met_once_with_its_class(structure: str) -> None:
@@ -271,6 +286,82 @@ def test_values_beyond_the_limit_are_clipped_on_both_sides(structure: str) -> No
             assert all(np.isfinite(result).all() for result in results)
             assert np.abs(results[2].sum(axis=1)).max() == pytest.approx(1e100)
     check_densities(replace(problem, codes=None))
+
+
+def check_kernel_by_kernel(problem: Problem, digits: float) -> None:
+    """Compare the sums of each kernel with their definition, however small they are beside the others."""
+    origins = np.zeros_like(problem.means)
+    expected = e_step(problem, origins)
+    for instructions in each_set():
+        results = done(compiled.e_step(problem.rows(), problem.kernels(), origins))
+        for name, result, other in zip(NAMES[1:], results[1:], expected[1:], strict=True):
+            if name == "second":
+                result, other = with_a_meaning(problem, result), with_a_meaning(problem, other)
+            for k in range(problem.means.shape[1] if result.size else 0):
+                assert_close(result[:, k], other[:, k], digits, f"{name} of kernel {k} by {instructions}")
+
+
+@each_form
+@pytest.mark.parametrize("n_features", [3, 17])
+def test_sums_of_small_responsibilities_keep_their_digits(structure: str, t: bool, n_features: int) -> None:
+    """Down to responsibilities near 1e-170 of all rows."""
+    problem = make_problem(structure, n_features, n_rows=400, n_kernels=4, weighted=True, t=t)
+    problem.log_weights[:] = np.array([0.0, -50.0, -200.0, -400.0])[:, None]
+    # Kernels in one place, so that no row belongs to the small ones.
+    problem = replace(problem, means=problem.means[:, :1] + 0.1 * problem.means)
+    check_kernel_by_kernel(problem, 1e-10)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("n_features", [3, 17])
+def test_a_far_row_counts_where_its_responsibility_is_small(structure: str, n_features: int) -> None:
+    """Its square, 1e10, times a responsibility of 2e-16 is in the ninth digit of the second moments."""
+    random = np.random.default_rng(0)
+    means = np.zeros((1, 2, n_features))
+    means[0, :, 0] = 3.0, -3.0
+    X = np.concatenate([random.normal(size=(60, n_features)) + mean for mean in means[0]])
+    X[7] = 0.0
+    X[7, :2] = 6.0, 1e5
+    ones, zeros = np.ones(n_features), np.zeros(n_features)
+    problem = make_problem(structure, n_features, n_kernels=2)
+    is_matrix = problem.whiteners.ndim == 4
+    whiteners = np.broadcast_to(np.eye(n_features) if is_matrix else ones, problem.whiteners.shape).copy()
+    problem = replace(problem, X=X, scale=ones, shift=zeros, means=means, whiteners=whiteners)
+    problem = replace(problem, constants=np.zeros((1, 2)), log_weights=np.zeros((1, 2, 1)))
+    near = replace(problem, X=np.delete(X, 7, axis=0))
+    second, without = (e_step(rows, np.zeros_like(means))[3][0, 1] for rows in (problem, near))
+    assert np.abs(second - without).max() > 1e-10 * np.abs(second).max()
+    check_kernel_by_kernel(problem, 1e-12)
+
+
+@pytest.mark.parametrize("t", [False, True])
+@pytest.mark.parametrize("structure", ["full", "tied", "diag", "spherical"])
+@pytest.mark.parametrize("n_features", [3, 17])
+def test_distances_end_before_infinity(structure: str, n_features: int, t: bool) -> None:
+    problem = make_problem(structure, n_features, t=t)
+    problem.whiteners[:] *= 1e180
+    with np.errstate(over="ignore"):
+        values = densities(problem, 0)[0]
+        assert t or values.min() == values.max() == -0.5 * FARTHEST_SQUARED
+        check(problem)
+        check_densities(problem)
+
+
+@in_each_set
+@each_form
+@pytest.mark.parametrize("place", [0, -1])
+@pytest.mark.parametrize("n_features", [3, 18])
+def test_nan_of_any_kernel_fails_its_start(structure: str, t: bool, n_features: int, place: int) -> None:
+    problem = make_problem(structure, n_features, n_starts=3, n_classes=2, t=t)
+    for name in ("means", "whiteners", "constants", "log_weights", "degrees"):
+        if getattr(problem, name) is None:
+            continue
+        array = getattr(problem, name).copy()
+        array[1].flat[place] = np.nan
+        broken = replace(problem, **{name: array})
+        for origins in (origins_of(problem), None):
+            likelihood = done(compiled.e_step(broken.rows(), broken.kernels(), origins))[0]
+            assert_array_equal(np.isnan(likelihood), [[False] * 2, [True] * 2, [False] * 2], err_msg=name)
 
 
 @in_each_set
@@ -359,6 +450,24 @@ def test_rows_belong_to_the_nearest_centre(
             sums, nearest = done(compiled.lloyd(rows, centres), n_threads)
             assert_array_equal(sums, expected[0])
             assert_array_equal(nearest, expected[1])
+
+
+@in_each_set
+@pytest.mark.parametrize("n_features", [*range(1, 18), 33, 64])
+def test_every_row_is_beside_its_nearest_centre(n_features: int) -> None:
+    """Around the sizes of vectors and tiles; the last centre is far from all rows, and has none."""
+    random = np.random.default_rng(n_features)
+    centres = random.integers(-3, 4, size=(4, n_features)) * 1.0
+    centres[3] = 100.0
+    for n_rows in (0, 1, 7, 8, 143, 144, 145, 151, 152, 153, 159, 160, 161, 1023, 1024, 1025, 3000):
+        x = random.integers(-3, 4, size=(n_rows, n_features)) * 1.0
+        weights = random.integers(1, 4, size=n_rows) * 1.0
+        ones, zeros = np.ones(n_features), np.zeros(n_features)
+        sums, nearest = done(compiled.lloyd(compiled.Rows(x, None, weights, ones, zeros, 1e100, 1), centres))
+        expected = nearest_by_definition(x, weights, centres)
+        assert_array_equal(sums, expected[0])
+        assert_array_equal(nearest, expected[1])
+        assert_array_equal(sums[3], 0.0)
 
 
 @in_each_set
