@@ -43,7 +43,7 @@ struct Kernels {
 };
 
 // Sums over rows. The second moments of a kernel are S numbers: if the form is triangular, M (M + 1) / 2 of pairs of
-// features (j, j + d mod M), for d = 0, 1, ...; else M. Products form no second moments of tied kernels.
+// features (j, j + d mod M), for d = 0, 1, ...; else M. For tied kernels as products there are none.
 struct Sums {
     double* likelihood;  // (R, C)
     double* mass;        // (R, K, C)

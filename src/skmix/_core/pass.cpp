@@ -77,16 +77,16 @@ SKMIX_INLINE void add_products(const double* left, int64_t left_row, int64_t lef
 
 // sums (n_rows, width) += left (n_rows, depth) right (depth, width).
 void multiply(const double* left, int64_t depth, const double* right, int64_t width, double* sums, int64_t n_rows) {
-    const auto take = [&](auto height, auto n_vectors, int64_t k) {
+    const auto multiply_rows = [&](auto height, auto n_vectors, int64_t k) {
         for (int64_t j = 0; j < width; j += n_vectors * LANES) {
             add_products<height, n_vectors>(left + k * depth, depth, 1, right + j, width, depth, sums + k * width + j,
                                             width);
         }
     };
     int64_t k = 0;
-    for (; k + ROWS <= n_rows; k += ROWS) take(Const<ROWS>(), Const<2>(), k);
-    for (; k + 2 <= n_rows; k += 2) take(Const<2>(), Const<4>(), k);
-    if (k < n_rows) take(Const<1>(), Const<4>(), k);
+    for (; k + ROWS <= n_rows; k += ROWS) multiply_rows(Const<ROWS>(), Const<2>(), k);
+    for (; k + 2 <= n_rows; k += 2) multiply_rows(Const<2>(), Const<4>(), k);
+    if (k < n_rows) multiply_rows(Const<1>(), Const<4>(), k);
 }
 
 // sums[i, j] += the product of rows of left (A, step) and right (B, step), over n columns.
@@ -113,7 +113,7 @@ SKMIX_INLINE void add_dots(const double* left, const double* right, int64_t step
 // sums (n_left, n_right) += left (n_left, step) right', over the first n columns.
 void multiply_transposed(const double* left, int64_t n_left, const double* right, int64_t n_right, int64_t step,
                          int64_t n, double* sums) {
-    const auto take = [&](auto height, int64_t i) {
+    const auto multiply_rows = [&](auto height, int64_t i) {
         const double* row = left + i * step;
         double* to = sums + i * n_right;
         int64_t j = 0;
@@ -122,9 +122,9 @@ void multiply_transposed(const double* left, int64_t n_left, const double* right
         if (j < n_right) add_dots<height, 1>(row, right + j * step, step, n, to + j, n_right);
     };
     int64_t i = 0;
-    for (; i + 4 <= n_left; i += 4) take(Const<4>(), i);
-    for (; i + 2 <= n_left; i += 2) take(Const<2>(), i);
-    if (i < n_left) take(Const<1>(), i);
+    for (; i + 4 <= n_left; i += 4) multiply_rows(Const<4>(), i);
+    for (; i + 2 <= n_left; i += 2) multiply_rows(Const<2>(), i);
+    if (i < n_left) multiply_rows(Const<1>(), i);
 }
 
 // ---------------------------------------------------------------- few features: loops are unrolled
@@ -157,9 +157,9 @@ template <int M>
 void write_distances(const double* x, int64_t tile, int64_t n, const double* mean, const double* whitener,
                      const double* base, double* out) {
     if (base != nullptr) {
-        const V same = splat(*base);
+        const V number = splat(*base);
         for (int64_t r = 0; r < n; r += LANES) {
-            store(out + r, same + half_distances<M>(x + r, tile, mean, whitener));
+            store(out + r, number + half_distances<M>(x + r, tile, mean, whitener));
         }
     } else {
         for (int64_t r = 0; r < n; r += LANES) {
@@ -203,10 +203,10 @@ SKMIX_INLINE void add_part(const double* x, int64_t tile, int64_t n, const doubl
     double numbers[WHOLE];
     SKMIX_UNROLL
     for (int v = 0; v < WHOLE; v += LANES) {
-        V some[LANES];
+        V vectors[LANES];
         SKMIX_UNROLL
-        for (int i = 0; i < LANES; ++i) some[i] = sums[v + i];
-        store(numbers + v, totals(some));
+        for (int i = 0; i < LANES; ++i) vectors[i] = sums[v + i];
+        store(numbers + v, totals(vectors));
     }
     const double* from = numbers;
     for (int i = a; i < a + A; ++i) {
@@ -338,13 +338,13 @@ struct Packed {
             s.white = is_triangular ? s.width * s.width : s.width;
             s.moments = s.width * (is_triangular ? 1 + s.width : 2);
         }
-        const int64_t largest = is_unrolled ? LARGEST_TILE : LARGEST_BY_ROW;
-        const int64_t units = std::max<int64_t>(3, std::min(TILE_NUMBERS / k, largest) / SMALLEST_TILE);
+        const int64_t largest_tile = is_unrolled ? LARGEST_TILE : LARGEST_BY_ROW;
+        const int64_t units = std::max<int64_t>(3, std::min(TILE_NUMBERS / k, largest_tile) / SMALLEST_TILE);
         // Features must not lie a power of two apart: they would compete for the same lines of the cache.
         s.tile = SMALLEST_TILE * (units - 1 + units % 2);
-        const int64_t of_block = c + k * c + s.n_kernels * s.moments;
-        const int64_t most = std::max<int64_t>(2, MOST_SUMS / of_block);
-        const int64_t n_blocks = std::max<int64_t>(1, std::min({MOST_BLOCKS, s.n_rows / SMALLEST_BLOCK, most}));
+        const int64_t numbers_of_block = c + k * c + s.n_kernels * s.moments;
+        const int64_t most_blocks = std::max<int64_t>(2, MOST_SUMS / numbers_of_block);
+        const int64_t n_blocks = std::max<int64_t>(1, std::min({MOST_BLOCKS, s.n_rows / SMALLEST_BLOCK, most_blocks}));
         s.block = s.tile * std::max<int64_t>(1, rounded_up(s.n_rows, n_blocks * s.tile) / (n_blocks * s.tile));
         s.n_blocks = std::max<int64_t>(1, rounded_up(s.n_rows, s.block) / s.block);
 
@@ -425,8 +425,8 @@ struct Packed {
 
 // Set n numbers; up to LANES - 1 numbers beyond them may be set too.
 SKMIX_INLINE void fill(double* numbers, int64_t n, double number) {
-    const V some = splat(number);
-    for (int64_t i = 0; i < n; i += LANES) store(numbers + i, some);
+    const V vector = splat(number);
+    for (int64_t i = 0; i < n; i += LANES) store(numbers + i, vector);
 }
 
 // ---------------------------------------------------------------- tiles of rows
@@ -710,10 +710,10 @@ void normalise(const Sizes& s, int64_t n_present, Scratch& scratch) {
 
 // The sum of n values; a vector beyond them must be readable.
 double sum(const double* values, int64_t n) {
-    V some{};
+    V parts{};
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) some = some + load(values + i);
-    return total(some + head(load(values + i), n - i));
+    for (; i + LANES <= n; i += LANES) parts = parts + load(values + i);
+    return total(parts + head(load(values + i), n - i));
 }
 
 // Write the sums (C, padded K) of the responsibilities of the tile's rows, class by class.
@@ -867,19 +867,19 @@ class EStep final : public RowPass {
         }
         add_masses(s, n_present, scratch);
         for (int64_t i = 0; i < s.n_kernels; ++i) {
-            double *shares = scratch.values.data() + i * s.tile, whole = 0.0;
+            double *shares = scratch.values.data() + i * s.tile, mass_of_tile = 0.0;
             double* mass = &mass_[(model * s.n_kernels + i) * s.n_classes];
             int64_t begin = n, end = 0;
             for (int64_t p = 0; p < n_present; ++p) {
                 const int64_t c = scratch.present[p];
-                const double of_class = scratch.masses[p * padded(s.n_kernels) + i];
-                if (!(of_class > 0.0)) continue;
-                mass[c] += of_class;
-                whole += of_class;
+                const double mass_of_class = scratch.masses[p * padded(s.n_kernels) + i];
+                if (!(mass_of_class > 0.0)) continue;
+                mass[c] += mass_of_class;
+                mass_of_tile += mass_of_class;
                 begin = std::min(begin, bounds[c]);
                 end = bounds[c + 1];
             }
-            if (!(whole > 0.0)) continue;
+            if (!(mass_of_tile > 0.0)) continue;
             begin = begin / LANES * LANES;
             end = padded(end);
             if (s.is_t) weigh(model * s.n_kernels + i, i, begin, end, scratch);
@@ -930,12 +930,13 @@ Numbers added(const Numbers& parts, int64_t n_blocks) {
 // Whether a parameter of a start is NaN.
 bool has_nan(const Kernels& kernels, int64_t m, int64_t start) {
     const int64_t k = kernels.n_kernels, n_whiteners = kernels.is_tied ? 1 : k;
-    const auto has = [&](const double* numbers, int64_t n) {
+    const auto is_among = [&](const double* numbers, int64_t n) {
         return std::any_of(numbers + start * n, numbers + (start + 1) * n, [](double x) { return std::isnan(x); });
     };
-    return has(kernels.means, k * m) || has(kernels.constants, k) || has(kernels.log_weights, k * kernels.n_classes) ||
-           has(kernels.whiteners, n_whiteners * (kernels.is_matrix ? m * m : m)) ||
-           (kernels.degrees != nullptr && has(kernels.degrees, k));
+    return is_among(kernels.means, k * m) || is_among(kernels.constants, k) ||
+           is_among(kernels.log_weights, k * kernels.n_classes) ||
+           is_among(kernels.whiteners, n_whiteners * (kernels.is_matrix ? m * m : m)) ||
+           (kernels.degrees != nullptr && is_among(kernels.degrees, k));
 }
 
 void EStep::finish() {
@@ -979,7 +980,7 @@ void EStep::finish() {
 
 // The logarithm of a mixture's density at one row whose nearest kernels have no weight in it.
 double log_mixture(const double* values, int64_t tile, const double* mixing, int64_t n_kernels, int64_t n_mixtures) {
-    double highest = -INF, found = 0.0;
+    double highest = -INF, sum = 0.0;
     for (int64_t k = 0; k < n_kernels; ++k) {
         const double weight = mixing[k * n_mixtures];
         if (weight > 0.0) highest = std::max(highest, values[k * tile] + std::log(weight));
@@ -987,9 +988,9 @@ double log_mixture(const double* values, int64_t tile, const double* mixing, int
     if (highest == -INF) return highest;
     for (int64_t k = 0; k < n_kernels; ++k) {
         const double weight = mixing[k * n_mixtures];
-        if (weight > 0.0) found += std::exp(values[k * tile] + std::log(weight) - highest);
+        if (weight > 0.0) sum += std::exp(values[k * tile] + std::log(weight) - highest);
     }
-    return highest + std::log(found);
+    return highest + std::log(sum);
 }
 
 class LogDensities final : public RowPass {
@@ -1079,9 +1080,9 @@ class Lloyd final : private Spheres, public RowPass {
 
     void finish() override {
         const Sizes& s = packed_.sizes;
-        const Numbers all = added(sums_, s.n_blocks);
+        const Numbers sums = added(sums_, s.n_blocks);
         for (int64_t k = 0; k < s.n_kernels; ++k) {
-            const double* from = &all[k * (s.step + 1)];
+            const double* from = &sums[k * (s.step + 1)];
             double* to = out_ + k * (s.n_features + 1);
             std::copy_n(from, s.n_features, to);
             to[s.n_features] = from[s.step];

@@ -110,16 +110,16 @@ def lloyd(rows: Rows, pool: Workers, centres: FloatArray) -> tuple[FloatArray, I
 
 def _rows(rows: Rows, n_classes: int) -> Any:
     """Return rows as the core takes them, kept between passes."""
-    kept = rows.kept.get("core")
-    if kept is None or kept.n_classes != n_classes:
+    core_rows = rows.kept.get("core")
+    if core_rows is None or core_rows.n_classes != n_classes:
         X = rows.X
         if any(step % X.itemsize for step in X.strides) or not X.flags.aligned:
             X = X.copy()
-        codes = None if n_classes == 1 else np.require(rows.codes, np.int64, "CA")
-        weights = None if rows.weights is None else np.require(rows.weights, np.float64, "CA")
+        codes = None if n_classes == 1 else np.require(rows.codes, np.int64, ["C", "A"])
+        weights = None if rows.weights is None else np.require(rows.weights, np.float64, ["C", "A"])
         scale, shift = 1.0 / rows.frame.scale, np.ascontiguousarray(rows.frame.shift)
-        kept = rows.kept["core"] = core().Rows(X, codes, weights, scale, shift, FARTHEST, n_classes)
-    return kept
+        core_rows = rows.kept["core"] = core().Rows(X, codes, weights, scale, shift, FARTHEST, n_classes)
+    return core_rows
 
 
 def _kernels(kernels: Kernels, *, is_product: bool) -> Any:
