@@ -81,7 +81,7 @@ def test_the_version_is_the_same_everywhere() -> None:
         "pyproject.toml": PROJECT["version"],
         "CITATION.cff": str(read_yaml("CITATION.cff")["version"]),
         "conda/recipe.yaml": read_yaml("conda/recipe.yaml")["context"]["version"],
-        "README.md": only_match(r"^.*Version ([\d.]+),", "README.md"),
+        "README.md": only_match(r"^.*Version ([\d.]+) ", "README.md"),
         "CHANGELOG.md": only_match(r"^## \[(.+?)\]", "CHANGELOG.md"),
     }
     assert said == dict.fromkeys(said, skmix.__version__)

@@ -44,8 +44,9 @@ def core() -> Any:
 @cache
 def _warn_of_missing_core() -> None:
     warnings.warn(
-        "skmix has no compiled core here: it was installed without a C++ compiler (GCC 12 or newer, or Clang), or for "
-        "another Python. NumPy does its work, which takes several times as long. Install a compiler and skmix again.",
+        "skmix has no compiled core here: it was installed without a C++ compiler (GCC 12 or newer, or "
+        "Clang), or for another Python. NumPy does its work, which takes several times as long. Install a "
+        "compiler and skmix again.",
         RuntimeWarning,
         stacklevel=3,
     )
