@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,9 @@ SINGULAR = 1e-15
 """Of a covariance whose diagonal is one, a smaller eigenvalue is rounding."""
 RELATIVE = 1e-9
 NEGLIGIBLE = 1e-12
-"""Below this share of its natural scale a number is the rounding left by a cancellation."""
+"""Below this share of its natural scale a number is the rounding that a cancellation leaves in one pass."""
+MOVE = 1e-9
+"""How far starts are moved to see how rounding grows, as a share of their means."""
 
 PUBLISHED = Options(floor=0.0, tol=0.1, stopping="per-class", max_iter=100)
 
@@ -33,6 +36,15 @@ def start_of(reference: dict[str, NDArray[Any]]) -> tuple[NDArray[Any], NDArray[
     classes = np.unique(reference["y"], return_inverse=True)[1]
     start = Parameters(reference["weights"][0], reference["means"][0], reference["covariances"][0])
     return reference["X"], classes, start.batch()
+
+
+def growth_of(X: NDArray[Any], classes: NDArray[np.int64], start: Parameters, n_passes: int) -> float:
+    """Return by how much that many passes multiply a difference between two starts, at least one."""
+    moved = start.means * (1.0 + MOVE * np.random.default_rng(0).uniform(-1.0, 1.0, size=start.means.shape))
+    options = Options(floor=0.0, tol=0.0, max_iter=n_passes)
+    fits = [fit(X, classes, replace(start, means=means), options) for means in (start.means, moved)]
+    means, others = (result.parameters.means for result in fits)
+    return max(1.0, float(np.abs((means - others) / X.std(axis=0)).max()) / MOVE)
 
 
 @pytest.mark.parametrize("name", CONVERGING | FAILING)
@@ -55,10 +67,13 @@ def test_parameters_agree_at_every_stored_pass(golden: Golden, name: str) -> Non
         result = fit(X, classes, start, Options(floor=0.0, tol=0.0, max_iter=number))
         assert result.n_iter[0] == number
         assert result.status[0] == Status.STOPPED
-        found = result.parameters.take(0)
-        assert_allclose(found.weights, reference["weights"][index], RELATIVE, NEGLIGIBLE)
-        assert_allclose(found.means / spread, reference["means"][index] / spread, RELATIVE, NEGLIGIBLE)
-        assert_allclose(found.covariances / unit, covariances, RELATIVE, NEGLIGIBLE)
+        parameters = result.parameters.take(0)
+        # What a pass leaves grows in those that follow: without fused products to 1e-10 in 24 passes.
+        rounding = NEGLIGIBLE * number * growth_of(X, classes, start, number)
+        assert rounding < 1e-8
+        assert_allclose(parameters.weights, reference["weights"][index], RELATIVE, rounding)
+        assert_allclose(parameters.means / spread, reference["means"][index] / spread, RELATIVE, rounding)
+        assert_allclose(parameters.covariances / unit, covariances, RELATIVE, rounding)
         compared.append(number)
     assert compared[:3] == [1, 2, 5]
     assert FAILING.get(name) not in compared
