@@ -211,3 +211,22 @@ def test_wild_numbers_do_no_harm(name: str, value: float) -> None:
         plain = gaps.completion().results
         for result, other in zip(wild.results, plain, strict=True):
             assert_array_equal(result[[0, 2]], other[[0, 2]])
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 2.0])
+@pytest.mark.parametrize("n_means", [1, 4])
+def test_singular_covariances_of_gaps_give_numbers(n_means: int, value: float) -> None:
+    """All are zero, all are one, or correlations are above one: pivots below zero count as tiny."""
+    gaps = make_gaps(5, 3, n_means, n_patterns=9)
+    covariances = gaps.covariances.copy()
+    covariances[1] = value + (1.0 - value) * np.eye(5) if value > 1.0 else value
+    plain = gaps.completion()
+    singular = replace(gaps, covariances=covariances).completion()
+    distances, log_determinants, ahead = singular.results
+    assert np.isfinite(log_determinants).all()
+    assert not np.isnan(distances).any()
+    for result, other in zip(singular.results, plain.results, strict=True):
+        assert_array_equal(result[[0, 2]], other[[0, 2]])
+    assert not np.isnan(ahead).any()
+    mass = np.ones((3, 9))
+    assert_array_equal(singular.remaining(mass)[[0, 2]], plain.remaining(mass)[[0, 2]])
