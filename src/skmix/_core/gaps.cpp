@@ -60,7 +60,7 @@ class Completion final : public skmix::Completion {
                     out_.log_determinants[c * gaps_.n_patterns + p] = -2.0 * log_roots[c - f * step_];
                 }
                 if (out_.ahead != nullptr) {
-                    double* to = &remaining_[places_[p] + f * n_gaps * (n_gaps + 1) / 2 * LANES];
+                    double* to = remaining_.data() + places_[p] + f * n_gaps * (n_gaps + 1) / 2 * LANES;
                     for (int64_t i = known; i < m_; ++i) {
                         to = std::copy_n(&lower[(i * m_ + known) * LANES], (i - known + 1) * LANES, to);
                     }
