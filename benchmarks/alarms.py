@@ -26,7 +26,7 @@ from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
-from skmix.engine.model import FloatArray
+from skmix.engine.records import FloatArray
 from skmix.groups import Study, judging
 from skmix.io.writing import replacing
 

@@ -58,7 +58,7 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 from skmix import SharedKernelMixture, compose, open_rows
-from skmix.engine.model import FloatArray, IntArray
+from skmix.engine.records import FloatArray, IntArray
 from skmix.groups import merge_kernels
 from skmix.io.writing import replacing
 

@@ -47,7 +47,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from skmix import SharedKernelMixture, Study
-from skmix.engine.model import FloatArray, IntArray
+from skmix.engine.records import FloatArray, IntArray
 from skmix.groups import merge_kernels
 from skmix.groups.starting import start_of
 from skmix.io.writing import replacing

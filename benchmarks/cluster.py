@@ -27,12 +27,12 @@ from rich.console import Console
 from rich.table import Table
 
 import skmix
-from skmix.engine.compute.blocks import Block
-from skmix.engine.compute.dask import open_collections
-from skmix.engine.em import Run, fit
-from skmix.engine.model import Options, Parameters
-from skmix.engine.sources import open_source
-from skmix.engine.sources.blocks import BlockRows, expect_block
+from skmix.engine.loop import Run, fit
+from skmix.engine.problem import open_source
+from skmix.engine.records import Options, Parameters
+from skmix.engine.rows.blocks import BlockRows, expect_block
+from skmix.engine.rows.dask import open_collections
+from skmix.engine.rows.labelled import Block
 
 N_FEATURES = 16
 N_KERNELS = 16

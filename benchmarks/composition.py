@@ -37,7 +37,7 @@ from scipy.special import expit, logit
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
-from skmix.engine.model import BoolArray, FloatArray, IntArray
+from skmix.engine.records import BoolArray, FloatArray, IntArray
 from skmix.groups import Study
 from skmix.groups.differences import Sides, differences
 from skmix.io.writing import replacing

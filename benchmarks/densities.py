@@ -34,7 +34,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
 from skmix import SharedKernelMixtureCV
-from skmix.engine.model import FloatArray
+from skmix.engine.records import FloatArray
 from skmix.io.writing import replacing
 
 HELD_OUT, MOST_ROWS = 0.25, 2000

@@ -24,14 +24,15 @@ import numpy as np
 import torch
 
 import skmix
-from skmix.engine import em, starts
-from skmix.engine.compute.arrays import operations_of
-from skmix.engine.compute.threads import Workers
-from skmix.engine.em import Passes, fit, rule_of
-from skmix.engine.model import Factor, Options, Parameters, Setting
-from skmix.engine.sources import open_source
-from skmix.engine.sources.summary import measure
+from skmix.engine import loop as em
+from skmix.engine import starts
+from skmix.engine.loop import Passes, fit, rule_of
+from skmix.engine.numbers import operations_of
+from skmix.engine.problem import open_source
+from skmix.engine.records import Factor, Options, Parameters, Setting
+from skmix.engine.rows.summary import measure
 from skmix.engine.structures import structure_of
+from skmix.engine.threads import Workers
 from skmix.paper.methods import run_batch
 from skmix.paper.records import Settings, make_data
 from skmix.paper.variants import VARIANTS

@@ -25,8 +25,8 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture, SharedKernelMixtureCV
-from skmix.engine.em import Run
-from skmix.engine.sources.streamed import PIECE_BYTES
+from skmix.engine.device.streamed import PIECE_BYTES
+from skmix.engine.loop import Run
 
 # Passes of the first fit, which compiles and allocates.
 FEW = 4
@@ -163,7 +163,7 @@ def time_search(device: str, shrink: int) -> dict[str, Any]:
 @contextmanager
 def room(n_bytes: float) -> Iterator[None]:
     """Pretend that a device has memory for this many bytes of rows."""
-    places = ("skmix.engine.sources.streamed.room_on", "skmix.estimators.rows.room_on")
+    places = ("skmix.engine.device.streamed.room_on", "skmix.estimators.rows.room_on")
     with patch(places[0], lambda device: n_bytes), patch(places[1], lambda device: n_bytes):
         yield
 

@@ -21,7 +21,7 @@ from rich.table import Table
 from scipy.optimize import linear_sum_assignment
 
 from skmix import SharedKernelMixture
-from skmix.engine.model import FloatArray, IntArray
+from skmix.engine.records import FloatArray, IntArray
 from skmix.groups import merge_kernels
 from skmix.io.writing import replacing
 

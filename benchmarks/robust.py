@@ -26,7 +26,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.engine.model import FloatArray, IntArray
+from skmix.engine.records import FloatArray, IntArray
 from skmix.io.writing import replacing
 
 KERNELS: dict[str, dict[str, Any]] = {"gaussian": {}, "t": {"tail": "t"}}

@@ -54,7 +54,7 @@ from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
-from skmix.engine.model import FloatArray
+from skmix.engine.records import FloatArray
 from skmix.estimators.callbacks import Report, watched_by
 
 N_FEATURES = 16

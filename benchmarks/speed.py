@@ -39,10 +39,10 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import skmix
 from skmix.engine import starts
-from skmix.engine.em import fit
-from skmix.engine.model import Options
-from skmix.engine.sources import open_source
-from skmix.engine.sources.summary import measure
+from skmix.engine.loop import fit
+from skmix.engine.problem import open_source
+from skmix.engine.records import Options
+from skmix.engine.rows.summary import measure
 from skmix.engine.structures import structure_of
 from skmix.io.writing import replacing
 

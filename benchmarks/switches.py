@@ -29,7 +29,7 @@ from rich.table import Table
 from scipy import stats
 
 from skmix import compose
-from skmix.engine.model import FloatArray
+from skmix.engine.records import FloatArray
 from skmix.io.writing import replacing
 
 KINDS = ("alike", "shifted", "replaced")

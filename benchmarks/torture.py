@@ -44,7 +44,7 @@ from skmix import (
     load,
 )
 from skmix._errors import ArgumentError
-from skmix.engine.model import FloatArray
+from skmix.engine.records import FloatArray
 from skmix.engine.structures import COVARIANCE_TYPES
 from skmix.io.writing import replacing
 

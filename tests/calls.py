@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from skmix.engine import em
-from skmix.engine.compute.blocks import Block
-from skmix.engine.model import Options, Parameters, Result
-from skmix.engine.refine import shrink
-from skmix.engine.sources import open_source
+from skmix.engine import loop as em
+from skmix.engine.after import prior
+from skmix.engine.problem import open_source
+from skmix.engine.records import Options, Parameters, Result
+from skmix.engine.rows.labelled import Block
 
 
 def fit(
@@ -23,7 +23,7 @@ def fit(
 
 
 def with_shrinkage(X: Any, classes: Any, starts: Parameters, options: Options, **rest: Any) -> Options:
-    return shrink.with_shrinkage(open_source(X, classes), starts, options, **rest)
+    return prior.with_shrinkage(open_source(X, classes), starts, options, **rest)
 
 
 class Listed:

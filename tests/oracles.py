@@ -11,8 +11,8 @@ from dataclasses import replace
 import brute
 import numpy as np
 
-from skmix.engine.model import FloatArray, IntArray, Parameters
-from skmix.engine.tails import StudentT
+from skmix.engine.kernels import StudentT
+from skmix.engine.records import FloatArray, IntArray, Parameters
 
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
 

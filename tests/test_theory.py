@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from oracles import random_model
 
-from skmix.engine.model import FloatArray, Parameters
+from skmix.engine.records import FloatArray, Parameters
 from skmix.paper import published_pass
 from skmix.theory import (
     auxiliary_function,

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import entr, logsumexp, softmax, xlogy
 from sklearn.utils import check_array
 
-from .engine.model import FloatArray, Parameters
+from .engine.records import FloatArray, Parameters
 from .io.labels import check_length
 
 __all__ = [

@@ -12,7 +12,7 @@ from calls import fit
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from skmix.engine.model import Options, Parameters, Status
+from skmix.engine.records import Options, Parameters, Status
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 

@@ -16,8 +16,8 @@ from libraries import needs_torch, torch
 from numpy.testing import assert_allclose
 from oracles import COVARIANCE_TYPES, as_full, as_structure
 
-from skmix.engine.density import class_log_likelihood, kernel_log_densities
-from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Status
+from skmix.engine.records import FloatArray, IntArray, Options, Parameters, Status
+from skmix.engine.scoring import class_log_likelihood, kernel_log_densities
 
 DIGITS = 60
 RELATIVE = 1e-8

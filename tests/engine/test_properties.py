@@ -23,10 +23,10 @@ from oracles import (
 )
 
 from skmix.engine import starts
-from skmix.engine.density import class_log_likelihood
 from skmix.engine.estep import reference
-from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
-from skmix.engine.sources.summary import measure
+from skmix.engine.records import FloatArray, IntArray, Options, Parameters, Result, Status
+from skmix.engine.rows.summary import measure
+from skmix.engine.scoring import class_log_likelihood
 from skmix.engine.structures import structure_of
 
 reproducible = settings(derandomize=True, deadline=None, database=None, max_examples=12)

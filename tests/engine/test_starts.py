@@ -12,11 +12,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_structure, random_rows
 
 from skmix.engine import starts
-from skmix.engine.compute.arrays import to_numpy
-from skmix.engine.em import regulariser_of
 from skmix.engine.estep import reference
-from skmix.engine.model import FloatArray, IntArray, Options, Parameters
-from skmix.engine.sources.summary import measure
+from skmix.engine.loop import regulariser_of
+from skmix.engine.numbers import to_numpy
+from skmix.engine.records import FloatArray, IntArray, Options, Parameters
+from skmix.engine.rows.summary import measure
 from skmix.engine.structures import structure_of
 
 FULL = structure_of("full")

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import random_model
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.engine.model import FloatArray, Parameters
+from skmix.engine.records import FloatArray, Parameters
 
 SETS = [[3, 0], [1, 4]]  # of six columns: in another order, and without columns 2 and 5
 

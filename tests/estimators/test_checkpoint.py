@@ -241,7 +241,7 @@ def test_files_that_are_no_checkpoint_are_refused(passes, tmp_path):
 def test_a_lost_scheduler_names_the_checkpoint_and_the_fit_goes_on(tmp_path, mortal_cluster):
     import dask.array as da
 
-    from skmix.engine.compute.dask import ClusterError
+    from skmix.engine.rows.dask import ClusterError
 
     path = tmp_path / "fit.skmix"
     mixture = SharedKernelMixture(3, init={"means": X[[0, 100, 150]]}, max_iter=1000)

@@ -15,7 +15,7 @@ from oracles import COVARIANCE_TYPES, class_log_likelihood
 from scipy.special import logsumexp
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, load
-from skmix.engine.model import Parameters
+from skmix.engine.records import Parameters
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 

@@ -19,7 +19,7 @@ import dask.dataframe as dd
 import pandas as pd
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
-from skmix.engine import density
+from skmix.engine import scoring as density
 
 RNG = np.random.default_rng(11)
 CENTRES = np.array([[0.0, 0.0, 0.0], [4.0, 0.0, 1.0], [0.0, 5.0, -1.0]])

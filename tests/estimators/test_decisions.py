@@ -12,7 +12,7 @@ from scipy.special import log_softmax
 from sklearn.metrics import log_loss
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV
-from skmix.engine.model import FloatArray, Parameters
+from skmix.engine.records import FloatArray, Parameters
 from skmix.estimators import crossfit
 from skmix.estimators.crossfit import quantile, seed_of
 from skmix.estimators.holdout import stratified_folds

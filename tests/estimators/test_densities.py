@@ -19,7 +19,7 @@ from scipy.stats import multivariate_normal
 from sklearn.base import clone
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, load, open_rows
-from skmix.engine.model import FloatArray, Parameters
+from skmix.engine.records import FloatArray, Parameters
 from skmix.estimators.rows import for_features
 from skmix.features import Arcsinh
 

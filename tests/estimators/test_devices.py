@@ -29,7 +29,7 @@ from skmix import (
     load,
     open_rows,
 )
-from skmix.engine.compute.arrays import to_numpy
+from skmix.engine.numbers import to_numpy
 from skmix.estimators import rows as estimator_rows
 
 X, y = load_iris(return_X_y=True)
@@ -262,8 +262,8 @@ def test_rows_that_a_device_has_no_room_for(
     kind: str, room: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Pieces of 40 rows, of which some or none stay on the device.
-    monkeypatch.setattr("skmix.engine.sources.streamed.PIECE_BYTES", 40 * 32)
-    monkeypatch.setattr("skmix.engine.sources.streamed.room_on", lambda device: room)
+    monkeypatch.setattr("skmix.engine.device.streamed.PIECE_BYTES", 40 * 32)
+    monkeypatch.setattr("skmix.engine.device.streamed.room_on", lambda device: room)
     monkeypatch.setattr("skmix.estimators.rows.room_on", lambda device: 0)
     rows, labels = with_gaps(0.0), np.where(np.arange(len(y)) % 7 == 0, -1, y)
     weights = np.random.default_rng(0).uniform(0.5, 2.0, len(X))

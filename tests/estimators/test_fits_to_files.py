@@ -23,9 +23,9 @@ from skmix import (
     load,
     open_rows,
 )
-from skmix.engine.compute.blocks import Block
-from skmix.engine.sources import blocks
-from skmix.engine.sources.blocks import BlockRows
+from skmix.engine.problem import blocks
+from skmix.engine.rows.blocks import BlockRows
+from skmix.engine.rows.labelled import Block
 from skmix.estimators import solving
 from skmix.estimators.search import mixture as mixture_search
 from skmix.io import Source

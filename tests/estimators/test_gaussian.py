@@ -28,7 +28,7 @@ from sklearn.utils.fixes import parse_version
 
 import skmix
 from skmix import BayesianGaussianMixture, GaussianMixture, load, open_rows
-from skmix.engine.model import Status
+from skmix.engine.records import Status
 from skmix.estimators import gaussian
 
 may_not_converge = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -13,7 +13,7 @@ from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
-from skmix.engine.model import Parameters
+from skmix.engine.records import Parameters
 from skmix.groups import merge_kernels
 
 CENTRES = np.array([[0.0, 0.0], [6.0, -3.0], [-4.0, 6.0]])

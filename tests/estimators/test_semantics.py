@@ -20,7 +20,7 @@ from skmix import (
     load,
     open_rows,
 )
-from skmix.engine.model import Status
+from skmix.engine.records import Status
 from skmix.estimators import densities, streams
 
 

@@ -16,7 +16,7 @@ from sklearn.metrics import log_loss
 
 import skmix
 from skmix import SharedKernelClassifier
-from skmix.engine.model import FloatArray
+from skmix.engine.records import FloatArray
 from skmix.estimators.crossfit import quantile, seed_of
 from skmix.estimators.holdout import stratified_folds
 from skmix.estimators.tuning import labelled_rows, split_rows

@@ -11,9 +11,9 @@ from oracles import as_full, random_model
 from scipy import stats
 from scipy.optimize import approx_fprime
 
-from skmix.engine import density
-from skmix.engine.model import Parameters
-from skmix.engine.tails import NONE, StudentT
+from skmix.engine import scoring as density
+from skmix.engine.kernels import NONE, StudentT
+from skmix.engine.records import Parameters
 from skmix.groups import information, judging
 
 MEANS, DEVIATIONS = np.array([0.0, 2.0, 4.5]), np.array([1.0, 0.7, 1.2])

@@ -12,7 +12,7 @@ from scipy.special import expit
 from scipy.stats import multivariate_normal, norm
 
 from skmix import SharedKernelMixture, compose
-from skmix.engine.model import FloatArray
+from skmix.engine.records import FloatArray
 from skmix.groups import merge_kernels
 from skmix.groups.separation import cut, separate
 

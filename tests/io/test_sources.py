@@ -19,7 +19,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from skmix import SharedKernelMixture, SharedKernelMixtureCV, Study, compose, open_rows
-from skmix.engine.compute.blocks import Block, is_blocks
+from skmix.engine.rows.labelled import Block, is_blocks
 from skmix.features import Arcsinh, Logicle
 from skmix.io import ColumnError, sources
 from skmix.io import readers as reader_module

@@ -41,7 +41,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 
 from skmix import load
-from skmix.engine import density
+from skmix.engine import scoring as density
 
 # Three or more values that were once wrong together, or that a stream goes on from.
 TOGETHER: list[Cell] = [

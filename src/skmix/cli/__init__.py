@@ -6,7 +6,7 @@ try:
     import rich  # noqa: F401
     import typer  # noqa: F401
 except ModuleNotFoundError:
-    from skmix.engine.compute import how_to_install
+    from skmix._extras import how_to_install
 
     raise SystemExit(f"Error: the command line needs rich and typer: {how_to_install()}") from None
 

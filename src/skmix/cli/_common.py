@@ -148,7 +148,7 @@ def look_for(
                 needed.append(_READERS.get(format_of(each), ""))
     missing = [name for name in _LIBRARIES if name in needed and importlib.util.find_spec(name) is None]
     if missing:
-        from skmix.engine.compute import how_to_install
+        from skmix._extras import how_to_install
 
         words = ", ".join(f"{_LIBRARIES[name]} {name}" for name in missing)
         stop(f"{words}: {how_to_install()}", NOT_INSTALLED)

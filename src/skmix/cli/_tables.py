@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, failing, guarded, in_options, note, stop
 from skmix.cli._printing import print_json, say
 from skmix.cli._progress import Watch, watching
-from skmix.engine.compute.blocks import is_missing
+from skmix.engine.rows.labelled import is_missing
 from skmix.estimators.rows import read_into_memory, with_features_of
 from skmix.groups import Study, load
 from skmix.io import ColumnError, Source, open_rows, write_columns

@@ -153,7 +153,7 @@ def fit(
     import skmix
     from skmix import report
     from skmix.cli import _tables as tables
-    from skmix.engine.compute.blocks import Block, is_missing
+    from skmix.engine.rows.labelled import Block, is_missing
     from skmix.estimators.crossfit import set_threshold
     from skmix.estimators.search._base import saved_part
     from skmix.io.labels import typed

@@ -15,12 +15,12 @@ from itertools import pairwise
 import numpy as np
 from scipy.spatial import KDTree
 
-from .compute.arrays import Array, as_float64, constant, is_numpy, namespace, pick, take, to_numpy
-from .compute.threads import Workers, workers
 from .estep import host
 from .estep.reference import Rows, native
-from .model import FARTHEST, FloatArray, Frame, IntArray, Parameters, Regulariser
+from .numbers import Array, as_float64, constant, is_numpy, namespace, pick, take, to_numpy
+from .records import FARTHEST, FloatArray, Frame, IntArray, Parameters, Regulariser
 from .structures import Structure
+from .threads import Workers, workers
 
 # Rows sampled per kernel for seeds inside classes.
 _ROWS_PER_KERNEL = 25

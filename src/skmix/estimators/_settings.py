@@ -11,7 +11,7 @@ import numpy as np
 from joblib import cpu_count, effective_n_jobs
 from joblib.parallel import get_active_backend
 
-from ..engine.model import FloatArray, Parameters
+from ..engine.records import FloatArray, Parameters
 from ..engine.starts import uniform_weights
 from ..engine.structures import Structure, structure_of
 from ..io.preparation import Columns

@@ -11,10 +11,10 @@ from scipy.special import digamma
 from sklearn.base import _fit_context
 from sklearn.mixture import BayesianGaussianMixture as ScikitLearnBayesianGaussianMixture
 
-from ..engine.compute.arrays import to_numpy
-from ..engine.density import most_likely_kernel
-from ..engine.em import Passes
-from ..engine.model import FloatArray, IntArray, Options, Parameters
+from ..engine.loop import Passes
+from ..engine.numbers import to_numpy
+from ..engine.records import FloatArray, IntArray, Options, Parameters
+from ..engine.scoring import most_likely_kernel
 from ..engine.structures import structure_of
 from ._settings import threads_of
 from .drop_ins import DropInMixin, or_scikit_learn

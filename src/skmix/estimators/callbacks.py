@@ -17,9 +17,9 @@ from typing import Any
 import joblib
 import numpy as np
 
-from ..engine.compute.dask import ClusterError
-from ..engine.em import Run, RunState
-from ..engine.model import FloatArray, Frame
+from ..engine.loop import Run, RunState
+from ..engine.records import FloatArray, Frame
+from ..engine.rows.dask import ClusterError
 from ..io.models import Record, pack, read_file, unpack, write_file
 
 try:

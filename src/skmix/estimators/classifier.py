@@ -15,10 +15,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.compute.arrays import Array, namespace, on_host, safe_log
-from ..engine.compute.blocks import Block
-from ..engine.density import log_normalise, log_sum
-from ..engine.model import FloatArray
+from ..engine.numbers import Array, namespace, on_host, safe_log
+from ..engine.records import FloatArray
+from ..engine.rows.labelled import Block
+from ..engine.scoring import log_normalise, log_sum
 from ..io.preparation import Columns
 from . import decisions, densities, streams, tuning
 from ._settings import check_distribution, check_feature_sets, is_robust, prior_of_columns

@@ -16,11 +16,11 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from ..engine.compute.arrays import on_host, pick, to_numpy
-from ..engine.compute.blocks import Block
-from ..engine.model import FloatArray
-from ..engine.sources import open_source
-from ..engine.sources.summary import unresolved
+from ..engine.numbers import on_host, pick, to_numpy
+from ..engine.problem import open_source
+from ..engine.records import FloatArray
+from ..engine.rows.labelled import Block
+from ..engine.rows.summary import unresolved
 from .densities import log_novelty
 from .holdout import stratified_folds
 from .rows import Training, device_of, note_rows, sent, warn_caller

@@ -19,10 +19,10 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import clone
 
-from ..engine import density
-from ..engine.compute.arrays import Array, like, namespace, pick, safe_log, to_numpy
-from ..engine.model import FloatArray, IntArray, Parameters
-from ..engine.refine.shrink import are_separate
+from ..engine import scoring as density
+from ..engine.after.prior import are_separate
+from ..engine.numbers import Array, like, namespace, pick, safe_log, to_numpy
+from ..engine.records import FloatArray, IntArray, Parameters
 from ..engine.structures import structure_of
 from ..io.preparation import Columns
 from ._settings import check_given, indices_of, prior_of_columns, threads_of

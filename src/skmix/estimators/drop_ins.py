@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike
 from sklearn import get_config
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.compute.arrays import on_host, safe_log
-from ..engine.compute.dask import is_collection
-from ..engine.density import kernel_log_densities, log_normalise, log_sum, most_likely_kernel
-from ..engine.model import FloatArray, IntArray, Parameters
-from ..engine.sources import RowSource, open_source
+from ..engine.numbers import on_host, safe_log
+from ..engine.problem import RowSource, open_source
+from ..engine.records import FloatArray, IntArray, Parameters
+from ..engine.rows.dask import is_collection
+from ..engine.scoring import kernel_log_densities, log_normalise, log_sum, most_likely_kernel
 from ..engine.structures import structure_of
 from ..io.opening import is_elsewhere
 from ..io.preparation import Columns

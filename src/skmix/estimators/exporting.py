@@ -11,8 +11,8 @@ from numpy.typing import DTypeLike
 from sklearn.utils.validation import check_is_fitted
 
 from .. import _version
-from ..engine.compute.arrays import safe_log
-from ..engine.model import FARTHEST, Parameters, frame_of
+from ..engine.numbers import safe_log
+from ..engine.records import FARTHEST, Parameters, frame_of
 from ..engine.structures import structure_of
 from ..io.graph import WhitenedKernels, build_graph
 from ..io.preparation import Columns, in_words

@@ -18,8 +18,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..engine.model import FloatArray, Parameters
-from ..engine.tails import NONE, StudentT
+from ..engine.kernels import NONE, StudentT
+from ..engine.records import FloatArray, Parameters
 
 HUGE = float(np.finfo(np.float64).max)
 TINY = float(np.finfo(np.float64).tiny)

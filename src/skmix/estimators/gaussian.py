@@ -17,10 +17,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture as ScikitLearnGaussianMixture
 from sklearn.utils import check_random_state
 
-from ..engine.compute.arrays import join
-from ..engine.density import class_log_likelihood, most_likely_kernel
-from ..engine.em import Run, RunState, fit, regulariser_of
-from ..engine.model import FloatArray, IntArray, Options, Parameters, Status, power_of_two
+from ..engine.loop import Run, RunState, fit, regulariser_of
+from ..engine.numbers import join
+from ..engine.records import FloatArray, IntArray, Options, Parameters, Status, power_of_two
+from ..engine.scoring import class_log_likelihood, most_likely_kernel
 from ..engine.starts import from_responsibilities
 from ..engine.structures import structure_of
 from ._settings import NUMBERS_TOGETHER, threads_of

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.compute.arrays import BoolArray
-from ..engine.model import IntArray
+from ..engine.numbers import BoolArray
+from ..engine.records import IntArray
 
 Split = tuple[IntArray, IntArray]
 """Sorted numbers of the rows to fit to, and of the held-out rows."""

@@ -27,11 +27,11 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .._errors import Argument, ArgumentError
-from ..engine.compute.arrays import safe_log
-from ..engine.compute.blocks import Block
-from ..engine.compute.threads import one_blas_thread
-from ..engine.model import FloatArray, IntArray
+from ..engine.numbers import safe_log
+from ..engine.records import FloatArray, IntArray
+from ..engine.rows.labelled import Block
 from ..engine.structures import COVARIANCE_TYPES
+from ..engine.threads import one_blas_thread
 from ..io.encoding import nearest
 from ..io.labels import code_labels
 from ..io.preparation import Columns

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
-from ..engine.compute.arrays import join
-from ..engine.em import fit
-from ..engine.model import Parameters
+from ..engine.loop import fit
+from ..engine.numbers import join
+from ..engine.records import Parameters
 from ..engine.structures import structure_of
 from .mixture import SharedKernelMixture
 from .rows import enter

@@ -38,8 +38,9 @@ from sklearn.utils.validation import (
 
 from .. import _version
 from .._errors import ArgumentWarning
-from ..engine.compute import need
-from ..engine.compute.arrays import (
+from .._extras import need
+from ..engine.device.streamed import PIECE_BYTES, StreamedRows
+from ..engine.numbers import (
     Array,
     has_gaps,
     is_device_array,
@@ -53,13 +54,12 @@ from ..engine.compute.arrays import (
     taken_in,
     to_numpy,
 )
-from ..engine.compute.blocks import Block, Blocks, is_missing, refuse_masked_weights, without_mask
-from ..engine.compute.dask import check_kind, is_collection, map_rows, open_collections
-from ..engine.model import FloatArray, IntArray
-from ..engine.sources import RowSource, open_source
-from ..engine.sources.blocks import BlockRows, summarise_blocks
-from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
-from ..engine.sources.summary import Summary
+from ..engine.problem import RowSource, open_source
+from ..engine.records import FloatArray, IntArray
+from ..engine.rows.blocks import BlockRows, summarise_blocks
+from ..engine.rows.dask import check_kind, is_collection, map_rows, open_collections
+from ..engine.rows.labelled import Block, Blocks, is_missing, refuse_masked_weights, without_mask
+from ..engine.rows.summary import Summary
 from ..io import Source, open_rows
 from ..io.encoding import UNKNOWN_COLUMN, decode_columns, listed, nearest
 from ..io.labels import (

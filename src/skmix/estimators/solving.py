@@ -15,18 +15,18 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..engine import starts
-from ..engine.compute.arrays import Array, is_numpy, pick, to_numpy
-from ..engine.em import Run, RunState, fit, regulariser_of, say_fall
+from ..engine.after.prior import are_separate, prior_of_start, with_shrinkage
+from ..engine.after.shifts import GroupRows, check_source, choose_strength, shift_groups
 from ..engine.estep.reference import operations
-from ..engine.model import FloatArray, Frame, IntArray, Options, Parameters, Result, Status, living_kernels
-from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
-from ..engine.refine.shrink import are_separate, prior_of_start, with_shrinkage
+from ..engine.kernels import START_DEGREES, StudentT
+from ..engine.loop import Run, RunState, fit, regulariser_of, say_fall
+from ..engine.numbers import Array, is_numpy, pick, to_numpy
+from ..engine.problem import RowSource, open_source
+from ..engine.records import FloatArray, Frame, IntArray, Options, Parameters, Result, Status, living_kernels
+from ..engine.rows.summary import fill_gaps, resolution_of
 from ..engine.rules.variational import Wishart, wishart_degrees
-from ..engine.sources import RowSource, open_source
-from ..engine.sources.summary import fill_gaps, resolution_of
 from ..engine.structures import Structure, structure_of
 from ..engine.structures.low_rank import most_factors
-from ..engine.tails import START_DEGREES, StudentT
 from ._settings import (
     AUTO_TOL,
     NUMBERS_TOGETHER,

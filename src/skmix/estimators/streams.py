@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from ..engine.compute.arrays import has_gaps, is_numpy, on_host, pick
-from ..engine.compute.blocks import Block, is_missing, without_mask
-from ..engine.em import fit
-from ..engine.model import FloatArray, Frame, Options, Parameters, frame_of
-from ..engine.refine.online import Running, absorb, resume
-from ..engine.refine.shift import GroupRows, shift_groups
-from ..engine.sources import open_source
-from ..engine.sources.summary import measure
+from ..engine.after.shifts import GroupRows, shift_groups
+from ..engine.after.streams import Running, absorb, resume
+from ..engine.loop import fit
+from ..engine.numbers import has_gaps, is_numpy, on_host, pick
+from ..engine.problem import open_source
+from ..engine.records import FloatArray, Frame, Options, Parameters, frame_of
+from ..engine.rows.labelled import Block, is_missing, without_mask
+from ..engine.rows.summary import measure
 from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
 from ..io.labels import code_labels, number_labels, read_labels

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.compute.arrays import has_gaps
-from ..engine.compute.blocks import Block
-from ..engine.refine import discriminative
-from ..engine.refine.discriminative import Judge, Schedule, labels_of
+from ..engine.after import tuning as discriminative
+from ..engine.after.tuning import Judge, Schedule, labels_of
+from ..engine.numbers import has_gaps
+from ..engine.rows.labelled import Block
 from ._settings import check_count, threads_of
 from .crossfit import refit, set_threshold
 from .fitted import Fitted

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._errors import Argument, ArgumentError
-from ..engine.model import BoolArray, FloatArray, IntArray
+from ..engine.records import BoolArray, FloatArray, IntArray
 from ..io import open_rows
 from ..io.encoding import MISSING, listed, nearest
 from ..io.opening import stem_of

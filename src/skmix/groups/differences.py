@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
-from ..engine.model import BoolArray, FloatArray, IntArray
+from ..engine.records import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     from pandas import DataFrame

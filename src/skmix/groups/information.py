@@ -27,7 +27,7 @@ import numpy as np
 from scipy import linalg, special
 from scipy.sparse import csr_array
 
-from ..engine.model import BoolArray, FloatArray, IntArray, Parameters
+from ..engine.records import BoolArray, FloatArray, IntArray, Parameters
 from ..engine.structures import structure_of
 
 # Precision of a weight about which the cells say nothing: it lies between 0 and 1.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special, stats
 
-from ..engine.model import BoolArray, FloatArray, IntArray
+from ..engine.records import BoolArray, FloatArray, IntArray
 
 # Fewest fitted samples from which to estimate what is usual.
 FEWEST_SAMPLES = 5

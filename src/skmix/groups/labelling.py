@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..engine.compute.blocks import is_missing
+from ..engine.rows.labelled import is_missing
 from ..estimators.rows import computed
 from ..io import Source, open_rows, write_columns
 from ..io.fcs import FcsReader, write_fcs

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from ..engine.model import FloatArray, IntArray
+from ..engine.records import FloatArray, IntArray
 from ..engine.structures import structure_of
 from ..io.fcs import is_scatter
 from .populations import Populations, average_weights

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..engine.model import IntArray
+from ..engine.records import IntArray
 from ..estimators.rows import for_features
 from ..plots._models import drawn_kernels
 from ..plots.style import CLASS_COLOURS, FloatArray, short_name

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine.model import FloatArray, IntArray
+from ..engine.records import FloatArray, IntArray
 from ..plots.style import (
     LEGEND,
     SMALL,

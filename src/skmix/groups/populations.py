@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.compute.arrays import Array, like, namespace
-from ..engine.model import FloatArray, IntArray
+from ..engine.numbers import Array, like, namespace
+from ..engine.records import FloatArray, IntArray
 from ..engine.structures import structure_of
 from ..estimators import SharedKernelMixture, densities
 from ..estimators.densities import has_shifts

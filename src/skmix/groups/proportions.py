@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..engine.compute import need
-from ..engine.model import FloatArray, IntArray
+from .._extras import need
+from ..engine.records import FloatArray, IntArray
 from ..estimators.rows import warn_caller
 from ..io.encoding import nearest
 from . import judging

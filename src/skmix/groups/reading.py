@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .._errors import Argument, ArgumentError
-from ..engine.model import FloatArray, IntArray
+from ..engine.records import FloatArray, IntArray
 from ..estimators.callbacks import progress_bar
 from ..estimators.rows import with_features_of
 from ..io import Source, open_rows

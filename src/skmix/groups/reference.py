@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..engine import density
-from ..engine.compute.threads import one_blas_thread
-from ..engine.model import FloatArray
+from ..engine import scoring as density
+from ..engine.records import FloatArray
+from ..engine.threads import one_blas_thread
 from ..estimators._settings import freeze_of, threads_of
 from . import information
 from .judging import FEWEST_SAMPLES

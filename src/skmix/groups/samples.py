@@ -10,10 +10,10 @@ import numpy as np
 from scipy.special import digamma
 from sklearn.exceptions import ConvergenceWarning
 
-from ..engine.em import fit
-from ..engine.model import FloatArray, IntArray, Status, frame_of
-from ..engine.refine.known import with_densities
-from ..engine.refine.shift import GroupRows, shift_groups
+from ..engine.after.known import with_densities
+from ..engine.after.shifts import GroupRows, shift_groups
+from ..engine.loop import fit
+from ..engine.records import FloatArray, IntArray, Status, frame_of
 from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
 from ..estimators.densities import has_shifts

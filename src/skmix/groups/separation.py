@@ -20,7 +20,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import expit, logsumexp
 
-from ..engine.model import FloatArray, IntArray
+from ..engine.records import FloatArray, IntArray
 
 # Height up to which kernels are merged: populations stay apart if the density in the valley is less than half
 # that at the lower peak (benchmarks/cells.py; so are the constants below).

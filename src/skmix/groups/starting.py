@@ -8,7 +8,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from .._errors import Argument, ArgumentError
-from ..engine.model import FloatArray
+from ..engine.records import FloatArray
 from ..estimators import SharedKernelMixture
 from ..estimators.callbacks import progress_bar
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.compute import need
+from .._extras import need
 
 NUMERIC = ("boolean", "number", "decimal", "null")
 """Kinds of columns that can be features and weights."""

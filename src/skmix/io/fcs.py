@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._errors import Argument, ArgumentError, ArgumentWarning
-from ..engine.compute import need
-from ..engine.compute.blocks import Block
+from .._extras import need
+from ..engine.rows.labelled import Block
 from .amplification import (
     LENGTH,
     LINEAR,

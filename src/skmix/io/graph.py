@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..engine.compute import need
+from .._extras import need
 from .encoding import Kind
 
 if TYPE_CHECKING:

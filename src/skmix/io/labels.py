@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine.compute.blocks import distinct_labels, encode, is_missing, without_mask
+from ..engine.rows.labelled import distinct_labels, encode, is_missing, without_mask
 from .encoding import BOOLEANS, WHOLE, ColumnError, is_number, nearest, plain_text
 
 IntArray = NDArray[np.int64]

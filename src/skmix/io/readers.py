@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from .._errors import Argument, ArgumentError, ArgumentWarning
-from ..engine.compute.blocks import Block, without_mask
+from ..engine.rows.labelled import Block, without_mask
 from .arrow import Stamp, stamp
 from .encoding import nearest
 from .preparation import Preparation

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .._errors import ArgumentWarning
-from ..engine.model import FloatArray
+from ..engine.records import FloatArray
 from .encoding import ColumnError, in_list
 
 # With fewer rows, whole numbers may be consecutive by chance.

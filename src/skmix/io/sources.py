@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from .._errors import Argument, ArgumentError, ArgumentWarning
-from ..engine.compute.blocks import Answer, Block, refuse_masked_weights
+from ..engine.rows.labelled import Answer, Block, refuse_masked_weights
 from .arrow import NUMERIC, kind_of, stamp
 from .encoding import ColumnError
 from .labels import label_parser, plain_labels

@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from .._errors import ArgumentError, ArgumentWarning
-from ..engine.compute.blocks import Block
+from ..engine.rows.labelled import Block
 from .arrow import kind_of, numbers_of, pyarrow, stamp
 from .encoding import (
     UNKNOWN_COLUMN,

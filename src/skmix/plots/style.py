@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine.compute import need
+from .._extras import need
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes

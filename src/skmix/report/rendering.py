@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.compute import need
+from .._extras import need
 from ..plots import kernels
 
 __all__ = [

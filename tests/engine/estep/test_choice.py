@@ -19,10 +19,10 @@ sys.meta_path.insert(0, Missing)
 """
 FIT = """
 import numpy as np
-from skmix.engine.compute.threads import workers
+from skmix.engine.threads import workers
 from skmix.engine.estep import host
 from skmix.engine.estep.reference import Kernels, Rows
-from skmix.engine.model import Frame, Parameters
+from skmix.engine.records import Frame, Parameters
 from skmix.engine.structures import structure_of
 structure = structure_of("full")
 rows = Rows(np.random.default_rng(0).normal(size=(100, 2)), None, None, Frame(*np.ones((4, 2))))

@@ -12,18 +12,17 @@ from libraries import LIBRARIES, each_library, needs_torch, torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import log_softmax, logsumexp
 
-from skmix.engine import density as scoring
-from skmix.engine import starts
-from skmix.engine.compute.arrays import like, operations_of, pick, rare, recorded, replaced, to_numpy
-from skmix.engine.compute.threads import Workers
-from skmix.engine.em import Passes
+from skmix.engine import scoring, starts
+from skmix.engine.device.rows import DeviceRows, OptimisticStep
 from skmix.engine.estep.terms import moved
-from skmix.engine.model import Factor, Options, Parameters, Setting
-from skmix.engine.sources import open_source
-from skmix.engine.sources.device import DeviceRows, OptimisticStep
-from skmix.engine.sources.summary import measure
+from skmix.engine.loop import Passes
+from skmix.engine.numbers import like, operations_of, pick, rare, recorded, replaced, to_numpy
+from skmix.engine.problem import open_source
+from skmix.engine.records import Factor, Options, Parameters, Setting
+from skmix.engine.rows.summary import measure
 from skmix.engine.structures import STRUCTURES, structure_of
-from skmix.engine.structures.linalg import whiten_batch, whiten_bounded
+from skmix.engine.structures.factors import whiten_batch, whiten_bounded
+from skmix.engine.threads import Workers
 
 each_type = pytest.mark.parametrize("covariance_type", list(STRUCTURES))
 
@@ -184,7 +183,7 @@ def test_an_optimistic_pass_is_few_operations_and_reads_nothing_back(
 ) -> None:
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from skmix.engine.compute.torch import TorchOperations
+    from skmix.engine.tensors import TorchOperations
 
     views = {"view", "_unsafe_view", "unsqueeze", "expand", "slice", "select", "transpose", "permute"}
     views |= {"t", "diagonal", "detach", "alias", "empty", "empty_like", "squeeze"}
@@ -427,7 +426,7 @@ def test_moments_are_about_given_origins_and_those_of_far_kernels_about_their_me
     library: str, covariance_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Three whole pieces, and one of 16 rows.
-    monkeypatch.setattr("skmix.engine.estep.device._PIECE", 128)
+    monkeypatch.setattr("skmix.engine.device.passes._PIECE", 128)
     random, structure = np.random.default_rng(0), structure_of(covariance_type)
     centres = np.array([[0.0, 0.0], [3e4, 0.0], [0.0, 5e4], [2.0, 1.0]])
     X = centres[random.integers(0, 4, 400)] + random.normal(size=(400, 2))

@@ -12,13 +12,13 @@ from calls import fit
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, expected_pass, random_model, random_rows, stack
 
-from skmix.engine.compute.threads import Workers
 from skmix.engine.estep.gaps import rows_by_pattern
-from skmix.engine.model import Factor, FloatArray, IntArray, Options, Parameters, Setting, Statistics
-from skmix.engine.sources.base import GapRows, MemoryRows
-from skmix.engine.sources.summary import measure
+from skmix.engine.records import Factor, FloatArray, IntArray, Options, Parameters, Setting, Statistics
+from skmix.engine.rows.base import GapRows, MemoryRows
+from skmix.engine.rows.summary import measure
 from skmix.engine.structures import structure_of
-from skmix.engine.structures.linalg import INFLATED
+from skmix.engine.structures.factors import INFLATED
+from skmix.engine.threads import Workers
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 

@@ -10,15 +10,15 @@ from by_reference import by_reference
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 
-from skmix.engine.compute.arrays import join
-from skmix.engine.compute.threads import workers
-from skmix.engine.em import fit
 from skmix.engine.estep import host, reference
 from skmix.engine.estep.reference import Kernels, Rows
-from skmix.engine.model import FloatArray, Frame, Options, Parameters, Regulariser, Statistics
-from skmix.engine.sources import open_source
+from skmix.engine.kernels import StudentT
+from skmix.engine.loop import fit
+from skmix.engine.numbers import join
+from skmix.engine.problem import open_source
+from skmix.engine.records import FloatArray, Frame, Options, Parameters, Regulariser, Statistics
 from skmix.engine.structures import structure_of
-from skmix.engine.tails import StudentT
+from skmix.engine.threads import workers
 
 STRUCTURES = ["full", "tied", "diag", "spherical", "low_rank"]
 

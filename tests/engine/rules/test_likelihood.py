@@ -22,15 +22,15 @@ from oracles import (
 from scipy.optimize import minimize
 from scipy.special import digamma
 
-from skmix.engine import em
-from skmix.engine.em import RunState
-from skmix.engine.model import FloatArray, Options, Parameters, Regulariser, Statistics, Status
+from skmix.engine import loop as em
+from skmix.engine.kernels import likeliest_degrees
+from skmix.engine.loop import RunState
+from skmix.engine.problem import open_source
+from skmix.engine.records import FloatArray, Options, Parameters, Regulariser, Statistics, Status
+from skmix.engine.rows.summary import measure
 from skmix.engine.rules.likelihood import Likelihood
 from skmix.engine.rules.weights import begin, learn_concentration, log_evidence
-from skmix.engine.sources import open_source
-from skmix.engine.sources.summary import measure
 from skmix.engine.structures import structure_of
-from skmix.engine.tails import likeliest_degrees
 
 N_CLASSES, N_FEATURES = 3, 2
 

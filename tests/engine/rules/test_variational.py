@@ -14,7 +14,7 @@ from oracles import COVARIANCE_TYPES, kernel_log_densities, random_covariances, 
 from scipy import stats
 from scipy.special import logsumexp
 
-from skmix.engine.model import FloatArray, IntArray, Options, Prior, Status
+from skmix.engine.records import FloatArray, IntArray, Options, Prior, Status
 from skmix.engine.rules.variational import point_estimate
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)

@@ -11,10 +11,10 @@ from by_reference import by_reference
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import as_full, as_structure, random_covariances
 
-from skmix.engine.model import FloatArray, Regulariser
+from skmix.engine.records import FloatArray, Regulariser
 from skmix.engine.starts import uniform
 from skmix.engine.structures import STRUCTURES, LowRank, Structure, structure_of
-from skmix.engine.structures.linalg import whiten_batch, whiten_bounded
+from skmix.engine.structures.factors import whiten_batch, whiten_bounded
 from skmix.engine.structures.low_rank import automatic_factors, most_factors
 
 each_structure = pytest.mark.parametrize("structure", list(STRUCTURES.values()), ids=list(STRUCTURES))

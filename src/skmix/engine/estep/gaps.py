@@ -16,11 +16,11 @@ from itertools import pairwise
 import numpy as np
 
 from ..._core import core
-from ..compute.arrays import join
-from ..compute.threads import Workers
-from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
+from ..numbers import join
+from ..records import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
 from ..structures import Diagonal, LowRank, Structure
-from ..structures.linalg import INFLATED, invert_lower, whiten_batch, with_crossed
+from ..structures.factors import INFLATED, invert_lower, whiten_batch, with_crossed
+from ..threads import Workers
 from .reference import HELD, TILE, Kernels, Rows
 from .terms import share
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from ..._core import core
-from ..compute.arrays import join
-from ..compute.threads import Workers
-from ..model import FARTHEST, BoolArray, Factor, FloatArray, IntArray, Statistics
+from ..kernels import StudentT, Tail
+from ..numbers import join
+from ..records import FARTHEST, BoolArray, Factor, FloatArray, IntArray, Statistics
 from ..structures import Structure
-from ..tails import StudentT, Tail
+from ..threads import Workers
 from . import reference
 from .reference import Kernels, Rows
 

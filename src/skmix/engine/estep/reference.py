@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ..compute.arrays import Record, join, safe_log
-from ..model import Factor, FloatArray, Frame, IntArray, Parameters, Statistics
+from ..kernels import NONE, Sums, Tail
+from ..numbers import Record, join, safe_log
+from ..records import Factor, FloatArray, Frame, IntArray, Parameters, Statistics
 from ..structures import Structure
-from ..tails import NONE, Sums, Tail
 from .terms import log_mix, share
 
 # Numbers in the differences of rows from means that are held at a time.

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..compute.arrays import Array, is_numpy, like, namespace, occurs, safe_log
-from ..model import Factor, FloatArray, IntArray, Statistics
+from ..kernels import Tail
+from ..numbers import Array, is_numpy, like, namespace, occurs, safe_log
+from ..records import Factor, FloatArray, IntArray, Statistics
 from ..rules.likelihood import LARGEST_CANCELLATION
 from ..structures import COVARIANCE_TYPES, STRUCTURES, Structure
-from ..tails import Tail
 
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
 _LOST = 1e-280

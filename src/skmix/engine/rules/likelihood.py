@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..compute.arrays import TINY, clip, constant, namespace, rare, to_numpy, where
-from ..model import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
+from ..kernels import StudentT
+from ..numbers import TINY, clip, constant, namespace, rare, to_numpy, where
+from ..records import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 from ..structures import Structure
-from ..structures.linalg import where_chosen
-from ..tails import StudentT
+from ..structures.factors import where_chosen
 from .weights import begin, log_ratio, point_weights, with_posterior
 
 # Mass below this comes only from the lower limit on responsibilities: the kernel or weight is empty.

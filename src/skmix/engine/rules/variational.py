@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import multigammaln
 
-from ..compute.arrays import Array, constant, digamma, namespace, sent_once, to_numpy
-from ..model import Factor, FloatArray, Options, Parameters, Prior, Regulariser, Statistics
+from ..numbers import Array, constant, digamma, namespace, sent_once, to_numpy
+from ..records import Factor, FloatArray, Options, Parameters, Prior, Regulariser, Statistics
 from ..structures import Structure
 from .likelihood import Improved, assign_unlabelled, lost_digits
 from .weights import (

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from ..compute.arrays import Array, clip, digamma, gammaln, namespace, to_numpy, trigamma, where
-from ..model import BoolArray, FloatArray, Parameters
+from ..numbers import Array, clip, digamma, gammaln, namespace, to_numpy, trigamma, where
+from ..records import BoolArray, FloatArray, Parameters
 
 # Exponentials of lower logarithms would be subnormal, and slow; such weights are negligible.
 LOWEST_LOG = -700.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compute.arrays import TINY, clip, namespace
-from ..model import Factor, FloatArray, IntArray, Regulariser
+from ..numbers import TINY, clip, namespace
+from ..records import Factor, FloatArray, IntArray, Regulariser
+from .factors import HUGE
 from .full import Structure, Triple, lengths
-from .linalg import HUGE
 
 
 class Diagonal(Structure):

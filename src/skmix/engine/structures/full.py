@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compute.arrays import FARTHEST_SQUARED, Array, constant, namespace, take
-from ..model import Factor, FloatArray, IntArray, Regulariser
-from .linalg import factor_of, index_of, unpack, whiten_batch, whiten_bounded
+from ..numbers import FARTHEST_SQUARED, Array, constant, namespace, take
+from ..records import Factor, FloatArray, IntArray, Regulariser
+from .factors import factor_of, index_of, unpack, whiten_batch, whiten_bounded
 
 # Rows that a kernel needs per covariance parameter and feature. With fewer, shrinkage gives higher held-out
 # likelihoods in all cases of benchmarks/few_rows.py; with more it depends on the data.

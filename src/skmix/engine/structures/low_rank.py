@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from ..compute.arrays import FARTHEST_SQUARED, TINY, Array
-from ..model import Factor, FloatArray, IntArray, Regulariser
+from ..numbers import FARTHEST_SQUARED, TINY, Array
+from ..records import Factor, FloatArray, IntArray, Regulariser
 from .diagonal import Diagonal
+from .factors import whiten_batch, with_crossed
 from .full import ROWS_PER_NUMBER, Structure, Triple, lengths
-from .linalg import whiten_batch, with_crossed
 
 # Share of the variances that every factor has in a start: a column of zeros would stay zero under EM.
 _SEED = 0.01

@@ -16,11 +16,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_consistent_length
 
-from ...engine.compute.arrays import BoolArray, on_host
-from ...engine.compute.blocks import Block, is_missing, without_mask
-from ...engine.em import ending_at
-from ...engine.refine.discriminative import labels_of as codes_of
-from ...engine.sources.summary import measure
+from ...engine.after.tuning import labels_of as codes_of
+from ...engine.loop import ending_at
+from ...engine.numbers import BoolArray, on_host
+from ...engine.rows.labelled import Block, is_missing, without_mask
+from ...engine.rows.summary import measure
 from ...engine.structures import COVARIANCE_TYPES, structure_of
 from ...io import Source
 from ...io.opening import source_of

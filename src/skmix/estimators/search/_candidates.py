@@ -15,9 +15,9 @@ from scipy.linalg import block_diag
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from ...engine.compute.blocks import Block
-from ...engine.model import FloatArray, IntArray
-from ...engine.refine.discriminative import labels_of as codes_of
+from ...engine.after.tuning import labels_of as codes_of
+from ...engine.records import FloatArray, IntArray
+from ...engine.rows.labelled import Block
 from ...engine.starts import draw_seeds
 from .._settings import check_covariance_type
 from ..classifier import SharedKernelClassifier

@@ -11,9 +11,9 @@ from scipy.special import ndtri
 from sklearn.utils import check_random_state
 from sklearn.utils.extmath import svd_flip
 
-from ...engine.compute.blocks import Block
-from ...engine.model import BoolArray, FloatArray
-from ...engine.refine.discriminative import labels_of as codes_of
+from ...engine.after.tuning import labels_of as codes_of
+from ...engine.records import BoolArray, FloatArray
+from ...engine.rows.labelled import Block
 from ..mixture import SharedKernelMixture
 
 # Singular values below this share of the largest count as zero.

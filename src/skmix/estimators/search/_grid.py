@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from ...engine.compute.arrays import on_host
-from ...engine.compute.blocks import Block
-from ...engine.model import FloatArray
+from ...engine.numbers import on_host
+from ...engine.records import FloatArray
+from ...engine.rows.labelled import Block
 from ..densities import criterion, n_parameters
 from ..mixture import SharedKernelMixture
 from ..rows import Sender

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from ...engine.compute.arrays import join, safe_log
-from ...engine.compute.blocks import Block
+from ...engine.after.together import Model, Task, class_log_densities, fit_together
+from ...engine.after.tuning import Schedule, tune
+from ...engine.after.tuning import labels_of as codes_of
 from ...engine.estep.terms import log_sum
-from ...engine.model import FloatArray, Frame, Options, Parameters
-from ...engine.refine.discriminative import Schedule, tune
-from ...engine.refine.discriminative import labels_of as codes_of
-from ...engine.refine.together import Model, Task, class_log_densities, fit_together
-from ...engine.sources import open_source
+from ...engine.numbers import join, safe_log
+from ...engine.problem import open_source
+from ...engine.records import FloatArray, Frame, Options, Parameters
+from ...engine.rows.labelled import Block
 from ...engine.structures import Structure, structure_of
 from .._settings import check_tol, threads_of
 from ..rows import Training

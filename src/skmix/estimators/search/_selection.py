@@ -13,11 +13,11 @@ import numpy as np
 from scipy.special import softmax
 from sklearn import config_context
 
-from ...engine.compute.arrays import on_host
-from ...engine.compute.blocks import Block
-from ...engine.model import FloatArray, IntArray
-from ...engine.refine.discriminative import labels_of as codes_of
-from ...engine.refine.temperature import least_log_loss, log_losses
+from ...engine.after.temperature import least_log_loss, log_losses
+from ...engine.after.tuning import labels_of as codes_of
+from ...engine.numbers import on_host
+from ...engine.records import FloatArray, IntArray
+from ...engine.rows.labelled import Block
 from ...io.preparation import Columns
 from .._settings import check_covariance_type, check_feature_sets, is_robust
 from ..classifier import SharedKernelClassifier

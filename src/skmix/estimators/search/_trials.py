@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from ...engine.model import FloatArray
+from ...engine.records import FloatArray
 from ..callbacks import Report
 
 Params = dict[str, Any]

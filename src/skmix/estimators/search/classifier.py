@@ -16,9 +16,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ...engine.compute.arrays import namespace, on_host
-from ...engine.em import ending_at
-from ...engine.model import FloatArray
+from ...engine.loop import ending_at
+from ...engine.numbers import namespace, on_host
+from ...engine.records import FloatArray
 from ..classifier import SharedKernelClassifier
 from ..decisions import novelty_scores, with_outliers
 from ..rows import enter, sender, warn_caller

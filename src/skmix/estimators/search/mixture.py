@@ -16,11 +16,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ...engine.compute.arrays import namespace, safe_log
-from ...engine.compute.dask import is_collection
-from ...engine.em import ending_at
-from ...engine.model import FloatArray
-from ...engine.refine.discriminative import labels_of as codes_of
+from ...engine.after.tuning import labels_of as codes_of
+from ...engine.loop import ending_at
+from ...engine.numbers import namespace, safe_log
+from ...engine.records import FloatArray
+from ...engine.rows.dask import is_collection
 from ...engine.structures import STRUCTURES
 from ...io import Source
 from ...io.sources import CACHED_BYTES

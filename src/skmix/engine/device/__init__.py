@@ -1,0 +1,1 @@
+"""Passes over rows on an accelerator, by PyTorch."""

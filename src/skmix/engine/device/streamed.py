@@ -1,0 +1,95 @@
+"""Rows in blocks that the host reads and a device processes.
+
+As many rows as fit stay on the device after the first pass. The others are sent in every pass, block by
+block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from itertools import islice
+
+import numpy as np
+
+from ..estep.terms import DEVICE
+from ..numbers import Array, as_float64, like, room_on, send
+from ..records import Factor, Parameters, Setting
+from ..rows.base import Centres, Expected
+from ..rows.blocks import BlockRows
+from ..rows.labelled import Block, Blocks
+from ..rows.summary import Summary
+from .passes import expand
+from .rows import DeviceRows
+
+# Bytes of the blocks into which an array is cut: the work on one takes milliseconds, far longer than the host
+# needs for it.
+PIECE_BYTES = 1 << 26
+# Bytes for each row on the device besides its values: class, place in the order of classes, weight.
+_BESIDE = 24
+
+
+class StreamedRows(BlockRows):
+    """Complete rows in blocks, with encoded labels, processed by the PyTorch device of that name."""
+
+    covers = DEVICE
+
+    def __init__(self, blocks: Blocks, device: str, summary: Summary | None = None, seed: int = 0) -> None:
+        super().__init__(blocks, summary, seed)
+        self._device, self._example = device, send(np.zeros((1, 1)), device)
+        self._resident: list[DeviceRows] = []  # the first rows, which stay on the device
+        self._room: float | None = None  # bytes for more of them; None before the first pass
+
+    def with_features(self, columns: Sequence[int]) -> StreamedRows:
+        some = super().with_features(columns)
+        return StreamedRows(some.blocks, self._device, vars(some).get("summary"), self._seed)
+
+    def to_device(self, array: Array) -> Array:
+        return as_float64(array, self._example)
+
+    def expect(
+        self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
+    ) -> Expected:
+        n_classes, total, before = parameters.weights.shape[-1], None, None
+        for rows in self._pieces():
+            framed = rows.framed(setting, n_classes)
+            if total is None:
+                expanded = expand(
+                    parameters, setting.structure, framed.bounds, factor, centres, setting.precision
+                )
+            # Enqueue; do not wait.
+            own = framed.collect(expanded, with_moments=setting.with_moments, others=before)
+            total, before = own if total is None else total.plus(own), framed
+        assert total is not None
+        return total, expanded.origins
+
+    def _pieces(self) -> Iterator[DeviceRows]:
+        """Yield the rows of each block on the device; those of the first blocks may stay there."""
+        yield from self._resident
+        if sum(len(rows.X) for rows in self._resident) == self.summary.n_rows:
+            return
+        if self._room is None:
+            self._room = room_on(self._device)
+        with closing(self.blocks.blocks()) as blocks:  # type: ignore[attr-defined]
+            some_empty = self.summary.n_empty > 0
+            own = (block.informative() if some_empty else block.weighted() for block in blocks)
+            filled = (block for block in own if len(block.X))
+            yield from map(self._send, islice(filled, len(self._resident), None))
+
+    def _send(self, block: Block) -> DeviceRows:
+        """Send the rows of a block with their classes and weights; they stay while there is room."""
+        rows = DeviceRows(like(block.X, self._example), block.y, block.weights)
+        # Leave the memory to rows.
+        rows.keeps_terms = False
+        n_bytes = block.X.nbytes + len(block.X) * _BESIDE
+        assert self._room is not None
+        if n_bytes <= self._room:
+            self._resident.append(rows)
+            self._room -= n_bytes
+        else:
+            # Only a prefix of the rows stays.
+            self._room = 0.0
+        return rows
+
+    def clear_cache(self) -> None:
+        self._resident, self._room = [], None

@@ -1,0 +1,1 @@
+"""Rows in memory, with gaps, and in blocks."""

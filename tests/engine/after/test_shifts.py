@@ -1,0 +1,237 @@
+"""Groups with means of their own: passes against their equations, the maximum against a numerical one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import COVARIANCE_TYPES, random_model
+from scipy.optimize import minimize
+from scipy.special import log_softmax, logsumexp
+from scipy.stats import norm
+
+from skmix.engine.after.shifts import STRENGTHS, Fold, GroupRows, Shifted, choose_strength, shift_groups
+from skmix.engine.loop import fit
+from skmix.engine.problem import open_source
+from skmix.engine.records import FloatArray, IntArray, Options, Parameters
+from skmix.engine.structures import structure_of
+
+OPTIONS = Options(floor=0.0, tol=0.0, max_iter=1)
+
+
+def shifted_rows(
+    seed: int = 0, deviation: float = 0.7, sizes: tuple[int, ...] = (40, 7, 90), spread: float = 2.0
+) -> tuple[FloatArray, IntArray]:
+    """Return rows (N, 2) of three kernels whose means differ between groups, in no order, and the groups."""
+    random = np.random.default_rng(seed)
+    groups = random.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    kernels = random.integers(0, 3, size=len(groups))
+    means = spread * np.array([[0.0, 0.0], [2.0, 1.0], [-1.0, 2.0]])
+    shifts = deviation * random.normal(size=(len(sizes), 3, 2))
+    return means[kernels] + shifts[groups, kernels] + random.normal(size=(len(groups), 2)), groups
+
+
+def shift(
+    X: Any,
+    groups: Any,
+    start: Parameters,
+    strength: float,
+    options: Options,
+    weights: Any = None,
+    **given: Any,
+) -> Shifted:
+    source = open_source(X, groups, weights)
+    structure = structure_of(options.covariance_type).of(start.covariances[None])
+    rows = GroupRows(source, start.weights.shape[1])
+    return shift_groups(rows, start, strength, options, source.summary.frame(structure))
+
+
+def test_the_end_is_the_numerical_maximum() -> None:
+    random = np.random.default_rng(7)
+    groups = np.repeat([0, 1], 12)
+    X = (random.normal(size=24) + np.where(random.random(24) < 0.5, 4.0, 0.0) + 0.8 * groups)[:, None]
+    r = 3.0
+
+    def model_of(numbers: FloatArray) -> tuple[Parameters, FloatArray]:
+        logits, means, logs, shifts = np.split(numbers, [4, 6, 8])
+        weights = np.exp(log_softmax(logits.reshape(2, 2), axis=0))
+        return Parameters(weights, means[:, None], np.exp(logs)[:, None, None]), shifts.reshape(2, 2, 1)
+
+    def loss(numbers: FloatArray) -> float:
+        model, shifts = model_of(numbers)
+        deviations = np.sqrt(model.covariances[:, 0, 0])
+        means = (model.means + shifts)[groups, :, 0]
+        logs = norm.logpdf(X, means, deviations) + np.log(model.weights.T[groups])
+        return float(-logsumexp(logs, axis=1).sum() + 0.5 * r * ((shifts[..., 0] / deviations) ** 2).sum())
+
+    start = np.concatenate([np.zeros(4), [0.0, 4.0], np.zeros(2), np.zeros(4)])
+    best = minimize(loss, start, method="BFGS", options={"gtol": 1e-7})
+    model, shifts = model_of(best.x)
+    found = shift(X, groups, model_of(start)[0], r, replace(OPTIONS, max_iter=250))
+    assert_allclose(found.objective[-1], -best.fun, atol=1e-7)
+    assert_allclose(found.shifts, shifts, atol=1e-4)
+    for name in ("weights", "means", "covariances"):
+        assert_allclose(getattr(found.parameters, name), getattr(model, name), rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", COVARIANCE_TYPES)
+def test_infinite_strength_is_the_plain_fit(kind: str) -> None:
+    X, groups = shifted_rows()
+    start = random_model(np.random.default_rng(1), 3, 3, 2, kind)
+    options = replace(OPTIONS, covariance_type=kind, max_iter=5)
+    plain = fit(open_source(X, groups), start.batch(), options)
+    found = shift(X, groups, start, np.inf, options)
+    assert not found.shifts.any()
+    assert_allclose(found.log_likelihood, plain.log_likelihood[0], rtol=1e-10)
+    assert_allclose(found.parameters.means, plain.parameters.means[0], rtol=1e-9)
+    assert_allclose(found.parameters.covariances, plain.parameters.covariances[0], rtol=1e-9)
+
+
+def test_every_row_is_held_out_in_one_fold() -> None:
+    taken = [Fold(3, fold, held_out=True).of(2, 100)[0] for fold in range(5)]
+    assert_array_equal(np.sort(np.concatenate(taken)), np.arange(100))
+    others = [Fold(3, fold, held_out=False).of(2, 100)[0] for fold in range(5)]
+    for own, rest in zip(taken, others, strict=True):
+        assert_array_equal(np.sort(np.append(own, rest)), np.arange(100))
+
+
+def test_held_out_rows_tell_whether_groups_are_shifted() -> None:
+    for deviation, expected in ((0.0, [np.inf]), (0.6, [1.0, 3.0, 10.0])):
+        X, groups = shifted_rows(10, deviation, sizes=(80,) * 4, spread=5.0)
+        start = Parameters(
+            np.full((3, 4), 1 / 3),
+            5.0 * np.array([[0.0, 0.0], [2.0, 1.0], [-1.0, 2.0]]),
+            np.tile(np.eye(2), (3, 1, 1)),
+        )
+        source = open_source(X, groups)
+        frame = source.summary.frame(structure_of("full"))
+        assert choose_strength(source, start, Options(), frame, seed=0) in expected
+
+
+def test_groups_without_rows_keep_their_weights_and_common_means() -> None:
+    X, groups = shifted_rows()
+    start = random_model(np.random.default_rng(1), 3, 4, 2)
+    found = shift(X, groups, start, 4.0, replace(OPTIONS, max_iter=3))
+    assert not found.shifts[3].any()
+    assert_allclose(found.parameters.weights[:, 3], start.weights[:, 3])
+
+
+def test_shifts_converge_where_a_row_gains_less_than_tol() -> None:
+    X, groups = shifted_rows()
+    start = random_model(np.random.default_rng(1), 3, 3, 2)
+    found = shift(X, groups, start, 4.0, Options(tol=1e-3, max_iter=500))
+    gains = np.diff(found.objective[:-1]) / len(X)
+    assert found.converged
+    assert gains[-1] < 1e-3
+    assert np.all(gains[:-1] >= 1e-3)
+
+
+class Call(NamedTuple):
+    """What a fit of the search was given: the parts of the rows, the start, the strength and the shifts."""
+
+    fold: Fold
+    judged: Fold
+    means: FloatArray
+    strength: float
+    shifts: FloatArray | None
+    max_iter: int
+
+
+def searched(
+    monkeypatch: pytest.MonkeyPatch, gains: dict[float, float], noise: float = 0.0
+) -> tuple[float, list[Call]]:
+    """Return the strength of least loss and all fits, for gains of each part of held-out rows.
+
+    Fits are replaced by stand-ins with these gains; `noise` is their deviation between parts. Means of a fit
+    are those that it began with plus one, and its shifts are equal to the strength.
+    """
+    X, groups = shifted_rows()
+    start, source = random_model(np.random.default_rng(1), 3, 3, 2), open_source(X, groups)
+    frame, calls = source.summary.frame(structure_of("full")), list[Call]()
+    deviations = np.random.default_rng(0).normal(size=(5, 20))
+    deviations = (deviations - deviations.mean()) / deviations.std(ddof=1)
+
+    def stand_in(rows: Any, begin: Any, strength: float, options: Options, _: Any, **given: Any) -> Shifted:
+        judged, fold = given["judge"].fold, rows.fold.number
+        calls.append(Call(rows.fold, judged, begin.means, strength, given["shifts"], options.max_iter))
+        value = 1000.0 * fold + np.arange(20.0)
+        if np.isfinite(strength):
+            value = value + gains[strength] + noise * deviations[fold]
+        own = replace(begin, means=begin.means + 1.0)
+        return Shifted(own, np.full((3, 3, 2), strength), value, value, value, None, True)
+
+    monkeypatch.setattr("skmix.engine.after.shifts.shift_groups", stand_in)
+    return choose_strength(source, start, Options(), frame, 7), calls
+
+
+def test_the_search_goes_on_until_two_strengths_in_a_row_are_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    for gains, best, n_tried in (
+        ([1.0, 0.5, 2.0, 1.9, 1.8, 9.0], 30.0, 5),
+        ([-1.0] * 6, np.inf, 2),
+        ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 1.0, 6),
+    ):
+        found, calls = searched(monkeypatch, dict(zip(STRENGTHS, gains, strict=True)))
+        assert found == best
+        for fold in range(5):
+            tried = [call.strength for call in calls if call.fold.number == fold]
+            assert tried == [np.inf, *STRENGTHS[:n_tried]]
+
+
+def test_each_fit_of_the_search_begins_where_the_one_before_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, calls = searched(monkeypatch, dict.fromkeys(STRENGTHS, -1.0))
+    start = random_model(np.random.default_rng(1), 3, 3, 2)
+    for fold in range(5):
+        first, *others = [call for call in calls if call.fold.number == fold]
+        assert first.shifts is None
+        assert_array_equal(first.means, start.means)
+        before = first
+        for call in others:
+            assert_array_equal(call.means, before.means + 1.0)
+            assert_array_equal(call.shifts, np.full((3, 3, 2), before.strength))
+            before = call
+    for call in calls:
+        fold = call.fold.number
+        assert (call.fold, call.judged) == (Fold(7, fold, held_out=False), Fold(7, fold, held_out=True))
+        assert call.max_iter == 50
+
+
+def test_shifts_must_gain_more_than_two_standard_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred parts of deviation one: a mean gain of 0.1 is one standard error."""
+    for gain, expected in ((0.19, np.inf), (0.21, 300.0)):
+        gains = dict.fromkeys(STRENGTHS, 0.0) | {300.0: gain}
+        assert searched(monkeypatch, gains, noise=1.0)[0] == expected
+
+
+def test_of_many_rows_one_fold_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, _ = shifted_rows()
+    for enough, n_folds in ((len(X) + 1, 5), (len(X), 1)):
+        monkeypatch.setattr("skmix.engine.after.shifts._ENOUGH_ROWS", enough)
+        _, calls = searched(monkeypatch, dict.fromkeys(STRENGTHS, 1.0))
+        assert {call.fold.number for call in calls} == set(range(n_folds))
+
+
+def test_few_rows_have_no_shifts_and_rows_without_a_group_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, groups = shifted_rows()
+    start = random_model(np.random.default_rng(1), 3, 3, 2)
+    few = open_source(X[:9], groups[:9])
+    monkeypatch.setattr("skmix.engine.after.shifts.shift_groups", None)  # folds may be empty: none is fitted
+    assert choose_strength(few, start, Options(), few.summary.frame(structure_of("full")), 0) == np.inf
+    with pytest.raises(ValueError, match="2 rows have no label"):
+        GroupRows(open_source(X, np.where(np.arange(len(X)) < 2, -1, groups)), 3)
+
+
+def test_passes_end_before_a_covariance_is_singular() -> None:
+    X, groups = np.zeros((20, 2)), np.arange(20) % 2
+    X[:10] = np.random.default_rng(0).normal(size=(10, 2))
+    means = np.array([[0.0, 0.0], [1.0, 1.0]])
+    start = Parameters(np.full((2, 2), 0.5), means, np.tile(0.1 * np.eye(2), (2, 1, 1)))
+    found = shift(X, groups, start, 1.0, replace(OPTIONS, max_iter=200))
+    assert not found.converged
+    assert len(found.path) < 200
+    assert np.isfinite(found.parameters.covariances).all()
+    assert np.linalg.eigvalsh(found.parameters.covariances).min() > 0.0

@@ -1,0 +1,176 @@
+"""The coordinates of the loop: exact where they promise it, and a clear refusal where they cannot be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import COVARIANCE_TYPES, random_model, random_rows
+
+from skmix.engine.records import FloatArray, power_of_two
+from skmix.engine.rows import summary
+from skmix.engine.rows.summary import fill_gaps, measure, moments_of, resolution_of
+from skmix.engine.structures import structure_of
+
+FULL, SPHERICAL = structure_of("full"), structure_of("spherical")
+
+
+def in_frame(X: FloatArray, covariance_type: str = "full") -> FloatArray:
+    frame = measure(X, structure_of(covariance_type))
+    return frame.rows(X).T
+
+
+@pytest.mark.parametrize("magnitude", [1e-140, 1e-5, 0.75, 1.0, 3.0, 1e9, 1e140])
+def test_scales_are_powers_of_two_near_the_spread(magnitude: float) -> None:
+    X, _ = random_rows(np.random.default_rng(0), 50, 1, 3)
+    frame = measure(magnitude * X, FULL)
+    mantissa, _ = np.frexp(frame.scale)
+    assert_array_equal(mantissa, 0.5)
+    ratio = (magnitude * X).std(axis=0) / frame.scale
+    assert ratio.min() > 0.2
+    assert ratio.max() < 5.0
+    assert_allclose(frame.variance, ratio**2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_rows_are_centred_and_of_unit_size(covariance_type: str, offset: float) -> None:
+    X, _ = random_rows(np.random.default_rng(1), 80, 1, 3)
+    inside = in_frame(12.3 * X + offset, covariance_type)
+    assert_allclose(inside.mean(axis=0), 0.0, atol=1e-9)
+    assert 0.1 < inside.std() < 10.0
+    frame = measure(12.3 * X + offset, structure_of(covariance_type))
+    assert_allclose(frame.bound, np.abs(inside).max(axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_parameters_come_back_from_the_frame(covariance_type: str) -> None:
+    random = np.random.default_rng(3)
+    X, _ = random_rows(random, 60, 1, 3)
+    structure = structure_of(covariance_type)
+    frame = measure(1e5 + 7.0 * X, structure)
+    model = random_model(random, 4, 2, 3, covariance_type).batch()
+    back = frame.leave(frame.enter(model, structure), structure)
+    assert_allclose(back.weights, model.weights, rtol=1e-15)
+    assert_allclose(back.means, model.means, rtol=1e-9, atol=1e-10)
+    # Scaling by powers of two rounds nothing.
+    assert_array_equal(back.covariances, model.covariances)
+    assert frame.log_volume() == pytest.approx(np.log(frame.scale).sum(), rel=1e-15)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -7.3, 0.1, 1e10, 1e-31])
+def test_a_constant_feature_has_no_spread(value: float) -> None:
+    X = np.random.default_rng(4).normal(size=(37, 2))
+    X[:, 1] = value
+    frame = measure(X, FULL)
+    assert frame.variance[1] == 1.0
+    assert np.isfinite(frame.scale).all()
+    assert_allclose(in_frame(X)[:, 1], 0.0, atol=1e-14)
+    # Nor has one that differs in its last digit.
+    X[::2, 1] = np.nextafter(value, np.inf) if abs(value) > 1e-30 else value
+    assert measure(X, FULL).variance[1] == 1.0
+
+
+@pytest.mark.parametrize("factor", [1e160, 1e300, 1e-160, 1e-300])
+def test_a_spread_whose_square_is_no_number_is_refused_with_the_feature(factor: float) -> None:
+    X = np.random.default_rng(5).normal(size=(20, 3))
+    X[:, 1] *= factor
+    deviation = f"{factor * (X[:, 1] / factor).std():.3g}"
+    for columns, name in ((None, 1), ([4, 7, 9], 7)):
+        with pytest.raises(ValueError, match=f"Feature {name} has a standard deviation .*Rescale") as refusal:
+            moments_of(X).frame(FULL, columns)
+        assert deviation in str(refusal.value)
+        with pytest.raises(ValueError, match=f"Feature {name} has no value"):
+            moments_of(np.where(np.arange(3) == 1, np.nan, X)).frame(FULL, columns)
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_many_rows_are_measured_in_chunks(
+    gaps: bool, weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(6)
+    X = random.normal(size=(1000, 2)) * [1.0, 50.0] + [5.0, -100.0]
+    # In order, so that chunks differ in their means.
+    X.sort(axis=0)
+    if gaps:
+        X[random.uniform(size=X.shape) < 0.2] = np.nan
+        X[:100, 1] = np.nan  # in all of the first chunks
+    weights = random.uniform(0.5, 2.0, size=1000) if weighted else np.ones(1000)
+    monkeypatch.setattr(summary, "_SCANNED", 64)
+    assert len(summary.chunks(X)) > 30
+    frame = measure(X, FULL, row_weights=weights if weighted else None)
+    known = [~np.isnan(column) for column in X.T]
+    means = [np.average(x[own], weights=weights[own]) for x, own in zip(X.T, known, strict=True)]
+    squares = [
+        np.average((x[own] - mean) ** 2, weights=weights[own])
+        for x, own, mean in zip(X.T, known, means, strict=True)
+    ]
+    assert_allclose(frame.shift * frame.scale, means, rtol=1e-12)
+    assert_allclose(frame.variance * frame.scale**2, squares, rtol=1e-12)
+
+
+def test_powers_of_two() -> None:
+    assert_array_equal(power_of_two(np.array([1.0, 1.5, 0.3, 0.0, 1e-320])), [2.0, 2.0, 0.5, 1.0, 2.0**-1000])
+
+
+def resolution(X: FloatArray, weights: FloatArray | None = None) -> FloatArray:
+    return resolution_of(X, weights, measure(X, FULL, row_weights=weights))
+
+
+def test_the_resolution_is_that_of_an_interval_as_wide_as_a_step() -> None:
+    random = np.random.default_rng(0)
+    dice, halves = random.integers(1, 20, size=300), 0.5 * random.integers(0, 30, size=300)
+    coin, rare = np.arange(300) % 2, np.arange(300) < 30
+    real = random.normal(size=300)
+    mass = np.where(np.arange(300) < 60, 0.0, random.exponential(size=300))
+    X = np.column_stack([dice, halves, coin, rare, real, mass, np.full(300, 7.0)]).astype(np.float64)
+    found = resolution(X)
+    # Whole numbers, halves, two values equally often or not, a mass beside real numbers, and a constant.
+    expected = [1 / 12, 1 / 48, 1 / 12, 0.03, None, 0.01 * X[:, 5].var(), 0.0]
+    for j in (0, 1, 2, 3, 5, 6):
+        assert found[j] == pytest.approx(expected[j], rel=1e-12)
+    assert 0.0 < found[4] < 1e-4
+    assert_allclose(resolution(1024.0 * X), 1024.0**2 * found, rtol=1e-12)
+    twice = np.concatenate([X, X[:100]])
+    weights = np.where(np.arange(300) < 100, 2.0, 1.0)
+    assert_allclose(resolution(X, weights), resolution(twice), rtol=1e-12)
+    X[::3, 0] = np.nan
+    assert resolution_of(X, None, measure(X[:, :], FULL))[0] == pytest.approx(1 / 12)
+
+
+def test_counts_have_the_resolution_of_their_step_and_masses_one_of_their_own() -> None:
+    random = np.random.default_rng(0)
+    geometric, poisson = random.geometric(0.1, size=500) - 1, random.poisson(0.5, size=500)
+    tail = np.where(random.random(500) < 0.5, 0, np.floor(random.pareto(0.8, size=500)))
+    codes = 0.1 * random.choice([0, 1, 2, 7], size=500, p=[0.7, 0.1, 0.1, 0.1])
+    X = np.column_stack([geometric, poisson, tail, codes])
+    assert tail.var() > 100.0
+    assert_allclose(resolution(X), np.array([1, 1, 1, 0.01]) / 12.0, rtol=1e-9)
+    # A mass beside sparse whole numbers, and values of which each has as many rows as any other.
+    income = np.where(random.random(400) < 0.4, 1.0, random.integers(1, 100_000, size=400))
+    assert resolution(income[:, None])[0] == pytest.approx(0.01 * income.var(), rel=1e-9)
+    values = np.repeat([0.0, 0.01, 0.0217, 0.03, 10.0], 40)
+    assert resolution(values[:, None])[0] == pytest.approx(0.01085**2 / 12.0, rel=1e-6)
+
+
+def test_a_standardised_frame_has_the_same_rows_in_any_unit() -> None:
+    X = np.random.default_rng(0).normal(size=(50, 2)) + 3.0
+    units = np.array([2.54, 1e-3])
+    ours, theirs = (measure(rows, FULL).standardised(FULL) for rows in (X, X * units))
+    assert_allclose(
+        X * units / theirs.scale - theirs.shift, X / ours.scale - ours.shift, rtol=1e-9, atol=1e-12
+    )
+    assert_allclose((X / ours.scale).std(axis=0), 1.0, rtol=1e-12)
+    # Spherical kernels have one unit for all features.
+    frame = measure(X * units, SPHERICAL)
+    assert frame.standardised(SPHERICAL) is frame
+    assert frame.scale[0] == frame.scale[1]
+
+
+def test_gaps_are_filled_with_the_means_of_their_class() -> None:
+    X = np.array([[1.0, 4.0], [3.0, np.nan], [np.nan, 8.0], [np.nan, 2.0], [np.nan, np.nan]])
+    codes = np.array([0, 0, 0, 1, 1])
+    found = fill_gaps(X, codes)
+    # No row of the second class has the first feature: its mean over all rows.
+    assert_allclose(found, [[1.0, 4.0], [3.0, 6.0], [2.0, 8.0], [2.0, 2.0], [2.0, 2.0]])

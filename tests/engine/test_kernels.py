@@ -1,0 +1,85 @@
+"""Kernels with heavy tails: densities and draws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import brute
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import COVARIANCE_TYPES, as_brute, as_full, random_model, random_rows
+from scipy import stats
+from scipy.special import log_softmax
+
+from skmix.engine import scoring as density
+from skmix.engine.kernels import StudentT
+from skmix.engine.records import FloatArray, IntArray, Parameters
+
+each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+DEGREES = np.array([1.5, 3.0, 8.0, 100.0])
+
+
+def problem(covariance_type: str, *, gaps: bool = False) -> tuple[FloatArray, IntArray, Parameters]:
+    random = np.random.default_rng(0)
+    X, classes = random_rows(random, 25, 2, 3)
+    X[:3] *= 10.0  # far from all kernels
+    if gaps:
+        gone = random.uniform(size=X.shape) < 0.3
+        gone[np.arange(25), random.integers(0, 3, size=25)] = False
+        X[gone], X[4] = np.nan, np.nan
+    model = random_model(random, 4, 2, 3, covariance_type)
+    return X, classes, replace(model, tail=StudentT(DEGREES))
+
+
+@each_type
+@pytest.mark.parametrize("gaps", [False, True])
+def test_densities_and_responsibilities_are_those_of_rows_one_by_one(
+    covariance_type: str, gaps: bool
+) -> None:
+    X, classes, model = problem(covariance_type, gaps=gaps)
+    own = as_brute(model, covariance_type)
+    densities, joint = brute.log_densities(X, own), brute.log_joints(X, own)
+    exact = {"rtol": 1e-9, "atol": 1e-9}
+    assert_allclose(density.kernel_log_densities(X, model, covariance_type), densities, **exact)
+    shares = log_softmax(joint[np.arange(25), classes], axis=1)
+    assert_allclose(density.log_responsibilities(X, classes, model, covariance_type), shares, **exact)
+    most_likely = (densities + np.log(model.weights[:, 0])).argmax(axis=1)
+    assert_array_equal(density.most_likely_kernel(X, model, covariance_type), most_likely)
+
+
+def test_models_too_large_to_be_kept_have_the_same_densities(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, _, model = problem("full")
+    expected = density.class_log_likelihood(X, model, "full")
+    monkeypatch.setattr("skmix.engine.scoring._CACHED", 0)
+    assert_array_equal(density.class_log_likelihood(X, model, "full"), expected)
+
+
+def assert_drawn(values: FloatArray, distribution: object) -> None:
+    assert stats.kstest(values, distribution.cdf).pvalue > 1e-3  # type: ignore[attr-defined]
+
+
+@each_type
+def test_drawn_rows_have_the_distribution_of_their_kernel(covariance_type: str) -> None:
+    _, _, model = problem(covariance_type)
+    classes = np.repeat([0, 1], [4000, 4000])
+    X, kernels = density.draw(model, covariance_type, classes, np.random.RandomState(0))
+    full = as_full(model.covariances, covariance_type, 4, 3)
+    for c in (0, 1):
+        shares = np.bincount(kernels[classes == c], minlength=4) / 4000.0
+        assert_allclose(shares, model.weights[:, c], atol=0.03)
+    for k in range(4):
+        own = X[kernels == k]
+        for j in range(3):
+            assert_drawn(own[:, j], stats.t(DEGREES[k], model.means[k, j], np.sqrt(full[k, j, j])))
+        # Features have a common tail: squared distances over M are those of an F distribution.
+        away = own - model.means[k]
+        squares = np.einsum("nd,de,ne->n", away, np.linalg.inv(full[k]), away) / 3.0
+        assert_drawn(squares, stats.f(3, DEGREES[k]))
+
+
+def test_indices_are_chosen_by_their_probabilities() -> None:
+    probabilities = np.tile([[0.0, 0.2, 0.0, 0.6, 0.0]], (4000, 1))
+    counts = np.bincount(density.choose(probabilities, np.random.RandomState(0)), minlength=5)
+    assert_allclose(counts / 4000, [0.0, 0.25, 0.0, 0.75, 0.0], atol=0.03)
+    assert counts[[0, 2, 4]].tolist() == [0, 0, 0]

@@ -1,0 +1,273 @@
+"""The loop of EM: when it stops, what ends it as failed, and snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from calls import fit
+from libraries import needs_torch, torch
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+from oracles import random_model, random_rows, stack
+from sklearn.exceptions import ConvergenceWarning
+
+from skmix import SharedKernelMixture, open_rows
+from skmix.engine import loop as em
+from skmix.engine.after import shifts as shift
+from skmix.engine.device.streamed import StreamedRows
+from skmix.engine.loop import RunState, is_done
+from skmix.engine.problem import open_source
+from skmix.engine.records import FloatArray, IntArray, Options, Parameters, Status
+from skmix.engine.rows.blocks import BlockRows
+from skmix.engine.rules.likelihood import Likelihood
+from skmix.engine.rules.variational import Variational
+
+# ---------------------------------------------------------------- stopping
+
+
+def passes_until_done(stopping: Any, tol: float, log_likelihoods: Any, n_rows: int = 1) -> list[int]:
+    """Return the pass, counted from 1, in which each start is done; 0 if never.
+
+    Log-likelihoods are (passes, R, C), or (passes, C) of one start.
+    """
+    values = np.asarray(log_likelihoods, dtype=float)
+    values = values[:, None] if values.ndim == 2 else values
+    before, latched = np.full(values.shape[1:], np.inf), np.zeros(values.shape[1:], dtype=bool)
+    found = np.zeros(values.shape[1], dtype=int)
+    for number, now in enumerate(values, start=1):
+        done, latched = is_done(Options(stopping=stopping, tol=tol), n_rows, now - before, latched)
+        found[done & (found == 0)] = number
+        before = now
+    return found.tolist()
+
+
+def problem() -> tuple[FloatArray, IntArray, Parameters]:
+    random = np.random.default_rng(0)
+    X, classes = random_rows(random, 150, 3, 2)
+    return X, classes, stack([random_model(random, 3, 3, 2) for _ in range(6)])
+
+
+def test_a_class_latches_and_never_unlatches() -> None:
+    # Class 0 latches in pass 2 and then moves by 7; class 1 latches in pass 4.
+    sequence = [[-9.0, -9.0], [-8.95, -7.0], [-2.0, -5.0], [-1.0, -4.95]]
+    assert passes_until_done("per-class", 0.1, sequence) == [4]
+
+
+@pytest.mark.parametrize("stopping", ["total", "per-class"])
+def test_changes_below_the_tolerance_end_a_fit_from_the_second_pass_on(stopping: str) -> None:
+    assert passes_until_done(stopping, 0.5, [[1.0], [0.75]]) == [2]
+    assert passes_until_done(stopping, 0.5, [[1.0], [1.5]]) == [0]
+    assert passes_until_done(stopping, np.inf, [[1.0, 2.0], [100.0, 300.0]]) == [2]
+    # Each start by itself.
+    assert passes_until_done(stopping, 0.1, [[[0.0], [0.0]], [[1.0], [0.05]], [[1.05], [9.0]]]) == [3, 2]
+
+
+def test_the_total_rule_is_per_row_and_lets_classes_compensate() -> None:
+    sequence = [[0.0, 0.0], [5.0, -4.0], [5.2, -4.1]]
+    assert passes_until_done("total", 0.15, sequence) == [3]
+    # A change of 1 is a hundredth per row of a hundred rows.
+    assert passes_until_done("total", 0.15, sequence, n_rows=100) == [2]
+
+
+@pytest.mark.parametrize(("stopping", "tol"), [("total", 1e-3), ("per-class", 0.05)])
+def test_starts_leave_the_batch_when_they_are_done(stopping: Any, tol: float) -> None:
+    X, classes, models = problem()
+    result = fit(X, classes, models, Options(stopping=stopping, tol=tol, max_iter=200))
+    assert (result.status == Status.CONVERGED).all()
+    assert len(set(result.n_iter.tolist())) > 1
+    for path, n_iter in zip(result.path, result.n_iter, strict=True):
+        assert path.shape == (n_iter, 3)
+        assert passes_until_done(stopping, tol, path, len(X)) == [n_iter]
+
+
+def test_the_callback_is_called_after_every_pass() -> None:
+    X, classes, models = problem()
+    told: list[tuple[int, list[int], FloatArray]] = []
+    result = fit(
+        X,
+        classes,
+        models,
+        Options(tol=1e-3),
+        callback=lambda run: told.append((run.n_passes, run.active.tolist(), run.totals())),
+    )
+    assert [number for number, *_ in told] == list(range(1, result.n_iter.max() + 1))
+    # Log-likelihoods of starts that have ended are their last ones.
+    for number, active, totals in told:
+        assert active == np.flatnonzero(result.n_iter >= number).tolist()
+        last = [path[min(number, len(path)) - 1].sum() for path in result.path]
+        assert_allclose(totals, last, rtol=1e-12)
+
+
+def test_a_start_that_failed_has_no_log_likelihood() -> None:
+    X = np.repeat([[0.0], [1.0]], 20, axis=0)
+    start = Parameters(
+        np.full((2, 2, 1), 0.5), np.array([[[0.0], [1.0]], [[0.5], [0.5]]]), np.ones((2, 2, 1, 1))
+    )
+    start.covariances[0] = 1e-3
+    totals: list[FloatArray] = []
+    result = fit(
+        X, None, start, Options(floor=0.0, max_iter=5), callback=lambda run: totals.append(run.totals())
+    )
+    assert result.status[0] == Status.FAILED
+    assert totals[-1][0] == -np.inf
+    assert np.isfinite(totals[-1][1])
+
+
+# ---------------------------------------------------------------- passes that lower the objective
+
+X, Y = random_rows(np.random.default_rng(0), 200, 2, 3)
+KINDS = ["array", "gaps", "blocks", "tensor", "streamed"]
+
+
+def source_of(kind: str) -> Any:
+    """Return the rows as a source of that kind."""
+    gappy = X.copy()
+    gappy[::3, 1] = np.nan
+    if kind in ("blocks", "streamed"):
+        blocks = open_rows(X, label=Y, chunk_rows=60).coded(np.arange(2))
+        return BlockRows(blocks) if kind == "blocks" else StreamedRows(blocks, "cpu")
+    return open_source(torch.as_tensor(X) if kind == "tensor" else gappy if kind == "gaps" else X, Y)
+
+
+def broken(kind: Any, after: int) -> Any:
+    """Return an M-step that halves the distance of means from the origin from some pass on."""
+    improve, calls = kind.improve, [0]
+
+    def worse(self: Any, *given: Any) -> Any:
+        found, *others = improve(self, *given)
+        calls[0] += 1
+        return (replace(found, means=0.5 * found.means) if calls[0] > after else found), *others
+
+    return worse
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=needs_torch if k in KINDS[3:] else ()) for k in KINDS]
+)
+@pytest.mark.parametrize(
+    "changed",
+    [{}, {"weight_prior": "hierarchical"}, {"inference": "variational"}],
+    ids=["plain", "hierarchical", "variational"],
+)
+def test_a_start_whose_objective_falls_fails_with_both_numbers(
+    kind: str, changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = stack([random_model(np.random.default_rng(1), 3, 2, 3)])
+    options = Options(max_iter=8, tol=0.0, covariance_prior=5.0, **changed)
+    assert em.fit(source_of(kind), start, options).status[0] == Status.STOPPED
+    rule = Variational if "inference" in changed else Likelihood
+    monkeypatch.setattr(rule, "improve", broken(rule, after=4))
+    found = em.fit(source_of(kind), start, options)
+    assert found.status[0] == Status.FAILED
+    before, after = found.fell[0]
+    assert before > after
+    assert found.n_iter[0] < 8
+
+
+def test_the_last_pass_is_watched_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = stack([random_model(np.random.default_rng(1), 3, 2, 3)])
+    monkeypatch.setattr(Likelihood, "improve", broken(Likelihood, after=5))
+    assert em.fit(open_source(X, Y), start, Options(max_iter=6, tol=0.0)).status[0] == Status.FAILED
+
+
+def test_a_ridge_is_not_part_of_the_objective_and_may_lower_it() -> None:
+    """scikit-learn's reg_covar widens kernels after the M-step."""
+    starts = stack([random_model(np.random.default_rng(1), 6, 2, 3)])
+    starts = em.fit(open_source(X, Y), starts, Options(max_iter=50, tol=0.0)).parameters
+    found = em.fit(open_source(X, Y), starts, Options(max_iter=60, tol=0.0, ridge=1.0))
+    assert np.diff(found.path[0].sum(axis=1)).min() < 0
+    assert found.status[0] == Status.STOPPED
+
+
+FELL = r"objective fell from -?\d+\.\d+ to -?\d+\.\d+ in one pass"
+
+
+@pytest.mark.parametrize(
+    ("estimator", "place"),
+    [
+        (SharedKernelMixture(3, random_state=0), (em.Passes, "step")),
+        (SharedKernelMixture(3, random_state=0, group_shift=5.0), (shift, "improve")),
+    ],
+    ids=["mixture", "shifts"],
+)
+def test_estimators_say_that_the_objective_fell(
+    estimator: Any, place: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, calls = getattr(*place), [0]
+
+    def worse(*given: Any) -> Any:
+        found, *others = whole(*given)
+        calls[0] += 1
+        return (replace(found, means=0.5 * found.means) if calls[0] == 2 else found), *others
+
+    monkeypatch.setattr(*place, worse)
+    with pytest.raises(ValueError, match=FELL):
+        estimator.fit(X, Y)
+
+
+def test_a_start_that_fell_is_left_out_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    improve = Likelihood.improve
+
+    def worse(self: Likelihood, *given: Any) -> Any:
+        found, *others = improve(self, *given)
+        scale = np.where(np.arange(len(found.means)) == 1, 0.5, 1.0) if len(found.means) == 2 else np.ones(1)
+        return replace(found, means=scale[:, None, None] * found.means), *others
+
+    monkeypatch.setattr(Likelihood, "improve", worse)
+    with pytest.warns(UserWarning, match="1 of 2 starts failed. The objective fell"):
+        model = SharedKernelMixture(3, n_init=2, random_state=0, max_iter=500).fit(X, Y)
+    assert model.start_status_.tolist() == ["converged", "failed"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nearly_singular_covariances_may_lose_digits(seed: int) -> None:
+    """Two features that are nearly the same, far from the origin: a good fit loses digits in each pass."""
+    random, classes = np.random.default_rng(seed), np.repeat([0, 1], 200)
+    one = random.normal(size=400) + 2.0 * classes
+    rows = np.column_stack([one + 1e3, one + 1e3 + 1e-7 * random.normal(size=400)])
+    settings: Any = {"variance_floor": 1e-14, "covariance_prior": None, "tol": 0.0, "max_iter": 40}
+    model = SharedKernelMixture(4, random_state=0, **settings)
+    with pytest.warns(ConvergenceWarning):
+        model.fit(rows, np.where(random.uniform(size=400) < 0.3, -1, classes + 1))
+    assert model.start_status_.tolist() == ["stopped"]
+
+
+# ---------------------------------------------------------------- snapshots
+
+Golden = Callable[[str], dict[str, NDArray[Any]]]
+
+
+def states_of(X: Any, classes: Any, starts: Parameters, options: Options) -> tuple[list[RunState], Any]:
+    """Return the state after every pass, as it comes back from plain values, and the result."""
+    states: list[RunState] = []
+    result = fit(X, classes, starts, options, callback=lambda run: states.append(run.state()))
+    return [RunState.from_dict(asdict(state)) for state in states], result
+
+
+def test_every_state_leads_to_the_same_end(golden: Golden) -> None:
+    # The rule stops in pass 24, while a latched class still moves: who forgets that goes on.
+    reference = golden("digits_3d_latched")
+    X, classes = reference["X"], np.unique(reference["y"], return_inverse=True)[1]
+    weights, means, covariances = (reference[name][0] for name in ("weights", "means", "covariances"))
+    shifts = 0.02 * np.random.default_rng(0).normal(size=(4, *means.shape))
+    shifts[0] = 0.0
+    starts = Parameters(np.tile(weights, (4, 1, 1)), means + shifts, np.tile(covariances, (4, 1, 1, 1)))
+    options = Options(floor=0.0, tol=0.1, stopping="per-class", max_iter=100)
+    states, whole = states_of(X, classes, starts, options)
+    assert whole.n_iter[0] == 24
+    assert len(states) == whole.n_iter.max()
+    assert len(set(whole.n_iter.tolist())) > 1
+    for number in (1, 12, 21, 23, len(states)):
+        taken = states[number - 1]
+        assert taken.n_iter.max() == number
+        resumed = fit(X, classes, starts, options, resume=taken)
+        assert_array_equal(resumed.n_iter, whole.n_iter)
+        assert_array_equal(resumed.status, whole.status)
+        assert_allclose(resumed.objective, whole.objective, rtol=1e-11)
+        assert_allclose(resumed.parameters.means, whole.parameters.means, rtol=1e-8, atol=1e-10)
+        for path, other in zip(resumed.path, whole.path, strict=True):
+            assert_allclose(path, other, rtol=1e-10)

@@ -1,0 +1,192 @@
+"""Densities, responsibilities and draws by definition, and conditional distributions by the textbook."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import oracles
+import pytest
+from libraries import LIBRARIES, each_library
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import COVARIANCE_TYPES, random_model, random_rows
+
+from skmix.engine import scoring
+from skmix.engine import scoring as conditional
+from skmix.engine.kernels import StudentT
+from skmix.engine.numbers import to_numpy
+from skmix.engine.records import FloatArray, IntArray, Parameters
+from skmix.engine.scoring import draw
+from skmix.engine.structures import structure_of
+
+each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+
+
+def problem(
+    covariance_type: str, n_kernels: int = 4, n_classes: int = 3, n_features: int = 3, n_rows: int = 60
+) -> tuple[FloatArray, IntArray, Parameters]:
+    random = np.random.default_rng(0)
+    X, classes = random_rows(random, n_rows, n_classes, n_features)
+    return X, classes, random_model(random, n_kernels, n_classes, n_features, covariance_type)
+
+
+# ---------------------------------------------------------------- densities
+
+
+@each_type
+def test_rows_whose_nearest_kernel_has_no_weight_in_a_class(covariance_type: str) -> None:
+    """The class's own terms are exp(−5000) beside the nearest kernel's: they must not be lost."""
+    _, _, model = problem(covariance_type, n_kernels=3, n_classes=3, n_features=2)
+    model = replace(
+        model,
+        weights=np.array([[1.0, 0.0, 0.4], [0.0, 1.0, 0.6], [0.0, 0.0, 0.0]]),
+        means=np.array([[0.0, 0.0], [100.0, 0.0], [0.0, 100.0]]),
+    )
+    X = np.array([[0.1, 0.2], [99.0, 1.0], [50.0, 3.0], [0.0, 99.0], [300.0, -300.0]])
+    expected = oracles.class_log_likelihood(X, model, covariance_type)
+    assert expected.min() < -2000.0
+    found = scoring.class_log_likelihood(X, model, covariance_type)
+    assert np.isfinite(found).all()
+    assert_allclose(found, expected, rtol=1e-10)
+    w = np.exp(scoring.log_responsibilities(X, np.array([0, 1, 0, 1, 0]), model, covariance_type))
+    assert_array_equal(w, np.eye(3)[[0, 1, 0, 1, 0]])
+
+
+def test_subnormal_likelihoods_keep_their_digits() -> None:
+    """Relative to the nearest kernel the terms of the class are 1e-290 to 1e-323: few digits are left."""
+    model = Parameters(np.eye(2), np.array([[0.0], [100.0]]), np.ones((2, 1, 1)))
+    X = 50.0 - np.linspace(6.6, 7.5, 40)[:, None]
+    gaps = 0.5 * ((X - 100.0) ** 2 - X**2) / np.log(10.0)
+    assert gaps.min() > 280.0
+    assert 315.0 < gaps.max() < 330.0
+    expected = oracles.class_log_likelihood(X, model)
+    assert_allclose(scoring.class_log_likelihood(X, model, "full"), expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("covariance_type", "n_features"),
+    [("full", 2), ("full", 17), ("tied", 17), ("diag", 2), ("spherical", 17), ("low_rank", 2)],
+)
+def test_rows_far_from_kernels_that_are_narrow_for_their_distance(
+    covariance_type: str, n_features: int
+) -> None:
+    """Squared distances overflow; log-densities stay finite."""
+    structure = structure_of(covariance_type, 1)
+    means = np.stack([np.zeros(n_features), np.full(n_features, 1e130)])
+    covariances = structure.from_common(structure.common(np.ones(n_features))[None], 2)[0]
+    model = Parameters(np.full((2, 1), 0.5), means, covariances)
+    X = np.repeat([[1e300], [-1e140], [0.0]], n_features, axis=1)
+    found = scoring.kernel_log_densities(X, model, structure.name)
+    assert np.isfinite(found).all()
+    assert found[2].argmax() == 0
+    assert (found[:2] < -1e200).all()
+    shares = np.exp(scoring.log_responsibilities(X, np.zeros(3, dtype=int), model, structure.name))
+    assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("covariance_type", "n_features"),
+    [("full", 2), ("full", 13), ("tied", 13), ("diag", 2), ("spherical", 13), ("low_rank", 2)],
+)
+def test_a_rows_density_does_not_depend_on_its_neighbours(covariance_type: str, n_features: int) -> None:
+    """To the last bit: rows alone, in slices and together; near, far, with gaps and without any value."""
+    random = np.random.default_rng(0)
+    X, classes = random_rows(random, 1000, 3, n_features)
+    model = random_model(random, 9, 3, n_features)
+    structure = structure_of(covariance_type, 1)
+    model = replace(model, covariances=structure.from_full(model.covariances[None])[0])
+    # A kernel so narrow that, for rows further out than most, its expanded log-density would cancel.
+    model.means[4] = 0.1
+    model.covariances[...] *= 1e-3
+    X[::50] *= 1e3
+    X[1::100] *= 1e12
+    X[2::100] *= 1e120
+    X[3::7, 0] = np.nan
+    X[5::100] = np.nan
+
+    def all_of(rows: slice) -> FloatArray:
+        own = X[rows]
+        found = [
+            scoring.kernel_log_densities(own, model, covariance_type),
+            scoring.class_log_likelihood(own, model, covariance_type),
+            scoring.log_responsibilities(own, classes[rows], model, covariance_type),
+        ]
+        posterior = scoring.log_normalise(found[1])
+        found.append(posterior)
+        found.append(scoring.log_sum(found[1])[:, None])
+        found.append(scoring.averaged_log_responsibilities(own, posterior, model, covariance_type))
+        return np.concatenate(found, axis=1)
+
+    whole = all_of(slice(0, 1000))
+    for size, n_rows in ((1, 20), (7, 70), (65, 1000), (999, 1000)):
+        cut = np.concatenate([all_of(slice(a, a + size)) for a in range(0, n_rows, size)])
+        assert_array_equal(cut, whole[: len(cut)])
+
+
+@each_type
+def test_a_model_changed_in_place_is_prepared_anew(covariance_type: str) -> None:
+    """Prepared models are cached by their values, not by the identity of their arrays."""
+    X, _, model = problem(covariance_type)
+    for array in (model.means, model.covariances, model.weights):
+        scoring.class_log_likelihood(X, model, covariance_type)
+        array *= 1.5
+        assert_allclose(
+            scoring.class_log_likelihood(X, model, covariance_type),
+            oracles.class_log_likelihood(X, model, covariance_type),
+            rtol=1e-10,
+        )
+
+
+@each_library
+def test_far_rows_on_a_device_are_those_of_numpy(library: str) -> None:
+    """Near and far rows are evaluated apart there, and come back in their order."""
+    X, classes, model = problem("full")
+    X[::3] *= 1e4
+    X[1::10] *= 1e120
+    X[2::20] *= 5.0
+    there = LIBRARIES[library](X)
+    for got, expected in (
+        (scoring.class_log_likelihood(rows, model, "full") for rows in (there, X)),
+        (scoring.log_responsibilities(rows, classes, model, "full") for rows in (there, X)),
+        (scoring.class_log_likelihood(rows[::3, :], model, "full") for rows in (there, X)),
+    ):
+        assert type(got) is type(there)
+        assert_allclose(to_numpy(got), expected, rtol=1e-10, atol=1e-10)
+
+
+@each_library
+def test_a_model_that_devices_do_not_cover_is_refused(library: str) -> None:
+    X, _, model = problem("full")
+    heavy = replace(model, tail=StudentT(np.full(4, 5.0)))
+    low_rank = structure_of("low_rank", 1).from_full(model.covariances[None])[0]
+    for refused, name in ((heavy, "full"), (replace(model, covariances=low_rank), "low_rank")):
+        with pytest.raises(ValueError, match="Passes on a device do not cover"):
+            scoring.class_log_likelihood(LIBRARIES[library](X), refused, name)
+
+
+# ---------------------------------------------------------------- sampling
+
+
+def test_draws_of_low_rank_kernels_need_no_dense_matrix() -> None:
+    """One feature's own variance is 1e-20 of the factors', the other's is not."""
+    factors, own = np.array([[3.0, 0.0, 1.0], [1.0, 2.0, 0.5]]), np.array([1e-20, 4.0])
+    covariances = np.concatenate([factors, own[:, None]], axis=1)[None]
+    model = Parameters(np.ones((1, 1)), np.array([[10.0, -5.0]]), covariances)
+    X, _ = draw(model, "low_rank", np.zeros(20_000, dtype=np.int64), np.random.RandomState(0))
+    assert_allclose(X.mean(axis=0), [10.0, -5.0], atol=0.1)
+    assert_allclose(np.cov(X.T), factors @ factors.T + np.diag(own), rtol=0.04)
+
+
+# ---------------------------------------------------------------- conditional distributions
+
+
+def test_nearly_collinear_features_leave_a_covariance() -> None:
+    # The last feature is the sum of the others up to one part in a million; the difference of two matrices,
+    # the textbook's formula, has few digits of what is left, and may make it negative.
+    rest = 1e-12
+    covariances = np.array([[[1.0, 0.3, 1.3], [0.3, 1.0, 1.3], [1.3, 1.3, 2.6 + rest]]])
+    model = Parameters(np.ones((1, 1)), np.zeros((1, 3)), covariances)
+    found = conditional.condition(model, "full", np.array([0, 1]), np.array([1e3, -2e3]))
+    # 2.6 + 1e-12 itself is rounded to four digits of the 1e-12.
+    assert_allclose(found.covariances, [[[rest]]], rtol=1e-3)
+    assert_allclose(found.means, [[-1e3]], rtol=1e-9)
