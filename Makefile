@@ -84,7 +84,7 @@ dist: $(DEV) ## build the package into dist/, install it into an empty environme
 	@rm -rf dist build/empty
 	$(BIN)/python -c 'from scikit_build_core.build import build_sdist; build_sdist("dist")'
 	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist dist/*.tar.gz
-	@size=$$(wc -c <dist/*.whl) && echo "the wheel has $$size bytes" && test $$size -le 3000000
+	@size=$$(cat dist/*.whl | wc -c) && echo "the wheel has $$size bytes" && test $$size -le 3000000
 	$(BIN)/python -m venv build/empty
 	tests/smoke-package build/empty/bin dist/*.whl
 
