@@ -31,7 +31,6 @@ CASES = [
     ("diag", 3, 10, 1_000_000),
     ("diag", 32, 32, 1_000_000),
     ("spherical", 32, 32, 1_000_000),
-    ("low_rank", 64, 16, 100_000),
 ]
 # Passes of the two fits whose difference is timed.
 PASSES = (3, 13)

@@ -25,7 +25,7 @@ from sklearn.exceptions import ConvergenceWarning
 from skmix import SharedKernelMixture
 from skmix.io.writing import replacing
 
-STRUCTURES = ("full", "tied", "diag", "spherical", "low_rank")
+STRUCTURES = ("full", "tied", "diag", "spherical")
 N_KERNELS, N_PATTERNS = 10, 400
 
 

@@ -68,11 +68,9 @@ def high_dimension(repeat: int, images: tuple[int, ...]) -> dict[str, list[float
     X, y = load_digits(return_X_y=True)
     X, X_test, y, y_test = train_test_split(X, y, train_size=1000, stratify=y, random_state=repeat)
     settings: dict[str, Any] = {"tol": 1e-3, "random_state": repeat, "n_jobs": 1}
-    low_rank = {"covariance_type": ("low_rank", 8), "variance_floor": 0.01}
     versions = {
         "full, maximum likelihood": SharedKernelClassifier(covariance_prior=None, **settings),
         "full, shrunk (default)": SharedKernelClassifier(**settings),
-        "8 factors": SharedKernelClassifier(**low_rank, **settings),
         "15 components, then the default": make_pipeline(
             PCA(15, random_state=0), SharedKernelClassifier(**settings)
         ),

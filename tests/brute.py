@@ -26,7 +26,6 @@ class Model:
     weights: Array  # (K, L)
     means: Array  # (K, M)
     covariances: Array  # (K, M, M)
-    factors: Array | None = None  # (K, M, q): W of low-rank covariances WWᵀ + diag(d)
     degrees: Array | None = None  # (K,): of t kernels
     class_prior: Array | None = None  # (L,): where rows have no label
     shifts: Array | None = None  # (L, K, M): of groups with means of their own
@@ -178,41 +177,24 @@ def expectations(rows: Rows, model: Model) -> Sums:
 # ---------------------------------------------------------------- M-step
 
 
-def in_structure(scatter: Array, mass: Array, rule: Rule, model: Model) -> tuple[Array, Array | None]:
-    """Return covariances (K, M, M) of scatters (K, M, M) of some mass (K,), and their factors."""
+def in_structure(scatter: Array, mass: Array, rule: Rule) -> Array:
+    """Return covariances (K, M, M) of scatters (K, M, M) of some mass (K,)."""
     n_kernels, n_features, _ = scatter.shape
     if rule.structure == "tied":
         scatter, mass = scatter.sum(axis=0, keepdims=True), mass.sum(keepdims=True)
     prior = np.zeros((n_features, n_features)) if rule.prior_covariance is None else rule.prior_covariance
     found = (scatter + rule.prior_rows * prior) / (mass + rule.prior_rows)[:, None, None]
-    if rule.structure == "low_rank":
-        return low_rank_step(found, rule, model)
     if rule.structure in ("diag", "spherical"):
         variances, floor = np.einsum("kdd->kd", found), rule.floor
         if rule.structure == "spherical":
             floor = np.full(n_features, floor.mean())
             variances = np.repeat(variances.mean(axis=1, keepdims=True), n_features, axis=1)
-        return np.maximum(variances, floor)[..., None] * np.eye(n_features), None
+        return np.maximum(variances, floor)[..., None] * np.eye(n_features)
     for k, own in enumerate(found if rule.floor.any() else ()):
         values, vectors = eigh(own, np.diag(rule.floor))
         scaled = np.diag(rule.floor) @ vectors
         found[k] = (scaled * np.maximum(values, 1.0)) @ scaled.T
-    return np.repeat(found, n_kernels // len(found), axis=0), None
-
-
-def low_rank_step(scatter: Array, rule: Rule, model: Model) -> tuple[Array, Array]:
-    """Return WWᵀ + diag(d) and W after one step of parameter-expanded EM for factor analysis."""
-    assert model.factors is not None
-    covariances, factors = np.empty_like(scatter), np.empty_like(model.factors)
-    for k, (S, W) in enumerate(zip(scatter, model.factors, strict=True)):
-        slopes = W.T @ np.linalg.inv(model.covariances[k])  # E[z | x] = slopes (x − μ)
-        crossed = S @ slopes.T
-        inner = np.eye(W.shape[1]) - slopes @ W + slopes @ S @ slopes.T
-        loadings = crossed @ np.linalg.inv(inner)
-        own = np.maximum(np.diag(S) - np.einsum("dq,dq->d", loadings, crossed), rule.floor)
-        factors[k] = loadings @ np.linalg.cholesky(inner)
-        covariances[k] = factors[k] @ factors[k].T + np.diag(own)
-    return covariances, factors
+    return np.repeat(found, n_kernels // len(found), axis=0)
 
 
 def likeliest_degrees(gap: float) -> float:
@@ -246,7 +228,7 @@ def improved(sums: Sums, model: Model, rule: Rule) -> Model:
 
 
 def kernels_after(sums: Sums, model: Model, rule: Rule) -> dict[str, Any]:
-    """Return new means, covariances, factors and degrees of freedom; kernels without rows keep theirs."""
+    """Return new means, covariances and degrees of freedom; kernels without rows keep theirs."""
     alive = sums.mass.sum(axis=0) > 0.0
     if not alive.all():
         found = kernels_after(*of_kernels(sums, model, alive), rule)
@@ -262,8 +244,8 @@ def kernels_after(sums: Sums, model: Model, rule: Rule) -> dict[str, Any]:
     mass, weight = sums.mass.sum(axis=0), sums.weight.sum(axis=0)
     means = sums.first.sum(axis=0) / weight[:, None]
     outer = weight[:, None, None] * means[:, :, None] * means[:, None, :]
-    covariances, factors = in_structure(sums.second.sum(axis=0) - outer, mass, rule, model)
-    found = {"means": means, "covariances": covariances, "factors": factors}
+    covariances = in_structure(sums.second.sum(axis=0) - outer, mass, rule)
+    found = {"means": means, "covariances": covariances}
     if rule.learn_degrees:
         gaps = sums.log_scales / mass
         found["degrees"] = np.array([likeliest_degrees(gap) for gap in gaps])
@@ -273,7 +255,7 @@ def kernels_after(sums: Sums, model: Model, rule: Rule) -> dict[str, Any]:
 def of_kernels(sums: Sums, model: Model, chosen: Array) -> tuple[Sums, Model]:
     """Return the sums and parameters of the chosen kernels (K,)."""
     parts = {name: value[:, chosen] for name, value in vars(sums).items() if name != "log_scales"}
-    names = ("weights", "means", "covariances", "factors", "degrees")
+    names = ("weights", "means", "covariances", "degrees")
     kept = {name: value[chosen] for name in names if (value := getattr(model, name)) is not None}
     shifts = None if model.shifts is None else model.shifts[:, chosen]
     return Sums(**parts, log_scales=sums.log_scales[chosen]), replace(model, **kept, shifts=shifts)
@@ -291,7 +273,7 @@ def shifts_after(sums: Sums, means: Array, strength: float) -> Array:
 
 
 def shifted_kernels_after(sums: Sums, model: Model, rule: Rule) -> dict[str, Any]:
-    """Return new common means, covariances and factors where groups have shifts."""
+    """Return new common means and covariances where groups have shifts."""
     strength, (mass, own) = rule.shift, group_means(sums)
     assert strength is not None
     shares = strength * mass / (mass + strength)
@@ -304,8 +286,7 @@ def shifted_kernels_after(sums: Sums, model: Model, rule: Rule) -> dict[str, Any
             crossed = np.outer(sums.first[j, k], centre)
             scatter[k] += sums.second[j, k] - crossed - crossed.T + mass[j, k] * np.outer(centre, centre)
             scatter[k] += strength * np.outer(shifts[j, k], shifts[j, k])
-    covariances, factors = in_structure(scatter, mass.sum(axis=0), rule, model)
-    return {"means": means, "covariances": covariances, "factors": factors}
+    return {"means": means, "covariances": in_structure(scatter, mass.sum(axis=0), rule)}
 
 
 def objective(rows: Rows, model: Model, rule: Rule) -> float:

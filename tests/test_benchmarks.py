@@ -115,7 +115,6 @@ def peers(results: Any) -> None:
 def few_rows(results: Any) -> None:
     """What the default prior on covariances rests on."""
     found = [row for row in results if row["ratio"] < 3.0]
-    assert {row["covariance_type"] for row in found} == {"full", "low_rank"}
     assert all(row["density_shrunk"] > row["density"] for row in found)
 
 
@@ -138,13 +137,6 @@ def shifts(results: Any) -> None:
     assert shifted["error"]["auto"] < 0.5 * shifted["error"]["none"]
     assert plain["error"]["auto"] == plain["error"]["none"]
     assert plain["auto_shifts"] == 0.0
-
-
-def high_dimension(results: Any) -> None:
-    assert results["fit"]["last"] > results["fit"]["first"]
-    ours, theirs = (results["peers"][name]["log_density"] for name in ("skmix", "scikit-learn"))
-    # The same model by two ways, both stopped a little early.
-    assert ours == pytest.approx(theirs, abs=0.05)
 
 
 def out_of_core(results: Any) -> None:
@@ -256,7 +248,7 @@ def drop_in(results: Any) -> None:
 SHOWN = {
     show.__name__: show
     for show in (
-        *(speed, peers, few_rows, missing, groups, shifts, high_dimension, out_of_core),
+        *(speed, peers, few_rows, missing, groups, shifts, out_of_core),
         *(densities, novelty, populations, cells, cells_options, composition, alarms, robust, answer, spark),
         drop_in,
     )
@@ -265,7 +257,7 @@ SHOWN = {
 RUN = ("cores", "study", "samples", "cells_size", "switches", "tables", "pictures")
 OPTIONS: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(("speed", "peers", "cores", "tables", "spark"), ("--small", "--repeats", 1)),
-    **dict.fromkeys(("study", "samples", "high_dimension", "pictures"), ("--small", "--jobs", 1)),
+    **dict.fromkeys(("study", "samples", "pictures"), ("--small", "--jobs", 1)),
     "missing": ("--small", "--structures", "full"),
     "out_of_core": ("--gigabytes", 0.001, "--cached", 0.001, "--repeats", 1),
 }

@@ -3,9 +3,8 @@ High-dimensional data
 =====================
 
 An image of 8 × 8 pixels has 64 features, and a full covariance of them has 2080 numbers. With a few dozen
-images of each digit they cannot all be known. Three remedies: shrink covariances towards a common one,
-describe each by a few factors, or take principal components first. The curves are measured numbers, so run
-this inside a checkout.
+images of each digit they cannot all be known. Two remedies: shrink covariances towards a common one, or take
+principal components first. The curves are measured numbers, so run this inside a checkout.
 """
 
 import json
@@ -26,14 +25,9 @@ X_train, X_test, y_train, y_test = train_test_split(
 )
 
 # %%
-# One kernel for each digit, in four versions. ``covariance_prior=None`` is plain maximum likelihood; by
+# One kernel for each digit, in three versions. ``covariance_prior=None`` is plain maximum likelihood; by
 # default covariances are shrunk while kernels have fewer than three rows for each feature, here 192.
 settings = {"tol": 1e-3, "random_state": 0}
-low_rank = {
-    "covariance_type": ("low_rank", 8),
-    "variance_floor": 0.01,
-    **settings,
-}
 components = make_pipeline(PCA(15, random_state=0), SharedKernelClassifier(**settings))
 versions = {
     "full, maximum likelihood": (
@@ -42,7 +36,6 @@ versions = {
         "s",
     ),
     "full, shrunk (default)": (SharedKernelClassifier(**settings), "#0072B2", "o"),
-    "8 factors": (SharedKernelClassifier(**low_rank), "#009E73", "^"),
     "15 components, then the default": (components, "#CC79A7", "D"),
 }
 own = np.concatenate([np.flatnonzero(y_train == digit)[:10] for digit in range(10)])
@@ -51,25 +44,14 @@ for name, (model, *_) in versions.items():
     print(f"{name}: {1 - score:.1%} wrong after ten images of each digit")
 
 # %%
-# What factors are: the directions in which the images of a digit differ from their mean. Any rotation of them
-# is as good, so they are turned into the principal axes of WWᵀ.
-factors = versions["8 factors"][0].fit(X_train, y_train)
+# What a covariance describes: the directions in which the images of a digit differ most from their mean.
+model = versions["full, shrunk (default)"][0].fit(X_train, y_train)
 tiles = []
-for k in factors.weights_[:, [0, 3, 7]].argmax(axis=0):
-    axes, lengths, _ = np.linalg.svd(
-        factors.covariances_[k][:, :-1], full_matrices=False
-    )
-    mean = factors.means_[k]
-    tiles.append(
-        [
-            mean,
-            *(
-                mean + sign * 1.5 * lengths[i] * axes[:, i]
-                for i in range(2)
-                for sign in (-1, 1)
-            ),
-        ]
-    )
+for k in model.weights_[:, [0, 3, 7]].argmax(axis=0):
+    variances, axes = np.linalg.eigh(model.covariances_[k])
+    mean = model.means_[k]
+    steps = [1.5 * np.sqrt(variances[-i]) * axes[:, -i] for i in (1, 2)]
+    tiles.append([mean, *(mean + sign * step for step in steps for sign in (-1, 1))])
 sheet = np.full((3 * 9 - 1, 5 * 9 - 1), np.nan)
 for i, j in np.ndindex(3, 5):
     sheet[9 * i : 9 * i + 8, 9 * j : 9 * j + 8] = tiles[i][j].reshape(8, 8)
@@ -108,6 +90,6 @@ right.set_xticks(
     9 * np.arange(5) + 3.5, ["mean", "first −", "first +", "second −", "second +"]
 )
 right.xaxis.tick_top()
-right.set(yticks=[], title="kernels of 0, 3 and 7: means and two factors")
+right.set(yticks=[], title="kernels of 0, 3 and 7: means and two principal axes")
 right.spines[:].set_visible(False)
 plt.show()

@@ -16,7 +16,6 @@ from skmix.engine import scoring as conditional
 from skmix.engine.kernels import StudentT
 from skmix.engine.numbers import to_numpy
 from skmix.engine.records import FloatArray, IntArray, Parameters
-from skmix.engine.scoring import draw
 from skmix.engine.structures import structure_of
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
@@ -65,13 +64,13 @@ def test_subnormal_likelihoods_keep_their_digits() -> None:
 
 @pytest.mark.parametrize(
     ("covariance_type", "n_features"),
-    [("full", 2), ("full", 17), ("tied", 17), ("diag", 2), ("spherical", 17), ("low_rank", 2)],
+    [("full", 2), ("full", 17), ("tied", 17), ("diag", 2), ("spherical", 17)],
 )
 def test_rows_far_from_kernels_that_are_narrow_for_their_distance(
     covariance_type: str, n_features: int
 ) -> None:
     """Squared distances overflow; log-densities stay finite."""
-    structure = structure_of(covariance_type, 1)
+    structure = structure_of(covariance_type)
     means = np.stack([np.zeros(n_features), np.full(n_features, 1e130)])
     covariances = structure.from_common(structure.common(np.ones(n_features))[None], 2)[0]
     model = Parameters(np.full((2, 1), 0.5), means, covariances)
@@ -86,14 +85,14 @@ def test_rows_far_from_kernels_that_are_narrow_for_their_distance(
 
 @pytest.mark.parametrize(
     ("covariance_type", "n_features"),
-    [("full", 2), ("full", 13), ("tied", 13), ("diag", 2), ("spherical", 13), ("low_rank", 2)],
+    [("full", 2), ("full", 13), ("tied", 13), ("diag", 2), ("spherical", 13)],
 )
 def test_a_rows_density_does_not_depend_on_its_neighbours(covariance_type: str, n_features: int) -> None:
     """To the last bit: rows alone, in slices and together; near, far, with gaps and without any value."""
     random = np.random.default_rng(0)
     X, classes = random_rows(random, 1000, 3, n_features)
     model = random_model(random, 9, 3, n_features)
-    structure = structure_of(covariance_type, 1)
+    structure = structure_of(covariance_type)
     model = replace(model, covariances=structure.from_full(model.covariances[None])[0])
     # A kernel so narrow that, for rows further out than most, its expanded log-density would cancel.
     model.means[4] = 0.1
@@ -158,23 +157,8 @@ def test_far_rows_on_a_device_are_those_of_numpy(library: str) -> None:
 def test_a_model_that_devices_do_not_cover_is_refused(library: str) -> None:
     X, _, model = problem("full")
     heavy = replace(model, tail=StudentT(np.full(4, 5.0)))
-    low_rank = structure_of("low_rank", 1).from_full(model.covariances[None])[0]
-    for refused, name in ((heavy, "full"), (replace(model, covariances=low_rank), "low_rank")):
-        with pytest.raises(ValueError, match="Passes on a device do not cover"):
-            scoring.class_log_likelihood(LIBRARIES[library](X), refused, name)
-
-
-# ---------------------------------------------------------------- sampling
-
-
-def test_draws_of_low_rank_kernels_need_no_dense_matrix() -> None:
-    """One feature's own variance is 1e-20 of the factors', the other's is not."""
-    factors, own = np.array([[3.0, 0.0, 1.0], [1.0, 2.0, 0.5]]), np.array([1e-20, 4.0])
-    covariances = np.concatenate([factors, own[:, None]], axis=1)[None]
-    model = Parameters(np.ones((1, 1)), np.array([[10.0, -5.0]]), covariances)
-    X, _ = draw(model, "low_rank", np.zeros(20_000, dtype=np.int64), np.random.RandomState(0))
-    assert_allclose(X.mean(axis=0), [10.0, -5.0], atol=0.1)
-    assert_allclose(np.cov(X.T), factors @ factors.T + np.diag(own), rtol=0.04)
+    with pytest.raises(ValueError, match="Passes on a device do not cover t kernels"):
+        scoring.class_log_likelihood(LIBRARIES[library](X), heavy, "full")
 
 
 # ---------------------------------------------------------------- conditional distributions

@@ -25,7 +25,6 @@ from skmix import (
     SharedKernelClassifier,
     SharedKernelClassifierCV,
     SharedKernelMixture,
-    SharedKernelMixtureCV,
     load,
     open_rows,
 )
@@ -331,14 +330,6 @@ def test_scikit_learns_dispatch() -> None:
         [sys.executable, "-c", DISPATCH], env=environment, capture_output=True, text=True, check=False
     )
     assert done.stdout.strip().endswith("done"), done.stderr
-
-
-@needs_torch
-@pytest.mark.parametrize("search", [SharedKernelClassifierCV, SharedKernelMixtureCV])
-def test_a_search_on_a_device_refuses_low_rank_before_it_starts(search: Any) -> None:
-    given = {"covariance_type": ["full", "low_rank"], "n_kernels": [2]}
-    with pytest.raises(ValueError, match="low_rank' runs only on the CPU"):
-        search(device="cpu:0", **given).fit(X, y)
 
 
 # ---------------------------------------------------------------- rounding

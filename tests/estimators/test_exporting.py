@@ -24,7 +24,7 @@ from skmix.estimators.search._features import FeatureMap
 pytest.importorskip("onnx", reason="onnx is not installed")
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
-TYPES = ["full", "tied", "diag", "spherical", ("low_rank", 2)]
+TYPES = ["full", "tied", "diag", "spherical"]
 SEED = {"random_state": 0}
 
 

@@ -84,21 +84,10 @@ def test_the_default_start_finds_the_kernels_of_many_groups(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("covariance_type", "n_each"),
-    [
-        ("full", 21),
-        ("tied", 21 / 4),
-        ("diag", 6),
-        ("spherical", 1),
-        (("low_rank", 2), 17),
-        (("low_rank", 99), 21),
-    ],
+    ("covariance_type", "n_each"), [("full", 21), ("tied", 21 / 4), ("diag", 6), ("spherical", 1)]
 )
-def test_information_criteria_count_free_parameters(covariance_type: Any, n_each: float) -> None:
-    """Four means of six features, three free weights in each of three classes, and the covariances.
-
-    Two factors of six features have 12 numbers, less one for their rotation, beside six variances.
-    """
+def test_information_criteria_count_free_parameters(covariance_type: str, n_each: float) -> None:
+    """Four means of six features, three free weights in each of three classes, and the covariances."""
     X, y = labelled()
     X = np.column_stack([X, np.random.default_rng(1).normal(size=X.shape)])
     model = SharedKernelMixture(4, covariance_type=covariance_type, random_state=0, max_iter=500).fit(X, y)

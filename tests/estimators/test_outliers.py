@@ -184,8 +184,6 @@ def flagged(model: Any, X: np.ndarray) -> np.ndarray:
                     P = covariances[k]
                 elif kind == "tied":
                     P = covariances
-                elif kind == "low_rank":
-                    P = covariances[k, :, :-1] @ covariances[k, :, :-1].T + np.diag(covariances[k, :, -1])
                 else:
                     P = np.diag(np.broadcast_to(covariances[k], len(features)))
                 normal = multivariate_normal(part.means_[k, inside], P[np.ix_(inside, inside)] + added)
@@ -204,7 +202,6 @@ def flagged(model: Any, X: np.ndarray) -> np.ndarray:
         ("tied", None),
         ("diag", None),
         ("spherical", None),
-        (("low_rank", 1), None),
         ("full", [[0, 3, 4], [1, 2]]),
     ],
 )

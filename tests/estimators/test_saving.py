@@ -275,6 +275,12 @@ CASES: list[tuple[str, Change, str]] = [
     ("mixture", put("classes_", lambda c: c[::-1].copy()), "classes_ are not sorted"),
     ("mixture", put("classes_", lambda c: c[:, None]), r"classes_ has shape \(3, 1\)"),
     ("mixture", setting("n_init", 0), "n_init"),
+    (
+        "mixture",
+        setting("covariance_type", ("low_rank", 2)),
+        "'low_rank', 2\\) is not supported any more: prin",
+    ),
+    ("mixture", put("covariance_type_", "low_rank"), "'low_rank' is not supported any more: principal"),
     ("mixture", setting("device", "cuda/half"), "not of the form 'cuda:0'"),
     ("mixture", setting("shape", 1), "no parameter 'shape'; another version may"),
     ("mixture", prepare(transform="none", gate=1), "preparation_ is {'transform': 'none', 'gate'"),

@@ -117,7 +117,7 @@ def test_a_first_batch_that_cannot_be_fitted_is_refused(monkeypatch: pytest.Monk
     assert not hasattr(model, "means_")
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical", "low_rank"])
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
 def test_a_row_without_any_value_has_the_prior_and_harms_no_other(covariance_type: str) -> None:
     X, y = sample()
     rows = X[:5].copy()

@@ -208,7 +208,6 @@ def test_models_that_cannot_be_tuned_are_refused() -> None:
     for model, message in (
         (SharedKernelClassifier(feature_sets=[[0], [1]], random_state=0).fit(X, y), "2 feature sets"),
         (fitted(priors=(1.0, 0.0)), "label whose class prior is zero, such as 'upper'"),
-        (fitted("low_rank"), "type 'low_rank' cannot be tuned"),
     ):
         with pytest.raises(ValueError, match=message):
             model.tune(X, y)

@@ -70,7 +70,7 @@ def test_kernels_become_the_true_populations(fitted: SharedKernelMixture) -> Non
     assert shares.tolist() == sorted(shares, reverse=True)
 
 
-@pytest.mark.parametrize("settings", [{}, {"covariance_type": "low_rank"}, {"group_shift": 10.0}])
+@pytest.mark.parametrize("settings", [{}, {"covariance_type": "tied"}, {"group_shift": 10.0}])
 def test_probabilities_are_sums_over_kernels(settings: dict[str, Any]) -> None:
     X, _ = shapes()
     y = np.arange(len(X)) % 2

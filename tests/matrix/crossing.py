@@ -14,7 +14,7 @@ EMPTY = ("first", "middle", "last")
 # The first value of each feature is its default.
 FEATURES: dict[str, list[Any]] = {
     "model": ["mixture", "classifier", "sets"],  # sets: a classifier with two sets of features
-    "covariance": ["full", "tied", "diag", "spherical", "low_rank"],
+    "covariance": ["full", "tied", "diag", "spherical"],
     "tail": ["none", "t", "t4"],  # t: degrees are learnt
     "covariance_prior": ["none", "number", "auto"],
     "weight_prior": ["none", "number", "hierarchical"],
@@ -46,7 +46,6 @@ _REFUSED: list[tuple[*tuple[Values, ...], str]] = [
     (("tail", TAILS), ("rows", ("tensor", *DEVICES)), "device"),
     (("inference", "variational"), ("freeze", ("kernels", "weights")), "freeze"),
     (("inference", "variational"), ("stopping", "per-class"), "tol="),
-    (("inference", "variational"), ("covariance", "low_rank"), "conjugate"),
     (("weight_prior", "hierarchical"), ("inference", "variational"), "inference"),
     (("weight_prior", "hierarchical"), ("freeze", "weights"), "freeze"),
     (("weight_prior", "hierarchical"), ("stopping", "per-class"), "tol="),
@@ -55,12 +54,9 @@ _REFUSED: list[tuple[*tuple[Values, ...], str]] = [
     (("shift", True), ("stopping", "per-class"), "tol="),
     (("shift", True), ("labels", "unlabelled"), "every row needs its group"),
     (("shift", True), ("rows", "streamed"), "streamed to a device"),
-    (("covariance", "low_rank"), ("rows", ("tensor", *DEVICES)), "low_rank"),
     (("after", "stream"), ("inference", "variational"), "cannot be combined with inference='variational'"),
     (("after", "stream"), ("tail", TAILS), "t kernels"),
     (("after", "stream"), ("shift", True), "cannot be combined with group_shift"),
-    (("after", "stream"), ("covariance", "low_rank"), "low_rank"),
-    (("after", "tune"), ("covariance", "low_rank"), "cannot be tuned"),
     (("after", "tune"), ("tail", TAILS), "t kernels"),
     (("after", "tune"), ("model", "sets"), "tune cannot be combined with 2 feature sets"),
     (("after", "tune"), ("gaps", True), "without missing values"),

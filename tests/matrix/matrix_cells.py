@@ -24,7 +24,7 @@ Array = brute.Array
 
 # Few rows, and so many that passes take them in several blocks.
 N_SMALL, N_LARGE = 150, 5000
-N_FEATURES, N_CLASSES, N_FACTORS, N_STARTS = 4, 3, 2, 3
+N_FEATURES, N_CLASSES, N_STARTS = 4, 3, 3
 N_KERNELS, N_CLUSTERS = 5, 4
 LABELS = np.array([10, 20, 30])
 SETS = [[0, 2], [1, 3]]
@@ -114,7 +114,6 @@ def make_start(cell: Cell, data: Data, columns: list[int]) -> brute.Model:
     means = complete[random.choice(len(complete), K, replace=False)]
     widths = random.uniform(0.3, 0.8, size=(K, 1, 1))
     covariances = widths * (0.6 * spread + 0.4 * np.diag(np.diag(spread)))
-    factors = None
     if cell["covariance"] == "tied":
         covariances = np.tile(covariances.mean(axis=0), (K, 1, 1))
     elif cell["covariance"] in ("diag", "spherical"):
@@ -122,11 +121,6 @@ def make_start(cell: Cell, data: Data, columns: list[int]) -> brute.Model:
         if cell["covariance"] == "spherical":
             variances = np.repeat(variances.mean(axis=1, keepdims=True), M, axis=1)
         covariances = variances[..., None] * np.eye(M)
-    elif cell["covariance"] == "low_rank":
-        deviations = np.sqrt(np.diag(spread))
-        factors = 0.5 * random.normal(size=(K, M, n_factors(M))) * deviations[:, None]
-        own = random.uniform(0.2, 0.5, size=(K, M)) * deviations**2
-        covariances = factors @ factors.swapaxes(1, 2) + own[..., None] * np.eye(M)
     degrees = None
     if cell["tail"] in ("t", "t4"):
         degrees = np.full(K, 4.0 if cell["tail"] == "t4" else 10.0)  # learnt degrees begin there
@@ -134,17 +128,12 @@ def make_start(cell: Cell, data: Data, columns: list[int]) -> brute.Model:
     if cell["empty"] != "none":
         weights[{"first": 0, "middle": K // 2, "last": K - 1}[cell["empty"]]] = 0.0
         weights /= weights.sum(axis=0)
-    model = brute.Model(weights, means, covariances, factors, degrees)
+    model = brute.Model(weights, means, covariances, degrees)
     if cell["labels"] == "unlabelled":
         rows = data.brute
         counted = np.bincount(rows.classes + 1, weights=rows.weights)[1:]
         model = replace(model, class_prior=counted / counted.sum())
     return model
-
-
-def n_factors(n_features: int) -> int:
-    """Return the number of factors: less than features."""
-    return min(N_FACTORS, n_features - 1)
 
 
 def as_init(cell: Cell, model: brute.Model) -> dict[str, Any]:
@@ -160,10 +149,6 @@ def of_structure(cell: Cell, model: brute.Model) -> Array:
     full = model.covariances
     if cell["covariance"] == "tied":
         return full[0]
-    if cell["covariance"] == "low_rank":
-        assert model.factors is not None
-        own = np.einsum("kdd->kd", full) - (model.factors**2).sum(axis=2)
-        return np.concatenate([model.factors, own[..., None]], axis=2)
     variances = np.einsum("kdd->kd", full)
     return {"full": full, "diag": variances, "spherical": variances[:, 0]}[cell["covariance"]]
 
@@ -174,7 +159,7 @@ def permuted(model: brute.Model, kernels: Array, classes: Array) -> brute.Model:
     of_kernels = {
         name: None if value is None else value[kernels]
         for name, value in vars(model).items()
-        if name in ("means", "covariances", "factors", "degrees")
+        if name in ("means", "covariances", "degrees")
     }
     prior = None if model.class_prior is None else model.class_prior[classes]
     weights = model.weights[kernels][:, classes]
@@ -183,9 +168,8 @@ def permuted(model: brute.Model, kernels: Array, classes: Array) -> brute.Model:
 
 def moved_start(model: brute.Model, units: Array, offsets: Array) -> brute.Model:
     """Return a start in other units."""
-    factors = None if model.factors is None else model.factors * units[:, None]
     covariances = model.covariances * units[:, None] * units
-    return replace(model, means=model.means * units + offsets, covariances=covariances, factors=factors)
+    return replace(model, means=model.means * units + offsets, covariances=covariances)
 
 
 # ---------------------------------------------------------------- fits
@@ -205,8 +189,6 @@ def make_estimator(cell: Cell, starts: Sequence[brute.Model | dict[str, Array]],
         "tol": 0.0 if cell["stopping"] == "total" else (cell["stopping"], 0.0),
         "inference": cell["inference"],
     }
-    if cell["covariance"] == "low_rank":
-        settings["covariance_type"] = "low_rank", n_factors(len(columns_of(cell)[0]))
     if cell["starts"] == "three":
         settings |= {"init": "k-means", "n_init": N_STARTS}
     else:
@@ -301,8 +283,6 @@ def fitted_alone(
 ) -> Any:
     """Return the mixture of some features from one start of a batch, of which `part` is the best."""
     estimator = make_estimator({**cell, "starts": "one"}, [start], max_iter)
-    if cell["covariance"] == "low_rank":
-        estimator.set_params(covariance_type=("low_rank", n_factors(len(columns))))
     if "covariance_prior_" in vars(part):
         # It is found with all starts, for all of them.
         estimator.set_params(covariance_prior=tuple(part.covariance_prior_))
@@ -328,17 +308,13 @@ def as_brute(cell: Cell, part: Any, class_prior: Any = None) -> brute.Model:
     """Return a fitted mixture for the oracle."""
     own = {name: host(vars(part).get(f"{name}_")) for name in ("weights", "means", "covariances")}
     covariances, (K, M) = own["covariances"], own["means"].shape
-    factors = None
     if cell["covariance"] == "tied":
         covariances = np.tile(covariances, (K, 1, 1))
-    elif cell["covariance"] == "low_rank":
-        factors, own_variances = covariances[..., :-1], covariances[..., -1]
-        covariances = factors @ factors.swapaxes(1, 2) + own_variances[..., None] * np.eye(M)
     elif cell["covariance"] in ("diag", "spherical"):
         variances = covariances if covariances.ndim == 2 else np.repeat(covariances[:, None], M, axis=1)
         covariances = variances[..., None] * np.eye(M)
     degrees, shifts = (host(vars(part).get(name)) for name in ("kernel_degrees_", "group_shifts_"))
-    return brute.Model(own["weights"], own["means"], covariances, factors, degrees, class_prior, shifts)
+    return brute.Model(own["weights"], own["means"], covariances, degrees, class_prior, shifts)
 
 
 # ---------------------------------------------------------------- what is expected

@@ -96,7 +96,7 @@ def fit_and_add(w: Array) -> Any:
 
 def calls() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield everything that learns from weights, as functions of the weights and a folder."""
-    for kind in (*STRUCTURES, "low_rank"):
+    for kind in STRUCTURES:
         for rows in ("X", "gaps"):
             yield (
                 f"fit,{kind},{rows}",

@@ -55,7 +55,7 @@ def fitted(n_features: int = 3, **settings: Any) -> SharedKernelClassifier:
 # ---------------------------------------------------------------- models
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "tied", "low_rank"])
+@pytest.mark.parametrize("covariance_type", ["full", "tied"])
 def test_the_page_of_a_model_has_its_numbers(covariance_type: str) -> None:
     X, y = labelled(3)
     model = SharedKernelClassifier(4, covariance_type=covariance_type, **SETTINGS).fit(X, y)

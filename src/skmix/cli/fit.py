@@ -84,11 +84,10 @@ def fit(
         ),
     ] = "auto",
     covariance: Annotated[
-        Literal["full", "tied", "diag", "spherical", "low_rank", "auto"] | None,
+        Literal["full", "tied", "diag", "spherical", "auto"] | None,
         _of_model(
             metavar="TYPE",
-            help="full, tied, diag, spherical, low_rank or auto; by default auto, or full if --kernels is a "
-            "number.",
+            help="full, tied, diag, spherical or auto; by default auto, or full if --kernels is a number.",
         ),
     ] = None,
     outliers: Annotated[

@@ -158,7 +158,7 @@ class Passes:
         The frame is that of the rows unless it is given. The update rule has its arrays where passes run, or
         on the host.
         """
-        structure = structure_of(options.covariance_type).of(starts.covariances)
+        structure = structure_of(options.covariance_type)
         source.covers.check(structure, starts.tail, gaps=source.summary.gaps)
         frame = source.summary.frame(structure) if frame is None else frame
         n_columns = starts.weights.shape[-1] + (starts.class_prior is not None)

@@ -46,8 +46,7 @@ class Parameters(Record):
 
     weights: FloatArray  # (..., K, L): Pr(kernel k | class j); each column sums to one
     means: FloatArray  # (..., K, M)
-    # By structure: full (..., K, M, M), tied (..., M, M), diag (..., K, M), spherical (..., K), low_rank
-    # (..., K, M, q + 1).
+    # By structure: full (..., K, M, M), tied (..., M, M), diag (..., K, M), spherical (..., K)
     covariances: FloatArray
     class_prior: FloatArray | None = None  # (..., L): Pr(class j), estimated where rows have no label
     # (..., K, L): where weights have a posterior, the expected number of rows of each class and kernel;
@@ -83,7 +82,7 @@ class Factor(Record):
     """Factorised covariances, for evaluating densities."""
 
     # W with W P Wᵀ = I: full (R, K, M, M), tied (R, 1, M, M), both lower triangular; diag and spherical
-    # (R, K, M); low_rank (R, K, M, q + 1), the projections Vᵀ and 1/√d.
+    # (R, K, M)
     whitener: FloatArray
     log_determinant: FloatArray  # (R, K) or (R, 1): of P
     usable: BoolArray  # (R,): False where a covariance is not positive definite; other entries are undefined

@@ -253,7 +253,7 @@ def draw(
         own = kernels == k
         # One dense matrix at a time: with many features, all of them may not fit in memory.
         one = structure.take_kernels(parameters.covariances[None], np.array([[k]]))
-        deviations = structure.correlate(one, X[own], random_state)
+        deviations = structure.correlate(one, X[own])
         deviations *= parameters.tail.stretch(k, int(own.sum()), random_state)
         X[own] = deviations + parameters.means[k]
     return X, kernels

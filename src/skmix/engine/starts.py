@@ -254,7 +254,7 @@ def _covariances(
 ) -> FloatArray:
     """Return covariances (1, K, …) of clusters of rows x (n, M), given their means and each row's cluster.
 
-    A structure whose kernels share a covariance, or have a factor of it, has the pooled scatter.
+    A structure whose kernels share a covariance has the pooled scatter.
     """
     n_kernels, structure, xp = wanted.n_kernels, wanted.structure, namespace(x)
     order = xp.argsort(nearest, stable=True)
@@ -263,7 +263,7 @@ def _covariances(
     weighted = about if masses is None else about * pick(as_float64(masses, x), order)[:, None]
     total = float(len(nearest) if masses is None else masses.sum())
     common = _pooled(about, weighted, total, wanted)
-    if structure.shared or structure.projects:
+    if structure.shared:
         return structure.from_common(common[None], n_kernels)
     cuts = [slice(int(a), int(b)) for a, b in pairwise(bounds)]
     seconds = to_numpy(xp.stack([structure.second_moment(about[cut], weighted[cut]) for cut in cuts]))

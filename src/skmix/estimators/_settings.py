@@ -69,13 +69,7 @@ def check_covariances(values: Any, structure: Structure, n_kernels: int, n_featu
         )
     if not np.all(np.isfinite(array)):
         raise ValueError("covariances must be finite.")
-    if structure.projects:
-        if not np.all(array[..., -1] > 0):
-            raise ValueError(
-                "the last column of covariances has the features' variances, which must be positive, got "
-                f"{array[..., -1].min():.3g}."
-            )
-    elif structure.name in ("full", "tied"):
+    if structure.name in ("full", "tied"):
         full = structure.to_full(array[None], n_kernels, n_features)[0]
         deviations = np.sqrt(np.abs(np.diagonal(full, axis1=1, axis2=2)))
         products = deviations[:, :, None] * deviations[:, None, :]
@@ -113,24 +107,20 @@ def is_wide(n_rows: int, n_features: int) -> bool:
     return n_features > max(n_rows, _MANY_FEATURES)
 
 
-def check_covariance_type(covariance_type: Any) -> tuple[str, int | None]:
-    """Return the name of a covariance type, and the number of factors if it is given."""
-    if isinstance(covariance_type, str):
-        return covariance_type, None
-    name, n_factors = covariance_type if len(covariance_type) == 2 else (None, None)
-    if name != "low_rank" or not isinstance(n_factors, Integral) or isinstance(n_factors, bool):
-        n_factors = 0
-    if n_factors < 1:
+def refuse_low_rank(covariance_type: Any) -> None:
+    """Refuse 'low_rank' and ('low_rank', q), which earlier versions had, with what to use instead."""
+    name = covariance_type[:1] if isinstance(covariance_type, tuple) else (covariance_type,)
+    if name == ("low_rank",):
         raise ValueError(
-            "covariance_type as a tuple is ('low_rank', number of factors), with at least 1 factor, got "
-            f"{covariance_type!r}."
+            f"covariance_type={covariance_type!r} is not supported any more: principal components before the "
+            "model classify better. Use make_pipeline(PCA(n), ...) with another covariance_type, or "
+            "SharedKernelClassifierCV, which tries such projections itself."
         )
-    return "low_rank", int(n_factors)
 
 
 def covariance_type_of(model: Any, n_rows: int, n_features: int) -> str:
     """Return the name of a mixture's covariance type; 'auto' depends on the rows."""
-    name, _ = check_covariance_type(model.covariance_type)
+    name: str = model.covariance_type
     if name != "auto":
         return name
     given = isinstance(model.init, Mapping) and model.init.get("covariances") is not None

@@ -375,7 +375,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         Raises
         ------
         ValueError
-            With several feature sets, low-rank covariances, t kernels or missing values, and if the prior of
+            With several feature sets, t kernels or missing values, and if the prior of
             a class is zero.
         """
         check_is_fitted(self)

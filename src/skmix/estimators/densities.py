@@ -148,13 +148,8 @@ def _blurred(model: Any, blur: FloatArray) -> Any:
     if kind in ("full", "tied"):
         wider.covariances_ = covariances + like(added, covariances)
     elif not _is_diagonal(blur):
-        structure = structure_of(kind).of(covariances)
-        full = structure.to_full(to_numpy(covariances)[None], *model.means_.shape)[0]
+        full = structure_of(kind).to_full(to_numpy(covariances)[None], *model.means_.shape)[0]
         wider.covariances_, wider.covariance_type_ = full + added, "full"
-    elif kind == "low_rank":
-        # The last column holds the variances of the features without their factors.
-        wider.covariances_ = covariances.copy()
-        wider.covariances_[..., -1] += np.diagonal(added)
     else:
         variances = covariances[:, None] if kind == "spherical" else covariances
         wider.covariances_ = variances + like(np.diagonal(added), covariances)
@@ -292,7 +287,7 @@ def n_parameters(model: Any) -> int:
     for part in getattr(model, "models_", [model]):
         n_kernels, n_features = part.means_.shape
         covariance_type = getattr(part, "covariance_type_", part.covariance_type)
-        structure = structure_of(covariance_type).of(part.covariances_)
+        structure = structure_of(covariance_type)
         total += structure.n_parameters(n_kernels, n_features)
         weights = to_numpy(part.weights_).reshape(n_kernels, -1)
         # With `n_kernels` given, all weights start positive, so zeros among them were estimated.

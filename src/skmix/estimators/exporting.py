@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -101,12 +100,7 @@ def whitened_kernels(
 
     With `by_class`, the graph sums over kernels with the weights of each class.
     """
-    structure = structure_of(covariance_type)
-    n_kernels, n_features = parameters.means.shape
-    if structure.projects:
-        # The graph needs whitening factors, so make low-rank covariances dense.
-        full = structure.to_full(parameters.covariances[None], n_kernels, n_features)[0]
-        parameters, structure = replace(parameters, covariances=full), structure_of("full")
+    structure, n_features = structure_of(covariance_type), parameters.means.shape[1]
     frame = frame_of(parameters, structure)
     inside = frame.enter(parameters.batch(), structure)
     factor = structure.factor(inside.covariances, n_features)

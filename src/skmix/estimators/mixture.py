@@ -30,13 +30,13 @@ from .._errors import Argument, ArgumentError
 from ..engine.numbers import safe_log
 from ..engine.records import FloatArray, IntArray
 from ..engine.rows.labelled import Block
-from ..engine.structures import COVARIANCE_TYPES
+from ..engine.structures import STRUCTURES
 from ..engine.threads import one_blas_thread
 from ..io.encoding import nearest
 from ..io.labels import code_labels
 from ..io.preparation import Columns
 from . import densities, streams
-from ._settings import check_count, covariance_type_of, freeze_of
+from ._settings import check_count, covariance_type_of, freeze_of, refuse_low_rank
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, monitoring
 from .exporting import ExportMixin, whitened_kernels
 from .fitted import FitRecord, Fitted, parameters_of
@@ -67,11 +67,10 @@ _PARAMETERS = """
         and at most 50; in a classifier, that many per class, with n the geometric mean over classes.
         When to change: if you know how many clusters to expect; or let `SharedKernelClassifierCV` or
         `SharedKernelMixtureCV` choose.
-    covariance_type : {'auto', 'full', 'tied', 'diag', 'spherical', 'low_rank'} or tuple, default='auto'
+    covariance_type : {'auto', 'full', 'tied', 'diag', 'spherical'}, default='auto'
         Structure of the covariances. 'auto' is 'full', or 'diag' with more than 500 features and fewer rows
-        than features. ('low_rank', q) has q factors W and a variance per feature, P = WWᵀ + diag(d);
-        'low_rank' takes q = 2√M.
-        When to change: to 'diag' or 'tied' for few rows; to 'low_rank' for hundreds of correlated features.
+        than features.
+        When to change: to 'diag' or 'tied' for few rows.
     tail : 't', ('t', float) or None, default=None
         Tails of the kernels; None has Gaussian kernels. 't' has Student's t kernels and learns their degrees
         of freedom, ('t', 4.0) fixes them; `covariances_` are then scale matrices.
@@ -154,8 +153,7 @@ _FITTED = """
     means_ : ndarray of shape (K, M)
         Kernel means.
     covariances_ : ndarray
-        Kernel covariances: full (K, M, M), tied (M, M), diag (K, M), spherical (K,); low_rank (K, M, q + 1),
-        factors and, as the last column, variances.
+        Kernel covariances: full (K, M, M), tied (M, M), diag (K, M), spherical (K,).
     converged_ : bool
         Whether the best start met the stopping rule.
     n_iter_ : int
@@ -225,7 +223,7 @@ class SharedKernelBase(
     class_prior_: FloatArray
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         "n_kernels": [_COUNT, None],
-        "covariance_type": [StrOptions({"auto", *COVARIANCE_TYPES}), tuple],
+        "covariance_type": [StrOptions({"auto", *STRUCTURES})],
         "tail": [StrOptions({"t"}), tuple, None],
         "init": [StrOptions({"auto", "class", "k-means", "random_from_data", "uniform"}), dict],
         "n_init": [_COUNT],
@@ -252,6 +250,7 @@ class SharedKernelBase(
         return tags
 
     def _validate_params(self) -> None:
+        refuse_low_rank(self.covariance_type)
         try:
             super()._validate_params()
         except InvalidParameterError as error:
@@ -365,7 +364,7 @@ class SharedKernelBase(
         The first batch is fitted as by `fit`, with a weak prior on covariances; it should have about twenty
         rows per kernel. Every further batch updates the mean statistics of a row, with a share that decreases
         with the number of rows before it, those of an earlier `fit` included. `partial_fit` cannot be
-        combined with variational inference, a `tail`, a `group_shift` or low-rank covariances.
+        combined with variational inference, a `tail` or a `group_shift`.
 
         Parameters
         ----------

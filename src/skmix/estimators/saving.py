@@ -19,7 +19,7 @@ from ..engine.structures import structure_of
 from ..io.encoding import feature_names
 from ..io.models import Record, pack, read_file, unpack, write_file
 from ..io.preparation import Columns, check_preparation
-from ._settings import check_covariance_type, check_covariances, check_feature_sets, check_tail
+from ._settings import check_covariances, check_feature_sets, check_tail, refuse_low_rank
 from .fitted import (
     HUGE,
     FitRecord,
@@ -264,8 +264,9 @@ def _check_range(name: str, values: Any, lowest: float, highest: float) -> None:
 def _check_mixture(model: Any, sizes: dict[str, int]) -> None:
     fitted = Fitted.of(model)
     assert fitted is not None
+    refuse_low_rank(fitted.covariance_type)
     for name, setting, found in (
-        ("covariance_type", check_covariance_type(model.covariance_type)[0], fitted.covariance_type),
+        ("covariance_type", model.covariance_type, fitted.covariance_type),
         ("tail", check_tail(model.tail)[0], None if fitted.kernel_degrees is None else "t"),
     ):
         _require(setting in ("auto", found), f"{name} is {setting!r}, but {found!r} was fitted: fit again")
@@ -280,11 +281,8 @@ def _check_mixture(model: Any, sizes: dict[str, int]) -> None:
 
 
 def _check_covariances(array: np.ndarray, covariance_type: str, sizes: dict[str, int]) -> None:
-    structure = structure_of(covariance_type)
     _require(array.dtype in (np.float64, np.float32), f"covariances_ is of type {array.dtype}")
-    if array.ndim == 3 and array.shape[-1] > 1:
-        structure = structure.of(array)
-    check_covariances(array, structure, sizes["K"], sizes["M"])
+    check_covariances(array, structure_of(covariance_type), sizes["K"], sizes["M"])
 
 
 def _check_classifier(model: Any, sizes: dict[str, int]) -> None:

@@ -26,12 +26,10 @@ from ..engine.records import FloatArray, Frame, IntArray, Options, Parameters, R
 from ..engine.rows.summary import fill_gaps, resolution_of
 from ..engine.rules.variational import Wishart, wishart_degrees
 from ..engine.structures import Structure, structure_of
-from ..engine.structures.low_rank import most_factors
 from ._settings import (
     AUTO_TOL,
     NUMBERS_TOGETHER,
     check_covariance_prior,
-    check_covariance_type,
     check_start,
     check_tail,
     check_tol,
@@ -83,10 +81,8 @@ def fit_model(
     source, summary, n_features = training.source, training.source.summary, training.n_features
     if model.group_shift is not None:
         check_source(source)
-    _, n_factors = check_covariance_type(model.covariance_type)
-    n_factors = None if n_factors is None else min(n_factors, most_factors(n_features))
     covariance_type = covariance_type_of(model, summary.n_rows, n_features)
-    structure = structure_of(covariance_type, n_factors)
+    structure = structure_of(covariance_type)
     options = options_of(model, n_features, covariance_type)
     if model.n_jobs is None and source.is_shared_out:
         options = replace(options, n_jobs=1)
@@ -219,7 +215,7 @@ def _default_prior(
 
     It comes from a checkpoint, from a first fit if kernels have few rows, or is a mild one.
     """
-    summary, structure = training.source.summary, structure_of(options.covariance_type).of(given.covariances)
+    summary, structure = training.source.summary, structure_of(options.covariance_type)
     n_kernels, n_features = given.means.shape[1:]
     # Row weights may be normalised to sum to one, so the total weight is not the number of rows.
     unit = min(1.0, summary.total / summary.n_rows)
@@ -356,7 +352,6 @@ _EXCLUSIVE = (
 
 def check_inference(estimator: Any) -> None:
     """Raise ValueError for settings that cannot be combined."""
-    check_covariance_type(estimator.covariance_type)
     check_tail(estimator.tail)
     variational, hierarchical = estimator.inference == "variational", estimator.weight_prior == "hierarchical"
     freeze, per_class = freeze_of(estimator), check_tol(estimator.tol)[0] == "per-class"
@@ -458,7 +453,7 @@ def _refined(source: RowSource, options: Options, frame: Frame, given: Parameter
     if options.inference != "em" or keeps_weights or source.summary.gaps:
         return given
     n_rows, (_, n_kernels, n_features) = source.summary.n_rows, given.means.shape
-    n_parameters = _n_parameters(given, structure_of(options.covariance_type).of(given.covariances))
+    n_parameters = _n_parameters(given, structure_of(options.covariance_type))
     sizes: list[int] = []
     while operations(n_rows, n_kernels, n_features) >= _WORTH_SAMPLING:
         n_rows //= _ROWS_PER_SAMPLED
@@ -484,7 +479,7 @@ def with_tolerance(model: Mixture, options: Options, training: Training, given: 
     """Return options with the tolerance of ``tol='auto'`` for the kernels of a start."""
     if model.tol != "auto" or options.inference != "em":
         return options
-    structure, summary = structure_of(options.covariance_type).of(given.covariances), training.source.summary
+    structure, summary = structure_of(options.covariance_type), training.source.summary
     gain = max(1.0, _GAIN_PER_PARAMETER * _n_parameters(given, structure))
     # Row weights may be normalised to sum to one.
     tol = np.clip(gain / max(summary.n_rows, summary.total), *AUTO_TOL)

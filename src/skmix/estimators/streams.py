@@ -21,7 +21,7 @@ from ..engine.rows.summary import measure
 from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
 from ..io.labels import code_labels, number_labels, read_labels
-from ._settings import check_covariance_type, covariance_type_of, is_robust
+from ._settings import covariance_type_of, is_robust
 from .decisions import kind_of_labels
 from .fitted import Fitted, History, Shifts, fields_of
 from .rows import Training, check_gaps, check_labelled, columns_of, device_of, enter, sent, warn_of_host
@@ -37,7 +37,6 @@ def check_streams(estimator: Any) -> bool:
         "inference='variational'": estimator.inference == "variational",
         "group_shift": getattr(estimator, "group_shift", None) is not None,
         "t kernels": is_robust(estimator),
-        "covariance_type='low_rank'": check_covariance_type(estimator.covariance_type)[0] == "low_rank",
     }
     for setting, is_set in needs_all_rows.items():
         if is_set:
@@ -195,7 +194,7 @@ def _check_rows_behind(fitted: Fitted) -> None:
 
 
 def _check_covariance_type(model: Mixture, fitted: Fitted) -> None:
-    if check_covariance_type(model.covariance_type)[0] not in ("auto", fitted.covariance_type):
+    if model.covariance_type not in ("auto", fitted.covariance_type):
         raise ValueError(
             f"covariance_type is now {model.covariance_type!r}, but the model has "
             f"{fitted.covariance_type!r}: use fit."

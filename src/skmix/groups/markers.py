@@ -71,7 +71,7 @@ def _kernels(model: Any, populations: Populations | None) -> tuple[FloatArray, F
     members = np.eye(len(means)) if populations is None else populations.members
     # The kernels of a population of zero weight count equally.
     shares = np.where(weights @ members > 0.0, weights[:, None], 1.0) * members
-    structure = structure_of(model.covariance_type_).of(model.covariances_[None])
+    structure = structure_of(model.covariance_type_)
     variances = np.broadcast_to(structure.variances(model.covariances_[None])[0], means.shape)
     return shares / shares.sum(axis=0), means, variances
 

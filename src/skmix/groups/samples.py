@@ -126,7 +126,7 @@ def new_samples(model: Any, source: Source) -> Samples:
         weights=uniform_weights(1, len(model.means_), n_samples)[0],
         concentration=prior if has_posterior else None,
     )
-    frame = frame_of(start, structure_of(model.covariance_type_).of(model.covariances_[None]))
+    frame = frame_of(start, structure_of(model.covariance_type_))
     strength, shifts = getattr(model, "group_shift_", np.inf), None
     if np.isfinite(strength):
         groups = GroupRows(training.source, n_samples)

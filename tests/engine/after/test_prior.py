@@ -117,7 +117,7 @@ def problem(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters, Opt
     classes = np.repeat(np.arange(3), 15)
     root = random.normal(size=(8, 8))
     X = 4.0 * random.normal(size=(3, 8))[classes] + random.normal(size=(45, 8)) @ root
-    structure = structure_of(covariance_type, 3)
+    structure = structure_of(covariance_type)
     starts = class_wise(
         X, classes, Wanted(3, 2, 3, measure(X, structure), structure, np.random.RandomState(0))
     )

@@ -44,7 +44,7 @@ def shift(
     **given: Any,
 ) -> Shifted:
     source = open_source(X, groups, weights)
-    structure = structure_of(options.covariance_type).of(start.covariances[None])
+    structure = structure_of(options.covariance_type)
     rows = GroupRows(source, start.weights.shape[1])
     return shift_groups(rows, start, strength, options, source.summary.frame(structure))
 

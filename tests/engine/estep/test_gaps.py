@@ -56,10 +56,8 @@ def test_hundreds_of_patterns(covariance_type: str, monkeypatch: pytest.MonkeyPa
 
 
 def setting_of(X: FloatArray, model: Parameters, covariance_type: str) -> tuple[Parameters, Factor, Setting]:
-    """Return what an E-step takes, of a batch of full models; those of low rank have two factors."""
-    structure = structure_of(covariance_type, 2)
-    if covariance_type == "low_rank":
-        model = replace(model, covariances=structure.from_full(model.covariances))
+    """Return what an E-step takes, of a batch of models."""
+    structure = structure_of(covariance_type)
     frame = measure(X, structure)
     inside = frame.enter(model, structure)
     return inside, structure.factor(inside.covariances, X.shape[1]), Setting(frame, structure, Workers(1))
@@ -71,13 +69,12 @@ def assert_same_statistics(result: Statistics, expected: Statistics) -> None:
 
 
 @pytest.mark.parametrize("n_kernels", [1, 4, 7])
-@pytest.mark.parametrize("covariance_type", ["full", "tied", "low_rank"])
+@pytest.mark.parametrize("covariance_type", ["full", "tied"])
 def test_the_core_completes_rows_like_the_definition(covariance_type: str, n_kernels: int) -> None:
     random = np.random.default_rng(n_kernels)
     X, classes = random_rows(random, 60, 2, 6)
     X = with_gaps(random, X, 0.4)
-    model_type = "tied" if covariance_type == "tied" else "full"
-    model = stack([random_model(random, n_kernels, 2, 6, model_type) for _ in range(3)])
+    model = stack([random_model(random, n_kernels, 2, 6, covariance_type) for _ in range(3)])
     inside, factor, setting = setting_of(X, model, covariance_type)
     about_means = np.ones(inside.means.shape[:2], dtype=bool), inside.means
     statistics = []
@@ -105,10 +102,9 @@ def test_a_start_that_loses_digits_is_apart_from_the_others() -> None:
             assert_array_equal(getattr(together, name)[r], getattr(alone, name)[0])
 
 
-@pytest.mark.parametrize("covariance_type", [*COVARIANCE_TYPES, "low_rank"])
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 def test_moments_about_other_origins_are_those_of_complete_rows(covariance_type: str) -> None:
-    model_type = "full" if covariance_type == "low_rank" else covariance_type
-    random, X, classes, model = problem(4, model_type, n_rows=60, n_features=4)
+    random, X, classes, model = problem(4, covariance_type, n_rows=60, n_features=4)
     inside, factor, setting = setting_of(X, model.batch(), covariance_type)
     centres = np.array([[True, False, True, True]]), inside.means + random.normal(size=inside.means.shape)
     arguments = inside, factor, setting, centres

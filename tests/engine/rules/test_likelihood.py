@@ -152,12 +152,12 @@ def test_a_covariance_prior_cures_degenerate_kernels_without_a_floor(covariance_
     assert np.linalg.eigvalsh(full).min() > 1e-4
 
 
-@pytest.mark.parametrize("covariance_type", [*COVARIANCE_TYPES, "low_rank"])
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 def test_the_ridge_is_absolute_in_the_units_of_the_data(covariance_type: str) -> None:
     """As scikit-learn's reg_covar: added to every variance, whatever the scales of the features."""
     random = np.random.default_rng(0)
     X = random.normal(size=(200, 3)) * np.array([0.03, 1.0, 500.0])
-    structure = structure_of(covariance_type, 2)
+    structure = structure_of(covariance_type)
     common = structure.from_full(np.cov(X.T, bias=True)[None, None])
     start = Parameters(np.ones((1, 1, 1)), X.mean(axis=0)[None, None], common)
     options = Options(covariance_type=covariance_type, floor=0.0, max_iter=1, tol=0.0)

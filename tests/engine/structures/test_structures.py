@@ -1,4 +1,4 @@
-"""Covariance structures by their definitions, low rank by its own, and the linear algebra beneath them."""
+"""Covariance structures by their definitions, and the linear algebra beneath them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import as_full, as_structure, random_covariances
 
 from skmix.engine.records import FloatArray, Regulariser
-from skmix.engine.starts import uniform
-from skmix.engine.structures import STRUCTURES, LowRank, Structure, structure_of
+from skmix.engine.structures import STRUCTURES, Structure, structure_of
 from skmix.engine.structures.factors import whiten_batch, whiten_bounded
-from skmix.engine.structures.low_rank import automatic_factors, most_factors
 
 each_structure = pytest.mark.parametrize("structure", list(STRUCTURES.values()), ids=list(STRUCTURES))
 each_size = pytest.mark.parametrize("n_features", [1, 2, 3, 4, 5, 18])
@@ -204,7 +202,7 @@ def test_kernels_are_chosen_widened_and_drawn(structure: Structure, n_features: 
     for r, k in [(1, 2), (0, 0)]:
         # Rows of the identity show the root of the covariance.
         one = structure.take_kernels(own[r : r + 1], np.array([[k]]))
-        drawn = structure.correlate(one, np.eye(n_features), np.random.RandomState(0))
+        drawn = structure.correlate(one, np.eye(n_features))
         assert_allclose(drawn.T @ drawn, full[r, k], rtol=1e-9, atol=1e-12)
 
 
@@ -230,95 +228,6 @@ def test_variance_inflation_is_that_of_regressions_on_the_other_features(structu
     assert_allclose(structure.inflation(own, factor), expected, rtol=1e-9)
     broken = replace(factor, usable=np.array([True, False]))
     assert_allclose(structure.inflation(own, broken), [expected[0], np.inf], rtol=1e-9)
-
-
-# ---------------------------------------------------------------- low rank
-
-FULL = STRUCTURES["full"]
-
-
-def full_of(covariances: FloatArray) -> FloatArray:
-    """Return P = WWᵀ + diag(d), by its definition."""
-    factors, own = covariances[..., :-1], covariances[..., -1]
-    return np.einsum("...dq,...eq->...de", factors, factors) + own[..., None] * np.eye(own.shape[-1])
-
-
-def random_factors(random: np.random.Generator, *shape: int) -> FloatArray:
-    """Return covariances (..., M, q + 1) far from diagonal ones."""
-    found = random.normal(size=shape)
-    found[..., -1] = random.uniform(0.2, 1.5, size=shape[:-1])
-    return found
-
-
-def test_the_number_of_factors_is_twice_the_root_of_that_of_features() -> None:
-    assert [automatic_factors(m) for m in (1, 2, 3, 16, 64, 784)] == [1, 1, 2, 8, 16, 56]
-    assert [most_factors(m) for m in (1, 2, 784)] == [1, 1, 783]
-    assert structure_of("low_rank").shape(5, 16) == (5, 16, 9)
-    assert structure_of("low_rank", 7).shape(5, 16) == (5, 16, 8)
-    assert structure_of("low_rank").of(np.ones((2, 3, 16, 4))).shape(3, 16) == (3, 16, 4)
-
-
-@pytest.mark.parametrize(("n_features", "n_factors"), [(1, 1), (2, 1), (5, 2), (5, 7), (30, 20)])
-def test_woodbury_is_the_dense_inverse(n_features: int, n_factors: int) -> None:
-    random = np.random.default_rng(0)
-    structure = LowRank()
-    own = random_factors(random, 2, 3, n_features, n_factors + 1)
-    factor = structure.factor(own, n_features)
-    assert factor.usable.all()
-    assert_allclose(factor.log_determinant, np.linalg.slogdet(full_of(own))[1], rtol=1e-11, atol=1e-12)
-    precision = np.linalg.inv(full_of(own))
-    vectors = random.normal(size=(2, 3, n_features))
-    expected = np.einsum("rkde,rke->rkd", precision, vectors)
-    assert_allclose(structure.precision_times(factor, vectors), expected, rtol=1e-9, atol=1e-10)
-    x = random.normal(size=(n_features, 6))
-    expected = np.einsum("dn,rkde,en->rkn", x, precision, x)
-    assert_allclose(structure.distances(factor.whitener, x), expected, rtol=1e-9, atol=1e-10)
-    prior = random_covariances(random, 1, n_features)[0]
-    regulariser = Regulariser(np.zeros(n_features), np.zeros(n_features), 3.0, prior, 1.0)
-    expected = FULL.log_prior(FULL.factor(full_of(own), n_features), regulariser)
-    assert_allclose(structure.log_prior(factor, regulariser), expected, rtol=1e-10)
-
-
-def test_a_variance_that_is_not_positive_spoils_its_start_alone() -> None:
-    own = random_factors(np.random.default_rng(1), 3, 2, 4, 3)
-    own[0, 1, 2, -1] = 0.0
-    own[1, 0, 0, -1], own[1, 0, 0, 0] = 1e-300, 1e200
-    assert LowRank().factor(own, 4).usable.tolist() == [False, False, True]
-
-
-@pytest.mark.parametrize("n_features", [1, 2, 3, 6])
-def test_with_all_factors_every_covariance_can_be_written(n_features: int) -> None:
-    full = random_covariances(np.random.default_rng(2), 4, n_features)[None]
-    structure = LowRank(most_factors(n_features))
-    own = structure.from_full(full)
-    assert own.shape[1:] == structure.shape(4, n_features)
-    assert_allclose(full_of(own), full, rtol=1e-12, atol=1e-13)
-    assert_allclose(structure.to_full(own, 4, n_features), full, rtol=1e-12, atol=1e-13)
-    assert_allclose(structure.variances(own), np.diagonal(full, axis1=2, axis2=3), rtol=1e-12)
-    assert structure.n_parameters(3, n_features) == FULL.n_parameters(3, n_features)
-
-
-def test_few_factors_keep_the_variances_and_count_up_to_rotations() -> None:
-    full = random_covariances(np.random.default_rng(3), 4, 9)[None]
-    own = LowRank(2).from_full(full)
-    assert_allclose(
-        np.diagonal(full_of(own), axis1=2, axis2=3), np.diagonal(full, axis1=2, axis2=3), rtol=1e-12
-    )
-    assert LowRank(2).n_parameters(5, 9) == 5 * (9 * 2 + 9 - 1)
-
-
-def test_no_factor_starts_at_zero_where_it_would_stay() -> None:
-    random = np.random.RandomState(0)
-    start = uniform(2, 3, 1, 6, LowRank(3), random)
-    assert ((start.covariances[..., :-1] ** 2).sum(axis=-2) > 0).all()
-    assert_allclose(np.diagonal(full_of(start.covariances), axis1=2, axis2=3), 0.3, rtol=1e-12)
-
-
-def test_rescaling_and_coordinates() -> None:
-    random = np.random.default_rng(4)
-    structure, own = LowRank(), random_factors(random, 2, 3, 4, 3)
-    scale = random.uniform(0.1, 10.0, size=4)
-    assert_allclose(full_of(structure.rescale(own, scale)), full_of(own) * np.outer(scale, scale), rtol=1e-13)
 
 
 # ---------------------------------------------------------------- linear algebra

@@ -227,7 +227,7 @@ def test_large_models_and_those_that_cannot_be_are_not_tuned(monkeypatch: pytest
 
     assert tuned() == [0.1, 0.0]
     assert tuned(n_kernels=51) == []  # more than two numbers in the means for each row
-    assert tuned(feature_sets=[[0, 1], [2, 3]]) == tuned(covariance_type="low_rank") == []
+    assert tuned(feature_sets=[[0, 1], [2, 3]]) == []
     assert tuned(SharedKernelClassifier(tail="t")) == []
 
 

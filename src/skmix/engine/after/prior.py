@@ -11,8 +11,7 @@ kernel's m rows about their mean, and the kernel's covariance P ~ inverse-Wishar
     p(S | ν) ∝ |νT|^(a/2) |νT + S|^(−(a + m − 1)/2) Γ_M((a + m − 1)/2) / Γ_M(a/2),    a = ν + M + 1,
 
 and the mean of P given S is (S + νT) / (ν + m − 1). If scatters differ only by chance, ν is unbounded.
-Diagonal covariances have one such factor, of M = 1, for each feature. So do low-rank ones, since only the
-diagonals of their scatters are known.
+Diagonal covariances have one such factor, of M = 1, for each feature.
 
 Where rows are not few, or classes have kernels to themselves, `prior_of_start` finds a prior without a fit.
 """
@@ -64,12 +63,12 @@ _OWN = 0.1
 def with_shrinkage(
     source: RowSource, starts: Parameters, options: Options, *, frame: Frame, unit: float = 1.0
 ) -> Options:
-    """Return options with a shrinkage prior on full or low-rank covariances, unchanged if all starts fail.
+    """Return options with a shrinkage prior on full or diagonal covariances, unchanged if all starts fail.
 
     Parameters are as for `fit`, by EM; the options must have no prior on covariances yet. `unit` is the
     weight of a row.
     """
-    structure = structure_of(options.covariance_type).of(starts.covariances)
+    structure = structure_of(options.covariance_type)
     assert structure.pools_as is not None
     n_kernels, n_features = starts.means.shape[1:]
     common = structure_of(structure.pools_as)
@@ -369,4 +368,4 @@ def _scatters(
     second = statistics.second[0]
     if structure.triangular:
         return mass, unpack(second, n_features) - (weight[:, None] * offset)[..., None] * offset[:, None, :]
-    return mass, np.maximum(second[:, :n_features] - weight[:, None] * offset**2, 0.0)
+    return mass, np.maximum(second - weight[:, None] * offset**2, 0.0)

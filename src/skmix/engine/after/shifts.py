@@ -227,7 +227,7 @@ def improve(
         if np.isfinite(strength):
             moves.append((np.zeros_like(means), np.full((len(means), 1), strength), shifts[j]))
         for own, rows, move in moves:
-            second = structure.moved(second[None], own[None], rows[None], move[None], factor)[0]
+            second = structure.moved(second[None], own[None], rows[None], move[None])[0]
     statistics = Statistics(log_likelihood[None], mass.T[None], np.zeros_like(current.means), second[None])
     # Kernels that narrow sharply lose digits in this pass; the next one is about their new means.
     following, next_factor, _ = rule.improve(statistics, means[None], current, factor)

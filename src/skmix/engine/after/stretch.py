@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from ..records import Factor, FloatArray, Parameters
-from ..structures import Diagonal, LowRank, Structure
+from ..structures import Diagonal, Structure
 from ..structures.factors import index_of, invert_lower, unpack
 from ..structures.full import Triple
 
@@ -109,11 +109,6 @@ class DiagonalStretch(Stretch):
 
 
 def stretch_of(parameters: Parameters, structure: Structure) -> Stretch:
-    """Return the coordinates around one model; refuse covariances that have none."""
-    if isinstance(structure, LowRank):
-        raise ValueError(
-            f"Covariances of type {structure.name!r} cannot be tuned; those of 'full', 'tied', 'diag' and "
-            "'spherical' can."
-        )
+    """Return the coordinates around one model."""
     kind = DiagonalStretch if isinstance(structure, Diagonal) else Stretch
     return kind(structure, structure.factor(parameters.covariances[None], parameters.means.shape[1]))

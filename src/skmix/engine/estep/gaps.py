@@ -18,14 +18,12 @@ import numpy as np
 from ..._core import core
 from ..numbers import join
 from ..records import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
-from ..structures import Diagonal, LowRank, Structure
-from ..structures.factors import INFLATED, invert_lower, whiten_batch, with_crossed
+from ..structures import Diagonal, Structure
+from ..structures.factors import INFLATED, invert_lower, whiten_batch
 from ..threads import Workers
 from .reference import HELD, TILE, Kernels, Rows
 from .terms import share
 
-# Up to this many features, rows are completed as if low-rank covariances were full.
-_LARGEST_FULL = 64
 # Numbers of the covariances of patterns of gaps that are factored together.
 _FACTORED = 1 << 21
 
@@ -129,10 +127,9 @@ def completed(
     They are not `exact` enough for the core if their inverses have lost too many digits.
     """
     structure = kernels.structure
-    if not structure.triangular and not structure.projects:
+    if not structure.triangular:
         return _complete_independent(chunk, kernels, covariances)
-    small = structure.triangular or chunk.x.shape[1] <= _LARGEST_FULL
-    if core() is not None and exact and small:
+    if core() is not None and exact:
         return _complete_by_core(chunk, kernels, covariances, with_moments)
     return _complete_by_pattern(chunk, kernels, covariances)
 
@@ -172,7 +169,7 @@ def _complete_by_pattern(chunk: Chunk, kernels: Kernels, covariances: FloatArray
     def second_terms(shares: FloatArray) -> FloatArray:
         mass = chunk.sums(shares)[..., None, None]
         terms = (
-            second_order(structure, mass[:, :, p] * own, gaps, kernels.factor)
+            second_order(structure, mass[:, :, p] * own, gaps, n_features)
             for p, (gaps, own) in enumerate(left)
         )
         return reduce(np.add, terms)
@@ -197,7 +194,7 @@ def _complete_by_core(
         mass = chunk.sums(shares)
         mass = mass.sum(axis=1) if structure.shared else mass.reshape(-1, mass.shape[-1])
         left = done.remaining(np.ascontiguousarray(mass)).reshape(n_starts, -1, n_features, n_features)
-        return second_order(structure, left, np.arange(n_features), kernels.factor)
+        return second_order(structure, left, np.arange(n_features), n_features)
 
     by_kernel = n_starts, n_kernels, len(chunk.x)
     return Completed(
@@ -255,7 +252,7 @@ def _expect_chunk(
         expected = ahead + (kernels.means - origins)[:, :, None]
         ahead = np.where(chunk.seen, chunk.x - origins[:, :, None], expected)
     weighted = ahead * weights[..., None]
-    first, second = weighted.sum(axis=-2), kernels.structure.second_sums(ahead, weighted, kernels.factor)
+    first, second = weighted.sum(axis=-2), kernels.structure.second_sums(ahead, weighted)
     remaining = done.second_terms(shares)
     second[:, : remaining.shape[1]] += remaining
     return Statistics(likelihood, mass, first, second, of_tail)
@@ -324,37 +321,14 @@ def _(
         yield factor, slopes, structure.marginal(covariances, gaps)
 
 
-@given.register
-def _(
-    structure: LowRank, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
-) -> Iterator[Given]:
-    for own in patterns:
-        factor, _, inverse = structure.parts(structure.marginal(covariances, own))
-        remaining = structure.marginal(covariances, _others(own, n_features)).copy()
-        # Scale the factors to their conditional covariance.
-        remaining[..., :-1] = remaining[..., :-1] @ inverse.mT
-        yield factor, remaining[..., :-1] @ factor.whitener[..., :-1].mT, remaining
-
-
-@singledispatch
-def second_order(structure: Structure, remaining: FloatArray, gaps: IntArray, factor: Factor) -> FloatArray:
+def second_order(structure: Structure, remaining: FloatArray, gaps: IntArray, n_features: int) -> FloatArray:
     """Return the second-order terms (R, K or 1, S) of covariances (R, K or 1, G, G) of some features.
 
-    The others do not vary. The `factor` is that of all features.
+    The others do not vary.
     """
-    n_features = factor.whitener.shape[-2]
     whole = np.zeros((*remaining.shape[:2], n_features, n_features))
     whole[..., gaps[:, None], gaps] = remaining
     return structure.pack(whole)
-
-
-@second_order.register
-def _(structure: LowRank, remaining: FloatArray, gaps: IntArray, factor: Factor) -> FloatArray:
-    projections = factor.whitener[..., :-1]
-    squares, crossed = np.zeros(projections.shape[:-1]), np.zeros(projections.shape)
-    squares[..., gaps] = np.diagonal(remaining, axis1=-2, axis2=-1)
-    crossed[..., gaps, :] = remaining @ projections[..., gaps, :]
-    return with_crossed(squares, crossed)
 
 
 def _others(columns: IntArray, n_features: int) -> IntArray:

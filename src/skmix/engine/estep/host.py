@@ -22,17 +22,12 @@ _LARGEST_OFFSET = 2.0**10
 _MOST_SUMS, _MOST_BLOCKS, _SMALLEST_BLOCK = 1 << 25, 256, 2048
 
 
-def has_core(structure: Structure) -> bool:
-    """Return whether the core makes the passes of a structure."""
-    return not structure.projects and core() is not None
-
-
 def near_origin(means: FloatArray, factor: Factor, structure: Structure, tail: Tail) -> BoolArray:
     """Return the starts (R,) whose log-densities and moments are products of matrices.
 
     Products are quicker than differences from the means, but lose digits far from the origin.
     """
-    if not has_core(structure) or tail.weighted or (structure.triangular and not structure.shared):
+    if core() is None or tail.weighted or (structure.triangular and not structure.shared):
         return np.zeros(len(means), dtype=bool)
     whitener = factor.whitener
     white = means @ whitener[:, 0].mT if structure.shared else means * whitener
@@ -44,7 +39,7 @@ def expect(
     rows: Rows, kernels: Kernels, origins: FloatArray, pool: Workers, *, with_moments: bool = True
 ) -> Statistics:
     """Do the E-step: return the statistics of all rows, with moments about `origins` (R, K, M)."""
-    if not has_core(kernels.structure):
+    if core() is None:
         return reference.expect(rows, kernels, origins, with_moments=with_moments)
 
     def of_starts(starts: slice | IntArray) -> Statistics:
@@ -87,7 +82,7 @@ def log_densities(rows: Rows, kernels: Kernels, weights: FloatArray | None, pool
 
     The result for a row does not depend on the other rows, to the last bit.
     """
-    if not has_core(kernels.structure):
+    if core() is None:
         return reference.all_log_densities(rows, kernels, weights)
     one_class = replace(kernels, log_weights=np.zeros((1, kernels.means.shape[1], 1)))
     near = near_origin(kernels.means, kernels.factor, kernels.structure, kernels.tail)

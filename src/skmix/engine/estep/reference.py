@@ -134,7 +134,7 @@ def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: b
         ahead = np.swapaxes(ahead if origins is kernels.means else x - origins[..., None], -1, -2)
         weighted = ahead * weights[..., None]
         first += weighted.sum(axis=-2)
-        second = second + kernels.structure.second_sums(ahead, weighted, kernels.factor)
+        second = second + kernels.structure.second_sums(ahead, weighted)
     # The sums of a start with NaN among its parameters must not pass for those of a fit.
     arrays = kernels.means, kernels.factor.whitener, kernels.constants, kernels.log_weights
     for array in arrays:

@@ -15,7 +15,7 @@ from ..kernels import Tail
 from ..numbers import Array, is_numpy, like, namespace, occurs, safe_log
 from ..records import Factor, FloatArray, IntArray, Statistics
 from ..rules.likelihood import LARGEST_CANCELLATION
-from ..structures import COVARIANCE_TYPES, STRUCTURES, Structure
+from ..structures import STRUCTURES, Structure
 
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
 _LOST = 1e-280
@@ -30,7 +30,7 @@ _SMALLEST_SHARE = 1e-200
 class Coverage:
     """The covariance types, kernels and rows that an E-step covers."""
 
-    structures: frozenset[str] = frozenset(COVARIANCE_TYPES)
+    structures: frozenset[str] = frozenset(STRUCTURES)
     t_kernels: bool = True
     gaps: bool = False  # whether values may be missing
 
@@ -152,7 +152,7 @@ def moved(
 ) -> Statistics:
     """Return statistics whose moments are about `new_origins` (R, K, M) instead of `origins` (R, K, M).
 
-    The tail does not weight rows, and the structure does not project.
+    The tail does not weight rows.
     """
     first, shift = statistics.first, origins - new_origins
     weight = namespace(first).sum(statistics.mass, axis=-1)[..., None]

@@ -96,7 +96,7 @@ class Likelihood:
         some_empty = rare(xp.reshape(~alive, (-1,))) is not None
         if some_empty:
             # Empty kernels get a covariance that can be factored; their own is restored below.
-            identity = constant(_identity, structure, first.shape[-1], second.shape[-1], example=mass)
+            identity = constant(_identity, structure, first.shape[-1], example=mass)
             mass, first = where(alive, mass, TINY), where(alive[..., None], first, 0.0)
             weight = where(alive, weight, TINY)
             # Of kernels with one covariance only the sum of the moments is defined, so none may be left out.
@@ -107,11 +107,9 @@ class Likelihood:
         ahead = offset
         if tail.weighted:
             # The moments are weighted, but the scatter is divided by the number of rows.
-            second = structure.moved(second, first, weight[..., None], -offset, factor)
+            second = structure.moved(second, first, weight[..., None], -offset)
             ahead = xp.zeros_like(offset)
-        covariances, next_factor = structure.update(  # (M3)
-            (mass, ahead, second), self.regulariser, previous.covariances
-        )
+        covariances, next_factor = structure.update((mass, ahead, second), self.regulariser)  # (M3)
         inaccurate = lost_digits(offset, next_factor, structure, self.precision)
         if some_empty:
             means = where(alive[..., None], means, previous.means)
@@ -163,10 +161,10 @@ class Likelihood:
         return point_weights(parameters, parameters.concentration[..., None])
 
 
-def _identity(structure: Structure, n_features: int, n_numbers: int) -> FloatArray:
-    """Return the second-order terms of the identity matrix, padded with zeros to `n_numbers`."""
+def _identity(structure: Structure, n_features: int) -> FloatArray:
+    """Return the second-order terms (S,) of the identity matrix."""
     first, second = structure.pairs(n_features)
-    return np.pad((first == second).astype(np.float64), (0, n_numbers - len(first)))
+    return (first == second).astype(np.float64)
 
 
 def with_frozen(freeze: str | None, parameters: Parameters, previous: Parameters) -> Parameters:

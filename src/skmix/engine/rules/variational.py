@@ -53,12 +53,7 @@ class Wishart:
 
     @classmethod
     def of(cls, structure: Structure, n_features: int) -> Wishart:
-        """Return the distribution of a structure; raise if none is conjugate."""
-        if structure.projects:
-            raise ValueError(
-                f"A variational fit of {structure.name} covariances is not possible: they have no conjugate "
-                "prior. Use inference='em', or another covariance_type."
-            )
+        """Return the distribution of a structure."""
         if structure.isotropic:
             return cls(1, repeats=n_features)
         return cls(n_features, shared=structure.shared) if structure.triangular else cls(1, copies=n_features)

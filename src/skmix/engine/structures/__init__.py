@@ -10,17 +10,12 @@ from __future__ import annotations
 
 from .diagonal import Diagonal, Spherical
 from .full import Structure, Tied
-from .low_rank import LowRank
 
-__all__ = ["COVARIANCE_TYPES", "STRUCTURES", "Diagonal", "LowRank", "Structure", "structure_of"]
+__all__ = ["STRUCTURES", "Diagonal", "Structure", "structure_of"]
 
-# The candidates of 'auto'.
 STRUCTURES: dict[str, Structure] = {s.name: s for s in (Structure(), Tied(), Diagonal(), Spherical())}
-COVARIANCE_TYPES = (*STRUCTURES, LowRank.name)
 
 
-def structure_of(covariance_type: str, n_factors: int | None = None) -> Structure:
-    """Return the structure of that name; `n_factors` is for 'low_rank' without covariances yet."""
-    if covariance_type == LowRank.name:
-        return LowRank(n_factors)
+def structure_of(covariance_type: str) -> Structure:
+    """Return the structure of that name."""
     return STRUCTURES[covariance_type]

@@ -77,9 +77,7 @@ class Diagonal(Structure):
     def pack(self, moments: FloatArray) -> FloatArray:
         return moments
 
-    def update(
-        self, sums: Triple, regulariser: Regulariser, previous: FloatArray | None = None
-    ) -> tuple[FloatArray, Factor]:
+    def update(self, sums: Triple, regulariser: Regulariser) -> tuple[FloatArray, Factor]:
         mass, offset, second = sums
         variances, xp = second - mass[..., None] * offset**2, namespace(mass)
         if regulariser.prior_rows:

@@ -87,11 +87,6 @@ def where_chosen(chosen: BoolArray, new: FloatArray, old: FloatArray) -> FloatAr
     return xp.where(xp.reshape(chosen, chosen.shape + (1,) * (new.ndim - 2)), new, old)
 
 
-def with_crossed(squares: FloatArray, crossed: FloatArray) -> FloatArray:
-    """Concatenate sums of squares (R, K, M) and of x(Vx)ᵀ (R, K, M, q), as in `Statistics.second`."""
-    return np.concatenate([squares, crossed.reshape(*squares.shape[:2], -1)], axis=-1)
-
-
 # ---------------------------------------------------------------- batches of small matrices
 #
 # NumPy's batched Cholesky raises for the whole batch if one matrix is singular.

@@ -12,7 +12,7 @@ from .factors import factor_of, index_of, unpack, whiten_batch, whiten_bounded
 # likelihoods in all cases of benchmarks/few_rows.py; with more it depends on the data.
 ROWS_PER_NUMBER = 3.0
 
-# Mass (R, K), offsets of the means (R, K, M) and second-order sums (R, K, S or more) of `Structure.update`.
+# Mass (R, K), offsets of the means (R, K, M) and second-order sums (R, K, S) of `Structure.update`.
 Triple = tuple[FloatArray, FloatArray, FloatArray]
 
 
@@ -32,14 +32,9 @@ class Structure:
     name = "full"
     isotropic = False  # whether rescaling must use one scale for all features
     shared = False  # whether all kernels have the same covariance
-    triangular = True  # whether whiteners are lower triangular matrices; otherwise diagonals, or factors
-    projects = False  # whether log-densities have a term ½‖Vx‖² that is not linear in second-order terms
+    triangular = True  # whether whiteners are lower triangular matrices; otherwise diagonals
     # Structure whose fit gives the covariance to shrink towards; None if covariances are not shrunk.
     pools_as: str | None = "tied"
-
-    def of(self, covariances: FloatArray) -> Structure:
-        """Return the structure with the number of factors of these covariances, if it has any."""
-        return self
 
     def n_second(self, n_features: int) -> int:
         """Return S."""
@@ -78,9 +73,7 @@ class Structure:
         """Return full covariances (R, K, M, M)."""
         return covariances
 
-    def correlate(
-        self, covariances: FloatArray, normal: FloatArray, random_state: np.random.RandomState
-    ) -> FloatArray:
+    def correlate(self, covariances: FloatArray, normal: FloatArray) -> FloatArray:
         """Return deviations (n, M) with the covariance of one kernel, from standard normal numbers (n, M)."""
         return normal @ np.linalg.cholesky(self.to_full(covariances, 1, normal.shape[1])[0, 0]).T
 
@@ -141,8 +134,8 @@ class Structure:
         """Return second moments from rows (..., n, M) and the same rows times their weights."""
         return namespace(weighted).matrix_transpose(weighted) @ difference
 
-    def second_sums(self, difference: FloatArray, weighted: FloatArray, factor: Factor) -> FloatArray:
-        """Return second-order sums (R, K, S) of the same; a structure that projects adds sums of x(Vx)ᵀ."""
+    def second_sums(self, difference: FloatArray, weighted: FloatArray) -> FloatArray:
+        """Return second-order sums (R, K, S) of the same."""
         return self.pack(self.second_moment(difference, weighted))
 
     def pack(self, moments: FloatArray) -> FloatArray:
@@ -151,15 +144,11 @@ class Structure:
         flat = xp.reshape(moments, (*moments.shape[:-2], n_features * n_features))
         return take(flat, constant(index_of, n_features, "packed", example=moments), axis=-1)
 
-    def update(
-        self, sums: Triple, regulariser: Regulariser, previous: FloatArray | None = None
-    ) -> tuple[FloatArray, Factor]:
+    def update(self, sums: Triple, regulariser: Regulariser) -> tuple[FloatArray, Factor]:
         """Return the covariances that maximise the expected log-likelihood, and their factor: (M3).
 
         The sums are the positive mass (R, K), the new means less the origins of the moments (R, K, M), and
-        the second-order sums (R, K, S) about these origins. For a structure that projects they are followed
-        by sums of x(Vx)ᵀ; it makes one step from `previous`, the covariances of the E-step, which increases
-        the expected log-likelihood without maximising it.
+        the second-order sums (R, K, S) about these origins.
         """
         mass, offset, second = sums
         xp, n_features = namespace(mass), offset.shape[-1]
@@ -204,12 +193,10 @@ class Structure:
         found = self.variances(covariances) * self.precisions(factor)
         return np.where(factor.usable, found.max(axis=(1, 2)), np.inf)
 
-    def moved(
-        self, second: Array, first: Array, mass: Array, shift: Array, factor: Factor | None = None
-    ) -> Array:
+    def moved(self, second: Array, first: Array, mass: Array, shift: Array) -> Array:
         """Return second-order sums (R, K, S) about other origins: the old ones less `shift` (R, K, M).
 
-        `first` (R, K, M) and `mass` (R, K, 1) are the other sums; a structure that projects needs the factor.
+        `first` (R, K, M) and `mass` (R, K, 1) are the other sums.
         """
         one, other = first[..., None, :], shift[..., None, :]
         moments = self.second_moment(one, other) + self.second_moment(other, one)

@@ -21,11 +21,11 @@ from ...engine.loop import ending_at
 from ...engine.numbers import BoolArray, on_host
 from ...engine.rows.labelled import Block, is_missing, without_mask
 from ...engine.rows.summary import measure
-from ...engine.structures import COVARIANCE_TYPES, structure_of
+from ...engine.structures import STRUCTURES, structure_of
 from ...io import Source
 from ...io.opening import source_of
 from ...io.readers import is_path
-from .._settings import check_covariance_type
+from .._settings import refuse_low_rank
 from ..callbacks import CallbackSupportMixin, Checkpoint, Lines, progress_bar, task_of, watched_by
 from ..exporting import ExportMixin
 from ..holdout import check_splits, default_splits, splits_of
@@ -33,7 +33,6 @@ from ..mixture import documented
 from ..rows import (
     check_gaps,
     check_labelled,
-    device_of,
     enter,
     is_frame,
     read_into_memory,
@@ -299,15 +298,10 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
         n_jobs = prototype.n_jobs if self.n_jobs is None else self.n_jobs
         device = prototype.device if self.device is None else self.device
         prototype.set_params(n_jobs=n_jobs, device=device, random_state=seed)
-        types = self._settings_to_try()[1] or []
-        low_rank = any(check_covariance_type(each)[0] == "low_rank" for each in types)
-        if low_rank and device_of(prototype) is not None:
-            raise ValueError(
-                "covariance_type='low_rank' runs only on the CPU: leave out one of it and device."
-            )
+        self._settings_to_try()  # raises an error early
         return prototype
 
-    def _settings_to_try(self) -> tuple[list[int] | None, list[Any] | None]:
+    def _settings_to_try(self) -> tuple[list[int] | None, list[str] | None]:
         """Return the numbers of kernels, ascending, and the covariance types; None for 'auto'."""
         numbers = np.atleast_1d(self.n_kernels).tolist()
         if numbers != ["auto"] and not (numbers and all(type(k) is int and k > 0 for k in numbers)):
@@ -316,15 +310,16 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
                 f"{self.n_kernels!r}."
             )
         given = self.covariance_type
-        one = isinstance(given, str) or (isinstance(given, tuple) and given[:1] == ("low_rank",))
-        types = [given] if one else list(given)
-        names = [check_covariance_type(each)[0] if isinstance(each, tuple) else each for each in types]
-        if names != ["auto"] and not (names and all(name in COVARIANCE_TYPES for name in names)):
+        refuse_low_rank(given)
+        types = [given] if isinstance(given, str) else list(given)
+        for name in types:
+            refuse_low_rank(name)
+        if types != ["auto"] and not (types and all(name in [*STRUCTURES] for name in types)):
             raise ValueError(
-                f"covariance_type must be 'auto', one of {', '.join(COVARIANCE_TYPES)} or a list of them, "
+                f"covariance_type must be 'auto', one of {', '.join(STRUCTURES)} or a list of them, "
                 f"got {given!r}."
             )
-        return None if numbers == ["auto"] else sorted(set(numbers)), None if names == ["auto"] else types
+        return None if numbers == ["auto"] else sorted(set(numbers)), None if types == ["auto"] else types
 
     @property
     def _model(self) -> Any:

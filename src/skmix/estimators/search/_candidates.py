@@ -19,7 +19,6 @@ from ...engine.after.tuning import labels_of as codes_of
 from ...engine.records import FloatArray, IntArray
 from ...engine.rows.labelled import Block
 from ...engine.starts import draw_seeds
-from .._settings import check_covariance_type
 from ..classifier import SharedKernelClassifier
 from ._features import pooled_covariance, transforms
 from ._trials import Params
@@ -63,7 +62,7 @@ class Choices:
     """Settings of a search; None for those to choose."""
 
     numbers: list[int] | None  # numbers of kernels, ascending
-    types: list[Any] | None  # covariance types: names or ('low_rank', number of factors)
+    types: list[str] | None  # covariance types
     kernels: str  # 'own', 'shared' or 'auto'
     feature_sets: list[list[int]] | None
     n_classes: int
@@ -128,7 +127,7 @@ class Choices:
                 _params(allowed[-1], k, name, rows)
                 for name in self.types or ["tied", "full"]
                 for k in numbers
-                for rows in (strengths if _is_full(name) else [_PRIOR_OF_SIMPLE])
+                for rows in (strengths if name == "full" else [_PRIOR_OF_SIMPLE])
             ]
         most = min(_MOST_KERNELS, self.n_train // _ROWS_PER_KERNEL)
         most_of = {"full": min(most, MOST_NUMBERS_A_ROW * self.n_train // width)}
@@ -146,7 +145,7 @@ class Choices:
     def _per_class(self, reduced: bool) -> Iterator[tuple[str, float, str, float]]:
         """Yield 'own' or 'shared', the kernels per class, the covariance type and the prior strength."""
         for name in self.types or ["tied", "full"]:
-            own, shared = (_OWN_FULL, _SHARED_FULL) if _is_full(name) else (_OWN_SIMPLE, _SHARED_SIMPLE)
+            own, shared = (_OWN_FULL, _SHARED_FULL) if name == "full" else (_OWN_SIMPLE, _SHARED_SIMPLE)
             shared = shared[:1] if reduced else shared
             if self.n_classes >= _MANY_CLASSES:
                 shared = (*((m, 2.0) for m in _FEWER_THAN_CLASSES), *shared)
@@ -169,11 +168,6 @@ def _params(kernels: str, n_kernels: int, covariance_type: str, prior_rows: floa
         "covariance_type": covariance_type,
         "prior_rows": prior_rows,
     }
-
-
-def _is_full(covariance_type: Any) -> bool:
-    """Return whether a kernel has so many parameters that the strength of its prior matters."""
-    return check_covariance_type(covariance_type)[0] in ("full", "low_rank")
 
 
 def make_classifier(

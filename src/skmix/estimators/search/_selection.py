@@ -19,7 +19,7 @@ from ...engine.numbers import on_host
 from ...engine.records import FloatArray, IntArray
 from ...engine.rows.labelled import Block
 from ...io.preparation import Columns
-from .._settings import check_covariance_type, check_feature_sets, is_robust
+from .._settings import check_feature_sets, is_robust
 from ..classifier import SharedKernelClassifier
 from ..crossfit import blur_of, set_threshold
 from ..rows import PreparedRows, Sender
@@ -315,8 +315,7 @@ class Selection:
         best = sorted((t for t in self.trials.list if t.models), key=lambda t: -t.score)
         # Keep references: trials drop their models once others are better.
         for params, models in [(t.params, t.models) for t in best[: self._n_tuned]]:
-            low_rank = check_covariance_type(params["covariance_type"])[0] == "low_rank"
-            unsuited = low_rank or params["feature_sets"] is not None or is_robust(self.prototype)
+            unsuited = params["feature_sets"] is not None or is_robust(self.prototype)
             n_numbers = params["n_kernels"] * models[0].n_features_in_
             if unsuited or n_numbers > MOST_NUMBERS_A_ROW * len(self.rows.X):
                 continue

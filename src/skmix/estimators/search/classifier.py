@@ -52,7 +52,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         Numbers of kernels to try. With ``kernels='own'``, all classes have the same number: the total is
         rounded down to a multiple of the number of classes.
         When to change: to a list if the search takes too long or the largest number is the best.
-    covariance_type : str, tuple, list of them or 'auto', default='auto'
+    covariance_type : str, list of them or 'auto', default='auto'
         Covariance types to try; 'auto' tries tied and full, with feature sets full only.
         When to change: to 'diag' with hundreds of features.
     kernels : {'auto', 'shared', 'own'}, default='auto'

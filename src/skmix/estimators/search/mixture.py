@@ -74,7 +74,7 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
         to 40, in steps of a quarter, and continues while the largest number is the best. With
         ``init='class'`` it begins with one per class, without that limit.
         When to change: to a list if the search takes too long or the largest number is the best.
-    covariance_type : str, tuple, list of them or 'auto', default='auto'
+    covariance_type : str, list of them or 'auto', default='auto'
         Covariance types to try; 'auto' tries full, tied, diag and spherical. With more than 500 features and
         fewer rows than features, it tries diag and spherical, with a warning.
         When to change: to one type if you know it: the search takes a fraction of the time.
