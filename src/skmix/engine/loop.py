@@ -159,7 +159,6 @@ class Passes:
         on the host.
         """
         structure = structure_of(options.covariance_type)
-        source.covers.check(structure, starts.tail, gaps=source.summary.gaps)
         frame = source.summary.frame(structure) if frame is None else frame
         n_columns = starts.weights.shape[-1] + (starts.class_prior is not None)
         volume = source.summary.by_class(source.summary.observed, n_columns) @ np.log(frame.scale)

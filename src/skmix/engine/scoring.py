@@ -16,7 +16,6 @@ from .device import passes as device
 from .estep import gaps, host
 from .estep.gaps import given, rows_by_pattern
 from .estep.reference import TILE, Kernels, Rows, native, padded
-from .estep.terms import DEVICE
 from .estep.terms import log_mix as log_mix
 from .estep.terms import log_sum as log_sum
 from .kernels import StudentT, Tail
@@ -65,7 +64,6 @@ def kernel_log_densities(
     if not is_numpy(X):
         if some_missing:
             return like(kernel_log_densities(to_numpy(X), parameters, covariance_type, n_jobs, weights), X)
-        DEVICE.check(structure, parameters.tail)
         return device.log_densities(X, parameters, structure, weights)
     kernels, frame = _prepare(parameters, structure)
     rows = Rows(native(X), None, None, frame)

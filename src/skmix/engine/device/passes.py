@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -72,6 +72,11 @@ _LOG_ZERO = -1e30
 _NEARLY_LOST = 0.25
 
 
+def refuse(what: str) -> NoReturn:
+    """Raise the error of a model or of rows for which devices have no passes."""
+    raise ValueError(f"Passes on a device do not cover {what}: give X as a NumPy array and leave device out.")
+
+
 @dataclass(frozen=True)
 class Expanded:
     """Parameters of R starts, expanded into coefficients of the rows' terms."""
@@ -115,6 +120,8 @@ def expand(
     `centres` are the kernels (R, K) whose moments have origins (R, K, M) of their own. `precision` is
     that of the terms and of the products with them.
     """
+    if parameters.tail.weighted:
+        refuse("t kernels")
     means = parameters.means
     xp, n_features = namespace(means), means.shape[-1]
     if factor is None:

@@ -6,7 +6,6 @@ from functools import partial
 
 import numpy as np
 
-from ..estep.terms import DEVICE
 from ..kernels import Tail
 from ..numbers import (
     Array,
@@ -26,7 +25,6 @@ from .passes import Assumed, FramedRows, expand, order_by_class
 class DeviceRows(ArrayRows):
     """Complete rows of a tensor; passes run on its device."""
 
-    covers = DEVICE
     keeps_terms = True
     """Whether expanded rows are kept between passes, if there is memory for them."""
     _framed: FramedRows | None = None

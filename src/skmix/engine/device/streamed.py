@@ -12,14 +12,13 @@ from itertools import islice
 
 import numpy as np
 
-from ..estep.terms import DEVICE
 from ..numbers import Array, as_float64, like, room_on, send
 from ..records import Factor, Parameters, Setting
 from ..rows.base import Centres, Expected
 from ..rows.blocks import BlockRows
 from ..rows.labelled import Block, Blocks
 from ..rows.summary import Summary
-from .passes import expand
+from .passes import expand, refuse
 from .rows import DeviceRows
 
 # Bytes of the blocks into which an array is cut: the work on one takes milliseconds, far longer than the host
@@ -31,8 +30,6 @@ _BESIDE = 24
 
 class StreamedRows(BlockRows):
     """Complete rows in blocks, with encoded labels, processed by the PyTorch device of that name."""
-
-    covers = DEVICE
 
     def __init__(self, blocks: Blocks, device: str, summary: Summary | None = None, seed: int = 0) -> None:
         super().__init__(blocks, summary, seed)
@@ -50,6 +47,8 @@ class StreamedRows(BlockRows):
     def expect(
         self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
     ) -> Expected:
+        if self.summary.gaps:
+            refuse("missing values")
         n_classes, total, before = parameters.weights.shape[-1], None, None
         for rows in self._pieces():
             framed = rows.framed(setting, n_classes)

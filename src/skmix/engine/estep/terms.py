@@ -1,65 +1,20 @@
-"""What E-steps share: the declaration of what each covers, and the arithmetic of log-densities and sums.
-
-The first E-step that covers a model does its passes. A model that none covers is refused with the reason, so
-that no part of a model is silently left out. All E-steps cover classes, rows without a label and row weights.
-The matrix of tests crosses everything declared here.
-"""
+"""The arithmetic of log-densities and sums that E-steps share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from ..kernels import Tail
 from ..numbers import Array, is_numpy, like, namespace, occurs, safe_log
 from ..records import Factor, FloatArray, IntArray, Statistics
 from ..rules.likelihood import LARGEST_CANCELLATION
-from ..structures import STRUCTURES, Structure
+from ..structures import Structure
 
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
 _LOST = 1e-280
 # Responsibilities below this are zero: subnormal numbers would be slow, and nothing needs them.
 _SMALLEST_SHARE = 1e-200
-
-
-# ---------------------------------------------------------------- coverage
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """The covariance types, kernels and rows that an E-step covers."""
-
-    structures: frozenset[str] = frozenset(STRUCTURES)
-    t_kernels: bool = True
-    gaps: bool = False  # whether values may be missing
-
-    def lacks(self, structure: Structure, tail: Tail, *, gaps: bool = False) -> str | None:
-        """Return what the E-step does not cover, in words; None if it covers the model and the rows."""
-        if gaps and not self.gaps:
-            return "missing values"
-        if structure.name not in self.structures:
-            return f"covariance_type={structure.name!r}"
-        return "t kernels" if tail.weighted and not self.t_kernels else None
-
-    def check(self, structure: Structure, tail: Tail, *, gaps: bool = False) -> None:
-        """Refuse what the E-step on a device, the only one that users choose, does not cover."""
-        lacking = self.lacks(structure, tail, gaps=gaps)
-        if lacking is not None:
-            raise ValueError(
-                f"Passes on a device do not cover {lacking}: give X as a NumPy array and leave device out."
-            )
-
-
-# Complete rows on the host.
-COMPLETE = Coverage()
-# Rows with gaps, completed for every kernel.
-GAPS = Coverage(gaps=True)
-# Complete rows on a device.
-DEVICE = Coverage(frozenset(STRUCTURES), t_kernels=False)
-
-
-# ---------------------------------------------------------------- arithmetic
 
 
 def expand_densities(

@@ -12,7 +12,6 @@ import numpy as np
 from ..estep import gaps, host
 from ..estep.gaps import Chunk
 from ..estep.reference import Kernels, Rows, native
-from ..estep.terms import COMPLETE, GAPS, Coverage
 from ..numbers import Array
 from ..records import BoolArray, Factor, FloatArray, Frame, IntArray, Parameters, Setting, Statistics
 from .summary import Summary, summarise
@@ -44,7 +43,6 @@ class RowSource(ABC):
 
     n_features: int
     summary: Summary  # computed on first use and cached
-    covers: Coverage = COMPLETE  # the models that passes over these rows cover
     is_shared_out: bool = False  # whether others run the blocks, on cores that they share out
 
     @abstractmethod
@@ -159,7 +157,6 @@ class MemoryRows(ArrayRows):
 class GapRows(ArrayRows):
     """Rows with missing values, NaN; each row has at least one value."""
 
-    covers = GAPS
     # The frame, the numbers of classes and of rows in a chunk, the complete rows and the others.
     _cached: tuple[Frame, tuple[int, int], MemoryRows | None, list[Chunk]] | None = None
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ..estep.terms import GAPS
 from ..numbers import send
 from ..records import Factor, FloatArray, Frame, IntArray, Parameters, Setting
 from ..threads import one_blas_thread
@@ -39,8 +38,6 @@ class Scatters(dict[int, tuple[Frame, FloatArray]]):
 
 class BlockRows(RowSource):
     """Rows in blocks, with encoded labels; rows of weight zero or without any value are skipped."""
-
-    covers = GAPS
 
     def __init__(self, blocks: Blocks, summary: Summary | None = None, seed: int = 0) -> None:
         self.blocks, self.n_features, self._seed = blocks, blocks.n_features, seed
