@@ -10,7 +10,6 @@ import numpy as np
 from scipy.special import digamma
 from sklearn.exceptions import ConvergenceWarning
 
-from ..engine.after.known import with_densities
 from ..engine.after.shifts import GroupRows, shift_groups
 from ..engine.loop import fit
 from ..engine.records import FloatArray, IntArray, Status, frame_of
@@ -134,8 +133,7 @@ def new_samples(model: Any, source: Source) -> Samples:
         converged, found, shifts = shifted.converged, shifted.parameters, shifted.shifts
         log_likelihood, counts = shifted.log_likelihood, shifted.counts
     else:
-        rows = with_densities(training.source, start, model.covariance_type_, options.n_jobs)
-        result = fit(rows, start.batch(), options, frame=frame)
+        result = fit(training.source, start.batch(), options, frame=frame)
         converged, found = result.status[0] == Status.CONVERGED, result.parameters.take(0)
         log_likelihood, counts = result.log_likelihood[0], result.counts
         counts = None if counts is None else counts[0]
