@@ -8,7 +8,6 @@ from ._version import __version__ as __version__
 if TYPE_CHECKING:
     from .estimators import (
         BayesianGaussianMixture,
-        Checkpoint,
         GaussianMixture,
         SharedKernelClassifier,
         SharedKernelClassifierCV,
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BayesianGaussianMixture",
-    "Checkpoint",
     "GaussianMixture",
     "SharedKernelClassifier",
     "SharedKernelClassifierCV",

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from calls import fit
 from libraries import needs_torch, torch
-from numpy.testing import assert_allclose, assert_array_equal
-from numpy.typing import NDArray
+from numpy.testing import assert_allclose
 from oracles import random_model, random_rows, stack
 from sklearn.exceptions import ConvergenceWarning
 
@@ -19,7 +17,7 @@ from skmix import SharedKernelMixture, open_rows
 from skmix.engine import loop as em
 from skmix.engine.after import shifts as shift
 from skmix.engine.device.streamed import StreamedRows
-from skmix.engine.loop import RunState, is_done
+from skmix.engine.loop import is_done
 from skmix.engine.problem import open_source
 from skmix.engine.records import FloatArray, IntArray, Options, Parameters, Status
 from skmix.engine.rows.blocks import BlockRows
@@ -234,40 +232,3 @@ def test_nearly_singular_covariances_may_lose_digits(seed: int) -> None:
     with pytest.warns(ConvergenceWarning):
         model.fit(rows, np.where(random.uniform(size=400) < 0.3, -1, classes + 1))
     assert model.start_status_.tolist() == ["stopped"]
-
-
-# ---------------------------------------------------------------- snapshots
-
-Golden = Callable[[str], dict[str, NDArray[Any]]]
-
-
-def states_of(X: Any, classes: Any, starts: Parameters, options: Options) -> tuple[list[RunState], Any]:
-    """Return the state after every pass, as it comes back from plain values, and the result."""
-    states: list[RunState] = []
-    result = fit(X, classes, starts, options, callback=lambda run: states.append(run.state()))
-    return [RunState.from_dict(asdict(state)) for state in states], result
-
-
-def test_every_state_leads_to_the_same_end(golden: Golden) -> None:
-    # The rule stops in pass 24, while a latched class still moves: who forgets that goes on.
-    reference = golden("digits_3d_latched")
-    X, classes = reference["X"], np.unique(reference["y"], return_inverse=True)[1]
-    weights, means, covariances = (reference[name][0] for name in ("weights", "means", "covariances"))
-    shifts = 0.02 * np.random.default_rng(0).normal(size=(4, *means.shape))
-    shifts[0] = 0.0
-    starts = Parameters(np.tile(weights, (4, 1, 1)), means + shifts, np.tile(covariances, (4, 1, 1, 1)))
-    options = Options(floor=0.0, tol=0.1, stopping="per-class", max_iter=100)
-    states, whole = states_of(X, classes, starts, options)
-    assert whole.n_iter[0] == 24
-    assert len(states) == whole.n_iter.max()
-    assert len(set(whole.n_iter.tolist())) > 1
-    for number in (1, 12, 21, 23, len(states)):
-        taken = states[number - 1]
-        assert taken.n_iter.max() == number
-        resumed = fit(X, classes, starts, options, resume=taken)
-        assert_array_equal(resumed.n_iter, whole.n_iter)
-        assert_array_equal(resumed.status, whole.status)
-        assert_allclose(resumed.objective, whole.objective, rtol=1e-11)
-        assert_allclose(resumed.parameters.means, whole.parameters.means, rtol=1e-8, atol=1e-10)
-        for path, other in zip(resumed.path, whole.path, strict=True):
-            assert_allclose(path, other, rtol=1e-10)

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from models import AfterPass
-from sklearn.base import clone, is_classifier
+from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 from skmix import (
-    Checkpoint,
     SharedKernelClassifier,
     SharedKernelClassifierCV,
     SharedKernelMixture,
@@ -147,12 +146,6 @@ def test_callbacks_of_a_search_count_its_candidates(search: Any, tmp_path: Path)
     assert watched.best_params_ == plain.best_params_
     watched.save(tmp_path / "search.skmix")
     assert load(tmp_path / "search.skmix").best_score_ == plain.best_score_
-    kind = SharedKernelClassifier if is_classifier(search) else SharedKernelMixture
-    checkpoint = Checkpoint(tmp_path / "fit.skmix")
-    inside = clone(search).set_params(estimator=kind().set_callbacks(checkpoint))
-    for refused in (inside, clone(search).set_callbacks(checkpoint)):
-        with pytest.raises(ValueError, match="Checkpoint saves a single fit, and the fits of a search"):
-            refused.fit(X, Y)
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: type(search).__name__)

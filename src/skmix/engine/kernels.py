@@ -73,7 +73,7 @@ class Tail(Record):
         return mass
 
     def to_dict(self) -> dict[str, FloatArray]:
-        """Return the arrays by name; see `tail_of`."""
+        """Return the arrays by name."""
         return dict(vars(self))
 
     # ------------------------------------------------------------ densities of one model
@@ -148,11 +148,6 @@ class StudentT(Tail):
 
 
 NONE = Tail()
-
-
-def tail_of(values: dict[str, Any]) -> Tail:
-    """Return the tail with these arrays; see `Tail.to_dict`."""
-    return StudentT(**values) if values else NONE
 
 
 def likeliest_degrees(mean_gap: FloatArray) -> FloatArray:

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from .kernels import tail_of
 from .numbers import TINY, Array, namespace, occurs, pick, sent_once, to_numpy
 from .problem import RowSource, open_source
 from .records import (
@@ -64,43 +63,6 @@ def time_is_up() -> bool:
     return time.monotonic() >= _deadline.get()
 
 
-@dataclass(frozen=True)
-class RunState:
-    """The state of R starts between two passes, on the host: everything needed to save and resume a fit."""
-
-    parameters: Parameters  # current parameters in the frame
-    status: IntArray  # (R,): a `Status` each
-    n_iter: IntArray  # (R,): passes made
-    # (R, C) or (R, 1): log-likelihoods, or the evidence bound, of the last pass, for the stopping rule
-    previous: FloatArray
-    latched: BoolArray  # (R, C) or (R, 1): classes that have converged by the paper's stopping rule
-    path: list[FloatArray]  # (passes, C): as in `Result`, in the coordinates of the frame
-    bounds: list[FloatArray]  # (passes,): where weights have a posterior, as in `Result`
-    objective: FloatArray  # (R,): of the last pass, minus infinity before the first
-
-    @classmethod
-    def begin(cls, starts: Parameters, n_columns: int, n_watched: int) -> RunState:
-        """Return the state before the first pass; the stopping rule watches `n_watched` columns."""
-        n_starts = len(starts.means)
-        return cls(
-            parameters=starts,
-            status=np.full(n_starts, Status.RUNNING, dtype=np.int64),
-            n_iter=np.zeros(n_starts, dtype=np.int64),
-            previous=np.full((n_starts, n_watched), np.inf),
-            latched=np.zeros((n_starts, n_watched), dtype=bool),
-            path=[np.empty((0, n_columns))] * n_starts,
-            bounds=[np.empty(0)] * n_starts,
-            objective=np.full(n_starts, -np.inf),
-        )
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> RunState:
-        """Return the record from nested dictionaries, as by `asdict`."""
-        parameters = values["parameters"]
-        parameters = Parameters(**{**parameters, "tail": tail_of(parameters["tail"])})
-        return cls(**{**values, "parameters": parameters})
-
-
 def fit(
     source: Any,
     starts: Parameters,
@@ -108,21 +70,18 @@ def fit(
     *,
     frame: Frame | None = None,
     callback: Callable[[Run], None] | None = None,
-    resume: RunState | None = None,
+    previous: float | None = None,
 ) -> Result:
     """Run EM or variational Bayes from R starts, in the data's coordinates, and return the outcome of each.
 
     The source may be rows that `open_source` opens. With unlabelled rows the starts have a `class_prior`;
     log-likelihoods of labelled rows are then joint with the label, and those of unlabelled rows are the last
     column. The frame is that of the rows, unless it is given. The callback is called after each pass with the
-    `Run`. `resume` is a state to continue from, instead of the starts.
+    `Run`. `previous` is the log-likelihood from which a fit of one class continues: the stopping rule
+    compares the first pass with it.
     """
     with Passes.over(open_source(source), starts, options, frame) as passes:
-        n_columns, rule = len(passes.volume), passes.rule
-        if resume is None:
-            entered = passes.setting.frame.enter(starts, passes.setting.structure)
-            resume = RunState.begin(entered, n_columns, 1 if rule.bounded else n_columns)
-        run = Run(passes, options, resume)
+        run = Run(passes, options, previous)
         while run.going:
             run.step()
             if callback is not None:
@@ -298,24 +257,31 @@ class Run:
     the last one.
     """
 
-    def __init__(self, passes: Passes, options: Options, state: RunState) -> None:
-        source, rule = passes.source, passes.rule
+    def __init__(self, passes: Passes, options: Options, previous: float | None = None) -> None:
+        source, rule, setting = passes.source, passes.rule, passes.setting
         self._passes, self._rule, self._options = passes, rule, options
-        self._n_columns = state.path[0].shape[1]
+        n_starts, self._n_columns = len(passes.starts.means), len(passes.volume)
         self._step = source.wrap_step(passes.step)
-        self._status, self._n_iter = state.status.copy(), state.n_iter.copy()
-        self._path = [list(path) for path in state.path]
-        self._bounds = [list(bounds) for bounds in state.bounds]
-        self._objective, self._fell = state.objective.copy(), np.full((len(self._status), 2), np.nan)
-        self.n_passes = int(self._n_iter.max(initial=0))
-        self.active = np.arange(len(self._status))
+        self._status = np.full(n_starts, Status.RUNNING, dtype=np.int64)
+        self._n_iter = np.zeros(n_starts, dtype=np.int64)
+        self._path: list[list[FloatArray]] = [[] for _ in range(n_starts)]
+        self._bounds: list[list[float]] = [[] for _ in range(n_starts)]
+        # Of the last pass, minus infinity before the first; and of falls, as in `Result`.
+        self._objective, self._fell = np.full(n_starts, -np.inf), np.full((n_starts, 2), np.nan)
+        self.n_passes = 0
+        self.active = np.arange(n_starts)
         self._n_rows = source.summary.total
-        self._previous, self._latched = state.previous.copy(), state.latched.copy()
-        self._current, self._factor = rule.enter(state.parameters.map(source.to_device))
+        # (R, C) or (R, 1): log-likelihoods, or the evidence bound, of the last pass, for the stopping rule;
+        # and classes that have converged by the paper's stopping rule.
+        watched = (n_starts, 1 if rule.bounded else self._n_columns)
+        self._previous, self._latched = np.full(watched, np.inf), np.zeros(watched, dtype=bool)
+        if previous is not None:
+            self._previous[:] = previous + passes.volume.sum()
+        entered = setting.frame.enter(passes.starts, setting.structure)
+        self._current, self._factor = rule.enter(entered.map(source.to_device))
         # Where each start has ended, on the host; active ones are not up to date.
         self._ended = self._current.map(to_numpy)
-        failed = ~to_numpy(self._factor.usable) & (self._status == Status.RUNNING)
-        self._status[failed] = Status.FAILED
+        self._status[~to_numpy(self._factor.usable)] = Status.FAILED
 
     @property
     def going(self) -> bool:
@@ -340,31 +306,22 @@ class Run:
         survived &= ~self._falling(active, objective, current, factor)
         if not survived.all():
             following = current.put(survived, following.take(survived))
-        n_iter, status, objectives = self._n_iter.copy(), self._status.copy(), self._objective.copy()
-        previous, latched, bounds = self._previous.copy(), self._latched.copy(), self._bounds
-        n_iter[active], previous[active], objectives[active] = self.n_passes, watched, objective
-        done, latched[active] = is_done(
-            self._options, self._n_rows, watched - self._previous[active], latched[active]
+        done, self._latched[active] = is_done(
+            self._options, self._n_rows, watched - self._previous[active], self._latched[active]
         )
-        status[active[~survived]] = Status.FAILED
-        status[active[survived & done]] = Status.CONVERGED
-        for r, own in zip(active, log_likelihood, strict=True):
-            self._path[r].append(own)  # counts once `n_iter` does
+        self._n_iter[active], self._previous[active], self._objective[active] = (
+            self.n_passes,
+            watched,
+            objective,
+        )
+        self._status[active[~survived]] = Status.FAILED
+        self._status[active[survived & done]] = Status.CONVERGED
+        for r, values in zip(active, log_likelihood, strict=True):
+            self._path[r].append(values)
         if self._rule.bounded:
-            bounds = [list(path) for path in bounds]
             for r in np.flatnonzero(np.isfinite(objective)):
-                bounds[active[r]].append(objective[r])
-        # All at once: an interrupt may come anywhere, and `state` is then that of a whole number of passes.
-        vars(self).update(
-            _status=status,
-            _n_iter=n_iter,
-            _previous=previous,
-            _latched=latched,
-            _bounds=bounds,
-            _objective=objectives,
-            _current=following,
-            _factor=next_factor,
-        )
+                self._bounds[active[r]].append(float(objective[r]))
+        self._current, self._factor = following, next_factor
 
     def _falling(
         self, index: IntArray, objective: FloatArray, parameters: Parameters, factor: Factor
@@ -382,12 +339,9 @@ class Run:
         going = self._status[self.active] == Status.RUNNING
         if going.all():
             return
-        vars(self).update(  # all at once, as in `step`
-            _ended=self._ended.put(self.active[~going], self._current.take(~going)),
-            active=self.active[going],
-            _current=self._current.take(going),
-            _factor=self._factor.take(going),
-        )
+        self._ended = self._ended.put(self.active[~going], self._current.take(~going))
+        self.active = self.active[going]
+        self._current, self._factor = self._current.take(going), self._factor.take(going)
 
     def _all(self) -> Parameters:
         """Return the parameters of all R starts, on the host."""
@@ -399,22 +353,21 @@ class Run:
         failed = (self._status == Status.FAILED) | np.isnan(last)
         return np.where(failed, -np.inf, last - self._passes.volume.sum())
 
-    def state(self) -> RunState:
-        """Return a copy of the state of all starts."""
-        return RunState(
-            self._all(),
-            self._status.copy(),
-            self._n_iter.copy(),
-            self._previous.copy(),
-            self._latched.copy(),
-            self._paths(),
-            [np.array(bounds) for bounds in self._bounds],
-            self._objective.copy(),
-        )
+    def so_far(self) -> Result:
+        """Return the parameters after the last pass, in the data's coordinates.
+
+        Log-likelihoods and objectives are of the parameters that entered the pass, so that no rows are read.
+        """
+        paths = self._paths()
+        none = np.full(self._n_columns, -np.inf)
+        log_likelihood = np.array([path[-1] if len(path) else none for path in paths])
+        status = np.where(self._status == Status.RUNNING, Status.STOPPED, self._status)
+        last = self._all().map(self._passes.source.to_device)
+        return self._result(last, status, log_likelihood, self._objective, self._bounds)
 
     def result(self) -> Result:
         """Return how all starts ended, in the data's coordinates."""
-        last, factor, rule, volume = self._current, self._factor, self._rule, self._passes.volume
+        last, factor, rule = self._current, self._factor, self._rule
         if len(self.active) < len(self._status) or np.any(self._status == Status.FAILED):
             last = self._all().map(self._passes.source.to_device)
             factor = self._passes.setting.structure.factor(last.covariances, last.means.shape[-1])
@@ -425,11 +378,26 @@ class Run:
         fell = self._falling(ended, objective[ended], last.take(ended), factor.take(ended))
         self._status[ended[fell]] = Status.FAILED
         status = np.where(self._status == Status.RUNNING, Status.STOPPED, self._status)
+        bounds = [[*values, value] for values, value in zip(self._bounds, objective, strict=True)]
+        if rule.bounded:
+            log_likelihood = self._log_likelihood(rule.finish(last), factor)
+        return self._result(last, status, log_likelihood, objective, bounds)
+
+    def _result(
+        self,
+        last: Parameters,
+        status: IntArray,
+        log_likelihood: FloatArray,
+        objective: FloatArray,
+        bounds: list[list[float]],
+    ) -> Result:
+        """Return a result in the data's coordinates; all arguments are in the frame."""
+        rule, volume = self._rule, self._passes.volume
         point = rule.finish(last)
         result = Result(
             self._passes.leave(point),
             status,
-            self._n_iter,
+            self._n_iter.copy(),
             log_likelihood - volume,
             objective - volume.sum(),
             [path - volume for path in self._paths()],
@@ -437,17 +405,13 @@ class Run:
         )
         if not rule.bounded:
             return result
-        pairs = zip(self._bounds, objective, strict=True)
-        bounds = [np.array([*values, value]) - volume.sum() for values, value in pairs]
-        log_likelihood = self._log_likelihood(point, factor) - volume
         assert point.counts is not None
-        counts = to_numpy(point.counts)
-        return replace(result, log_likelihood=log_likelihood, counts=counts, bounds=bounds, prior=rule.prior)
+        paths = [np.array(values) - volume.sum() for values in bounds]
+        return replace(result, counts=to_numpy(point.counts), bounds=paths, prior=rule.prior)
 
     def _paths(self) -> list[FloatArray]:
         """Return the log-likelihoods (passes, C) of each start."""
-        pairs = zip(self._path, self._n_iter, strict=True)
-        return [np.array(path[:n]).reshape(-1, self._n_columns) for path, n in pairs]
+        return [np.array(path).reshape(-1, self._n_columns) for path in self._path]
 
     def _log_likelihood(self, parameters: Parameters, factor: Factor) -> FloatArray:
         """Return the log-likelihoods (R, C) of parameters, −inf where a covariance is singular."""

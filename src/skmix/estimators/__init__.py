@@ -6,7 +6,6 @@ from .._parts import on_first_use
 
 if TYPE_CHECKING:
     from .bayesian import BayesianGaussianMixture as BayesianGaussianMixture
-    from .callbacks import Checkpoint as Checkpoint
     from .classifier import SharedKernelClassifier as SharedKernelClassifier
     from .gaussian import GaussianMixture as GaussianMixture
     from .mixture import SharedKernelMixture as SharedKernelMixture
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 # A mixture needs neither classifiers nor searches.
 _HOMES = {
     "BayesianGaussianMixture": "bayesian",
-    "Checkpoint": "callbacks",
     "GaussianMixture": "gaussian",
     "SharedKernelClassifier": "classifier",
     "SharedKernelClassifierCV": "search.classifier",

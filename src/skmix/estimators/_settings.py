@@ -118,11 +118,23 @@ def refuse_low_rank(covariance_type: Any) -> None:
         )
 
 
+def fitted_start(init: Any) -> Any:
+    """Return the fitted model that a start is; None for a name or dicts. Refuse one that is not fitted."""
+    if isinstance(init, str | Mapping | list):
+        return None
+    if not hasattr(init, "class_prior_"):
+        raise ValueError(f"init is a {type(init).__name__} that is not fitted.")
+    return init
+
+
 def covariance_type_of(model: Any, n_rows: int, n_features: int) -> str:
-    """Return the name of a mixture's covariance type; 'auto' depends on the rows."""
+    """Return the name of a mixture's covariance type; 'auto' depends on the start and on the rows."""
     name: str = model.covariance_type
     if name != "auto":
         return name
+    fitted = fitted_start(model.init)
+    if fitted is not None:
+        return str(fitted.covariance_type_)
     given = isinstance(model.init, Mapping) and model.init.get("covariances") is not None
     return "diag" if is_wide(n_rows, n_features) and not given else "full"
 

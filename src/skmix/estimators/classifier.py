@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from numbers import Real
@@ -21,7 +21,7 @@ from ..engine.rows.labelled import Block
 from ..engine.scoring import log_normalise, log_sum
 from ..io.preparation import Columns
 from . import decisions, densities, streams, tuning
-from ._settings import check_distribution, check_feature_sets, is_robust, prior_of_columns
+from ._settings import check_distribution, check_feature_sets, fitted_start, is_robust, prior_of_columns
 from .exporting import whitened_kernels
 from .fitted import FitRecord, Fitted, FittedClassifier
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented_model
@@ -149,7 +149,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         covariance_type: str | tuple[str, int] = "auto",
         tail: str | tuple[str, float] | None = None,
         feature_sets: Sequence[Sequence[int | str]] | None = None,
-        init: str | Mapping[str, Any] | list[Mapping[str, Any]] = "auto",
+        init: Any = "auto",
         n_init: int = 1,
         max_iter: int = 200,
         tol: float | tuple[str, float] = 3e-4,
@@ -202,11 +202,18 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         if stream and last not in (None, sets):
             raise ValueError(f"feature_sets is now {sets}, but the model has {last}: use fit.")
         starts = self.init if isinstance(self.init, list) else [self.init] * len(sets)
+        fitted = fitted_start(self.init)
+        if isinstance(fitted, SharedKernelClassifier):
+            if fitted.feature_sets_ != sets:
+                raise ValueError(
+                    f"init was fitted with feature_sets {fitted.feature_sets_}, and the fit has {sets}."
+                )
+            starts = fitted.models_
         if len(starts) != len(sets):
             raise ValueError(f"init has {len(starts)} starts, but there are {len(sets)} feature sets.")
         if isinstance(self.init, list) and not all(isinstance(start, dict) for start in starts):
             raise ValueError(f"init as a list must hold dicts, got {self.init!r}.")
-        if len(sets) > 1 and isinstance(self.init, dict):
+        if len(sets) > 1 and isinstance(self.init, dict | SharedKernelMixture):
             raise ValueError(f"init must be a list of {len(sets)} dicts, one for each feature set.")
         parameters = SharedKernelMixture._get_param_names()
         settings = {name: value for name, value in self.get_params(deep=False).items() if name in parameters}

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture as ScikitLearnGaussianMixture
 from sklearn.utils import check_random_state
 
-from ..engine.loop import Run, RunState, fit, regulariser_of
+from ..engine.loop import Run, fit, regulariser_of
 from ..engine.numbers import join
 from ..engine.records import FloatArray, IntArray, Options, Parameters, Status, power_of_two
 from ..engine.scoring import class_log_likelihood, most_likely_kernel
@@ -74,6 +74,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
     """
 
     _theirs: ClassVar[type] = ScikitLearnGaussianMixture
+    lower_bound_: float
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -179,9 +180,9 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
             if self.max_iter == 0 or not starts:
                 continue
             batch = join([start.batch() for start in starts])
-            resume = None if fresh else self._last_bound(source, batch)
+            previous = None if fresh else source.summary.total * float(self.lower_bound_)
             report = printer._reporter(source.summary.total, fresh) if self.verbose else None
-            result = fit(source, batch, options, callback=report, resume=resume)
+            result = fit(source, batch, options, callback=report, previous=previous)
             for number, (path, status) in enumerate(zip(result.path, result.status, strict=True)):
                 failed, converged = status == Status.FAILED, bool(status == Status.CONVERGED)
                 if failed and np.isnan(result.fell[number]).all():
@@ -221,15 +222,6 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
             self._print_verbose_msg_iter_end(run.n_passes, bound - before)
 
         return report
-
-    def _last_bound(self, source: Any, batch: Parameters) -> RunState:
-        """Return a state whose stopping rule continues from the bound of the last fit."""
-        structure = structure_of(self.covariance_type)
-        frame = source.summary.frame(structure)
-        volume = source.summary.moments.count @ np.log(frame.scale)
-        last = source.summary.total * self.lower_bound_ + volume
-        begin = RunState.begin(frame.enter(batch, structure), 1, 1)
-        return replace(begin, previous=np.full((1, 1), last))
 
     def _options(self) -> Options:
         return Options(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
@@ -37,9 +38,9 @@ from ..io.labels import code_labels
 from ..io.preparation import Columns
 from . import densities, streams
 from ._settings import check_count, covariance_type_of, freeze_of, refuse_low_rank
-from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, monitoring
+from .callbacks import CallbackSupportMixin, Monitor, monitoring
 from .exporting import ExportMixin, whitened_kernels
-from .fitted import FitRecord, Fitted, parameters_of
+from .fitted import FitRecord, Fitted, FittedClassifier, parameters_of
 from .rows import (
     Rows,
     Training,
@@ -79,7 +80,8 @@ _PARAMETERS = """
         Starting points. 'auto' is 'class' (k-means++ in each class) in a classifier, else 'k-means': on a
         sample if there are many rows, then refined by passes over samples. A dict has `means` (K, M) and
         optionally `covariances`, `weights` (K, L), or (K,) without labels, and `freeze`: 'kernels' or
-        'weights', which keep their given values. A classifier with `feature_sets` takes a list of dicts.
+        'weights', which keep their given values. A classifier with `feature_sets` takes a list of dicts. A
+        fitted estimator, such as one that a callback has saved, goes on from its parameters and its prior.
         When to change: to a dict if you know where kernels are.
     n_init : int, default=1
         Number of starts, which run as one batch; the best is kept.
@@ -249,6 +251,13 @@ class SharedKernelBase(
         tags.array_api_support = True
         return tags
 
+    def __sklearn_clone__(self) -> Any:
+        """Return an unfitted estimator with the same settings; a fitted mixture as `init` stays fitted."""
+        other = super().__sklearn_clone__()
+        if isinstance(self.init, BaseEstimator):
+            other.init = deepcopy(self.init)
+        return other
+
     def _validate_params(self) -> None:
         refuse_low_rank(self.covariance_type)
         try:
@@ -300,8 +309,6 @@ class SharedKernelBase(
             The fitted estimator.
         """
         check_inference(self)
-        # Check the path of a checkpoint before reading the rows, which may take long.
-        path = checkpoint_path(self)
         # Idle BLAS threads would wait actively, at the cost of ours.
         with updating(self, X), one_blas_thread():
             training = enter(self, X, y, sample_weight).training()
@@ -311,6 +318,9 @@ class SharedKernelBase(
                 kernels = Argument("n_kernels", self.n_kernels)
                 raise ArgumentError(kernels, f" is more than the {n_rows} rows: use fewer kernels.")
             self._check_classes(training.classes)
+            # Callbacks get copies of this estimator, which must not have attributes of an earlier fit.
+            for name in {*Fitted.names(), *FittedClassifier.names()}:
+                self.__dict__.pop(name, None)
             parts = self._parts_to_fit(training.n_features)
             for columns, model in parts:
                 covariance_type = covariance_type_of(model, n_rows, len(columns))
@@ -320,20 +330,30 @@ class SharedKernelBase(
                         f"{covariance_type!r}, without correlations inside kernels. Set covariance_type to "
                         "choose."
                     )
-            with monitoring(self, X, y, sample_weight, len(parts), path) as monitor:
+            with monitoring(self, X, y, sample_weight, len(parts)) as monitor:
                 self._fit_parts(parts, training, monitor)
                 self._after_fit(training)
         return self
 
     def _fit_parts(self, parts: list[Part], training: Training, monitor: Monitor | None = None) -> None:
         refuse_unlabelled(training.n_unlabelled, len(parts))
+
+        def record(parts: list[Part], fits: list[Fitted]) -> FitRecord:
+            prior = fits[0].class_prior if training.n_unlabelled else training.class_prior
+            return self._record(parts, fits, training.sizes, prior)
+
+        def attributes(so_far: Fitted) -> dict[str, Any]:
+            # Copies, so that a callback may keep the model.
+            return record([(columns, copy(model)) for columns, model in parts], [so_far]).attributes()
+
         fits: list[Fitted] = []
         for number, (columns, model) in enumerate(parts):
             rows = training.with_features(columns, number)
-            watched = {} if monitor is None else monitor(number, rows.source.summary.total)
-            fits.append(fit_model(model, rows, columns, **watched))
-        prior = fits[0].class_prior if training.n_unlabelled else training.class_prior
-        self._record(parts, fits, training.sizes, prior).store(self)
+            # With several feature sets there is no model before the last of them is fitted.
+            so_far = attributes if len(parts) == 1 else None
+            watching = None if monitor is None else monitor(rows.source.summary.total, so_far)
+            fits.append(fit_model(model, rows, columns, watching=watching))
+        record(parts, fits).store(self)
 
     def _check_classes(self, classes: np.ndarray) -> None:
         """Check settings that depend on the labels (L,) of the classes."""
@@ -531,6 +551,9 @@ class SharedKernelBase(
         return densities.total_score(scores, given.weights(len(scores)))
 
 
+SharedKernelBase._parameter_constraints["init"].append(SharedKernelBase)
+
+
 @documented_model
 class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, SharedKernelBase):
     """Gaussian mixtures, one per class, that share their kernels.
@@ -603,7 +626,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         *,
         covariance_type: str | tuple[str, int] = "auto",
         tail: str | tuple[str, float] | None = None,
-        init: str | Mapping[str, Any] = "auto",
+        init: Any = "auto",
         n_init: int = 1,
         max_iter: int = 200,
         tol: float | str | tuple[str, float] = "auto",

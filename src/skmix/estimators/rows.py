@@ -80,7 +80,7 @@ from ._settings import is_robust, is_robust_fit
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
 _PRECISIONS = ("float64", "float32", "tf32")
 # Attributes in which scikit-learn keeps the callbacks of a running fit.
-_OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
+OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 # Numeric types of polars.
 _POLARS_NUMBER = re.compile(r"(U?Int\d+|Float\d+|Boolean|Decimal)\b")
 
@@ -900,7 +900,7 @@ def updating(estimator: Any, X: Any = None) -> Iterator[None]:
         yield
     except BaseException:
         # Keep the attributes that scikit-learn needs to tear down the callbacks.
-        callbacks = {name: attributes[name] for name in _OF_CALLBACKS if name in attributes}
+        callbacks = {name: attributes[name] for name in OF_CALLBACKS if name in attributes}
         attributes.clear()
         attributes.update(before | callbacks)
         raise

@@ -31,10 +31,10 @@ from .fitted import (
     FittedMixtureSearch,
     RowsOfFit,
 )
-from .rows import device_and_precision, host_copy
+from .rows import OF_CALLBACKS, device_and_precision, host_copy
 
 # Attributes that scikit-learn sets.
-_OF_SCIKIT_LEARN = ("_skl_callbacks", "_sklearn_output_config", "_metadata_request")
+_OF_SCIKIT_LEARN = ("_skl_callbacks", "_sklearn_output_config", "_metadata_request", *OF_CALLBACKS)
 # Errors that inconsistent values in a file may raise.
 _MALFORMED = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
 

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +17,8 @@ from ..engine import starts
 from ..engine.after.prior import are_separate, prior_of_start, with_shrinkage
 from ..engine.after.shifts import GroupRows, check_source, choose_strength, shift_groups
 from ..engine.estep.reference import operations
-from ..engine.kernels import START_DEGREES, StudentT
-from ..engine.loop import Run, RunState, fit, regulariser_of, say_fall
+from ..engine.kernels import NONE, START_DEGREES, StudentT
+from ..engine.loop import Run, fit, regulariser_of, say_fall
 from ..engine.numbers import Array, is_numpy, pick, to_numpy
 from ..engine.problem import RowSource, open_source
 from ..engine.records import FloatArray, Frame, IntArray, Options, Parameters, Result, Status, living_kernels
@@ -34,12 +33,23 @@ from ._settings import (
     check_tail,
     check_tol,
     covariance_type_of,
+    fitted_start,
     freeze_of,
     is_robust,
     threads_of,
 )
-from .callbacks import SavedRun, saving
-from .fitted import Fitted, Floor, History, KernelPosterior, LearntPrior, Shifts, WeightPosterior, fields_of
+from .callbacks import AfterPass
+from .fitted import (
+    Fitted,
+    Floor,
+    History,
+    KernelPosterior,
+    LearntPrior,
+    Shifts,
+    WeightPosterior,
+    fields_of,
+    parameters_of,
+)
 from .rows import Training, device_and_precision, warn_caller
 
 if TYPE_CHECKING:
@@ -70,13 +80,12 @@ def fit_model(
     training: Training,
     columns: list[int] | None = None,
     *,
-    watching: AbstractContextManager[Any] | None = None,
-    path: Path | None = None,
+    watching: AbstractContextManager[AfterPass] | None = None,
 ) -> Fitted:
     """Fit a mixture to training rows of its features.
 
     `columns` are the indices of the features in all rows, for errors. `watching` yields a function to call
-    after each pass, and `path` is the file of a checkpoint.
+    after each pass.
     """
     source, summary, n_features = training.source, training.source.summary, training.n_features
     if model.group_shift is not None:
@@ -87,13 +96,9 @@ def fit_model(
     if model.n_jobs is None and source.is_shared_out:
         options = replace(options, n_jobs=1)
     frame = summary.frame(structure, columns)
-    saved, resume = None, None
-    if path is not None:
-        saved = SavedRun(path, model, frame, training.classes, training.sizes)
-        resume = saved.read()
     # With callbacks, all starts run as one batch.
-    apart = path is None and watching is None
-    batches = start_batches(model, training, frame, structure, NUMBERS_TOGETHER if apart else None)
+    n_numbers = NUMBERS_TOGETHER if watching is None else None
+    batches = start_batches(model, training, frame, structure, n_numbers)
     batches = (with_tails(model, batch) for batch in batches)
     given = next(batches)
     options = with_tolerance(model, options, training, given)
@@ -101,21 +106,36 @@ def fit_model(
     options, floor = with_resolution(model, options, rows, weights, frame)
     prior = None
     if isinstance(model.covariance_prior, str) and options.inference == "em" and options.freeze is None:
-        prior = _default_prior(model, training, given, options, frame, saved, resume)
+        prior = _default_prior(model, training, given, options, frame)
     options = _with_prior(options, prior)
-    with saving(saved) if saved else nullcontext(), watching or nullcontext() as report:
+    with watching or nullcontext() as report:
 
         def after_pass(run: Run) -> None:
-            for each in filter(None, (report, saved)):
-                each(run)
+            def so_far() -> Fitted | None:
+                result = run.so_far()
+                if not np.isfinite(_objective(result)):
+                    return None  # the first pass of a variational fit has no bound
+                reached = result.log_likelihood.sum(axis=1)
+                fitted = _fitted(model, result, result.status, reached, training)
+                return replace(fitted, prior=prior, floor=floor)
 
-        callback = None if apart else after_pass
-        fit_from = partial(fit, source, options=options, frame=frame, callback=callback, resume=resume)
+            assert report is not None
+            report(run, so_far)
+
+        callback = None if report is None else after_pass
+        fit_from = partial(fit, source, options=options, frame=frame, callback=callback)
         begun: Iterator[Parameters] = chain([given], batches)
-        if model.init in ("auto", "k-means") and options.stopping == "total" and resume is None:
+        if model.init in ("auto", "k-means") and options.stopping == "total":
             begun = map(partial(_refined, source, options, frame), begun)
         best, status, reached = _best_result(map(fit_from, begun))
+    best_start(best, model.variance_floor, len(status))
     found = replace(_fitted(model, best, status, reached, training), prior=prior, floor=floor)
+    if not found.converged:
+        warn_caller(
+            f"The best of {len(status)} starts did not converge in {found.n_iter} passes. "
+            f"Increase max_iter ({model.max_iter}) or tol ({model.tol}).",
+            ConvergenceWarning,
+        )
     if model.group_shift is None:
         return found
     return _shift_groups(model, training, found, best.parameters.take(best.best), options, frame)
@@ -208,41 +228,39 @@ def _default_prior(
     given: Parameters,
     options: Options,
     frame: Frame,
-    saved: SavedRun | None,
-    resume: RunState | None,
 ) -> LearntPrior | None:
     """Return the prior of ``covariance_prior='auto'`` or ``'weak'``, or None.
 
-    It comes from a checkpoint, from a first fit if kernels have few rows, or is a mild one.
+    It comes from a fitted mixture that is the start, from a first fit if kernels have few rows, or is a mild
+    one.
     """
+    fitted = fitted_start(model.init)
+    if fitted is not None and fitted.covariance_prior == model.covariance_prior:
+        return LearntPrior.of(fitted)
     summary, structure = training.source.summary, structure_of(options.covariance_type)
     n_kernels, n_features = given.means.shape[1:]
     # Row weights may be normalised to sum to one, so the total weight is not the number of rows.
     unit = min(1.0, summary.total / summary.n_rows)
-    prior = None if saved is None or resume is None else saved.prior
-    if resume is None:
-        one = given.take(0)
-        few = summary.total / unit / n_kernels < structure.rows_wanted(n_features)
-        if few and structure.pools_as is not None and not are_separate(one.weights):
-            found = with_shrinkage(training.source, given, options, frame=frame, unit=unit)
-            if found.covariance_prior is not None and found.covariance_prior_scale is not None:
-                prior = found.covariance_prior, found.covariance_prior_scale
-        elif isinstance(model.init, str) and model.init != "uniform":
-            rows, codes, weights = _rows_for_starts(model, training, frame)
-            # Use labelled rows only: the others have no class.
-            labelled = np.flatnonzero(codes >= 0)
-            some, masses = _some_rows(len(labelled), None if weights is None else weights[labelled] / unit)
-            some = labelled[some]
-            rows, codes = to_numpy(pick(rows, some)).astype(np.float64), codes[some]
-            regulariser = regulariser_of(options, frame, structure, n_kernels)
-            strength, common = prior_of_start(rows, codes, masses, one, structure, regulariser, frame)
-            prior = strength * unit, common
-        if prior is not None and model.covariance_prior == "weak":
-            prior = _WEAK * prior[0], prior[1]
+    prior, one = None, given.take(0)
+    few = summary.total / unit / n_kernels < structure.rows_wanted(n_features)
+    if few and structure.pools_as is not None and not are_separate(one.weights):
+        found = with_shrinkage(training.source, given, options, frame=frame, unit=unit)
+        if found.covariance_prior is not None and found.covariance_prior_scale is not None:
+            prior = found.covariance_prior, found.covariance_prior_scale
+    elif isinstance(model.init, str) and model.init != "uniform":
+        rows, codes, weights = _rows_for_starts(model, training, frame)
+        # Use labelled rows only: the others have no class.
+        labelled = np.flatnonzero(codes >= 0)
+        some, masses = _some_rows(len(labelled), None if weights is None else weights[labelled] / unit)
+        some = labelled[some]
+        rows, codes = to_numpy(pick(rows, some)).astype(np.float64), codes[some]
+        regulariser = regulariser_of(options, frame, structure, n_kernels)
+        strength, common = prior_of_start(rows, codes, masses, one, structure, regulariser, frame)
+        prior = strength * unit, common
     if prior is None:
         return None
-    if saved is not None:
-        saved.prior = prior
+    if model.covariance_prior == "weak":
+        prior = _WEAK * prior[0], prior[1]
     return LearntPrior(
         covariance_prior=prior,
         # Share of the prior in the covariance of a kernel with an average number of rows.
@@ -323,6 +341,8 @@ def with_tails(model: Mixture, start: Parameters) -> Parameters:
     """Return starts with the tail that a mixture is set to."""
     kind, fixed = check_tail(model.tail)
     if kind is None:
+        return replace(start, tail=NONE)
+    if fixed is None and start.tail.weighted:  # a fitted mixture has degrees of freedom
         return start
     if fixed is None and freeze_of(model) == "kernels":
         raise ValueError("freeze='kernels' keeps the degrees of freedom too: tail must be ('t', degrees).")
@@ -405,6 +425,11 @@ def start_batches(
     n_classes, n_features = len(classes), training.n_features
     # Only unlabelled rows need class priors.
     prior = training.class_prior if training.n_unlabelled else None
+    fitted = fitted_start(model.init)
+    if fitted is not None:
+        start = _start_of_fit(model, fitted, structure, n_features, classes)
+        yield replace(start, class_prior=None if prior is None else fitted.class_prior_).batch()
+        return
     if not isinstance(model.init, str):
         freeze = freeze_of(model)
         frozen = "covariances" if freeze == "kernels" else freeze
@@ -440,6 +465,31 @@ def start_batches(
         else:
             batch = starts.random_from_data(rows, wanted, weights)
         yield batch if prior is None else replace(batch, class_prior=np.tile(prior, (n_starts, 1)))
+
+
+def _start_of_fit(
+    model: Mixture, init: Any, structure: Structure, n_features: int, classes: np.ndarray
+) -> Parameters:
+    """Return the parameters of the fitted mixture `init`, the start of a fit with these classes (L,)."""
+    parameters = parameters_of(init)
+    n_kernels, n_columns = parameters.means.shape
+    if init.covariance_type_ != structure.name:
+        raise ValueError(
+            f"init was fitted with covariance_type={init.covariance_type_!r}, and the fit has "
+            f"{structure.name!r}."
+        )
+    if n_columns != n_features:
+        raise ValueError(f"init was fitted to {n_columns} features, and X has {n_features}.")
+    # A variational fit has left out kernels without rows.
+    removed = model.inference == "variational" and n_kernels < (model.n_kernels or n_kernels)
+    if model.n_kernels not in (None, n_kernels) and not removed:
+        raise ValueError(f"init has {n_kernels} kernels, and n_kernels is {model.n_kernels}.")
+    if not np.array_equal(init.classes_, classes):
+        raise ValueError(
+            f"init was fitted to the classes {init.classes_.tolist()}, and y has {classes.tolist()}. Its "
+            "means_ and covariances_ in a dict are a start for other classes."
+        )
+    return parameters
 
 
 def _refined(source: RowSource, options: Options, frame: Frame, given: Parameters) -> Parameters:
@@ -558,7 +608,7 @@ def _fitted(
     model: Mixture, result: Result, status: IntArray, reached: FloatArray, training: Training
 ) -> Fitted:
     """Return the record of the best start, with the status and log-likelihood (n_init,) of all starts."""
-    best = best_start(result, model.variance_floor, len(status))
+    best = result.best
     found = record_of_start(model, training, result, best)
     structure = structure_of(found.covariance_type)
     if model.inference == "variational":
@@ -567,12 +617,6 @@ def _fitted(
     names = np.array([Status(each).name.lower() for each in status])
     history = replace(found.history, start_status=names, start_log_likelihoods=reached)
     found = replace(found, history=history)
-    if not found.converged:
-        warn_caller(
-            f"The best of {len(status)} starts did not converge in {found.n_iter} passes. "
-            f"Increase max_iter ({model.max_iter}) or tol ({model.tol}).",
-            ConvergenceWarning,
-        )
     if result.counts is None or result.bounds is None:
         return found
     # Leave out kernels without weight.

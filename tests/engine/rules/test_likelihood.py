@@ -24,7 +24,6 @@ from scipy.special import digamma
 
 from skmix.engine import loop as em
 from skmix.engine.kernels import likeliest_degrees
-from skmix.engine.loop import RunState
 from skmix.engine.problem import open_source
 from skmix.engine.records import FloatArray, Options, Parameters, Regulariser, Statistics, Status
 from skmix.engine.rows.summary import measure
@@ -111,10 +110,8 @@ def test_a_start_that_fails_in_the_pass_in_which_it_would_end_has_failed() -> No
     both.means[1, 1] = 0.1  # which makes the second start a sound one
     source, structure = open_source(X, None), structure_of("full")
     frame = measure(X, structure)
-    state = RunState.begin(frame.enter(both, structure), 1, 1)
-    state = replace(state, previous=np.full((2, 1), -20.0))
     options = Options(floor=0.0, tol=1e9, max_iter=1)
-    found = em.fit(source, both, options, frame=frame, resume=state)
+    found = em.fit(source, both, options, frame=frame, previous=-20.0)
     assert found.status.tolist() == [Status.FAILED, Status.CONVERGED]
     # It keeps what entered the pass.
     assert_allclose(found.parameters.means[0], start.means, atol=1e-12)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from contextlib import nullcontext
-from itertools import chain
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -26,7 +25,7 @@ from ...io import Source
 from ...io.opening import source_of
 from ...io.readers import is_path
 from .._settings import refuse_low_rank
-from ..callbacks import CallbackSupportMixin, Checkpoint, Lines, progress_bar, task_of, watched_by
+from ..callbacks import CallbackSupportMixin, Lines, progress_bar, task_of, watched_by
 from ..exporting import ExportMixin
 from ..holdout import check_splits, default_splits, splits_of
 from ..mixture import documented
@@ -198,12 +197,6 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
             The fitted search.
         """
         trials = Trials(self.time_limit)
-        callbacks = [getattr(each, "_skl_callbacks", ()) for each in (self, self.estimator)]
-        if any(isinstance(each, Checkpoint) for each in chain(*callbacks)):
-            raise ValueError(
-                "Checkpoint saves a single fit, and the fits of a search would overwrite each other's file: "
-                "remove it, or set it on an estimator with the settings that the search has chosen."
-            )
         if is_frame(X):
             X, y, sample_weight = take_columns(X, y, sample_weight)
             X, groups, _ = take_columns(X, groups, None, name="groups")
