@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.after import tuning as discriminative
-from ..engine.after.tuning import Judge, Schedule, labels_of
+from ..engine.after.tuning import Schedule, Selection
 from ..engine.numbers import has_gaps
 from ..engine.rows.labelled import Block
 from ._settings import check_count, threads_of
@@ -54,22 +54,22 @@ def tune(
     training, held_out = split_rows(classifier, rows, validation, random)
     schedule = make_schedule(len(training.X), trade_off, max_iter, batch_size, random)
     if held_out is None or isinstance(validation, (tuple, list)):
-        model, judge = _tuned_model(classifier, schedule, training, held_out)
+        model, selection = _tuned_model(classifier, schedule, training, held_out)
     else:
-        model, judge = _tuned_by_second_fit(classifier, schedule, rows, training, held_out)
+        model, selection = _tuned_by_second_fit(classifier, schedule, rows, training, held_out)
     classifier.models_ = [model]
-    if judge.after is not None:
-        classifier.temperature_ = judge.after.temperature
+    if selection.after is not None:
+        classifier.temperature_ = selection.after.temperature
     classifier.tuned_ = {
-        "trade_off": judge.trade_off,
-        "before": judge.before and asdict(judge.before),
-        "after": judge.after and asdict(judge.after),
-        "rounds": [{"trade_off": value, **asdict(scores)} for value, scores in judge.rounds],
+        "trade_off": selection.trade_off,
+        "before": selection.before and asdict(selection.before),
+        "after": selection.after and asdict(selection.after),
+        "rounds": [{"trade_off": value, **asdict(scores)} for value, scores in selection.rounds],
     }
     if classifier.reject_below is not None:
 
         def finish(other: Any, training: Block) -> None:
-            stages = replace(schedule, stages=judge.stages)
+            stages = replace(schedule, stages=selection.stages)
             other.models_ = [_tuned_model(other, stages, training, None)[0]]
 
         set_threshold(classifier, classifier.reject_below, rows, finish)
@@ -77,8 +77,8 @@ def tune(
 
 def _tuned_model(
     classifier: Any, schedule: Schedule, training: Block, held_out: Block | None
-) -> tuple[Any, Judge]:
-    """Return a tuned copy of the classifier's only model, and the judgement of held-out rows."""
+) -> tuple[Any, Selection]:
+    """Return a tuned copy of the classifier's only model, and how it was selected."""
     model = copy(classifier.models_[0])
     fitted = Fitted.of(model)
     assert fitted is not None
@@ -87,26 +87,26 @@ def _tuned_model(
         fitted_options(model, fitted), floor=model.variance_floor, n_jobs=threads_of(classifier.n_jobs)
     )
     prior = classifier.class_prior_
-    judge = discriminative.tune(fitted.parameters, prior, training, held_out, options, schedule)
-    if judge.trade_off is not None:
-        fitted.moved(judge.best).store(model)
-    return model, judge
+    selection = discriminative.tune(fitted.parameters, prior, training, held_out, options, schedule)
+    if selection.trade_off is not None:
+        fitted.moved(selection.best).store(model)
+    return model, selection
 
 
 def _tuned_by_second_fit(
     classifier: Any, schedule: Schedule, rows: Block, training: Block, held_out: Block
-) -> tuple[Any, Judge]:
+) -> tuple[Any, Selection]:
     """Tune to all rows for as many rounds as were best for a second fit, to the training rows only."""
-    counts = np.bincount(labels_of(rows), minlength=len(classifier.classes_))
+    counts = np.bincount(rows.codes, minlength=len(classifier.classes_))
     if not counts.all():
         label = classifier.classes_.tolist()[int(np.argmin(counts))]
         raise ValueError(
             f"tune fits a second model to some of the rows, but none of them has the label {label!r}. Give "
             "rows of all classes, or held-out rows as validation=(X, y)."
         )
-    _, judge = _tuned_model(refit(classifier, training), schedule, training, held_out)
-    model, _ = _tuned_model(classifier, replace(schedule, stages=judge.stages), rows, None)
-    return model, judge
+    _, selection = _tuned_model(refit(classifier, training), schedule, training, held_out)
+    model, _ = _tuned_model(classifier, replace(schedule, stages=selection.stages), rows, None)
+    return model, selection
 
 
 # ---------------------------------------------------------------- rows and settings
@@ -143,7 +143,7 @@ def split_rows(
         raise ValueError(
             f"validation must be a share between 0 and 1, a tuple (X, y) or None, got {validation!r}."
         )
-    codes = labels_of(rows)
+    codes = rows.codes
     some = rows_to_divide(codes)
     n_classes, n_held = len(np.unique(codes[some])), int(np.ceil(validation * len(some)))
     if not n_classes or len(some) - max(n_held, n_classes) < n_classes:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.optimize import brentq
+from scipy.special import softmax
 
+from ..estep.terms import log_sum
 from ..records import FloatArray, IntArray
 
 # Highest temperature: all classes are practically equally probable.
 _HIGHEST = 1e6
 # Lowest temperature: one class is practically certain.
 _LOWEST = 1e-6
+# Stands for a log-density of −∞, whose product with a probability of zero would be NaN. It is below all
+# others (`FARTHEST_SQUARED`), and stays finite when it is divided by the lowest temperature.
+_IMPOSSIBLE = -1e301
 
 
 def least_log_loss(
@@ -22,51 +27,41 @@ def least_log_loss(
 ) -> tuple[float, float]:
     """Return the temperature of least log-loss, and that loss.
 
-    Log-joints (n, L) are up to a constant for each row; codes (n,) are the true classes, weights (n,) those
-    of the rows. The loss is convex in the inverse temperature, so its slope has one root unless it is
+    Log-joints (n, L) are up to a constant for each row; codes (n,) are the true classes, weights (n,) the
+    weights of the rows. The loss is convex in the inverse temperature, so its slope has one root unless it is
     monotone. The default limit never sharpens probabilities: if no row is misclassified, the best temperature
     would be zero.
     """
-    gaps, offset = _relative(log_joints, codes)
+    margins = _margins(log_joints, codes)
     shares = np.full(len(codes), 1.0 / len(codes)) if weights is None else weights / weights.sum()
 
     def slope(log_inverse: float) -> float:
-        exponents = np.exp(log_inverse) * gaps + offset
-        powers = np.exp(exponents - exponents.max(axis=0))
-        expected = (powers * gaps).sum(axis=0) / powers.sum(axis=0)
-        return float(shares @ expected)
+        """Derivative of the loss with respect to the inverse temperature."""
+        probabilities = softmax(np.exp(log_inverse) * margins, axis=0)
+        return float(shares @ (probabilities * margins).sum(axis=0))
 
     low, high = -np.log(_HIGHEST), -np.log(max(lowest, _LOWEST))
     if slope(high) <= 0.0:
-        found = high
+        best = high
     elif slope(low) >= 0.0:
-        found = low
+        best = low
     else:
-        found = brentq(slope, low, high, xtol=1e-12)
-    temperature = float(np.exp(-found))
-    losses = log_losses(log_joints, codes, temperature)
-    return temperature, float(shares @ losses)
+        best = brentq(slope, low, high, xtol=1e-12)
+    temperature = float(np.exp(-best))
+    return temperature, float(shares @ log_losses(log_joints, codes, temperature))
 
 
 def log_losses(log_joints: FloatArray, codes: IntArray, temperature: float = 1.0) -> FloatArray:
     """Return −log Pr(class | x) of each row's true class, shape (n,); see `least_log_loss`."""
-    gaps, offset = _relative(log_joints, codes)
-    exponents = gaps / temperature + offset
-    largest = exponents.max(axis=0)
-    losses = np.log(np.exp(exponents - largest).sum(axis=0)) + largest
+    losses = log_sum((_margins(log_joints, codes) / temperature).T)
     return np.where(log_joints[np.arange(len(codes)), codes] == -np.inf, np.inf, losses)
 
 
-def _relative(log_joints: FloatArray, codes: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return log-joints (L, n) less that of the true class, and terms (L, n) independent of the temperature.
+def _margins(log_joints: FloatArray, codes: IntArray) -> FloatArray:
+    """Return log-joints (L, n) less those of the true classes, zero for rows whose class is impossible.
 
-    A class of density zero has probability zero at any temperature, so its −inf is in the second. Rows are
-    the last axis, since sums over a few numbers each would be slow.
+    Rows are the last axis, since sums over a few numbers each would be slow.
     """
-    joints, every = log_joints.T, np.arange(len(codes))
-    own = joints[codes, every]
-    possible = (joints > -np.inf) & (own > -np.inf)
-    gaps = np.subtract(joints, own, where=possible, out=np.zeros(joints.shape))
-    offset = np.where(possible, 0.0, -np.inf)
-    offset[codes, every] = 0.0
-    return gaps, offset
+    joints = np.maximum(log_joints.T, _IMPOSSIBLE, order="C")
+    of_true_class = joints[codes, np.arange(len(codes))]
+    return np.where(of_true_class > _IMPOSSIBLE, joints - of_true_class, 0.0)

@@ -1,36 +1,40 @@
-"""Discriminative training of a fitted model: a hybrid objective, optimised with early stopping.
+"""Discriminative training of a fitted model, with early stopping by held-out rows.
 
-For labelled rows the objective is Σ_n u_n [log s_n(c_n) + λ log p(x_n, c_n)] over Σ_n u_n: u are the rows'
-weights, and s_n(j) ∝ p(x_n, j)^(1/T) the class probabilities at temperature T. Its derivative with respect to
-log N(x_n; μ_k, P_k) is Σ_j ([j = c_n] (1/T + λ) − s_n(j)/T) r_nkj, where r_nkj are the responsibilities given
-class j. The gradient follows from sums with the shape of EM's statistics, so it costs as much as a pass: two
-matrix products. The log-priors of the fit are added, times 1/T + λ: a pseudo-row of a prior counts as much as
-a row whose class is certain.
+The objective for labelled rows of weights u_n is
+
+    Σ_n u_n [log s_n(c_n) + λ log p(x_n, c_n)] / Σ_n u_n,        s_n(j) ∝ p(x_n, j)^(1/T),
+
+how well labels are predicted at temperature T, and λ times the log-likelihood. Its derivative with respect to
+log N(x_n; μ_k, P_k) is, with the responsibilities r_nkj of the kernels given class j,
+
+    g_nk = u_n Σ_j ([j = c_n] (1/T + λ) − s_n(j)/T) r_nkj.
+
+The gradient follows from sums of g_nk over rows with the shape of EM's statistics, so it costs as much as a
+pass: two matrix products. The log-priors of the fit are added, times 1/T + λ: a pseudo-row of a prior counts
+as much as a row whose class is certain.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from operator import add
 from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
 
-from ..estep.terms import expand_densities
+from ..estep.terms import expand_densities, log_sum
 from ..kernels import NONE
 from ..loop import regulariser_of, time_is_up
 from ..numbers import safe_log
-from ..records import Factor, FloatArray, Frame, IntArray, Options, Parameters, Regulariser
+from ..records import FloatArray, Frame, IntArray, Options, Parameters, Regulariser
 from ..rows.labelled import Block
 from ..rows.summary import measure
 from ..scoring import class_log_likelihood
-from ..structures import Structure, structure_of
+from ..structures import structure_of
 from ..threads import Workers, workers
-from .stretch import stretch_of
+from .coordinates import Candidate, Coordinates, Sums
 from .temperature import least_log_loss
 
 Stage = tuple[float, int]
@@ -42,14 +46,11 @@ _NUMBERS = 1 << 20
 _MOST_ROWS = 2112
 # As in the E-step: subnormal exponentials would slow down matrix products.
 _LOWEST_LOG = -600.0
-# Lower limit on a class's share of a row's density.
-_LEAST_SHARE = 1e-280
-# Derivatives of a delicate kernel below this share of the largest are negligible.
-_NEGLIGIBLE_DERIVATIVE = 1e-12
-# Bound on the moves of weights and covariances, as exponents: larger ones would overflow.
-_FARTHEST_POWER = 30.0
-# Bound on the moves of means, in units of their kernels.
-_FARTHEST_STEP = 1e6
+# Lower limit on a class's density relative to the row's nearest kernel, far above the exponential of the
+# lowest logarithm.
+_LEAST_DENSITY = 1e-200
+# Logarithm of a weight of zero: −∞ would turn into NaN in a matrix product.
+_NO_WEIGHT = -1e30
 # Adam's initial step size, in units of the kernels.
 _STEP = 3e-3
 # Decay rate of Adam's mean gradient, as published.
@@ -71,302 +72,6 @@ _PATIENCE_OF_STEPS = 20
 _RAISED = 1e-9
 
 
-class Point(NamedTuple):
-    """A model near the given one."""
-
-    weights: FloatArray  # (K, L)
-    means: FloatArray  # (K, M), in the frame
-    stretch: FloatArray  # V of the covariances, see `Stretch`
-    factor: Factor  # of the covariances, with a leading axis of one start
-
-
-class Coefficients(NamedTuple):
-    """A model as coefficients of the rows' terms: x, its second-order terms, and 1."""
-
-    terms: FloatArray  # (K, M + S + 1), of the log-joints summed over classes
-    shares: FloatArray  # (K, L), of the classes in those
-    peaks: FloatArray  # (K,), log-joints at the means
-    delicate: IntArray  # kernels whose terms would cancel too many digits: computed from differences
-    origins: FloatArray  # (K, M), of the moments: the means of delicate kernels, else zero
-
-
-class GradientSums(NamedTuple):
-    """Sums over rows that make up a gradient. Sums of disjoint rows add."""
-
-    conditional: float  # Σ log s(c_n)
-    joint: float  # Σ log p(x_n, c_n), in the frame
-    classes: FloatArray  # (K, L), derivatives with respect to the logarithms of the weights
-    mass: FloatArray  # (K,), sums of the derivatives g_nk with respect to log N(x_n; μ_k, P_k)
-    first: FloatArray  # (K, M), sums of g_nk times x_n, about the kernels' origins
-    second: FloatArray  # (K, S), sums of g_nk times the second-order terms of x_n, about the same origins
-
-
-@dataclass
-class Objective:
-    """The hybrid objective around a given model, as a function of Q coordinates; zero is that model.
-
-    Weights are multiplied by exponentials of their coordinates and normalised, so that a weight of zero stays
-    zero; means move in units of their kernels; covariances are stretched, see `Stretch`.
-    """
-
-    parameters: Parameters  # the given model, in the frame, without an axis of starts
-    structure: Structure
-    frame: Frame  # with a bound valid for all rows
-    class_prior: FloatArray  # (L,), which is fixed
-    regulariser: Regulariser | None = None  # priors on weights and covariances, in the frame
-    n_rows: float = 1.0  # rows of all batches, or the sum of their weights: scales the priors
-    trade_off: float = 0.0  # λ
-    temperature: float = 1.0  # T
-
-    def __post_init__(self) -> None:
-        given = self.parameters
-        self._stretch = stretch_of(given, self.structure)
-        self._sizes = [given.weights.size, given.means.size, math.prod(self._stretch.shape)]
-        self.size = sum(self._sizes)
-        if self.regulariser is not None:
-            shape = given.means.shape
-            wanted = self.structure.from_common(self.regulariser.prior_covariance[None], shape[0])
-            self._prior_terms = self.structure.terms_of(wanted, *shape)[0]
-
-    def limits(self) -> FloatArray:
-        """Return bounds (Q,) on the coordinates, so that no trial of an optimiser overflows."""
-        return np.repeat([_FARTHEST_POWER, _FARTHEST_STEP, _FARTHEST_POWER], self._sizes)
-
-    def point(self, coordinates: FloatArray) -> Point:
-        """Return the model of these coordinates (Q,)."""
-        given = self.parameters
-        of_weights, of_means, of_covariances = np.split(coordinates, np.cumsum(self._sizes)[:-1])
-        powers = of_weights.reshape(given.weights.shape)
-        weights = given.weights * np.exp(powers - powers.max(axis=0))
-        weights /= weights.sum(axis=0)
-        means = given.means + self._stretch.steps(of_means.reshape(given.means.shape))
-        stretched = self._stretch.stretched(of_covariances.reshape(self._stretch.shape))
-        return Point(weights, means, *stretched)
-
-    def parameters_at(self, point: Point) -> Parameters:
-        """Return the parameters of a model, in the frame."""
-        return Parameters(point.weights, point.means, self._stretch.covariances(point.factor)[0])
-
-    def evaluate(self, coordinates: FloatArray, rows: Block, pool: Workers) -> tuple[float, FloatArray]:
-        """Return the objective per row of a model at coordinates (Q,), and its gradient (Q,)."""
-        point, n_rows = self.point(coordinates), float(rows.row_weights.sum())
-        model = self._expand(point)
-        # Strides that are powers of two would map to the same cache lines: use odd multiples of 64.
-        size = 64 * (max(min(_NUMBERS // model.terms.shape[1], _MOST_ROWS) // 64 - 1, 4) | 1)
-        parts = [rows.rows(slice(start, start + size)) for start in range(0, len(rows.X), size)]
-        sums = pool.map(lambda own: self._sum(own, point, model), parts)
-        total = reduce(lambda a, b: GradientSums(*map(add, a, b)), sums)
-        # About the means, from moments about the origins. `Structure.moved` would form three M x M products.
-        offset, (i, j) = point.means - model.origins, self.structure.pairs(point.means.shape[1])
-        first = total.first - total.mass[:, None] * offset
-        second = total.second - first[:, i] * offset[:, j] - total.first[:, j] * offset[:, i]
-        total = total._replace(first=first, second=second)
-        joint = total.joint / n_rows - self.frame.log_volume()
-        value = total.conditional / n_rows + self.trade_off * joint
-        if self.regulariser is not None:
-            log_prior, classes, mass, second = self._log_prior(point, self.regulariser)
-            # The weight of a row for the kernels of its own class.
-            share = (1.0 / self.temperature + self.trade_off) / self.n_rows
-            value += share * log_prior
-            share *= n_rows
-            total = total._replace(
-                classes=total.classes + share * classes,
-                mass=total.mass + share * mass,
-                second=total.second + share * second,
-            )
-        of_weights = total.classes - point.weights * total.classes.sum(axis=0)
-        moments = total.mass, total.first, total.second
-        of_means, of_covariances = self._stretch.gradients(point.stretch, point.factor, moments)
-        gradient = np.concatenate([of_weights.ravel(), of_means.ravel(), of_covariances.ravel()])
-        return value, gradient / n_rows
-
-    def _expand(self, point: Point) -> Coefficients:
-        """Return a model as coefficients, with weights summed over classes."""
-        structure, bound, n_features = self.structure, self.frame.bound, point.means.shape[1]
-        i, j = structure.pairs(n_features)
-        expanded = expand_densities(
-            point.means[None], point.factor, structure, np.concatenate([bound, bound[i] * bound[j]])
-        )
-        coefficients, at_zero, delicate = (array[0] for array in expanded)
-        joint = point.weights * self.class_prior
-        mixed = joint.sum(axis=1)
-        shares = joint / np.where(mixed > 0, mixed, 1.0)[:, None]
-        # The −inf of a weight of zero would turn into NaN in a matrix product.
-        peaks = np.log(mixed, where=mixed > 0, out=np.full(len(mixed), -1e30))
-        peaks += NONE.log_peaks(point.factor.log_determinant[0], n_features)
-        coefficients = np.concatenate([coefficients, (at_zero + peaks)[:, None]], axis=1)
-        coefficients[delicate] = 0.0
-        origins = np.where(delicate[:, None], point.means, 0.0)
-        return Coefficients(coefficients, shares, peaks, np.flatnonzero(delicate), origins)
-
-    def _log_prior(
-        self, point: Point, regulariser: Regulariser
-    ) -> tuple[float, FloatArray, FloatArray, FloatArray]:
-        """Return the logarithm of the priors, up to a constant, and their part of the sums about the means.
-
-        These are (K, L), (K,) and (K, S) as in `GradientSums`. The prior on covariances acts like rows about
-        each kernel's mean, that on weights like rows of each class in each kernel. Means have no prior.
-        Weights of zero, which stay zero, are left out.
-        """
-        n_kernels, n_features = point.means.shape
-        positive = point.weights > 0.0
-        classes = np.where(positive, regulariser.weight_prior - 1.0, 0.0)
-        value = float(np.sum(classes * np.log(np.where(positive, point.weights, 1.0))))
-        mass, second = np.zeros(n_kernels), np.zeros((n_kernels, self.structure.n_second(n_features)))
-        if regulariser.prior_rows:
-            value += float(self.structure.log_prior(point.factor, regulariser)[0])
-            # A shared covariance has one prior for all kernels.
-            mass += regulariser.prior_rows * self._stretch.shape[0] / n_kernels
-            second += mass[:, None] * self._prior_terms
-        return value, classes, mass, second
-
-    def _sum(self, rows: Block, point: Point, model: Coefficients) -> GradientSums:
-        codes, shares, every = labels_of(rows), model.shares, np.arange(len(rows.X))
-        n_features = point.means.shape[1]
-        terms = np.empty((model.terms.shape[1], len(codes)))
-        terms[:n_features] = x = self.frame.rows(rows.X)
-        self._stretch.expand(x, terms[n_features:-1])
-        terms[-1] = 1.0
-        values = model.terms @ terms
-        for k in model.delicate:
-            whitener = point.factor.whitener[0]
-            difference = x - point.means[k, :, None]
-            lengths = self.structure.distances(whitener[min(k, len(whitener) - 1)], difference)
-            values[k] = model.peaks[k] - 0.5 * lengths
-        largest = values.max(axis=0)
-        values -= largest
-        # Responsibilities given the rows' own classes, and log p(c, x). The −inf of a share of zero is raised
-        # to the lower limit as well.
-        with np.errstate(divide="ignore"):
-            own = np.take(np.log(shares), codes, axis=1)
-        own += values
-        log_own = _exponentiate(own)
-        np.maximum(values, _LOWEST_LOG, out=values)
-        np.exp(values, out=values)
-        of_classes = np.maximum(shares.T @ values, _LEAST_SHARE)
-        posterior = np.log(of_classes)
-        posterior[codes, every] = log_own
-        posterior /= self.temperature
-        log_posterior = posterior[codes, every] - _exponentiate(posterior)
-        each = rows.row_weights
-        # Combining both terms of the row's own class avoids cancellation for rows that are certain.
-        posterior *= each / self.temperature
-        posterior[codes, every] = 0.0
-        own *= posterior.sum(axis=0) + self.trade_off * each
-        posterior /= of_classes
-        indicators = np.zeros((len(codes), shares.shape[1]))
-        indicators[every, codes] = 1.0
-        of_weights = own @ indicators - shares * (values @ posterior.T)
-        values *= shares @ posterior
-        own -= values
-        sums = own @ terms.T
-        first, second, mass = sums[:, :n_features], sums[:, n_features:-1], sums[:, -1]
-        for k in model.delicate:
-            derivatives = np.abs(own[k])
-            index = np.flatnonzero(derivatives > _NEGLIGIBLE_DERIVATIVE * derivatives.max())
-            difference = x.T[index] - point.means[k]
-            weighted = difference * own[k, index, None]
-            first[k] = weighted.sum(axis=0)
-            second[k] = self.structure.pack(self.structure.second_moment(difference, weighted))
-        joint = float(each @ (log_own + largest))
-        return GradientSums(float(each @ log_posterior), joint, of_weights, mass, first, second)
-
-
-def labels_of(rows: Block) -> IntArray:
-    """Return the class codes (n,) of labelled rows."""
-    assert rows.y is not None
-    return rows.y
-
-
-def _exponentiate(logs: FloatArray) -> FloatArray:
-    """Turn logarithms (m, n) into shares that sum to one over m, in place; return the log-sums (n,)."""
-    largest = logs.max(axis=0)
-    logs -= largest
-    np.maximum(logs, _LOWEST_LOG, out=logs)
-    np.exp(logs, out=logs)
-    total = logs.sum(axis=0)
-    logs /= total
-    return np.log(total) + largest
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Scores of a model on held-out rows, per row or unit of weight."""
-
-    log_loss: float  # at the best temperature
-    error: float  # share of misclassified rows
-    log_likelihood: float  # mean of log p(x, c)
-    temperature: float  # at least 1
-
-
-def score(log_joints: FloatArray, rows: Block) -> Scores:
-    """Return the scores of log-joints (N, L) of labelled rows."""
-    codes = labels_of(rows)
-    temperature, log_loss = least_log_loss(log_joints, codes, rows.weights)
-    own = log_joints[np.arange(len(codes)), codes]
-    return Scores(
-        log_loss,
-        float(np.average(log_joints.argmax(axis=1) != codes, weights=rows.weights)),
-        float(np.average(own, weights=rows.weights)),
-        temperature,
-    )
-
-
-class Judge:
-    """Selects the model of least log-loss on held-out rows, with no more errors than the given model.
-
-    Without held-out rows the last model counts as the best. The objective is around the given model; the
-    variance floor (M,) is in the frame.
-    """
-
-    def __init__(
-        self, objective: Objective, validation: Block | None, floor: FloatArray, n_jobs: int = 1
-    ) -> None:
-        self._validation, self._floor, self._n_jobs = validation, floor, n_jobs
-        self.best = objective.parameters
-        self.trade_off: float | None = None  # λ of the best model; None for the given model
-        self.before: Scores | None = None  # of the given model, on the held-out rows
-        if validation is not None:
-            given = objective.parameters_at(objective.point(np.zeros(objective.size)))
-            self.before = self._score(objective, given, validation)
-        self.after = self.before  # of the best model
-        self.rounds: list[tuple[float, Scores]] = []  # λ and scores of every round
-        self.stages: list[Stage] = []  # from the given model to the best one
-        self.n_seen = self.since_better = 0
-        self.begin()
-
-    def begin(self) -> None:
-        """Begin a stage, from the best model."""
-        self._earlier, self._first, self.since_better = self.stages, self.n_seen, 0
-
-    def _score(self, objective: Objective, parameters: Parameters, rows: Block) -> Scores:
-        structure = objective.structure
-        found = objective.frame.leave(parameters.batch(), structure).take(0)
-        classes = class_log_likelihood(rows.X, found, structure.name, self._n_jobs)
-        return score(classes + safe_log(objective.class_prior), rows)
-
-    def see(self, objective: Objective, coordinates: FloatArray) -> Parameters | None:
-        """Score a model; return it with raised covariances if any was below the floor, else None."""
-        point, trade_off = objective.point(coordinates), objective.trade_off
-        parameters = objective.parameters_at(point)
-        covariances, factor = objective.structure.raised(parameters.covariances[None], self._floor)
-        sunk = bool((factor.log_determinant - point.factor.log_determinant > _RAISED).any())
-        if sunk:
-            parameters = replace(parameters, covariances=covariances[0])
-        self.n_seen += 1
-        scores, better = None, True
-        if self._validation is not None and self.before is not None and self.after is not None:
-            scores = self._score(objective, parameters, self._validation)
-            self.rounds.append((trade_off, scores))
-            better = scores.log_loss < self.after.log_loss and scores.error <= self.before.error
-        if better:
-            self.best, self.after, self.trade_off, self.since_better = parameters, scores, trade_off, 0
-            self.stages = [*self._earlier, (trade_off, self.n_seen - self._first)]
-        else:
-            self.since_better += 1
-        return parameters if sunk else None
-
-
 @dataclass(frozen=True)
 class Schedule:
     """The stages of training, and how they step."""
@@ -381,82 +86,293 @@ def tune(
     parameters: Parameters,
     class_prior: FloatArray,
     training: Block,
-    validation: Block | None,
+    held_out: Block | None,
     fitted: Options,
     schedule: Schedule,
-) -> Judge:
-    """Train a model discriminatively; return the judge with the best model in the data's coordinates.
+) -> Selection:
+    """Train a model discriminatively; return the selection with the best model in the data's coordinates.
 
-    The class priors (L,) are not trained. Held-out rows serve early stopping and model selection; without
-    them all rounds are run. `fitted` are the options of the fit: its structure, floor and priors, and the
-    number of threads. Each stage continues from the best model so far.
+    The class priors (L,) are not trained. Held-out rows serve early stopping and selection; without them all
+    rounds are run. `fitted` are the options of the fit: its structure, floor and priors, and the number of
+    threads. Each stage continues from the best model so far.
     """
     structure = structure_of(fitted.covariance_type)
     frame = measure(training.X, structure, row_weights=training.weights)
-    inside = frame.enter(parameters.batch(), structure).take(0)
-    regulariser = regulariser_of(fitted, frame, structure, len(inside.means))
+    start = frame.enter(parameters.batch(), structure).take(0)
+    regulariser = regulariser_of(fitted, frame, structure, len(start.means))
     # The concentration of a variational fit may be below one, which would drive weights to zero here.
     regulariser = replace(regulariser, weight_prior=max(regulariser.weight_prior, 1.0))
+    n_rows = float(training.row_weights.sum())
+    objective = Objective(Coordinates(start, structure), frame, class_prior, regulariser, n_rows)
+    selection = Selection(objective, held_out, fitted.n_jobs)
     with workers(fitted.n_jobs) as pool:
-        given = Objective(
-            inside, structure, frame, class_prior, regulariser, float(training.row_weights.sum())
-        )
-        judge = Judge(given, validation, regulariser.floor, fitted.n_jobs)
         for trade_off, n_rounds in schedule.stages:
-            judge.begin()
-            objective = replace(given, parameters=judge.best, trade_off=trade_off, temperature=_TEMPERATURE)
+            selection.begin_stage()
+            objective = replace(objective, around=Coordinates(selection.best, structure), trade_off=trade_off)
             if schedule.batch_size is None:
-                lbfgs(objective, training, n_rounds, judge, pool)
+                lbfgs(objective, training, n_rounds, selection, pool)
             else:
-                adam(objective, training, n_rounds, judge, pool, schedule)
-    judge.best = frame.leave(judge.best.batch(), structure).take(0)
-    return judge
+                adam(objective, training, n_rounds, selection, pool, schedule)
+    selection.best = frame.leave(selection.best.batch(), structure).take(0)
+    return selection
 
 
-def lbfgs(objective: Objective, rows: Block, max_iter: int, judge: Judge, pool: Workers) -> None:
+# ---------------------------------------------------------------- the objective
+
+
+class Expanded(NamedTuple):
+    """A model as coefficients of the rows' terms: x, its second-order terms, and 1."""
+
+    coefficients: FloatArray  # (K, M + S + 1), of the kernels' log-joints, summed over classes
+    shares: FloatArray  # (K, L), of the classes in these
+    delicate: IntArray  # kernels whose terms would cancel too many digits: theirs are about their means
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The objective of training, per row, as a function of Q coordinates."""
+
+    around: Coordinates
+    frame: Frame  # with a bound that is valid for all rows
+    class_prior: FloatArray  # (L,), which is fixed
+    regulariser: Regulariser  # priors on weights and covariances, in the frame
+    n_rows: float  # rows of all batches, or the sum of their weights: scales the priors
+    trade_off: float = 0.0  # λ
+    temperature: float = _TEMPERATURE  # T
+
+    def evaluate(self, coordinates: FloatArray, rows: Block, pool: Workers) -> tuple[float, FloatArray]:
+        """Return the objective at coordinates (Q,) for some of the rows, and its gradient (Q,)."""
+        candidate, weight = self.around.candidate(coordinates), float(rows.row_weights.sum())
+        model = self._expand(candidate)
+        # Strides that are powers of two would map to the same cache lines: use odd multiples of 64.
+        size = 64 * (max(min(_NUMBERS // model.coefficients.shape[1], _MOST_ROWS) // 64 - 1, 4) | 1)
+        parts = [rows.rows(slice(start, start + size)) for start in range(0, len(rows.X), size)]
+        sums = reduce(Sums.plus, pool.map(lambda part: self._sum(part, candidate, model), parts))
+        # Moments about the means; `Structure.moved` would form three matrices (K, M, M).
+        offset, (i, j) = candidate.means.copy(), self.around.structure.pairs(candidate.means.shape[1])
+        offset[model.delicate] = 0.0
+        first = sums.first - sums.mass[:, None] * offset
+        second = sums.second - first[:, i] * offset[:, j] - sums.first[:, j] * offset[:, i]
+        share = (1.0 / self.temperature + self.trade_off) * weight / self.n_rows
+        sums = sums._replace(first=first, second=second).plus(self._log_prior(candidate).times(share))
+        value = sums.value / weight - self.trade_off * self.frame.log_volume()
+        return value, self.around.gradient(candidate, sums) / weight
+
+    def _expand(self, candidate: Candidate) -> Expanded:
+        """Return a model as coefficients, with weights summed over classes."""
+        structure, bound, n_features = self.around.structure, self.frame.bound, len(self.frame.bound)
+        i, j = structure.pairs(n_features)
+        bounds = np.concatenate([bound, bound[i] * bound[j]])
+        expanded = expand_densities(candidate.means[None], candidate.factor, structure, bounds)
+        coefficients, at_zero, is_delicate = (array[0] for array in expanded)
+        joint = candidate.weights * self.class_prior
+        mixed = joint.sum(axis=1)
+        peaks = np.log(mixed, where=mixed > 0.0, out=np.full(len(mixed), _NO_WEIGHT))
+        peaks += NONE.log_peaks(candidate.factor.log_determinant[0], n_features)
+        # About its mean, a log-density has no linear terms.
+        coefficients[is_delicate, :n_features] = at_zero[is_delicate] = 0.0
+        coefficients = np.concatenate([coefficients, (peaks + at_zero)[:, None]], axis=1)
+        shares = joint / np.where(mixed > 0.0, mixed, 1.0)[:, None]
+        return Expanded(coefficients, shares, np.flatnonzero(is_delicate))
+
+    def _sum(self, rows: Block, candidate: Candidate, model: Expanded) -> Sums:
+        """Return the sums over some rows, about zero, and of delicate kernels about their means."""
+        codes, weights, n_features = rows.codes, rows.row_weights, rows.X.shape[1]
+        x, every = self.frame.rows(rows.X), np.arange(len(codes))
+        terms = self._terms(x)
+        log_joint = model.coefficients @ terms
+        for k in model.delicate:
+            log_joint[k] = model.coefficients[k] @ self._terms(x - candidate.means[k, :, None])
+        largest = log_joint.max(axis=0)
+        log_joint -= largest
+        densities, log_classes, responsibilities = _by_class(log_joint, model.shares, codes)
+        log_posterior = log_classes / self.temperature
+        log_posterior -= log_sum(log_posterior.T)
+        value = log_posterior[codes, every] + self.trade_off * (log_classes[codes, every] + largest)
+        # u_n s_n(j) / T of the other classes. As their sum, 1 − s_n(c_n) keeps its digits.
+        others = np.exp(log_posterior) * (weights / self.temperature)
+        others[codes, every] = 0.0
+        responsibilities *= others.sum(axis=0) + self.trade_off * weights
+        of_classes = np.zeros((len(codes), model.shares.shape[1]))
+        of_classes[every, codes] = 1.0
+        # The responsibilities given another class are its shares of the densities over the class's density.
+        others /= np.maximum(np.exp(log_classes), _LEAST_DENSITY)
+        of_weights = responsibilities @ of_classes - model.shares * (densities @ others.T)
+        densities *= model.shares @ others
+        derivatives = np.subtract(responsibilities, densities, out=responsibilities)  # g_nk
+        moments = derivatives @ terms.T
+        for k in model.delicate:
+            moments[k] = self._terms(x - candidate.means[k, :, None]) @ derivatives[k]
+        first, second, mass = moments[:, :n_features], moments[:, n_features:-1], moments[:, -1]
+        return Sums(float(weights @ value), of_weights, mass, first, second)
+
+    def _terms(self, x: FloatArray) -> FloatArray:
+        """Return rows x (M, n), their second-order terms in the order of `pairs`, and 1: (M + S + 1, n)."""
+        n_features, n_second = len(x), self.around.structure.n_second(len(x))
+        terms, twice = np.empty((n_features + n_second + 1, x.shape[1])), np.concatenate([x, x])
+        terms[:n_features], terms[-1] = x, 1.0
+        for step, start in enumerate(range(0, n_second, n_features)):
+            n_pairs = min(n_features, n_second - start)
+            products = terms[n_features + start : n_features + start + n_pairs]
+            np.multiply(x[:n_pairs], twice[step : step + n_pairs], out=products)
+        return terms
+
+    def _log_prior(self, candidate: Candidate) -> Sums:
+        """Return the logarithm of the priors, up to a constant, and its derivatives.
+
+        The prior on covariances acts like rows about each kernel's mean, that on weights like rows of each
+        class in each kernel. Means have no prior. Weights of zero, which stay zero, are left out.
+        """
+        structure, prior = self.around.structure, self.regulariser
+        n_kernels, n_features = candidate.means.shape
+        positive = candidate.weights > 0.0
+        of_weights = np.where(positive, prior.weight_prior - 1.0, 0.0)
+        value = float(np.sum(of_weights * np.log(np.where(positive, candidate.weights, 1.0))))
+        mass, second = np.zeros(n_kernels), np.zeros((n_kernels, structure.n_second(n_features)))
+        if prior.prior_rows:
+            value += float(structure.log_prior(candidate.factor, prior)[0])
+            # A shared covariance has one prior for all kernels.
+            mass += prior.prior_rows * self.around.n_covariances / n_kernels
+            common = structure.from_common(prior.prior_covariance[None], 1)
+            second += mass[:, None] * structure.terms_of(common, 1, n_features)[0]
+        return Sums(value, of_weights, mass, np.zeros_like(candidate.means), second)
+
+
+def _by_class(
+    log_joint: FloatArray, shares: FloatArray, codes: IntArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Divide log-joints (K, n) of kernels, of which the largest is zero, by the classes' shares (K, L).
+
+    Returns densities (K, n) of kernels, log-densities (L, n) of classes, and responsibilities (K, n) given
+    the rows' classes, codes (n,).
+    """
+    every = np.arange(len(codes))
+    densities = np.maximum(log_joint, _LOWEST_LOG)
+    np.exp(densities, out=densities)
+    of_classes = np.maximum(shares.T @ densities, _LEAST_DENSITY)
+    log_classes, of_true_class = np.log(of_classes), of_classes[codes, every]
+    responsibilities = np.take(shares, codes, axis=1)
+    responsibilities *= densities
+    responsibilities /= of_true_class
+    far = np.flatnonzero(of_true_class <= _LEAST_DENSITY)
+    if len(far):
+        # All kernels of the true class are far away, compared with those of other classes.
+        logs = log_joint[:, far] + safe_log(shares)[:, codes[far]]
+        log_classes[codes[far], far] = log_sum(logs.T)
+        responsibilities[:, far] = np.exp(logs - log_classes[codes[far], far])
+    return densities, log_classes, responsibilities
+
+
+# ---------------------------------------------------------------- selection
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of a model on held-out rows, per row or unit of weight."""
+
+    log_loss: float  # at the best temperature
+    error: float  # share of misclassified rows
+    log_likelihood: float  # mean of log p(x, c)
+    temperature: float  # at least 1
+
+
+def score(log_joints: FloatArray, rows: Block) -> Scores:
+    """Return the scores of log-joints (N, L) of labelled rows."""
+    codes, weights = rows.codes, rows.weights
+    temperature, log_loss = least_log_loss(log_joints, codes, weights)
+    error = np.average(log_joints.argmax(axis=1) != codes, weights=weights)
+    log_likelihood = np.average(log_joints[np.arange(len(codes)), codes], weights=weights)
+    return Scores(log_loss, float(error), float(log_likelihood), temperature)
+
+
+class Selection:
+    """The model of least log-loss on held-out rows, with no more errors there than the given model.
+
+    Without held-out rows the last model counts as the best. The objective is around the given model.
+    """
+
+    def __init__(self, objective: Objective, held_out: Block | None, n_jobs: int = 1) -> None:
+        self._held_out, self._n_jobs = held_out, n_jobs
+        self.best = objective.around.parameters
+        self.trade_off: float | None = None  # λ of the best model; None for the given model
+        self.before = self._score(objective, self.best)  # of the given model
+        self.after = self.before  # of the best model
+        self.rounds: list[tuple[float, Scores]] = []  # λ and scores of every round
+        self.stages: list[Stage] = []  # from the given model to the best one
+        self.n_seen = 0
+        self.begin_stage()
+
+    def begin_stage(self) -> None:
+        """Begin a stage, from the best model."""
+        self._earlier, self._first, self.since_better = self.stages, self.n_seen, 0
+
+    def consider(self, objective: Objective, coordinates: FloatArray) -> Parameters | None:
+        """Score a model; return it with raised covariances if any was below the floor, else None."""
+        candidate = objective.around.candidate(coordinates)
+        parameters, floor = objective.around.parameters_of(candidate), objective.regulariser.floor
+        covariances, factor = objective.around.structure.raised(parameters.covariances[None], floor)
+        is_raised = bool((factor.log_determinant - candidate.factor.log_determinant > _RAISED).any())
+        if is_raised:
+            parameters = replace(parameters, covariances=covariances[0])
+        self.n_seen += 1
+        scores, is_better = self._score(objective, parameters), True
+        if scores is not None and self.before is not None and self.after is not None:
+            self.rounds.append((objective.trade_off, scores))
+            is_better = scores.log_loss < self.after.log_loss and scores.error <= self.before.error
+        if is_better:
+            self.best, self.after, self.trade_off = parameters, scores, objective.trade_off
+            self.stages = [*self._earlier, (objective.trade_off, self.n_seen - self._first)]
+        self.since_better = 0 if is_better else self.since_better + 1
+        return parameters if is_raised else None
+
+    def _score(self, objective: Objective, parameters: Parameters) -> Scores | None:
+        if self._held_out is None:
+            return None
+        structure = objective.around.structure
+        outside = objective.frame.leave(parameters.batch(), structure).take(0)
+        logs = class_log_likelihood(self._held_out.X, outside, structure.name, self._n_jobs)
+        return score(logs + safe_log(objective.class_prior), self._held_out)
+
+
+# ---------------------------------------------------------------- optimisers
+
+
+def lbfgs(objective: Objective, rows: Block, max_iter: int, selection: Selection, pool: Workers) -> None:
     """Take up to `max_iter` steps of L-BFGS over all rows.
 
-    L-BFGS goes on below the variance floor, and the judge scores a raised copy: a restart from the floor
-    would lose the curvature, at every step where values are coarse.
+    L-BFGS goes on below the variance floor, while a raised copy is scored: a restart from the floor would
+    lose the curvature, at every step where values are coarse.
     """
-    limits, judged = objective.limits(), judge.before is not None
-
-    def inside(coordinates: FloatArray) -> FloatArray:
-        """Return coordinates within the limits; SciPy's own bounds are slow for many coordinates."""
-        return np.clip(coordinates, -limits, limits)
 
     def negative(coordinates: FloatArray) -> tuple[float, FloatArray]:
-        value, gradient = objective.evaluate(inside(coordinates), rows, pool)
+        value, gradient = objective.evaluate(coordinates, rows, pool)
         return -value, -gradient
 
-    def look(coordinates: FloatArray) -> None:
-        if judged:
-            judge.see(objective, inside(coordinates))
-        if judge.since_better >= _PATIENCE_OF_STEPS or time_is_up():
+    def after_step(coordinates: FloatArray) -> None:
+        if selection.before is not None:
+            selection.consider(objective, coordinates)
+        if selection.since_better >= _PATIENCE_OF_STEPS or time_is_up():
             raise StopIteration
 
-    found = minimize(
-        negative,
-        np.zeros(objective.size),
-        jac=True,
-        method="L-BFGS-B",
-        callback=look,
-        options={"maxiter": max_iter},
-    )
-    if not judged:
-        # The last model counts: only its number matters of the others.
-        judge.n_seen += max(found.nit - 1, 0)
-        judge.see(objective, inside(found.x))
+    start, options = np.zeros(objective.around.size), {"maxiter": max_iter}
+    outcome = minimize(negative, start, jac=True, method="L-BFGS-B", callback=after_step, options=options)
+    if selection.before is None:
+        # Only the last model counts; of the others, their number is enough.
+        selection.n_seen += max(outcome.nit - 1, 0)
+        selection.consider(objective, outcome.x)
 
 
 def adam(
-    objective: Objective, rows: Block, n_rounds: int, judge: Judge, pool: Workers, schedule: Schedule
+    objective: Objective, rows: Block, n_rounds: int, selection: Selection, pool: Workers, schedule: Schedule
 ) -> None:
-    """Make up to `n_rounds` passes over mini-batches with Adam."""
+    """Make up to `n_rounds` passes over mini-batches with Adam (Kingma & Ba, 2015).
+
+    Steps shrink linearly, and the model of a round is a running average.
+    """
     n_rows = len(rows.X)
     n_batches = -(-n_rows // (schedule.batch_size or n_rows))
     n_steps = schedule.max_iter * n_batches
-    coordinates, average, mean, square = np.zeros((4, objective.size))
+    coordinates, average, mean, square = np.zeros((4, objective.around.size))
     for step in range(1, n_rounds * n_batches + 1):
         batch = (step - 1) % n_batches
         if batch == 0:
@@ -470,9 +386,9 @@ def adam(
         average += (coordinates - average) * max(1.0 - _AVERAGED, 1.0 / step)
         if batch < n_batches - 1:
             continue
-        raised = judge.see(objective, average)
-        if judge.since_better >= _PATIENCE or time_is_up():
+        raised = selection.consider(objective, average)
+        if selection.since_better >= _PATIENCE or time_is_up():
             return
         if raised is not None:
-            objective = replace(objective, parameters=raised)
+            objective = replace(objective, around=Coordinates(raised, objective.around.structure))
             coordinates[:] = average[:] = 0.0

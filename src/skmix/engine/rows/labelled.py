@@ -46,6 +46,12 @@ class Block:
         """Weights (n,), ones if none were given."""
         return np.ones(len(self.X)) if self.weights is None else self.weights
 
+    @property
+    def codes(self) -> IntArray:
+        """Class codes (n,) of an encoded block."""
+        assert self.y is not None
+        return self.y
+
     def labelled(self) -> Block:
         """Return the rows of an encoded block that have a class."""
         known = None if self.y is None else self.y >= 0

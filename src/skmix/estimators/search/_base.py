@@ -15,7 +15,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_consistent_length
 
-from ...engine.after.tuning import labels_of as codes_of
 from ...engine.loop import ending_at
 from ...engine.numbers import BoolArray, on_host
 from ...engine.rows.labelled import Block, is_missing, without_mask
@@ -121,7 +120,7 @@ def make_folds(
     `groups`, and a list of splits for `cv`, refer to the rows that the user gave; `kept` (N,) says which of
     them are the `rows`.
     """
-    codes, groups = codes_of(rows), None if groups is None else groups[kept]
+    codes, groups = rows.codes, None if groups is None else groups[kept]
     splits = default_splits(codes, seed, groups) if cv is None else splits_of(cv, codes, groups, kept)
     check_splits(splits, codes, classes)
     return [(rows.rows(training), rows.rows(held)) for training, held in splits]

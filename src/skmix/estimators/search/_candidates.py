@@ -15,7 +15,6 @@ from scipy.linalg import block_diag
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from ...engine.after.tuning import labels_of as codes_of
 from ...engine.records import FloatArray, IntArray
 from ...engine.rows.labelled import Block
 from ...engine.starts import draw_seeds
@@ -176,7 +175,7 @@ def make_classifier(
     """Return the unfitted classifier of a candidate; its prior and start come from complete rows."""
     sets, labelled = params["feature_sets"], rows.labelled()
     settings = {name: params[name] for name in ("n_kernels", "covariance_type", "feature_sets")}
-    codes = codes_of(labelled)
+    codes = labelled.codes
     n_classes = int(codes.max()) + 1
     if params["prior_rows"] is not None:
         n_features = rows.X.shape[1]

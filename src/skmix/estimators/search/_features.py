@@ -11,7 +11,6 @@ from scipy.special import ndtri
 from sklearn.utils import check_random_state
 from sklearn.utils.extmath import svd_flip
 
-from ...engine.after.tuning import labels_of as codes_of
 from ...engine.records import BoolArray, FloatArray
 from ...engine.rows.labelled import Block
 from ..mixture import SharedKernelMixture
@@ -228,7 +227,7 @@ def project(given: FeatureMap, reduction: str, rows: Block) -> FeatureMap:
     """
     if reduction == "none":
         return given
-    features, codes, weights = given.transform(rows.X), codes_of(rows), rows.row_weights
+    features, codes, weights = given.transform(rows.X), rows.codes, rows.row_weights
     shift, scale, powers, curves, _, _ = given
     spread, (_, varies) = scale, _deviations(rows, shift)
     if reduction != "components":
@@ -261,7 +260,7 @@ def pooled_covariance(rows: Block) -> FloatArray:
 
     A pseudo-row with the variances of all rows makes it positive definite.
     """
-    weights, (present, codes) = rows.row_weights, np.unique(codes_of(rows), return_inverse=True)
+    weights, (present, codes) = rows.row_weights, np.unique(rows.codes, return_inverse=True)
     class_weights = weights * (codes == np.arange(len(present))[:, None])
     means = (class_weights @ rows.X) / class_weights.sum(axis=1, keepdims=True)
     within = rows.X - means[codes]
@@ -277,7 +276,7 @@ def fewer_rows(rows: Block, seed: int, most: float) -> Block:
     """Draw about `most` rows: each class in proportion, but at least 100 rows of it or all."""
     if len(rows.X) <= most:
         return rows
-    random_state, codes = check_random_state(seed), codes_of(rows)
+    random_state, codes = check_random_state(seed), rows.codes
     kept = []
     for code in np.unique(codes):
         of_class = np.flatnonzero(codes == code)

@@ -11,7 +11,6 @@ from sklearn.base import clone
 
 from ...engine.after.together import Model, Task, class_log_densities, fit_together
 from ...engine.after.tuning import Schedule, tune
-from ...engine.after.tuning import labels_of as codes_of
 from ...engine.estep.terms import log_sum
 from ...engine.numbers import join, safe_log
 from ...engine.problem import open_source
@@ -116,7 +115,7 @@ class QuickFits:
             and n_rows <= _MOST_ROWS
             and n_rows * n_kernels <= _MOST_SHARES
             and n_rows * n_features**2 <= _MOST_NUMBERS
-            and bool(np.all(codes_of(rows) >= 0))
+            and bool(np.all(rows.codes >= 0))
         )
 
     def fit(self, tasks: Sequence[tuple[Params, Block]]) -> list[QuickFit]:
@@ -151,7 +150,7 @@ class QuickFits:
         rows, pieces, priors = [], [], []
         for params, own, start in parts:
             priors += [prior_scale(params["n_kernels"], n_classes, n_features) * own.pooled] * n_each
-            codes, weights = codes_of(own.block), own.block.row_weights
+            codes, weights = own.block.codes, own.block.row_weights
             if not apart:
                 rows.append((own.x, codes, weights))
                 pieces.append(start)
@@ -194,7 +193,7 @@ class QuickFits:
     def _prepared(self, block: Block) -> _Rows:
         if id(block) not in self._rows:
             model = self._prototype
-            training = Training(open_source(block.X, codes_of(block), block.weights), self._classes)
+            training = Training(open_source(block.X, block.codes, block.weights), self._classes)
             frame = training.source.summary.frame(structure_of("full"))
             options = options_of(model, block.X.shape[1], "full")
             _, floor = with_resolution(model, options, block.X, block.weights, frame)
@@ -216,7 +215,7 @@ class QuickFits:
             return rows.starts[key]
         if params["kernels"] == "own":
             projected = params["reduction"] != "none"
-            codes, per_class = codes_of(rows.block), n_kernels // n_classes
+            codes, per_class = rows.block.codes, n_kernels // n_classes
             given = own_kernels(rows.block.X, codes, per_class, seed, projected=projected)
             means = given["means"] / rows.frame.scale - rows.frame.shift
             common = np.diag(rows.frame.variance / len(means) ** (2.0 / n_features))

@@ -14,7 +14,6 @@ from scipy.special import softmax
 from sklearn import config_context
 
 from ...engine.after.temperature import least_log_loss, log_losses
-from ...engine.after.tuning import labels_of as codes_of
 from ...engine.numbers import on_host
 from ...engine.records import FloatArray, IntArray
 from ...engine.rows.labelled import Block
@@ -256,7 +255,7 @@ class Selection:
         temperature, _ = least_log_loss(np.concatenate(logs), codes, weights)
         trial.columns["temperature"] = temperature
         for (_, held), log in zip(folds, logs, strict=True):
-            loss = np.average(log_losses(log, codes_of(held), temperature), weights=held.weights)
+            loss = np.average(log_losses(log, held.codes, temperature), weights=held.weights)
             trial.split_scores.append(-float(loss))
         sizes = [held.row_weights.sum() for _, held in folds]
         trial.score = float(np.average(trial.split_scores, weights=sizes))
@@ -399,13 +398,13 @@ class Selection:
         def finish(other: SharedKernelClassifier, rows: Block) -> None:
             self.tune(other, rows, params["trade_off"])
 
-        groups = None if groups is None else groups[codes_of(member.filled) >= 0]
+        groups = None if groups is None else groups[member.filled.codes >= 0]
         return set_threshold(member.classifier, share, member.filled.labelled(), finish, groups, blur)
 
 
 def codes_and_weights(folds: list[Fold]) -> tuple[IntArray, FloatArray]:
     """Return the class codes and weights (n,) of the held-out rows of some folds."""
-    codes = np.concatenate([codes_of(held) for _, held in folds])
+    codes = np.concatenate([held.codes for _, held in folds])
     return codes, np.concatenate([held.row_weights for _, held in folds])
 
 

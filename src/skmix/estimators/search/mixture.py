@@ -16,7 +16,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ...engine.after.tuning import labels_of as codes_of
 from ...engine.loop import ending_at
 from ...engine.numbers import namespace, safe_log
 from ...engine.records import FloatArray
@@ -196,7 +195,7 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
             shape, size = (summary.n_rows, training.n_features), float(summary.sizes.sum())
             return Scorer(prototype, given, to_device, len(training.classes), shape, size)
         rows, classes, kept = self._open(*given)
-        size, n_classes = float(rows.row_weights.sum()), int(codes_of(rows).max()) + 1
+        size, n_classes = float(rows.row_weights.sum()), int(rows.codes.max()) + 1
         folds = make_folds(rows, classes, self.cv, groups, kept, prototype.random_state)
         if not folds and not by_default:
             raise ValueError(f"{len(rows.X)} rows are too few to hold any out: each class has one row.")

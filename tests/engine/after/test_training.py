@@ -1,0 +1,300 @@
+"""Discriminative training: the objective against plain densities, optimisers, and the choice of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import brute
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import COVARIANCE_TYPES, as_brute, class_log_likelihood, random_model, random_rows
+
+from skmix.engine.after.coordinates import Coordinates
+from skmix.engine.after.tuning import Objective, Schedule, adam, score, tune
+from skmix.engine.records import FloatArray, Options, Parameters, Regulariser
+from skmix.engine.rows.labelled import Block
+from skmix.engine.rows.summary import measure
+from skmix.engine.structures import structure_of
+from skmix.engine.threads import workers
+
+each_type = pytest.mark.parametrize("name", COVARIANCE_TYPES)
+PRIOR = np.array([0.3, 0.7])
+
+
+class Problem:
+    """An objective around a model, and the same by brute force."""
+
+    def __init__(
+        self, name: str, model: Parameters, rows: Block, class_prior: FloatArray, prior: Any = None
+    ) -> None:
+        self.name, self.rows, self.class_prior = name, rows, class_prior
+        self.structure = structure_of(name)
+        self.frame = measure(rows.X, self.structure)
+        around = Coordinates(self.frame.enter(model.batch(), self.structure).take(0), self.structure)
+        covariance, n_rows, concentration = prior or (np.eye(rows.X.shape[1]), 0.0, 1.0)
+        common = self.structure.common(covariance / self.frame.scale[:, None] / self.frame.scale)
+        floor = np.zeros(len(covariance))
+        # Priors count for ten times the rows; the oracle's for the rows themselves.
+        regulariser = Regulariser(floor, None, 10.0 * n_rows, common, 1.0 + 10.0 * (concentration - 1.0))
+        self.rule = brute.Rule(name, floor, n_rows, covariance, concentration)
+        total = 10.0 * float(rows.row_weights.sum())
+        self.objective = Objective(around, self.frame, class_prior, regulariser, total)
+        self.size = around.size
+
+    def model(self, numbers: FloatArray) -> Parameters:
+        around = self.objective.around
+        return self.frame.leave(around.parameters_of(around.candidate(numbers)).batch(), self.structure).take(
+            0
+        )
+
+    def plain(self, numbers: FloatArray, trade_off: float, temperature: float) -> float:
+        rows = brute.Rows(self.rows.X, self.rows.y, self.rows.row_weights)
+        model = as_brute(self.model(numbers), self.name)
+        return brute.tuning_objective(rows, model, self.class_prior, self.rule, trade_off, temperature)
+
+    def slope(self, numbers: FloatArray, direction: FloatArray, *criterion: float) -> float:
+        """Return the derivative in a direction, by central differences."""
+        values = [self.plain(numbers + step * direction, *criterion) for step in (1e-6, -1e-6)]
+        return (values[0] - values[1]) / 2e-6
+
+    def value(self, numbers: FloatArray, *criterion: float, n_jobs: int = 1) -> tuple[float, FloatArray]:
+        """Return the objective and its gradient, for λ and T."""
+        trade_off, temperature = criterion
+        with workers(n_jobs) as pool:
+            objective = replace(self.objective, trade_off=trade_off, temperature=temperature)
+            return objective.evaluate(numbers, self.rows, pool)
+
+
+def problem(
+    name: str, n_rows: int = 15, n_features: int = 3, prior: Any = None
+) -> tuple[Problem, np.random.Generator]:
+    random = np.random.default_rng(0)
+    X, codes = random_rows(random, n_rows, 3, n_features)
+    model = random_model(random, 3, 3, n_features, name)
+    rows = Block(X, codes, random.uniform(0.5, 2.0, size=n_rows))
+    return Problem(name, model, rows, random.dirichlet(np.full(3, 5.0)), prior), random
+
+
+@each_type
+@pytest.mark.parametrize(
+    ("criterion", "n_features", "prior"),
+    [
+        ((0.0, 1.0), 3, None),
+        ((0.3, 2.5), 4, None),
+        ((0.3, 2.5), 2, (np.array([[2.0, 0.7], [0.7, 1.5]]), 0.7, 1.08)),
+    ],
+)
+def test_the_objective_and_its_gradient(
+    name: str, criterion: tuple[float, float], n_features: int, prior: Any
+) -> None:
+    given, random = problem(name, n_features=n_features, prior=prior)
+    numbers = 0.3 * random.normal(size=given.size)
+    value, gradient = given.value(numbers, *criterion)
+    if prior is None:
+        assert_allclose(value, given.plain(numbers, *criterion), rtol=1e-11)
+    else:
+        # The priors' constant depends on units, so that differences are compared.
+        start = np.zeros(given.size)
+        expected = given.plain(numbers, *criterion) - given.plain(start, *criterion)
+        assert_allclose(value - given.value(start, *criterion)[0], expected, rtol=1e-9)
+    slopes = [given.slope(numbers, direction, *criterion) for direction in np.eye(given.size)]
+    assert_allclose(gradient, slopes, atol=2e-8, rtol=1e-6)
+
+
+@each_type
+def test_zero_is_the_model_itself(name: str) -> None:
+    random = np.random.default_rng(1)
+    X, codes = random_rows(random, 30, 2, 4)
+    model = random_model(random, 3, 2, 4, name)
+    given = Problem(name, model, Block(X, codes), PRIOR)
+    same = given.model(np.zeros(given.size))
+    for part in ("weights", "means", "covariances"):
+        assert_allclose(getattr(same, part), getattr(model, part), rtol=1e-12, atol=1e-13)
+    assert same.covariances.shape == model.covariances.shape
+
+
+@pytest.mark.parametrize("name", ["full", "diag"])
+def test_kernels_so_narrow_that_expanded_terms_cancel(name: str) -> None:
+    random = np.random.default_rng(3)
+    X = np.concatenate([1e4 + random.normal(size=(20, 2)), -1e4 + random.normal(size=(20, 2))])
+    codes = random.integers(0, 2, size=40)
+    covariances = np.tile(0.8 * np.eye(2), (3, 1, 1)) if name == "full" else np.full((3, 2), 0.8)
+    means = np.array([[1e4, 1e4], [1e4 + 1.0, 1e4], [-1e4, -1e4]])
+    model = Parameters(random.dirichlet(np.ones(3), size=2).T, means, covariances)
+    given = Problem(name, model, Block(X, codes), PRIOR)
+    start, direction = np.zeros(given.size), random.normal(size=given.size)
+    value, gradient = given.value(start, 0.1, 1.3)
+    assert_allclose(value, given.plain(start, 0.1, 1.3), rtol=1e-9)
+    assert_allclose(gradient @ direction, given.slope(start, direction, 0.1, 1.3), rtol=1e-5)
+
+
+@each_type
+@pytest.mark.parametrize("criterion", [(0.0, 1.0), (0.1, 4.0)])
+def test_rows_far_from_all_kernels_of_their_class(name: str, criterion: tuple[float, float]) -> None:
+    """The class's density is below the smallest number beside that of the nearest kernel."""
+    means, full = np.array([[0.0, 0.0], [200.0, 0.0], [0.0, 200.0]]), np.tile(np.eye(2), (3, 1, 1))
+    covariances: Any = {"full": full, "tied": full[0], "diag": np.ones((3, 2)), "spherical": np.ones(3)}
+    model = Parameters(np.array([[1.0, 0.0], [0.0, 0.7], [0.0, 0.3]]), means, covariances[name])
+    X, codes = np.array([[0.1, 0.2], [199.0, 1.0], [1.0, 0.5], [100.0, 3.0]]), np.array([0, 0, 1, 1])
+    given = Problem(name, model, Block(X, codes), np.array([0.5, 0.5]))
+    start, direction = np.zeros(given.size), np.random.default_rng(0).normal(size=given.size)
+    value, gradient = given.value(start, *criterion)
+    assert_allclose(value, given.plain(start, *criterion), rtol=1e-10)
+    assert_allclose(gradient @ direction, given.slope(start, direction, *criterion), rtol=1e-5)
+
+
+def test_a_weight_of_zero_stays_zero() -> None:
+    random = np.random.default_rng(0)
+    X, codes = random_rows(random, 30, 3, 3)
+    weights = np.array([[0.0, 0.5, 1.0], [1.0, 0.5, 0.0], [0.0, 0.0, 0.0]])
+    model = replace(random_model(random, 3, 3, 3), weights=weights)
+    given = Problem("full", model, Block(X, codes), np.full(3, 1 / 3))
+    _, gradient = given.value(np.zeros(given.size), 0.5, 1.0)
+    assert np.all(np.isfinite(gradient))
+    assert_allclose(gradient[: weights.size][weights.ravel() == 0], 0.0, atol=1e-200)
+    assert_array_equal(given.model(random.normal(size=given.size)).weights == 0, weights == 0)
+
+
+def test_threads_do_not_change_a_bit() -> None:
+    given, random = problem("full", n_rows=6000)
+    numbers = 0.1 * random.normal(size=given.size)
+    one, two = (given.value(numbers, 0.1, 1.0, n_jobs=n_jobs) for n_jobs in (1, 2))
+    assert one[0] == two[0]
+    assert_array_equal(one[1], two[1])
+
+
+@each_type
+def test_no_trial_of_an_optimiser_overflows(name: str) -> None:
+    given, _ = problem(name)
+    for sign in (-1e300, 1e300):
+        model = given.model(np.full(given.size, sign))
+        assert all(np.isfinite(part).all() for part in (model.weights, model.means, model.covariances))
+        # A mean may move by a million of its deviations.
+        assert 1e4 < np.abs(model.means).max() < 1e8
+
+
+# ---------------------------------------------------------------- optimisers
+
+
+@dataclass(frozen=True)
+class Bowl:
+    """An objective −½ Σ a (x − b)², which depends on the rows by their mean."""
+
+    around: Coordinates
+    curvature, top = np.array([1.0, 10.0, 0.1]), np.array([0.02, -0.01, 0.5])
+
+    def evaluate(self, numbers: Any, rows: Block, *_: object) -> tuple[float, Any]:
+        return 0.0, self.curvature * (self.top * rows.X.mean() - numbers)
+
+
+@pytest.mark.parametrize("raised", [0, 2])
+def test_adam_is_the_published_one_with_shrinking_steps_and_averaged_models(raised: int) -> None:
+    """Kingma & Ba (2015), algorithm 1, with a step that falls linearly, and an average of its iterates.
+
+    After the round in which covariances were raised to the floor, coordinates begin at zero again.
+    """
+    rows, seen = Block(np.linspace(0.5, 1.5, 10)[:, None], np.zeros(10, dtype=np.int64)), []
+
+    class Watcher:
+        since_better = 0
+
+        def consider(self, _: Any, numbers: Any) -> Parameters | None:
+            seen.append(numbers.copy())
+            return parameters if len(seen) == raised else None
+
+    parameters = Parameters(np.ones((1, 1)), np.zeros((1, 1)), np.ones(1))
+    bowl = Bowl(Coordinates(parameters, structure_of("spherical")))
+    given: Any = bowl, rows, 200, Watcher(), None, Schedule([], 4, 200, np.random.RandomState(7))
+    adam(*given)
+    x, average, m, v = np.zeros((4, 3))
+    random, t = np.random.RandomState(7), 0
+    for number in range(200):
+        order = random.permutation(10)
+        for batch in range(3):
+            t += 1
+            g = bowl.evaluate(x, rows.rows(order[batch::3]))[1]
+            m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+            rate = 3e-3 * (600 - t + 1) / 600
+            x = x + rate * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+            average = np.mean([average] * (t - 1) + [x], axis=0) if t <= 500 else 0.998 * average + 0.002 * x
+        assert_allclose(seen[number], average, rtol=1e-7, atol=1e-12)
+        if number + 1 == raised:
+            x, average = np.zeros((2, 3))
+    assert_allclose(seen[-1][:2], Bowl.top[:2], rtol=0.1)
+
+
+# ---------------------------------------------------------------- whole trainings
+
+
+def schedule(stages: Any, max_iter: int = 10, batch_size: int | None = None) -> Schedule:
+    return Schedule(stages, batch_size, max_iter, np.random.RandomState(0))
+
+
+def training() -> tuple[Block, Parameters]:
+    """Return rows of two classes that overlap, with weights, and a poor model of them."""
+    random = np.random.default_rng(0)
+    X, codes = random_rows(random, 60, 2, 2)
+    X = X * [1.0, 50.0] + [0.0, 1000.0]
+    covariances = np.tile(np.cov(X.T) * [[1.0, 0.3], [0.3, 1.0]], (3, 1, 1))
+    start = Parameters(np.full((3, 2), 1 / 3), X[:3].copy(), covariances)
+    return Block(X, codes, random.uniform(0.5, 2.0, size=60)), start
+
+
+def test_held_out_rows_choose_among_the_models_of_all_stages() -> None:
+    rows, start = training()
+    drawn = np.random.default_rng(15).choice(60, 12, replace=False)
+    others = Block(rows.X[drawn] + 0.3 * rows.X.std(axis=0), rows.y[drawn], np.linspace(0.5, 2.0, 12))
+    stages = [(1.0, 4), (0.1, 60), (0.0, 3)]
+    selection = tune(start, PRIOR, rows, others, Options(), schedule(stages))
+    assert selection.before is not None
+    assert selection.after is not None
+    # The best model is in the data's coordinates, as the given one.
+    for model, scores in ((start, selection.before), (selection.best, selection.after)):
+        expected = score(class_log_likelihood(others.X, model) + np.log(PRIOR), others)
+        assert_allclose(scores.log_loss, expected.log_loss, rtol=1e-9)
+        assert_allclose(scores.log_likelihood, expected.log_likelihood, rtol=1e-9)
+        assert scores.error == pytest.approx(expected.error)
+    losses = [s.log_loss if s.error <= selection.before.error else np.inf for _, s in selection.rounds]
+    assert selection.after.log_loss == min(losses) < selection.before.log_loss
+    # A model of lower log-loss made more errors.
+    assert min(scores.log_loss for _, scores in selection.rounds) < selection.after.log_loss
+    tried = [trade_off for trade_off, _ in selection.rounds]
+    assert tried == sorted(tried, reverse=True)
+    assert (tried.count(1.0), tried.count(0.0)) == (4, 3)
+    # The first stage is the same alone, and the way to the best model ends at its round.
+    alone = tune(start, PRIOR, rows, others, Options(), schedule(stages[:1]))
+    assert alone.rounds == selection.rounds[:4]
+    best = int(np.argmin(losses))
+    assert selection.trade_off == tried[best] == selection.stages[-1][0]
+    assert selection.stages[-1][1] == best + 1 - tried.index(tried[best])
+
+
+def test_a_stage_ends_when_held_out_rows_gain_nothing_in_twenty_steps() -> None:
+    rows, start = training()
+    wrong = Block(rows.X, 1 - rows.y, rows.weights)
+    selection = tune(start, PRIOR, rows, wrong, Options(), schedule([(0.3, 300), (0.2, 300)]))
+    assert selection.trade_off is None
+    # Patience begins anew in each stage.
+    assert [trade_off for trade_off, _ in selection.rounds] == [0.3] * 20 + [0.2] * 20
+
+
+@pytest.mark.parametrize("batch_size", [None, 20])
+def test_training_raises_the_objective_and_priors_hold(batch_size: int | None) -> None:
+    rows, start = training()
+    common = np.cov(rows.X.T)
+
+    def objective(model: Parameters) -> float:
+        given = Problem("full", model, rows, PRIOR)
+        return given.plain(np.zeros(given.size), 0.5, 3.0)
+
+    def trained(n_rounds: int, **priors: Any) -> Parameters:
+        by = schedule([(0.5, n_rounds)], 20, batch_size)
+        return tune(start, PRIOR, rows, None, Options(**priors), by).best
+
+    shorter, longer = trained(1), trained(20)
+    assert objective(start) < objective(shorter) < objective(longer) - 0.01
+    drawn = trained(20, covariance_prior=1e5, covariance_prior_scale=common, weight_prior=0.2)
+    away = [np.abs(model.covariances / common - 1.0).max() for model in (drawn, longer)]
+    assert away[0] < 0.7 * away[1]
