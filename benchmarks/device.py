@@ -26,9 +26,9 @@ import torch
 import skmix
 from skmix.engine import loop as em
 from skmix.engine import starts
-from skmix.engine.loop import Passes, fit, rule_of
+from skmix.engine.loop import Passes, fit
 from skmix.engine.numbers import operations_of
-from skmix.engine.problem import open_source
+from skmix.engine.problem import Problem, open_source
 from skmix.engine.records import Factor, Options, Parameters, Setting
 from skmix.engine.rows.summary import measure
 from skmix.engine.structures import structure_of
@@ -99,8 +99,8 @@ class Pass:
         )
         self.source: Any = open_source(X)
         self.setting = Setting(frame, FULL, Workers(1), precision)
-        rule = rule_of(options, self.setting, n_kernels, self.source.to_device)
-        self.passes = Passes(self.source, self.setting, rule, np.zeros(1), found)
+        problem = Problem.of(self.source, options, n_kernels, frame)
+        self.passes = Passes(problem, problem.rule.placed(self.source.to_device), self.setting)
         self.parameters: Parameters = frame.enter(found, FULL).map(self.source.to_device)
         self.factor = FULL.factor(self.parameters.covariances, X.shape[1])
         self.quick: Any = self.source.wrap_step(self.careful)
@@ -332,7 +332,7 @@ def time_rows(path: Path, device: str, n_kernels: int = 200, n_passes: int = 15)
         there = torch.as_tensor(X, device=device)
         frame = measure(there, FULL)
         wanted = starts.Wanted(10, 1, n_kernels, frame, FULL, np.random.RandomState(0))
-        found = starts.class_wise(there, y, wanted)
+        found = frame.leave(starts.class_wise(there, y, wanted), FULL)
         return fit(open_source(there, y), found, Options(max_iter=n_passes, tol=0.0), frame=frame)
 
     result = work()

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from skmix.engine import loop as em
+from skmix.engine import starts
 from skmix.engine.after import prior
-from skmix.engine.problem import open_source
-from skmix.engine.records import Options, Parameters, Result
+from skmix.engine.problem import Problem, open_source
+from skmix.engine.records import FloatArray, Frame, Options, Parameters, Result
 from skmix.engine.rows.labelled import Block
+from skmix.engine.structures.factors import rescaled
 
 
 def fit(
@@ -22,8 +24,18 @@ def fit(
     return em.fit(open_source(X, classes, row_weights), starts, options, **rest)
 
 
-def with_shrinkage(X: Any, classes: Any, starts: Parameters, options: Options, **rest: Any) -> Options:
-    return prior.with_shrinkage(open_source(X, classes), starts, options, **rest)
+def with_shrinkage(
+    X: Any, classes: Any, given: Parameters, options: Options, frame: Frame, unit: float = 1.0
+) -> tuple[float, FloatArray] | None:
+    problem = Problem.of(open_source(X, classes), options, given.means.shape[1], frame)
+    prior_found = prior.with_shrinkage(problem, problem.enter(given), unit)
+    return prior_found and (prior_found[0], rescaled(prior_found[1], frame.scale))
+
+
+def drawn(draw: Callable[..., Parameters], *given: Any, **rest: Any) -> Parameters:
+    """Return starts in the data's coordinates; one of the arguments is the `Wanted`."""
+    wanted = next(value for value in given if isinstance(value, starts.Wanted))
+    return wanted.frame.leave(draw(*given, **rest), wanted.structure)
 
 
 class Listed:

@@ -8,7 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from calls import fit
+from calls import drawn, fit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -231,8 +231,8 @@ def starts_of_kind(
         return starts.uniform(2, n_kernels, n_classes, n_features, structure, random_state)
     wanted = starts.Wanted(n_classes, 2, n_kernels, measure(X, structure), structure, random_state)
     if kind == "random_from_data":
-        return starts.random_from_data(X, wanted)
-    return (starts.class_wise if kind == "class" else starts.k_means)(X, classes, wanted)
+        return drawn(starts.random_from_data, X, wanted)
+    return drawn(starts.class_wise if kind == "class" else starts.k_means, X, classes, wanted)
 
 
 @settings(reproducible, max_examples=150)

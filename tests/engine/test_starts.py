@@ -7,14 +7,15 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 from by_reference import by_reference
+from calls import drawn
 from libraries import LIBRARIES, each_library
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_structure, random_rows
 
 from skmix.engine import starts
 from skmix.engine.estep import reference
-from skmix.engine.loop import regulariser_of
 from skmix.engine.numbers import to_numpy
+from skmix.engine.problem import regulariser_of
 from skmix.engine.records import FloatArray, IntArray, Options, Parameters
 from skmix.engine.rows.summary import measure
 from skmix.engine.structures import structure_of
@@ -47,7 +48,9 @@ def wanted(
 def class_wise(
     X: FloatArray, classes: IntArray, n_starts: int, n_kernels: int, seed: int = 0, kind: str = "full"
 ) -> Parameters:
-    return starts.class_wise(X, classes, wanted(X, int(classes.max()) + 1, n_starts, n_kernels, seed, kind))
+    return drawn(
+        starts.class_wise, X, classes, wanted(X, int(classes.max()) + 1, n_starts, n_kernels, seed, kind)
+    )
 
 
 def corners_of(means: FloatArray) -> IntArray:
@@ -76,7 +79,7 @@ def test_random_rows(covariance_type: str) -> None:
     random = np.random.default_rng(1)
     X, _ = random_rows(random, 30, 1, 3)
     X = X * [1.0, 1.0, 1.0] if covariance_type == "spherical" else X * [1.0, 100.0, 1e-3]
-    found = starts.random_from_data(X, wanted(X, 2, 6, 5, kind=covariance_type))
+    found = drawn(starts.random_from_data, X, wanted(X, 2, 6, 5, kind=covariance_type))
     assert_array_equal(found.weights, np.full((6, 5, 2), 0.2))
     spread = X.std(axis=0)
     for means in found.means:
@@ -91,15 +94,15 @@ def test_random_rows(covariance_type: str) -> None:
 def test_random_rows_have_a_weight() -> None:
     X = np.arange(20.0)[:, None]
     weights = np.where(np.arange(20) % 5 == 0, 1.0, 0.0)
-    found = starts.random_from_data(X, wanted(X, 1, 2, 4), weights)
+    found = drawn(starts.random_from_data, X, wanted(X, 1, 2, 4), weights)
     assert_allclose(np.sort(found.means[..., 0], axis=1), [[0.0, 5.0, 10.0, 15.0]] * 2, atol=1e-12)
 
 
 def test_more_kernels_than_rows_use_rows_again() -> None:
     X = np.array([[0.0], [1.0], [5.0]])
-    assert np.isin(starts.random_from_data(X, wanted(X, 1, 2, 7)).means.round(9), X).all()
+    assert np.isin(drawn(starts.random_from_data, X, wanted(X, 1, 2, 7)).means.round(9), X).all()
     for choose in (lambda X, each: starts.k_means(X, np.zeros(len(X), int), each), starts.random_from_data):
-        found = choose(X, wanted(X, 1, 2, 7))
+        found = drawn(choose, X, wanted(X, 1, 2, 7))
         assert np.isfinite(found.means).all()
         assert (found.covariances > 0).all()
 
@@ -111,8 +114,8 @@ def test_more_seeds_than_wanted_find_clusters_that_have_none(library: str) -> No
     rows = np.repeat(grid, 40, axis=0) + 0.15 * np.random.default_rng(0).normal(size=(1000, 2))
     X, everything = LIBRARIES[library](rows), np.zeros(len(rows), dtype=np.int64)
     for found, least, most in (
-        (starts.class_wise(X, everything, wanted(rows, 1, 5, 25)), 0, 1),
-        (starts.k_means(X, everything, wanted(rows, 1, 5, 25)), 5, 5),
+        (drawn(starts.class_wise, X, everything, wanted(rows, 1, 5, 25)), 0, 1),
+        (drawn(starts.k_means, X, everything, wanted(rows, 1, 5, 25)), 5, 5),
     ):
         nearest = np.linalg.norm(found.means[:, :, None] - grid, axis=-1).argmin(axis=2)
         assert least <= sum(len(set(own)) == 25 for own in nearest) <= most
@@ -168,8 +171,8 @@ def test_starts_differ_and_seeds_repeat() -> None:
     X, corner = four_clusters()
     for make in (
         lambda seed: class_wise(X, corner, 3, 8, seed),
-        lambda seed: starts.k_means(X, corner, wanted(X, 4, 3, 8, seed)),
-        lambda seed: starts.random_from_data(X, wanted(X, 1, 3, 8, seed)),
+        lambda seed: drawn(starts.k_means, X, corner, wanted(X, 4, 3, 8, seed)),
+        lambda seed: drawn(starts.random_from_data, X, wanted(X, 1, 3, 8, seed)),
         lambda seed: starts.uniform(3, 8, 1, 2, FULL, np.random.RandomState(seed)),
     ):
         first, again, other = make(0), make(0), make(1)
@@ -189,7 +192,8 @@ def test_responsibilities_make_the_start_of_one_m_step(covariance_type: str) -> 
     regulariser = regulariser_of(
         Options(covariance_type=covariance_type, floor=0.0, ridge=1e-3), frame, structure, 4
     )
-    found = starts.from_responsibilities(X, lambda a, b: w[a:b].T, frame, structure, regulariser).take(0)
+    found = starts.from_responsibilities(X, lambda a, b: w[a:b].T, frame, structure, regulariser)
+    found = frame.leave(found, structure).take(0)
     mass = w.sum(axis=0)
     means = w.T @ X / mass[:, None]
     scatter = np.stack([(w[:, k, None] * (X - means[k])).T @ (X - means[k]) for k in range(4)])
@@ -209,7 +213,7 @@ def all_rows(
     X: FloatArray, classes: IntArray, n_starts: int, n_kernels: int, weights: FloatArray | None = None
 ) -> Parameters:
     given = wanted(X, int(classes.max()) + 1, n_starts, n_kernels, weights=weights)
-    return starts.k_means(X, classes, given, weights)
+    return drawn(starts.k_means, X, classes, given, weights)
 
 
 def test_k_means_counts_weights_like_rows_and_leaves_unlabelled_rows_to_the_clusters() -> None:
@@ -241,7 +245,7 @@ def test_k_means_gives_each_kernel_the_covariance_of_its_cluster(kind: str) -> N
     """Up to a few rows' worth of the common one, which is all that kernels with a common one have."""
     X, corner = four_clusters(n_rows=4000)
     X = (X - CENTRES[corner]) * (1.0 + corner[:, None]) + CENTRES[corner]
-    found = starts.k_means(X, 0 * corner, wanted(X, 1, 1, 4, kind=kind)).take(0)
+    found = drawn(starts.k_means, X, 0 * corner, wanted(X, 1, 1, 4, kind=kind)).take(0)
     full = structure_of(kind).to_full(found.covariances[None], 4, 2)[0]
     sizes = np.sqrt(full.diagonal(axis1=1, axis2=2).mean(axis=1))[np.argsort(corners_of(found.means))]
     if structure_of(kind).shared:
@@ -270,7 +274,7 @@ def test_k_means_takes_a_sample_of_many_rows(monkeypatch: pytest.MonkeyPatch) ->
     X, _ = four_clusters(n_rows=4000)
     classes = np.zeros(4000, dtype=np.int64)
     classes[0] = 1
-    found = starts.k_means(X, classes, wanted(X, 2, 3, 4), np.full(4000, 0.5))
+    found = drawn(starts.k_means, X, classes, wanted(X, 2, 3, 4), np.full(4000, 0.5))
     assert_allclose(found.weights[:, :, 1], 0.25, rtol=1e-12)
     assert_allclose(found.weights.sum(axis=1), 1.0, rtol=1e-12)
     # All forty rows of a sample are in some cluster.
@@ -303,7 +307,7 @@ def test_k_means_runs_on_the_rows_device(library: str) -> None:
 def test_kernels_of_a_class_may_be_its_own() -> None:
     X, corner = four_clusters()
     classes = corner // 2
-    found = starts.class_wise(X, classes, wanted(X, 2, 3, 5), own_kernels=np.array([2, 3]))
+    found = drawn(starts.class_wise, X, classes, wanted(X, 2, 3, 5), own_kernels=np.array([2, 3]))
     expected = np.array([[1 / 2, 0.0]] * 2 + [[0.0, 1 / 3]] * 3)
     assert_allclose(found.weights, np.stack([expected] * 3), rtol=1e-15)
     for means in found.means:
@@ -347,10 +351,10 @@ def test_samples_for_seeds_follow_the_weights() -> None:
     X = random.normal(size=(4000, 1)) + np.where(light, 1000.0, 0.0)[:, None]
     classes = np.arange(4000) // 2 % 2
     weights = np.where(light, 1e-9, 1.0)
-    by_class = starts.class_wise(X, classes, wanted(X, 2, 5, 4), weights)
+    by_class = drawn(starts.class_wise, X, classes, wanted(X, 2, 5, 4), weights)
     assert np.abs(by_class.means).max() < 10.0
     weights = np.where(light, 1.0, 3.0)
-    one = starts.class_wise(X, 0 * classes, wanted(X, 1, 100, 1), weights)
+    one = drawn(starts.class_wise, X, 0 * classes, wanted(X, 1, 100, 1), weights)
     # 100 samples of 25 rows: five standard errors.
     assert one.means.mean() == pytest.approx(250.0, abs=43.0)
 

@@ -259,13 +259,12 @@ def noted_starts() -> Iterator[list[list[dict[str, Array]]]]:
     """Note the starts of each mixture that is fitted, as `init` takes them."""
     draw, noted = solving.start_batches, []
 
-    def drawn(*given: Any) -> Iterator[Any]:
-        noted.append(own := [])
-        for batch in draw(*given):
-            names = ("means", "covariances", "weights")
-            own += [
-                {name: host(getattr(batch.take(r), name)) for name in names} for r in range(len(batch.means))
-            ]
+    def drawn(model: Any, training: Any, problem: Any, *rest: Any) -> Iterator[Any]:
+        noted.append(starts := [])
+        for batch in draw(model, training, problem, *rest):
+            names, outside = ("means", "covariances", "weights"), problem.leave(batch)
+            for r in range(len(batch.means)):
+                starts.append({name: host(getattr(outside.take(r), name)) for name in names})
             yield batch
 
     with mock.patch.object(solving, "start_batches", drawn):

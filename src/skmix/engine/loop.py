@@ -1,7 +1,7 @@
-"""The EM loop for a batch of starts: init, step, terminate, over a row source and an update rule.
+"""EM for a batch of R starts: begin, pass, end.
 
-Starts are slices of the same arrays, so rows are read once for all of them and small operations run over the
-whole batch. A start that has converged or failed leaves the batch; a degenerate start does not raise.
+Starts are slices of the same arrays, so that rows are read once for all of them and small operations run over
+the whole batch. A start that has converged or failed leaves the batch; a degenerate start does not raise.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from .numbers import TINY, Array, namespace, occurs, pick, sent_once, to_numpy
-from .problem import RowSource, open_source
+from .numbers import TINY, namespace, occurs, pick, sent_once, to_numpy
+from .problem import Problem, open_source
 from .records import (
     BoolArray,
     Factor,
@@ -25,7 +25,6 @@ from .records import (
     IntArray,
     Options,
     Parameters,
-    Regulariser,
     Result,
     Setting,
     Statistics,
@@ -33,10 +32,7 @@ from .records import (
 )
 from .rows.base import Centres
 from .rules import UpdateRule
-from .rules.likelihood import Likelihood, for_pass, with_frozen
-from .rules.variational import Variational, default_rows, prior_of
-from .structures import Structure, structure_of
-from .structures.factors import rescaled
+from .rules.likelihood import for_pass
 from .threads import workers
 
 # Relative rounding error of the objective, by the precision of products over rows.
@@ -70,72 +66,60 @@ def fit(
     *,
     frame: Frame | None = None,
     callback: Callable[[Run], None] | None = None,
-    previous: float | None = None,
+    previous: float = np.inf,
 ) -> Result:
-    """Run EM or variational Bayes from R starts, in the data's coordinates, and return the outcome of each.
+    """Run EM or variational Bayes from R starts and return the outcome, both in the data's coordinates.
 
-    The source may be rows that `open_source` opens. With unlabelled rows the starts have a `class_prior`;
-    log-likelihoods of labelled rows are then joint with the label, and those of unlabelled rows are the last
-    column. The frame is that of the rows, unless it is given. The callback is called after each pass with the
-    `Run`. `previous` is the log-likelihood from which a fit of one class continues: the stopping rule
-    compares the first pass with it.
+    The source may be rows that `open_source` opens. `previous` is the log-likelihood from which a fit of one
+    class continues: the stopping rule compares the first pass with it. See `run` for the rest.
     """
-    with Passes.over(open_source(source), starts, options, frame) as passes:
-        run = Run(passes, options, previous)
-        while run.going:
-            run.step()
+    problem = Problem.of(open_source(source), options, starts.means.shape[1], frame)
+    previous += float(problem.volume(starts.weights.shape[-1]).sum())
+    return problem.leave_with(run(problem, problem.enter(starts), callback, previous), starts)
+
+
+def run(
+    problem: Problem,
+    starts: Parameters,
+    callback: Callable[[Run], None] | None = None,
+    previous: float = np.inf,
+) -> Result:
+    """Run EM or variational Bayes from R starts and return the outcome of each, both in the frame.
+
+    With unlabelled rows the starts have a `class_prior`; log-likelihoods of labelled rows are then joint with
+    the label, and the last column has the unlabelled rows. The callback is called with the `Run` after each
+    pass. The stopping rule compares the first pass with the log-likelihood `previous`.
+    """
+    with Passes.over(problem) as passes:
+        fitting = Run(passes, starts, previous)
+        while fitting.going:
+            fitting.step()
             if callback is not None:
-                callback(run)
-        result = run.result()
-    passes.source.clear_cache()
+                callback(fitting)
+        result = fitting.result()
+    problem.source.clear_cache()
     return result
+
+
+# ---------------------------------------------------------------- passes
 
 
 @dataclass(frozen=True)
 class Passes:
-    """Passes over the rows of a source, in a frame, with an update rule."""
+    """Passes over the rows of a problem, by a pool of threads. All parameters are in the frame."""
 
-    source: RowSource
+    problem: Problem
+    rule: UpdateRule  # with its arrays where passes run, or on the host
     setting: Setting
-    rule: UpdateRule
-    volume: FloatArray  # (C,): log-likelihood of each class in the frame less that in the data's coordinates
-    starts: Parameters  # in the data's coordinates
 
     @classmethod
     @contextmanager
-    def over(
-        cls,
-        source: RowSource,
-        starts: Parameters,
-        options: Options,
-        frame: Frame | None = None,
-        *,
-        on_host: bool = False,
-    ) -> Iterator[Passes]:
-        """Yield the passes of a fit from R starts, in the data's coordinates.
-
-        The frame is that of the rows unless it is given. The update rule has its arrays where passes run, or
-        on the host.
-        """
-        structure = structure_of(options.covariance_type)
-        frame = source.summary.frame(structure) if frame is None else frame
-        n_columns = starts.weights.shape[-1] + (starts.class_prior is not None)
-        volume = source.summary.by_class(source.summary.observed, n_columns) @ np.log(frame.scale)
-        with workers(options.n_jobs) as pool:
-            setting = Setting(frame, structure, pool, options.precision)
-            place = np.asarray if on_host else source.to_device
-            rule = rule_of(options, setting, starts.means.shape[1], place)
-            yield cls(source, setting, rule, volume, starts)
-
-    def enter(self, starts: Parameters) -> tuple[Parameters, Factor]:
-        """Return starts in the frame, raised to the variance floor, and their factor."""
-        return self.rule.enter(self.setting.frame.enter(starts, self.setting.structure))
-
-    def leave(self, parameters: Parameters) -> Parameters:
-        """Return parameters of all starts in the frame, on the host, in the data's coordinates."""
-        outside = self.setting.frame.leave(parameters.map(to_numpy), self.setting.structure)
-        # The change of coordinates has rounded frozen parameters.
-        return with_frozen(self.rule.freeze, outside, self.starts)
+    def over(cls, problem: Problem, *, on_host: bool = False) -> Iterator[Passes]:
+        """Yield the passes of a problem; `on_host` keeps the arrays of the M-step on the host."""
+        place = np.asarray if on_host else problem.source.to_device
+        with workers(problem.options.n_jobs) as pool:
+            setting = Setting(problem.frame, problem.structure, pool, problem.options.precision)
+            yield cls(problem, problem.rule.placed(place), setting)
 
     def expect(
         self,
@@ -145,19 +129,19 @@ class Passes:
         centres: Centres | None = None,
         with_moments: bool = True,
     ) -> tuple[Statistics, FloatArray]:
-        """Do the E-step; unlabelled rows are the last column of the statistics.
+        """Do the E-step: return the statistics and the origins (R, K, M) of their moments.
 
-        Returns the statistics and the origins (R, K, M) of their moments.
+        Unlabelled rows are the last column of the statistics.
         """
-        mixed, summary = for_pass(parameters), self.source.summary
+        source, weighted = self.problem.source, for_pass(parameters)
         setting = self.setting if with_moments else replace(self.setting, with_moments=False)
-        statistics, origins = self.source.expect(mixed, factor, setting, centres)
+        statistics, origins = source.expect(weighted, factor, setting, centres)
         if parameters.class_prior is not None:
             # Joint with the label, so that the sum over all rows is the likelihood that EM maximises.
-            prior, xp = parameters.class_prior, namespace(parameters.class_prior)
+            xp, prior = namespace(parameters.class_prior), parameters.class_prior
             log_prior = xp.log(xp.where(prior > TINY, prior, TINY))
             log_prior = xp.concat([log_prior, xp.zeros_like(log_prior[:, :1])], axis=1)
-            sizes = summary.by_class(summary.sizes, mixed.weights.shape[-1])
+            sizes = source.summary.by_class(source.summary.sizes, weighted.weights.shape[-1])
             joint = statistics.log_likelihood + sent_once(sizes, log_prior) * log_prior
             statistics = replace(statistics, log_likelihood=joint)
         return statistics, origins
@@ -165,80 +149,56 @@ class Passes:
     def step(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
         """Do one pass.
 
-        Returns the next parameters, their factor, and the parts (R, C + 1) of the objective of those that
-        entered: the log-likelihood of each class, and the log-prior.
+        Returns the next parameters, their factor, and the parts (R, C + 1) of the objective of the parameters
+        that entered: the log-likelihood of each class, and the log-prior.
         """
         rule = self.rule
         statistics, origins = self.expect(parameters, factor)
         following, next_factor, inaccurate = rule.improve(statistics, origins, parameters, factor)
         if rule.freeze != "kernels" and occurs(inaccurate):
-            again = np.flatnonzero(to_numpy(inaccurate).any(axis=1))
-            # The new means are accurate; the covariances need moments about them.
-            centres = pick(inaccurate, again), pick(following.means, again)
-            entered, own = parameters.take(again), factor.take(again)
-            closer, origins = self.expect(entered, own, centres=centres)
-            better, better_factor, _ = rule.improve(closer, origins, entered, own)
-            better = replace(better, weights=pick(following.weights, again))
-            following = following.put(again, better)
-            next_factor = next_factor.put(again, better_factor)
+            following, next_factor = self._closer(parameters, factor, following, next_factor, inaccurate)
         parts = [statistics.log_likelihood, rule.log_prior(parameters, factor)[:, None]]
         return following, next_factor, namespace(parts[0]).concat(parts, axis=1)
+
+    def _closer(
+        self,
+        parameters: Parameters,
+        factor: Factor,
+        following: Parameters,
+        next_factor: Factor,
+        inaccurate: BoolArray,
+    ) -> tuple[Parameters, Factor]:
+        """Repeat a pass with moments about the new means of the kernels (R, K) whose covariances lost digits.
+
+        The new means are accurate, whatever the origin of the moments.
+        """
+        starts = np.flatnonzero(to_numpy(inaccurate).any(axis=1))
+        centres = pick(inaccurate, starts), pick(following.means, starts)
+        entered, its_factor = parameters.take(starts), factor.take(starts)
+        statistics, origins = self.expect(entered, its_factor, centres=centres)
+        better, better_factor, _ = self.rule.improve(statistics, origins, entered, its_factor)
+        better = replace(better, weights=pick(following.weights, starts))
+        return following.put(starts, better), next_factor.put(starts, better_factor)
 
     def fell(
         self, before: FloatArray, after: FloatArray, parameters: Parameters, factor: Factor
     ) -> BoolArray:
         """Return the starts (R,) whose objective fell in a pass by more than rounding explains.
 
-        `parameters` and their `factor` are those after the pass. An exact pass never lowers the objective.
+        The objectives (R,) are those before and after the pass, `parameters` and their `factor` those after
+        it. An exact pass never lowers the objective.
         """
         fell: BoolArray = before > after
         if fell.any():
-            n_numbers, precision = self.source.summary.total * self.source.n_features, self.setting.precision
+            source, precision = self.problem.source, self.setting.precision
+            n_numbers = source.summary.total * source.n_features
             allowed = _ROUNDING[precision] * (n_numbers + np.abs(after))
             # Covariances that are nearly singular lose digits in proportion to their variance inflation.
-            inside, own = parameters.map(to_numpy), factor.map(to_numpy)
-            inflation = self.setting.structure.inflation(inside.covariances, own)
+            covariances, on_host = to_numpy(parameters.covariances), factor.map(to_numpy)
+            inflation = self.problem.structure.inflation(covariances, on_host)
             with np.errstate(invalid="ignore"):
                 fell &= before - after > allowed + _EPSILON[precision] * n_numbers * inflation
         return fell
-
-
-def rule_of(
-    options: Options, setting: Setting, n_kernels: int, place: Callable[[Array], Array]
-) -> UpdateRule:
-    """Return the update rule for the options, with its arrays in that place."""
-    structure = setting.structure
-    regulariser = regulariser_of(options, setting.frame, structure, n_kernels)
-    if options.inference == "em":
-        regulariser = regulariser.map(place)
-        return Likelihood(
-            structure, regulariser, options.freeze, options.learn_degrees, precision=setting.precision
-        )
-    prior = prior_of(options, regulariser, structure, n_kernels)
-    rule = Variational.of(structure, prior, regulariser.floor, n_kernels, place)
-    return replace(rule, precision=setting.precision)
-
-
-def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kernels: int) -> Regulariser:
-    """Express the options' floor, ridge and priors in the coordinates of the frame."""
-    n_features, rows = len(frame.scale), options.covariance_prior
-    if rows is None and options.inference == "variational":
-        rows = default_rows(structure, n_features)
-    prior = frame.variance / n_kernels ** (2.0 / n_features)
-    if options.covariance_prior_scale is not None:
-        prior = rescaled(options.covariance_prior_scale, 1.0 / frame.scale)
-    floor = options.floor * frame.variance
-    if options.resolution is not None:
-        floor = np.maximum(floor, options.resolution / frame.scale**2)
-    weight_prior = options.weight_prior
-    return Regulariser(
-        floor=floor,
-        ridge=options.ridge / frame.scale**2 if options.ridge else None,
-        prior_rows=rows or 0.0,
-        prior_covariance=structure.common(prior),
-        weight_prior=1.0 if isinstance(weight_prior, str) else weight_prior or 1.0,
-        hierarchical=weight_prior if isinstance(weight_prior, str) else None,
-    )
 
 
 def say_fall(before: float, after: float) -> str:
@@ -250,6 +210,9 @@ def say_fall(before: float, after: float) -> str:
     )
 
 
+# ---------------------------------------------------------------- the loop
+
+
 class Run:
     """A running fit of R starts, of which the active ones have not ended.
 
@@ -257,29 +220,28 @@ class Run:
     the last one.
     """
 
-    def __init__(self, passes: Passes, options: Options, previous: float | None = None) -> None:
-        source, rule, setting = passes.source, passes.rule, passes.setting
-        self._passes, self._rule, self._options = passes, rule, options
-        n_starts, self._n_columns = len(passes.starts.means), len(passes.volume)
+    def __init__(self, passes: Passes, starts: Parameters, previous: float = np.inf) -> None:
+        source, rule = passes.problem.source, passes.rule
+        n_starts, _, n_classes = starts.weights.shape
+        n_columns = n_classes + (starts.class_prior is not None)
+        n_watched = 1 if rule.bounded else n_columns
+        self.n_passes, self.active = 0, np.arange(n_starts)
+        self._passes, self._rule, self._options = passes, rule, passes.problem.options
         self._step = source.wrap_step(passes.step)
         self._status = np.full(n_starts, Status.RUNNING, dtype=np.int64)
         self._n_iter = np.zeros(n_starts, dtype=np.int64)
-        self._path: list[list[FloatArray]] = [[] for _ in range(n_starts)]
-        self._bounds: list[list[float]] = [[] for _ in range(n_starts)]
-        # Of the last pass, minus infinity before the first; and of falls, as in `Result`.
-        self._objective, self._fell = np.full(n_starts, -np.inf), np.full((n_starts, 2), np.nan)
-        self.n_passes = 0
-        self.active = np.arange(n_starts)
-        self._n_rows = source.summary.total
-        # (R, C) or (R, 1): log-likelihoods, or the evidence bound, of the last pass, for the stopping rule;
-        # and classes that have converged by the paper's stopping rule.
-        watched = (n_starts, 1 if rule.bounded else self._n_columns)
-        self._previous, self._latched = np.full(watched, np.inf), np.zeros(watched, dtype=bool)
-        if previous is not None:
-            self._previous[:] = previous + passes.volume.sum()
-        entered = setting.frame.enter(passes.starts, setting.structure)
-        self._current, self._factor = rule.enter(entered.map(source.to_device))
-        # Where each start has ended, on the host; active ones are not up to date.
+        # Log-likelihoods (R, C) and objectives (R,) at the start of each pass; NaN for starts that had ended.
+        self._path: list[FloatArray] = []
+        self._objectives: list[FloatArray] = []
+        self._objective = np.full(n_starts, -np.inf)
+        self._total = np.full(n_starts, -np.inf)  # log-likelihood in the last pass
+        self._fell = np.full((n_starts, 2), np.nan)
+        # Values of the stopping rule in the last pass.
+        self._watched = np.full((n_starts, n_watched), previous)
+        self._latched = np.zeros((n_starts, n_watched), dtype=bool)
+        self._n_columns = n_columns
+        # Parameters and factor of the active starts, where passes run; of the others, on the host.
+        self._current, self._factor = rule.enter(starts.map(source.to_device))
         self._ended = self._current.map(to_numpy)
         self._status[~to_numpy(self._factor.usable)] = Status.FAILED
 
@@ -292,36 +254,36 @@ class Run:
     def step(self) -> None:
         """Make one pass."""
         self._drop_ended()
-        self.n_passes += 1
         active, current, factor = self.active, self._current, self._factor
         following, next_factor, of_pass = self._step(current, factor)
         parts, next_factor = to_numpy(of_pass), replace(next_factor, usable=to_numpy(next_factor.usable))
         log_likelihood, objective = parts[:, :-1], parts.sum(axis=1)
-        # A start that degenerates keeps the parameters that entered the pass.
-        survived = next_factor.usable & np.isfinite(log_likelihood).all(axis=1)
         watched = log_likelihood
         if self._rule.bounded:
             objective = self._rule.objective(log_likelihood, current, factor)
             watched = objective[:, None]
+        # A start that degenerates keeps the parameters that entered the pass.
+        survived = next_factor.usable & np.isfinite(log_likelihood).all(axis=1)
         survived &= ~self._falling(active, objective, current, factor)
         if not survived.all():
             following = current.put(survived, following.take(survived))
-        done, self._latched[active] = is_done(
-            self._options, self._n_rows, watched - self._previous[active], self._latched[active]
-        )
-        self._n_iter[active], self._previous[active], self._objective[active] = (
-            self.n_passes,
-            watched,
-            objective,
-        )
+        self.n_passes += 1
+        self._n_iter[active] = self.n_passes
+        self._record(self._path, log_likelihood, (len(self._status), self._n_columns))
+        self._record(self._objectives, objective, (len(self._status),))
+        total = self._passes.problem.source.summary.total
+        change = watched - self._watched[active]
+        done, self._latched[active] = is_done(self._options, total, change, self._latched[active])
+        self._watched[active], self._objective[active] = watched, objective
+        self._total[active] = log_likelihood.sum(axis=1)
         self._status[active[~survived]] = Status.FAILED
         self._status[active[survived & done]] = Status.CONVERGED
-        for r, values in zip(active, log_likelihood, strict=True):
-            self._path[r].append(values)
-        if self._rule.bounded:
-            for r in np.flatnonzero(np.isfinite(objective)):
-                self._bounds[active[r]].append(float(objective[r]))
         self._current, self._factor = following, next_factor
+
+    def _record(self, passes: list[FloatArray], values: FloatArray, shape: tuple[int, ...]) -> None:
+        """Append the values (A, …) of the active starts to those of earlier passes, as (R, …)."""
+        passes.append(np.full(shape, np.nan))
+        passes[-1][self.active] = values
 
     def _falling(
         self, index: IntArray, objective: FloatArray, parameters: Parameters, factor: Factor
@@ -337,87 +299,84 @@ class Run:
 
     def _drop_ended(self) -> None:
         going = self._status[self.active] == Status.RUNNING
-        if going.all():
-            return
-        self._ended = self._ended.put(self.active[~going], self._current.take(~going))
-        self.active = self.active[going]
-        self._current, self._factor = self._current.take(going), self._factor.take(going)
-
-    def _all(self) -> Parameters:
-        """Return the parameters of all R starts, on the host."""
-        return self._ended.put(self.active, self._current)
+        if not going.all():
+            self._ended = self._ended.put(self.active[~going], self._current.take(~going))
+            self.active = self.active[going]
+            self._current, self._factor = self._current.take(going), self._factor.take(going)
 
     def totals(self) -> FloatArray:
-        """Return the last log-likelihood (R,) of each start, −inf where it failed."""
-        last = np.array([path[-1].sum() if path else -np.inf for path in self._path])
-        failed = (self._status == Status.FAILED) | np.isnan(last)
-        return np.where(failed, -np.inf, last - self._passes.volume.sum())
+        """Return the last log-likelihood (R,) of each start in the data's coordinates; −inf if it failed."""
+        volume = self._passes.problem.volume(self._n_columns).sum()
+        failed = (self._status == Status.FAILED) | np.isnan(self._total)
+        return np.where(failed, -np.inf, self._total - volume)
 
     def so_far(self) -> Result:
-        """Return the parameters after the last pass, in the data's coordinates.
+        """Return the parameters after the last pass, in the frame, without another pass over the rows.
 
-        Log-likelihoods and objectives are of the parameters that entered the pass, so that no rows are read.
+        Log-likelihoods and objectives are of the parameters that entered that pass.
         """
-        paths = self._paths()
-        none = np.full(self._n_columns, -np.inf)
-        log_likelihood = np.array([path[-1] if len(path) else none for path in paths])
-        status = np.where(self._status == Status.RUNNING, Status.STOPPED, self._status)
-        last = self._all().map(self._passes.source.to_device)
-        return self._result(last, status, log_likelihood, self._objective, self._bounds)
+        last = self._ended.put(self.active, self._current)
+        log_likelihood = np.full((len(self._status), self._n_columns), -np.inf)
+        for r, n in enumerate(self._n_iter):
+            if n:
+                log_likelihood[r] = self._path[n - 1][r]
+        point = self._rule.finish(last.map(self._passes.problem.source.to_device))
+        return self._result(point, log_likelihood, self._objective.copy())
 
     def result(self) -> Result:
-        """Return how all starts ended, in the data's coordinates."""
-        last, factor, rule = self._current, self._factor, self._rule
+        """Return how all starts ended, in the frame."""
+        rule, last, factor = self._rule, self._current, self._factor
         if len(self.active) < len(self._status) or np.any(self._status == Status.FAILED):
-            last = self._all().map(self._passes.source.to_device)
-            factor = self._passes.setting.structure.factor(last.covariances, last.means.shape[-1])
+            last = self._ended.put(self.active, last).map(self._passes.problem.source.to_device)
+            factor = rule.structure.factor(last.covariances, last.means.shape[-1])
         log_likelihood = self._log_likelihood(last, factor)
         objective = rule.objective(log_likelihood, last, factor)
         # The outcome of the last pass has not been watched yet.
-        ended = np.flatnonzero(self._status != Status.FAILED)
-        fell = self._falling(ended, objective[ended], last.take(ended), factor.take(ended))
-        self._status[ended[fell]] = Status.FAILED
-        status = np.where(self._status == Status.RUNNING, Status.STOPPED, self._status)
-        bounds = [[*values, value] for values, value in zip(self._bounds, objective, strict=True)]
-        if rule.bounded:
-            log_likelihood = self._log_likelihood(rule.finish(last), factor)
-        return self._result(last, status, log_likelihood, objective, bounds)
-
-    def _result(
-        self,
-        last: Parameters,
-        status: IntArray,
-        log_likelihood: FloatArray,
-        objective: FloatArray,
-        bounds: list[list[float]],
-    ) -> Result:
-        """Return a result in the data's coordinates; all arguments are in the frame."""
-        rule, volume = self._rule, self._passes.volume
+        alive = np.flatnonzero(self._status != Status.FAILED)
+        fell = self._falling(alive, objective[alive], last.take(alive), factor.take(alive))
+        self._status[alive[fell]] = Status.FAILED
         point = rule.finish(last)
+        if rule.bounded:
+            log_likelihood = self._log_likelihood(point, factor)
+        return self._result(point, log_likelihood, objective)
+
+    def _result(self, point: Parameters, log_likelihood: FloatArray, objective: FloatArray) -> Result:
+        """Return the result of all starts from point estimates, log-likelihoods (R, C), objectives (R,)."""
+        rule = self._rule
         result = Result(
-            self._passes.leave(point),
-            status,
-            self._n_iter.copy(),
-            log_likelihood - volume,
-            objective - volume.sum(),
-            [path - volume for path in self._paths()],
-            self._fell - volume.sum(),
+            parameters=point.map(to_numpy),
+            status=np.where(self._status == Status.RUNNING, Status.STOPPED, self._status),
+            n_iter=self._n_iter.copy(),
+            log_likelihood=log_likelihood,
+            objective=objective,
+            path=self._paths(),
+            fell=self._fell.copy(),
         )
         if not rule.bounded:
             return result
         assert point.counts is not None
-        paths = [np.array(values) - volume.sum() for values in bounds]
-        return replace(result, counts=to_numpy(point.counts), bounds=paths, prior=rule.prior)
+        bounds = self._bounds(objective)
+        return replace(result, counts=to_numpy(point.counts), bounds=bounds, prior=rule.prior)
 
     def _paths(self) -> list[FloatArray]:
         """Return the log-likelihoods (passes, C) of each start."""
-        return [np.array(path).reshape(-1, self._n_columns) for path in self._path]
+        values = np.array(self._path).reshape(-1, len(self._status), self._n_columns)
+        return [values[:n, r] for r, n in enumerate(self._n_iter)]
+
+    def _bounds(self, last: FloatArray) -> list[FloatArray]:
+        """Return the lower bounds of the log-evidence of each start, with those (R,) after the last pass.
+
+        The bound of a start is infinite as long as its weights have no posterior.
+        """
+        values = np.array(self._objectives).reshape(-1, len(self._status))
+        paths = [np.append(values[:n, r], last[r]) for r, n in enumerate(self._n_iter)]
+        return [path[np.isfinite(path) | (np.arange(len(path)) == len(path) - 1)] for path in paths]
 
     def _log_likelihood(self, parameters: Parameters, factor: Factor) -> FloatArray:
         """Return the log-likelihoods (R, C) of parameters, −inf where a covariance is singular."""
         statistics, _ = self._passes.expect(parameters, factor, with_moments=False)
-        found = to_numpy(statistics.log_likelihood)
-        return np.where(to_numpy(factor.usable)[:, None], found, -np.inf)
+        values = to_numpy(statistics.log_likelihood)
+        return np.where(to_numpy(factor.usable)[:, None], values, -np.inf)
 
 
 def is_done(
@@ -425,7 +384,7 @@ def is_done(
 ) -> tuple[BoolArray, BoolArray]:
     """Return which starts (R,) are done, by the change (R, C) of their log-likelihoods in a pass.
 
-    By the paper's rule, classes that have converged latch: also return which (R, C) have so far.
+    By the paper's rule, classes that have converged latch: the second array says which (R, C) have so far.
     """
     if options.stopping == "per-class":
         latched = latched | (np.abs(change) < options.tol)

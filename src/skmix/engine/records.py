@@ -240,6 +240,12 @@ class Frame:
         ones = np.ones_like(deviation)
         return Frame(self.scale * deviation, self.shift / deviation, ones, self.bound / deviation)
 
+    def from_standardised(self, parameters: Parameters, structure: Structure) -> Parameters:
+        """Express parameters given in the standardised frame in this one."""
+        unit = np.ones_like(self.scale) if structure.isotropic else np.sqrt(self.variance)
+        covariances = structure.rescale(parameters.covariances, unit)
+        return replace(parameters, means=parameters.means * unit, covariances=covariances)
+
     def log_volume(self) -> float:
         """Logarithm of the factor by which the frame's densities exceed the data's."""
         return float(np.log(self.scale).sum())

@@ -1,4 +1,4 @@
-"""Starting points, R at a time, in the data's coordinates.
+"""Starting points, R at a time, in the frame in which their distances count.
 
 All but the paper's draw a new random sample of many rows for each start, so that their cost does not grow
 with the data.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import pairwise
 
@@ -16,9 +16,11 @@ import numpy as np
 from scipy.spatial import KDTree
 
 from .estep import host
-from .estep.reference import Rows, native
+from .estep.reference import Rows, native, operations
+from .loop import run
 from .numbers import Array, as_float64, constant, is_numpy, namespace, pick, take, to_numpy
-from .records import FARTHEST, FloatArray, Frame, IntArray, Parameters, Regulariser
+from .problem import Problem
+from .records import FARTHEST, FloatArray, Frame, IntArray, Parameters, Regulariser, Status
 from .structures import Structure
 from .threads import Workers, workers
 
@@ -57,6 +59,15 @@ _CENTRAL = 0.75
 _MANY_ROWS = 1 << 17
 # Largest share of the rows in such a sample.
 _SMALL_SHARE = 0.1
+
+# Starts are refined on samples, of which each has this many times the rows of the one before.
+_ROWS_PER_SAMPLED = 4
+# Operations of a pass from which on a sample is worth it.
+_WORTH_SAMPLING = 1 << 25
+# Fewest rows of a sample for each parameter: with fewer, the kernels would fit the sample alone.
+_SAMPLED_PER_PARAMETER = 3
+# A fit to n sampled rows ends below this times parameters / n: smaller gains are chance.
+_CHANCE = 0.003
 
 
 @dataclass(frozen=True)
@@ -102,7 +113,7 @@ def random_from_data(X: np.ndarray, wanted: Wanted, row_weights: FloatArray | No
     covariance = wanted.structure.common(frame.variance / n_kernels ** (2.0 / len(frame.scale)))
     covariances = wanted.structure.from_common(np.stack([covariance] * wanted.n_starts), n_kernels)
     weights = uniform_weights(wanted.n_starts, n_kernels, wanted.n_classes)
-    return frame.leave(Parameters(weights, means, covariances), wanted.structure)
+    return Parameters(weights, means, covariances)
 
 
 def k_means(X: Array, classes: IntArray, wanted: Wanted, row_weights: FloatArray | None = None) -> Parameters:
@@ -113,7 +124,7 @@ def k_means(X: Array, classes: IntArray, wanted: Wanted, row_weights: FloatArray
     clusters, by their classes (N,), −1 for none; some is spread over all kernels. A row with weight (N,) two
     counts as two.
     """
-    n_classes, n_starts, n_kernels, frame, structure, random_state, n_jobs = vars(wanted).values()
+    n_classes, n_starts, n_kernels, frame, _, random_state, n_jobs = vars(wanted).values()
     n_rows, found = max(_ROWS_PER_CLUSTER * n_kernels, _FEWEST_ROWS), []
     with workers(n_jobs) as pool:
         for _ in range(n_starts):
@@ -133,7 +144,7 @@ def k_means(X: Array, classes: IntArray, wanted: Wanted, row_weights: FloatArray
             weights = (1.0 - _EVEN_WEIGHT) * (masses / masses.sum(axis=0)) + _EVEN_WEIGHT / n_kernels
             found.append((weights[None], to_numpy(centres)[None], covariances))
     weights, means, covariances = (np.concatenate(each) for each in zip(*found, strict=True))
-    return frame.leave(Parameters(weights, means, covariances), structure)
+    return Parameters(weights, means, covariances)
 
 
 def _spread_seeds(
@@ -330,7 +341,7 @@ def class_wise(
         means[r, order] = to_numpy(centres)
         weights[r][:, seeded] *= even
         weights[r, order, np.repeat(seeded, sizes)] += (1.0 - even) / np.repeat(sizes, sizes)
-    return frame.leave(Parameters(weights, means, np.concatenate(covariances)), structure)
+    return Parameters(weights, means, np.concatenate(covariances))
 
 
 def without_outliers(
@@ -387,7 +398,7 @@ def from_responsibilities(
     means = first / total[:, None]
     sums = total[None], means[None], structure.pack(moments)[None]
     covariances, _ = structure.update(sums, regulariser)
-    return frame.leave(Parameters((total / total.sum())[None, :, None], means[None], covariances), structure)
+    return Parameters((total / total.sum())[None, :, None], means[None], covariances)
 
 
 def draw_rows(
@@ -490,3 +501,38 @@ def draw_seeds(sample: Array, seeds: Array, chances: Array) -> Array:
         lengths = squares - 2.0 * (sample @ found[-1][0]) + pick(squares, place)
         nearest = xp.minimum(nearest, xp.clip(lengths, 0.0, None))
     return xp.concat(found)
+
+
+def refined(problem: Problem, starts: Parameters, seed: int) -> Parameters:
+    """Return starts after EM on random samples of many complete rows, each larger than the one before.
+
+    Few passes over all rows are left then. Starts that fail on a sample stay as they are. Devices need no
+    samples: their passes over few rows take as long.
+    """
+    source, options = problem.source, problem.options
+    # Frozen weights stay as they are, and hierarchical ones depend on the sizes of groups.
+    keeps_weights = options.freeze is not None or isinstance(options.weight_prior, str)
+    if options.inference != "em" or keeps_weights or source.summary.gaps:
+        return starts
+    n_rows, (_, n_kernels, n_features) = source.summary.n_rows, starts.means.shape
+    n_parameters = problem.structure.n_parameters(n_kernels, n_features) + n_kernels * n_features
+    sizes: list[int] = []
+    while operations(n_rows, n_kernels, n_features) >= _WORTH_SAMPLING:
+        n_rows //= _ROWS_PER_SAMPLED
+        sizes.append(n_rows)
+    if not sizes or not is_numpy(source.to_device(starts.means)):
+        return starts
+    rows, random_state = source.start_rows(), np.random.RandomState(seed)
+    n_all = rows[0].shape[0]
+    for size in sorted({min(size, n_all) for size in sizes}):
+        if size < _SAMPLED_PER_PARAMETER * n_parameters:
+            continue
+        sample = problem.sample(rows, draw_rows(n_all, size, random_state, rows[2]))
+        sample = sample.with_options(tol=max(options.tol, _CHANCE * n_parameters / size))
+        result = run(sample, starts)
+        good = np.flatnonzero(result.status != Status.FAILED)
+        starts = starts.put(good, result.parameters.take(good))
+        # A group may have rows of a kernel that none of its few rows in the sample is of.
+        even = _EVEN_WEIGHT if starts.weights.shape[-1] > 1 else 0.0
+        starts = replace(starts, weights=(1.0 - even) * starts.weights + even / n_kernels)
+    return starts

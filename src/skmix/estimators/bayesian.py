@@ -13,6 +13,7 @@ from sklearn.mixture import BayesianGaussianMixture as ScikitLearnBayesianGaussi
 
 from ..engine.loop import Passes
 from ..engine.numbers import to_numpy
+from ..engine.problem import Problem
 from ..engine.records import FloatArray, IntArray, Options, Parameters
 from ..engine.scoring import most_likely_kernel
 from ..engine.structures import structure_of
@@ -135,16 +136,9 @@ class _Loop(ScikitLearnBayesianGaussianMixture):
         """Return the attributes of a model fitted to rows (N, M); with `warm_start`, its fit is continued."""
         loop = cls(**model.get_params())
         loop.__dict__.update(vars(model))
-        n_kernels, n_features = model.n_components, rows.shape[1]
-        structure = structure_of(model.covariance_type)
-        start = Parameters(
-            np.ones((1, n_kernels, 1)),
-            np.zeros((1, n_kernels, n_features)),
-            np.ones((1, *structure.shape(n_kernels, n_features))),
-        )
         options = Options(model.covariance_type, floor=0.0, ridge=model.reg_covar, n_jobs=threads_of(None))
         source = model._open(rows)
-        with Passes.over(source, start, options) as loop._passes:
+        with Passes.over(Problem.of(source, options, model.n_components)) as loop._passes:
             loop.fit_predict(rows)
         source.clear_cache()
         rest = ("_passes", "n_features_in_", "feature_names_in_")
@@ -154,9 +148,10 @@ class _Loop(ScikitLearnBayesianGaussianMixture):
     def _e_step(self, X: np.ndarray, **given: Any) -> tuple[float, _Expected]:
         passes, n_rows = self._passes, len(X)
         model, shift = BayesianGaussianMixture._scoring(self)
-        following, _, parts = passes.step(*passes.enter(model.batch()))
-        log_likelihood = float(to_numpy(parts).sum() - passes.volume.sum())
-        found = passes.leave(following).take(0)
+        problem = passes.problem
+        following, _, parts = passes.step(*passes.rule.enter(problem.enter(model.batch())))
+        log_likelihood = float(to_numpy(parts).sum() - problem.volume(1).sum())
+        found = problem.leave(following).take(0)
         sizes = n_rows * found.weights[:, 0]
         joints = _mean_log_joints(model, found, self.covariance_type, self.reg_covar)
         entropy = log_likelihood - sizes @ joints

@@ -16,8 +16,9 @@ from sklearn import get_config
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.numbers import on_host, safe_log
-from ..engine.problem import RowSource, open_source
+from ..engine.problem import open_source
 from ..engine.records import FloatArray, IntArray, Parameters
+from ..engine.rows.base import RowSource
 from ..engine.rows.dask import is_collection
 from ..engine.scoring import kernel_log_densities, log_normalise, log_sum, most_likely_kernel
 from ..engine.structures import structure_of

@@ -17,8 +17,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture as ScikitLearnGaussianMixture
 from sklearn.utils import check_random_state
 
-from ..engine.loop import Run, fit, regulariser_of
+from ..engine.loop import Run, fit
 from ..engine.numbers import join
+from ..engine.problem import regulariser_of
 from ..engine.records import FloatArray, IntArray, Options, Parameters, Status, power_of_two
 from ..engine.scoring import class_log_likelihood, most_likely_kernel
 from ..engine.starts import from_responsibilities
@@ -180,7 +181,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
             if self.max_iter == 0 or not starts:
                 continue
             batch = join([start.batch() for start in starts])
-            previous = None if fresh else source.summary.total * float(self.lower_bound_)
+            previous = np.inf if fresh else source.summary.total * float(self.lower_bound_)
             report = printer._reporter(source.summary.total, fresh) if self.verbose else None
             result = fit(source, batch, options, callback=report, previous=previous)
             for number, (path, status) in enumerate(zip(result.path, result.status, strict=True)):
@@ -314,7 +315,8 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
             return shares if masses is None else shares * masses[start:stop]
 
         regulariser = regulariser_of(self._options(), frame, structure, n_kernels)
-        start = from_responsibilities(X, responsibilities, frame, structure, regulariser).take(0)
+        start = from_responsibilities(X, responsibilities, frame, structure, regulariser)
+        start = frame.leave(start, structure).take(0)
         start = replace(start, **given)
         if structure.factor(start.covariances[None], X.shape[1]).usable[0]:
             return start

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
-from ..engine.loop import fit
+from ..engine.loop import run
 from ..engine.numbers import join
 from ..engine.records import Parameters
-from ..engine.structures import structure_of
 from .mixture import SharedKernelMixture
 from .rows import enter
-from .solving import options_of, record_of_start, start_batches, with_tolerance
+from .solving import problem_of, record_of_start, start_batches
 
 # Number of starts that the engine divides its work by: always the same, so that the bits of a fit do not
 # depend on the size of the batch.
@@ -42,15 +40,13 @@ def fit_each(
             raise ValueError(f"fit_each needs {name}={value!r}, got {getattr(model, name)!r}.")
     model = clone(model).set_params(n_init=1)
     training = enter(model, X, y).training()
-    structure = structure_of("full")
-    frame = training.source.summary.frame(structure)
+    problem, own_kernels, _ = problem_of(model, training)
     starts: list[Parameters] = []
     for random_state in random_states:
         model.random_state = random_state
-        starts += start_batches(model, training, frame, structure)
-    options = with_tolerance(model, options_of(model, training.n_features, "full"), training, starts[0])
-    options = replace(options, n_starts=_STARTS)
-    result = fit(training.source, join(starts), options, frame=frame)
+        starts += start_batches(model, training, problem, own_kernels)
+    problem = problem.with_options(n_starts=_STARTS)
+    result = problem.leave_with(run(problem, join(starts)))
     fitted = []
     for r, random_state in enumerate(random_states):
         mixture = copy(model)

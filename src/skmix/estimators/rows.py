@@ -54,8 +54,9 @@ from ..engine.numbers import (
     taken_in,
     to_numpy,
 )
-from ..engine.problem import RowSource, open_source
+from ..engine.problem import open_source
 from ..engine.records import FloatArray, IntArray
+from ..engine.rows.base import RowSource
 from ..engine.rows.blocks import BlockRows, summarise_blocks
 from ..engine.rows.dask import check_kind, is_collection, map_rows, open_collections
 from ..engine.rows.labelled import Block, Blocks, is_missing, refuse_masked_weights, without_mask

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +17,16 @@ from sklearn.utils import check_random_state
 from ..engine import starts
 from ..engine.after.prior import are_separate, prior_of_start, with_shrinkage
 from ..engine.after.shifts import GroupRows, check_source, choose_strength, shift_groups
-from ..engine.estep.reference import operations
 from ..engine.kernels import NONE, START_DEGREES, StudentT
-from ..engine.loop import Run, fit, regulariser_of, say_fall
-from ..engine.numbers import Array, is_numpy, pick, to_numpy
-from ..engine.problem import RowSource, open_source
+from ..engine.loop import Run, run, say_fall
+from ..engine.numbers import Array, pick, to_numpy
+from ..engine.problem import Problem
 from ..engine.records import FloatArray, Frame, IntArray, Options, Parameters, Result, Status, living_kernels
 from ..engine.rows.summary import fill_gaps, resolution_of
 from ..engine.rules.variational import Wishart, wishart_degrees
+from ..engine.starts import refined
 from ..engine.structures import Structure, structure_of
+from ..engine.structures.factors import rescaled
 from ._settings import (
     AUTO_TOL,
     NUMBERS_TOGETHER,
@@ -61,16 +63,6 @@ _SOME_ROWS = 1 << 12
 _WEAK = 0.01
 # By tol='auto' a fit ends when the log-likelihood gains less than this for each parameter, or less than one.
 _GAIN_PER_PARAMETER = 1e-3
-# Starts are refined on samples, of which each has this many times the rows of the one before.
-_ROWS_PER_SAMPLED = 4
-# Operations of a pass from which on a sample is worth it.
-_WORTH_SAMPLING = 1 << 25
-# Fewest rows of a sample for each parameter: with fewer, the kernels would fit the sample alone.
-_SAMPLED_PER_PARAMETER = 3
-# A fit to n sampled rows ends below this times parameters / n: smaller gains are chance.
-_CHANCE = 0.003
-# Share of a group's weights that all kernels get evenly after a sample: a weight of zero would stay zero.
-_EVEN_WEIGHT = 0.01
 # Largest default number of kernels of a class.
 _MOST_KERNELS = 50
 
@@ -87,49 +79,42 @@ def fit_model(
     `columns` are the indices of the features in all rows, for errors. `watching` yields a function to call
     after each pass.
     """
-    source, summary, n_features = training.source, training.source.summary, training.n_features
     if model.group_shift is not None:
-        check_source(source)
-    covariance_type = covariance_type_of(model, summary.n_rows, n_features)
-    structure = structure_of(covariance_type)
-    options = options_of(model, n_features, covariance_type)
-    if model.n_jobs is None and source.is_shared_out:
-        options = replace(options, n_jobs=1)
-    frame = summary.frame(structure, columns)
+        check_source(training.source)
+    problem, own_kernels, floor = problem_of(model, training, columns)
     # With callbacks, all starts run as one batch.
     n_numbers = NUMBERS_TOGETHER if watching is None else None
-    batches = start_batches(model, training, frame, structure, n_numbers)
-    batches = (with_tails(model, batch) for batch in batches)
-    given = next(batches)
-    options = with_tolerance(model, options, training, given)
-    rows, _, weights = source.start_rows()
-    options, floor = with_resolution(model, options, rows, weights, frame)
-    prior = None
-    if isinstance(model.covariance_prior, str) and options.inference == "em" and options.freeze is None:
-        prior = _default_prior(model, training, given, options, frame)
-    options = _with_prior(options, prior)
+    batches = start_batches(model, training, problem, own_kernels, n_numbers)
+    first = next(batches)
+    problem, prior = with_default_prior(model, training, problem, first)
+
+    def record(result: Result, status: IntArray, reached: FloatArray) -> Fitted:
+        """Return the record of the best start, in the data's coordinates."""
+        return replace(_fitted(model, result, status, reached, training), prior=prior, floor=floor)
+
     with watching or nullcontext() as report:
 
         def after_pass(run: Run) -> None:
             def so_far() -> Fitted | None:
-                result = run.so_far()
+                result = problem.leave_with(run.so_far(), frozen)
                 if not np.isfinite(_objective(result)):
                     return None  # the first pass of a variational fit has no bound
-                reached = result.log_likelihood.sum(axis=1)
-                fitted = _fitted(model, result, result.status, reached, training)
-                return replace(fitted, prior=prior, floor=floor)
+                return record(result, result.status, result.log_likelihood.sum(axis=1))
 
             assert report is not None
             report(run, so_far)
 
+        frozen = frozen_start(model, training, problem)
+        begun: Iterator[Parameters] = chain([first], batches)
+        if model.init in ("auto", "k-means") and problem.options.stopping == "total":
+            seed = int(deepcopy(check_random_state(model.random_state)).randint(np.iinfo(np.int32).max))
+            begun = (refined(problem, batch, seed) for batch in begun)
         callback = None if report is None else after_pass
-        fit_from = partial(fit, source, options=options, frame=frame, callback=callback)
-        begun: Iterator[Parameters] = chain([given], batches)
-        if model.init in ("auto", "k-means") and options.stopping == "total":
-            begun = map(partial(_refined, source, options, frame), begun)
-        best, status, reached = _best_result(map(fit_from, begun))
+        best, status, reached = _best_result(
+            problem.leave_with(run(problem, batch, callback), frozen) for batch in begun
+        )
     best_start(best, model.variance_floor, len(status))
-    found = replace(_fitted(model, best, status, reached, training), prior=prior, floor=floor)
+    found = record(best, status, reached)
     if not found.converged:
         warn_caller(
             f"The best of {len(status)} starts did not converge in {found.n_iter} passes. "
@@ -138,7 +123,31 @@ def fit_model(
         )
     if model.group_shift is None:
         return found
-    return _shift_groups(model, training, found, best.parameters.take(best.best), options, frame)
+    return _shift_groups(model, training, found, best.parameters.take(best.best), problem)
+
+
+def problem_of(
+    model: Mixture, training: Training, columns: list[int] | None = None
+) -> tuple[Problem, IntArray | None, Floor | None]:
+    """Return the problem of a mixture, the default number of kernels of each class, and the floor."""
+    source, n_features = training.source, training.n_features
+    covariance_type = covariance_type_of(model, source.summary.n_rows, n_features)
+    structure, options = structure_of(covariance_type), options_of(model, n_features, covariance_type)
+    if model.n_jobs is None and source.is_shared_out:
+        options = replace(options, n_jobs=1)
+    frame = source.summary.frame(structure, columns)
+    rows, _, weights = source.start_rows()
+    options, floor = with_resolution(model, options, rows, weights, frame)
+    own_kernels = None
+    if not isinstance(model.init, str):
+        n_kernels = given_start(model, training, frame, structure).means.shape[1]
+    elif model.n_kernels is None:
+        own_kernels = default_kernels(training, structure, shared=model.init == "auto")
+        n_kernels = int(own_kernels.sum())
+    else:
+        n_kernels = model.n_kernels
+    options = with_tolerance(model, options, training, n_kernels)
+    return Problem.of(source, options, n_kernels, frame), own_kernels, floor
 
 
 def _with_prior(options: Options, prior: LearntPrior | None) -> Options:
@@ -149,20 +158,20 @@ def _with_prior(options: Options, prior: LearntPrior | None) -> Options:
 
 
 def _shift_groups(
-    model: Mixture, training: Training, fitted: Fitted, start: Parameters, options: Options, frame: Frame
+    model: Mixture, training: Training, fitted: Fitted, start: Parameters, problem: Problem
 ) -> Fitted:
-    """Fit shifts of the means in each group together with all other parameters."""
+    """Fit shifts of the means in each group together with all other parameters, in the data's coordinates."""
     source, n_groups, strength = training.source, len(training.classes), model.group_shift
     if strength == "auto":
         seed = int(check_random_state(model.random_state).randint(np.iinfo(np.int32).max))
-        strength = choose_strength(source, start, options, frame, seed) if n_groups > 1 else np.inf
+        strength = choose_strength(problem, start, seed) if n_groups > 1 else np.inf
     assert strength is not None
     strength = float(strength)
     # The means of a single group are the common means.
     if n_groups == 1 or np.isinf(strength):
         none = np.zeros((n_groups, *start.means.shape))
         return replace(fitted, shifts=Shifts(group_shift=strength, group_shifts=none))
-    found = shift_groups(GroupRows(source, n_groups), start, strength, options, frame)
+    found = shift_groups(problem, GroupRows(source, n_groups), start, strength)
     parameters = found.parameters
     assert fitted.history is not None
     path = np.concatenate([fitted.history.log_likelihood_path, found.path])
@@ -222,50 +231,54 @@ def _objective(result: Result) -> float:
     return float(np.where(result.status == Status.FAILED, -np.inf, result.objective).max())
 
 
-def _default_prior(
-    model: Mixture,
-    training: Training,
-    given: Parameters,
-    options: Options,
-    frame: Frame,
-) -> LearntPrior | None:
-    """Return the prior of ``covariance_prior='auto'`` or ``'weak'``, or None.
+def with_default_prior(
+    model: Mixture, training: Training, problem: Problem, starts: Parameters
+) -> tuple[Problem, LearntPrior | None]:
+    """Return the problem with the prior of ``covariance_prior='auto'`` or ``'weak'``, and that prior if any.
 
     It comes from a fitted mixture that is the start, from a first fit if kernels have few rows, or is a mild
     one.
     """
+    options, structure = problem.options, problem.structure
+    if not isinstance(model.covariance_prior, str) or options.inference != "em" or options.freeze is not None:
+        return problem, None
     fitted = fitted_start(model.init)
     if fitted is not None and fitted.covariance_prior == model.covariance_prior:
-        return LearntPrior.of(fitted)
-    summary, structure = training.source.summary, structure_of(options.covariance_type)
-    n_kernels, n_features = given.means.shape[1:]
+        learnt = LearntPrior.of(fitted)
+        if learnt is None:
+            return problem, None
+        strength, scale = learnt.covariance_prior
+        inside = structure.common(rescaled(scale, 1.0 / problem.frame.scale))
+        return problem.with_regulariser(prior_rows=strength, prior_covariance=inside), learnt
+    summary, prior = training.source.summary, None
+    n_kernels, n_features = starts.means.shape[1:]
     # Row weights may be normalised to sum to one, so the total weight is not the number of rows.
     unit = min(1.0, summary.total / summary.n_rows)
-    prior, one = None, given.take(0)
+    one = starts.take(0)
     few = summary.total / unit / n_kernels < structure.rows_wanted(n_features)
     if few and structure.pools_as is not None and not are_separate(one.weights):
-        found = with_shrinkage(training.source, given, options, frame=frame, unit=unit)
-        if found.covariance_prior is not None and found.covariance_prior_scale is not None:
-            prior = found.covariance_prior, found.covariance_prior_scale
+        prior = with_shrinkage(problem, starts, unit)
     elif isinstance(model.init, str) and model.init != "uniform":
-        rows, codes, weights = _rows_for_starts(model, training, frame)
+        rows, codes, weights = _rows_for_starts(model, training, problem.frame)
         # Use labelled rows only: the others have no class.
         labelled = np.flatnonzero(codes >= 0)
         some, masses = _some_rows(len(labelled), None if weights is None else weights[labelled] / unit)
         some = labelled[some]
         rows, codes = to_numpy(pick(rows, some)).astype(np.float64), codes[some]
-        regulariser = regulariser_of(options, frame, structure, n_kernels)
-        strength, common = prior_of_start(rows, codes, masses, one, structure, regulariser, frame)
+        strength, common = prior_of_start(problem, rows, codes, masses, one)
         prior = strength * unit, common
     if prior is None:
-        return None
+        return problem, None
+    strength, common = prior
     if model.covariance_prior == "weak":
-        prior = _WEAK * prior[0], prior[1]
-    return LearntPrior(
-        covariance_prior=prior,
+        strength *= _WEAK
+    learnt = LearntPrior(
+        covariance_prior=(strength, rescaled(common, problem.frame.scale)),
         # Share of the prior in the covariance of a kernel with an average number of rows.
-        shrinkage=prior[0] / (prior[0] + summary.total / n_kernels),
+        shrinkage=strength / (strength + summary.total / n_kernels),
     )
+    common = structure.common(common)
+    return problem.with_regulariser(prior_rows=strength, prior_covariance=common), learnt
 
 
 def with_resolution(
@@ -410,27 +423,14 @@ def refuse_unlabelled(n_rows: int, n_sets: int) -> None:
 # ---------------------------------------------------------------- starts
 
 
-def start_batches(
-    model: Mixture,
-    training: Training,
-    frame: Frame,
-    structure: Structure,
-    n_numbers: int | None = None,
-) -> Iterator[Parameters]:
-    """Yield batches of starts, whose covariances have at most `n_numbers` entries; None for one batch.
-
-    Starts are drawn one after the other, so that they do not depend on the batches.
-    """
-    n_kernels, classes = model.n_kernels, training.classes
-    n_classes, n_features = len(classes), training.n_features
+def given_start(model: Mixture, training: Training, frame: Frame, structure: Structure) -> Parameters:
+    """Return the start that ``init`` gives, in the data's coordinates, with a leading axis of one."""
     # Only unlabelled rows need class priors.
-    prior = training.class_prior if training.n_unlabelled else None
-    fitted = fitted_start(model.init)
+    prior, fitted = training.class_prior if training.n_unlabelled else None, fitted_start(model.init)
     if fitted is not None:
-        start = _start_of_fit(model, fitted, structure, n_features, classes)
-        yield replace(start, class_prior=None if prior is None else fitted.class_prior_).batch()
-        return
-    if not isinstance(model.init, str):
+        start = _start_of_fit(model, fitted, structure, training.n_features, training.classes)
+        prior = None if prior is None else fitted.class_prior_
+    else:
         freeze = freeze_of(model)
         frozen = "covariances" if freeze == "kernels" else freeze
         if frozen is not None and model.init.get(frozen) is None:
@@ -439,32 +439,15 @@ def start_batches(
                 f"got the keys {sorted(map(str, model.init))}."
             )
         variances = frame.variance * frame.scale**2
-        start = check_start(model.init, structure, n_kernels, n_classes, variances)
-        yield replace(start, class_prior=prior).batch()
-        return
-    init = "k-means" if model.init == "auto" else model.init
-    own_kernels = None
-    if n_kernels is None:
-        own_kernels = default_kernels(training, structure, shared=model.init == "auto")
-        n_kernels = int(own_kernels.sum())
-    random_state = check_random_state(model.random_state)
-    rows, codes, weights = _rows_for_starts(model, training, frame, labelled=init == "class")
-    size = np.prod(structure.shape(n_kernels, n_features))
-    together = model.n_init if n_numbers is None else max(1, int(n_numbers // size))
-    for first in range(0, model.n_init, together):
-        n_starts = min(together, model.n_init - first)
-        coordinates = frame.standardised(structure)
-        sizes, n_jobs = (n_classes, n_starts, n_kernels), threads_of(model.n_jobs)
-        wanted = starts.Wanted(*sizes, coordinates, structure, random_state, n_jobs)
-        if init == "uniform":
-            batch = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
-        elif init == "class":
-            batch = starts.class_wise(rows, codes, wanted, weights, own_kernels)
-        elif init == "k-means":
-            batch = starts.k_means(rows, codes, wanted, weights)
-        else:
-            batch = starts.random_from_data(rows, wanted, weights)
-        yield batch if prior is None else replace(batch, class_prior=np.tile(prior, (n_starts, 1)))
+        start = check_start(model.init, structure, model.n_kernels, len(training.classes), variances)
+    return with_tails(model, replace(start, class_prior=prior).batch())
+
+
+def frozen_start(model: Mixture, training: Training, problem: Problem) -> Parameters | None:
+    """Return the start whose parameters are frozen, in the data's coordinates; None if none are."""
+    if problem.options.freeze is None:
+        return None
+    return given_start(model, training, problem.frame, problem.structure)
 
 
 def _start_of_fit(
@@ -492,54 +475,59 @@ def _start_of_fit(
     return parameters
 
 
-def _refined(source: RowSource, options: Options, frame: Frame, given: Parameters) -> Parameters:
-    """Return starts after EM on random samples of many complete rows, each larger than the one before.
+def start_batches(
+    model: Mixture,
+    training: Training,
+    problem: Problem,
+    own_kernels: IntArray | None = None,
+    n_numbers: int | None = None,
+) -> Iterator[Parameters]:
+    """Yield batches of starts in the frame, whose covariances have at most `n_numbers` entries.
 
-    Few passes over all rows are left then. Starts that fail on a sample stay as they are. Devices need no
-    samples: their passes over few rows take as long.
+    None stands for one batch. Starts are drawn one after the other, so that they do not depend on the
+    batches. `own_kernels` (L,) are the kernels of each class, unless the model has `n_kernels`.
     """
-    # Frozen weights stay as they are, and hierarchical ones depend on the sizes of groups.
-    keeps_weights = options.freeze is not None or isinstance(options.weight_prior, str)
-    if options.inference != "em" or keeps_weights or source.summary.gaps:
-        return given
-    n_rows, (_, n_kernels, n_features) = source.summary.n_rows, given.means.shape
-    n_parameters = _n_parameters(given, structure_of(options.covariance_type))
-    sizes: list[int] = []
-    while operations(n_rows, n_kernels, n_features) >= _WORTH_SAMPLING:
-        n_rows //= _ROWS_PER_SAMPLED
-        sizes.append(n_rows)
-    if not sizes or not is_numpy(source.to_device(given.means)):
-        return given
-    (X, codes, weights), random_state = source.start_rows(), np.random.RandomState(0)
-    for size in sorted({min(size, len(X)) for size in sizes}):
-        if size < _SAMPLED_PER_PARAMETER * n_parameters:
-            continue
-        some = starts.draw_rows(len(X), size, random_state, weights)
-        own = replace(options, tol=max(options.tol, _CHANCE * n_parameters / size))
-        found = fit(open_source(pick(X, some), codes[some]), given, own, frame=frame)
-        good = np.flatnonzero(found.status != Status.FAILED)
-        given = given.put(good, found.parameters.take(good))
-        # A group may have rows of a kernel that none of its few rows in the sample is of.
-        even = _EVEN_WEIGHT if given.weights.shape[-1] > 1 else 0.0
-        given = replace(given, weights=(1.0 - even) * given.weights + even / n_kernels)
-    return given
+    frame, structure = problem.frame, problem.structure
+    if not isinstance(model.init, str):
+        yield problem.enter(given_start(model, training, frame, structure))
+        return
+    prior = training.class_prior if training.n_unlabelled else None
+    n_classes, n_features = len(training.classes), training.n_features
+    n_kernels, init = problem.n_kernels, "k-means" if model.init == "auto" else model.init
+    random_state = check_random_state(model.random_state)
+    rows, codes, weights = _rows_for_starts(model, training, frame, labelled=init == "class")
+    size = math.prod(structure.shape(n_kernels, n_features))
+    together = model.n_init if n_numbers is None else max(1, n_numbers // size)
+    for first in range(0, model.n_init, together):
+        n_starts = min(together, model.n_init - first)
+        sizes, n_jobs = (n_classes, n_starts, n_kernels), threads_of(model.n_jobs)
+        wanted = starts.Wanted(*sizes, frame.standardised(structure), structure, random_state, n_jobs)
+        if init == "uniform":
+            batch = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
+            batch = problem.enter(batch)
+        else:
+            if init == "class":
+                batch = starts.class_wise(rows, codes, wanted, weights, own_kernels)
+            elif init == "k-means":
+                batch = starts.k_means(rows, codes, wanted, weights)
+            else:
+                batch = starts.random_from_data(rows, wanted, weights)
+            batch = frame.from_standardised(batch, structure)
+        prior_of_batch = None if prior is None else np.tile(prior, (n_starts, 1))
+        yield with_tails(model, replace(batch, class_prior=prior_of_batch))
 
 
-def with_tolerance(model: Mixture, options: Options, training: Training, given: Parameters) -> Options:
-    """Return options with the tolerance of ``tol='auto'`` for the kernels of a start."""
+def with_tolerance(model: Mixture, options: Options, training: Training, n_kernels: int) -> Options:
+    """Return options with the tolerance of ``tol='auto'`` for K kernels."""
     if model.tol != "auto" or options.inference != "em":
         return options
-    structure, summary = structure_of(options.covariance_type), training.source.summary
-    gain = max(1.0, _GAIN_PER_PARAMETER * _n_parameters(given, structure))
+    structure, n_features = structure_of(options.covariance_type), training.n_features
+    # Free parameters of means and covariances.
+    n_parameters = n_kernels * n_features + structure.n_parameters(n_kernels, n_features)
+    gain = max(1.0, _GAIN_PER_PARAMETER * n_parameters)
     # Row weights may be normalised to sum to one.
-    tol = np.clip(gain / max(summary.n_rows, summary.total), *AUTO_TOL)
+    tol = np.clip(gain / max(training.source.summary.n_rows, training.source.summary.total), *AUTO_TOL)
     return replace(options, tol=float(tol))
-
-
-def _n_parameters(starts: Parameters, structure: Structure) -> int:
-    """Return the number of free parameters of the means and covariances of a start."""
-    n_kernels, n_features = starts.means.shape[1:]
-    return n_kernels * n_features + structure.n_parameters(n_kernels, n_features)
 
 
 def _rows_for_starts(

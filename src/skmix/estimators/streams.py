@@ -12,9 +12,9 @@ from sklearn.base import is_classifier
 
 from ..engine.after.shifts import GroupRows, shift_groups
 from ..engine.after.streams import Running, absorb, resume
-from ..engine.loop import fit
+from ..engine.loop import fit, run
 from ..engine.numbers import has_gaps, is_numpy, on_host, pick
-from ..engine.problem import open_source
+from ..engine.problem import Problem, open_source
 from ..engine.records import FloatArray, Frame, Options, Parameters, frame_of
 from ..engine.rows.labelled import Block, is_missing, without_mask
 from ..engine.rows.summary import measure
@@ -224,11 +224,12 @@ def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options
     beginner = model
     if model.n_kernels is None and isinstance(model.init, str):
         beginner = copy(model).set_params(n_kernels=len(classes))
-    starts = next(start_batches(beginner, training, frame, structure_of(options.covariance_type)))
+    n_kernels = beginner.n_kernels or len(beginner.init["means"])
     # With few rows, a kernel may collapse onto some of them, and later batches would not undo that.
     weak = (training.n_features + 2.0) * average
     careful = replace(options, covariance_prior=options.covariance_prior or weak)
-    result = fit(training.source, starts, careful, frame=frame)
+    problem = Problem.of(training.source, careful, n_kernels, frame)
+    result = problem.leave_with(run(problem, next(start_batches(beginner, training, problem))))
     best = result.parameters.take(best_start(result, model.variance_floor, len(result.status)))
     weights = uniform_weights(1, len(best.means), len(classes))[0]
     weights[:, present] = best.weights
@@ -295,11 +296,10 @@ def _insert(model: Mixture, last: Fitted, new: Block, label: Any, position: int)
         # Relevance MAP adaptation.
         common = last.weights @ last.class_prior
         adapted = shift_groups(
+            Problem.of(source, options, len(before.means), frame),
             GroupRows(source, 1),
             replace(start, weights=common[:, None]),
             float(strength),
-            options,
-            frame,
             anchor=common if options.weight_prior is None else None,
         )
         weights, shift = adapted.parameters.weights[:, 0], adapted.shifts[0]

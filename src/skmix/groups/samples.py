@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..engine.after.shifts import GroupRows, shift_groups
 from ..engine.loop import fit
+from ..engine.problem import Problem
 from ..engine.records import FloatArray, IntArray, Status, frame_of
 from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
@@ -128,8 +129,8 @@ def new_samples(model: Any, source: Source) -> Samples:
     frame = frame_of(start, structure_of(model.covariance_type_))
     strength, shifts = getattr(model, "group_shift_", np.inf), None
     if np.isfinite(strength):
-        groups = GroupRows(training.source, n_samples)
-        shifted = shift_groups(groups, start, strength, options, frame)
+        problem = Problem.of(training.source, options, len(start.means), frame)
+        shifted = shift_groups(problem, GroupRows(training.source, n_samples), start, strength)
         converged, found, shifts = shifted.converged, shifted.parameters, shifted.shifts
         log_likelihood, counts = shifted.log_likelihood, shifted.counts
     else:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calls import fit, with_shrinkage
+from calls import drawn, fit, with_shrinkage
 from numpy.testing import assert_allclose
 from oracles import random_covariances, responsibilities
 from scipy.integrate import quad
@@ -22,11 +22,12 @@ from skmix.engine.after.prior import (
     reduce_correlations,
     relative_eigenvalues,
 )
-from skmix.engine.loop import regulariser_of
+from skmix.engine.problem import Problem, open_source
 from skmix.engine.records import FloatArray, IntArray, Options, Parameters
 from skmix.engine.rows.summary import measure
 from skmix.engine.starts import Wanted, class_wise
 from skmix.engine.structures import structure_of
+from skmix.engine.structures.factors import rescaled
 
 
 def test_marginal_likelihood_of_one_feature_is_an_integral() -> None:
@@ -118,8 +119,8 @@ def problem(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters, Opt
     root = random.normal(size=(8, 8))
     X = 4.0 * random.normal(size=(3, 8))[classes] + random.normal(size=(45, 8)) @ root
     structure = structure_of(covariance_type)
-    starts = class_wise(
-        X, classes, Wanted(3, 2, 3, measure(X, structure), structure, np.random.RandomState(0))
+    starts = drawn(
+        class_wise, X, classes, Wanted(3, 2, 3, measure(X, structure), structure, np.random.RandomState(0))
     )
     return X, classes, starts, Options(covariance_type=covariance_type, tol=0.0, max_iter=1)
 
@@ -128,10 +129,10 @@ def test_covariances_are_shrunk_towards_the_tied_one() -> None:
     """A prior without end leaves nothing else."""
     X, classes, starts, options = problem("full")
     frame = measure(X, structure_of("full"))
-    found = with_shrinkage(X, classes, starts, options, frame=frame)
-    strong = replace(found, covariance_prior=1e9, max_iter=5)
+    _, scale = with_shrinkage(X, classes, starts, options, frame=frame)
+    strong = replace(options, covariance_prior=1e9, covariance_prior_scale=scale, max_iter=5)
     covariances = fit(X, classes, starts, strong, frame=frame).parameters.covariances
-    target = np.broadcast_to(found.covariance_prior_scale, covariances.shape)
+    target = np.broadcast_to(scale, covariances.shape)
     assert_allclose(covariances, target, rtol=1e-6, atol=1e-6)
 
 
@@ -145,8 +146,10 @@ def prior_of(
     options = Options(**given)
     structure = structure_of(options.covariance_type)
     frame = frame or measure(X, structure)
-    regulariser = regulariser_of(options, frame, structure, len(start.means))
-    return prior_of_start(X, classes, weights, start, structure, regulariser, frame)
+    problem = Problem.of(open_source(X, classes), options, len(start.means), frame)
+    inside = replace(start, means=start.means / frame.scale - frame.shift)
+    strength, scale = prior_of_start(problem, X, classes, weights, inside)
+    return strength, rescaled(scale, frame.scale)
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
@@ -271,7 +274,7 @@ def test_the_strength_is_the_likeliest_for_the_scatters_of_the_first_fit() -> No
     centres = np.stack([X[classes == c].mean(axis=0) for c in range(3)])[classes]
     X = centres + np.array([0.5, 1.0, 3.0])[classes][:, None] * (X - centres)
     frame = measure(X, structure_of("full"))
-    found = with_shrinkage(X, classes, starts, options, frame=frame)
+    strength, scale = with_shrinkage(X, classes, starts, options, frame=frame)
     starts = replace(starts, covariances=structure_of("tied").from_full(starts.covariances))
     first = fit(X, classes, starts, replace(options, covariance_type="tied"), frame=frame)
     model = first.parameters.take(first.best)
@@ -280,13 +283,12 @@ def test_the_strength_is_the_likeliest_for_the_scatters_of_the_first_fit() -> No
     away = X[:, None] - w.T @ X / mass[:, None]
     scatters = np.einsum("nk,nkd,nke->kde", w, away, away)
     target, order = reduce_correlations(model.covariances, 45.0 - 3.0)[0], 8
-    assert found.covariance_prior_scale is not None
-    assert_allclose(found.covariance_prior_scale, target, rtol=1e-9)
+    assert_allclose(scale, target, rtol=1e-9)
     spreads = relative_eigenvalues(scatters, target, mass)
     tried = np.geomspace(1e-2, 1e6, 2001)
     best = tried[np.argmax([log_marginal_likelihood(rows, mass, spreads, order) for rows in tried])]
     assert 0.1 < best < 1e4
-    assert found.covariance_prior == pytest.approx(best, rel=0.02)
+    assert strength == pytest.approx(best, rel=0.02)
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])

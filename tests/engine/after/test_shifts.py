@@ -15,9 +15,8 @@ from scipy.stats import norm
 
 from skmix.engine.after.shifts import STRENGTHS, Fold, GroupRows, Shifted, choose_strength, shift_groups
 from skmix.engine.loop import fit
-from skmix.engine.problem import open_source
+from skmix.engine.problem import Problem, open_source
 from skmix.engine.records import FloatArray, IntArray, Options, Parameters
-from skmix.engine.structures import structure_of
 
 OPTIONS = Options(floor=0.0, tol=0.0, max_iter=1)
 
@@ -44,9 +43,8 @@ def shift(
     **given: Any,
 ) -> Shifted:
     source = open_source(X, groups, weights)
-    structure = structure_of(options.covariance_type)
     rows = GroupRows(source, start.weights.shape[1])
-    return shift_groups(rows, start, strength, options, source.summary.frame(structure))
+    return shift_groups(Problem.of(source, options, len(start.means)), rows, start, strength)
 
 
 def test_the_end_is_the_numerical_maximum() -> None:
@@ -107,8 +105,7 @@ def test_held_out_rows_tell_whether_groups_are_shifted() -> None:
             np.tile(np.eye(2), (3, 1, 1)),
         )
         source = open_source(X, groups)
-        frame = source.summary.frame(structure_of("full"))
-        assert choose_strength(source, start, Options(), frame, seed=0) in expected
+        assert choose_strength(Problem.of(source, Options(), 3), start, seed=0) in expected
 
 
 def test_groups_without_rows_keep_their_weights_and_common_means() -> None:
@@ -150,13 +147,15 @@ def searched(
     """
     X, groups = shifted_rows()
     start, source = random_model(np.random.default_rng(1), 3, 3, 2), open_source(X, groups)
-    frame, calls = source.summary.frame(structure_of("full")), list[Call]()
+    calls = list[Call]()
     deviations = np.random.default_rng(0).normal(size=(5, 20))
     deviations = (deviations - deviations.mean()) / deviations.std(ddof=1)
 
-    def stand_in(rows: Any, begin: Any, strength: float, options: Options, _: Any, **given: Any) -> Shifted:
+    def stand_in(problem: Problem, rows: Any, begin: Any, strength: float, **given: Any) -> Shifted:
         judged, fold = given["judge"].fold, rows.fold.number
-        calls.append(Call(rows.fold, judged, begin.means, strength, given["shifts"], options.max_iter))
+        calls.append(
+            Call(rows.fold, judged, begin.means, strength, given["shifts"], problem.options.max_iter)
+        )
         value = 1000.0 * fold + np.arange(20.0)
         if np.isfinite(strength):
             value = value + gains[strength] + noise * deviations[fold]
@@ -164,7 +163,7 @@ def searched(
         return Shifted(own, np.full((3, 3, 2), strength), value, value, value, None, True)
 
     monkeypatch.setattr("skmix.engine.after.shifts.shift_groups", stand_in)
-    return choose_strength(source, start, Options(), frame, 7), calls
+    return choose_strength(Problem.of(source, Options(), 3), start, 7), calls
 
 
 def test_the_search_goes_on_until_two_strengths_in_a_row_are_worse(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +219,7 @@ def test_few_rows_have_no_shifts_and_rows_without_a_group_are_refused(
     start = random_model(np.random.default_rng(1), 3, 3, 2)
     few = open_source(X[:9], groups[:9])
     monkeypatch.setattr("skmix.engine.after.shifts.shift_groups", None)  # folds may be empty: none is fitted
-    assert choose_strength(few, start, Options(), few.summary.frame(structure_of("full")), 0) == np.inf
+    assert choose_strength(Problem.of(few, Options(), 3), start, 0) == np.inf
     with pytest.raises(ValueError, match="2 rows have no label"):
         GroupRows(open_source(X, np.where(np.arange(len(X)) < 2, -1, groups)), 3)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calls import fit
+from calls import drawn, fit
 from libraries import LIBRARIES, each_library, needs_torch, torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import log_softmax, logsumexp
@@ -17,7 +17,7 @@ from skmix.engine.device.rows import DeviceRows, OptimisticStep
 from skmix.engine.estep.terms import moved
 from skmix.engine.loop import Passes
 from skmix.engine.numbers import like, operations_of, pick, rare, recorded, replaced, to_numpy
-from skmix.engine.problem import open_source
+from skmix.engine.problem import Problem, open_source
 from skmix.engine.records import Factor, Options, Parameters, Setting
 from skmix.engine.rows.summary import measure
 from skmix.engine.structures import STRUCTURES, structure_of
@@ -40,7 +40,7 @@ def start_of(
     """Return class-wise starts for three classes."""
     structure = structure_of(covariance_type)
     wanted = starts.Wanted(3, n_starts, n_kernels, measure(X, structure), structure, np.random.RandomState(0))
-    return starts.class_wise(X, y, wanted)
+    return drawn(starts.class_wise, X, y, wanted)
 
 
 def hard_rows() -> tuple[np.ndarray, np.ndarray]:
@@ -109,7 +109,7 @@ def test_rare_cases_are_mended_as_on_the_cpu(library: str, covariance_type: str)
     X, y = hard_rows()
     structure = structure_of(covariance_type)
     frame = measure(X, structure)
-    found = starts.k_means(X, y, starts.Wanted(3, 2, 5, frame, structure, np.random.RandomState(0)))
+    found = drawn(starts.k_means, X, y, starts.Wanted(3, 2, 5, frame, structure, np.random.RandomState(0)))
     options = Options(covariance_type=covariance_type, max_iter=12, tol=0.0)
     ours, theirs = fit(X, y, found, options), fit(LIBRARIES[library](X), y, found, options)
     parameters_agree(theirs.parameters, ours.parameters, 1e-9)
@@ -125,9 +125,10 @@ def parts(
     structure = structure_of(covariance_type)
     frame = measure(X, structure)
     wanted = starts.Wanted(1, 1, n_kernels, frame, structure, np.random.RandomState(0))
-    found = starts.class_wise(X, np.zeros(len(X), dtype=np.int64), wanted)
+    found = drawn(starts.class_wise, X, np.zeros(len(X), dtype=np.int64), wanted)
     source = DeviceRows(LIBRARIES[library](X), None)
-    with Passes.over(source, found, Options(covariance_type=covariance_type), frame) as passes:
+    problem = Problem.of(source, Options(covariance_type=covariance_type), n_kernels, frame)
+    with Passes.over(problem) as passes:
         inside, factor = passes.rule.enter(frame.enter(found, structure).map(source.to_device))
     return source, inside, factor, passes.step
 

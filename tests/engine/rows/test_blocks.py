@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from calls import Listed, fit
+from calls import Listed, drawn, fit
 
 from skmix._core import core
 from skmix.engine import starts
@@ -59,7 +59,8 @@ def make_starts(
 ) -> Parameters:
     structure = structure_of(covariance_type)
     own = codes >= 0
-    return starts.class_wise(
+    return drawn(
+        starts.class_wise,
         np.nan_to_num(X[own], nan=0.5),
         codes[own],
         starts.Wanted(n_classes, n_starts, 5, measure(X, structure), structure, np.random.RandomState(3)),

@@ -27,11 +27,12 @@ from scipy.linalg import eigh
 from scipy.optimize import minimize_scalar
 from scipy.special import gammaln, softmax
 
-from ..loop import Passes, fit
+from ..loop import Passes, run
 from ..numbers import TINY, to_numpy
-from ..problem import RowSource
-from ..records import FARTHEST, FloatArray, Frame, IntArray, Options, Parameters, Regulariser, Status
-from ..structures import Structure, structure_of
+from ..problem import Problem
+from ..records import FARTHEST, FloatArray, IntArray, Parameters, Status
+from ..rules.likelihood import Likelihood
+from ..structures import structure_of
 from ..structures.factors import rescaled, unpack
 
 # Smallest ν, in rows.
@@ -61,26 +62,27 @@ _OWN = 0.1
 
 
 def with_shrinkage(
-    source: RowSource, starts: Parameters, options: Options, *, frame: Frame, unit: float = 1.0
-) -> Options:
-    """Return options with a shrinkage prior on full or diagonal covariances, unchanged if all starts fail.
+    problem: Problem, starts: Parameters, unit: float = 1.0
+) -> tuple[float, FloatArray] | None:
+    """Return ν and T (M, M) of a shrinkage prior on full or diagonal covariances; None if all starts fail.
 
-    Parameters are as for `fit`, by EM; the options must have no prior on covariances yet. `unit` is the
+    The problem is one of EM and has no prior on covariances yet. Starts and T are in its frame; `unit` is the
     weight of a row.
     """
-    structure = structure_of(options.covariance_type)
+    structure = problem.structure
     assert structure.pools_as is not None
     n_kernels, n_features = starts.means.shape[1:]
     common = structure_of(structure.pools_as)
     if common.name != structure.name:
         full = structure.to_full(starts.covariances, n_kernels, n_features)
         starts = replace(starts, covariances=common.from_full(full))
-    first = replace(options, covariance_type=common.name, max_iter=min(options.max_iter, _PASSES))
-    result = fit(source, starts, first, frame=frame)
+    max_iter = min(problem.options.max_iter, _PASSES)
+    simpler = replace(problem, rule=replace(problem.rule, structure=common)).with_options(max_iter=max_iter)
+    result = run(simpler, starts)
     if np.all(result.status == Status.FAILED):
-        return options
+        return None
     best = result.parameters.take(slice(result.best, result.best + 1))
-    mass, scatters = (sums / unit for sums in _scatters(source, best, common, first, frame))
+    mass, scatters = (sums / unit for sums in _scatters(simpler, best))
     mean = np.zeros((n_features, n_features))
     for k in range(n_kernels):
         # One dense matrix at a time: with many features, all of them may not fit in memory.
@@ -88,22 +90,22 @@ def with_shrinkage(
         mean += mass[k] / mass.sum() * common.to_full(one, 1, n_features)[0, 0]
     # Each kernel's mean takes one degree of freedom.
     target, _ = reduce_correlations(mean, float(mass.sum()) - n_kernels)
-    own = mass > _ROWS_FOR_SCATTER
-    eigenvalues = relative_eigenvalues(scatters[own], rescaled(target, 1.0 / frame.scale), mass[own])
-    rows = likeliest_rows(mass[own], eigenvalues, n_features if scatters.ndim == 3 else 1)
-    return replace(options, covariance_prior=rows * unit, covariance_prior_scale=target)
+    enough = mass > _ROWS_FOR_SCATTER
+    eigenvalues = relative_eigenvalues(scatters[enough], target, mass[enough])
+    rows = likeliest_rows(mass[enough], eigenvalues, n_features if scatters.ndim == 3 else 1)
+    return rows * unit, target
 
 
 def prior_of_start(
+    problem: Problem,
     X: FloatArray,
     classes: IntArray,
     row_weights: FloatArray | None,
     start: Parameters,
-    structure: Structure,
-    regulariser: Regulariser,
-    frame: Frame,
 ) -> tuple[float, FloatArray]:
     """Return ν and T of a mild prior, from labelled rows X (n, M) and one start, without a fit.
+
+    The rows are in the data's coordinates, the start and T in the frame of the problem.
 
     T, (M, M) or (M,), is the mean covariance within kernels, each row in the nearest kernel of its class
     (n,). Where each class has kernels to itself, ν is that of the highest marginal likelihood, or, where rows
@@ -112,10 +114,14 @@ def prior_of_start(
     and differ more than their nearest rows do: ν is one row, enough to keep a kernel from collapsing.
     """
     n_kernels, n_classes = start.weights.shape
-    floor = np.maximum(regulariser.floor, _LEAST_VARIANCE * frame.variance) * frame.scale**2
-    frame = frame.standardised(structure)
-    x = np.clip(X / frame.scale - frame.shift, -FARTHEST, FARTHEST)
-    inside = np.clip(start.means / frame.scale - frame.shift, -FARTHEST, FARTHEST)
+    structure, frame = problem.structure, problem.frame
+    assert isinstance(problem.rule, Likelihood)
+    floor = np.maximum(problem.rule.regulariser.floor, _LEAST_VARIANCE * frame.variance)
+    # Distances count in the standardised frame.
+    standard = frame.standardised(structure)
+    unit = standard.scale / frame.scale
+    x = np.clip(X / standard.scale - standard.shift, -FARTHEST, FARTHEST)
+    inside, floor = start.means / unit, floor / unit**2
     masses, nearest = np.ones(len(X)) if row_weights is None else row_weights, np.full(len(X), -1)
     for c in range(n_classes):
         rows, own = np.flatnonzero(classes == c), np.flatnonzero(start.weights[:, c] > _OWN / n_kernels)
@@ -128,7 +134,7 @@ def prior_of_start(
     kernels, part = np.flatnonzero(used), (np.cumsum(used) - 1)[nearest]
     each = (np.flatnonzero(part == k) for k in range(len(kernels)))
     parts = [KernelRows(x.take(own, axis=0), masses[own]) for own in each]
-    total, floor, by_chance = float(masses.sum()), floor / frame.scale**2, 1.0
+    total, by_chance = float(masses.sum()), 1.0
     by_feature = structure.common(floor).ndim == 1
     pooled = reduce(np.add, (own.scatter(by_feature=by_feature) for own in parts)) / total
     if by_feature:
@@ -154,7 +160,7 @@ def prior_of_start(
         # rounding never decides.
         if counts @ gain > np.sqrt(1.0 + counts @ (gain - np.average(gain, weights=counts)) ** 2):
             strength = float(tried[best])
-    return strength, rescaled(target, frame.scale)
+    return strength, rescaled(target, unit)
 
 
 class KernelRows:
@@ -348,22 +354,20 @@ def likeliest_rows(mass: FloatArray, eigenvalues: FloatArray, dimension: int) ->
     return float(np.exp(found.x))
 
 
-def _scatters(
-    source: RowSource, parameters: Parameters, structure: Structure, options: Options, frame: Frame
-) -> tuple[FloatArray, FloatArray]:
-    """Return the mass (K,) of one model's kernels, and their scatters (K, M, M) or (K, M) in the frame."""
-    n_kernels, n_features = parameters.means.shape[1:]
+def _scatters(problem: Problem, parameters: Parameters) -> tuple[FloatArray, FloatArray]:
+    """Return the mass (K,) of one model's kernels, and their scatters (K, M, M) or (K, M)."""
+    structure, (n_kernels, n_features) = problem.structure, parameters.means.shape[1:]
     if structure.triangular:
         # Of a tied covariance only the sum of the kernels' second moments is computed: treat it as theirs.
-        own = structure.to_full(parameters.covariances, n_kernels, n_features)
-        parameters, structure = replace(parameters, covariances=own), structure_of("full")
-        options = replace(options, covariance_type="full")
-    with Passes.over(source, parameters, options, frame) as passes:
-        inside = frame.enter(parameters, structure).map(source.to_device)
-        statistics, _ = passes.expect(inside, structure.factor(inside.covariances, n_features))
+        full = structure.to_full(parameters.covariances, n_kernels, n_features)
+        parameters, structure = replace(parameters, covariances=full), structure_of("full")
+        problem = replace(problem, rule=replace(problem.rule, structure=structure))
+    with Passes.over(problem) as passes:
+        placed = parameters.map(problem.source.to_device)
+        statistics, _ = passes.expect(placed, structure.factor(placed.covariances, n_features))
     statistics = statistics.map(to_numpy)
     every = statistics.mass.sum(axis=-1)
-    mass, weight = every[0], inside.tail.mass_in_moments(every, statistics.of_tail)[0]
+    mass, weight = every[0], parameters.tail.mass_in_moments(every, statistics.of_tail)[0]
     offset = statistics.first[0] / np.maximum(weight, TINY)[:, None]
     second = statistics.second[0]
     if structure.triangular:

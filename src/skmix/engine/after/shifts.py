@@ -31,9 +31,9 @@ import numpy as np
 from ..device.streamed import StreamedRows
 from ..loop import Passes, say_fall
 from ..numbers import pick, to_numpy
-from ..problem import RowSource
-from ..records import Factor, FloatArray, Frame, IntArray, Options, Parameters, Setting, Statistics
-from ..rows.base import ArrayRows, GapRows, MemoryRows
+from ..problem import Problem
+from ..records import Factor, FloatArray, IntArray, Parameters, Setting, Statistics
+from ..rows.base import ArrayRows, GapRows, MemoryRows, RowSource
 from ..rows.blocks import BlockRows
 from ..rows.labelled import Block
 from ..rules.likelihood import Likelihood
@@ -242,11 +242,10 @@ def penalty(structure: Structure, factor: Factor, shifts: FloatArray, strength: 
 
 
 def shift_groups(
+    problem: Problem,
     rows: GroupRows,
     start: Parameters,
     strength: float,
-    options: Options,
-    frame: Frame,
     *,
     shifts: FloatArray | None = None,
     anchor: FloatArray | None = None,
@@ -260,13 +259,14 @@ def shift_groups(
     a = n_kj / (n_kj + r). If a `judge` is given, the log-likelihoods are those of its rows, by part (B,) if
     they are held out.
     """
-    n_groups, source = start.weights.shape[-1], rows.source
+    n_groups, source, frame, options = start.weights.shape[-1], rows.source, problem.frame, problem.options
     own = np.zeros((n_groups, *start.means.shape)) if shifts is None else shifts / frame.scale
+    volume = problem.volume(n_groups)
     objectives, path, converged = [], [], False
-    with Passes.over(source, start.batch(), options, frame, on_host=True) as passes:
-        rule, setting, volume = passes.rule, passes.setting, passes.volume
+    with Passes.over(problem, on_host=True) as passes:
+        rule, setting = passes.rule, passes.setting
         assert isinstance(rule, Likelihood)
-        current, factor = passes.enter(start.batch())
+        current, factor = rule.enter(problem.enter(start.batch()))
 
         def value_of(sums: GroupSums) -> FloatArray:
             """Record the objective and return the log-likelihood (L,) of each group."""
@@ -303,7 +303,7 @@ def shift_groups(
             log_likelihood = found[:, 0] if judge is None else found.sum(axis=0)
     source.clear_cache()
     return Shifted(
-        passes.leave(point).take(0),
+        problem.leave(point, start.batch()).take(0),
         own * frame.scale,
         log_likelihood if judge is not None else log_likelihood - volume,
         np.array(objectives) - volume.sum(),
@@ -323,23 +323,23 @@ def _shrunk_to(anchor: FloatArray, sums: GroupSums, strength: float, weights: Fl
     return weights
 
 
-def choose_strength(source: RowSource, start: Parameters, options: Options, frame: Frame, seed: int) -> float:
+def choose_strength(problem: Problem, start: Parameters, seed: int) -> float:
     """Return the strength that is best for rows held out in all groups, infinite if shifts do not help.
 
     Strengths are tried from the largest down, each fit starting from the one before, until two in a row are
     no better than the best. Shifts help if the held-out rows gain more than twice the standard error of the
     gain, against a model of the other rows without shifts.
     """
-    n_groups = start.weights.shape[-1]
+    n_groups, source = start.weights.shape[-1], problem.source
     if source.summary.n_rows < 2 * _FOLDS:  # all of them may be in one fold
         return np.inf
-    options = replace(options, max_iter=min(options.max_iter, _PASSES))
+    problem = problem.with_options(max_iter=min(problem.options.max_iter, _PASSES))
     folds = range(_FOLDS if source.summary.n_rows < _ENOUGH_ROWS else 1)
 
     def fitted(fold: int, strength: float, last: Shifted | None) -> Shifted:
         rows, judge = (GroupRows(source, n_groups, Fold(seed, fold, held_out)) for held_out in (False, True))
         begin, shifts = (start, None) if last is None else (last.parameters, last.shifts)
-        return shift_groups(rows, begin, strength, options, frame, shifts=shifts, judge=judge)
+        return shift_groups(problem, rows, begin, strength, shifts=shifts, judge=judge)
 
     plain = last = [fitted(fold, np.inf, None) for fold in folds]
     best, gain, n_worse = np.inf, np.zeros(len(folds) * _PARTS), 0

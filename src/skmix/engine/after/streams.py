@@ -16,7 +16,7 @@ import numpy as np
 from ..estep.terms import moved
 from ..loop import Passes
 from ..numbers import Array, like, to_numpy
-from ..problem import open_source
+from ..problem import Problem, open_source
 from ..records import FloatArray, Frame, IntArray, Options, Parameters, Statistics
 from ..structures import structure_of
 
@@ -83,19 +83,21 @@ def absorb(
     frame to use. The lower `decay` is, above 0.5 and at most 1, the faster the past fades.
     """
     frame = running if isinstance(running, Frame) else running.frame
-    source = open_source(X, classes, row_weights)
+    source, start = open_source(X, classes, row_weights), parameters.batch()
+    problem = Problem.of(source, options, len(parameters.means), frame)
     # The M-step is small, and the running statistics are on the host.
-    with Passes.over(source, parameters.batch(), options, frame, on_host=True) as passes:
-        inside, factor = passes.enter(parameters.batch())
+    with Passes.over(problem, on_host=True) as passes:
+        inside, factor = passes.rule.enter(problem.enter(start))
         placed, own, rule = inside.map(source.to_device), factor.map(source.to_device), passes.rule
         statistics, origins = passes.expect(placed, own)
         lost = rule.improve(statistics.map(to_numpy), to_numpy(origins), inside, factor)[2]
         if lost.any():
             # Narrow kernels need moments about their means, as in `Passes.step`.
             statistics, origins = passes.expect(placed, own, centres=(like(lost, placed.means), placed.means))
-    structure, n_new = passes.setting.structure, source.summary.total
+    structure, n_new = problem.structure, source.summary.total
     statistics, origins = statistics.map(to_numpy), to_numpy(origins)
-    log_likelihood = float(statistics.log_likelihood.sum() - passes.volume.sum())
+    volume = problem.volume(statistics.log_likelihood.shape[-1]).sum()
+    log_likelihood = float(statistics.log_likelihood.sum() - volume)
     average = moved(statistics, origins, inside.means, structure)
     average, n_rows = average.map(lambda sums: sums / n_new), n_new
     if isinstance(running, Running):
@@ -109,5 +111,5 @@ def absorb(
     following, next_factor, _ = rule.improve(every_row, inside.means, inside, factor)
     if not next_factor.usable[0]:
         following = replace(following, means=inside.means, covariances=inside.covariances)
-    found = passes.leave(rule.finish(following)).take(0)
+    found = problem.leave(rule.finish(following), start).take(0)
     return found, Running(frame, average, inside.means, n_rows), log_likelihood

@@ -26,8 +26,9 @@ from scipy.optimize import minimize
 
 from ..estep.terms import expand_densities, log_sum
 from ..kernels import NONE
-from ..loop import regulariser_of, time_is_up
+from ..loop import time_is_up
 from ..numbers import safe_log
+from ..problem import regulariser_of
 from ..records import FloatArray, Frame, IntArray, Options, Parameters, Regulariser
 from ..rows.labelled import Block
 from ..rows.summary import measure

@@ -5,12 +5,13 @@ Equation labels are those of ``docs/notation.md``: (M1) weights, (M2) means, (M3
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..kernels import StudentT
-from ..numbers import TINY, clip, constant, namespace, rare, to_numpy, where
+from ..numbers import TINY, Array, clip, constant, namespace, rare, to_numpy, where
 from ..records import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 from ..structures import Structure
 from ..structures.factors import where_chosen
@@ -46,6 +47,10 @@ class Likelihood:
     def monotone(self) -> bool:
         """Whether no pass lowers the objective; a ridge is not part of it and may."""
         return self.regulariser.ridge is None
+
+    def placed(self, place: Callable[[Array], Array]) -> Likelihood:
+        """Return the rule with its arrays where passes run."""
+        return replace(self, regulariser=self.regulariser.map(place))
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
         """Return parameters to start a pass from, raised to the floor unless frozen, and their factor."""

@@ -79,14 +79,18 @@ class Variational:
         prior: Prior,
         floor: FloatArray,
         n_kernels: int,
-        to_device: Callable[[Array], Array],
+        precision: str = "float64",
     ) -> Variational:
-        """Return the rule for K kernels, with its arrays where passes run."""
+        """Return the rule for K kernels."""
         n_features = len(floor)
         covariance = structure.from_common(prior.covariance[None], n_kernels)
         rows = prior.covariance_rows / (n_kernels if Wishart.of(structure, n_features).shared else 1)
         terms = rows * structure.terms_of(covariance, n_kernels, n_features)
-        return cls(structure, prior, to_device(floor), to_device(terms))
+        return cls(structure, prior, floor, terms, precision=precision)
+
+    def placed(self, place: Callable[[Array], Array]) -> Variational:
+        """Return the rule with its arrays where passes run."""
+        return replace(self, floor=place(self.floor), pseudo_rows=place(self.pseudo_rows))
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
         """Return starts as point posteriors, as if after infinitely many rows."""

@@ -13,7 +13,7 @@ from ...engine.after.together import Model, Task, class_log_densities, fit_toget
 from ...engine.after.tuning import Schedule, tune
 from ...engine.estep.terms import log_sum
 from ...engine.numbers import join, safe_log
-from ...engine.problem import open_source
+from ...engine.problem import Problem, open_source
 from ...engine.records import FloatArray, Frame, Options, Parameters
 from ...engine.rows.labelled import Block
 from ...engine.structures import Structure, structure_of
@@ -224,7 +224,8 @@ class QuickFits:
         else:
             frame, model = rows.training.source.summary.frame(structure), self._mixture
             model.set_params(n_kernels=n_kernels, covariance_type=structure.name, random_state=seed)
-            start = next(start_batches(model, rows.training, frame, structure))
+            problem = Problem.of(rows.training.source, Options(structure.name), n_kernels, frame)
+            start = problem.leave(next(start_batches(model, rows.training, problem)))
             rows.starts[key] = rows.frame.enter(start, structure)
         return rows.starts[key]
 
