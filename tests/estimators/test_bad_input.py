@@ -356,7 +356,7 @@ def test_an_interrupted_fit_leaves_the_last_one_alone(monkeypatch: pytest.Monkey
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt("in the middle")
 
-    monkeypatch.setattr("skmix.estimators.solving.fit", interrupt)
+    monkeypatch.setattr("skmix.estimators.solving.run", interrupt)
     with pytest.raises(KeyboardInterrupt, match="in the middle"):
         model.fit(X[:, :2], Y)
     assert_same_state(model, before)

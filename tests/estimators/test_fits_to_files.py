@@ -23,7 +23,7 @@ from skmix import (
     load,
     open_rows,
 )
-from skmix.engine.problem import blocks
+from skmix.engine.rows import blocks
 from skmix.engine.rows.blocks import BlockRows
 from skmix.engine.rows.labelled import Block
 from skmix.estimators import solving
@@ -269,7 +269,7 @@ def test_fits_to_many_rows_begin_on_samples(monkeypatch: pytest.MonkeyPatch) -> 
     model = SharedKernelMixture(2, tol=1e-7, max_iter=2000, random_state=0, n_jobs=1)
     whole = clone(model).fit(X, **given)
     drawn = clone(model).set_params(init="random_from_data").fit(X, **given)
-    monkeypatch.setattr(solving, "_WORTH_SAMPLING", 1 << 17)
+    monkeypatch.setattr("skmix.engine.starts._WORTH_SAMPLING", 1 << 17)
     found = clone(model).fit(X, **given)
     assert_allclose(found.means_, whole.means_, atol=1e-2)
     assert_allclose(found.weights_, whole.weights_, atol=1e-2)
@@ -303,7 +303,7 @@ def test_samples_lead_to_the_optimum_of_all_rows(
     monkeypatch.setattr(solving.starts, "draw_rows", lambda *a: drawn.append(a[1]) or usual(*a))
     whole = clone(model).fit(X, **given)
     before = len(drawn)
-    monkeypatch.setattr(solving, "_WORTH_SAMPLING", 1 << 17)
+    monkeypatch.setattr("skmix.engine.starts._WORTH_SAMPLING", 1 << 17)
     found = clone(model).fit(X, **given)
     assert len(drawn) - before > before  # samples were drawn
     assert_allclose(found.log_likelihood_, whole.log_likelihood_, rtol=1e-6)
@@ -312,7 +312,7 @@ def test_samples_lead_to_the_optimum_of_all_rows(
 
 def test_samples_rule_no_kernel_out_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the rows of a small group are of a kernel that none of its rows in a sample is of."""
-    monkeypatch.setattr(solving, "_WORTH_SAMPLING", 1 << 18)
+    monkeypatch.setattr("skmix.engine.starts._WORTH_SAMPLING", 1 << 18)
     order = np.random.RandomState(0).permutation(6000)  # the first rows in it are the sample
     y, far = np.zeros(6000, dtype=np.int64), np.arange(6000) % 2
     y[order[:20]] = y[order[-20:]] = 1

@@ -103,14 +103,14 @@ def test_a_stream_marks_rows_without_a_label_as_a_fit_does() -> None:
 
 def test_a_first_batch_that_cannot_be_fitted_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = sample()
-    fit = streams.fit
+    run = streams.run
 
     def failed(*given: Any, **more: Any) -> Any:
-        result = fit(*given, **more)
+        result = run(*given, **more)
         result.status[:] = Status.FAILED
         return result
 
-    monkeypatch.setattr(streams, "fit", failed)
+    monkeypatch.setattr(streams, "run", failed)
     model = SharedKernelMixture(3, random_state=0)
     with pytest.raises(ValueError, match="All 1 starts ended in a singular covariance"):
         model.partial_fit(X, y)
