@@ -274,8 +274,8 @@ def public() -> Iterator[tuple[str, Any]]:
 
 def test_formulas_of_the_reference_are_set() -> None:
     formulas = load_script("docs/extensions/formulas.py")
-    assert formulas.set_formulas("`λ` is λ, ``μ`` is\n    μ in q = 2√M") == (
-        r"`λ` is :math:`\lambda`, ``μ`` is\n    :math:`\mu` in :math:`q = 2 \sqrt{M}`".replace(r"\n", "\n")
+    assert formulas.set_formulas("`λ` is λ, ``μ`` is\n    μ in √(n / 2p)") == (
+        r"`λ` is :math:`\lambda`, ``μ`` is\n    :math:`\mu` in :math:`\sqrt{n / 2p}`".replace(r"\n", "\n")
     )
     texts = {name: inspect.getdoc(thing) or "" for name, thing in public()}
     left = {name for name, text in texts.items() if re.search("[Α-ωᵀ⁻²√½]", formulas.set_formulas(text))}
