@@ -14,7 +14,7 @@ from oracles import COVARIANCE_TYPES, random_model, random_rows
 from skmix.engine import scoring
 from skmix.engine import scoring as conditional
 from skmix.engine.kernels import StudentT
-from skmix.engine.numbers import to_numpy
+from skmix.engine.numbers import log_normalise, log_sum_exp, to_numpy
 from skmix.engine.records import FloatArray, IntArray, Parameters
 from skmix.engine.structures import structure_of
 
@@ -110,9 +110,9 @@ def test_a_rows_density_does_not_depend_on_its_neighbours(covariance_type: str, 
             scoring.class_log_likelihood(own, model, covariance_type),
             scoring.log_responsibilities(own, classes[rows], model, covariance_type),
         ]
-        posterior = scoring.log_normalise(found[1])
+        posterior = log_normalise(found[1], axis=1)
         found.append(posterior)
-        found.append(scoring.log_sum(found[1])[:, None])
+        found.append(log_sum_exp(found[1], axis=1)[:, None])
         found.append(scoring.averaged_log_responsibilities(own, posterior, model, covariance_type))
         return np.concatenate(found, axis=1)
 

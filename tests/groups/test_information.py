@@ -13,6 +13,7 @@ from scipy.optimize import approx_fprime
 
 from skmix.engine import scoring as density
 from skmix.engine.kernels import NONE, StudentT
+from skmix.engine.numbers import log_mix
 from skmix.engine.records import Parameters
 from skmix.groups import information, judging
 
@@ -276,7 +277,7 @@ def test_weights_that_are_fitted_explain_a_part_of_the_likelihood() -> None:
     from_mean = [((X.reshape(-1, n_features) - [at, 0.0, 0.0]) ** 2).sum(axis=1) for at in means]
     logs = -0.5 * np.stack(from_mean, axis=1) - 0.5 * n_features * np.log(2.0 * np.pi)
     w = np.array([0.7, 0.3, 0.0])
-    mixed = density.log_mix(logs.T, w[:, None])[0]
+    mixed = log_mix(logs.T, w[:, None])[0]
     found = information.log_likelihood_moments(mixed, information.density_ratios(logs), w, 5.0)
     entropy = -(0.7 * np.log(0.7) + 0.3 * np.log(0.3))
     expected = -entropy - 0.5 * n_features * (1.0 + np.log(2.0 * np.pi))
@@ -292,7 +293,7 @@ def test_kernels_without_weight_change_no_likelihood() -> None:
     for prior in (None, np.array([3.0, 9.0, 5.0])):
         found, expected = (
             information.log_likelihood_moments(
-                density.log_mix(own.T, w[:, None])[0],
+                log_mix(own.T, w[:, None])[0],
                 information.density_ratios(own),
                 w,
                 50.0,

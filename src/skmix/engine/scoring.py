@@ -15,11 +15,9 @@ import numpy as np
 from .device import passes as device
 from .estep import gaps, host
 from .estep.gaps import given, rows_by_pattern
-from .estep.reference import TILE, Kernels, Rows, native, padded
-from .estep.terms import log_mix as log_mix
-from .estep.terms import log_sum as log_sum
+from .estep.reference import Kernels, Rows, native
 from .kernels import StudentT, Tail
-from .numbers import has_gaps, is_numpy, like, namespace, safe_log, to_numpy
+from .numbers import has_gaps, is_numpy, like, log_mix, log_normalise, namespace, safe_log, to_numpy
 from .records import FARTHEST, FloatArray, Frame, IntArray, Parameters, scale_of
 from .structures import Structure, structure_of
 from .threads import Workers, workers
@@ -36,16 +34,6 @@ _SMALL = 1 << 10
 
 # Models prepared for scoring, the oldest first.
 _prepared: dict[tuple[Any, ...], tuple[Kernels, Frame]] = {}
-
-
-def log_normalise(log_joint: FloatArray) -> FloatArray:
-    """Return log-probabilities (n, m) from log-joints (n, m).
-
-    The largest is subtracted first: next to log-joints of 1e16 the log of the sum would be rounded away.
-    """
-    xp = namespace(log_joint)
-    relative = log_joint - xp.max(log_joint, axis=1, keepdims=True)
-    return relative - xp.log(xp.sum(xp.exp(relative), axis=1, keepdims=True))
 
 
 def kernel_log_densities(
@@ -91,16 +79,8 @@ def _with_gaps(
     covariances = kernels.structure.rescale(covariances, 1.0 / rows.frame.scale)
     index = np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))
     for some, values in gaps.log_densities(rows, index, kernels, covariances, pool):
-        out[some] = values.T if weights is None else _mixed(values, weights)
+        out[some] = values.T if weights is None else log_mix(values, weights).T
     return out
-
-
-def _mixed(values: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the logarithms (n, L) of mixtures of values (K, n), tile by tile on the host; see `log_mix`."""
-    if not is_numpy(values):
-        return log_mix(values, weights).T
-    tiles = [values[:, a : a + TILE] for a in range(0, values.shape[1], TILE)]
-    return np.concatenate([log_mix(padded(tile), weights)[:, : tile.shape[1]].T for tile in tiles])
 
 
 def _prepare(parameters: Parameters, structure: Structure) -> tuple[Kernels, Frame]:
@@ -153,7 +133,7 @@ def log_responsibilities(
 ) -> FloatArray:
     """Return the logarithms of w_nk given each row's class (N,), shape (N, K). Equation (E)."""
     densities = kernel_log_densities(X, parameters, covariance_type, n_jobs)
-    return log_normalise(densities + like(safe_log(parameters.weights).T[classes], densities))
+    return log_normalise(densities + like(safe_log(parameters.weights).T[classes], densities), axis=1)
 
 
 def most_likely_kernel(X: np.ndarray, parameters: Parameters, covariance_type: str) -> IntArray:
@@ -174,7 +154,7 @@ def averaged_log_responsibilities(
     xp, weights = namespace(densities), parameters.weights.T
     highest = xp.max(per_class, axis=1, keepdims=True)
     of_classes = (log_posterior - (per_class - highest)).T
-    return log_normalise(densities - highest + _mixed(of_classes, weights))
+    return log_normalise(densities - highest + log_mix(of_classes, weights).T, axis=1)
 
 
 def marginal(parameters: Parameters, columns: IntArray, structure: Structure) -> Parameters:

@@ -15,10 +15,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.numbers import Array, namespace, on_host, safe_log
+from ..engine.numbers import Array, log_normalise, log_sum_exp, namespace, on_host, safe_log
 from ..engine.records import FloatArray
 from ..engine.rows.labelled import Block
-from ..engine.scoring import log_normalise, log_sum
 from ..io.preparation import Columns
 from . import decisions, densities, streams, tuning
 from ._settings import check_distribution, check_feature_sets, fitted_start, is_robust, prior_of_columns
@@ -469,7 +468,7 @@ for _name in Fitted.names().keys() - _OWN:
 
 
 def _log_posteriors(model: SharedKernelClassifier, rows: Array) -> FloatArray:
-    return log_normalise(densities.log_joint(model, rows) / model.temperature_)
+    return log_normalise(densities.log_joint(model, rows) / model.temperature_, axis=1)
 
 
 def _posteriors(model: SharedKernelClassifier, rows: Array) -> FloatArray:
@@ -483,5 +482,5 @@ def _predictions(model: SharedKernelClassifier, rows: Array) -> np.ndarray:
     if model.outlier_label is None:
         return labels
     blurred = getattr(model, "outlier_blur_", None) is not None
-    scores = densities.novelty(model, rows) if blurred else log_sum(joint)
+    scores = densities.novelty(model, rows) if blurred else log_sum_exp(joint, axis=1)
     return decisions.with_outliers(labels, on_host(scores), model)

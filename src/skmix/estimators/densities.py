@@ -21,7 +21,7 @@ from sklearn.base import clone
 
 from ..engine import scoring as density
 from ..engine.after.prior import are_separate
-from ..engine.numbers import Array, like, namespace, pick, safe_log, to_numpy
+from ..engine.numbers import Array, like, log_normalise, log_sum_exp, namespace, pick, safe_log, to_numpy
 from ..engine.records import FloatArray, IntArray, Parameters
 from ..engine.structures import structure_of
 from ..io.preparation import Columns
@@ -103,7 +103,7 @@ def log_joint(model: Any, rows: Array) -> FloatArray:
 def log_density(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
     """Return log p(x | class), or log p(x) without class codes, shape (n,)."""
     if codes is None:
-        return density.log_sum(log_joint(model, rows))
+        return log_sum_exp(log_joint(model, rows), axis=1)
     per_class = class_log_likelihood(model, rows)
     indices = like(codes, per_class)[:, None]
     return namespace(per_class).take_along_axis(per_class, indices, axis=1)[:, 0]
@@ -194,8 +194,8 @@ def _log_responsibilities(model: Any, rows: Array, codes: IntArray | None) -> li
     if codes is not None:
         return _of_parts(model, rows, density.log_responsibilities, codes)
     if has_shifts(model):
-        return [density.log_normalise(_log_joint_of_kernels(model, rows))]
-    posterior = density.log_normalise(log_joint(model, rows))
+        return [log_normalise(_log_joint_of_kernels(model, rows), axis=1)]
+    posterior = log_normalise(log_joint(model, rows), axis=1)
     return _of_parts(model, rows, density.averaged_log_responsibilities, posterior)
 
 
@@ -223,7 +223,7 @@ def impute(model: Any, rows: np.ndarray, codes: IntArray | None = None) -> Float
     """Replace missing values of rows (n, M) by their conditional means."""
     filled = rows.astype(np.float64)
     if codes is None and has_shifts(model):
-        posterior = np.exp(density.log_normalise(log_joint(model, rows)))
+        posterior = np.exp(log_normalise(log_joint(model, rows), axis=1))
         means = np.zeros_like(filled)
         for j, share in enumerate(posterior.T):
             means += share[:, None] * impute(model, rows, np.full(len(rows), j))
@@ -394,7 +394,7 @@ def condition(model: Any, given: Mapping[int | str, Any]) -> Any:
     if not parts:
         raise ValueError(f"given has values of all columns that the model describes: {sorted(known)}.")
     left = [column for column in range(len(columns.kinds)) if column not in known]
-    posterior = np.exp(density.log_normalise(joint))[0]
+    posterior = np.exp(log_normalise(joint, axis=1))[0]
     scored = novelty(model, row) if hasattr(model, "models_") else logsumexp(joint, axis=1)
     return _derive(model, columns, left, parts, posterior, float(scored[0]))
 

@@ -15,12 +15,12 @@ from numpy.typing import ArrayLike
 from sklearn import get_config
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.numbers import on_host, safe_log
+from ..engine.numbers import log_normalise, log_sum_exp, on_host, safe_log
 from ..engine.problem import open_source
 from ..engine.records import FloatArray, IntArray, Parameters
 from ..engine.rows.base import RowSource
 from ..engine.rows.dask import is_collection
-from ..engine.scoring import kernel_log_densities, log_normalise, log_sum, most_likely_kernel
+from ..engine.scoring import kernel_log_densities, most_likely_kernel
 from ..engine.structures import structure_of
 from ..io.opening import is_elsewhere
 from ..io.preparation import Columns
@@ -148,7 +148,7 @@ class DropInMixin(FileMixin, ExportMixin):
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the probability (n, K) of each component for each row of X (n, M)."""
         rows, model = self._new_rows(X), self._scoring()[0]
-        return self._as_fitted(np.exp(log_normalise(self._log_joint(rows, model))), rows)
+        return self._as_fitted(np.exp(log_normalise(self._log_joint(rows, model), axis=1)), rows)
 
     @or_scikit_learn
     def score_samples(self, X: ArrayLike) -> FloatArray:
@@ -171,7 +171,7 @@ class DropInMixin(FileMixin, ExportMixin):
     def _log_density(self, rows: np.ndarray) -> FloatArray:
         """Return the log-density (n,) of each row."""
         model, shift = self._scoring()
-        return log_sum(self._log_joint(rows, model)) + shift
+        return log_sum_exp(self._log_joint(rows, model), axis=1) + shift
 
     def _log_joint(self, rows: np.ndarray, model: Parameters) -> FloatArray:
         """Return the logarithms (n, K) of weight times density."""

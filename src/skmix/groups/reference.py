@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..engine import scoring as density
+from ..engine.numbers import log_mix
 from ..engine.records import FloatArray
 from ..engine.threads import one_blas_thread
 from ..estimators._settings import freeze_of, threads_of
@@ -205,11 +206,11 @@ class Reference:
         """Yield the draws of each sample, and their log-densities (n,), given its weights (K, L)."""
         if samples.shifts is not None:
             for own, w in zip(self._draws.each(samples), weights.T, strict=True):
-                yield own, density.log_mix(own.log_densities.T, w[:, None])[0]
+                yield own, log_mix(own.log_densities.T, w[:, None])[0]
             return
         for first in range(0, weights.shape[1], _TOGETHER):
             some = weights[:, first : first + _TOGETHER]
-            for logs in density.log_mix(self._draws.log_densities.T, some):
+            for logs in log_mix(self._draws.log_densities.T, some):
                 yield self._draws, logs
 
     # ---------------------------------------------------------------- files

@@ -30,7 +30,7 @@ import numpy as np
 
 from ..device.streamed import StreamedRows
 from ..loop import Passes, say_fall
-from ..numbers import pick, to_numpy
+from ..numbers import EMPTY_MASS, pick, to_numpy
 from ..problem import Problem
 from ..records import Factor, FloatArray, IntArray, Parameters, Setting, Statistics
 from ..rows.base import ArrayRows, GapRows, MemoryRows, RowSource
@@ -54,8 +54,6 @@ _ERRORS = 2.0
 _WORSE = 2
 # Largest number of passes of each candidate, which starts from the one before.
 _PASSES = 50
-# Expected rows below which a kernel is empty.
-_EMPTY = 1e-130
 
 
 @dataclass(frozen=True)
@@ -216,7 +214,7 @@ def improve(
     # Sums of the rows about the common means; infinite strength makes no shift.
     about, share = mass[..., None] * (origins - before) + first, 1.0 / (1.0 + mass / strength)
     pooled = (share * mass).sum(axis=0)
-    alive = (mass.sum(axis=0) > _EMPTY) & (rule.freeze != "kernels")
+    alive = (mass.sum(axis=0) > EMPTY_MASS) & (rule.freeze != "kernels")
     step = (share[..., None] * about).sum(axis=0) / np.where(alive, pooled, 1.0)[:, None]
     means = before + np.where(alive[:, None], step, 0.0)  # (M2)
     shifts = (share / strength)[..., None] * (about - mass[..., None] * (means - before))  # (M4)
@@ -317,7 +315,7 @@ def _shrunk_to(anchor: FloatArray, sums: GroupSums, strength: float, weights: Fl
     """Return weights (1, K, L) of groups between their own and those of the anchor (K,)."""
     weights = weights.copy()
     for j, (_, mass, *_) in sums.groups.items():
-        adapted = 1.0 / (1.0 + strength / np.maximum(mass, _EMPTY))
+        adapted = 1.0 / (1.0 + strength / np.maximum(mass, EMPTY_MASS))
         mixed = adapted * mass / mass.sum() + (1.0 - adapted) * anchor
         weights[0, :, j] = mixed / mixed.sum()
     return weights

@@ -18,14 +18,17 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from ..estep.terms import expand_densities, log_mix
+from ..estep.terms import expand_densities
 from ..kernels import NONE
 from ..numbers import (
+    LARGEST_CANCELLATION,
+    LOG_ZERO,
     Array,
     as_float64,
     clip,
     constant,
     like,
+    log_mix,
     namespace,
     occurs,
     operations_of,
@@ -48,7 +51,6 @@ from ..records import (
     Statistics,
     frame_of,
 )
-from ..rules.likelihood import LARGEST_CANCELLATION
 from ..structures import Structure
 
 Done = TypeVar("Done")
@@ -66,8 +68,6 @@ _PIECE = 1024
 _SCANNED = 1 << 20
 # Terms are padded to a multiple of this, so that matrix products can load whole vectors.
 _PADDING = 8
-# The logarithm of zero in matrix products, where −inf would turn into NaN.
-_LOG_ZERO = -1e30
 # Share of the cancellation that would lose digits above which moments are about the mean.
 _NEARLY_LOST = 0.25
 
@@ -136,7 +136,7 @@ def expand(
         # Rounding errors of the terms of the kernel's own rows are independent, so their squares add.
         rounded = _square_terms(parameters, coefficients, structure) > largest**2
         far, delicate = far | rounded, delicate | rounded
-    at_mean = clip(xp.log(parameters.weights), _LOG_ZERO, np.inf) + (constants - levels[:, None])[..., None]
+    at_mean = clip(xp.log(parameters.weights), LOG_ZERO, np.inf) + (constants - levels[:, None])[..., None]
     at_origin, origins = at_mean + at_zero[..., None], where(far[..., None], means, 0.0)
     if centres is not None:
         far, origins = far | centres[0], xp.where(centres[0][..., None], centres[1], origins)

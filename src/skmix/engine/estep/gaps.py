@@ -16,12 +16,12 @@ from itertools import pairwise
 import numpy as np
 
 from ..._core import core
-from ..numbers import join
+from ..numbers import TILE, join
 from ..records import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
 from ..structures import Diagonal, Structure
 from ..structures.factors import INFLATED, invert_lower, whiten_batch
 from ..threads import Workers
-from .reference import HELD, TILE, Kernels, Rows
+from .reference import HELD, Kernels, Rows
 from .terms import share
 
 # Numbers of the covariances of patterns of gaps that are factored together.

@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 
 from ..kernels import NONE, Sums, Tail
-from ..numbers import Record, join, safe_log
+from ..numbers import TILE, Record, join, log_mix, padded, safe_log
 from ..records import Factor, FloatArray, Frame, IntArray, Parameters, Statistics
 from ..structures import Structure
-from .terms import log_mix, share
+from .terms import share
 
 # Numbers in the differences of rows from means that are held at a time.
 HELD = 1 << 17
-# Rows of a log-density's matrix product: the rounding of a row depends on this size, not on the other rows.
-TILE = 64
 
 
 def operations(n_rows: int, n_kernels: int, n_features: int) -> int:
@@ -165,12 +163,3 @@ def lloyd(rows: Rows, centres: FloatArray) -> tuple[FloatArray, IntArray]:
         values = np.column_stack([x, np.ones(len(x))]) * weights[:, None]
         sums += (nearest[a : a + step] == np.arange(n_kernels)[:, None]).astype(np.float64) @ values
     return sums, nearest
-
-
-def padded(columns: FloatArray) -> FloatArray:
-    """Return up to 64 columns (K, n) with the last one repeated, (K, 64).
-
-    The rounding of a column's products then does not depend on how many others there are.
-    """
-    n = columns.shape[1]
-    return columns if n == TILE else columns.take(np.minimum(np.arange(TILE), n - 1), axis=1)

@@ -6,15 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..numbers import Array, is_numpy, like, namespace, occurs, safe_log
+from ..numbers import LARGEST_CANCELLATION, Array, namespace, to_shares
 from ..records import Factor, FloatArray, IntArray, Statistics
-from ..rules.likelihood import LARGEST_CANCELLATION
 from ..structures import Structure
-
-# A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
-_LOST = 1e-280
-# Responsibilities below this are zero: subnormal numbers would be slow, and nothing needs them.
-_SMALLEST_SHARE = 1e-200
 
 
 def expand_densities(
@@ -32,43 +26,6 @@ def expand_densities(
     coefficients = xp.concat([linear, quadratic], axis=-1)
     magnitude = xp.abs(coefficients) @ bounds + xp.abs(at_zero)
     return coefficients, at_zero, ~(magnitude <= LARGEST_CANCELLATION["float64"])
-
-
-def log_sum(log_joint: Array) -> Array:
-    """Return log Σ_j exp(a_nj), shape (n,), of log-joints a (n, m)."""
-    xp = namespace(log_joint)
-    largest = xp.max(log_joint, axis=1)
-    finite = xp.where(largest > -np.inf, largest, 0.0)
-    with np.errstate(divide="ignore"):
-        return xp.log(xp.sum(xp.exp(log_joint - finite[:, None]), axis=1)) + finite
-
-
-def log_mix(values: Array, weights: FloatArray) -> Array:
-    """Return log Σ_k w_kj exp(v_kn), shape (L, n), of logarithms v (K, n) and weights w (K, L)."""
-    xp, shares = namespace(values), like(weights, values)
-    largest = xp.max(values, axis=0)
-    densities = xp.exp(values - largest)
-    sums = shares.T @ densities
-    lost = sums < _LOST
-    logs = xp.log(xp.where(lost, 1.0, sums)) + largest
-    if not occurs(lost):
-        return logs
-    # In some class the rows' nearest kernels have no weight: sum over the other kernels.
-    log_weights = safe_log(weights)
-    if not is_numpy(values):
-        own = [log_sum((values + like(log_weights[:, c, None], values)).T) for c in range(weights.shape[1])]
-        return xp.where(lost, xp.stack(own), logs)
-    for c in np.flatnonzero(lost.any(axis=1)):
-        rows, kernels = np.flatnonzero(lost[c]), np.flatnonzero(weights[:, c])
-        logs[c, rows] = -np.inf
-        if len(kernels):
-            terms = values[np.ix_(kernels, rows)] + log_weights[kernels, c, None]
-            highest = terms.max(axis=0)
-            # All terms of a row that the class rules out are −∞.
-            highest = np.where(np.isfinite(highest), highest, 0.0)
-            # A cumulative sum adds in the same order for any number of rows; a plain sum does not.
-            logs[c, rows] = safe_log(np.cumsum(np.exp(terms - highest), axis=0)[-1]) + highest
-    return logs
 
 
 def share(
@@ -89,16 +46,12 @@ def share(
         indicators = (codes[..., None] == np.arange(n_classes)).astype(np.float64)
     if weights is not None:
         indicators *= weights[..., None]
-    largest = joint.max(axis=1)
-    shares = joint - largest[:, None]
-    np.exp(shares, out=shares)
-    total = shares.sum(axis=1)
+    shares = joint.copy()
+    log_sums = to_shares(shares, axis=1)
     # One product per start, so that its rounding does not depend on the others.
-    likelihood = ((np.log(total) + largest)[:, None] @ indicators)[:, 0]
+    likelihood = (log_sums[:, None] @ indicators)[:, 0]
     if not with_moments:
         return likelihood, np.zeros((*joint.shape[:2], n_classes)), None
-    shares /= total[:, None]
-    np.putmask(shares, shares < _SMALLEST_SHARE, 0.0)
     return likelihood, shares @ indicators, shares if weights is None else shares * weights[..., None, :]
 
 

@@ -11,17 +11,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..kernels import StudentT
-from ..numbers import TINY, Array, clip, constant, namespace, rare, to_numpy, where
+from ..numbers import (
+    EMPTY_MASS,
+    LARGEST_CANCELLATION,
+    TINY,
+    Array,
+    clip,
+    constant,
+    namespace,
+    rare,
+    to_numpy,
+    where,
+)
 from ..records import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 from ..structures import Structure
 from ..structures.factors import where_chosen
 from .weights import begin, log_ratio, point_weights, with_posterior
-
-# Mass below this comes only from the lower limit on responsibilities: the kernel or weight is empty.
-_EMPTY = 1e-130
-# Sums of terms this much larger than their result keep an accuracy of about 1e-9 where products with rows are
-# float64. Where they are not, errors of up to about 0.004 and 1 remain: better accuracy takes too long.
-LARGEST_CANCELLATION = {"float64": 2.0**24, "float32": 2.0**18, "tf32": 2.0**13}
 
 # The next parameters, their factor, and the kernels (R, K) whose covariances lost digits.
 Improved = tuple[Parameters, Factor, BoolArray]
@@ -77,10 +82,10 @@ class Likelihood:
             kernels = self._improve_kernels(statistics, origins, previous, factor)
         means, covariances, next_factor, inaccurate = kernels
         class_mass, prior = assign_unlabelled(statistics.mass, previous)
-        class_mass = where(class_mass > _EMPTY, class_mass, 0.0)
+        class_mass = where(class_mass > EMPTY_MASS, class_mass, 0.0)
         if self.learn_degrees and not frozen and isinstance(tail, StudentT):
             mass = statistics.mass.sum(-1)
-            alive = mass > _EMPTY
+            alive = mass > EMPTY_MASS
             tail = tail.improve(where(alive, mass, TINY), alive, statistics.of_tail)
         found = Parameters(previous.weights, means, covariances, prior, tail=tail)  # weights are set below
         if self.bounded:
@@ -96,7 +101,7 @@ class Likelihood:
         """Return new means and covariances, their factor, and kernels (R, K) that lost digits."""
         structure, xp, tail = self.structure, namespace(statistics.mass), previous.tail
         mass, first, second = statistics.mass.sum(-1), statistics.first, statistics.second
-        alive = mass > _EMPTY
+        alive = mass > EMPTY_MASS
         weight = tail.mass_in_moments(mass, statistics.of_tail)
         some_empty = rare(xp.reshape(~alive, (-1,))) is not None
         if some_empty:

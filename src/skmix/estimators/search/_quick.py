@@ -11,8 +11,7 @@ from sklearn.base import clone
 
 from ...engine.after.together import Model, Task, class_log_densities, fit_together
 from ...engine.after.tuning import Schedule, tune
-from ...engine.estep.terms import log_sum
-from ...engine.numbers import join, safe_log
+from ...engine.numbers import join, log_sum_exp, safe_log
 from ...engine.problem import Problem, open_source
 from ...engine.records import FloatArray, Frame, Options, Parameters
 from ...engine.rows.labelled import Block
@@ -70,7 +69,7 @@ class QuickFit:
         """Return log Pr(class | x), shape (n, L), of rows X (n, M)."""
         x = self.frame.rows(X)
         joint = class_log_densities(x, self.model, self.structure).T + safe_log(self.class_prior)
-        found: FloatArray = joint - log_sum(joint)[:, None]
+        found: FloatArray = joint - log_sum_exp(joint, axis=1)[:, None]
         return found
 
 
