@@ -236,6 +236,29 @@ def safe_log(values: FloatArray) -> FloatArray:
         return np.log(values)
 
 
+def gammaln(array: Any) -> Any:
+    """Return log Γ of positive numbers."""
+    return special.gammaln(array) if is_numpy(array) else namespace(array).special.gammaln(array)
+
+
+def digamma(array: Any) -> Any:
+    """Return the derivative of log Γ."""
+    return special.digamma(array) if is_numpy(array) else namespace(array).special.digamma(array)
+
+
+def trigamma(array: Any) -> Any:
+    """Return the second derivative of log Γ of positive numbers, to twelve digits.
+
+    ψ'(x) = ψ'(x + 1) + 1 / x², and far from zero it has an asymptotic series. SciPy's is slower by far.
+    """
+    total, x = 0.0, array
+    for _ in range(8):
+        total, x = total + 1.0 / (x * x), x + 1.0
+    y = 1.0 / (x * x)
+    series = 1 / 6 - y * (1 / 30 - y * (1 / 42 - y * (1 / 30 - y * (5 / 66))))
+    return total + (1.0 + y * series) / x + 0.5 * y
+
+
 # ---------------------------------------------------------------- sums of exponentials
 
 
@@ -316,32 +339,6 @@ def padded(columns: FloatArray) -> FloatArray:
     """Return up to 64 columns (K, n) with the last one repeated, (K, 64)."""
     n = columns.shape[1]
     return columns if n == TILE else columns.take(np.minimum(np.arange(TILE), n - 1), axis=1)
-
-
-# ---------------------------------------------------------------- functions of statistics
-
-
-def gammaln(array: Any) -> Any:
-    """Return log Γ of positive numbers."""
-    return special.gammaln(array) if is_numpy(array) else namespace(array).special.gammaln(array)
-
-
-def digamma(array: Any) -> Any:
-    """Return the derivative of log Γ."""
-    return special.digamma(array) if is_numpy(array) else namespace(array).special.digamma(array)
-
-
-def trigamma(array: Any) -> Any:
-    """Return the second derivative of log Γ of positive numbers, to twelve digits.
-
-    ψ'(x) = ψ'(x + 1) + 1 / x², and far from zero it has an asymptotic series. SciPy's is slower by far.
-    """
-    total, x = 0.0, array
-    for _ in range(8):
-        total, x = total + 1.0 / (x * x), x + 1.0
-    y = 1.0 / (x * x)
-    series = 1 / 6 - y * (1 / 30 - y * (1 / 42 - y * (1 / 30 - y * (5 / 66))))
-    return total + (1.0 + y * series) / x + 0.5 * y
 
 
 # ---------------------------------------------------------------- records of arrays
