@@ -6,7 +6,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import softmax
 
-from ..estep.terms import log_sum
+from ..numbers import log_sum_exp
 from ..records import FloatArray, IntArray
 
 # Highest temperature: all classes are practically equally probable.
@@ -53,7 +53,7 @@ def least_log_loss(
 
 def log_losses(log_joints: FloatArray, codes: IntArray, temperature: float = 1.0) -> FloatArray:
     """Return −log Pr(class | x) of each row's true class, shape (n,); see `least_log_loss`."""
-    losses = log_sum((_margins(log_joints, codes) / temperature).T)
+    losses = log_sum_exp(_margins(log_joints, codes) / temperature, axis=0)
     return np.where(log_joints[np.arange(len(codes)), codes] == -np.inf, np.inf, losses)
 
 

@@ -24,10 +24,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from ..estep.terms import expand_densities, log_sum
+from ..estep.terms import expand_densities
 from ..kernels import NONE
 from ..loop import time_is_up
-from ..numbers import safe_log
+from ..numbers import log_sum_exp, safe_log
 from ..problem import regulariser_of
 from ..records import FloatArray, Frame, IntArray, Options, Parameters, Regulariser
 from ..rows.labelled import Block
@@ -188,7 +188,7 @@ class Objective:
         log_joint -= largest
         densities, log_classes, responsibilities = _by_class(log_joint, model.shares, codes)
         log_posterior = log_classes / self.temperature
-        log_posterior -= log_sum(log_posterior.T)
+        log_posterior -= log_sum_exp(log_posterior, axis=0)
         value = log_posterior[codes, every] + self.trade_off * (log_classes[codes, every] + largest)
         # u_n s_n(j) / T of the other classes. As their sum, 1 − s_n(c_n) keeps its digits.
         others = np.exp(log_posterior) * (weights / self.temperature)
@@ -259,7 +259,7 @@ def _by_class(
     if len(far):
         # All kernels of the true class are far away, compared with those of other classes.
         logs = log_joint[:, far] + safe_log(shares)[:, codes[far]]
-        log_classes[codes[far], far] = log_sum(logs.T)
+        log_classes[codes[far], far] = log_sum_exp(logs, axis=0)
         responsibilities[:, far] = np.exp(logs - log_classes[codes[far], far])
     return densities, log_classes, responsibilities
 
