@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import softmax
 
 from ..numbers import log_sum_exp
 from ..records import FloatArray, IntArray
@@ -33,12 +32,13 @@ def least_log_loss(
     would be zero.
     """
     margins = _margins(log_joints, codes)
+    relative = margins - margins.max(axis=0)
     shares = np.full(len(codes), 1.0 / len(codes)) if weights is None else weights / weights.sum()
 
     def slope(log_inverse: float) -> float:
         """Derivative of the loss with respect to the inverse temperature."""
-        probabilities = softmax(np.exp(log_inverse) * margins, axis=0)
-        return float(shares @ (probabilities * margins).sum(axis=0))
+        powers = np.exp(np.exp(log_inverse) * relative)
+        return float(shares @ ((powers * margins).sum(axis=0) / powers.sum(axis=0)))
 
     low, high = -np.log(_HIGHEST), -np.log(max(lowest, _LOWEST))
     if slope(high) <= 0.0:

@@ -210,12 +210,14 @@ class Objective:
     def _terms(self, x: FloatArray) -> FloatArray:
         """Return rows x (M, n), their second-order terms in the order of `pairs`, and 1: (M + S + 1, n)."""
         n_features, n_second = len(x), self.around.structure.n_second(len(x))
-        terms, twice = np.empty((n_features + n_second + 1, x.shape[1])), np.concatenate([x, x])
+        terms = np.empty((n_features + n_second + 1, x.shape[1]))
         terms[:n_features], terms[-1] = x, 1.0
         for step, start in enumerate(range(0, n_second, n_features)):
-            n_pairs = min(n_features, n_second - start)
-            products = terms[n_features + start : n_features + start + n_pairs]
-            np.multiply(x[:n_pairs], twice[step : step + n_pairs], out=products)
+            # Each feature times the one `step` places ahead, around the end.
+            products = terms[n_features + start : n_features + min(start + n_features, n_second)]
+            straight = min(n_features - step, len(products))
+            np.multiply(x[:straight], x[step : step + straight], out=products[:straight])
+            np.multiply(x[straight : len(products)], x[: len(products) - straight], out=products[straight:])
         return terms
 
     def _log_prior(self, candidate: Candidate) -> Sums:
