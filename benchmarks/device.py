@@ -331,7 +331,7 @@ def time_rows(path: Path, device: str, n_kernels: int = 200, n_passes: int = 15)
     def work() -> Any:
         there = torch.as_tensor(X, device=device)
         frame = measure(there, FULL)
-        wanted = starts.Wanted(10, 1, n_kernels, frame, FULL, np.random.RandomState(0))
+        wanted = starts.Drawing(10, 1, n_kernels, frame, FULL, np.random.RandomState(0))
         found = frame.leave(starts.class_wise(there, y, wanted), FULL)
         return fit(open_source(there, y), found, Options(max_iter=n_passes, tol=0.0), frame=frame)
 

@@ -175,7 +175,7 @@ def time_starts(n_features: int, repeats: int, n_starts: int) -> dict[str, Any]:
     X, _ = clusters(n_rows, n_features, n_kernels, SPREADS["overlapping"])
     classes = np.arange(n_rows) % n_classes
     frame = measure(X, FULL)
-    wanted = starts.Wanted(n_classes, n_starts, n_kernels, frame, FULL, np.random.RandomState(0))
+    wanted = starts.Drawing(n_classes, n_starts, n_kernels, frame, FULL, np.random.RandomState(0))
     given = frame.leave(starts.k_means(X, classes, wanted), FULL)
     seconds = {}
     for n_jobs in sorted({1, os.cpu_count() or 1}):

@@ -33,8 +33,8 @@ def with_shrinkage(
 
 
 def drawn(draw: Callable[..., Parameters], *given: Any, **rest: Any) -> Parameters:
-    """Return starts in the data's coordinates; one of the arguments is the `Wanted`."""
-    wanted = next(value for value in given if isinstance(value, starts.Wanted))
+    """Return starts in the data's coordinates; one of the arguments is the `Drawing`."""
+    wanted = next(value for value in given if isinstance(value, starts.Drawing))
     return wanted.frame.leave(draw(*given, **rest), wanted.structure)
 
 

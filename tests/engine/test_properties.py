@@ -229,7 +229,7 @@ def starts_of_kind(
     random_state = np.random.RandomState(0)
     if kind == "uniform":
         return starts.uniform(2, n_kernels, n_classes, n_features, structure, random_state)
-    wanted = starts.Wanted(n_classes, 2, n_kernels, measure(X, structure), structure, random_state)
+    wanted = starts.Drawing(n_classes, 2, n_kernels, measure(X, structure), structure, random_state)
     if kind == "random_from_data":
         return drawn(starts.random_from_data, X, wanted)
     return drawn(starts.class_wise if kind == "class" else starts.k_means, X, classes, wanted)

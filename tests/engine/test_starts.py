@@ -18,6 +18,8 @@ from skmix.engine.numbers import to_numpy
 from skmix.engine.problem import regulariser_of
 from skmix.engine.records import FloatArray, IntArray, Options, Parameters
 from skmix.engine.rows.summary import measure
+from skmix.engine.starts import drawing, samples, seeds
+from skmix.engine.starts.exchange import Exchange
 from skmix.engine.structures import structure_of
 
 FULL = structure_of("full")
@@ -39,10 +41,10 @@ def wanted(
     seed: int = 0,
     kind: str = "full",
     weights: FloatArray | None = None,
-) -> starts.Wanted:
+) -> starts.Drawing:
     structure, random_state = structure_of(kind), np.random.RandomState(seed)
     frame = measure(X, structure, row_weights=weights)
-    return starts.Wanted(n_classes, n_starts, n_kernels, frame, structure, random_state)
+    return starts.Drawing(n_classes, n_starts, n_kernels, frame, structure, random_state)
 
 
 def class_wise(
@@ -108,7 +110,7 @@ def test_more_kernels_than_rows_use_rows_again() -> None:
 
 
 @each_library
-def test_more_seeds_than_wanted_find_clusters_that_have_none(library: str) -> None:
+def test_exchanges_find_clusters_that_k_means_leaves_out(library: str) -> None:
     """Of 25 clusters on a grid, k-means++ alone leaves out some in most starts."""
     grid = np.stack(np.meshgrid(np.arange(5.0), np.arange(5.0)), axis=-1).reshape(-1, 2)
     rows = np.repeat(grid, 40, axis=0) + 0.15 * np.random.default_rng(0).normal(size=(1000, 2))
@@ -269,8 +271,8 @@ def test_k_means_starts_where_the_weight_is(n_rows: int) -> None:
 
 def test_k_means_takes_a_sample_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A class without a row in the sample begins with equal weights."""
-    monkeypatch.setattr(starts, "_ROWS_PER_CLUSTER", 10)
-    monkeypatch.setattr(starts, "_FEWEST_ROWS", 15)
+    monkeypatch.setattr(drawing, "_ROWS_PER_CLUSTER", 10)
+    monkeypatch.setattr(drawing, "_FEWEST_ROWS", 15)
     X, _ = four_clusters(n_rows=4000)
     classes = np.zeros(4000, dtype=np.int64)
     classes[0] = 1
@@ -287,7 +289,7 @@ def test_k_means_is_the_same_in_chunks_and_in_the_reference(monkeypatch: pytest.
     X, corner = four_clusters()
     weights = np.random.default_rng(1).uniform(0.5, 2.0, size=len(X))
     whole = all_rows(X, corner - 1, 3, 5, weights)
-    monkeypatch.setattr(starts, "_NUMBERS_AT_ONCE", 600)
+    monkeypatch.setattr(seeds, "_NUMBERS_AT_ONCE", 600)
     monkeypatch.setattr(reference, "HELD", 600)
     for passes in (nullcontext, by_reference):
         with passes():
@@ -333,15 +335,46 @@ def test_starts_are_drawn_from_rows_with_close_neighbours() -> None:
             assert 0.75 <= share < 0.78
 
 
-def test_the_seed_that_is_left_out_raises_the_sum_of_squares_least() -> None:
-    """Against leaving out each seed in turn."""
+def log_likelihood_of(rows: FloatArray, labels: IntArray, precision: FloatArray) -> float:
+    """Of Gaussian clusters that have one covariance, up to a constant."""
+    total = 0.0
+    for label in np.unique(labels):
+        members = rows[labels == label]
+        away = members - members.mean(axis=0)
+        total += len(members) * np.log(len(members)) - 0.5 * np.einsum("nd,de,ne->", away, precision, away)
+    return total
+
+
+@pytest.mark.parametrize("n_features", [2, 70])
+def test_exchanges_raise_the_likelihood_and_find_the_clusters(n_features: int) -> None:
+    """Two clusters share a centre, and another one has two."""
     random = np.random.default_rng(0)
-    rows = random.normal(size=(60, 2)) ** 3
-    squared = np.square(rows[:, None] - rows[:12]).sum(axis=-1)
-    left = list(range(12))
-    while len(left) > 1:
-        left.remove(min(left, key=lambda j: squared[:, [k for k in left if k != j]].min(axis=1).sum()))
-        assert_array_equal(starts._most_useful(squared, len(left)), left)
+    place = np.arange(600) % 6
+    corners = 20.0 * np.eye(n_features + 6)[:6, :n_features] + 20.0 * np.arange(6.0)[:, None]
+    rows = corners[place] + random.normal(size=(600, n_features))
+    labels = np.where(place == 1, 0, place)
+    labels[(place == 2) & (np.arange(600) % 12 == 2)] = 1
+    away = rows - np.stack([rows[labels == k].mean(axis=0) for k in range(6)])[labels]
+    covariance = away.T @ away / 600 if n_features == 2 else np.diag((away**2).mean(axis=0))
+    precision = np.linalg.inv(covariance)
+    groups = Exchange(rows, labels, 6).run()
+    assert sorted(np.concatenate(groups).tolist()) == list(range(600))
+    after = np.empty(600, dtype=np.int64)
+    for number, group in enumerate(groups):
+        after[group] = number
+    gain = log_likelihood_of(rows, after, precision) - log_likelihood_of(rows, labels, precision)
+    assert gain > 100.0
+    assert len({(a, b) for a, b in zip(place, after, strict=True)}) == 6
+    # The clusters stay as they are then.
+    assert [set(group) for group in Exchange(rows, after, 6).run()] == [set(group) for group in groups]
+
+
+@pytest.mark.parametrize("n_clusters", [1, 2, 5])
+def test_exchanges_keep_few_or_empty_clusters(n_clusters: int) -> None:
+    rows = np.repeat([[0.0], [1.0]], 3, axis=0)
+    groups = Exchange(rows, np.zeros(6, dtype=np.int64), n_clusters).run()
+    assert sorted(np.concatenate(groups).tolist()) == list(range(6))
+    assert len(groups) == n_clusters
 
 
 def test_samples_for_seeds_follow_the_weights() -> None:
@@ -362,7 +395,7 @@ def test_samples_for_seeds_follow_the_weights() -> None:
 @pytest.mark.parametrize("many", [100, 1 << 17])
 def test_samples_have_each_row_once(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawn one by one, where they are a small share of many rows, or from a permutation of all."""
-    monkeypatch.setattr(starts, "_MANY_ROWS", many)
+    monkeypatch.setattr(samples, "_MANY_ROWS", many)
     drawn = [starts.draw_rows(2000, 100, np.random.RandomState(seed)) for seed in range(40)]
     assert all(len(set(rows)) == len(rows) == 100 for rows in drawn)
     counts = np.bincount(np.concatenate(drawn), minlength=2000)
@@ -373,18 +406,12 @@ def test_samples_have_each_row_once(many: int, monkeypatch: pytest.MonkeyPatch) 
 @each_library
 def test_seeds_are_drawn_by_their_squared_distance_from_the_others(library: str) -> None:
     sample, chances = np.random.default_rng(1).normal(size=(40, 3)), np.array([0.0, 0.3, 0.9999, 0.6])
-    seeds, made = [7], LIBRARIES[library]
+    places, made = [7], LIBRARIES[library]
     for chance in chances:
-        nearest = np.square(sample[:, None] - sample[seeds]).sum(axis=-1).min(axis=1).cumsum()
-        seeds.append(int(np.flatnonzero(nearest > chance * nearest[-1])[0]))
+        nearest = np.square(sample[:, None] - sample[places]).sum(axis=-1).min(axis=1).cumsum()
+        places.append(int(np.flatnonzero(nearest > chance * nearest[-1])[0]))
     found = starts.draw_seeds(made(sample), made(sample[7:8]), made(chances))
-    assert_array_equal(to_numpy(found), sample[seeds])
-    # All at once: one from each quarter of the total.
-    squared = np.square(sample[:, None] - sample[seeds]).sum(axis=-1)
-    places = (np.arange(4) + np.random.RandomState(0).uniform(size=4)) / 4 * squared.min(axis=1).sum()
-    expected = [int(np.flatnonzero(squared.min(axis=1).cumsum() > place)[0]) for place in places]
-    far = starts._far_rows(made(sample), made(squared), 4, np.random.RandomState(0))
-    assert_array_equal(to_numpy(far), sample[expected])
+    assert_array_equal(to_numpy(found), sample[places])
     # Fewer distinct rows than seeds: all of them, and one again.
     twice = np.repeat(sample[:1], 3, axis=0)
     assert_array_equal(to_numpy(starts.draw_seeds(made(twice), made(twice[:1]), made(chances[:2]))), twice)

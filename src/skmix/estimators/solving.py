@@ -501,7 +501,7 @@ def start_batches(
     for first in range(0, model.n_init, together):
         n_starts = min(together, model.n_init - first)
         sizes, n_jobs = (n_classes, n_starts, n_kernels), threads_of(model.n_jobs)
-        wanted = starts.Wanted(*sizes, frame.standardised(structure), structure, random_state, n_jobs)
+        wanted = starts.Drawing(*sizes, frame.standardised(structure), structure, random_state, n_jobs)
         if init == "uniform":
             batch = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
             batch = problem.enter(batch)

@@ -25,7 +25,7 @@ from skmix.engine.after.prior import (
 from skmix.engine.problem import Problem, open_source
 from skmix.engine.records import FloatArray, IntArray, Options, Parameters
 from skmix.engine.rows.summary import measure
-from skmix.engine.starts import Wanted, class_wise
+from skmix.engine.starts import Drawing, class_wise
 from skmix.engine.structures import structure_of
 from skmix.engine.structures.factors import rescaled
 
@@ -120,7 +120,7 @@ def problem(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters, Opt
     X = 4.0 * random.normal(size=(3, 8))[classes] + random.normal(size=(45, 8)) @ root
     structure = structure_of(covariance_type)
     starts = drawn(
-        class_wise, X, classes, Wanted(3, 2, 3, measure(X, structure), structure, np.random.RandomState(0))
+        class_wise, X, classes, Drawing(3, 2, 3, measure(X, structure), structure, np.random.RandomState(0))
     )
     return X, classes, starts, Options(covariance_type=covariance_type, tol=0.0, max_iter=1)
 

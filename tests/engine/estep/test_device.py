@@ -39,7 +39,9 @@ def start_of(
 ) -> Parameters:
     """Return class-wise starts for three classes."""
     structure = structure_of(covariance_type)
-    wanted = starts.Wanted(3, n_starts, n_kernels, measure(X, structure), structure, np.random.RandomState(0))
+    wanted = starts.Drawing(
+        3, n_starts, n_kernels, measure(X, structure), structure, np.random.RandomState(0)
+    )
     return drawn(starts.class_wise, X, y, wanted)
 
 
@@ -109,7 +111,7 @@ def test_rare_cases_are_mended_as_on_the_cpu(library: str, covariance_type: str)
     X, y = hard_rows()
     structure = structure_of(covariance_type)
     frame = measure(X, structure)
-    found = drawn(starts.k_means, X, y, starts.Wanted(3, 2, 5, frame, structure, np.random.RandomState(0)))
+    found = drawn(starts.k_means, X, y, starts.Drawing(3, 2, 5, frame, structure, np.random.RandomState(0)))
     options = Options(covariance_type=covariance_type, max_iter=12, tol=0.0)
     ours, theirs = fit(X, y, found, options), fit(LIBRARIES[library](X), y, found, options)
     parameters_agree(theirs.parameters, ours.parameters, 1e-9)
@@ -124,7 +126,7 @@ def parts(
 ) -> tuple[DeviceRows, Parameters, Factor, Any]:
     structure = structure_of(covariance_type)
     frame = measure(X, structure)
-    wanted = starts.Wanted(1, 1, n_kernels, frame, structure, np.random.RandomState(0))
+    wanted = starts.Drawing(1, 1, n_kernels, frame, structure, np.random.RandomState(0))
     found = drawn(starts.class_wise, X, np.zeros(len(X), dtype=np.int64), wanted)
     source = DeviceRows(LIBRARIES[library](X), None)
     problem = Problem.of(source, Options(covariance_type=covariance_type), n_kernels, frame)

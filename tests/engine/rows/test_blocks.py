@@ -63,7 +63,7 @@ def make_starts(
         starts.class_wise,
         np.nan_to_num(X[own], nan=0.5),
         codes[own],
-        starts.Wanted(n_classes, n_starts, 5, measure(X, structure), structure, np.random.RandomState(3)),
+        starts.Drawing(n_classes, n_starts, 5, measure(X, structure), structure, np.random.RandomState(3)),
     )
 
 
