@@ -2,7 +2,7 @@
 
 The number of training rows of a class is a multiple of the number of features. Both fits are judged by
 held-out rows: their mean log-density in their own class, and their classification error. The last column
-says whether shrinking raised the density. `ROWS_PER_NUMBER` of the structures was chosen by this benchmark.
+says whether shrinking raised the density. `ROWS_PER_FEATURE` of the engine was chosen by this benchmark.
 
 It takes some minutes on one core; glass, vehicle and letter are tables that ``--files`` names.
 """

@@ -83,7 +83,7 @@ def as_full(covariances: FloatArray, covariance_type: str, n_kernels: int, n_fea
 def as_brute(model: Parameters, covariance_type: str = "full") -> brute.Model:
     """Return one model for the brute-force oracle."""
     full = as_full(model.covariances, covariance_type, *model.means.shape)
-    degrees = model.tail.to_dict().get("degrees")
+    degrees = model.tail.degrees
     return brute.Model(model.weights, model.means, full, degrees=degrees, class_prior=model.class_prior)
 
 

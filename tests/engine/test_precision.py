@@ -207,6 +207,29 @@ def test_a_narrow_cluster_inside_a_broad_one(covariance_type: str) -> None:
     assert_clouds_are_exact(np.random.default_rng(6), centres, full, 12, covariance_type)
 
 
+@pytest.mark.parametrize("kind", ["array", pytest.param("tensor", marks=needs_torch)])
+@pytest.mark.parametrize("covariance_type", ["full", "tied"])
+@pytest.mark.parametrize("narrow", [1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize("distance", [0.01, 0.3, 3.0, 30.0, 300.0])
+def test_the_narrowest_direction_keeps_its_digits(
+    covariance_type: str, kind: str, narrow: float, distance: float
+) -> None:
+    """In its own units, of clusters apart in this direction, on both sides of where products lose digits."""
+    random, n_features = np.random.default_rng(9), 3
+    vectors = np.linalg.qr(random.normal(size=(n_features, n_features)))[0]
+    full = (vectors * [1.0, 0.5, narrow]) @ vectors.T
+    centres = distance * np.array([[-1.0], [0.2], [1.0]]) * vectors[:, 2]
+    X = drawn(random, centres, np.stack([full] * 3), 8)
+    model = Parameters(weights_of(random, 3), centres, as_structure(np.stack([full] * 3), covariance_type))
+    exact = exact_pass(X, np.arange(24) % 2, model, covariance_type)
+    options = Options(covariance_type=covariance_type, floor=0.0, tol=0.0, max_iter=1)
+    rows = torch.as_tensor(X) if kind == "tensor" else X
+    found = fit(rows, np.arange(24) % 2, model.batch(), options).parameters.take(0)
+    whiteners = np.linalg.inv(np.linalg.cholesky(exact.covariances))
+    white = whiteners @ found.covariances @ whiteners.mT
+    assert_allclose(white, np.broadcast_to(np.eye(n_features), white.shape), rtol=0, atol=1e-7)
+
+
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 def test_features_of_very_different_scales(covariance_type: str) -> None:
     random = np.random.default_rng(7)

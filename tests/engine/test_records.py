@@ -24,7 +24,7 @@ def parameters(random: np.random.Generator, n_starts: int = 3) -> Parameters:
 
 
 def arrays_of(record: Parameters) -> list[np.ndarray]:
-    own = record.weights, record.means, record.covariances, record.tail.to_dict()["degrees"]
+    own = record.weights, record.means, record.covariances, record.tail.degrees
     return [to_numpy(array) for array in own]
 
 

@@ -12,7 +12,7 @@ from scipy import stats
 from scipy.optimize import approx_fprime
 
 from skmix.engine import scoring as density
-from skmix.engine.kernels import NONE, StudentT
+from skmix.engine.kernels import GAUSSIAN, StudentT
 from skmix.engine.numbers import log_mix
 from skmix.engine.records import Parameters
 from skmix.groups import information, judging
@@ -310,7 +310,7 @@ def test_scores_are_derivatives_in_whitened_coordinates(kind: str, degrees: np.n
     """By mean and covariance: μ + L e and L (1 + A) Lᵀ, with units in which a row's information is one."""
     random = np.random.default_rng(0)
     parameters = random_model(random, 2, 1, 3, kind)
-    parameters = replace(parameters, tail=NONE if degrees is None else StudentT(degrees))
+    parameters = replace(parameters, tail=GAUSSIAN if degrees is None else StudentT(degrees))
     X, near = random.normal(size=(20, 3)), [np.arange(0, 20, 2), np.arange(1, 20, 3)]
     full, step, eye = as_full(parameters.covariances, kind, 2, 3), 1e-5, np.eye(3)
     own = [np.sqrt(2.0) * np.outer(e, e) for e in eye]

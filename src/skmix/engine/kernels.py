@@ -1,12 +1,11 @@
-"""Tails of kernels.
+"""The shapes of kernels: Gaussian, or Student's t with heavy tails.
 
-`Tail` itself stands for none: kernels are Gaussian. `StudentT` gives kernels heavy tails. Passes, update
-rules and densities ask the tail of the parameters. Models with a tail run on the host.
-
-A row of a t kernel with ν degrees of freedom is Gaussian with covariance P / u, where u ~ Gamma(ν/2, ν/2).
-Given the row, u has the mean (ν + M) / (ν + d²), for a squared Mahalanobis distance d². The E-step weights
-rows by it (Peel and McLachlan, "Robust mixture modelling using the t distribution", 2000), and the M-step for
-ν is the root of log(ν/2) − ψ(ν/2) + 1 + s, where s is the mean of E[log u] − E[u] over the kernel's rows.
+Passes, update rules and densities ask the `tail` of the parameters, which is one of the two. t kernels run on
+the host. A row of a t kernel with ν degrees of freedom is Gaussian with covariance P / u, where
+u ~ Gamma(ν/2, ν/2). Given the row, u has the mean (ν + M) / (ν + d²), for a squared Mahalanobis distance d².
+The E-step weights rows by it (Peel and McLachlan, "Robust mixture modelling using the t distribution", 2000),
+and the M-step for ν is the root of log(ν/2) − ψ(ν/2) + 1 + s, where s is the mean of E[log u] − E[u] over the
+kernel's rows.
 """
 
 from __future__ import annotations
@@ -31,17 +30,16 @@ _NEWTON_STEPS = 50
 # Newton's method has converged when log ν changes by less than this.
 _CLOSE = 1e-12
 
-# Arrays that the tail adds to the statistics of a pass.
+# Arrays (R, K) that t kernels add to the statistics of a pass, see `Statistics.of_tail`.
 Sums = tuple[FloatArray, ...]
 
 
 @dataclass(frozen=True)
-class Tail(Record):
-    """No tail: Gaussian kernels alone. Shapes are those of R starts; one model has no first axis."""
+class Gaussian(Record):
+    """Gaussian kernels. Shapes are those of R starts; one model has no first axis."""
 
-    weighted: ClassVar[bool] = False  # whether moments are weighted by the rows' precisions E[u]
-
-    # ------------------------------------------------------------ E-step
+    weighted: ClassVar[bool] = False  # whether moments weight rows by their precisions E[u]
+    degrees: ClassVar[None] = None
 
     def log_peaks(self, log_determinant: Array, n_features: int | IntArray) -> Array:
         """Return the log-densities at the means, for log-determinants (R, K) or (R, K, n)."""
@@ -59,59 +57,49 @@ class Tail(Record):
     def weigh(
         self, shares: FloatArray, precisions: Any, n_features: int | IntArray
     ) -> tuple[FloatArray, Sums]:
-        """Return the weights (R, K, n) of rows in the moments, and the tail's sums.
+        """Return the weights (R, K, n) of rows in the moments, and what t kernels add to the statistics.
 
-        The shares (R, K, n) are responsibilities times the weights of the rows; precisions and features are
-        those of `at_distances`.
+        The shares (R, K, n) are responsibilities times row weights; the rest is as in `at_distances`.
         """
         return shares, ()
-
-    # ------------------------------------------------------------ M-step
 
     def mass_in_moments(self, mass: FloatArray, sums: Sums) -> FloatArray:
         """Return the sum (R, K) of the weights of rows in the moments, for the mass (R, K)."""
         return mass
 
-    def to_dict(self) -> dict[str, FloatArray]:
-        """Return the arrays by name."""
-        return dict(vars(self))
-
-    # ------------------------------------------------------------ densities of one model
-
     def conditional(self, n_known: int) -> Tail:
-        """Return the tail of the other features, given known values of some."""
+        """Return the kernels of the other features, given known values of some."""
         return self
 
     def stretch(self, kernel: int, n_rows: int, random_state: np.random.RandomState) -> FloatArray | float:
-        """Draw the factors (n, 1) that turn Gaussian deviations into the kernel's."""
+        """Draw the numbers (n, 1) by which deviations of Gaussian rows become those of the kernel's."""
         return 1.0
 
 
 @dataclass(frozen=True)
-class StudentT(Tail):
-    """Kernels are Student's t distributions, whose scale matrices are the covariances."""
+class StudentT(Record):
+    """Student's t kernels, whose scale matrices are the covariances."""
 
     degrees: FloatArray  # (..., K): degrees of freedom
 
-    weighted = True
+    weighted: ClassVar[bool] = True
 
-    def _like(self, values: Array) -> Array:
+    def _degrees_like(self, values: Array) -> Array:
         """Return the degrees of freedom with as many axes as the values (R, K, …)."""
-        shape = self.degrees.shape + (1,) * (values.ndim - self.degrees.ndim)
-        return self.degrees.reshape(shape)
+        return self.degrees.reshape(self.degrees.shape + (1,) * (values.ndim - self.degrees.ndim))
 
     def log_peaks(self, log_determinant: Array, n_features: int | IntArray) -> Array:
-        degrees = self._like(log_determinant)
+        degrees = self._degrees_like(log_determinant)
         powers = log_determinant + n_features * np.log(math.pi * degrees)
         return gammaln(0.5 * (degrees + n_features)) - gammaln(0.5 * degrees) - 0.5 * powers
 
     def at_distances(
         self, distances: FloatArray, peaks: FloatArray, n_features: int | IntArray
     ) -> tuple[FloatArray, FloatArray | None]:
-        degrees = self._like(distances)
+        degrees = self._degrees_like(distances)
         ratio = 1.0 + distances / degrees
-        values = peaks - 0.5 * (degrees + n_features) * np.log(ratio)
-        return values, (degrees + n_features) / (degrees * ratio)
+        precisions = (degrees + n_features) / (degrees * ratio)
+        return peaks - 0.5 * (degrees + n_features) * np.log(ratio), precisions
 
     def mean_logs(self, n_features: int | IntArray) -> FloatArray:
         """Return E[log u] − log E[u] of rows, (R, K, 1) or (R, K, n)."""
@@ -122,15 +110,18 @@ class StudentT(Tail):
     def weigh(
         self, shares: FloatArray, precisions: Any, n_features: int | IntArray
     ) -> tuple[FloatArray, Sums]:
-        logs = (shares * (np.log(precisions) + self.mean_logs(n_features))).sum(axis=-1)
+        log_precisions = (shares * (np.log(precisions) + self.mean_logs(n_features))).sum(axis=-1)
         weights = shares * precisions
-        return weights, (weights.sum(axis=-1), logs)
+        return weights, (weights.sum(axis=-1), log_precisions)
 
     def mass_in_moments(self, mass: FloatArray, sums: Sums) -> FloatArray:
         return sums[0]
 
-    def improve(self, mass: FloatArray, alive: Array, sums: Sums) -> Tail:
-        """Return the next tail; `mass` (R, K) is positive, also of kernels that are not `alive` (R, K)."""
+    def improve(self, mass: FloatArray, alive: Array, sums: Sums) -> StudentT:
+        """Return kernels with the likeliest degrees of freedom; only those that are `alive` (R, K) change.
+
+        The mass (R, K) is positive everywhere.
+        """
         precisions, log_precisions = sums
         gap = np.where(alive, (log_precisions - precisions) / mass, -1.0)
         return StudentT(np.where(alive, likeliest_degrees(gap), self.degrees))
@@ -147,7 +138,8 @@ class StudentT(Tail):
         return np.sqrt(degrees / random_state.chisquare(degrees, size=n_rows))[:, None]
 
 
-NONE = Tail()
+Tail = Gaussian | StudentT
+GAUSSIAN = Gaussian()
 
 
 def likeliest_degrees(mean_gap: FloatArray) -> FloatArray:

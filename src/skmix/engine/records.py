@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from . import numbers as arrays
-from .kernels import NONE, Sums, Tail
+from .kernels import GAUSSIAN, Sums, Tail
 from .numbers import Record
 from .threads import Workers
 
@@ -55,7 +55,7 @@ class Parameters(Record):
     # (..., K): concentration of the Dirichlet prior on weights that is learnt from all classes; None: no such
     # prior. Weights of a fit with one are not normalised either, see ``rules/weights.py``.
     concentration: FloatArray | None = None
-    tail: Tail = NONE  # describes rows far from every kernel
+    tail: Tail = GAUSSIAN  # describes rows far from every kernel
 
     def batch(self) -> Parameters:
         """Return this single model as a batch of one start that shares its memory."""

@@ -90,7 +90,7 @@ def _prepare(parameters: Parameters, structure: Structure) -> tuple[Kernels, Fra
     tail = parameters.tail.map(lambda array: np.asarray(array, dtype=np.float64))
     if means.size + covariances.size > _CACHED:
         return _framed(means, covariances, tail, structure)
-    arrays = means, covariances, *tail.to_dict().values()
+    arrays = means, covariances, *vars(tail).values()
     # By the bytes, so that a model changed in place is prepared again.
     key = structure.name, means.shape, covariances.shape, *(array.tobytes() for array in arrays)
     found = _prepared.get(key)
@@ -231,7 +231,8 @@ def draw(
         own = kernels == k
         # One dense matrix at a time: with many features, all of them may not fit in memory.
         one = structure.take_kernels(parameters.covariances[None], np.array([[k]]))
-        deviations = structure.correlate(one, X[own])
+        root = np.linalg.cholesky(structure.to_full(one, 1, X.shape[1])[0, 0])
+        deviations = X[own] @ root.T
         deviations *= parameters.tail.stretch(k, int(own.sum()), random_state)
         X[own] = deviations + parameters.means[k]
     return X, kernels

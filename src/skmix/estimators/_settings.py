@@ -69,7 +69,7 @@ def check_covariances(values: Any, structure: Structure, n_kernels: int, n_featu
         )
     if not np.all(np.isfinite(array)):
         raise ValueError("covariances must be finite.")
-    if structure.name in ("full", "tied"):
+    if structure.triangular:
         full = structure.to_full(array[None], n_kernels, n_features)[0]
         deviations = np.sqrt(np.abs(np.diagonal(full, axis1=1, axis2=2)))
         products = deviations[:, :, None] * deviations[:, None, :]

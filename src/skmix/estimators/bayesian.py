@@ -180,7 +180,7 @@ def _mean_log_joints(model: Parameters, found: Parameters, covariance_type: str,
     structure, away = structure_of(covariance_type), found.means - model.means
     factor = structure.factor(model.covariances[None], n_features)
     whitener, spread = factor.whitener[0], found.covariances
-    if covariance_type in ("full", "tied"):
+    if structure.triangular:
         spread = spread - ridge * np.eye(n_features)
         # The factor of a tied covariance has a kernel axis of size one.
         squares = ((whitener @ spread.reshape(whitener.shape)) * whitener).sum(axis=(1, 2))

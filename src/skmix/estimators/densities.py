@@ -145,13 +145,14 @@ def _blurred(model: Any, blur: FloatArray) -> Any:
         return wider
     kind, covariances = model.covariance_type_, model.covariances_
     added = blur.T @ blur
-    if kind in ("full", "tied"):
+    structure = structure_of(kind)
+    if structure.triangular:
         wider.covariances_ = covariances + like(added, covariances)
     elif not _is_diagonal(blur):
-        full = structure_of(kind).to_full(to_numpy(covariances)[None], *model.means_.shape)[0]
+        full = structure.to_full(to_numpy(covariances)[None], *model.means_.shape)[0]
         wider.covariances_, wider.covariance_type_ = full + added, "full"
     else:
-        variances = covariances[:, None] if kind == "spherical" else covariances
+        variances = structure.variances(covariances[None])[0]
         wider.covariances_ = variances + like(np.diagonal(added), covariances)
         wider.covariance_type_ = "diag"
     return wider
@@ -472,10 +473,11 @@ def _derived_fit(derived: Any, part: DerivedPart, class_prior: FloatArray) -> Fi
     model, _, kept, parameters = part
     fitted = Fitted.of(model)
     assert fitted is not None
-    degrees, covariance_type = parameters.tail.to_dict().get("degrees"), fitted.covariance_type
+    degrees, covariance_type = parameters.tail.degrees, fitted.covariance_type
     if isinstance(model.tail, tuple) and not np.all(degrees == model.tail[1]):
         derived.set_params(tail="t")
-    if structure_of(covariance_type).shared and parameters.covariances.ndim == 3:
+    if parameters.covariances.shape != structure_of(covariance_type).shape(*parameters.means.shape):
+        # Scale matrices of t kernels are no longer the same, given values of some features.
         derived.set_params(covariance_type="full")
         covariance_type = "full"
     shifts = fitted.shifts

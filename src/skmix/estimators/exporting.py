@@ -114,5 +114,5 @@ def whitened_kernels(
         whitener=factor.whitener[0],
         log_peaks=log_peaks,
         log_weights=safe_log(parameters.weights) if by_class else None,
-        degrees=parameters.tail.to_dict().get("degrees"),
+        degrees=parameters.tail.degrees,
     )

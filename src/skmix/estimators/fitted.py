@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..engine.kernels import NONE, StudentT
+from ..engine.kernels import GAUSSIAN, StudentT
 from ..engine.records import FloatArray, Parameters
 
 HUGE = float(np.finfo(np.float64).max)
@@ -241,7 +241,7 @@ def fields_of(parameters: Parameters) -> dict[str, Any]:
         "means": parameters.means,
         "covariances": parameters.covariances,
         "n_kernels": len(parameters.means),
-        "kernel_degrees": parameters.tail.to_dict().get("degrees"),
+        "kernel_degrees": parameters.tail.degrees,
     }
 
 
@@ -251,7 +251,7 @@ def parameters_of(fitted: Any, ending: str = "_") -> Parameters:
     weights, means, covariances = (
         getattr(fitted, f"{name}{ending}") for name in ("weights", "means", "covariances")
     )
-    return Parameters(weights, means, covariances, tail=NONE if degrees is None else StudentT(degrees))
+    return Parameters(weights, means, covariances, tail=GAUSSIAN if degrees is None else StudentT(degrees))
 
 
 @dataclass(frozen=True, kw_only=True)

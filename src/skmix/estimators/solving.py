@@ -15,9 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..engine import starts
-from ..engine.after.prior import are_separate, prior_of_start, with_shrinkage
+from ..engine.after.prior import ROWS_PER_FEATURE, are_separate, prior_of_start, with_shrinkage
 from ..engine.after.shifts import GroupRows, check_source, choose_strength, shift_groups
-from ..engine.kernels import NONE, START_DEGREES, StudentT
+from ..engine.kernels import GAUSSIAN, START_DEGREES, StudentT
 from ..engine.loop import Run, run, say_fall
 from ..engine.numbers import Array, pick, to_numpy
 from ..engine.problem import Problem
@@ -255,8 +255,9 @@ def with_default_prior(
     # Row weights may be normalised to sum to one, so the total weight is not the number of rows.
     unit = min(1.0, summary.total / summary.n_rows)
     one = starts.take(0)
-    few = summary.total / unit / n_kernels < structure.rows_wanted(n_features)
-    if few and structure.pools_as is not None and not are_separate(one.weights):
+    few = summary.total / unit / n_kernels < ROWS_PER_FEATURE * n_features
+    may_shrink = structure.triangular and not structure.shared
+    if few and may_shrink and not are_separate(one.weights):
         prior = with_shrinkage(problem, starts, unit)
     elif isinstance(model.init, str) and model.init != "uniform":
         rows, codes, weights = _rows_for_starts(model, training, problem.frame)
@@ -354,7 +355,7 @@ def with_tails(model: Mixture, start: Parameters) -> Parameters:
     """Return starts with the tail that a mixture is set to."""
     kind, fixed = check_tail(model.tail)
     if kind is None:
-        return replace(start, tail=NONE)
+        return replace(start, tail=GAUSSIAN)
     if fixed is None and start.tail.weighted:  # a fitted mixture has degrees of freedom
         return start
     if fixed is None and freeze_of(model) == "kernels":

@@ -221,7 +221,7 @@ def kernel_errors(
     ]
     precision = _precision(ratios, weights, sizes, inverse, likely, near, scores, concentration)
     expand = None
-    if covariance_type == "tied" and shift is None:
+    if structure_of(covariance_type).shared and shift is None:
         expand = _shared(n_kernels, n_features, n_each)
         precision = expand.T @ precision @ expand
     precision[np.diag_indices_from(precision)] += _KERNEL_CELLS if shift is None else shift
@@ -298,9 +298,9 @@ def _kernel_scores(
         root = np.linalg.cholesky(structure.to_full(one, 1, n_features)[0, 0])
         z = linalg.solve_triangular(root, (X[near[k]] - parameters.means[k]).T, lower=True).T
         scale = np.ones((len(z), 1))
-        if parameters.tail.weighted:
+        if parameters.tail.degrees is not None:
             # Equation (precision) of docs/mathematics; degrees of freedom are taken as known.
-            degrees, distances = parameters.tail.to_dict()["degrees"][k], (z**2).sum(axis=1, keepdims=True)
+            degrees, distances = parameters.tail.degrees[k], (z**2).sum(axis=1, keepdims=True)
             scale = (degrees + n_features) / (degrees + distances)
         squares = scale * z**2 - 1.0
         if simplified == "spherical":

@@ -35,6 +35,9 @@ from ..rules.likelihood import Likelihood
 from ..structures import structure_of
 from ..structures.factors import rescaled, unpack
 
+# With fewer rows of a kernel for each feature, shrinkage gives higher held-out likelihoods in all cases of
+# benchmarks/few_rows.py; with more it depends on the data.
+ROWS_PER_FEATURE = 3.0
 # Smallest ν, in rows.
 _FEWEST_PRIOR_ROWS = 1e-2
 # Largest ν, in rows: all kernels then have the common covariance.
@@ -64,18 +67,14 @@ _OWN = 0.1
 def with_shrinkage(
     problem: Problem, starts: Parameters, unit: float = 1.0
 ) -> tuple[float, FloatArray] | None:
-    """Return ν and T (M, M) of a shrinkage prior on full or diagonal covariances; None if all starts fail.
+    """Return ν and T (M, M) of a shrinkage prior on full covariances; None if all starts fail.
 
     The problem is one of EM and has no prior on covariances yet. Starts and T are in its frame; `unit` is the
     weight of a row.
     """
-    structure = problem.structure
-    assert structure.pools_as is not None
     n_kernels, n_features = starts.means.shape[1:]
-    common = structure_of(structure.pools_as)
-    if common.name != structure.name:
-        full = structure.to_full(starts.covariances, n_kernels, n_features)
-        starts = replace(starts, covariances=common.from_full(full))
+    common = structure_of("tied")
+    starts = replace(starts, covariances=common.from_full(starts.covariances))
     max_iter = min(problem.options.max_iter, _PASSES)
     simpler = replace(problem, rule=replace(problem.rule, structure=common)).with_options(max_iter=max_iter)
     result = run(simpler, starts)
@@ -135,7 +134,7 @@ def prior_of_start(
     each = (np.flatnonzero(part == k) for k in range(len(kernels)))
     parts = [KernelRows(x.take(own, axis=0), masses[own]) for own in each]
     total, by_chance = float(masses.sum()), 1.0
-    by_feature = structure.common(floor).ndim == 1
+    by_feature = not structure.triangular
     pooled = reduce(np.add, (own.scatter(by_feature=by_feature) for own in parts)) / total
     if by_feature:
         target = np.maximum(pooled, floor)
@@ -143,7 +142,7 @@ def prior_of_start(
         raised, _ = structure_of("tied").raised(pooled[None], floor)
         target, by_chance = reduce_correlations(raised[0], total - len(parts))
     strength = 1.0
-    if are_separate(start.weights) and structure.pools_as is not None:
+    if are_separate(start.weights) and not (structure.shared or structure.isotropic):
         most = _MOST_OF_ROWS * max(total, 1.0)
         strength = min(_likeliest_of_parts(parts, target, by_feature=not structure.triangular), most)
         tried = np.append(strength, np.geomspace(1.0, most, _N_STRENGTHS))

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..estep.terms import share
-from ..kernels import NONE
+from ..kernels import GAUSSIAN
 from ..loop import time_is_up
 from ..numbers import TINY, Record, log_mix, safe_log
 from ..records import FloatArray, IntArray, Parameters
 from ..structures import Structure
-from ..structures.factors import index_of, unpack
+from ..structures.factors import multiplicity, unpack
 from ..threads import one_blas_thread
 
 
@@ -138,10 +138,10 @@ def _log_densities(x: FloatArray, terms: FloatArray, model: Model, structure: St
     linear = (precision @ means[..., None])[..., 0]
     roots = np.linalg.cholesky(structure.by_kernel(model.covariances))
     log_determinant = 2.0 * np.log(np.diagonal(roots, axis1=-2, axis2=-1)).sum(axis=-1)
-    peaks = NONE.log_peaks(log_determinant, n_features) - 0.5 * np.sum(linear * means, axis=-1)
+    peaks = GAUSSIAN.log_peaks(log_determinant, n_features) - 0.5 * np.sum(linear * means, axis=-1)
     parts = [linear, peaks[..., None]]
     if not structure.shared:
-        parts.insert(1, structure.pack(precision) * index_of(n_features, "multiplicity"))
+        parts.insert(1, structure.pack(precision) * multiplicity(n_features))
     values: FloatArray = np.concatenate(parts, axis=-1) @ terms
     if structure.shared:
         values -= 0.5 * np.sum(x * (precision[:, 0] @ x), axis=1, keepdims=True)

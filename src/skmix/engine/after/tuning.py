@@ -25,7 +25,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from ..estep.terms import expand_densities
-from ..kernels import NONE
+from ..kernels import GAUSSIAN
 from ..loop import time_is_up
 from ..numbers import log_sum_exp, safe_log
 from ..problem import regulariser_of
@@ -169,7 +169,7 @@ class Objective:
         joint = candidate.weights * self.class_prior
         mixed = joint.sum(axis=1)
         peaks = np.log(mixed, where=mixed > 0.0, out=np.full(len(mixed), _NO_WEIGHT))
-        peaks += NONE.log_peaks(candidate.factor.log_determinant[0], n_features)
+        peaks += GAUSSIAN.log_peaks(candidate.factor.log_determinant[0], n_features)
         # About its mean, a log-density has no linear terms.
         coefficients[is_delicate, :n_features] = at_zero[is_delicate] = 0.0
         coefficients = np.concatenate([coefficients, (peaks + at_zero)[:, None]], axis=1)

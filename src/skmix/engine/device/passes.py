@@ -19,7 +19,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from ..estep.terms import expand_densities
-from ..kernels import NONE
+from ..kernels import GAUSSIAN
 from ..numbers import (
     LARGEST_CANCELLATION,
     LOG_ZERO,
@@ -127,7 +127,7 @@ def expand(
     if factor is None:
         factor = structure.factor(parameters.covariances, n_features)
     coefficients, at_zero, delicate = expand_densities(means, factor, structure, bounds)
-    constants = xp.broadcast_to(NONE.log_peaks(factor.log_determinant, n_features), at_zero.shape)
+    constants = xp.broadcast_to(GAUSSIAN.log_peaks(factor.log_determinant, n_features), at_zero.shape)
     levels = xp.max(constants, axis=1)
     largest = _NEARLY_LOST * LARGEST_CANCELLATION[precision]
     # Terms of a covariance cancel by μ² / P; those along its narrowest direction, by μ² P⁻¹.
@@ -404,7 +404,7 @@ class FramedRows:
         parts, most = [], max(1, self._operations.chunk // (x.shape[0] * x.shape[1]))
         for a in range(0, len(means), most):
             difference, own = x - means[a : a + most, :, None], whiteners[a : a + most]
-            white = own @ difference if own.ndim == 3 else own[..., None] * difference
+            white = self.structure.whiten(own, difference)
             parts.append((white * white).sum(1))
         xp = namespace(x)
         return -0.5 * clip(xp.concat(parts), 0.0, xp.finfo(self._type).max / 1e8)

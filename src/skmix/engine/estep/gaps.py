@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce, singledispatch
+from functools import partial, reduce
 from itertools import pairwise
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from ..._core import core
 from ..numbers import TILE, join
 from ..records import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
-from ..structures import Diagonal, Structure
+from ..structures import Structure
 from ..structures.factors import INFLATED, invert_lower, whiten_batch
 from ..threads import Workers
 from .reference import HELD, Kernels, Rows
@@ -235,7 +235,7 @@ def _expect_chunk(
     with_moments: bool,
 ) -> Statistics:
     """Do the E-step of a chunk, with moments about `origins` (R, K, M)."""
-    tail, (n_starts, n_kernels, _) = kernels.tail, kernels.means.shape
+    structure, tail, (n_starts, n_kernels, _) = kernels.structure, kernels.tail, kernels.means.shape
     done = completed(chunk, kernels, covariances, exact=exact, with_moments=with_moments)
     constants = chunk.to_rows(tail.log_peaks(done.log_determinants, chunk.n_known))
     values, precisions = tail.at_distances(done.distances, constants, chunk.to_rows(chunk.n_known))
@@ -252,7 +252,7 @@ def _expect_chunk(
         expected = ahead + (kernels.means - origins)[:, :, None]
         ahead = np.where(chunk.seen, chunk.x - origins[:, :, None], expected)
     weighted = ahead * weights[..., None]
-    first, second = weighted.sum(axis=-2), kernels.structure.second_sums(ahead, weighted)
+    first, second = weighted.sum(axis=-2), structure.pack(structure.second_moment(ahead, weighted))
     remaining = done.second_terms(shares)
     second[:, : remaining.shape[1]] += remaining
     return Statistics(likelihood, mass, first, second, of_tail)
@@ -285,20 +285,22 @@ def log_densities(
 # ---------------------------------------------------------------- what is known of gaps, by structure
 
 
-@singledispatch
 def given(
     structure: Structure, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
 ) -> Iterator[Given]:
     """Yield what is `Given` for each pattern of known features (O,)."""
+    if not structure.triangular:
+        yield from _given_independent(structure, covariances, patterns, n_features)
+        return
     stack = structure.by_kernel(covariances)
     step = max(1, _FACTORED // stack.size)
     for start in range(0, len(patterns), step):
         some = patterns[start : start + step]
         orders = np.array([np.append(own, _others(own, n_features)) for own in some])
         ordered = np.moveaxis(stack[..., orders[:, :, None], orders[:, None, :]], 2, 0)
-        whitener, _, positive = whiten_batch(ordered.reshape(-1, n_features, n_features))
-        whitener = whitener.reshape(ordered.shape)
-        usable = positive.reshape(ordered.shape[:3]).all(axis=-1)
+        whitened = whiten_batch(ordered.reshape(-1, n_features, n_features))
+        whitener = whitened.whiteners.reshape(ordered.shape)
+        usable = whitened.positive.reshape(ordered.shape[:3]).all(axis=-1)
         logs = np.cumsum(-2.0 * np.log(np.einsum("brkdd->brkd", whitener)), axis=-1)
         for b, own in enumerate(some):
             n = len(own)
@@ -310,10 +312,10 @@ def given(
             yield factor, slopes, structure.from_root(root)
 
 
-@given.register
-def _(
-    structure: Diagonal, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
+def _given_independent(
+    structure: Structure, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
 ) -> Iterator[Given]:
+    """Yield the same where features are independent."""
     for own in patterns:
         gaps = _others(own, n_features)
         factor = structure.factor(structure.marginal(covariances, own), len(own))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..kernels import NONE, Sums, Tail
+from ..kernels import GAUSSIAN, Sums, Tail
 from ..numbers import TILE, Record, join, log_mix, padded, safe_log
 from ..records import Factor, FloatArray, Frame, IntArray, Parameters, Statistics
 from ..structures import Structure
@@ -80,7 +80,7 @@ class Kernels(Record):
     factor: Factor
     constants: FloatArray  # (R, K): log-density at the mean
     log_weights: FloatArray  # (R, K, C)
-    tail: Tail = NONE
+    tail: Tail = GAUSSIAN
 
     @classmethod
     def of(cls, parameters: Parameters, factor: Factor, structure: Structure) -> Kernels:
@@ -132,7 +132,7 @@ def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: b
         ahead = np.swapaxes(ahead if origins is kernels.means else x - origins[..., None], -1, -2)
         weighted = ahead * weights[..., None]
         first += weighted.sum(axis=-2)
-        second = second + kernels.structure.second_sums(ahead, weighted)
+        second = second + kernels.structure.pack(kernels.structure.second_moment(ahead, weighted))
     # The sums of a start with NaN among its parameters must not pass for those of a fit.
     arrays = kernels.means, kernels.factor.whitener, kernels.constants, kernels.log_weights
     for array in arrays:

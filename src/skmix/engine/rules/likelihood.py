@@ -25,7 +25,6 @@ from ..numbers import (
 )
 from ..records import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 from ..structures import Structure
-from ..structures.factors import where_chosen
 from .weights import begin, log_ratio, point_weights, with_posterior
 
 # The next parameters, their factor, and the kernels (R, K) whose covariances lost digits.
@@ -124,10 +123,10 @@ class Likelihood:
         if some_empty:
             means = where(alive[..., None], means, previous.means)
             own, old = map(structure.by_kernel, (covariances, previous.covariances))
-            covariances = xp.reshape(where_chosen(alive, own, old), covariances.shape)
+            covariances = xp.reshape(_where_chosen(alive, own, old), covariances.shape)
             next_factor = Factor(
-                where_chosen(alive, next_factor.whitener, factor.whitener),
-                where_chosen(alive, next_factor.log_determinant, factor.log_determinant),
+                _where_chosen(alive, next_factor.whitener, factor.whitener),
+                _where_chosen(alive, next_factor.log_determinant, factor.log_determinant),
                 next_factor.usable,
             )
             inaccurate = alive & inaccurate
@@ -175,6 +174,16 @@ def _identity(structure: Structure, n_features: int) -> FloatArray:
     """Return the second-order terms (S,) of the identity matrix."""
     first, second = structure.pairs(n_features)
     return (first == second).astype(np.float64)
+
+
+def _where_chosen(chosen: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
+    """Return `new` (R, K, …) where `chosen` (R, K), otherwise `old`.
+
+    An array (R, 1, …) that all kernels share is `new` if any of them is chosen.
+    """
+    xp = namespace(new)
+    chosen = xp.any(chosen, axis=1, keepdims=True) if new.shape[1] == 1 else chosen
+    return xp.where(xp.reshape(chosen, chosen.shape + (1,) * (new.ndim - 2)), new, old)
 
 
 def with_frozen(freeze: str | None, parameters: Parameters, previous: Parameters) -> Parameters:

@@ -1,8 +1,9 @@
-"""Second-order terms, and whitening factors of batches of small matrices."""
+"""Batches of small symmetric matrices: second-order terms, whiteners and variance floors."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -11,7 +12,7 @@ from ..._core import core
 from ..numbers import (
     TINY,
     Array,
-    as_float64,
+    Record,
     clip,
     constant,
     is_numpy,
@@ -25,51 +26,68 @@ from ..numbers import (
     take,
     to_numpy,
 )
-from ..records import BoolArray, Factor, FloatArray, IntArray
+from ..records import FloatArray, IntArray
 from ..threads import pool_here
 
-# With a variance inflation, max P_ii (P⁻¹)_ii, above this, the factor has lost half its digits to rounding;
-# it is recomputed in extended precision where the platform has it.
+# A whitener has lost half its digits where the variance inflation, the largest P_ii (P⁻¹)_ii, is above this.
+# It is then computed again in extended precision, where the platform has one.
 INFLATED = 2e6
-# On a device the limit is higher, since recomputing means a copy to the host.
+# On a device the limit is higher, since extended precision needs a copy to the host: eight digits are left.
 _INFLATED_ON_DEVICE = 2.0**24
-# Pivots of a correlation matrix below this are zero to working precision.
+# A pivot below this share of its variance is zero to working precision.
 _SINGULAR = float(4 * np.finfo(np.float64).eps)
 # Largest usable variance.
 HUGE = float(np.finfo(np.float64).max)
 
 
-# ---------------------------------------------------------------- second-order terms
+# ---------------------------------------------------------------- symmetric matrices as S numbers
 
 
-@lru_cache(maxsize=256)
-def index_of(n_features: int, which: str) -> np.ndarray:
-    """Return indices of pairs of features, or −½ times how often each pair (S,) occurs in x'Qx, by name.
+@lru_cache(maxsize=64)
+def pairs_of_features(n_features: int) -> tuple[IntArray, IntArray]:
+    """Return the two features, (S,) and (S,), of each of S = M (M + 1) / 2 second-order terms.
 
-    The pairs are (i, i + s mod M) for s = 0, 1, … ⌊M/2⌋. In this order all products are one strided
-    elementwise product of the rows with themselves: one call instead of one per feature.
+    They are (i, i + s mod M) for s = 0, 1, … ⌊M / 2⌋. In this order the products of a row's features are few
+    strided products of the row with itself.
     """
-    steps = np.arange(n_features * (n_features + 1) // 2) // n_features
-    i = np.arange(len(steps)) % n_features
-    j = (i + steps) % n_features
-    pair_of = np.empty((n_features, n_features), dtype=np.int64)
-    pair_of[i, j] = pair_of[j, i] = np.arange(len(i))
-    found: dict[str, np.ndarray] = {
-        "first": i,
-        "second": j,
-        "multiplicity": np.where(i == j, -0.5, -1.0),
-        "packed": i * n_features + j,  # (S,), of each pair in a flat matrix (M · M,)
-        "unpacked": pair_of.ravel(),  # (M · M,), the pair of each entry
-        "triangle": np.flatnonzero(np.tri(n_features)),  # the lower triangle in a flat matrix
-    }
-    return found[which]
+    steps, first = np.divmod(np.arange(n_features * (n_features + 1) // 2), n_features)
+    return first, (first + steps) % n_features
 
 
-def unpack(second: FloatArray, n_features: int) -> FloatArray:
-    """Return symmetric matrices (..., M, M) from their packed upper triangles (..., S)."""
-    xp = namespace(second)
-    flat = take(second, constant(index_of, n_features, "unpacked", example=second), axis=-1)
-    return xp.reshape(flat, (*second.shape[:-1], n_features, n_features))
+@lru_cache(maxsize=64)
+def multiplicity(n_features: int) -> FloatArray:
+    """Return −½ times how often each second-order term (S,) occurs in x'Qx."""
+    first, second = pairs_of_features(n_features)
+    return np.where(first == second, -0.5, -1.0)
+
+
+@lru_cache(maxsize=64)
+def _places_of_terms(n_features: int) -> IntArray:
+    """Return the places (S,) of the second-order terms in a flattened matrix."""
+    first, second = pairs_of_features(n_features)
+    return first * n_features + second
+
+
+@lru_cache(maxsize=64)
+def _places_of_entries(n_features: int) -> IntArray:
+    """Return the places (M · M,) of a flattened matrix's entries among the second-order terms."""
+    first, second = pairs_of_features(n_features)
+    places = np.empty((n_features, n_features), dtype=np.int64)
+    places[first, second] = places[second, first] = np.arange(len(first))
+    return places.ravel()
+
+
+def pack(matrices: Array) -> Array:
+    """Return symmetric matrices (..., M, M) as their second-order terms (..., S)."""
+    n_features = matrices.shape[-1]
+    flat = namespace(matrices).reshape(matrices, (*matrices.shape[:-2], n_features**2))
+    return take(flat, constant(_places_of_terms, n_features, example=matrices), axis=-1)
+
+
+def unpack(terms: Array, n_features: int) -> Array:
+    """Return the symmetric matrices (..., M, M) with second-order terms (..., S)."""
+    flat = take(terms, constant(_places_of_entries, n_features, example=terms), axis=-1)
+    return namespace(terms).reshape(flat, (*terms.shape[:-1], n_features, n_features))
 
 
 def rescaled(covariance: FloatArray, scale: FloatArray) -> FloatArray:
@@ -77,156 +95,122 @@ def rescaled(covariance: FloatArray, scale: FloatArray) -> FloatArray:
     return covariance * scale * (scale if covariance.ndim == 1 else scale[:, None])
 
 
-def where_chosen(chosen: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
-    """Return `new` (R, K, …) where `chosen` (R, K), otherwise `old`.
-
-    Of an array (R, 1, …) that all kernels share, `new` is returned if any of them is chosen.
-    """
-    xp = namespace(new)
-    chosen = xp.any(chosen, axis=1, keepdims=True) if new.shape[1] == 1 else chosen
-    return xp.where(xp.reshape(chosen, chosen.shape + (1,) * (new.ndim - 2)), new, old)
+# ---------------------------------------------------------------- whiteners
 
 
-# ---------------------------------------------------------------- batches of small matrices
-#
-# NumPy's batched Cholesky raises for the whole batch if one matrix is singular.
+@dataclass(frozen=True)
+class Whitened(Record):
+    """Whiteners of B symmetric matrices P. NumPy's Cholesky factors would raise if one P is singular."""
 
-# For B matrices P (M, M): lower triangular whiteners W with W P Wᵀ = I, log-determinants (B,), and which are
-# numerically positive definite (B,). If one is not, its W is finite but undefined.
-Whitened = tuple[Array, Array, Array]
-
-
-def factor_of(found: Whitened, shape: tuple[int, ...]) -> Factor:
-    """Return the factor of covariances of that shape (R, K, M, M), given that of a batch of R · K."""
-    whitener, log_determinant, positive = found
-    usable = positive.reshape(shape[:2]).all(1)
-    return Factor(whitener.reshape(shape), log_determinant.reshape(shape[:2]), usable)
+    whiteners: Array  # (B, M, M): lower triangular W with W P Wᵀ = I; where not positive, finite
+    log_determinants: Array  # (B,): of P; where not positive, finite
+    positive: Array  # (B,): whether P is positive definite to working precision
 
 
 def whiten_batch(matrices: Array) -> Whitened:
-    """Return the `Whitened` of symmetric matrices (B, M, M)."""
+    """Return the whiteners of symmetric matrices (B, M, M)."""
     if not is_numpy(matrices):
         return _whiten_on_device(matrices)
     if core() is None:
-        scaled, units, proper = _scaled(matrices)
-        whiteners, logs, positive = _eliminate(scaled)
-        variances = np.diagonal(scaled, axis1=-2, axis2=-1)
-        inflated = (variances * _inverse_diagonals(whiteners)).max(axis=1) > INFLATED
-        whiteners, positive = whiteners * units[:, None, :], positive & proper
-        logs -= 2.0 * np.log(units).sum(axis=1)
+        whitened = _whiten_by_elimination(matrices, np.float64)
+        deviations = np.sqrt(np.abs(np.diagonal(matrices, axis1=1, axis2=2)))
+        with np.errstate(all="ignore"):  # infinite variances
+            inflation = np.square(whitened.whiteners * deviations[:, None, :]).sum(axis=1).max(axis=1)
     else:
         job = core().whiten(np.ascontiguousarray(matrices), _SINGULAR)
-        whiteners, logs, positive, inflation = pool_here().finish(job)
-        inflated = inflation > INFLATED
-    again = np.flatnonzero(positive & inflated)
+        *arrays, inflation = pool_here().finish(job)
+        whitened = Whitened(*arrays)
+    again = np.flatnonzero(whitened.positive & (inflation > INFLATED))
     if len(again):
-        scaled, units, _ = _scaled(matrices[again])
-        better, logs[again], positive[again] = _eliminate(scaled.astype(np.longdouble))
-        whiteners[again] = better * units[:, None, :]
-        logs[again] -= 2.0 * np.log(units).sum(axis=1)
-    return whiteners, logs, positive
-
-
-def _scaled(matrices: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Return matrices (B, M, M) scaled to a diagonal near one, the units (B, M), and which are proper (B,).
-
-    That avoids overflow and underflow, and powers of two make it exact. Those whose diagonal is not positive
-    and finite become the identity.
-    """
-    diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
-    proper = np.logical_and.reduce((diagonal > 0) & (diagonal <= HUGE), axis=1)
-    if not proper.all():
-        matrices = np.where(proper[:, None, None], matrices, np.eye(matrices.shape[-1]))
-        diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
-    _, exponents = np.frexp(diagonal)
-    units = np.ldexp(1.0, -(exponents // 2))
-    return matrices * units[:, :, None] * units[:, None, :], units, proper
+        better = _whiten_by_elimination(matrices[again], np.longdouble)
+        for array, values in zip(vars(whitened).values(), vars(better).values(), strict=True):
+            array[again] = values
+    return whitened
 
 
 @np.errstate(all="ignore")  # matrices that are not positive definite
-def _eliminate(matrices: np.ndarray) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Factor scaled matrices (B, M, M) together."""
-    n_features = matrices.shape[1]
+def _whiten_by_elimination(matrices: FloatArray, dtype: type) -> Whitened:
+    """Return the whiteners of matrices (B, M, M), in that precision."""
+    n_features, variances = matrices.shape[1], np.diagonal(matrices, axis1=1, axis2=2)
+    proper = np.logical_and.reduce((variances > 0) & (variances <= HUGE), axis=1)
+    if not proper.all():
+        matrices = np.where(proper[:, None, None], matrices, np.eye(n_features))
+    # A diagonal near one avoids overflow. Powers of two make it without rounding.
+    _, exponents = np.frexp(np.diagonal(matrices, axis1=1, axis2=2))
+    units = np.ldexp(1.0, -(exponents // 2))
+    scaled = matrices * units[:, :, None] * units[:, None, :]
     # The batch is the last axis, so that each step works along contiguous memory.
-    rest = matrices.transpose(1, 2, 0).copy(order="C")
-    inverse, pivots = np.zeros(rest.shape, rest.dtype), np.empty(rest.shape[1:], rest.dtype)
-    least = _SINGULAR * np.abs(rest.diagonal().T)
+    rest = scaled.transpose(1, 2, 0).astype(dtype, order="C")
+    variances = rest.diagonal().T.copy()
+    inverse, pivots = np.zeros_like(rest), np.empty_like(variances)
     for j in range(n_features):
         pivots[j] = rest[j, j]
         root = 1.0 / np.sqrt(pivots[j])
         inverse[j, :j] *= root
         inverse[j, j] = root
-        if j < n_features - 1:
-            column = rest[j + 1 :, j] * root
-            rest[j + 1 :, j + 1 :] -= column[:, None] * column
-            inverse[j + 1 :, : j + 1] -= column[:, None] * inverse[j, : j + 1]
+        column = rest[j + 1 :, j] * root
+        rest[j + 1 :, j + 1 :] -= column[:, None] * column
+        inverse[j + 1 :, : j + 1] -= column[:, None] * inverse[j, : j + 1]
     log_determinants = np.log(pivots).sum(axis=0)
     # After a pivot that is not positive, the rest of a matrix is undefined.
-    positive = (pivots > least).all(axis=0) & np.isfinite(log_determinants)
-    if not positive.all():
-        inverse[:, :, ~positive] = np.eye(n_features)[:, :, None]
-        log_determinants[~positive] = 0.0
-    return inverse.transpose(2, 0, 1).copy(order="C"), log_determinants, positive
+    positive = (pivots > _SINGULAR * variances).all(axis=0) & np.isfinite(log_determinants)
+    inverse[:, :, ~positive] = np.eye(n_features)[:, :, None]
+    log_determinants = np.where(positive, log_determinants, 0.0) - 2.0 * np.log(units).sum(axis=1)
+    whiteners = np.ascontiguousarray(inverse.transpose(2, 0, 1) * units[:, None, :])
+    return Whitened(whiteners, log_determinants, positive & proper)
 
 
 def _whiten_on_device(matrices: Array) -> Whitened:
-    """Return whiteners of matrices (B, M, M) on a device; those that lose digits are factored on the host."""
-    xp = namespace(matrices)
-    diagonal = xp.linalg.diagonal(matrices)
-    safe = clip(diagonal, TINY, HUGE)
-    proper = xp.all(safe == diagonal, axis=1)
-    eye = constant(np.eye, matrices.shape[-1], example=matrices)
-    unit = xp.reciprocal(xp.sqrt(safe))
-    scaled = xp.where(proper[:, None, None], matrices * unit[:, :, None] * unit[:, None, :], eye)
-    lower, info = xp.linalg.cholesky_ex(scaled)
-    positive = proper & (info == 0) & xp.all(xp.linalg.diagonal(lower) > math.sqrt(_SINGULAR), axis=1)
+    """Return the whiteners of matrices (B, M, M) on a device; those that lose digits come from the host."""
+    xp, eye = namespace(matrices), constant(np.eye, matrices.shape[-1], example=matrices)
+    variances = xp.linalg.diagonal(matrices)
+    usable = clip(variances, TINY, HUGE)
+    proper = xp.all(usable == variances, axis=1)
+    unit = xp.reciprocal(xp.sqrt(usable))
+    correlations = xp.where(proper[:, None, None], matrices * unit[:, :, None] * unit[:, None, :], eye)
+    lower, info = xp.linalg.cholesky_ex(correlations)
+    pivots = xp.linalg.diagonal(lower)
+    positive = proper & (info == 0) & xp.all(pivots > math.sqrt(_SINGULAR), axis=1)
     lower = xp.where(positive[:, None, None], lower, eye)
     whiteners = xp.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False)
     lengths = xp.linalg.vector_norm(whiteners, axis=-2)
     inflated = positive & xp.any(lengths > math.sqrt(_INFLATED_ON_DEVICE), axis=1)
     log_determinants = 2.0 * xp.sum(xp.log(xp.linalg.diagonal(lower) / unit), axis=1)
-    found = whiteners * unit[:, None, :], log_determinants, positive
+    whitened = Whitened(whiteners * unit[:, None, :], log_determinants, positive)
     if not occurs(inflated):
-        return found
+        return whitened
     index = np.flatnonzero(to_numpy(inflated))
-    whiteners, log_determinants, positive = whiten_batch(to_numpy(pick(matrices, index)))
-    better = as_float64(whiteners, matrices), as_float64(log_determinants, matrices)
-    return _replaced(found, index, (*better, like(positive, matrices)))
+    better = whiten_batch(to_numpy(pick(matrices, index)))
+    return whitened.put(index, better.map(lambda array: like(array, matrices)))
 
 
-def _inverse_diagonals(whiteners: Array) -> Array:
-    """Return the diagonals (B, M) of the inverses WᵀW of the matrices with these whiteners (B, M, M)."""
-    return (whiteners * whiteners).sum(-2)
-
-
-def _replaced(found: Whitened, index: IntArray, new: Whitened) -> Whitened:
-    whiteners, log_determinants, positive = (replaced(a, index, b) for a, b in zip(found, new, strict=True))
-    return whiteners, log_determinants, positive
+# ---------------------------------------------------------------- variance floors
 
 
 def whiten_bounded(matrices: Array, floor: Array) -> tuple[Array, Whitened]:
-    """Return matrices (B, M, M) raised to P ⪰ diag(floor), and their whiteners."""
-    found, xp = whiten_batch(matrices), namespace(matrices)
+    """Return matrices (B, M, M) raised to P ⪰ diag(floor), floor (M,), and their whiteners."""
+    whitened, xp = whiten_batch(matrices), namespace(matrices)
     # tr(P⁻¹ diag(floor)) < 1 proves that no eigenvalue relative to diag(floor) is below one.
-    low = (~found[2] | (_inverse_diagonals(found[0]) @ floor >= 1.0)) & xp.all(floor > 0)
+    traces = (whitened.whiteners**2).sum(-2) @ floor
+    low = (~whitened.positive | (traces >= 1.0)) & xp.all(floor > 0)
     index = rare(low)
     if index is None:
-        return matrices, found
+        return matrices, whitened
     some = pick(matrices, index)
     raised = xp.where(pick(low, index)[:, None, None], raise_eigenvalues(some, floor), some)
-    return replaced(matrices, index, raised), _replaced(found, index, whiten_batch(raised))
+    return replaced(matrices, index, raised), whitened.put(index, whiten_batch(raised))
 
 
 def raise_eigenvalues(matrices: Array, floor: Array) -> Array:
     """Return symmetric matrices (B, M, M) raised to P ⪰ diag(floor), with a positive floor (M,).
 
-    This maximises the expected log-likelihood under that constraint, so that EM stays monotone.
+    They maximise the expected log-likelihood under that constraint, so that EM stays monotone.
     """
     xp, root = namespace(matrices), namespace(matrices).sqrt(floor)
     unit = root[:, None] * root
     if is_numpy(matrices) or matrices.device.type != "cuda":
-        values, vectors = xp.linalg.eigh(matrices / unit)
-        raised = (vectors * clip(values, 1.0, np.inf)[..., None, :]) @ vectors.mT
+        eigenvalues, vectors = xp.linalg.eigh(matrices / unit)
+        raised = (vectors * clip(eigenvalues, 1.0, np.inf)[..., None, :]) @ vectors.mT
     else:
         raised = operations_of(matrices).raise_to_one(matrices / unit)
     return 0.5 * (raised + xp.matrix_transpose(raised)) * unit
