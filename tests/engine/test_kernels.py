@@ -1,4 +1,4 @@
-"""Kernels with heavy tails: densities and draws."""
+"""Kernels with heavy tails: densities, degrees of freedom and draws."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_brute, as_full, random_model, random_rows
 from scipy import stats
-from scipy.special import log_softmax
+from scipy.special import digamma, log_softmax
 
 from skmix.engine import scoring as density
-from skmix.engine.kernels import StudentT
+from skmix.engine.kernels import StudentT, likeliest_degrees
 from skmix.engine.records import FloatArray, IntArray, Parameters
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
@@ -48,11 +48,14 @@ def test_densities_and_responsibilities_are_those_of_rows_one_by_one(
     assert_array_equal(density.most_likely_kernel(X, model, covariance_type), most_likely)
 
 
-def test_models_too_large_to_be_kept_have_the_same_densities(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, _, model = problem("full")
-    expected = density.class_log_likelihood(X, model, "full")
-    monkeypatch.setattr("skmix.engine.scoring._CACHED", 0)
-    assert_array_equal(density.class_log_likelihood(X, model, "full"), expected)
+@pytest.mark.parametrize("degrees", [1.2, 3.0, 10.0, 60.0, 120.0, 195.0])
+def test_degrees_of_freedom_solve_their_equation(degrees: float) -> None:
+    """In their whole range, and at its ends where the solution lies beyond."""
+    half = 0.5 * degrees
+    gap = digamma(half) - np.log(half) - 1.0
+    assert_allclose(likeliest_degrees(np.array([[gap]])), degrees, rtol=1e-9)
+    # The mean of E[log u] − E[u] is at most −1, that of rows which are Gaussian for all purposes.
+    assert_allclose(likeliest_degrees(np.array([[-1.0, -1.0 - 1e-9, -9.0]])), [[200.0, 200.0, 1.0]])
 
 
 def assert_drawn(values: FloatArray, distribution: object) -> None:

@@ -20,10 +20,8 @@ from oracles import (
     responsibilities,
 )
 from scipy.optimize import minimize
-from scipy.special import digamma
 
 from skmix.engine import loop as em
-from skmix.engine.kernels import likeliest_degrees
 from skmix.engine.problem import open_source
 from skmix.engine.records import FloatArray, Options, Parameters, Regulariser, Statistics, Status
 from skmix.engine.rows.summary import measure
@@ -115,16 +113,6 @@ def test_a_start_that_fails_in_the_pass_in_which_it_would_end_has_failed() -> No
     assert found.status.tolist() == [Status.FAILED, Status.CONVERGED]
     # It keeps what entered the pass.
     assert_allclose(found.parameters.means[0], start.means, atol=1e-12)
-
-
-@pytest.mark.parametrize("degrees", [1.2, 3.0, 10.0, 60.0, 120.0, 195.0])
-def test_degrees_of_freedom_solve_their_equation(degrees: float) -> None:
-    """In their whole range, and at its ends where the solution lies beyond."""
-    half = 0.5 * degrees
-    gap = digamma(half) - np.log(half) - 1.0
-    assert_allclose(likeliest_degrees(np.array([[gap]])), degrees, rtol=1e-9)
-    # The mean of E[log u] − E[u] is at most −1, that of rows which are Gaussian for all purposes.
-    assert_allclose(likeliest_degrees(np.array([[-1.0, -1.0 - 1e-9, -9.0]])), [[200.0, 200.0, 1.0]])
 
 
 # ---------------------------------------------------------------- priors

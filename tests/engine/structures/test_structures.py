@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import mpmath as mp
 import numpy as np
@@ -140,14 +142,17 @@ def test_variance_inflation_is_that_of_regressions_on_the_other_features(structu
 @pytest.mark.parametrize("n_features", [1, 3, 4])
 def test_moments_about_other_origins_and_of_a_unit_mass(structure: Structure, n_features: int) -> None:
     random, covariances, _ = problem(structure, n_features)
-    mass, origins = np.ones((N_STARTS, N_KERNELS)), random.normal(size=(N_STARTS, N_KERNELS, n_features))
+    mass, still = np.ones((N_STARTS, N_KERNELS)), np.zeros((N_STARTS, N_KERNELS, n_features))
     second = structure.terms_of(covariances, N_KERNELS, n_features)
     assert second.shape == (N_STARTS, N_KERNELS, structure.n_second(n_features))
-    for shift in (np.zeros_like(origins), origins):
-        sums = mass, shift, structure.moved(second, np.zeros_like(shift), mass[..., None], shift)
-        found, factor = structure.update(sums, bare(n_features))
-        assert_allclose(found, covariances, rtol=1e-10)
-        assert factor.usable.all()
+    found, factor = structure.update((mass, still, second), bare(n_features))
+    assert_allclose(found, covariances, rtol=1e-12)
+    assert factor.usable.all()
+    # Weighted rows about the origin and about another point.
+    x, weights, point = random.normal(size=(n_features, 9)), random.random(9), random.normal(size=n_features)
+    second, expected = ((terms(structure, rows) @ weights)[None, None] for rows in (x, x - point[:, None]))
+    first, total = (x @ weights)[None, None], weights.sum()[None, None, None]
+    assert_allclose(structure.moved(second, first, total, -point[None, None]), expected, rtol=1e-10)
 
 
 def degenerate_sums(
@@ -212,11 +217,12 @@ def test_the_floor_of_one_variance_is_the_mean_of_the_features_floors() -> None:
 @each_structure
 def test_without_a_floor_a_singular_covariance_is_marked(structure: Structure) -> None:
     (mass, offset, second), _ = degenerate_sums(structure, 3)
-    second[1], offset[1] = 0.0, 0.0
+    second[1, 0], offset[1, 0] = 0.0, 0.0
     covariances, factor = structure.update((mass, offset, second), bare(3))
     assert np.isfinite(factor.whitener).all()
     assert np.isfinite(factor.log_determinant).all()
-    assert_allclose(dense(covariances, structure, 3)[1], 0.0)
+    if not structure.shared:
+        assert_allclose(dense(covariances, structure, 3)[1, 0], 0.0)
     # In the first start a feature is copied: it is singular too, which variances alone do not show.
     assert factor.usable.tolist() == [not structure.triangular, False]
 
@@ -243,14 +249,12 @@ def test_whiteners_and_determinants(order: int, scale: float) -> None:
 
 def singular(order: int) -> dict[str, FloatArray]:
     """Return matrices of that order that have no Cholesky factor."""
-    random, unit = np.random.default_rng(2), np.eye(order)
-    # Of half the rank: what elimination leaves is rounding, of either sign.
-    root = 10.0 ** random.uniform(-5.0, 5.0) * random.normal(size=(order, max(1, order // 2)))
+    unit = np.eye(order)
     matrices = {"zero": 0.0 * unit, "negative": -unit}
     for name, value in (("indefinite", -1.0), ("nan", np.nan), ("infinite", np.inf)):
         matrices[name] = np.diag(np.where(np.arange(order) == order - 1, value, 1.0))
     if order > 1:
-        matrices["half the rank"] = root @ root.T
+        matrices["rank one"] = np.outer(np.arange(order) + 1.0, np.arange(order) + 1.0)
         matrices["copied feature"] = unit.copy()
         matrices["copied feature"][:2, :2] = 1.0
     return matrices
@@ -285,6 +289,17 @@ def test_the_reference_whitens_as_the_core_does(order: int) -> None:
     largest = np.abs(expected.whiteners).max(axis=(1, 2), keepdims=True)
     assert_allclose(found.whiteners / largest, expected.whiteners / largest, atol=1e-9)
     assert_allclose(found.log_determinants, expected.log_determinants, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("order", [2, 3, 8, 17])
+@pytest.mark.parametrize("passes", [nullcontext, by_reference])
+def test_matrices_singular_to_working_precision_are_not_positive(order: int, passes: Any) -> None:
+    """Of half the rank: what elimination leaves is rounding, of either sign."""
+    random = np.random.default_rng(7)
+    size = 10.0 ** random.uniform(-5.0, 5.0, size=(50, 1, 1))
+    roots = size * random.normal(size=(50, order, max(1, order // 2)))
+    with passes():
+        assert not whiten_batch(roots @ roots.mT).positive.any()
 
 
 @pytest.mark.parametrize("order", [2, 3, 8, 18])
