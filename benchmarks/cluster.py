@@ -30,9 +30,8 @@ import skmix
 from skmix.engine.loop import Run, fit
 from skmix.engine.problem import open_source
 from skmix.engine.records import Options, Parameters
-from skmix.engine.rows.blocks import BlockRows, expect_block
-from skmix.engine.rows.dask import open_collections
-from skmix.engine.rows.labelled import Block
+from skmix.engine.rows.blocks import Block, BlockRows
+from skmix.io.dask import open_collections
 
 N_FEATURES = 16
 N_KERNELS = 16
@@ -110,7 +109,7 @@ class Passes:
 class Sizes:
     """A block that records the sizes of the largest message sent to it and of its largest answer."""
 
-    n_features, feature_names = N_FEATURES, None
+    n_features, runs_elsewhere = N_FEATURES, False
     largest = (0, 0)
 
     def __init__(self, X: np.ndarray) -> None:
@@ -118,7 +117,7 @@ class Sizes:
 
     def reduce(self, work: Any, merge: Any) -> Any:
         answer = work(self.block)
-        if work.func is expect_block:
+        if isinstance(answer, tuple):  # of an E-step, not of the summary
             sent = len(pickle.dumps(work)), len(pickle.dumps(answer))
             self.largest = max(sent[0], self.largest[0]), max(sent[1], self.largest[1])
         return answer
@@ -127,8 +126,9 @@ class Sizes:
 def measure(X: Any, client: Client | None, n_passes: int) -> Passes:
     """Make some passes over rows in memory or in blocks."""
     passes = Passes(client, n_passes)
-    given = X if client is None else open_collections(X, None, None, skmix.__version__)
-    fit(open_source(given), start(), Options(max_iter=n_passes, tol=0.0), callback=passes)
+    blocks = None if client is None else open_collections(X, None, None, skmix.__version__)
+    source = open_source(X) if blocks is None else BlockRows(blocks)
+    fit(source, start(), Options(max_iter=n_passes, tol=0.0), callback=passes)
     return passes
 
 

@@ -30,7 +30,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV
-from skmix.engine.rows.labelled import Block
+from skmix.engine.rows.blocks import Block
 from skmix.estimators.crossfit import novelty_threshold
 from skmix.estimators.rows import enter
 from skmix.io.writing import replacing

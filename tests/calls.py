@@ -14,20 +14,28 @@ from skmix.engine import starts
 from skmix.engine.after import prior
 from skmix.engine.problem import Problem, open_source
 from skmix.engine.records import FloatArray, Frame, Options, Parameters, Result
-from skmix.engine.rows.labelled import Block
+from skmix.engine.rows.blocks import Block, BlockRows
+from skmix.engine.rows.source import RowSource
 from skmix.engine.structures.factors import rescaled
+
+
+def source_of(X: Any, classes: Any = None, weights: Any = None) -> RowSource:
+    """Return the source of an array, or of blocks; a source as it is."""
+    if isinstance(X, RowSource):
+        return X
+    return BlockRows(X) if isinstance(X, Listed) else open_source(X, classes, weights)
 
 
 def fit(
     X: Any, classes: Any, starts: Parameters, options: Options, *, row_weights: Any = None, **rest: Any
 ) -> Result:
-    return em.fit(open_source(X, classes, row_weights), starts, options, **rest)
+    return em.fit(source_of(X, classes, row_weights), starts, options, **rest)
 
 
 def with_shrinkage(
     X: Any, classes: Any, given: Parameters, options: Options, frame: Frame, unit: float = 1.0
 ) -> tuple[float, FloatArray] | None:
-    problem = Problem.of(open_source(X, classes), options, given.means.shape[1], frame)
+    problem = Problem.of(source_of(X, classes), options, given.means.shape[1], frame)
     prior_found = prior.with_shrinkage(problem, problem.enter(given), unit)
     return prior_found and (prior_found[0], rescaled(prior_found[1], frame.scale))
 
@@ -40,6 +48,8 @@ def drawn(draw: Callable[..., Parameters], *given: Any, **rest: Any) -> Paramete
 
 class Listed:
     """Blocks in memory, numbered in their order."""
+
+    name, preparation, runs_elsewhere = "X", None, False
 
     def __init__(self, blocks: Sequence[Block], feature_names: list[str] | None = None) -> None:
         self.feature_names = feature_names

@@ -188,7 +188,7 @@ def test_a_failed_fit_leaves_no_block_on_the_cluster(client):
         with pytest.raises(kind, match=message) as caught:
             SharedKernelMixture(2, random_state=0).fit(given)
         # Where it happened on the worker is still told.
-        assert caught.traceback[-1].name in ("refuse", "check")
+        assert caught.traceback[-1].name in ("refuse", "refuse_infinite")
         del caught
         gc.collect()
         assert len(client.futures) == 0

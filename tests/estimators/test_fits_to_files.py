@@ -23,9 +23,8 @@ from skmix import (
     load,
     open_rows,
 )
-from skmix.engine.rows import blocks
-from skmix.engine.rows.blocks import BlockRows
-from skmix.engine.rows.labelled import Block
+from skmix.engine.rows import summary
+from skmix.engine.rows.blocks import Block, BlockRows
 from skmix.engine.starts import samples
 from skmix.estimators.search import mixture as mixture_search
 from skmix.io import Source
@@ -339,8 +338,8 @@ def test_a_search_of_blocks_is_that_of_the_rows(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_more_rows_than_a_sample_are_not_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "_FEWEST_SAMPLED", 60)
-    monkeypatch.setattr(blocks, "_MOST_SAMPLED", 60)
+    monkeypatch.setattr(summary, "_FEWEST_SAMPLED", 60)
+    monkeypatch.setattr(summary, "_MOST_SAMPLED", 60)
     monkeypatch.setattr("skmix.estimators.decisions.set_threshold", None)
     model = SharedKernelClassifier(reject_below=0.3, outlier_label="?", random_state=0, tol=1e-3)
     model.fit(cut(NAMES, WEIGHTS))
@@ -350,8 +349,8 @@ def test_more_rows_than_a_sample_are_not_held_out(monkeypatch: pytest.MonkeyPatc
 
 def test_a_sample_stands_for_rows_that_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """With more rows than a sample keeps, starts come from it, and EM goes over all of them."""
-    monkeypatch.setattr(blocks, "_FEWEST_SAMPLED", 60)
-    monkeypatch.setattr(blocks, "_MOST_SAMPLED", 60)
+    monkeypatch.setattr(summary, "_FEWEST_SAMPLED", 60)
+    monkeypatch.setattr(summary, "_MOST_SAMPLED", 60)
     random = np.random.default_rng(3)
     y = np.repeat([0, 1], [4500, 300])
     X = np.where(y[:, None] == 0, -3.0, 3.0) + random.normal(size=(len(y), 2))
@@ -367,7 +366,7 @@ def test_a_sample_stands_for_rows_that_are_too_many(monkeypatch: pytest.MonkeyPa
 def test_a_feature_that_the_sample_misses_has_its_mean_there() -> None:
     X = np.full((40_000, 2), np.nan)
     X[:, 0] = np.random.default_rng(0).normal(size=len(X))
-    seen = np.setdiff1d(np.arange(len(X)), BlockRows(Listed([Block(X)])).summary.sample[1]["row"])[:4]
+    seen = np.setdiff1d(np.arange(len(X)), BlockRows(Listed([Block(X)])).summary.sample.places[:, 1])[:4]
     X[seen, 1] = [1.0, 2.0, 3.0, 6.0]
     rows, _, _ = BlockRows(Listed([Block(X)])).start_rows()
     assert np.array_equal(np.unique(rows[:, 1]), [3.0])

@@ -19,12 +19,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from skmix import SharedKernelMixture, SharedKernelMixtureCV, Study, compose, open_rows
-from skmix.engine.rows.labelled import Block, is_blocks
+from skmix.engine.rows.blocks import Block
 from skmix.features import Arcsinh, Logicle
 from skmix.io import ColumnError, sources
 from skmix.io import readers as reader_module
 from skmix.io.opening import source_of
-from skmix.io.sources import labels_in, read_ahead
+from skmix.io.sources import read_ahead
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
@@ -38,9 +38,10 @@ CHANNELS = ["FSC-A", "B530-A", "R660-A"]
 
 
 def gathered(source: Any) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-    """Return all rows, labels and weights."""
+    """Return all rows, labels or class codes, and weights."""
     blocks = list(source.blocks())
-    labels = None if blocks[0].y is None else np.concatenate([labels_in(block) for block in blocks])
+    codes = [block.all_labels() if block.y is None else block.y for block in blocks if source.has_labels]
+    labels = np.concatenate(codes) if codes else None
     weights = None if blocks[0].weights is None else np.concatenate([block.weights for block in blocks])
     return np.concatenate([block.X for block in blocks]), labels, weights
 
@@ -178,7 +179,6 @@ def test_a_file_of_any_type_and_order(tmp_path: Path, dtype: str, order: str) ->
     written = np.asarray(10 * X, dtype=np.int16).astype(dtype) if dtype[-2:] != "f8" else X.astype(dtype)
     np.save(tmp_path / "rows.npy", np.asarray(written, order=order))  # type: ignore[call-overload]
     source = open_rows(str(tmp_path / "rows.npy"), chunk_rows=64)
-    assert is_blocks(source)
     read = gathered(source)[0]
     assert read.dtype == (np.float32 if dtype == "<f4" else np.float64)
     assert_array_equal(read, written.astype(np.float64))

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, failing, guarded, in_options, note, stop
 from skmix.cli._printing import print_json, say
 from skmix.cli._progress import Watch, watching
-from skmix.engine.rows.labelled import is_missing
 from skmix.estimators.rows import read_into_memory, with_features_of
 from skmix.groups import Study, load
 from skmix.io import ColumnError, Source, open_rows, write_columns
 from skmix.io.encoding import Kind, listed, without_constants
 from skmix.io.labels import all_unlabelled, check_classes, code_labels, number_labels, typed
+from skmix.io.missing import is_missing
 from skmix.io.preparation import in_words, target_of
 from skmix.io.remarks import column_remarks
 from skmix.io.tables import format_of, named_columns

@@ -152,10 +152,11 @@ def fit(
     import skmix
     from skmix import report
     from skmix.cli import _tables as tables
-    from skmix.engine.rows.labelled import Block, is_missing
+    from skmix.engine.rows.blocks import Block
     from skmix.estimators.crossfit import set_threshold
     from skmix.estimators.search._base import saved_part
     from skmix.io.labels import typed
+    from skmix.io.missing import is_missing
 
     settings: dict[str, Any] = {"n_jobs": jobs, "random_state": seed}
     if target is not None:

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from .numbers import TINY, namespace, occurs, pick, sent_once, to_numpy
-from .problem import Problem, open_source
+from .problem import Problem
 from .records import (
     BoolArray,
     Factor,
@@ -30,7 +29,7 @@ from .records import (
     Statistics,
     Status,
 )
-from .rows.base import Centres
+from .rows.source import Centres, RowSource
 from .rules import UpdateRule
 from .rules.likelihood import for_pass
 from .threads import workers
@@ -60,7 +59,7 @@ def time_is_up() -> bool:
 
 
 def fit(
-    source: Any,
+    source: RowSource,
     starts: Parameters,
     options: Options,
     *,
@@ -70,10 +69,10 @@ def fit(
 ) -> Result:
     """Run EM or variational Bayes from R starts and return the outcome, both in the data's coordinates.
 
-    The source may be rows that `open_source` opens. `previous` is the log-likelihood from which a fit of one
-    class continues: the stopping rule compares the first pass with it. See `run` for the rest.
+    `previous` is the log-likelihood from which a fit of one class continues: the stopping rule compares the
+    first pass with it. See `run` for the rest.
     """
-    problem = Problem.of(open_source(source), options, starts.means.shape[1], frame)
+    problem = Problem.of(source, options, starts.means.shape[1], frame)
     previous += float(problem.volume(starts.weights.shape[-1]).sum())
     return problem.leave_with(run(problem, problem.enter(starts), callback, previous), starts)
 
@@ -90,6 +89,12 @@ def run(
     the label, and the last column has the unlabelled rows. The callback is called with the `Run` after each
     pass. The stopping rule compares the first pass with the log-likelihood `previous`.
     """
+    n_unlabelled = problem.source.summary.n_unlabelled
+    if n_unlabelled and starts.class_prior is None and starts.weights.shape[-1] > 1:
+        raise ValueError(
+            f"{n_unlabelled} rows have no label, and the starts have no class_prior, which says how likely "
+            "each class is for such rows."
+        )
     with Passes.over(problem) as passes:
         fitting = Run(passes, starts, previous)
         while fitting.going:

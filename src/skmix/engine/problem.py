@@ -14,9 +14,7 @@ import numpy as np
 from .device.rows import DeviceRows
 from .numbers import is_numpy, pick, taken_in, to_numpy
 from .records import FloatArray, Frame, IntArray, Options, Parameters, Regulariser, Result
-from .rows.base import ArrayRows, GapRows, MemoryRows, RowSource
-from .rows.blocks import BlockRows
-from .rows.labelled import is_blocks
+from .rows.source import ArrayRows, GapRows, MemoryRows, RowSource
 from .rows.summary import summarise
 from .rules import UpdateRule
 from .rules.likelihood import Likelihood, with_frozen
@@ -26,16 +24,12 @@ from .structures.factors import rescaled
 
 
 def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | None = None) -> RowSource:
-    """Return the source for rows X of any kind, with class codes (N,) and positive weights (N,).
+    """Return the source for rows X with class codes (N,) and positive weights (N,).
 
-    X is a NumPy array (N, M) of float64 or float32, NaN where a value is missing; a PyTorch tensor, on whose
-    device passes run, or on the host if values are missing; or blocks, which have codes and weights of their
-    own. Codes are 0 … L − 1, and −1 for rows without a label; None for one class.
+    X is a NumPy array (N, M) of float64 or float32, NaN where a value is missing, or a PyTorch tensor, on
+    whose device passes run, or on the host if values are missing. Codes are 0 … L − 1, and −1 for rows
+    without a label; None for one class.
     """
-    if isinstance(X, RowSource):
-        return X
-    if is_blocks(X):
-        return BlockRows(X)
     X = X if is_numpy(X) else taken_in(X)
     summary = summarise(X, codes, weights)
     if summary.gaps:

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine.numbers import Array, log_normalise, log_sum_exp, namespace, on_host, safe_log
 from ..engine.records import FloatArray
-from ..engine.rows.labelled import Block
+from ..engine.rows.blocks import Block
 from ..io.preparation import Columns
 from . import decisions, densities, streams, tuning
 from ._settings import check_distribution, check_feature_sets, fitted_start, is_robust, prior_of_columns

@@ -19,8 +19,8 @@ from sklearn.utils import check_random_state
 from ..engine.numbers import on_host, pick, to_numpy
 from ..engine.problem import open_source
 from ..engine.records import FloatArray
-from ..engine.rows.labelled import Block
-from ..engine.rows.summary import unresolved
+from ..engine.rows.blocks import Block
+from ..engine.rows.resolution import unresolved
 from .densities import log_novelty
 from .holdout import stratified_folds
 from .rows import Training, device_of, note_rows, sent, warn_caller

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from ..engine.after.temperature import least_log_loss
 from ..engine.numbers import on_host, to_numpy
 from ..engine.records import FloatArray, IntArray
-from ..engine.rows.labelled import Block
+from ..engine.rows.blocks import Block
 from .crossfit import blur_of, quantile, set_threshold
 from .densities import novelty
 from .rows import Training, device_of, note_rows, score_rows, sent, warn_caller

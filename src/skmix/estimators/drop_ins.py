@@ -18,10 +18,10 @@ from sklearn.utils.validation import check_is_fitted
 from ..engine.numbers import log_normalise, log_sum_exp, on_host, safe_log
 from ..engine.problem import open_source
 from ..engine.records import FloatArray, IntArray, Parameters
-from ..engine.rows.base import RowSource
-from ..engine.rows.dask import is_collection
+from ..engine.rows.source import RowSource
 from ..engine.scoring import kernel_log_densities, most_likely_kernel
 from ..engine.structures import structure_of
+from ..io.dask import is_collection
 from ..io.opening import is_elsewhere
 from ..io.preparation import Columns
 from .exporting import ExportMixin, whitened_kernels

@@ -30,7 +30,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._errors import Argument, ArgumentError
 from ..engine.numbers import safe_log
 from ..engine.records import FloatArray, IntArray
-from ..engine.rows.labelled import Block
+from ..engine.rows.blocks import Block
 from ..engine.structures import STRUCTURES
 from ..engine.threads import one_blas_thread
 from ..io.encoding import nearest

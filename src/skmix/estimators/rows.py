@@ -56,13 +56,12 @@ from ..engine.numbers import (
 )
 from ..engine.problem import open_source
 from ..engine.records import FloatArray, IntArray
-from ..engine.rows.base import RowSource
-from ..engine.rows.blocks import BlockRows, summarise_blocks
-from ..engine.rows.dask import check_kind, is_collection, map_rows, open_collections
-from ..engine.rows.labelled import Block, Blocks, is_missing, refuse_masked_weights, without_mask
-from ..engine.rows.summary import Summary
+from ..engine.rows.blocks import Block, BlockRows
+from ..engine.rows.source import RowSource
 from ..io import Source, open_rows
+from ..io.dask import check_kind, is_collection, map_rows, open_collections
 from ..io.encoding import UNKNOWN_COLUMN, decode_columns, listed, nearest
+from ..io.labelled import LabelledBlocks, LabelSummary, summarise_labels
 from ..io.labels import (
     are_unlabelled,
     classes_of,
@@ -73,9 +72,10 @@ from ..io.labels import (
     refuse_missing,
     typed,
 )
+from ..io.missing import is_missing, refuse_masked_weights, without_mask
 from ..io.opening import encode_frame, source_of
 from ..io.preparation import Columns, Preparation, target_of
-from ..io.sources import labels_in, prepare
+from ..io.sources import prepare
 from ._settings import is_robust, is_robust_fit
 
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
@@ -282,7 +282,7 @@ class Training:
 
     source: RowSource
     classes: np.ndarray  # (L,): the labels behind the class codes
-    blocks: Blocks | None = None  # rows that are not in memory
+    blocks: LabelledBlocks | None = None  # rows that are not in memory
 
     @property
     def n_features(self) -> int:
@@ -302,7 +302,7 @@ class Training:
     @property
     def n_unlabelled(self) -> int:
         """Number of rows without a label."""
-        return int(self.source.summary.counts[0])
+        return self.source.summary.n_unlabelled
 
     def with_features(self, columns: list[int], number: int) -> Training:
         """Return the columns of feature set `number`, and the rows that have a value in them.
@@ -344,8 +344,8 @@ class InMemory(Rows):
             if X.nbytes > room_on(device):
                 n_rows = max(1, PIECE_BYTES // X[:1].nbytes)
                 blocks = open_rows(X, label=codes, weight=rows.weights, chunk_rows=n_rows)
-                summary, seed = _summarise(estimator, blocks, device)
-                return _coded_training(blocks, summary, np.arange(len(classes)), classes, seed, device)
+                found, seed = _summarise(estimator, blocks, device)
+                return _coded_training(blocks, found, np.arange(len(classes)), classes, seed, device)
             X = send(X, device)
         source = open_source(X, codes, rows.weights)
         if source.summary.gaps:
@@ -575,7 +575,7 @@ def read_into_memory(source: Source) -> tuple[PreparedRows, np.ndarray | None, F
     """Return all rows of files, with their labels (n,) and weights (n,) if they have any."""
     with closing(source.blocks()) as blocks:
         found = list(blocks)
-    y = np.concatenate([labels_in(block) for block in found]) if source.has_labels else None
+    y = np.concatenate([block.all_labels() for block in found]) if source.has_labels else None
     weights = [block.weights for block in found if block.weights is not None]
     X = np.concatenate([block.X for block in found])
     rows = PreparedRows(X, source.feature_names, source.preparation)
@@ -658,7 +658,7 @@ class InBlocks(Rows):
                 stop = start + len(block.X)
                 given = [model, sent(block.X, device)]
                 if self.y is not None:
-                    labels = labels_in(block)
+                    labels = block.all_labels()
                     if is_missing(labels).any():
                         self.labels(source.n_rows)  # raises ValueError, with the number of all such rows
                     given.append(code_labels(labels, model.classes_, len(block.X), name=self.name))
@@ -734,33 +734,36 @@ def _warn_of(notes: list[ArgumentWarning]) -> None:
         warn_caller(f"{note}.")
 
 
-def _training_in_blocks(rows: Rows, blocks: Blocks, device: str | None, least: int) -> Training:
+def _training_in_blocks(rows: Rows, blocks: LabelledBlocks, device: str | None, least: int) -> Training:
     """Summarise all blocks in one pass, note their features in the estimator, and return them."""
     estimator = rows.estimator
-    summary, seed = _summarise(estimator, blocks, device, least)
+    found, seed = _summarise(estimator, blocks, device, least)
     check_labelled(
         estimator,
-        summary.labels,
+        found.labels,
         "these rows have no labels. Give y, or open a file by open_rows with label=.",
     )
     classes = np.zeros(1, dtype=np.int64)
-    if summary.labels is not None:
-        missing = summary.counts[0] > 0
-        classes = classes_of(
-            summary.labels, summary.n_rows, missing=missing, name=rows.name, table=rows.table
-        )
+    if found.labels is not None:
+        n_rows, missing = found.summary.n_rows, found.summary.n_unlabelled > 0
+        classes = classes_of(found.labels, n_rows, missing=missing, name=rows.name, table=rows.table)
         classes = typed(classes) if is_column(rows.y) else classes
         # Unique labels look like regression targets.
         check_classification_targets(np.repeat(classes, 2))
-    _note_columns(estimator, blocks.n_features, blocks.feature_names, getattr(blocks, "preparation", None))
-    return _coded_training(blocks, summary, classes, classes, seed, device)
+    _note_columns(estimator, blocks.n_features, blocks.feature_names, blocks.preparation)
+    return _coded_training(blocks, found, classes, classes, seed, device)
 
 
 def _coded_training(
-    blocks: Blocks, summary: Summary, labels: np.ndarray, classes: np.ndarray, seed: int, device: str | None
+    blocks: LabelledBlocks,
+    found: LabelSummary,
+    labels: np.ndarray,
+    classes: np.ndarray,
+    seed: int,
+    device: str | None,
 ) -> Training:
     """Return rows in blocks; `labels` (L,) in the blocks stand for the classes (L,)."""
-    coded, summary = blocks.coded(labels), summary.coded(labels)
+    coded, summary = blocks.coded(labels), found.coded(labels)
     if device is not None and summary.gaps:
         warn_of_host("Missing values", device)
         device = None
@@ -768,19 +771,22 @@ def _coded_training(
     return Training(source, classes, coded)
 
 
-def _summarise(estimator: Any, blocks: Blocks, device: str | None, least: int = 2) -> tuple[Summary, int]:
+def _summarise(
+    estimator: Any, blocks: LabelledBlocks, device: str | None, least: int = 2
+) -> tuple[LabelSummary, int]:
     """Return the summary of training blocks, and the seed of its sample of rows."""
     seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
-    summary = summarise_blocks(blocks, seed, device)
+    found = summarise_labels(blocks, seed, device)
+    summary = found.summary
     if summary.n_empty:
         raise ValueError(
-            f"{summary.n_empty} row(s) of {getattr(blocks, 'name', 'X')} have no value: all "
+            f"{summary.n_empty} row(s) of {blocks.name} have no value: all "
             f"{blocks.n_features} features are NaN. Remove these rows, or give them a weight of zero."
         )
     if summary.n_rows < least:
         raise ValueError(f"Found {summary.n_rows} row(s) with a weight, but at least {least} are required.")
     _refuse_empty_features(summary.moments.count == 0, summary.n_rows, blocks.feature_names)
-    return summary, seed
+    return found, seed
 
 
 # ---------------------------------------------------------------- rows on a cluster
@@ -839,7 +845,7 @@ class OnCluster(Rows):
 def _score_block(
     model: Any, function: Callable[..., Any], name: str, scale: Any, rows: np.ndarray, *y: np.ndarray
 ) -> np.ndarray:
-    Block(rows).check()
+    Block(rows).refuse_infinite()
     rows = rows if scale is None else scale(rows)
     codes = (code_labels(labels, model.classes_, len(rows), name=name) for labels in y)
     # Other blocks run on the other cores, as in a worker of joblib.

@@ -22,7 +22,8 @@ from ..engine.loop import Run, run, say_fall
 from ..engine.numbers import Array, pick, to_numpy
 from ..engine.problem import Problem
 from ..engine.records import FloatArray, Frame, IntArray, Options, Parameters, Result, Status, living_kernels
-from ..engine.rows.summary import fill_gaps, resolution_of
+from ..engine.rows.resolution import resolution_of
+from ..engine.rows.summary import fill_gaps
 from ..engine.rules.variational import Wishart, wishart_degrees
 from ..engine.starts import refined
 from ..engine.structures import Structure, structure_of
@@ -133,7 +134,7 @@ def problem_of(
     source, n_features = training.source, training.n_features
     covariance_type = covariance_type_of(model, source.summary.n_rows, n_features)
     structure, options = structure_of(covariance_type), options_of(model, n_features, covariance_type)
-    if model.n_jobs is None and source.is_shared_out:
+    if model.n_jobs is None and source.runs_elsewhere:
         options = replace(options, n_jobs=1)
     frame = source.summary.frame(structure, columns)
     rows, _, weights = source.start_rows()

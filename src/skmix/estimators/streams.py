@@ -16,11 +16,12 @@ from ..engine.loop import fit, run
 from ..engine.numbers import has_gaps, is_numpy, on_host, pick
 from ..engine.problem import Problem, open_source
 from ..engine.records import FloatArray, Frame, Options, Parameters, frame_of
-from ..engine.rows.labelled import Block, is_missing, without_mask
+from ..engine.rows.blocks import Block
 from ..engine.rows.summary import measure
 from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
 from ..io.labels import code_labels, number_labels, read_labels
+from ..io.missing import is_missing, without_mask
 from ._settings import covariance_type_of, is_robust
 from .decisions import kind_of_labels
 from .fitted import Fitted, History, Shifts, fields_of

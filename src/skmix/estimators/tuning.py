@@ -18,7 +18,7 @@ import numpy as np
 from ..engine.after import tuning as discriminative
 from ..engine.after.tuning import Schedule, Selection
 from ..engine.numbers import has_gaps
-from ..engine.rows.labelled import Block
+from ..engine.rows.blocks import Block
 from ._settings import check_count, threads_of
 from .crossfit import refit, set_threshold
 from .fitted import Fitted

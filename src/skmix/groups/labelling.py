@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..engine.rows.labelled import is_missing
 from ..estimators.rows import computed
 from ..io import Source, open_rows, write_columns
 from ..io.fcs import FcsReader, write_fcs
+from ..io.missing import is_missing
 from ..io.opening import files_of, source_of
 from ..io.readers import is_path
 from ..io.writing import check_writable

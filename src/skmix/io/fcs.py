@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from .._errors import Argument, ArgumentError, ArgumentWarning
 from .._extras import need
-from ..engine.rows.labelled import Block
 from .amplification import (
     LENGTH,
     LINEAR,
@@ -29,6 +28,7 @@ from .amplification import (
 from .arrow import stamp
 from .damage import damaged_events
 from .encoding import listed, nearest
+from .labelled import LabelledBlock
 from .labels import as_integers
 from .preparation import AUTO, BY_CHANNEL, Preparation
 from .readers import Reader, rows_in_block, rows_of_npy
@@ -550,7 +550,9 @@ class FcsReader(Reader):
                 both = f"marker {theirs!r} in {other.name} and {mine!r} in {self.name}"
                 raise ArgumentError(f"Files disagree: channel {name!r} has {both}.")
 
-    def read(self, n_rows: int, label: str | None = None, weight: str | None = None) -> Iterator[Block]:
+    def read(
+        self, n_rows: int, label: str | None = None, weight: str | None = None
+    ) -> Iterator[LabelledBlock]:
         file = self.file
         if self.damaged == "refuse" and len(file.damaged):
             raise ArgumentError(
@@ -567,7 +569,7 @@ class FcsReader(Reader):
                 records = np.delete(records, file.damaged[first:last] - start)
                 if not len(records):
                     continue
-            yield Block(file.values(records, self._columns, self.dtype, compensate=self.compensate))
+            yield LabelledBlock(file.values(records, self._columns, self.dtype, compensate=self.compensate))
 
 
 def _some_events(file: FcsFile) -> str:

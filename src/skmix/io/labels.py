@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine.rows.labelled import distinct_labels, encode, is_missing, without_mask
 from .encoding import BOOLEANS, WHOLE, ColumnError, is_number, nearest, plain_text
+from .missing import is_missing, without_mask
 
 IntArray = NDArray[np.int64]
 
@@ -140,6 +140,45 @@ def classes_of(
             f"label, mark them with NaN or None, numpy.where({name} == -1, numpy.nan, {name})."
         )
     return others
+
+
+def distinct_labels(labels: np.ndarray, names: np.ndarray | None = None) -> tuple[np.ndarray, IntArray]:
+    """Return the distinct labels (C,), sorted, and each label (n,) as an index into them, −1 if missing.
+
+    With `names`, labels are indices into these.
+    """
+    if names is not None:
+        present = np.flatnonzero(np.bincount(labels, minlength=len(names)))
+        index_of = np.zeros(len(names), dtype=np.int64)
+        distinct, index_of[present] = distinct_labels(names[present])
+        return distinct, index_of[labels]
+    missing = is_missing(labels)
+    index = np.full(len(labels), -1)
+    try:
+        distinct, index[~missing] = np.unique(labels[~missing], return_inverse=True)
+    except TypeError as error:
+        raise ValueError(f"y has labels that cannot be compared with each other: {error}.") from None
+    if distinct.dtype.kind == "f" and np.any(distinct != np.floor(distinct)):
+        wrong = distinct[distinct != np.floor(distinct)][0]
+        raise ValueError(
+            f"Unknown label type: {wrong} is not a whole number. Use integers or strings as labels."
+        )
+    return distinct, index
+
+
+def encode(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return labels (n,) as indices into the sorted classes (L,), −1 for others.
+
+    The integer type is the smallest possible: up to 16 bits, NumPy orders rows by class with a radix sort,
+    which is ten times faster.
+    """
+    # One more code, after the last class, stands for rows without a label.
+    codes = np.full(len(labels), -1, dtype=np.min_scalar_type(-len(classes) - 1))
+    is_known = ~is_missing(labels)
+    known = labels[is_known]
+    index = np.minimum(np.searchsorted(classes, known), len(classes) - 1)
+    codes[is_known] = np.where(classes[index] == known, index, -1)
+    return codes
 
 
 def number_labels(labels: np.ndarray, name: str = "y") -> tuple[np.ndarray, IntArray]:

@@ -16,9 +16,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from .._errors import Argument, ArgumentError, ArgumentWarning
-from ..engine.rows.labelled import Block, without_mask
 from .arrow import Stamp, stamp
 from .encoding import nearest
+from .labelled import LabelledBlock
+from .missing import without_mask
 from .preparation import Preparation
 
 # Default size of a block: large enough that the overhead per block is negligible, and small enough that three
@@ -121,7 +122,9 @@ class Reader(ABC):
         """Return a reader of the columns with these names, in this order."""
 
     @abstractmethod
-    def read(self, n_rows: int, label: str | None = None, weight: str | None = None) -> Iterator[Block]:
+    def read(
+        self, n_rows: int, label: str | None = None, weight: str | None = None
+    ) -> Iterator[LabelledBlock]:
         """Yield blocks of at most `n_rows` rows, in order, with labels and weights from columns if given."""
 
     def without(self, names: set[str | None]) -> Self:
@@ -227,12 +230,14 @@ class MatrixReader(Reader):
             )
         return replace(self, columns=[indices[name] for name in names])
 
-    def read(self, n_rows: int, label: str | None = None, weight: str | None = None) -> Iterator[Block]:
+    def read(
+        self, n_rows: int, label: str | None = None, weight: str | None = None
+    ) -> Iterator[LabelledBlock]:
         has_all = self.columns == list(range(self.values.shape[1]))
         for start in range(0, self.n_rows, n_rows):
             X = self.values.read(start, min(start + n_rows, self.n_rows))
             X = X if has_all else X[:, self.columns]
-            yield Block(X.astype(self.dtype, copy=False))
+            yield LabelledBlock(X.astype(self.dtype, copy=False))
 
 
 def open_array(values: Values, names: Sequence[str] | None = None) -> MatrixReader:

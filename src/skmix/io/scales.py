@@ -11,7 +11,7 @@ from scipy.special import lambertw
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.validation import validate_data
 
-from ..engine.rows.labelled import without_mask
+from .missing import without_mask
 
 FloatArray = NDArray[np.float64]
 

@@ -8,15 +8,17 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from .._errors import Argument, ArgumentError, ArgumentWarning
-from ..engine.rows.labelled import Answer, Block, refuse_masked_weights
+from ..engine.rows.blocks import Answer
 from .arrow import NUMERIC, kind_of, stamp
 from .encoding import ColumnError
+from .labelled import LabelledBlock
 from .labels import label_parser, plain_labels
+from .missing import refuse_masked_weights
 from .preparation import BY_CHANNEL, Preparation, rescaled, same_scale, scale_in_words, transformer_of
 from .readers import Reader, Values, values_of
 
@@ -57,7 +59,10 @@ class Source:
     # Codes of the labels of each block, by number.
     codes: dict[int, np.ndarray] = field(default_factory=dict)
     # Blocks kept in memory, by number, without labels.
-    cached: dict[int, Block] = field(default_factory=dict)
+    cached: dict[int, LabelledBlock] = field(default_factory=dict)
+
+    # This process works on the blocks.
+    runs_elsewhere: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         return f"<{self.n_rows} rows of {self.name}>"
@@ -260,7 +265,7 @@ class Source:
         if self.by_file:
             return np.repeat(list(self.readers), [reader.n_rows for reader in self.readers.values()])
         with closing(self.blocks()) as blocks:
-            return np.concatenate([labels_in(block) for block in blocks])
+            return np.concatenate([block.all_labels() for block in blocks])
 
     # ------------------------------------------------------------ files
 
@@ -304,7 +309,9 @@ class Source:
 
     # ------------------------------------------------------------ blocks
 
-    def reduce(self, work: Callable[[Block], Answer], merge: Callable[[Answer, Answer], Answer]) -> Answer:
+    def reduce(
+        self, work: Callable[[LabelledBlock], Answer], merge: Callable[[Answer, Answer], Answer]
+    ) -> Answer:
         """Apply a function to all blocks and merge the results in order."""
         # If the work fails, closing stops the reader.
         with closing(self.blocks()) as blocks:
@@ -313,7 +320,7 @@ class Source:
                 answer = merge(answer, work(block))
         return answer
 
-    def blocks(self) -> Generator[Block, None, None]:
+    def blocks(self) -> Generator[LabelledBlock, None, None]:
         """Yield all blocks in order, after a check that the files have not changed since they were opened."""
         self._check_unchanged()
         return read_ahead(self._labelled_blocks())
@@ -322,7 +329,7 @@ class Source:
     def _is_cached(self) -> bool:
         return sum(len(block.X) for block in self.cached.values()) == self.n_rows
 
-    def _labelled_blocks(self) -> Iterator[Block]:
+    def _labelled_blocks(self) -> Iterator[LabelledBlock]:
         """Yield blocks with weights and labels; labels are coded if classes are given."""
         # After an interrupted pass, only some blocks have codes.
         no_column = self.labels is not None or sum(map(len, self.codes.values())) == self.n_rows
@@ -333,12 +340,12 @@ class Source:
             if self.weights is not None:
                 block = replace(block, weights=self.weights.read(start, stop).astype(np.float64))
             if block.number in self.codes:
-                block = replace(block, y=self.codes[block.number], names=None)
+                block = replace(block, y=self.codes[block.number], labels=None, names=None)
             elif self.labels is not None:
-                block = replace(block, y=self.labels.read(start, stop), names=None)
+                block = replace(block, labels=self.labels.read(start, stop), names=None)
             elif self.by_file:
-                y = np.searchsorted(ends, np.arange(start, stop), side="right")
-                block = replace(block, y=y, names=files)
+                labels = np.searchsorted(ends, np.arange(start, stop), side="right")
+                block = replace(block, labels=labels, names=files)
             if self.has_labels and self.classes is not None and block.number not in self.codes:
                 block = block.coded(self.classes)
                 assert block.y is not None
@@ -346,7 +353,7 @@ class Source:
             yield block
             start = stop
 
-    def _read(self, label: str | None) -> Iterator[Block]:
+    def _read(self, label: str | None) -> Iterator[LabelledBlock]:
         """Yield transformed blocks, with the labels of a column if it is given."""
         if self._is_cached and label is None:
             yield from self.cached.values()
@@ -359,11 +366,11 @@ class Source:
         for block in self._spanning(label):
             block = self._transformed(block)
             if caches:
-                self.cached[block.number] = replace(block, y=None, names=None)
+                self.cached[block.number] = replace(block, labels=None, names=None)
             yield block
 
-    def _spanning(self, label: str | None) -> Iterator[Block]:
-        waiting: list[Block] = []
+    def _spanning(self, label: str | None) -> Iterator[LabelledBlock]:
+        waiting: list[LabelledBlock] = []
         n_waiting, number = 0, 0
         for reader in self._aligned:
             has_value, start = False, 0
@@ -386,26 +393,20 @@ class Source:
         if waiting:
             yield self._merged(waiting, number)
 
-    def _merged(self, blocks: list[Block], number: int) -> Block:
+    def _merged(self, blocks: list[LabelledBlock], number: int) -> LabelledBlock:
         first = blocks[0]
         if len(blocks) == 1:
             return replace(first, X=first.X.astype(self.dtype, copy=False), number=number)
         X = np.concatenate([block.X for block in blocks]).astype(self.dtype, copy=False)
-        y = None if first.y is None else np.concatenate([labels_in(block) for block in blocks])
+        labels = None if first.labels is None else np.concatenate([block.all_labels() for block in blocks])
         weights = [block.weights for block in blocks if block.weights is not None]
-        return Block(X, y, np.concatenate(weights) if weights else None, number)
+        return LabelledBlock(X, None, np.concatenate(weights) if weights else None, number, labels)
 
-    def _transformed(self, block: Block) -> Block:
+    def _transformed(self, block: LabelledBlock) -> LabelledBlock:
         if self._scale["transform"] == "none":
             return block
         places = {name: feature for feature, name in enumerate(self.feature_names or ())}
         return replace(block, X=rescaled(block.X, "transform", self._scale, places, self._aligned[0].numeric))
-
-
-def labels_in(block: Block) -> np.ndarray:
-    """Return the labels (n,) of a block."""
-    assert block.y is not None
-    return block.y if block.names is None else block.names[block.y]
 
 
 def _parse_labels(texts: np.ndarray | None, all_texts: frozenset[str], column: str) -> np.ndarray:
@@ -416,7 +417,7 @@ def _parse_labels(texts: np.ndarray | None, all_texts: frozenset[str], column: s
     return np.array(labels, dtype=object if None in labels else None if labels else "<U1")
 
 
-def read_ahead(blocks: Iterator[Block]) -> Generator[Block, None, None]:
+def read_ahead(blocks: Iterator[LabelledBlock]) -> Generator[LabelledBlock, None, None]:
     """Yield blocks while a thread reads the next one."""
     with ThreadPoolExecutor(1, thread_name_prefix="skmix-reader") as pool:
         following = pool.submit(next, blocks, None)
@@ -428,7 +429,7 @@ def read_ahead(blocks: Iterator[Block]) -> Generator[Block, None, None]:
             following.cancel()
 
 
-def _check_finite(reader: Reader, block: Block, start: int) -> bool:
+def _check_finite(reader: Reader, block: LabelledBlock, start: int) -> bool:
     """Refuse infinite values; return whether any value is not NaN. The block begins at row `start`."""
     # A finite sum proves that all values are finite, and is cheap.
     with np.errstate(all="ignore"):

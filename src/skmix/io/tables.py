@@ -18,7 +18,6 @@ from typing import Any, Self
 import numpy as np
 
 from .._errors import ArgumentError, ArgumentWarning
-from ..engine.rows.labelled import Block
 from .arrow import kind_of, numbers_of, pyarrow, stamp
 from .encoding import (
     UNKNOWN_COLUMN,
@@ -43,6 +42,7 @@ from .encoding import (
     without_constants,
 )
 from .fcs import MAGIC
+from .labelled import LabelledBlock
 from .labels import as_integers
 from .preparation import Preparation
 from .readers import NPY_DAMAGE, Reader, open_array, rows_in_block, values_of
@@ -362,7 +362,9 @@ class TableReader(Reader):
             parts.append(hint)
         raise ArgumentError(*parts)
 
-    def read(self, n_rows: int, label: str | None = None, weight: str | None = None) -> Iterator[Block]:
+    def read(
+        self, n_rows: int, label: str | None = None, weight: str | None = None
+    ) -> Iterator[LabelledBlock]:
         kinds, taken = self.kinds, self.taken
         if taken is not None:
             features = dict(zip(kinds, features_by_column(kinds), strict=True))
@@ -381,8 +383,9 @@ class TableReader(Reader):
                 X = encoder.features({name: batch.column(name) for name in kinds}, batch.num_rows, self.dtype)
                 if weight is not None:
                     weights = _weights(batch.column(weight), weight, place)
-            y, names = (None, None) if label is None else self._labels(batch.column(label), label)
-            yield Block(X if taken is None else X[:, taken], y, weights, names=names)
+            labels, names = (None, None) if label is None else self._labels(batch.column(label), label)
+            X = X if taken is None else X[:, taken]
+            yield LabelledBlock(X, weights=weights, labels=labels, names=names)
             start += batch.num_rows
 
     def _labels(self, column: Any, name: str) -> tuple[np.ndarray, np.ndarray | None]:

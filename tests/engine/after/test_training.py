@@ -14,7 +14,7 @@ from oracles import COVARIANCE_TYPES, as_brute, class_log_likelihood, random_mod
 from skmix.engine.after.coordinates import Coordinates
 from skmix.engine.after.tuning import Objective, Schedule, adam, score, tune
 from skmix.engine.records import FloatArray, Options, Parameters, Regulariser
-from skmix.engine.rows.labelled import Block
+from skmix.engine.rows.blocks import Block
 from skmix.engine.rows.summary import measure
 from skmix.engine.structures import structure_of
 from skmix.engine.threads import workers

@@ -14,7 +14,7 @@ from oracles import COVARIANCE_TYPES, expected_pass, random_model, random_rows, 
 
 from skmix.engine.estep.gaps import rows_by_pattern
 from skmix.engine.records import Factor, FloatArray, IntArray, Options, Parameters, Setting, Statistics
-from skmix.engine.rows.base import GapRows, MemoryRows
+from skmix.engine.rows.source import GapRows, MemoryRows
 from skmix.engine.rows.summary import measure
 from skmix.engine.structures import structure_of
 from skmix.engine.structures.factors import INFLATED

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
-from functools import cached_property, partial, reduce
+from functools import partial, reduce
 from itertools import pairwise
+from operator import add
+from typing import Any
 
 import numpy as np
 import pytest
-from calls import Listed, drawn, fit
+from calls import Listed, drawn, fit, source_of
 
 from skmix._core import core
 from skmix.engine import starts
-from skmix.engine.estep import reference
-from skmix.engine.estep.reference import Kernels, Rows
-from skmix.engine.estep.terms import moved
-from skmix.engine.records import Options, Parameters, Setting
-from skmix.engine.rows.base import GapRows
-from skmix.engine.rows.blocks import (
-    BlockRows,
-    merge_summaries,
-    rows_of_label,
-    summarise_block,
-    summarise_blocks,
-    trimmed,
-)
-from skmix.engine.rows.labelled import Block, distinct_labels, encode, is_blocks
-from skmix.engine.rows.summary import measure
+from skmix.engine.estep.reference import Rows
+from skmix.engine.records import FloatArray, Frame, IntArray, Options, Parameters, Setting
+from skmix.engine.rows.blocks import Block, BlockRows, summarise_block, summarise_blocks
+from skmix.engine.rows.source import GapRows, RowSource
+from skmix.engine.rows.summary import measure, sampled_of_class
 from skmix.engine.structures import STRUCTURES, structure_of
 from skmix.engine.threads import workers
 
@@ -46,11 +37,11 @@ def make_rows() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return X, codes, random.uniform(0.2, 3.0, size=len(codes))
 
 
-def cut(X: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None) -> Listed:
-    """Return the rows in blocks of very different sizes, with codes or names as labels."""
-    labels = labels.astype(np.int16) if labels.dtype.kind == "i" else labels
+def cut(X: np.ndarray, codes: np.ndarray, weights: np.ndarray | None = None) -> Listed:
+    """Return the rows in blocks of very different sizes."""
+    codes = codes.astype(np.int16)
     return Listed(
-        [Block(X[a:b], labels[a:b], None if weights is None else weights[a:b]) for a, b in pairwise(CUTS)]
+        [Block(X[a:b], codes[a:b], None if weights is None else weights[a:b]) for a, b in pairwise(CUTS)]
     )
 
 
@@ -58,11 +49,11 @@ def make_starts(
     X: np.ndarray, codes: np.ndarray, covariance_type: str, n_starts: int = 2, n_classes: int = 3
 ) -> Parameters:
     structure = structure_of(covariance_type)
-    own = codes >= 0
+    labelled = codes >= 0
     return drawn(
         starts.class_wise,
-        np.nan_to_num(X[own], nan=0.5),
-        codes[own],
+        np.nan_to_num(X[labelled], nan=0.5),
+        codes[labelled],
         starts.Drawing(n_classes, n_starts, 5, measure(X, structure), structure, np.random.RandomState(3)),
     )
 
@@ -128,174 +119,192 @@ def test_blocks_with_gaps_take_moments_about_given_centres(covariance_type) -> N
         assert np.allclose(ours, theirs, rtol=1e-9, atol=1e-9), name
 
 
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_scatters_of_blocks_are_computed_once_in_a_frame(weighted, monkeypatch) -> None:
+def test_the_scatter_of_a_block_is_computed_once_in_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     if core() is None:
         pytest.skip("the reference adds up the moments of tied kernels, and needs no scatter")
     X, codes, weights = make_rows()
-    structure, blocks = structure_of("tied"), cut(X, codes, weights if weighted else None)
-    frame, start, computed = measure(X, structure), make_starts(X, codes, "tied"), []
-    scatter = Rows.scatter.func
-    monkeypatch.setattr(Rows, "scatter", cached_property(lambda rows: computed.append(rows) or scatter(rows)))
-    Rows.scatter.__set_name__(Rows, "scatter")
-    source = BlockRows(blocks)
-    with workers(1) as pool:
-        for own, n_computed in ((frame, 6), (frame, 6), (replace(frame, shift=frame.shift + 1.0), 12)):
-            entered = own.enter(start, structure)
-            arguments = entered, structure.factor(entered.covariances, 3), Setting(own, structure, pool)
-            found, origins = source.expect(*arguments)
-            assert len(computed) == n_computed
-            assert not origins.any()
-            rows = Rows(X, codes, weights if weighted else None, own)
-            expected = reference.expect(rows, Kernels.of(*arguments[:2], structure), entered.means)
-            found = moved(found, origins, entered.means, structure)
-            for name in ("first", "second"):
-                ours, theirs = (getattr(each, name).sum(axis=1) for each in (found, expected))
-                assert np.allclose(ours, theirs, rtol=1e-9, atol=1e-9), name
-    # They stay in their process.
-    assert source._scatters
-    assert pickle.loads(pickle.dumps(source._scatters)) == {}
+    start, options = make_starts(X, codes, "tied"), Options(covariance_type="tied", max_iter=4, tol=0.0)
+    assert_same_fit(X, codes, weights, start, options)
+    scatter, computed = Rows._scatter, []
+    monkeypatch.setattr(Rows, "_scatter", lambda rows: computed.append(len(rows.X)) or scatter(rows))
+    source = BlockRows(cut(X, codes, weights))
+    for n_fits in (1, 2):  # the end of a fit clears what passes keep
+        fit(source, None, start, options)
+        assert computed == n_fits * np.diff(CUTS).tolist()
+
+
+@pytest.mark.parametrize("kind", ["complete", "gaps", "blocks"])
+def test_what_passes_keep_is_for_one_frame_and_one_fit(kind: str) -> None:
+    X, codes, _ = make_rows()
+    if kind == "gaps":
+        X[::4, 1] = np.nan
+    structure = structure_of("tied")
+    start, frame = make_starts(X, codes, "tied"), measure(X, structure)
+    source = source_of(cut(X, codes) if kind == "blocks" else X, codes)
+
+    def means_of(frame: Frame, source: RowSource = source) -> FloatArray:
+        """Return the sums (2, 3) of the responsibility-weighted rows in the data's coordinates."""
+        inside = frame.enter(start, structure)
+        with workers(1) as pool:
+            setting = Setting(frame, structure, pool)
+            sums, origins = source.expect(inside, structure.factor(inside.covariances, 3), setting)
+        mass = sums.mass.sum(axis=-1)[..., None]
+        return ((sums.first + mass * (origins + frame.shift)) * frame.scale).sum(axis=1)
+
+    assert np.allclose(means_of(frame), means_of(replace(frame, shift=frame.shift + 1.0)), rtol=1e-9)
     source.clear_cache()
-    assert not source._scatters
+    X += 1.0  # as no caller may do during a fit
+    fresh = source_of(cut(X, codes) if kind == "blocks" else X.copy(), codes)
+    assert np.allclose(means_of(frame), means_of(frame, fresh), rtol=1e-12)
+
+
+# ---------------------------------------------------------------- rows without a class, classes apart
+
+
+@pytest.mark.parametrize("kind", ["complete", "gaps", "blocks"])
+def test_rows_without_a_class_need_a_class_prior(kind: str) -> None:
+    """They would otherwise count as rows of the last class, whether other rows are of it or not."""
+    X, codes, _ = make_rows()
+    codes = np.where(codes == 1, -1, codes)
+    if kind == "gaps":
+        X[::4, 1] = np.nan
+    for classes in (codes, np.minimum(codes, 0)):
+        rows = cut(X, classes) if kind == "blocks" else X
+        start = starts.uniform(1, 4, 3, 3, structure_of("full"), np.random.RandomState(0))
+        with pytest.raises(ValueError, match=f"{np.sum(classes < 0)} rows have no label, .*no class_prior"):
+            fit(rows, classes, start, Options(max_iter=1))
+        found = fit(rows, classes, replace(start, class_prior=np.full((1, 3), 1 / 3)), Options(max_iter=1))
+        assert found.log_likelihood.shape == (1, 4)
+
+
+def of_class(code: int, rows: Any) -> dict[int, list[tuple[FloatArray, IntArray | None, FloatArray]]]:
+    return {code: [(rows.X, rows.codes, rows.weights)]}
+
+
+def both(a: dict[int, Any], b: dict[int, Any]) -> dict[int, Any]:
+    return {code: a.get(code, []) + b.get(code, []) for code in a.keys() | b.keys()}
+
+
+def every_third(block: int, n_rows: int) -> tuple[IntArray, IntArray]:
+    chosen = np.arange(block % 3, n_rows, 3)
+    return chosen, chosen % 2
+
+
+@pytest.mark.parametrize("kind", ["complete", "gaps", "blocks"])
+def test_the_rows_of_each_class_come_apart(kind: str) -> None:
+    X, codes, weights = make_rows()
+    if kind == "gaps":
+        X[::4, 1] = np.nan
+    source: RowSource = source_of(cut(X, codes, weights) if kind == "blocks" else X, codes, weights)
+    cuts = np.array(CUTS if kind == "blocks" else [0, len(X)])
+    block = np.repeat(np.arange(len(cuts) - 1), np.diff(cuts))
+    within = np.arange(len(X)) - cuts[block]
+    third = within % 3 == block % 3
+    for selection, chosen in ((None, np.full(len(X), True)), (every_third, third)):
+        parts = source.by_class(selection)(of_class, both, {})
+        assert sorted(parts) == [0, 1, 2]
+        for code, sources in parts.items():
+            rows = chosen & (codes == code)
+            assert np.array_equal(np.concatenate([X for X, _, _ in sources]), X[rows], equal_nan=True)
+            assert np.array_equal(np.concatenate([w for _, _, w in sources]), weights[rows])
+            if selection is not None:
+                assert np.array_equal(np.concatenate([y for _, y, _ in sources]), within[rows] % 2)
+    assert source.by_class(lambda block, n_rows: (np.arange(0), None))(of_class, both, {}) == {}
 
 
 # ---------------------------------------------------------------- the summary
 
 
-@pytest.mark.parametrize(
-    ("covariance_type", "gaps", "weighted", "dtype"),
-    [
-        ("full", False, True, np.float32),
-        ("full", True, True, np.float64),
-        ("spherical", True, False, np.float32),
-        ("spherical", False, True, np.float64),
-    ],
-)
-def test_the_frame_of_a_summary_is_that_of_the_rows(covariance_type, gaps, weighted, dtype) -> None:
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize(("covariance_type", "dtype"), [("full", np.float64), ("spherical", np.float32)])
+def test_the_frame_of_a_summary_is_that_of_the_rows(covariance_type: str, dtype: Any, gaps: bool) -> None:
     X, codes, weights = make_rows()
     X = np.column_stack([X, np.full(len(X), 0.1), X[:, 0] * 1e-30, X[:, 1] * 1e30]).astype(dtype)
     if gaps:
         X[np.random.default_rng(2).uniform(size=X.shape) < 0.3] = np.nan
         X[:, 2][:250] = np.nan  # no value in whole blocks
         X[np.isnan(X).all(axis=1), 0] = 1e3
-    given = weights if weighted else None
-    structure = structure_of(covariance_type)
-    here = measure(X, structure, row_weights=given)
-    there = summarise_blocks(cut(X, codes, given)).frame(structure)
-    assert np.array_equal(there.scale, here.scale)
-    for name in ("shift", "variance", "bound"):
+    here = measure(X, structure_of(covariance_type), row_weights=weights)
+    there = summarise_blocks(cut(X, codes, weights)).frame(structure_of(covariance_type))
+    for name in ("scale", "shift", "variance", "bound"):
         assert np.allclose(getattr(there, name), getattr(here, name), rtol=1e-13, atol=1e-13), name
-    # The constant feature is recognised as such: only then its variance counts as one.
-    if covariance_type == "full":
-        assert there.variance[3] == 1.0
 
 
-def test_labels_are_counted_and_sampled_whatever_the_order_of_the_blocks() -> None:
+def test_classes_are_counted_and_sampled_whatever_the_order_of_the_blocks() -> None:
     random = np.random.default_rng(4)
     sizes = [30_000, 1, 20_000, 25_000]
     blocks = []
     for number, size in enumerate(sizes):
-        names = np.array(["rare" if number == 2 and i < 10 else "ab"[i % 2] for i in range(size)])
-        blocks.append(Block(random.normal(size=(size, 2)), names, None, number))
-    look = partial(summarise_block, 7)
-    forth = trimmed(reduce(merge_summaries, map(look, blocks)))
-    back = trimmed(reduce(merge_summaries, map(look, blocks[::-1])))
-    assert forth.labels is not None
-    assert forth.labels.tolist() == ["a", "b", "rare"]
-    every = np.concatenate([block.y for block in blocks if block.y is not None])
-    assert forth.counts.tolist() == [0, *(int((every == name).sum()) for name in forth.labels)]
-    rows, drawn = forth.sample
-    assert np.array_equal(rows, back.sample[0])
-    assert drawn.tobytes() == back.sample[1].tobytes()
-    kept = np.bincount(drawn["label"])
-    assert kept.tolist() == [0, rows_of_label([1, 1, 1], 2), rows_of_label([1, 1, 1], 2), 10]
+        codes = np.arange(size) % 2
+        codes[: 10 * (number == 2)] = 2
+        blocks.append(Block(random.normal(size=(size, 2)), codes, None, number))
+    look = partial(summarise_block, 7, None)
+    forth = reduce(add, map(look, blocks)).trimmed()
+    back = reduce(add, map(look, blocks[::-1])).trimmed()
+    codes = np.concatenate([block.y for block in blocks])
+    assert forth.counts.tolist() == [0, *np.bincount(codes).tolist()]
+    sample = forth.sample
+    assert sample is not None
+    for ours, theirs in zip(vars(sample).values(), vars(back.sample).values(), strict=True):
+        assert np.array_equal(ours, theirs, equal_nan=True)
+    most = sampled_of_class(np.ones(4), 2)
+    assert np.bincount(sample.codes).tolist() == [most, most, 10]
     # Sampled rows are the rows at their places, and no block is preferred.
-    X = [block.X for block in blocks]
-    assert all(np.array_equal(X[i["block"]][i["row"]], x) for x, i in zip(rows, drawn, strict=True))
-    share = np.bincount(drawn["block"], minlength=4) / len(rows)
+    assert all(np.array_equal(blocks[b].X[i], x) for x, (b, i) in zip(sample.X, sample.places, strict=True))
+    share = np.bincount(sample.places[:, 0], minlength=4) / len(sample.X)
     assert np.allclose(share, np.array(sizes) / sum(sizes), atol=0.01)
-
-
-def test_names_may_stand_beside_their_indices() -> None:
-    names = np.array(["pine", "oak", "unseen", "ash"])
-    index = np.array([0, 3, 3, 1, 0])
-    block = Block(np.arange(10.0).reshape(5, 2), index, names=names)
-    found = summarise_block(0, block)
-    assert found.labels is not None
-    assert found.labels.tolist() == ["ash", "oak", "pine"]
-    assert found.counts.tolist() == [0, 2, 1, 2]
-    assert found.labels[found.sample[1]["label"] - 1].tolist() == names[index].tolist()
-    coded = block.coded(np.array(["ash", "pine"])).y
-    assert coded is not None
-    assert coded.tolist() == [1, 0, 0, -1, 1]
-
-
-def test_codes_are_small_and_unknown_labels_have_none() -> None:
-    classes = np.array([-5, 3, 8])
-    codes = encode(np.array([8, 3, -5, 4, 100, -100]), classes)
-    assert codes.tolist() == [2, 1, 0, -1, -1, -1]
-    assert codes.dtype == np.int8
-    assert encode(np.arange(300), np.arange(300)).dtype == np.int16
 
 
 def test_a_summary_of_some_features_looks_again_only_where_there_are_gaps() -> None:
     X, codes, _ = make_rows()
     rows = BlockRows(cut(X, codes))
-    own = rows.with_features([2, 0])
-    assert own.n_features == 2
+    some = rows.with_features([2, 0])
+    assert some.n_features == 2
     assert np.allclose(
-        own.summary.frame(structure_of("full")).scale, measure(X[:, [2, 0]], structure_of("full")).scale
+        some.summary.frame(structure_of("full")).scale, measure(X[:, [2, 0]], structure_of("full")).scale
     )
     X[5, :2] = np.nan
     rows = BlockRows(cut(X, codes))
     assert rows.with_features([0, 1]).summary.n_rows == len(X) - 1
+    # Here, rows have both values or none.
+    X[:100, :2] = np.nan
+    X[5, 1] = np.nan
+    options, start = Options(max_iter=2, tol=0.0), make_starts(X[100:, :2], codes[100:], "full")
+    found = fit(BlockRows(cut(X, codes)).with_features([0, 1]), None, start, options)
+    expected = fit(X[100:, :2], codes[100:], start, options)
+    assert np.allclose(found.log_likelihood, expected.log_likelihood, rtol=1e-9)
     # No labelled row has a value of the first feature.
     X[codes == 2, 0] = np.nan
     some = BlockRows(cut(X, np.where(codes == 2, 1, -1))).with_features([0])
     assert some.summary.class_sizes(2).tolist() == [0.0, 0.0]
     assert some.summary.counts[0] == some.summary.n_rows == np.sum((codes < 2) & ~np.isnan(X[:, 0]))
-    assert not is_blocks(X)
-
-
-def test_what_answers_to_any_name_is_no_block() -> None:
-    class Anything:
-        def __getattr__(self, name: str) -> object:
-            return self
-
-    assert is_blocks(cut(*make_rows()))
-    assert not is_blocks(Anything())
-    assert not is_blocks(Listed)
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 def test_a_sample_stands_for_all_rows(weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows come with their own classes, and with weights by which each class has as many as it had."""
     X, codes, weights = make_rows()
-    names = np.array(["x", "y", "z"], dtype="U7")[codes]
-    names[::50] = "unknown"
-    X[:, 0] = np.where(names == "unknown", -1, codes)
-    blocks = cut(X, names, weights if weighted else None)
-    monkeypatch.setattr("skmix.engine.rows.blocks._FEWEST_SAMPLED", 20)
-    monkeypatch.setattr("skmix.engine.rows.blocks._MOST_SAMPLED", 20)
-    classes = np.array(["x", "y", "z"])
-    source = BlockRows(blocks.coded(classes), summarise_blocks(blocks, 1).coded(classes))
-    rows, found, masses = source.start_rows()
+    codes[::50] = -1
+    X[:, 0] = codes
+    blocks = cut(X, codes, weights if weighted else None)
+    monkeypatch.setattr("skmix.engine.rows.summary._FEWEST_SAMPLED", 20)
+    monkeypatch.setattr("skmix.engine.rows.summary._MOST_SAMPLED", 20)
+    rows, found, masses = BlockRows(blocks, summarise_blocks(blocks, 1)).start_rows()
     assert len(rows) == 20 * 3 + 12
     assert rows[:, 0].tolist() == found.tolist()
     assert masses is not None
-    for code, name in enumerate(classes):
-        n, own = np.sum(names == name), masses[found == code]
+    for code in range(3):
+        n, mass = np.sum(codes == code), masses[found == code]
         if not weighted:
-            assert np.allclose(own, n / 20)
+            assert np.allclose(mass, n / 20)
             continue
-        # Each is a row's own weight, as often as rows of its class stand behind it.
+        # Each is a row's weight, as often as rows of its class stand behind it.
         match = [np.flatnonzero((row == X).all(axis=1))[0] for row in rows[found == code]]
-        assert np.allclose(own, weights[match] * n / 20)
-    everything = BlockRows(blocks.coded(classes))
+        assert np.allclose(mass, weights[match] * n / 20)
     monkeypatch.undo()
-    rows, found, masses = everything.start_rows()
+    rows, found, masses = BlockRows(blocks).start_rows()
     assert np.array_equal(rows, X)
-    assert rows[:, 0].tolist() == found.tolist()
+    assert found.tolist() == codes.tolist()
     assert masses is None if not weighted else np.array_equal(masses, weights)
 
 
@@ -303,41 +312,13 @@ def test_rows_of_weight_zero_or_without_any_value_are_left_out() -> None:
     nan = np.nan
     X = np.array([[1.0, nan], [nan, nan], [2.0, 3.0], [4.0, 5.0], [nan, 6.0]])
     block = Block(X, np.arange(5), np.array([1.0, 2.0, 0.0, 3.0, 4.0]), 7)
-    for found, kept in ((block.weighted(), [0, 1, 3, 4]), (block.informative(), [0, 3, 4])):
-        assert np.array_equal(found.X, X[kept], equal_nan=True)
-        assert found.y is not None
-        assert found.y.tolist() == kept
-        assert found.weights is not None
-        assert found.weights.tolist() == block.weights[kept].tolist()  # type: ignore[index]
-        assert found.number == 7
-    whole = Block(X[2:4])
-    assert whole.informative() is whole.weighted() is whole
-    assert np.array_equal(block.with_features([1]).X, X[:, [1]], equal_nan=True)
-
-
-class NAType:
-    """Compares like pandas.NA."""
-
-    def __ne__(self, other: object) -> bool:
-        raise TypeError("boolean value of NA is ambiguous")
-
-
-def test_labels_that_are_missing_have_no_number() -> None:
-    for labels, expected in (
-        (np.array([3.0, np.nan, 1.0]), [1, -1, 0]),
-        (np.array(["b", None, "a", np.nan, NAType(), "b"], dtype=object), [1, -1, 0, -1, -1, 1]),
-        (np.array(["b", "a", "b"]), [1, 0, 1]),
-    ):
-        found, index = distinct_labels(labels)
-        assert index.tolist() == expected
-        assert len(found) == 2
-        assert encode(labels, found).tolist() == expected
-        # Of one class only, the others have none either.
-        assert encode(labels, found[1:]).tolist() == [0 if code == 1 else -1 for code in expected]
+    for rows, kept in ((block.weighted(), [0, 1, 3, 4]), (block.informative(), [0, 3, 4])):
+        expected = Block(X[kept], np.array(kept), block.row_weights[kept], 7)
+        for found, values in zip(vars(rows).values(), vars(expected).values(), strict=True):
+            assert np.array_equal(found, values, equal_nan=True)
 
 
 ROWS, CODES, WEIGHTS = make_rows()
-NAMES = np.array(["x", "y", "z"])[CODES]
 INFINITE = ROWS.copy()
 INFINITE[77, 1] = np.inf
 
@@ -345,12 +326,8 @@ INFINITE[77, 1] = np.inf
 @pytest.mark.parametrize(
     ("blocks", "words"),
     [
-        ([Block(ROWS[:9], CODES[:9]), Block(ROWS[9:], NAMES[9:])], r"differ in kind.*all of them one type"),
-        ([Block(ROWS[:9], CODES[:9]), Block(ROWS[9:])], "Some blocks have labels"),
         ([Block(ROWS[9:], CODES[:9])], r"Block 0 has 591 rows, but labels of shape \(9,\)"),
         ([Block(ROWS, weights=WEIGHTS[:9])], r"600 rows, but weights of shape \(9,\)"),
-        ([Block(ROWS, CODES + 0.5)], r"Unknown label type: \d.5"),
-        ([Block(ROWS[:3], np.array(["a", 1, "b"], dtype=object))], "cannot be compared with each other"),
         ([Block(ROWS[:61]), Block(INFINITE[61:])], "infinity: feature 1 in row 16 of block 1"),
         ([Block(ROWS, weights=np.where(CODES == 1, -1.0, WEIGHTS))], "not negative, got -1"),
         ([Block(ROWS, weights=np.where(CODES == 1, np.nan, WEIGHTS))], "must be finite and not negative"),
@@ -358,6 +335,6 @@ INFINITE[77, 1] = np.inf
     ],
 )
 def test_bad_blocks_are_refused(blocks: list[Block], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skmix.engine.rows.labelled._CHECKED", 4)
+    monkeypatch.setattr("skmix.engine.rows.blocks._CHECKED", 4)
     with pytest.raises(ValueError, match=words):
         summarise_blocks(Listed(blocks))

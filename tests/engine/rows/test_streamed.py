@@ -81,7 +81,7 @@ def test_weights_do_not_make_passes_look_for_gaps(pieces: list[int], monkeypatch
     whole = open_source(rows[some], None, weights[some])
     frame = whole.summary.frame(FULL)
     assert not streamed.summary.gaps
-    monkeypatch.delattr("skmix.engine.rows.labelled.Block.informative")
+    monkeypatch.delattr("skmix.engine.rows.blocks.Block.informative")
     expected = expect(whole, frame, 1)
     for source in (streamed, BlockRows(streamed.blocks, streamed.summary)):
         found = expect(source, frame, 1)

@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, SharedKernelMixtureCV
-from skmix.engine.rows.labelled import Block
+from skmix.engine.rows.blocks import Block
 from skmix.estimators.search import _trials
 from skmix.estimators.search._candidates import Choices, make_classifier
 from skmix.estimators.search._selection import Selection

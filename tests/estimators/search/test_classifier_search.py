@@ -19,7 +19,7 @@ from sklearn.model_selection import GroupKFold, StratifiedKFold
 from sklearn.pipeline import Pipeline
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, SharedKernelMixtureCV
-from skmix.engine.rows.labelled import Block
+from skmix.engine.rows.blocks import Block
 from skmix.engine.structures import STRUCTURES
 from skmix.estimators.callbacks import watched_by
 from skmix.estimators.search import _candidates, _selection

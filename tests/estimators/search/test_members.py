@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 from sklearn.datasets import load_wine
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV
-from skmix.engine.rows.labelled import Block
+from skmix.engine.rows.blocks import Block
 from skmix.estimators.search._features import FeatureMap, fit_features
 from skmix.estimators.search._selection import Selection
 from skmix.estimators.search._trials import Trial, Trials

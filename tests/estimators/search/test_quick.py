@@ -14,7 +14,7 @@ from sklearn.datasets import load_iris
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, SharedKernelMixtureCV
 from skmix.engine import loop as em
 from skmix.engine.after import together
-from skmix.engine.rows.labelled import Block
+from skmix.engine.rows.blocks import Block
 from skmix.estimators.search import _trials
 from skmix.estimators.search._candidates import make_classifier
 from skmix.estimators.search._quick import QuickFit, QuickFits

@@ -20,25 +20,18 @@ groups have few rows. With frozen kernels this is relevance MAP adaptation
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial, reduce
-from itertools import starmap
-from typing import Any
+from functools import partial
 
 import numpy as np
 
-from ..device.streamed import StreamedRows
 from ..loop import Passes, say_fall
-from ..numbers import EMPTY_MASS, pick, to_numpy
+from ..numbers import EMPTY_MASS, to_numpy
 from ..problem import Problem
 from ..records import Factor, FloatArray, IntArray, Parameters, Setting, Statistics
-from ..rows.base import ArrayRows, GapRows, MemoryRows, RowSource
-from ..rows.blocks import BlockRows
-from ..rows.labelled import Block
+from ..rows.source import ArrayRows, RowSource
 from ..rules.likelihood import Likelihood
 from ..structures import Structure
-from ..threads import one_blas_thread
 
 # Strengths that `choose_strength` tries: shifts of 0.06 to 1 deviations.
 STRENGTHS = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
@@ -95,17 +88,17 @@ class Fold:
     number: int
     held_out: bool
 
-    def of(self, block: int, n_rows: int) -> tuple[IntArray, IntArray]:
-        """Return the chosen rows of a block, and random parts 0 … `_PARTS` − 1 of them."""
+    def of(self, block: int, n_rows: int) -> tuple[IntArray, IntArray | None]:
+        """Return the chosen rows of a block and, if held out, random parts 0 … `_PARTS` − 1 of them."""
         random = np.random.default_rng([self.seed, block])
         folds = random.integers(0, _FOLDS, size=n_rows)
         chosen = np.flatnonzero((folds == self.number) == self.held_out)
-        return chosen, random.integers(0, _PARTS, size=n_rows)[chosen]
+        return chosen, random.integers(0, _PARTS, size=n_rows)[chosen] if self.held_out else None
 
 
 def check_source(source: RowSource) -> None:
     """Refuse rows that cannot be read group by group."""
-    if isinstance(source, StreamedRows):
+    if not source.splits_classes:
         raise ValueError(
             "group_shift needs rows in memory, or passes on the CPU over rows in files: these rows are "
             "streamed to a device. Leave device out."
@@ -124,10 +117,7 @@ class GroupRows:
         check_source(source)
         self.source, self.n_groups, self.fold = source, n_groups, fold
         self.parted = fold is not None and fold.held_out
-        self._own: list[tuple[int, ArrayRows]] = []
-        if isinstance(source, ArrayRows):
-            X, codes, weights = source.start_rows()
-            self._own = list(_split(type(source), Block(X, codes, weights), fold))
+        self._reduce = source.by_class(None if fold is None else fold.of)
 
     def expect(
         self, parameters: Parameters, shifts: FloatArray, factor: Factor, setting: Setting
@@ -135,11 +125,8 @@ class GroupRows:
         """Do the E-step of one model (1, …) in the frame, with shifts (L, K, M), on the host."""
         place = self.source.to_device
         work = partial(_expect_group, parameters.map(place), place(shifts), factor.map(place), setting)
-        if not isinstance(self.source, BlockRows):
-            return _total(starmap(work, self._own))
-        kind: Any = GapRows if self.source.summary.gaps else MemoryRows
-        found: GroupSums = self.source.blocks.reduce(partial(_expect_block, kind, self.fold, work), add)
-        return found
+        total: GroupSums = self._reduce(work, add, GroupSums({}, 0.0))
+        return total
 
     def log_likelihoods(self, sums: GroupSums) -> FloatArray:
         """Return the log-likelihoods (L, B) of the groups, zero for groups without rows."""
@@ -147,24 +134,6 @@ class GroupRows:
         for j, (own, *_) in sums.groups.items():
             found[j] = own
         return found
-
-
-def _split(kind: Any, block: Block, fold: Fold | None) -> Iterator[tuple[int, ArrayRows]]:
-    """Yield the number of each group in a block, and a source of its rows in the fold."""
-    codes = None
-    if fold is not None:
-        chosen, codes = fold.of(block.number, block.X.shape[0])
-        block = block.rows(chosen)
-        codes = codes if fold.held_out else None
-    groups = np.zeros(block.X.shape[0], dtype=np.int64) if block.y is None else block.y
-    if not len(groups):  # a fold of few rows may be empty
-        return
-    order = np.argsort(groups, kind="stable")
-    present, first = np.unique(groups[order], return_index=True)
-    for j, index in zip(present.tolist(), np.split(order, first[1:]), strict=True):
-        weights = None if block.weights is None else block.weights[index]
-        X = block.X if len(index) == block.X.shape[0] else pick(block.X, index)
-        yield j, kind(X, None if codes is None else codes[index], weights)
 
 
 def _expect_group(
@@ -178,19 +147,6 @@ def _expect_group(
     found = found.map(to_numpy)
     sums = found.log_likelihood[0], found.mass[0].sum(axis=-1), found.first[0], to_numpy(origins)[0]
     return GroupSums({j: sums}, found.second[0] if setting.with_moments else 0.0)
-
-
-def _total(sums: Iterable[GroupSums]) -> GroupSums:
-    return reduce(add, sums, GroupSums({}, 0.0))
-
-
-def _expect_block(
-    kind: Any, fold: Fold | None, work: Callable[[int, ArrayRows], GroupSums], block: Block
-) -> GroupSums:
-    """Do the E-step of a block with encoded labels, group by group."""
-    # On a worker of a cluster, BLAS is not limited yet.
-    with one_blas_thread():
-        return _total(starmap(work, _split(kind, block.informative(), fold)))
 
 
 # ---------------------------------------------------------------- passes

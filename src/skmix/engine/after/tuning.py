@@ -30,7 +30,7 @@ from ..loop import time_is_up
 from ..numbers import log_sum_exp, safe_log
 from ..problem import regulariser_of
 from ..records import FloatArray, Frame, IntArray, Options, Parameters, Regulariser
-from ..rows.labelled import Block
+from ..rows.blocks import Block
 from ..rows.summary import measure
 from ..scoring import class_log_likelihood
 from ..structures import structure_of

@@ -18,13 +18,14 @@ from ..numbers import (
     to_numpy,
 )
 from ..records import Factor, FloatArray, Parameters, Setting
-from ..rows.base import ArrayRows, Centres, Expected, Step
+from ..rows.source import ArrayRows, Centres, Expected, Step
 from .passes import Assumed, FramedRows, expand, order_by_class
 
 
 class DeviceRows(ArrayRows):
     """Complete rows of a tensor; passes run on its device."""
 
+    samples_are_quicker = False
     keeps_terms = True
     """Whether expanded rows are kept between passes, if there is memory for them."""
     _framed: FramedRows | None = None

@@ -6,7 +6,7 @@ block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
 
@@ -14,9 +14,8 @@ import numpy as np
 
 from ..numbers import Array, as_float64, like, room_on, send
 from ..records import Factor, Parameters, Setting
-from ..rows.base import Centres, Expected
-from ..rows.blocks import BlockRows
-from ..rows.labelled import Block, Blocks
+from ..rows.blocks import Block, BlockRows, Blocks
+from ..rows.source import Centres, Expected
 from ..rows.summary import Summary
 from .passes import expand, refuse
 from .rows import DeviceRows
@@ -31,15 +30,17 @@ _BESIDE = 24
 class StreamedRows(BlockRows):
     """Complete rows in blocks, with encoded labels, processed by the PyTorch device of that name."""
 
+    splits_classes = False
+    samples_are_quicker = False
+
     def __init__(self, blocks: Blocks, device: str, summary: Summary | None = None, seed: int = 0) -> None:
         super().__init__(blocks, summary, seed)
         self._device, self._example = device, send(np.zeros((1, 1)), device)
         self._resident: list[DeviceRows] = []  # the first rows, which stay on the device
         self._room: float | None = None  # bytes for more of them; None before the first pass
 
-    def with_features(self, columns: Sequence[int]) -> StreamedRows:
-        some = super().with_features(columns)
-        return StreamedRows(some.blocks, self._device, vars(some).get("summary"), self._seed)
+    def _with_blocks(self, blocks: Blocks, summary: Summary | None) -> StreamedRows:
+        return StreamedRows(blocks, self._device, summary, self._seed)
 
     def to_device(self, array: Array) -> Array:
         return as_float64(array, self._example)

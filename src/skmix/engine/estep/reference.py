@@ -37,9 +37,15 @@ class Rows:
     weights: FloatArray | None  # (N,): positive; None when all are one
     frame: Frame
 
-    @cached_property
+    @property
     def scatter(self) -> FloatArray:
-        """Weighted sum of x xᵀ, shape (M, M)."""
+        """Weighted sum of x xᵀ, shape (M, M), kept between passes."""
+        if "scatter" not in self.kept:
+            self.kept["scatter"] = self._scatter()
+        scatter: FloatArray = self.kept["scatter"]
+        return scatter
+
+    def _scatter(self) -> FloatArray:
         total = np.zeros((self.X.shape[1], self.X.shape[1]))
         step = max(1, HELD // self.X.shape[1])
         for a in range(0, len(self.X), step):

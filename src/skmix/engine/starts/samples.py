@@ -9,7 +9,7 @@ from scipy.spatial import KDTree
 
 from ..estep.reference import operations
 from ..loop import run
-from ..numbers import Array, is_numpy, pick, to_numpy
+from ..numbers import Array, pick, to_numpy
 from ..problem import Problem
 from ..records import FloatArray, Frame, IntArray, Parameters, Status
 
@@ -95,7 +95,7 @@ def refined(problem: Problem, starts: Parameters, seed: int) -> Parameters:
     while operations(n_rows, n_kernels, n_features) >= _WORTH_SAMPLING:
         n_rows //= _ROWS_PER_SAMPLED
         sizes.append(n_rows)
-    if not sizes or not is_numpy(source.to_device(starts.means)):
+    if not sizes or not source.samples_are_quicker:
         return starts
     rows, random_state = source.start_rows(), np.random.RandomState(seed)
     n_all = rows[0].shape[0]

@@ -17,10 +17,11 @@ from sklearn.utils.validation import check_consistent_length
 
 from ...engine.loop import ending_at
 from ...engine.numbers import BoolArray, on_host
-from ...engine.rows.labelled import Block, is_missing, without_mask
+from ...engine.rows.blocks import Block
 from ...engine.rows.summary import measure
 from ...engine.structures import STRUCTURES, structure_of
 from ...io import Source
+from ...io.missing import is_missing, without_mask
 from ...io.opening import source_of
 from ...io.readers import is_path
 from .._settings import refuse_low_rank

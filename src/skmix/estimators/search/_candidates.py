@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from ...engine.records import FloatArray, IntArray
-from ...engine.rows.labelled import Block
+from ...engine.rows.blocks import Block
 from ...engine.starts import draw_seeds
 from ..classifier import SharedKernelClassifier
 from ._features import pooled_covariance, transforms

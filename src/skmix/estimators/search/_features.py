@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.extmath import svd_flip
 
 from ...engine.records import BoolArray, FloatArray
-from ...engine.rows.labelled import Block
+from ...engine.rows.blocks import Block
 from ..mixture import SharedKernelMixture
 
 # Singular values below this share of the largest count as zero.

@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from ...engine.numbers import on_host
 from ...engine.records import FloatArray
-from ...engine.rows.labelled import Block
+from ...engine.rows.blocks import Block
 from ..densities import criterion, n_parameters
 from ..mixture import SharedKernelMixture
 from ..rows import Sender

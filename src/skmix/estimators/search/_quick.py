@@ -14,7 +14,7 @@ from ...engine.after.tuning import Schedule, tune
 from ...engine.numbers import join, log_sum_exp, safe_log
 from ...engine.problem import Problem, open_source
 from ...engine.records import FloatArray, Frame, Options, Parameters
-from ...engine.rows.labelled import Block
+from ...engine.rows.blocks import Block
 from ...engine.structures import Structure, structure_of
 from .._settings import check_tol, threads_of
 from ..rows import Training

@@ -16,7 +16,7 @@ from sklearn import config_context
 from ...engine.after.temperature import least_log_loss, log_losses
 from ...engine.numbers import on_host
 from ...engine.records import FloatArray, IntArray
-from ...engine.rows.labelled import Block
+from ...engine.rows.blocks import Block
 from ...io.preparation import Columns
 from .._settings import check_feature_sets, is_robust
 from ..classifier import SharedKernelClassifier

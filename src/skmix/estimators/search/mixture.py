@@ -19,9 +19,9 @@ from sklearn.utils.validation import check_is_fitted
 from ...engine.loop import ending_at
 from ...engine.numbers import namespace, safe_log
 from ...engine.records import FloatArray
-from ...engine.rows.dask import is_collection
 from ...engine.structures import STRUCTURES
 from ...io import Source
+from ...io.dask import is_collection
 from ...io.sources import CACHED_BYTES
 from .._settings import check_count, is_wide
 from ..mixture import SharedKernelMixture

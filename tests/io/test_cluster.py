@@ -19,7 +19,7 @@ import dask.dataframe as dd
 import pandas as pd
 
 import skmix
-from skmix.engine.rows.dask import ClusterError, check_workers, map_rows, open_collections
+from skmix.io.dask import ClusterError, check_workers, map_rows, open_collections
 
 VERSION = skmix.__version__
 RNG = np.random.default_rng(5)
@@ -46,7 +46,8 @@ class Add:
 
     def __call__(self, block):
         block.check()
-        labels = [] if block.y is None else pairs(block.X[:, 0], block.y)
+        labels = block.labels if block.y is None else block.y
+        labels = [] if labels is None else pairs(block.X[:, 0], labels)
         weights = np.ones(len(block.X)) if block.weights is None else block.weights
         return [weights @ block.X, labels, [block.number]]
 

@@ -26,7 +26,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from .labelled import Answer, Block, encode, refuse_masked_weights, without_mask
+from ..engine.rows.blocks import Answer
+from .labelled import LabelledBlock
+from .labels import encode
+from .missing import refuse_masked_weights, without_mask
 
 # Blocks of a worker that one task works on: the scheduler takes milliseconds for each task.
 _BLOCKS_PER_TASK = 8
@@ -66,33 +69,35 @@ def check_kind(value: Any, name: str) -> None:
 
 
 class _Partition(NamedTuple):
-    """A block: rows (n, M), labels and weights (n,) or None, as futures on a cluster or delayed objects."""
+    """A block, whose arrays are futures on a cluster, or delayed objects, or None."""
 
-    rows: Any
-    labels: Any
-    weights: Any
+    rows: Any  # (n, M)
+    codes: Any  # (n,): class codes
+    weights: Any  # (n,)
     number: int
+    labels: Any  # (n,): as long as there are no codes
     worker: str | None  # the one that holds the block
 
 
 @dataclass(frozen=True)
 class DaskBlocks:
-    """The partitions of Dask collections as `Blocks`, of M features; `client` is None without a cluster.
+    """The partitions of Dask collections as `LabelledBlocks`."""
 
-    `threads` are the numbers of each worker's threads, `places` the workers in place of those that left.
-    """
-
-    is_shared_out: ClassVar[bool] = True
+    runs_elsewhere: ClassVar[bool] = True
+    name: ClassVar[str] = "X"
+    preparation: ClassVar[None] = None
 
     n_features: int
     feature_names: list[str] | None
     parts: list[_Partition]
-    client: Any = None
-    threads: dict[str | None, int] = field(default_factory=dict)
-    places: dict[str | None, str] = field(default_factory=dict)
-    columns: list[int] | None = None
+    client: Any = None  # None without a cluster
+    threads: dict[str | None, int] = field(default_factory=dict)  # number of threads of each worker
+    places: dict[str | None, str] = field(default_factory=dict)  # workers in place of those that left
+    columns: list[int] | None = None  # features of the rows, if not all
 
-    def reduce(self, work: Callable[[Block], Answer], merge: Callable[[Answer, Answer], Answer]) -> Answer:
+    def reduce(
+        self, work: Callable[[LabelledBlock], Answer], merge: Callable[[Answer, Answer], Answer]
+    ) -> Answer:
         """Return the answers of all blocks, merged by a tree of tasks, always in the same order."""
         import dask
 
@@ -110,8 +115,8 @@ class DaskBlocks:
     def _merged(self, shared: Any, merge: Callable[..., Any]) -> list[Any]:
         """Return the roots of the tree, futures or delayed: each worker merges its own answers first."""
         roots: list[Any] = []
-        for worker, own in groupby(self.parts, key=attrgetter("worker")):
-            parts = [part[:4] for part in own]
+        for worker, held in groupby(self.parts, key=attrgetter("worker")):
+            parts = [part[:5] for part in held]
             # Every thread gets a task. Without a cluster blocks stay apart: a task would hold all of its own.
             size = max(1, min(_BLOCKS_PER_TASK, len(parts) // self.threads.get(worker, len(parts))))
             batches = [zip(*batch, strict=True) for batch in _batches(parts, size)]
@@ -137,29 +142,32 @@ class DaskBlocks:
         return level
 
     def coded(self, classes: np.ndarray) -> DaskBlocks:
-        """Return the blocks with indices into `classes` (L,) for labels, kept where the labels are."""
+        """Return the blocks with class codes, indices into `classes` (L,), kept where the labels are."""
         import dask
 
         if self.parts[0].labels is None:
             return self
-        labels = self._map(encode, [(part.labels, classes) for part in self.parts])
+        codes = self._map(encode, [(part.labels, classes) for part in self.parts])
         if self.client is None:
-            labels = dask.persist(*labels)
-        parts = [part._replace(labels=own) for part, own in zip(self.parts, labels, strict=True)]
+            codes = dask.persist(*codes)
+        parts = [
+            part._replace(codes=of_part, labels=None) for part, of_part in zip(self.parts, codes, strict=True)
+        ]
         return replace(self, parts=parts)
 
     def with_features(self, columns: list[int]) -> DaskBlocks:
         """Return the blocks with some of their features."""
         names = None if self.feature_names is None else [self.feature_names[column] for column in columns]
-        own = columns if self.columns is None else [self.columns[column] for column in columns]
-        return replace(self, n_features=len(columns), feature_names=names, columns=own)
+        if self.columns is not None:
+            columns = [self.columns[column] for column in columns]
+        return replace(self, n_features=len(columns), feature_names=names, columns=columns)
 
     def _map(self, function: Callable[..., Any], arguments: list[Any], worker: str | None = None) -> Any:
         """Return a future or delayed call for each tuple of arguments; any worker may replace a lost one."""
         import dask
 
         if self.client is None:
-            return [dask.delayed(function, pure=False)(*each) for each in arguments]
+            return [dask.delayed(function, pure=False)(*values) for values in arguments]
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
         return self.client.map(function, *zip(*arguments, strict=True), pure=False, **where)
 
@@ -169,9 +177,9 @@ def _batches(values: list[Any], size: int) -> list[list[Any]]:
 
 
 def _answer(shared: tuple[Any, Any], merge: Callable[..., Any], *parts: list[Any]) -> Any:
-    """Return the work's merged results for some blocks: lists of rows, labels, weights and numbers."""
+    """Return the work's merged results for some blocks: lists of rows, codes, weights, numbers and labels."""
     work, columns = shared
-    blocks = map(Block, *parts)
+    blocks = map(LabelledBlock, *parts)
     answers = (work(block if columns is None else block.with_features(columns)) for block in blocks)
     return reduce(merge, answers)
 
@@ -201,8 +209,10 @@ def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
             found = client.who_has(arrays[:n_blocks])
             threads = client.nthreads()
             holders = [min(found[future.key], default=None) for future in arrays[:n_blocks]]
-    columns = (arrays[a : a + n_blocks] for a in range(0, 3 * n_blocks, n_blocks))
-    parts = [_Partition(*each) for each in zip(*columns, range(n_blocks), holders, strict=True)]
+    parts = [
+        _Partition(arrays[i], None, arrays[2 * n_blocks + i], i, arrays[n_blocks + i], holders[i])
+        for i in range(n_blocks)
+    ]
     # By worker, so that each merges its own answers first.
     parts.sort(key=lambda part: part.worker or "")
     names = list(X.columns) if _is_frame(X) else []

@@ -1,0 +1,128 @@
+"""Blocks of rows with labels, which become class codes when all labels are known.
+
+One pass over the blocks finds their labels and the summary of the rows, by class code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import add
+from typing import Protocol, Self
+
+import numpy as np
+
+from ..engine.rows.blocks import Answer, Block, Blocks, summarise_block
+from ..engine.rows.summary import Summary
+from .labels import distinct_labels, encode
+from .preparation import Preparation
+
+
+@dataclass(frozen=True)
+class LabelledBlock(Block):
+    """A block whose rows have labels and, when it is coded, class codes instead."""
+
+    labels: np.ndarray | None = None  # (n,): NaN or None for rows without one; with names, indices into these
+    names: np.ndarray | None = None  # (C,): the labels that indices stand for, which sort faster
+
+    def rows(self, which: np.ndarray | slice) -> Self:
+        """Return the rows that `which` selects."""
+        some = super().rows(which)
+        return some if self.labels is None else replace(some, labels=self.labels[which])
+
+    def all_labels(self) -> np.ndarray:
+        """Return the label (n,) of each row."""
+        assert self.labels is not None
+        return self.labels if self.names is None else self.names[self.labels]
+
+    def coded(self, classes: np.ndarray) -> Self:
+        """Return the block with class codes, which are indices into the sorted `classes` (L,)."""
+        if self.labels is None:
+            return self
+        y = encode(self.labels, classes) if self.names is None else encode(self.names, classes)[self.labels]
+        return replace(self, y=y, labels=None, names=None)
+
+    def check(self) -> None:
+        """Refuse parts of different lengths and bad weights."""
+        self.check_length("labels", self.labels)
+        super().check()
+
+
+class LabelledBlocks(Blocks, Protocol):
+    """Rows in blocks with labels, from files or a cluster."""
+
+    @property
+    def name(self) -> str:
+        """Name of the rows in errors."""
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the features, if they have any."""
+
+    @property
+    def preparation(self) -> Preparation | None:
+        """How values are transformed and encoded while they are read; None if they are not."""
+
+    def reduce(
+        self, work: Callable[[LabelledBlock], Answer], merge: Callable[[Answer, Answer], Answer]
+    ) -> Answer:
+        """Return the merged answers of all blocks; `merge` is associative and must not change them."""
+
+    def coded(self, classes: np.ndarray) -> LabelledBlocks:
+        """Return the blocks with class codes, which are indices into `classes` (L,)."""
+
+
+@dataclass(frozen=True)
+class LabelSummary:
+    """The labels of all rows and the summary of the rows, whose class codes are indices into the labels."""
+
+    labels: np.ndarray | None  # (C,): sorted; None for rows without labels
+    summary: Summary
+
+    def __add__(self, other: LabelSummary) -> LabelSummary:
+        """Return the summary of the rows of both; see `Summary`."""
+        if self.labels is None and other.labels is None:
+            return LabelSummary(None, self.summary + other.summary)
+        if self.labels is None or other.labels is None:
+            raise ValueError(
+                "Some blocks have labels and others have none. Give labels for all blocks or for none."
+            )
+        both = [labels for labels in (self.labels, other.labels) if len(labels)] or [self.labels]
+        if len(set(map(_kind_of, both))) > 1:
+            kinds = " and ".join(f"{labels[:3].tolist()} … ({labels.dtype})" for labels in both)
+            raise ValueError(f"Labels differ in kind between blocks: {kinds}. Give all of them one type.")
+        labels = np.unique(np.concatenate(both))
+        return LabelSummary(labels, self.coded(labels) + other.coded(labels))
+
+    def coded(self, classes: np.ndarray) -> Summary:
+        """Return the summary with indices into the sorted `classes` (L,) as class codes, −1 for others."""
+        if self.labels is None:
+            return self.summary
+        return self.summary.recoded(encode(self.labels, classes), len(classes))
+
+
+def summarise_labels(blocks: LabelledBlocks, seed: int, device: str | None = None) -> LabelSummary:
+    """Return the labels and the summary of all blocks, with a random sample that depends on the seed.
+
+    Moments are computed on a `device` if one is given.
+    """
+    total = blocks.reduce(partial(_summarise_labels, seed, device), add)
+    return replace(total, summary=total.summary.trimmed())
+
+
+def _summarise_labels(seed: int, device: str | None, block: LabelledBlock) -> LabelSummary:
+    if block.labels is None:
+        return LabelSummary(None, summarise_block(seed, device, block))
+    block.check()
+    block = block.weighted()
+    assert block.labels is not None
+    labels, codes = distinct_labels(block.labels, block.names)
+    coded = replace(block, y=codes, labels=None, names=None)
+    return LabelSummary(labels, summarise_block(seed, device, coded))
+
+
+def _kind_of(labels: np.ndarray) -> str:
+    """Return the kind of labels as one letter, the same for all numeric types."""
+    kind: str = np.array(labels[:1].tolist()).dtype.kind
+    return "n" if kind in "iuf" else kind
