@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 
 from ..engine import starts
 from ..engine.after.prior import ROWS_PER_FEATURE, are_separate, prior_of_start, with_shrinkage
-from ..engine.after.shifts import GroupRows, check_source, choose_strength, shift_groups
+from ..engine.after.shifts import check_source, choose_strength, shift_groups
 from ..engine.kernels import GAUSSIAN, START_DEGREES, StudentT
 from ..engine.loop import Run, run, say_fall
 from ..engine.numbers import Array, pick, to_numpy
@@ -162,7 +162,7 @@ def _shift_groups(
     model: Mixture, training: Training, fitted: Fitted, start: Parameters, problem: Problem
 ) -> Fitted:
     """Fit shifts of the means in each group together with all other parameters, in the data's coordinates."""
-    source, n_groups, strength = training.source, len(training.classes), model.group_shift
+    n_groups, strength = len(training.classes), model.group_shift
     if strength == "auto":
         seed = int(check_random_state(model.random_state).randint(np.iinfo(np.int32).max))
         strength = choose_strength(problem, start, seed) if n_groups > 1 else np.inf
@@ -172,7 +172,7 @@ def _shift_groups(
     if n_groups == 1 or np.isinf(strength):
         none = np.zeros((n_groups, *start.means.shape))
         return replace(fitted, shifts=Shifts(group_shift=strength, group_shifts=none))
-    found = shift_groups(problem, GroupRows(source, n_groups), start, strength)
+    found = shift_groups(problem, start, strength)
     parameters = found.parameters
     assert fitted.history is not None
     path = np.concatenate([fitted.history.log_likelihood_path, found.path])

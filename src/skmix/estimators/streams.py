@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from ..engine.after.shifts import GroupRows, shift_groups
-from ..engine.after.streams import Running, absorb, resume
+from ..engine.after.shifts import shift_groups
+from ..engine.after.streams import Running, resume, update_from_batch
 from ..engine.loop import fit, run
 from ..engine.numbers import has_gaps, is_numpy, on_host, pick
 from ..engine.problem import Problem, open_source
@@ -135,11 +135,11 @@ def _absorb(
     if model.covariance_type == "auto" and last is not None:
         covariance_type = last.covariance_type
     options, structure = options_of(model, batch.X.shape[1], covariance_type), structure_of(covariance_type)
-    past: Running | Frame
+    past: Running | None = None
     if last is None:
-        past = measure(batch.X, structure, row_weights=batch.weights)
-        options, floor = with_resolution(model, options, batch.X, batch.weights, past)
-        parameters = _first_batch(model, batch, classes, options, past)
+        frame = measure(batch.X, structure, row_weights=batch.weights)
+        options, floor = with_resolution(model, options, batch.X, batch.weights, frame)
+        parameters = _first_batch(model, batch, classes, options, frame)
     else:
         _check_covariance_type(model, last)
         parameters = replace(last.parameters, class_prior=last.class_prior, concentration=last.weight_prior)
@@ -154,12 +154,12 @@ def _absorb(
             counted = replace(parameters, weights=last.counted_weights)
             n_rows = float(last.rows_behind.sum())
             past = resume(counted, frame_of(parameters, structure), covariance_type, n_rows)
+        frame = past.frame
         finest = None if last.floor is None else last.floor.resolution
-        options, floor = with_resolution(model, options, batch.X, batch.weights, past.frame, finest)
-    assert batch.y is not None
-    found, running, log_likelihood = absorb(
-        batch.X, batch.y, parameters, past, options, decay=decay, row_weights=batch.weights
-    )
+        options, floor = with_resolution(model, options, batch.X, batch.weights, frame, finest)
+    source = open_source(batch.X, batch.y, batch.weights)
+    problem = Problem.of(source, options, len(parameters.means), frame)
+    found, running, log_likelihood = update_from_batch(problem, parameters, past, decay=decay)
     assert found.class_prior is not None
     # A stream has no learnt prior, posterior or shifts, even if an earlier fit had.
     return Fitted(
@@ -298,7 +298,6 @@ def _insert(model: Mixture, last: Fitted, new: Block, label: Any, position: int)
         common = last.weights @ last.class_prior
         adapted = shift_groups(
             Problem.of(source, options, len(before.means), frame),
-            GroupRows(source, 1),
             replace(start, weights=common[:, None]),
             float(strength),
             anchor=common if options.weight_prior is None else None,

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import digamma
 from sklearn.exceptions import ConvergenceWarning
 
-from ..engine.after.shifts import GroupRows, shift_groups
+from ..engine.after.shifts import shift_groups
 from ..engine.loop import fit
 from ..engine.problem import Problem
 from ..engine.records import FloatArray, IntArray, Status, frame_of
@@ -130,7 +130,7 @@ def new_samples(model: Any, source: Source) -> Samples:
     strength, shifts = getattr(model, "group_shift_", np.inf), None
     if np.isfinite(strength):
         problem = Problem.of(training.source, options, len(start.means), frame)
-        shifted = shift_groups(problem, GroupRows(training.source, n_samples), start, strength)
+        shifted = shift_groups(problem, start, strength)
         converged, found, shifts = shifted.converged, shifted.parameters, shifted.shifts
         log_likelihood, counts = shifted.log_likelihood, shifted.counts
     else:

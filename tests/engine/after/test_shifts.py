@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp
 from scipy.stats import norm
 
-from skmix.engine.after.shifts import STRENGTHS, Fold, GroupRows, Shifted, choose_strength, shift_groups
+from skmix.engine.after.shifts import STRENGTHS, Shifted, check_source, choose_strength, shift_groups
 from skmix.engine.loop import fit
 from skmix.engine.problem import Problem, open_source
 from skmix.engine.records import FloatArray, IntArray, Options, Parameters
@@ -33,18 +34,8 @@ def shifted_rows(
     return means[kernels] + shifts[groups, kernels] + random.normal(size=(len(groups), 2)), groups
 
 
-def shift(
-    X: Any,
-    groups: Any,
-    start: Parameters,
-    strength: float,
-    options: Options,
-    weights: Any = None,
-    **given: Any,
-) -> Shifted:
-    source = open_source(X, groups, weights)
-    rows = GroupRows(source, start.weights.shape[1])
-    return shift_groups(Problem.of(source, options, len(start.means)), rows, start, strength)
+def shift(X: Any, groups: Any, start: Parameters, strength: float, options: Options) -> Shifted:
+    return shift_groups(Problem.of(open_source(X, groups), options, len(start.means)), start, strength)
 
 
 def test_the_end_is_the_numerical_maximum() -> None:
@@ -89,11 +80,19 @@ def test_infinite_strength_is_the_plain_fit(kind: str) -> None:
 
 
 def test_every_row_is_held_out_in_one_fold() -> None:
-    taken = [Fold(3, fold, held_out=True).of(2, 100)[0] for fold in range(5)]
-    assert_array_equal(np.sort(np.concatenate(taken)), np.arange(100))
-    others = [Fold(3, fold, held_out=False).of(2, 100)[0] for fold in range(5)]
-    for own, rest in zip(taken, others, strict=True):
-        assert_array_equal(np.sort(np.append(own, rest)), np.arange(100))
+    """Without shifts and passes, log-likelihoods of the folds add up to the one of all rows."""
+    X, groups = shifted_rows()
+    start = random_model(np.random.default_rng(1), 3, 3, 2)
+    problem = Problem.of(open_source(X, groups), replace(OPTIONS, max_iter=0), 3)
+    folds = [shift_groups(problem, start, np.inf, fold=(3, fold)) for fold in range(5)]
+    whole = shift_groups(problem, start, np.inf)
+    volume = len(X) * problem.frame.log_volume()
+    total = sum(fold.log_likelihood.sum() for fold in folds)
+    assert_allclose(total - volume, whole.log_likelihood.sum(), rtol=1e-10)
+    for fold in folds:
+        assert fold.log_likelihood.shape == (20,)
+        # A fit does not see the rows that are held out.
+        assert 0.7 < fold.objective[0] / whole.objective[0] < 0.9
 
 
 def test_held_out_rows_tell_whether_groups_are_shifted() -> None:
@@ -104,8 +103,8 @@ def test_held_out_rows_tell_whether_groups_are_shifted() -> None:
             5.0 * np.array([[0.0, 0.0], [2.0, 1.0], [-1.0, 2.0]]),
             np.tile(np.eye(2), (3, 1, 1)),
         )
-        source = open_source(X, groups)
-        assert choose_strength(Problem.of(source, Options(), 3), start, seed=0) in expected
+        problem = Problem.of(open_source(X, groups), Options(), 3)
+        assert choose_strength(problem, start, seed=0) in expected
 
 
 def test_groups_without_rows_keep_their_weights_and_common_means() -> None:
@@ -127,10 +126,9 @@ def test_shifts_converge_where_a_row_gains_less_than_tol() -> None:
 
 
 class Call(NamedTuple):
-    """What a fit of the search was given: the parts of the rows, the start, the strength and the shifts."""
+    """What a fit of the search was given."""
 
-    fold: Fold
-    judged: Fold
+    fold: tuple[int, int]
     means: FloatArray
     strength: float
     shifts: FloatArray | None
@@ -146,24 +144,21 @@ def searched(
     are those that it began with plus one, and its shifts are equal to the strength.
     """
     X, groups = shifted_rows()
-    start, source = random_model(np.random.default_rng(1), 3, 3, 2), open_source(X, groups)
-    calls = list[Call]()
+    start, calls = random_model(np.random.default_rng(1), 3, 3, 2), list[Call]()
     deviations = np.random.default_rng(0).normal(size=(5, 20))
     deviations = (deviations - deviations.mean()) / deviations.std(ddof=1)
 
-    def stand_in(problem: Problem, rows: Any, begin: Any, strength: float, **given: Any) -> Shifted:
-        judged, fold = given["judge"].fold, rows.fold.number
-        calls.append(
-            Call(rows.fold, judged, begin.means, strength, given["shifts"], problem.options.max_iter)
-        )
-        value = 1000.0 * fold + np.arange(20.0)
+    def stand_in(problem: Problem, begin: Any, strength: float, **more: Any) -> Shifted:
+        fold = more["fold"]
+        calls.append(Call(fold, begin.means, strength, more.get("shifts"), problem.options.max_iter))
+        value = 1000.0 * fold[1] + np.arange(20.0)
         if np.isfinite(strength):
-            value = value + gains[strength] + noise * deviations[fold]
-        own = replace(begin, means=begin.means + 1.0)
-        return Shifted(own, np.full((3, 3, 2), strength), value, value, value, None, True)
+            value = value + gains[strength] + noise * deviations[fold[1]]
+        following = replace(begin, means=begin.means + 1.0)
+        return Shifted(following, np.full((3, 3, 2), strength), value, value, value, None, True)
 
     monkeypatch.setattr("skmix.engine.after.shifts.shift_groups", stand_in)
-    return choose_strength(Problem.of(source, Options(), 3), start, 7), calls
+    return choose_strength(Problem.of(open_source(X, groups), Options(), 3), start, 7), calls
 
 
 def test_the_search_goes_on_until_two_strengths_in_a_row_are_worse(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,26 +170,18 @@ def test_the_search_goes_on_until_two_strengths_in_a_row_are_worse(monkeypatch: 
         found, calls = searched(monkeypatch, dict(zip(STRENGTHS, gains, strict=True)))
         assert found == best
         for fold in range(5):
-            tried = [call.strength for call in calls if call.fold.number == fold]
-            assert tried == [np.inf, *STRENGTHS[:n_tried]]
-
-
-def test_each_fit_of_the_search_begins_where_the_one_before_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, calls = searched(monkeypatch, dict.fromkeys(STRENGTHS, -1.0))
-    start = random_model(np.random.default_rng(1), 3, 3, 2)
-    for fold in range(5):
-        first, *others = [call for call in calls if call.fold.number == fold]
-        assert first.shifts is None
-        assert_array_equal(first.means, start.means)
-        before = first
-        for call in others:
-            assert_array_equal(call.means, before.means + 1.0)
-            assert_array_equal(call.shifts, np.full((3, 3, 2), before.strength))
-            before = call
-    for call in calls:
-        fold = call.fold.number
-        assert (call.fold, call.judged) == (Fold(7, fold, held_out=False), Fold(7, fold, held_out=True))
-        assert call.max_iter == 50
+            tried = [call for call in calls if call.fold == (7, fold)]
+            assert [call.strength for call in tried] == [np.inf, *STRENGTHS[:n_tried]]
+            # Each fit begins where the one before ended.
+            assert tried[0].shifts is None
+            for before, call in pairwise(tried):
+                assert_array_equal(call.means, before.means + 1.0)
+                assert_array_equal(call.shifts, np.full((3, 3, 2), before.strength))
+        assert {call.max_iter for call in calls} == {50}
+    # Of many rows, one fold is enough.
+    monkeypatch.setattr("skmix.engine.after.shifts._ENOUGH_ROWS", len(shifted_rows()[0]))
+    _, calls = searched(monkeypatch, dict.fromkeys(STRENGTHS, 1.0))
+    assert {call.fold for call in calls} == {(7, 0)}
 
 
 def test_shifts_must_gain_more_than_two_standard_errors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,14 +189,6 @@ def test_shifts_must_gain_more_than_two_standard_errors(monkeypatch: pytest.Monk
     for gain, expected in ((0.19, np.inf), (0.21, 300.0)):
         gains = dict.fromkeys(STRENGTHS, 0.0) | {300.0: gain}
         assert searched(monkeypatch, gains, noise=1.0)[0] == expected
-
-
-def test_of_many_rows_one_fold_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, _ = shifted_rows()
-    for enough, n_folds in ((len(X) + 1, 5), (len(X), 1)):
-        monkeypatch.setattr("skmix.engine.after.shifts._ENOUGH_ROWS", enough)
-        _, calls = searched(monkeypatch, dict.fromkeys(STRENGTHS, 1.0))
-        assert {call.fold.number for call in calls} == set(range(n_folds))
 
 
 def test_few_rows_have_no_shifts_and_rows_without_a_group_are_refused(
@@ -221,7 +200,16 @@ def test_few_rows_have_no_shifts_and_rows_without_a_group_are_refused(
     monkeypatch.setattr("skmix.engine.after.shifts.shift_groups", None)  # folds may be empty: none is fitted
     assert choose_strength(Problem.of(few, Options(), 3), start, 0) == np.inf
     with pytest.raises(ValueError, match="2 rows have no label"):
-        GroupRows(open_source(X, np.where(np.arange(len(X)) < 2, -1, groups)), 3)
+        check_source(open_source(X, np.where(np.arange(len(X)) < 2, -1, groups)))
+
+
+def test_weights_that_are_shrunk_towards_others_may_lower_the_objective() -> None:
+    random = np.random.default_rng(57)
+    source, start = open_source(3.0 * random.normal(size=(12, 2))), random_model(random, 3, 1, 2)
+    options = replace(OPTIONS, freeze="kernels", max_iter=20)
+    anchor = np.array([0.98, 0.01, 0.01])
+    found = shift_groups(Problem.of(source, options, 3), start, 20.0, anchor=anchor)
+    assert np.diff(found.objective).min() < -1.0
 
 
 def test_passes_end_before_a_covariance_is_singular() -> None:

@@ -15,9 +15,9 @@ import numpy as np
 
 from ..estep.terms import moved
 from ..loop import Passes
-from ..numbers import Array, like, to_numpy
-from ..problem import Problem, open_source
-from ..records import FloatArray, Frame, IntArray, Options, Parameters, Statistics
+from ..numbers import like, to_numpy
+from ..problem import Problem
+from ..records import FloatArray, Frame, Parameters, Statistics
 from ..structures import structure_of
 
 
@@ -32,16 +32,15 @@ class Running:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as arrays and numbers by name."""
-        own = {"origins": self.origins, "n_rows": self.n_rows}
-        return {**vars(self.frame), **vars(self.statistics), **own}
+        rest = {"origins": self.origins, "n_rows": self.n_rows}
+        return {**vars(self.frame), **vars(self.statistics), **rest}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Running:
         """Return the record from the output of `to_dict`."""
         frame = Frame(**{field.name: values[field.name] for field in fields(Frame)})
         sums = {field.name: values[field.name] for field in fields(Statistics) if field.name in values}
-        statistics = Statistics(**sums)
-        return cls(frame, statistics, values["origins"], values["n_rows"])
+        return cls(frame, Statistics(**sums), values["origins"], values["n_rows"])
 
 
 def resume(parameters: Parameters, frame: Frame, covariance_type: str, n_rows: float) -> Running:
@@ -52,55 +51,46 @@ def resume(parameters: Parameters, frame: Frame, covariance_type: str, n_rows: f
     """
     structure = structure_of(covariance_type)
     inside = frame.enter(parameters.batch(), structure)
-    n_kernels, n_features = inside.means.shape[1:]
     assert inside.class_prior is not None
-    mass = inside.weights * inside.class_prior[:, None]
+    # Mass (1, K, L + 1) of an average row; the last column is for rows without a label.
+    mass = np.pad(inside.weights * inside.class_prior[:, None], [(0, 0), (0, 0), (0, 1)])
     share = mass.sum(axis=-1)
-    # The last column is for rows without a label.
-    mass = np.concatenate([mass, np.zeros_like(mass[..., :1])], axis=-1)
-    second = share[..., None] * structure.terms_of(inside.covariances, n_kernels, n_features)
+    second = share[..., None] * structure.terms_of(inside.covariances, *inside.means.shape[1:])
     statistics = Statistics(np.zeros((1, mass.shape[-1])), mass, np.zeros_like(inside.means), second)
-    variances = np.broadcast_to(structure.variances(inside.covariances), inside.means.shape)[0]
+    # The variances of a mixture: those within kernels and between their means.
+    within = np.broadcast_to(structure.variances(inside.covariances), inside.means.shape)[0]
     means, share = inside.means[0], share[0]
-    variance = share @ variances + share @ (means - share @ means) ** 2
+    variance = share @ within + share @ (means - share @ means) ** 2
     return Running(replace(frame, variance=variance), statistics, inside.means, n_rows)
 
 
-def absorb(
-    X: Array,
-    classes: IntArray,
-    parameters: Parameters,
-    running: Running | Frame,
-    options: Options,
-    *,
-    decay: float,
-    row_weights: FloatArray | None = None,
+def update_from_batch(
+    problem: Problem, parameters: Parameters, running: Running | None, *, decay: float
 ) -> tuple[Parameters, Running, float]:
     """Update one model with a batch: return the new one, the state, and the batch's log-likelihood before.
 
-    The batch is rows X (n, M), NaN where a value is missing, classes (n,), −1 for none, and row weights (n,).
-    The model has its `class_prior` and is in the data's coordinates. For the first batch, `running` is the
-    frame to use. The lower `decay` is, above 0.5 and at most 1, the faster the past fades.
+    The rows of the problem are the batch. The model has its `class_prior` and is in the data's coordinates.
+    `running` is None for the first batch; later ones have its frame. The lower `decay` is, above 0.5 and at
+    most 1, the faster the past fades.
     """
-    frame = running if isinstance(running, Frame) else running.frame
-    source, start = open_source(X, classes, row_weights), parameters.batch()
-    problem = Problem.of(source, options, len(parameters.means), frame)
+    source, structure, start = problem.source, problem.structure, parameters.batch()
     # The M-step is small, and the running statistics are on the host.
     with Passes.over(problem, on_host=True) as passes:
-        inside, factor = passes.rule.enter(problem.enter(start))
-        placed, own, rule = inside.map(source.to_device), factor.map(source.to_device), passes.rule
-        statistics, origins = passes.expect(placed, own)
+        rule = passes.rule
+        inside, factor = rule.enter(problem.enter(start))
+        placed, placed_factor = inside.map(source.to_device), factor.map(source.to_device)
+        statistics, origins = passes.expect(placed, placed_factor)
         lost = rule.improve(statistics.map(to_numpy), to_numpy(origins), inside, factor)[2]
         if lost.any():
             # Narrow kernels need moments about their means, as in `Passes.step`.
-            statistics, origins = passes.expect(placed, own, centres=(like(lost, placed.means), placed.means))
-    structure, n_new = problem.structure, source.summary.total
-    statistics, origins = statistics.map(to_numpy), to_numpy(origins)
+            centres = like(lost, placed.means), placed.means
+            statistics, origins = passes.expect(placed, placed_factor, centres=centres)
     volume = problem.volume(statistics.log_likelihood.shape[-1]).sum()
-    log_likelihood = float(statistics.log_likelihood.sum() - volume)
-    average = moved(statistics, origins, inside.means, structure)
-    average, n_rows = average.map(lambda sums: sums / n_new), n_new
-    if isinstance(running, Running):
+    log_likelihood = float(to_numpy(statistics.log_likelihood).sum() - volume)
+    n_rows = n_new = source.summary.total
+    batch = moved(statistics.map(to_numpy), to_numpy(origins), inside.means, structure)
+    average = batch.map(lambda sums: sums / n_new)
+    if running is not None:
         n_rows = running.n_rows + n_new
         step = (n_new / n_rows) ** decay
         past = moved(running.statistics, running.origins, inside.means, structure)
@@ -111,5 +101,5 @@ def absorb(
     following, next_factor, _ = rule.improve(every_row, inside.means, inside, factor)
     if not next_factor.usable[0]:
         following = replace(following, means=inside.means, covariances=inside.covariances)
-    found = problem.leave(rule.finish(following), start).take(0)
-    return found, Running(frame, average, inside.means, n_rows), log_likelihood
+    model = problem.leave(rule.finish(following), start).take(0)
+    return model, Running(problem.frame, average, inside.means, n_rows), log_likelihood
