@@ -89,8 +89,13 @@ def test_every_row_is_held_out_in_one_fold() -> None:
     volume = len(X) * problem.frame.log_volume()
     total = sum(fold.log_likelihood.sum() for fold in folds)
     assert_allclose(total - volume, whole.log_likelihood.sum(), rtol=1e-10)
-    for fold in folds:
+    few = replace(problem, source=open_source(X[:10], groups[:10]))
+    for number, fold in enumerate(folds):
         assert fold.log_likelihood.shape == (20,)
+        # Of few rows, none may be in a fold.
+        held_out = shift_groups(few, start, np.inf, fold=(11, number)).log_likelihood
+        assert held_out.shape == (20,)
+        assert held_out.any() == (number not in (1, 4))
         # A fit does not see the rows that are held out.
         assert 0.7 < fold.objective[0] / whole.objective[0] < 0.9
 

@@ -66,9 +66,8 @@ class GroupSums:
         both = {j: (self.groups[j][0].plus(other.groups[j][0]), self.groups[j][1]) for j in common}
         return GroupSums(self.groups | other.groups | both, self.second + other.second)
 
-    def log_likelihoods(self, n_groups: int) -> FloatArray:
+    def log_likelihoods(self, n_groups: int, n_parts: int = 1) -> FloatArray:
         """Return the log-likelihoods (L, B) of the groups by part of their rows, zero without rows."""
-        n_parts = max((sums.log_likelihood.shape[1] for sums, _ in self.groups.values()), default=1)
         values = np.zeros((n_groups, n_parts))
         for j, (sums, _) in self.groups.items():
             values[j] = sums.log_likelihood[0]
@@ -258,7 +257,7 @@ def shift_groups(
         if fold is not None:
             judged = source.by_class(partial(_rows_of_fold, *fold, True))
             sums = expect(judged, point, setting)
-            log_likelihood = sums.log_likelihoods(n_groups).sum(axis=0)
+            log_likelihood = sums.log_likelihoods(n_groups, _PARTS).sum(axis=0)
         elif rule.bounded:  # passes used expected logarithms of the weights
             sums = expect(rows, point, setting)
             log_likelihood = sums.log_likelihoods(n_groups)[:, 0] - volume
