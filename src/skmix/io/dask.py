@@ -206,9 +206,9 @@ def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
             # In one call, so that a file that both rows and labels come from is read once.
             arrays = client.compute(arrays)
             _wait(client, arrays[:n_blocks])
-            found = client.who_has(arrays[:n_blocks])
+            workers_of = client.who_has(arrays[:n_blocks])
             threads = client.nthreads()
-            holders = [min(found[future.key], default=None) for future in arrays[:n_blocks]]
+            holders = [min(workers_of[future.key], default=None) for future in arrays[:n_blocks]]
     parts = [
         _Partition(arrays[i], None, arrays[2 * n_blocks + i], i, arrays[n_blocks + i], holders[i])
         for i in range(n_blocks)
@@ -320,8 +320,8 @@ def map_rows(
         shape = {"chunks": (rows.chunks[0], (width,)), "meta": np.empty((0, width), dtype=dtype)}
 
     def call(block: np.ndarray, *y: np.ndarray) -> np.ndarray:
-        given = (_as_rows(block), *(_as_labels(each[:, 0]) for each in y))
-        return np.asarray(function(*given)) if len(block) else shape["meta"]
+        arguments = (_as_rows(block), *(_as_labels(labels[:, 0]) for labels in y))
+        return np.asarray(function(*arguments)) if len(block) else shape["meta"]
 
     return dask.array.map_blocks(call, *parts, name=_unique_name(function), dtype=dtype, **shape)
 
@@ -332,16 +332,16 @@ def map_rows(
 def check_workers(client: Any, version: str) -> None:
     """Refuse a cluster with workers that lack this version of skmix."""
     try:
-        found = client.run(eval, _VERSION, on_error="return")
+        answers = client.run(eval, _VERSION, on_error="return")
     except OSError as error:
         raise _lost(client, error) from error
-    lacking = sorted(address for address, answer in found.items() if not isinstance(answer, str))
-    wrong = lacking or sorted(address for address, answer in found.items() if answer != version)
+    lacking = sorted(address for address, answer in answers.items() if not isinstance(answer, str))
+    wrong = lacking or sorted(address for address, answer in answers.items() if answer != version)
     if wrong:
         names = ", ".join(wrong[:3]) + (", …" if len(wrong) > 3 else "")
         problem = "cannot import skmix" if lacking else f"have another version of skmix than {version}"
         raise ClusterError(
-            f"{len(wrong)} of {len(found)} workers {problem}: {names} ({found[wrong[0]]!r}). "
+            f"{len(wrong)} of {len(answers)} workers {problem}: {names} ({answers[wrong[0]]!r}). "
             f"Install skmix {version} where they run, and start them again."
         )
 

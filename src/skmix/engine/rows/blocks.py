@@ -29,7 +29,7 @@ from .source import (
     Selection,
     expect_complete,
 )
-from .summary import Sample, Summary, sampled_of_class, smallest, summarise
+from .summary import Sample, Summary, sampled_of_class, summarise
 
 Answer = TypeVar("Answer")
 # Rows checked for infinite values at a time.
@@ -276,8 +276,8 @@ def summarise_block(seed: int, device: str | None, block: Block) -> Summary:
     n_rows = len(block.X)
     codes = np.zeros(n_rows, dtype=np.int64) if block.y is None else block.y.astype(np.int64)
     keys = np.random.default_rng([seed, block.number]).random(n_rows)
-    kept = smallest(keys, codes, sampled_of_class(summary.counts, block.X.shape[1]))
-    places = np.column_stack([np.full(len(kept), block.number), kept])
+    places = np.column_stack([np.full(n_rows, block.number), np.arange(n_rows)])
     weights = np.full(n_rows, np.nan) if block.weights is None else block.weights
-    sample = Sample(block.X[kept], codes[kept], weights[kept], keys[kept], places)
+    sample = Sample(block.X, codes, weights, keys, places)
+    sample = sample.smallest(sampled_of_class(summary.counts, block.X.shape[1]))
     return replace(summary, n_empty=int(n_weighted - n_rows), sample=sample)

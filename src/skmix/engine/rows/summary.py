@@ -176,19 +176,14 @@ class Sample(Record):
 
     def smallest(self, n_kept: int) -> Sample:
         """Return the `n_kept` rows of each class with the smallest keys, in the order of the data."""
-        kept = self.take(smallest(self.keys, self.codes, n_kept))
-        return kept.take(np.lexsort([kept.places[:, 1], kept.places[:, 0]]))
-
-
-def smallest(keys: FloatArray, codes: IntArray, n_kept: int) -> IntArray:
-    """Return the indices, increasing, of the `n_kept` smallest keys (n,) of each class, by codes (n,)."""
-    label = codes + 1
-    counts = np.bincount(label)
-    if not len(keys) or counts.max() <= n_kept:
-        return np.arange(len(keys))
-    order = np.lexsort([keys, label])
-    rank = np.arange(len(keys)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.sort(order[rank < n_kept])
+        label = self.codes + 1
+        counts = np.bincount(label, minlength=1)
+        kept = np.arange(len(label))
+        if counts.max() > n_kept:
+            order = np.lexsort([self.keys, label])
+            rank = kept - np.repeat(np.cumsum(counts) - counts, counts)
+            kept = order[rank < n_kept]
+        return self.take(kept[np.lexsort([self.places[kept, 1], self.places[kept, 0]])])
 
 
 def sampled_of_class(counts: IntArray, n_features: int) -> int:
