@@ -27,6 +27,8 @@ _ROWS_PER_KERNEL = 25
 _LLOYD_PASSES = 3
 # Rows per kernel among which k-means seeds; fewer where they are more than that many; and the fewest.
 _ROWS_PER_SEED, _MANY_SEEDED, _FEWEST_PER_SEED, _FEWEST_SEEDED = 100, 1 << 14, 16, 1 << 13
+# Times that clusters are exchanged, with Lloyd's iterations in between: the common covariance shrinks.
+_EXCHANGED = 4
 # Rows per kernel that suffice for Lloyd's iterations, and the fewest in all: a start then costs a few passes.
 _ROWS_PER_CLUSTER, _FEWEST_ROWS = 500, 1 << 14
 # Share of the features' variances mixed into a start's covariance, for conditioning with few rows.
@@ -129,11 +131,17 @@ def _centres(x: Array, masses: FloatArray | None, drawing: Drawing, pool: Any) -
     if masses is not None or n_sample < x.shape[0]:
         x = pick(x, draw_rows(x.shape[0], n_sample, random_state, masses))
     centres, nearest = lloyd(x, None, seeds_of(x, n_kernels, random_state), pool)
-    sample, centres = to_numpy(x), to_numpy(centres).copy()
-    for k, rows in enumerate(Exchange(sample, to_numpy(nearest), n_kernels).run()):
-        if len(rows):
-            centres[k] = sample[rows].mean(axis=0)
-    return as_float64(centres, x)
+    sample = to_numpy(x)
+    for _ in range(_EXCHANGED):
+        exchange = Exchange(sample, to_numpy(nearest), n_kernels)
+        if not exchange.run():
+            break
+        centres = to_numpy(centres).copy()
+        for k, cluster in enumerate(exchange.clusters):
+            if len(cluster.rows):
+                centres[k] = cluster.mean
+        centres, nearest = lloyd(x, None, as_float64(centres, x), pool)
+    return centres
 
 
 def _covariances(

@@ -64,9 +64,9 @@ class Exchange:
         self._near = np.empty((n_clusters, min(_NEIGHBOURS, n_clusters - 1)), dtype=np.int64)
         self._find_neighbours(np.arange(n_clusters))
 
-    def run(self) -> list[IntArray]:
-        """Exchange clusters as long as it helps; return the rows of each one."""
-        n_clusters = len(self.clusters)
+    def run(self) -> int:
+        """Exchange clusters as long as it helps; return how often it did."""
+        n_clusters, n_exchanges = len(self.clusters), 0
         for _ in range(_EXCHANGES * n_clusters if n_clusters > 2 else 0):
             best = self._best()
             if best is None:
@@ -77,7 +77,8 @@ class Exchange:
             for number, members in ((kept, union), (split, rows[:n_lower]), (freed, rows[n_lower:])):
                 self.clusters[number] = self._cluster(members)
             self._find_neighbours(np.array([kept, split, freed]))
-        return [cluster.rows for cluster in self.clusters]
+            n_exchanges += 1
+        return n_exchanges
 
     def _best(self) -> tuple[int, int, int] | None:
         """Return the cluster to split and the two to merge; None if no exchange gains anything."""
@@ -135,28 +136,37 @@ class Exchange:
             direction = direction / max(np.sqrt(direction @ direction), np.finfo(np.float64).tiny)
         along = about @ direction
         order = np.argsort(along, kind="stable")
-        n_lower = _parting(along[order])
-        # The sums of the two parts are opposite, since the mean is zero.
-        apart = about[order[:n_lower]].sum(axis=0) * (1.0 / n_lower + 1.0 / (len(rows) - n_lower))
-        gain = _separation(n_lower, len(rows) - n_lower, self._squared(apart))
-        return Cluster(next(self._numbers), rows[order], n_lower, mean, gain)
+        about, options = about[order], _partings(along[order], self._squared(direction))
+        gains = [self._gain(about, n_lower) for n_lower in options]
+        best = int(np.argmax(gains))
+        return Cluster(next(self._numbers), rows[order], options[best], mean, gains[best])
+
+    def _gain(self, about: FloatArray, n_lower: int) -> float:
+        """Return what a parting of rows (m, M), of mean zero, gains."""
+        n_upper = len(about) - n_lower
+        # The sums of the two parts are opposite.
+        apart = about[:n_lower].sum(axis=0) * (1.0 / n_lower + 1.0 / n_upper)
+        return _separation(n_lower, n_upper, self._squared(apart))
 
 
-def _parting(values: FloatArray) -> int:
-    """Return how many of increasing values (n,), of mean zero, are below the likeliest parting.
+def _partings(values: FloatArray, precision: float) -> tuple[int, int]:
+    """Return how many of increasing values (n,), of mean zero, are below two good partings.
 
-    Both parts are Gaussian, with variances of their own; they have a row or two of the whole in addition, so
-    that single rows gain nothing.
+    The first one makes the likeliest Gaussians with variances of their own, to which two rows of the whole
+    are added, so that single rows gain nothing. The second makes the likeliest ones of that precision.
     """
-    lower = np.arange(1.0, len(values))
-    upper = len(values) - lower
+    n_rows = len(values)
+    lower = np.arange(1.0, n_rows)
+    upper = n_rows - lower
     sums, squares = np.cumsum(values)[:-1], np.cumsum(values**2)
     whole, squares = squares[-1], squares[:-1]
-    extra = _ROWS_OF_WHOLE * whole / len(values) + np.finfo(np.float64).tiny
+    extra = _ROWS_OF_WHOLE * whole / n_rows + np.finfo(np.float64).tiny
     below = (np.maximum(squares - sums**2 / lower, 0.0) + extra) / (lower + _ROWS_OF_WHOLE)
     above = (np.maximum(whole - squares - sums**2 / upper, 0.0) + extra) / (upper + _ROWS_OF_WHOLE)
-    likelihood = lower * np.log(lower / np.sqrt(below)) + upper * np.log(upper / np.sqrt(above))
-    return int(np.argmax(likelihood)) + 1
+    entropies = lower * np.log(lower) + upper * np.log(upper)
+    own = entropies - 0.5 * (lower * np.log(below) + upper * np.log(above))
+    common = entropies + 0.5 * precision * sums**2 * (1.0 / lower + 1.0 / upper)
+    return int(np.argmax(own)) + 1, int(np.argmax(common)) + 1
 
 
 def _separation(n_one: int, n_other: int, squared: float) -> float:
