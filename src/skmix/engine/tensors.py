@@ -88,7 +88,6 @@ class TorchOperations:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._cuda = device.type == "cuda"
-        self._normalise = _triton_normalise(device) if self._cuda else None
         # Numbers in a chunk's expanded rows and joint densities.
         self.chunk = _CHUNK_ON_CPU if device.type == "cpu" else _CHUNK_ON_ACCELERATOR
         self._constant = lru_cache(maxsize=256)(
@@ -125,9 +124,6 @@ class TorchOperations:
 
         `values` (R, K, n) plus `offsets` (R, K) are the log-joints; they are overwritten.
         """
-        if self._normalise is not None and values.shape[1] <= self._normalise.MOST_KERNELS:
-            found: tuple[Array, Array, Array] = self._normalise.normalise(values, offsets, weights)
-            return found
         values = values.add_(offsets[..., None])
         largest = values.amax(dim=1, keepdim=True)
         values.sub_(largest)
@@ -268,19 +264,3 @@ def _without_garbage_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _triton_normalise(device: torch.device) -> Any:
-    """Return our module of Triton kernels; None, with a warning, if Triton is missing or cannot compile."""
-    try:
-        from . import triton
-
-        triton.check(device)
-    except Exception as error:  # Triton needs a compiler, a driver and a device that it supports
-        warnings.warn(
-            f"Passes will be slower: Triton cannot be used on this machine ({error!r:.200}).",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return None
-    return triton
