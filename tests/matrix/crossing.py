@@ -33,7 +33,7 @@ FEATURES: dict[str, list[Any]] = {
     "after": ["nothing", "tune", "stream", "add", "impute", "export"],
 }
 TAILS = ("t", "t4")
-DEVICES = ("single", "streamed")  # by the estimator's `device`; tensors stay where they are
+DEVICES = ("single", "streamed")  # rows that are sent; tensors are there already
 FILES = ("npy", "parquet", "dask", "streamed")
 
 Value = tuple[str, Any]

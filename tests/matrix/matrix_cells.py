@@ -194,7 +194,7 @@ def make_estimator(cell: Cell, starts: Sequence[brute.Model | dict[str, Array]],
     else:
         inits = [start if isinstance(start, dict) else as_init(cell, start) for start in starts]
         settings["init"] = inits if cell["model"] == "sets" else inits[0]
-    device = {"tensor": "cpu", "single": f"{DEVICE}:0/float32", "streamed": f"{DEVICE}:0"}
+    device = {"tensor": f"{DEVICE}:0", "single": f"{DEVICE}:0/float32", "streamed": f"{DEVICE}:0"}
     if cell["rows"] in device:
         settings["device"] = device[cell["rows"]]
     if cell["model"] == "mixture":

@@ -316,7 +316,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             The estimator, with a new `temperature_`.
         """
         check_is_fitted(self)
-        with updating(self, X):
+        with updating(self):
             given = enter(self, X, y, sample_weight).in_memory()
             rows = given.values(on_cpu=True)
             codes, weights = given.codes(len(rows)), given.weights(len(rows))
@@ -391,7 +391,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             raise ValueError(
                 f"tune cannot be combined with {len(self.models_)} feature sets: it works on one model."
             )
-        with updating(self, X):
+        with updating(self):
             tuning.tune(
                 self,
                 tuning.labelled_rows(self, X, y, sample_weight),

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from ..engine.after.temperature import least_log_loss
-from ..engine.numbers import on_host, to_numpy
+from ..engine.numbers import on_host
 from ..engine.records import FloatArray, IntArray
 from ..engine.rows.blocks import Block
 from .crossfit import blur_of, quantile, set_threshold
@@ -96,7 +96,7 @@ def novelty_scores(model: Any, X: Any) -> FloatArray:
     logs = []
     for member in map(copy, members):
         member.outlier_blur_ = model.outlier_blur_
-        logs.append(on_host(score_rows(member, X, novelty)))
+        logs.append(score_rows(member, X, novelty))
     return logsumexp(logs, b=shares[:, None], axis=0)
 
 
@@ -131,7 +131,7 @@ def add_blur(classifier: Any, batch: Block) -> FloatArray | None:
         each for each in (getattr(classifier, "outlier_blur_", None), blur_of(batch)) if each is not None
     ]
     if len(blurs) == 2:
-        last, new = ((to_numpy(each) ** 2).sum(axis=0) for each in blurs)
+        last, new = ((each**2).sum(axis=0) for each in blurs)
         # A feature that is constant in a batch needs no blur there.
         least = np.where((last > 0) & (new > 0), np.minimum(last, new), np.maximum(last, new))
         blurs = [np.diag(np.sqrt(least))[least > 0]]

@@ -124,7 +124,6 @@ def log_novelty(model: Any, rows: Array, blur: FloatArray | None) -> FloatArray:
     """
     if blur is None:
         return log_density(model, rows)
-    blur = to_numpy(blur)
     scores = log_density(_blurred(model, blur), rows)
     if not _is_diagonal(blur):
         return scores  # feature maps that mix features fill missing values
@@ -147,13 +146,12 @@ def _blurred(model: Any, blur: FloatArray) -> Any:
     added = blur.T @ blur
     structure = structure_of(kind)
     if structure.triangular:
-        wider.covariances_ = covariances + like(added, covariances)
+        wider.covariances_ = covariances + added
     elif not _is_diagonal(blur):
-        full = structure.to_full(to_numpy(covariances)[None], *model.means_.shape)[0]
+        full = structure.to_full(covariances[None], *model.means_.shape)[0]
         wider.covariances_, wider.covariance_type_ = full + added, "full"
     else:
-        variances = structure.variances(covariances[None])[0]
-        wider.covariances_ = variances + like(np.diagonal(added), covariances)
+        wider.covariances_ = structure.variances(covariances[None])[0] + np.diagonal(added)
         wider.covariance_type_ = "diag"
     return wider
 
@@ -290,13 +288,13 @@ def n_parameters(model: Any) -> int:
         covariance_type = getattr(part, "covariance_type_", part.covariance_type)
         structure = structure_of(covariance_type)
         total += structure.n_parameters(n_kernels, n_features)
-        weights = to_numpy(part.weights_).reshape(n_kernels, -1)
+        weights = part.weights_.reshape(n_kernels, -1)
         # With `n_kernels` given, all weights start positive, so zeros among them were estimated.
         shared = getattr(part, "n_kernels", None) is not None and isinstance(part.init, str)
         n_weights = n_kernels if not shared and are_separate(weights) else weights.size
         total += n_kernels * n_features + n_weights - weights.shape[1]
         if hasattr(part, "group_shifts_"):
-            rows = weights * to_numpy(part.class_count_)
+            rows = weights * part.class_count_
             total += round(n_features * float((rows / (rows + part.group_shift_)).sum()))
         if hasattr(part, "kernel_degrees_") and part.tail == "t":
             total += n_kernels  # learnt degrees of freedom
@@ -450,7 +448,7 @@ def _derive(
         derived.set_params(feature_sets=[[column_of[f] for f in own if f in column_of] for own in sets])
     threshold, blur = -np.inf, getattr(model, "outlier_blur_", None)
     if blur is not None:
-        blur = to_numpy(blur)[:, features]
+        blur = blur[:, features]
         blur = blur[blur.any(axis=1)]
     if log_density is None:
         derived.set_params(reject_below=None, outlier_label=None)

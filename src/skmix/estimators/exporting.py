@@ -16,7 +16,7 @@ from ..engine.structures import structure_of
 from ..io.graph import WhitenedKernels, build_graph
 from ..io.preparation import Columns, in_words
 from ..io.writing import replacing
-from .rows import host_copy, warn_caller
+from .rows import warn_caller
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -85,7 +85,7 @@ class ExportMixin:
             columns=preparation.get("columns"),
             dtype=kind,
             producer_version=_version.__version__,
-            **host_copy(self)._graph_parts(),
+            **self._graph_parts(),
         )
         if path is not None:
             with replacing(path) as file:

@@ -46,7 +46,6 @@ from .rows import (
     Training,
     computed,
     enter,
-    host_copy,
     in_columns,
     score_rows,
     updating,
@@ -115,7 +114,8 @@ _PARAMETERS = """
         explain less than one row are removed.
         When to change: to 'variational' for the uncertainty of parameters, or to remove superfluous kernels.
     device : str, default=None
-        PyTorch device to compute on, such as 'cuda' or 'cuda:1'. None computes where the rows are. Rows that
+        PyTorch device to compute on, such as 'cuda' or 'cuda:1'. None computes where the rows are: on the
+        device of a tensor, else on the CPU. Results are NumPy arrays. Rows that
         do not fit into its memory are streamed. 'cuda/float32' and 'cuda/tf32' use lower precision for sums
         over rows, and keep about five, or two to three, digits.
         When to change: if there is a GPU and there are many rows.
@@ -248,7 +248,6 @@ class SharedKernelBase(
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
-        tags.array_api_support = True
         return tags
 
     def __sklearn_clone__(self) -> Any:
@@ -310,7 +309,7 @@ class SharedKernelBase(
         """
         check_inference(self)
         # Idle BLAS threads would wait actively, at the cost of ours.
-        with updating(self, X), one_blas_thread():
+        with updating(self), one_blas_thread():
             training = enter(self, X, y, sample_weight).training()
             warn_of_ungrouped(self, training)
             n_rows = training.source.summary.n_rows
@@ -407,7 +406,7 @@ class SharedKernelBase(
             The estimator. Its `log_likelihood_` is that of the batch before the update.
         """
         check_inference(self)
-        with updating(self, X):
+        with updating(self):
             self._absorb_batch(*streams.read_batch(self, X, y, classes, sample_weight), decay)
         return self
 
@@ -445,7 +444,7 @@ class SharedKernelBase(
         """
         check_is_fitted(self)
         check_inference(self)
-        with updating(self, X):
+        with updating(self):
             self._insert_class(streams.rows_of_class(self, X, sample_weight), label)
         return self
 
@@ -508,13 +507,12 @@ class SharedKernelBase(
         """Draw features (n, M) and labels (n,)."""
         check_is_fitted(self)
         check_count(n_samples, "n_samples must be")
-        model = host_copy(self)
         random_state = check_random_state(self.random_state)
         if label is None:
-            codes = random_state.choice(len(model.classes_), n_samples, p=model.class_prior_)
+            codes = random_state.choice(len(self.classes_), n_samples, p=self.class_prior_)
         else:
-            codes = np.repeat(code_labels([label], model.classes_, 1), n_samples)
-        return densities.draw_rows(model, codes, random_state), model.classes_[codes]
+            codes = np.repeat(code_labels([label], self.classes_, 1), n_samples)
+        return densities.draw_rows(self, codes, random_state), self.classes_[codes]
 
     def marginal(self, features: Sequence[int | str]) -> Self:
         """Return the marginal model of some columns, given by index or name in the new order.
@@ -524,7 +522,7 @@ class SharedKernelBase(
         `log_likelihood_`. A classifier keeps its temperature, but not its threshold.
         """
         check_is_fitted(self)
-        return densities.marginal(host_copy(self), features)
+        return densities.marginal(self, features)
 
     def condition(self, given: Mapping[int | str, Any]) -> Self:
         """Return the conditional model of the other columns, given values by column index or name.
@@ -537,7 +535,7 @@ class SharedKernelBase(
         `impute` return columns in their units. It has no attributes that describe training rows.
         """
         check_is_fitted(self)
-        return densities.condition(host_copy(self), given)
+        return densities.condition(self, given)
 
     def _labelled(self, X: Any, y: Any, sample_weight: Any = None) -> Rows:
         """Return rows for this fitted model, with the labels y (n,) or those they were opened with."""

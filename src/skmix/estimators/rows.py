@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 from joblib import parallel_config
 from joblib.parallel import ThreadingBackend
-from sklearn import get_config
 from sklearn.base import is_classifier
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -45,7 +44,6 @@ from ..engine.numbers import (
     has_gaps,
     is_device_array,
     is_numpy,
-    like,
     namespace,
     on_host,
     pick,
@@ -85,9 +83,6 @@ OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 # Numeric types of polars.
 _POLARS_NUMBER = re.compile(r"(U?Int\d+|Float\d+|Boolean|Decimal)\b")
 
-Sender = Callable[[np.ndarray], Array]
-"""Sends NumPy rows (n, M) to the device on which they are processed."""
-
 # ---------------------------------------------------------------- entry
 
 
@@ -121,20 +116,19 @@ def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, n
     sample_weight = on_host(sample_weight)
     if is_frame(X):
         return InFrame(estimator, X, y, sample_weight, name)
-    tensor = home_of(estimator, X)
-    if tensor is not None:
-        return OnDevice(estimator, tensor, y, sample_weight, name)
-    return InMemory(estimator, on_host(X), y, sample_weight, name)
+    X = on_device_or_host(estimator, X)
+    kind = OnDevice if is_device_array(X) else InMemory
+    return kind(estimator, X, y, sample_weight, name)
 
 
 def score_rows(
     estimator: Any, X: Any, function: Callable[..., Any], y: Any = None, *, name: str = "y"
 ) -> Any:
-    """Return ``function(model, rows, codes)`` for rows of any kind, as an array of the same kind.
+    """Return ``function(model, rows, codes)`` for rows of any kind, as a NumPy array.
 
     Files are read in blocks; for a Dask collection, the result is a lazy Dask array. `function`, which must
-    be defined at the top of a module, takes the estimator with NumPy arrays, validated rows (n, M) and, if
-    labels are given, class codes (n,); it returns an array (n, …).
+    be defined at the top of a module, takes the estimator, validated rows (n, M) and, if labels are given,
+    class codes (n,); it returns an array (n, …), on the device if the rows are there.
     """
     if not hasattr(estimator, "class_prior_"):
         check_is_fitted(estimator)
@@ -229,8 +223,7 @@ class Rows(ABC):
 
     def codes(self, n_rows: int) -> IntArray:
         """Return labels as indices (n,) into the classes of the fitted estimator; see `code_labels`."""
-        classes = on_host(self.estimator.classes_)
-        return code_labels(self._unchecked_labels(), classes, n_rows, name=self.name)
+        return code_labels(self._unchecked_labels(), self.estimator.classes_, n_rows, name=self.name)
 
     def _unchecked_labels(self) -> Any:
         if self.y is None:
@@ -355,14 +348,13 @@ class InMemory(Rows):
         return Training(source, classes)
 
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
-        model, X = host_copy(self.estimator), self.values()
-        device = None if on_cpu else _device_of_scores(model)
+        model, X = self.estimator, self.values(on_cpu=on_cpu or is_robust_fit(self.estimator))
+        device = None if on_cpu or not is_numpy(X) else _device_of_scores(model)
         if device is not None:
             if X.nbytes > room_on(device):
                 return enter(model, open_rows(X), on_host(self.y), name=self.name).scores(function)
             X = sent(X, device)
-        scores = function(model, X) if self.y is None else function(model, X, self.codes(len(X)))
-        return scores if type(scores) is np.ndarray else on_host(scores)
+        return on_host(function(model, X) if self.y is None else function(model, X, self.codes(len(X))))
 
     def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
         if least is None and type(self.X) is np.ndarray and _is_valid(self.estimator, self.X):
@@ -602,13 +594,7 @@ class Prepared(InMemory):
 
 @dataclass(frozen=True)
 class OnDevice(InMemory):
-    """A tensor; scores and fitted attributes are tensors on the same device."""
-
-    def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
-        model = host_copy(self.estimator)
-        X = self.values(on_cpu=on_cpu or is_robust_fit(model))
-        scores = function(model, X) if self.y is None else function(model, X, self.codes(len(X)))
-        return _in_kind(scores, self.X)
+    """A tensor, whose rows are processed on its device."""
 
     def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
         if least is None:
@@ -647,7 +633,7 @@ class InBlocks(Rows):
         return _training_in_blocks(self, self.X, device_of(self.estimator), least)
 
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
-        model = host_copy(self.estimator)
+        model = self.estimator
         source = with_features_of(model, self.X)
         if self.y is None:
             source = source.unlabelled()
@@ -724,7 +710,7 @@ def with_features_of(model: Any, source: Source) -> Source:
         )
     if source.label_texts is not None and hasattr(model, "classes_"):
         # Labels of a text file have the type of the classes, whichever of them it has; '1' in quotes is text.
-        classes = map(repr, on_host(model.classes_).tolist())
+        classes = map(repr, model.classes_.tolist())
         source = replace(source, label_texts=source.label_texts.union(classes))
     return source
 
@@ -806,7 +792,7 @@ class OnCluster(Rows):
         return _training_in_blocks(self, blocks, None, least)
 
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
-        model, X, y = host_copy(self.estimator), self.X, self.y
+        model, X, y = self.estimator, self.X, self.y
         check_kind(X, "X")
         scale = None
         if not is_frame(X):
@@ -892,18 +878,11 @@ def _note_columns(
 
 
 @contextmanager
-def updating(estimator: Any, X: Any = None) -> Iterator[None]:
-    """Change the estimator in the body; restore the previous fit if the body raises.
-
-    In the body, its arrays are NumPy arrays. Afterwards, they have the library and device of X if that is an
-    array of another library, or else those they had before.
-    """
+def updating(estimator: Any) -> Iterator[None]:
+    """Change the estimator in the body; restore the previous fit if the body raises."""
     attributes = vars(estimator)
     before = dict(attributes)
-    home = home_of(estimator, X)
-    home = before.get("class_prior_") if home is None else home
     try:
-        attributes.update(vars(host_copy(estimator)))
         yield
     except BaseException:
         # Keep the attributes that scikit-learn needs to tear down the callbacks.
@@ -911,8 +890,6 @@ def updating(estimator: Any, X: Any = None) -> Iterator[None]:
         attributes.clear()
         attributes.update(before | callbacks)
         raise
-    if type(home) is not np.ndarray and is_device_array(home):
-        _hand_out(estimator, home)
 
 
 # ---------------------------------------------------------------- validation
@@ -1000,19 +977,24 @@ def device_of(estimator: Any) -> str | None:
     return device_and_precision(estimator.device)[0]
 
 
-def home_of(estimator: Any, X: Any) -> Any:
-    """Return X if it is a tensor and results are to be tensors like it; otherwise None."""
-    if type(X) is np.ndarray or not is_device_array(X):
-        return None
-    dispatched = get_config()["array_api_dispatch"] or estimator.device is not None
-    found = taken_in(X) if dispatched else None
-    return None if is_numpy(found) else found
+def on_device_or_host(estimator: Any, X: Any) -> Any:
+    """Return an array of another library as a tensor where it is processed, else as a NumPy array.
 
-
-def sender(estimator: Any, X: Any) -> Sender:
-    """Return a function that sends NumPy rows to the library and device of X, see `home_of`."""
-    home = home_of(estimator, X)
-    return (lambda rows: rows) if home is None else (lambda rows: like(rows, home))
+    A tensor stays on its device if that is an accelerator, unless the estimator names another kind of device.
+    Other values are returned unchanged.
+    """
+    if not is_device_array(X):
+        return X
+    found = taken_in(X)
+    if is_numpy(found):
+        return found
+    kind, device = found.device.type, estimator.device
+    if device is None:
+        stays = kind != "cpu"
+    else:
+        name = device_and_precision(device)[0]
+        stays = name is not None and name.partition(":")[0] == kind
+    return found if stays else to_numpy(found)
 
 
 def sent(rows: Any, device: str | None) -> Array:
@@ -1038,32 +1020,3 @@ def _is_here(device: str) -> bool:
         warn_caller(f"{error} Rows are scored on the CPU.")
         return False
     return True
-
-
-def host_copy(estimator: Any) -> Any:
-    """Return the estimator, or a copy with NumPy arrays if its arrays are tensors."""
-    prior = getattr(estimator, "class_prior_", None)
-    if type(prior) is np.ndarray or not is_device_array(prior):
-        return estimator
-    other = copy(estimator)
-    for name, value in vars(estimator).items():
-        if is_device_array(value):
-            setattr(other, name, to_numpy(value))
-    if hasattr(estimator, "models_"):
-        other.models_ = [host_copy(model) for model in estimator.models_]
-    return other
-
-
-def _hand_out(estimator: Any, home: Array) -> None:
-    """Convert the fitted attributes of an estimator to the library and device of `home`."""
-    for name, value in vars(estimator).items():
-        if name.endswith("_") and is_numpy(value):
-            setattr(estimator, name, _in_kind(value, home))
-    for model in getattr(estimator, "models_", ()):
-        _hand_out(model, home)
-
-
-def _in_kind(values: Any, home: Array) -> Any:
-    """Convert an array of numbers to the library and device of `home`; return other values unchanged."""
-    is_number = isinstance(values, np.ndarray) and values.dtype.kind in "fiub"
-    return like(values, home) if is_number else values

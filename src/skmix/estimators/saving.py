@@ -31,7 +31,7 @@ from .fitted import (
     FittedMixtureSearch,
     RowsOfFit,
 )
-from .rows import OF_CALLBACKS, device_and_precision, host_copy
+from .rows import OF_CALLBACKS, device_and_precision
 
 # Attributes that scikit-learn sets.
 _OF_SCIKIT_LEARN = ("_skl_callbacks", "_sklearn_output_config", "_metadata_request", *OF_CALLBACKS)
@@ -87,10 +87,9 @@ def record_of(estimator: Any) -> Record:
         raise TypeError(f"{name} cannot be saved; {', '.join(_KINDS)} can.")
     check_is_fitted(estimator)
     estimator._validate_params()
-    model = host_copy(estimator)
     try:
-        _check(model)
-        record = _record_of(model)
+        _check(estimator)
+        record = _record_of(estimator)
         pack(record)
     except (ValueError, TypeError) as error:
         raise type(error)(f"This {name} cannot be saved: {str(error).rstrip('.')}.") from None

@@ -10,7 +10,6 @@ from sklearn.base import is_classifier
 
 from ..io.encoding import listed, shortened
 from ..io.preparation import Columns
-from .rows import host_copy
 
 # Number of classes whose names and sizes are shown.
 _MOST_CLASSES = 8
@@ -34,7 +33,7 @@ def summary_of(model: Any) -> dict[str, str]:
         found, model = _of_search(model), model._model
     if not hasattr(model, "class_prior_"):
         return found
-    model, columns = host_copy(model), Columns.of(given)
+    columns = Columns.of(given)
     labels, sizes = model.classes_.tolist(), model.class_count_
     rows = _number(sizes.sum())
     if len(labels) > 1:

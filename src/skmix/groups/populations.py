@@ -19,7 +19,7 @@ from ..engine.records import FloatArray, IntArray
 from ..engine.structures import structure_of
 from ..estimators import SharedKernelMixture, densities
 from ..estimators.densities import has_shifts
-from ..estimators.rows import host_copy, score_rows
+from ..estimators.rows import score_rows
 from .separation import HEIGHT, cut, find_alternatives, join, separate
 
 _TINY = float(np.finfo(float).tiny)
@@ -276,8 +276,8 @@ def _kernels_of_all_samples(model: Any) -> tuple[FloatArray, FloatArray]:
 
 
 def checked_mixture(model: Any) -> Any:
-    """Return a fitted mixture with NumPy arrays; raise TypeError for anything else."""
+    """Return a fitted mixture; raise TypeError for anything else."""
     if not isinstance(model, SharedKernelMixture):
         raise TypeError(f"model must be a SharedKernelMixture, got a {type(model).__name__}.")
     check_is_fitted(model)
-    return host_copy(model)
+    return model

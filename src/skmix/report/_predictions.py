@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 
-from ..engine.numbers import on_host
 from ..estimators.decisions import novelty_scores, with_outliers
 from ..plots._models import chosen_model
 from .explanation import reasons
@@ -67,7 +66,7 @@ def outliers(model: Any, X: Any) -> NDArray[np.bool_]:
     >>> outliers(model, [X[0], 10 * X[0]])
     array([False,  True])
     """
-    return np.asarray(on_host(novelty_scores(model, X)) < outlier_threshold(model))
+    return np.asarray(novelty_scores(model, X) < outlier_threshold(model))
 
 
 def predict_columns(

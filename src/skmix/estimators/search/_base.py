@@ -54,9 +54,8 @@ _PARAMETERS = """
         best so far is fitted to all rows. Fits end between two passes.
         When to change: if the search must end by a certain time.
     device : str, default=None
-        Device of the fits, see `SharedKernelMixture`; None uses that of the estimator. Under scikit-learn's
-        ``array_api_dispatch``, or if a device is given, a PyTorch tensor is fitted on the device it is on.
-        Splitting, feature maps and tuning always run on the CPU.
+        Device of the fits, see `SharedKernelMixture`; None uses that of the estimator. Splitting,
+        feature maps and tuning run on the CPU.
         When to change: if there is a GPU and there are many rows; a thousand rows are faster on the CPU.
     n_jobs : int, default=None
         Number of threads of each fit, by default all cores; results do not depend on it.

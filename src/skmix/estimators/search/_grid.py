@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from ...engine.numbers import on_host
 from ...engine.records import FloatArray
 from ...engine.rows.blocks import Block
 from ..densities import criterion, n_parameters
 from ..mixture import SharedKernelMixture
-from ..rows import Sender
 from ._base import Fold, labels_of
 from ._trials import Params, Trial, Trials
 
@@ -30,7 +28,6 @@ class Scorer:
 
     prototype: SharedKernelMixture
     given: tuple[Any, Any, Any]  # X, y and sample_weight of the user
-    to_device: Sender
     n_classes: int
     shape: tuple[int, int]  # numbers of rows and features
     size: float  # number of rows, or the sum of their weights
@@ -50,7 +47,7 @@ class Scorer:
             densities, weights = [], self.held_weights
             for training, held in self.folds:
                 model = self.fit(trial, *self._fit_arguments(training))
-                densities.append(on_host(model.score_samples(*self._fit_arguments(held)[:2])))
+                densities.append(model.score_samples(*self._fit_arguments(held)[:2]))
                 trial.split_scores.append(float(np.average(densities[-1], weights=held.weights)))
             self.tried.append((trial, np.concatenate(densities)))
             trial.columns["log_likelihood"] = float(weights @ self.tried[-1][1])
@@ -68,7 +65,7 @@ class Scorer:
         return model.fit(*given)
 
     def _fit_arguments(self, rows: Block) -> tuple[Any, Any, Any]:
-        return self.to_device(rows.X), labels_of(rows, self.classes), rows.weights
+        return rows.X, labels_of(rows, self.classes), rows.weights
 
 
 def try_grid(

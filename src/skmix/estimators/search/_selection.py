@@ -14,14 +14,13 @@ from scipy.special import softmax
 from sklearn import config_context
 
 from ...engine.after.temperature import least_log_loss, log_losses
-from ...engine.numbers import on_host
 from ...engine.records import FloatArray, IntArray
 from ...engine.rows.blocks import Block
 from ...io.preparation import Columns
 from .._settings import check_feature_sets, is_robust
 from ..classifier import SharedKernelClassifier
 from ..crossfit import blur_of, set_threshold
-from ..rows import PreparedRows, Sender
+from ..rows import PreparedRows
 from ._base import Fold, labels_of
 from ._candidates import MOST_NUMBERS_A_ROW, Choices, make_classifier
 from ._features import FeatureMap, fewer_rows, filler, fit_features, fit_transform, project
@@ -77,7 +76,6 @@ class Selection:
     classes: np.ndarray  # (L,)
     folds: list[Fold]
     trials: Trials
-    to_device: Sender
 
     def __post_init__(self) -> None:
         self._fold, self._rows_of = cache(self._map), cache(self._draw)
@@ -250,7 +248,7 @@ class Selection:
                 elif model is None:
                     model = self._models[repr(params), id(rows)] = self._fit(params, rows)
                 trial.models.append(model)
-                logs.append(on_host(model.predict_log_proba(self.to_device(held.X))))
+                logs.append(model.predict_log_proba(held.X))
         codes, weights = codes_and_weights(folds)
         temperature, _ = least_log_loss(np.concatenate(logs), codes, weights)
         trial.columns["temperature"] = temperature
@@ -274,7 +272,7 @@ class Selection:
         """Fit a candidate, and planned ones with the same kernels, by quick fits if they are covered."""
         names = ("kernels", "n_kernels", "covariance_type")
         known = all((repr(params), id(rows)) in self._models for rows, _ in self._folds_of(params, some))
-        if known or not isinstance(self.to_device(self.rows.X[:1]), np.ndarray):
+        if known:
             return
         tasks = [
             (each, rows)
@@ -291,7 +289,7 @@ class Selection:
     def _fit(self, params: Params, rows: Block) -> SharedKernelClassifier:
         """Return a candidate fitted to rows without missing values."""
         model = make_classifier(self.prototype, params, rows, self.prototype.random_state)
-        return model.fit(self.to_device(rows.X), labels_of(rows, self.classes), rows.weights)
+        return model.fit(rows.X, labels_of(rows, self.classes), rows.weights)
 
     def tune(self, model: Any, rows: Block, trade_off: float) -> Any:
         """Tune a fitted classifier, or return a tuned quick fit, on the labelled rows, for some rounds."""
@@ -370,7 +368,7 @@ class Selection:
             params, data = trial.params, given
             feature_map, rows, filled = features(params["transform"], params["reduction"])
             if feature_map is not None:
-                data = self.to_device(rows.X), labels_of(rows, self.classes), rows.weights
+                data = rows.X, labels_of(rows, self.classes), rows.weights
             classifier = make_classifier(self.prototype, params, filled, seed + number)
             if params["feature_sets"] is not None:
                 # The sets of candidates are of features; those of the search are of the given columns.

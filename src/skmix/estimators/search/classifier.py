@@ -17,11 +17,11 @@ from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ...engine.loop import ending_at
-from ...engine.numbers import namespace, on_host
+from ...engine.numbers import on_host
 from ...engine.records import FloatArray
 from ..classifier import SharedKernelClassifier
 from ..decisions import novelty_scores, with_outliers
-from ..rows import enter, sender, warn_caller
+from ..rows import enter, warn_caller
 from ._base import Search, documented_search, make_folds
 from ._features import FeatureMap, filler
 from ._selection import Selection, mapped
@@ -177,7 +177,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         for training, held in make_folds(rows, classes, self.cv, groups, kept, prototype.random_state):
             fill = filler(training.X, prototype.random_state)
             folds.append((mapped(training, fill), mapped(held, fill)))
-        selection = Selection(self, prototype, rows, classes, folds, trials, sender(prototype, X))
+        selection = Selection(self, prototype, rows, classes, folds, trials)
         with ending_at(trials.ends(CHOOSING)):
             chosen = selection.choose()
         members = selection.fit_members(chosen, (X, y, sample_weight))
@@ -227,14 +227,14 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
     def _inputs(self, X: Any) -> Iterator[Any]:
         """Yield rows X (n, M) as the input of each member."""
-        to_device, rows = sender(self.classifier_, X), None
+        rows = None
         for feature_map in self.feature_maps_:
             if feature_map is None:
                 yield X
                 continue
             if rows is None:
                 rows = enter(self, X).gathered()
-            yield to_device(FeatureMap(*feature_map).transform(rows))
+            yield FeatureMap(*feature_map).transform(rows)
 
     def _graph_parts(self) -> dict[str, Any]:
         parts = [
@@ -251,7 +251,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
         """Return the logarithms of the posterior probabilities, shape (n, L), of rows X (n, M)."""
         parts = self._of_members("predict_log_proba", X)
-        return reduce(namespace(parts[0]).logaddexp, parts) - float(np.log(len(parts)))
+        return reduce(np.logaddexp, parts) - float(np.log(len(parts)))
 
     def _of_members(self, method: str, X: ArrayLike) -> list[Any]:
         """Return the results of a method of each member for rows X (n, M)."""
@@ -267,11 +267,11 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         check_is_fitted(self)
         if len(self.classifiers_) == 1:
             return self.classifier_.predict(next(self._inputs(X)))
-        labels = on_host(self.classes_)[np.argmax(on_host(self.predict_proba(X)), axis=1)]
+        labels = self.classes_[np.argmax(self.predict_proba(X), axis=1)]
         best = self.classifier_
         if best.outlier_label is not None:
-            labels = with_outliers(labels, on_host(novelty_scores(self, X)), best)
-        return sender(self.classifier_, X)(labels) if labels.dtype.kind in "fiub" else labels
+            labels = with_outliers(labels, novelty_scores(self, X), best)
+        return labels
 
     score = SharedKernelClassifier.score
 

@@ -17,7 +17,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ...engine.loop import ending_at
-from ...engine.numbers import namespace, safe_log
+from ...engine.numbers import safe_log
 from ...engine.records import FloatArray
 from ...engine.structures import STRUCTURES
 from ...io import Source
@@ -25,7 +25,7 @@ from ...io.dask import is_collection
 from ...io.sources import CACHED_BYTES
 from .._settings import check_count, is_wide
 from ..mixture import SharedKernelMixture
-from ..rows import computed, enter, note_rows, sender, warn_caller
+from ..rows import computed, enter, note_rows, warn_caller
 from ._base import Search, documented_search, make_folds
 from ._grid import Scorer, average, try_grid
 from ._trials import CHOOSING, FITTING, Params, Trial, Trials
@@ -181,7 +181,7 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
 
     def _scorer(self, prototype: Any, given: tuple[Any, Any, Any], groups: Any) -> Scorer:
         """Return the scorer of candidates, with the rows that the criterion needs."""
-        to_device, by_default = sender(prototype, given[0]), self.criterion == "auto"
+        by_default = self.criterion == "auto"
         elsewhere = is_collection(given[0]) or isinstance(given[0], Source)
         if self.criterion == "bic" or (by_default and elsewhere):
             if groups is not None:
@@ -193,13 +193,13 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
             training = enter(clone(prototype), *given).training()
             summary = training.source.summary
             shape, size = (summary.n_rows, training.n_features), float(summary.sizes.sum())
-            return Scorer(prototype, given, to_device, len(training.classes), shape, size)
+            return Scorer(prototype, given, len(training.classes), shape, size)
         rows, classes, kept = self._open(*given)
         size, n_classes = float(rows.row_weights.sum()), int(rows.codes.max()) + 1
         folds = make_folds(rows, classes, self.cv, groups, kept, prototype.random_state)
         if not folds and not by_default:
             raise ValueError(f"{len(rows.X)} rows are too few to hold any out: each class has one row.")
-        return Scorer(prototype, given, to_device, n_classes, rows.X.shape, size, classes, folds)
+        return Scorer(prototype, given, n_classes, rows.X.shape, size, classes, folds)
 
     def _grid(self, scorer: Scorer) -> dict[str, Any]:
         """Return the numbers of kernels, covariance types and priors to try, as arguments of `try_grid`."""
@@ -260,10 +260,9 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
     def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the log-density (n,) of rows X (n, M), given labels y (n,); see `SharedKernelMixture`."""
         check_is_fitted(self)
-        # Some libraries do not accept NumPy scalars.
-        pairs = zip(self.mixtures_, safe_log(self.shares_).tolist(), strict=True)
+        pairs = zip(self.mixtures_, safe_log(self.shares_), strict=True)
         logs = [each.score_samples(X, y) + share for each, share in pairs]
-        return reduce(namespace(logs[0]).logaddexp, logs)
+        return reduce(np.logaddexp, logs)
 
     def score(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
