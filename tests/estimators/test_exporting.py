@@ -17,6 +17,7 @@ from skmix import (
     GaussianMixture,
     SharedKernelClassifier,
     SharedKernelClassifierCV,
+    SharedKernelMixtureCV,
     open_rows,
 )
 from skmix.estimators.search._features import FeatureMap
@@ -101,18 +102,17 @@ MAPS = {
 }
 
 
-def members(*maps: FeatureMap | None) -> SharedKernelClassifierCV:
-    """Return a search whose members see rows through these maps."""
-    search = SharedKernelClassifierCV(n_kernels=2, time_limit=0, **SEED).fit(X, Y)
-    search.feature_maps_ = [None if each is None else tuple(each) for each in maps]
-    inputs = [X if each is None else each.transform(X) for each in maps]
-    search.classifiers_ = [SharedKernelClassifier(2 + i, **SEED).fit(own, Y) for i, own in enumerate(inputs)]
+def seen_through(feature_map: FeatureMap) -> SharedKernelClassifierCV:
+    """Return a search whose only member sees rows through this map."""
+    search = SharedKernelClassifierCV(n_kernels=2, n_members=1, time_limit=0, **SEED).fit(X, Y)
+    search.feature_maps_ = [tuple(feature_map)]
+    search.classifiers_ = [SharedKernelClassifier(2, **SEED).fit(feature_map.transform(X), Y)]
     return search
 
 
-@pytest.mark.parametrize("names", [*([name] for name in MAPS), [None, "powers", "projection"]])
-def test_features_are_standardised_bent_projected_and_averaged(names: list[str | None]) -> None:
-    search = members(*(None if name is None else MAPS[name] for name in names))
+@pytest.mark.parametrize("name", MAPS)
+def test_features_are_standardised_bent_and_projected(name: str) -> None:
+    search = seen_through(MAPS[name])
     out = run(search.to_onnx(), X=NEW)
     assert_allclose(out["probabilities"], search.predict_proba(NEW), rtol=0, atol=1e-9)
     assert_allclose(out["log_density"], search.score_samples(NEW), rtol=1e-9)
@@ -172,7 +172,7 @@ def test_far_rows_do_not_underflow(covariance_type: str) -> None:
     assert out["label"].tolist() == model.predict(far).tolist()
     assert_allclose(out["probabilities"], model.predict_proba(far), rtol=0, atol=1e-6)
     farthest = np.full((2, 4), [[1e200], [-1e308]])
-    for each in (model, members(MAPS["powers"])):
+    for each in (model, seen_through(MAPS["powers"])):
         assert np.all(np.isfinite(run(each.to_onnx(), X=farthest)["probabilities"]))
 
 
@@ -214,8 +214,8 @@ def test_a_missing_value_is_noticed_whatever_a_runtime_makes_of_it() -> None:
     sets = SharedKernelClassifier(feature_sets=[[1], [3, 0]], **SEED).fit(X, Y)
     for model, missing in (
         (sets, [True, True, False, True, False]),  # column 2 is in no feature set
-        (members(MAPS["units"]), [True, True, True, True, False]),
-        (members(MAPS["projection"]), [True, True, True, True, False]),
+        (seen_through(MAPS["units"]), [True, True, True, True, False]),
+        (seen_through(MAPS["projection"]), [True, True, True, True, False]),
     ):
         graph = model.to_onnx()
         _, *found = ReferenceEvaluator(graph, new_ops=[Clip]).run(None, {"X": gaps})
@@ -231,6 +231,13 @@ def test_a_graph_takes_values_on_the_scale_of_its_model() -> None:
         out = run(model.to_onnx(), X=np.arcsinh(NEW / 5.0))
     expected = model.predict_proba(open_rows(NEW, transform="arcsinh:5"))
     assert_allclose(out["probabilities"], expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [SharedKernelClassifierCV, SharedKernelMixtureCV])
+def test_averages_are_refused(kind: Any) -> None:
+    search = kind(n_kernels=[1, 2, 3], covariance_type=["full", "diag"], cv=2, **SEED).fit(X, Y)
+    with pytest.raises(ValueError, match=r"averages \d: fit with n_members=1\."):
+        search.to_onnx()
 
 
 def test_bad_requests(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,7 +187,11 @@ def export(
     model: options.Model,
     onnx: Annotated[str, options.file(help="ONNX file to write; - is standard output.")],
 ) -> None:
-    """Export a model to ONNX, for use without Python."""
+    """Export a model to ONNX, for use without Python.
+
+    Averages of several models, which skmix fit makes without --kernels, have
+    no graph.
+    """
     cli.look_for("onnx", model=model)
     from skmix.cli import _tables as tables
 

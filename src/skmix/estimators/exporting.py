@@ -10,6 +10,7 @@ from numpy.typing import DTypeLike
 from sklearn.utils.validation import check_is_fitted
 
 from .. import _version
+from .._errors import Argument, ArgumentError
 from ..engine.numbers import safe_log
 from ..engine.records import FARTHEST, Parameters, frame_of
 from ..engine.structures import structure_of
@@ -62,7 +63,7 @@ class ExportMixin:
         ImportError
             If onnx is not installed.
         ValueError
-            If groups have different means (`group_shift`).
+            If groups have different means (`group_shift`), and for a search that averages several models.
 
         Notes
         -----
@@ -91,6 +92,17 @@ class ExportMixin:
             with replacing(path) as file:
                 file.write(model.SerializeToString(deterministic=True))
         return model
+
+
+def refuse_average(search: Any, n_members: int) -> None:
+    """Raise ValueError for a search whose result is an average of several models."""
+    if n_members > 1:
+        raise ArgumentError(
+            f"ONNX graphs are of single models, and this {type(search).__name__} averages {n_members}: fit "
+            "with ",
+            Argument("n_kernels", "N", wording="n_members=1"),
+            ".",
+        )
 
 
 def whitened_kernels(

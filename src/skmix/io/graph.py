@@ -176,8 +176,8 @@ class _Graph:
         rows: str,
         feature_sets: Sequence[WhitenedKernels],
         log_prior: np.ndarray,
-        temperature: float = 1.0,
-        features: Features | None = None,
+        temperature: float,
+        features: Features | None,
     ) -> tuple[str, str, str]:
         """Return log-joints (n, J), log-density (n,) and posterior (n, J) of rows (n, M) under one model."""
         from onnx import TensorProto
@@ -213,8 +213,6 @@ def build_graph(
     temperature: float = 1.0,
     probabilities: str = "probabilities",
     features: Features | None = None,
-    others: Sequence[dict[str, Any]] = (),
-    log_shares: np.ndarray | None = None,
 ) -> ModelProto:
     """Return a graph from X (n, M) to ``label`` (n,), probabilities (n, J) and ``log_density`` (n,).
 
@@ -222,10 +220,6 @@ def build_graph(
     The outcomes have log-priors `log_prior` (J,) and `labels` (J,); without labels, ``label`` is not an
     output. X and the results are of type `dtype`; the graph computes in float64. Log-joints are divided by
     the temperature before they are normalised; `probabilities` names the output of probabilities.
-
-    `others` are the arguments of further models. By default, probabilities are averaged over all models, and
-    the density is that of the first model. With `log_shares` (one per model), densities are averaged with
-    these shares, and probabilities are those of the first model.
 
     With the `columns` of a table, X has the numeric columns, and the input ``categories`` (n, Q) the others.
     """
@@ -245,29 +239,11 @@ def build_graph(
     ]
     rows = graph.add("Cast", "X", to=TensorProto.DOUBLE) if shapes["X"] else ""
     rows = rows if columns is None else graph.encoded(rows, columns)
-    first = {
-        "feature_sets": feature_sets,
-        "log_prior": log_prior,
-        "temperature": temperature,
-        "features": features,
-    }
-    parts = [
-        graph.posterior(rows, **{name: each[name] for name in first if name in each})
-        for each in (first, *others)
-    ]
-    scores, density, posterior = parts[0]
-    if log_shares is not None:
-        axis = np.array([1])
-        densities = [graph.add("Unsqueeze", each, axis) for _, each, _ in parts]
-        _, density = graph.log_sum(graph.add("Add", graph.add("Concat", *densities, axis=1), log_shares))
-        density = graph.add("Squeeze", density, axis)
-    elif others:
-        total = reduce(lambda one, other: graph.add("Add", one, other), [each for *_, each in parts])
-        scores = posterior = graph.add("Div", total, np.array(float(len(parts))))
+    joint, density, posterior = graph.posterior(rows, feature_sets, log_prior, temperature, features)
     results = []
     if labels is not None:
         names = _names(labels)
-        best = graph.add("ArgMax", scores, axis=1, keepdims=0)
+        best = graph.add("ArgMax", joint, axis=1, keepdims=0)
         graph.add("Gather", names, best, axis=0, output="label")
         kind = helper.np_dtype_to_tensor_dtype(names.dtype)
         results.append(helper.make_tensor_value_info("label", kind, ["n"]))

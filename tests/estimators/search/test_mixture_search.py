@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold
 
@@ -224,18 +223,6 @@ def test_rows_are_drawn_from_members_by_their_shares() -> None:
 
 
 # ---------------------------------------------------------------- results
-
-
-def test_an_average_is_a_graph() -> None:
-    runtime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
-    X = load_iris().data
-    search = SharedKernelMixtureCV(n_kernels=2, cv=2, random_state=0).fit(X)
-    assert len(search.mixtures_) > 1
-    session = runtime.InferenceSession(search.to_onnx().SerializeToString())
-    shares, densities = session.run(["responsibilities", "log_density"], {"X": X})
-    assert_allclose(shares, search.best_estimator_.transform(X), atol=1e-9)
-    assert_allclose(densities, search.score_samples(X), rtol=1e-9)
 
 
 def test_settings_that_cannot_be_used_are_refused() -> None:

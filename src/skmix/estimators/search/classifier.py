@@ -21,6 +21,7 @@ from ...engine.numbers import on_host
 from ...engine.records import FloatArray
 from ..classifier import SharedKernelClassifier
 from ..decisions import novelty_scores, with_outliers
+from ..exporting import refuse_average
 from ..rows import enter, warn_caller
 from ._base import Search, documented_search, make_folds
 from ._features import FeatureMap, filler
@@ -237,11 +238,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             yield FeatureMap(*feature_map).transform(rows)
 
     def _graph_parts(self) -> dict[str, Any]:
-        parts = [
-            {**classifier._graph_parts(), "features": feature_map}
-            for classifier, feature_map in zip(self.classifiers_, self.feature_maps_, strict=True)
-        ]
-        return {**parts[0], "others": parts[1:]}
+        refuse_average(self, len(self.classifiers_))
+        return {**self.classifier_._graph_parts(), "features": self.feature_maps_[0]}
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the posterior Pr(class j | x), shape (n, L), of rows X (n, M), averaged over the members."""

@@ -24,6 +24,7 @@ from ...io import Source
 from ...io.dask import is_collection
 from ...io.sources import CACHED_BYTES
 from .._settings import check_count, is_wide
+from ..exporting import refuse_average
 from ..mixture import SharedKernelMixture
 from ..rows import computed, enter, note_rows, warn_caller
 from ._base import Search, documented_search, make_folds
@@ -274,10 +275,8 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
         return float(np.average(scores, weights=given.weights(len(scores))))
 
     def _graph_parts(self) -> dict[str, Any]:
-        first, *others = [each._graph_parts() for each in self.mixtures_]
-        if not others:
-            return first
-        return {**first, "others": others, "log_shares": safe_log(self.shares_)}
+        refuse_average(self, len(self.mixtures_))
+        return self.best_estimator_._graph_parts()
 
     fit_predict = SharedKernelMixture.fit_predict
     sample = SharedKernelMixture.sample
