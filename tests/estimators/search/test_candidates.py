@@ -183,7 +183,7 @@ def selection(
     rows, classes = Block(X, np.arange(n_rows) % n_classes, weights), np.arange(n_classes)
     search = SharedKernelClassifierCV(**settings)
     own = SharedKernelClassifier(random_state=0) if prototype is None else prototype
-    return Selection(search, own, rows, classes, [(rows, rows)] * n_folds, Trials(None), lambda each: each)
+    return Selection(search, own, rows, classes, [(rows, rows)] * n_folds, Trials(None))
 
 
 def test_the_best_three_ways_to_make_features_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ def selection(probabilities: np.ndarray, codes: np.ndarray, weights: Any, n_memb
         trials.list.append(Trial("kernels", {"number": number}, score, probabilities=each))
     trials.best = max(trials.list, key=lambda trial: trial.score)
     search, prototype = SharedKernelClassifierCV(n_members=n_members), SharedKernelClassifier()
-    return Selection(search, prototype, rows, np.unique(codes), [(rows, rows)], trials, lambda each: each)
+    return Selection(search, prototype, rows, np.unique(codes), [(rows, rows)], trials)
 
 
 def test_each_member_lowers_the_loss_most_given_those_before() -> None:

@@ -121,7 +121,7 @@ def race(first: np.ndarray, second: np.ndarray) -> Trial:
     # The best so far gives all rows a probability of 0.8.
     best = Trial("kernels", {}, np.log(0.8), probabilities=np.tile([0.8, 0.2], (2 * n_rows, 1)))
     trials.best = best
-    chosen = Selection(SimpleNamespace(), prototype(), rows, np.arange(2), folds, trials, lambda X: X)
+    chosen = Selection(SimpleNamespace(), prototype(), rows, np.arange(2), folds, trials)
     models = [
         SimpleNamespace(predict_log_proba=lambda X, odds=odds: np.stack([odds, np.zeros_like(odds)], axis=1))
         for odds in (first, second)
