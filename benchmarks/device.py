@@ -26,6 +26,7 @@ import torch
 import skmix
 from skmix.engine import loop as em
 from skmix.engine import starts
+from skmix.engine.device.expansion import expand
 from skmix.engine.loop import Passes, fit
 from skmix.engine.numbers import operations_of
 from skmix.engine.problem import Problem, open_source
@@ -111,6 +112,11 @@ class Pass:
         """Make one pass that checks for every rare case."""
         return self.passes.step(parameters, factor)
 
+    def n_delicate(self) -> int:
+        """Return how many kernels are computed from differences."""
+        delicate = expand(self.parameters, self.factor, self.setting).delicate
+        return 0 if delicate is None else len(delicate)
+
     def step(self) -> Any:
         """Make one pass as the loop does: parameters in, parameters out, log-likelihoods on the host."""
         return self.quick(self.parameters, self.factor)
@@ -167,7 +173,7 @@ def time_passes(
                 "shortest_ms": round(shortest, 3),
                 "limit_ms": limit if precision == "float64" and not correlated else None,
                 "clusters": "correlated" if correlated else "of unit variance",
-                "delicate_kernels": len(here.source.assumed[0]),
+                "delicate_kernels": here.n_delicate(),
                 "memory_beside_the_rows_mb": round(memory / 2**20),
                 "error_of_means_in_deviations": float(((got.means - reference.means) / spread).abs().max()),
                 "error_of_covariances_in_variances": float(

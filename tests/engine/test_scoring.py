@@ -13,8 +13,9 @@ from oracles import COVARIANCE_TYPES, random_model, random_rows
 
 from skmix.engine import scoring
 from skmix.engine import scoring as conditional
+from skmix.engine.exponentials import log_normalise, log_sum_exp
 from skmix.engine.kernels import StudentT
-from skmix.engine.numbers import log_normalise, log_sum_exp, to_numpy
+from skmix.engine.numbers import to_numpy
 from skmix.engine.records import FloatArray, IntArray, Parameters
 from skmix.engine.structures import structure_of
 

@@ -12,8 +12,8 @@ from scipy import stats
 from scipy.optimize import approx_fprime
 
 from skmix.engine import scoring as density
+from skmix.engine.exponentials import log_mix
 from skmix.engine.kernels import GAUSSIAN, StudentT
-from skmix.engine.numbers import log_mix
 from skmix.engine.records import Parameters
 from skmix.groups import information, judging
 

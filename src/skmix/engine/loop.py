@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .numbers import TINY, namespace, occurs, pick, sent_once, to_numpy
+from .conditions import occurs
+from .numbers import TINY, namespace, pick, sent_once, to_numpy
 from .problem import Problem
 from .records import (
     BoolArray,

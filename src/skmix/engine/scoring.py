@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from .device import passes as device
+from .device import framed as device
 from .estep import gaps, host
 from .estep.gaps import given, rows_by_pattern
 from .estep.reference import Kernels, Rows, native
+from .exponentials import log_mix, log_normalise
 from .kernels import StudentT, Tail
-from .numbers import has_gaps, is_numpy, like, log_mix, log_normalise, namespace, safe_log, to_numpy
+from .numbers import has_gaps, is_numpy, like, namespace, safe_log, to_numpy
 from .records import FARTHEST, FloatArray, Frame, IntArray, Parameters, scale_of
 from .structures import Structure, structure_of
 from .threads import Workers, workers

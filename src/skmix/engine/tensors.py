@@ -1,7 +1,4 @@
-"""PyTorch: rows sent to a device, and operations on its tensors.
-
-On a CUDA device passes are captured as CUDA graphs.
-"""
+"""What PyTorch does beyond the array API standard: copies, memory, whole-tensor operations, CUDA graphs."""
 
 from __future__ import annotations
 
@@ -20,20 +17,18 @@ from .threads import ProcessSetting
 
 # A tensor.
 Array = Any
-# From tensors to tensors, on one device.
+# From tensors to tensors, on one device; the work never waits for the device.
 Work = Callable[[list[Array]], list[Array]]
 
-# Numbers in a chunk's expanded rows and joint densities: enough to keep an accelerator busy.
+# Numbers in the expanded rows and joint densities of a chunk: enough to keep an accelerator busy.
 _CHUNK_ON_ACCELERATOR = 1 << 27
 # The same on a CPU: few enough to stay in its cache.
 _CHUNK_ON_CPU = 1 << 20
-# Logarithms relative to the largest whose exponentials are zero.
-_LOWEST_LOG = {torch.float64: -600.0, torch.float32: -80.0}
 # Fewest bytes of a device's memory that are left for the work on rows.
 _WORK_BYTES = 1 << 32
 # Smallest share of a device's free memory that is left for the work on rows.
 _WORK_SHARE = 0.1
-# The first two calls warm up; the third is captured.
+# The first two calls of repeated work warm up; the third is captured as a graph.
 _CALLS_BEFORE_CAPTURE = 3
 # Bytes up to which an array is copied by way of pinned memory, which PyTorch never returns to the system.
 _MOST_PINNED = 1 << 26
@@ -44,7 +39,7 @@ _SQUARING_STEPS = 6
 
 
 def send(X: np.ndarray, device: str) -> Array:
-    """Return rows (n, M) as a tensor on a device; refuse rows that do not fit."""
+    """Copy rows (n, M) to a device; refuse rows that do not fit."""
     place = _place(device)
     values = np.ascontiguousarray(X if X.flags.writeable else X.copy())
     try:
@@ -58,7 +53,7 @@ def send(X: np.ndarray, device: str) -> Array:
 
 
 def room_on(device: str) -> float:
-    """Return how many bytes of rows a device has room for, beside the work on them; infinite for CPUs."""
+    """Count the bytes of rows that a device has room for, beside the work on them; infinite for CPUs."""
     place = _place(device)
     if place.type != "cuda":
         return math.inf
@@ -69,7 +64,7 @@ def room_on(device: str) -> float:
 
 
 def _place(device: str) -> torch.device:
-    """Return the device of that name; refuse one that does not exist or cannot compute in float64."""
+    """Find the device of that name; refuse one that does not exist or cannot compute in float64."""
     try:
         place = torch.device(device)
         torch.zeros(1, dtype=torch.float64, device=place).item()
@@ -83,58 +78,61 @@ def _place(device: str) -> torch.device:
 
 
 class TorchOperations:
-    """Operations beyond the array API standard, of PyTorch tensors on one device."""
+    """Operations on the tensors of one device."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._cuda = device.type == "cuda"
-        # Numbers in a chunk's expanded rows and joint densities.
+        self.is_cuda = device.type == "cuda"
+        # Numbers in the expanded rows and joint densities of a chunk.
         self.chunk = _CHUNK_ON_CPU if device.type == "cpu" else _CHUNK_ON_ACCELERATOR
         self._constant = lru_cache(maxsize=256)(
             lambda make, arguments: torch.as_tensor(make(*arguments), device=device)
         )
-        # Constants used during a capture; the graph keeps them alive.
-        self.held: list[Array] | None = None
+        # While a graph is captured, the constants that it reads: the graph keeps them alive.
+        self.constants_of_graph: list[Array] | None = None
 
     def constant(self, make: Callable[..., np.ndarray], arguments: tuple[Any, ...]) -> Array:
-        """Return the array ``make(*arguments)`` on the device, where it is cached."""
-        found = self._constant(make, arguments)
-        if self.held is not None:
-            self.held.append(found)
-        return found
+        """Call ``make(*arguments)`` and copy the array to the device, where it is kept."""
+        tensor = self._constant(make, arguments)
+        if self.constants_of_graph is not None:
+            self.constants_of_graph.append(tensor)
+        return tensor
 
     def from_numpy(self, values: np.ndarray, dtype: Any = None) -> Array:
-        """Return values on the device. The host does not wait until the device has done its work so far."""
+        """Copy values to the device, without waiting until it has done its work so far."""
         # Replays of a graph would read pinned memory that is used for something else by then. A copy that is
         # waited for makes the capture fail, and the pass runs without a graph.
-        capturing = self._cuda and torch.cuda.is_current_stream_capturing()
-        if not self._cuda or capturing or values.nbytes > _MOST_PINNED:
+        capturing = self.is_cuda and torch.cuda.is_current_stream_capturing()
+        if not self.is_cuda or capturing or values.nbytes > _MOST_PINNED:
             return torch.asarray(values, dtype=dtype, device=self.device)
         pinned = torch.as_tensor(np.asarray(values, order="C")).pin_memory()
-        found = pinned.to(self.device, non_blocking=True)
-        return found if dtype is None else found.to(dtype)
+        tensor = pinned.to(self.device, non_blocking=True)
+        return tensor if dtype is None else tensor.to(dtype)
 
-    def to_numpy(self, array: Array) -> np.ndarray:
-        """Return the values on the host."""
-        values: np.ndarray = array.detach().cpu().numpy()
+    def to_numpy(self, tensor: Array) -> np.ndarray:
+        """Copy a tensor to the host."""
+        values: np.ndarray = tensor.detach().cpu().numpy()
         return values
 
-    def normalise(self, values: Array, offsets: Array, weights: Array | None) -> tuple[Array, Array, Array]:
-        """Return responsibilities times weights (n,), log-sums (R, n), and sums (R, K) of the former.
+    def spare_memory(self) -> int:
+        """Count the bytes of the device that a fit may take to save time: half of the free ones."""
+        return int(torch.cuda.mem_get_info(self.device)[0]) // 2 if self.is_cuda else 0
 
-        `values` (R, K, n) plus `offsets` (R, K) are the log-joints; they are overwritten.
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """Whether the error says that the device is out of memory.
+
+        During a capture it does not: a graph needs memory of its own, so the work may fit without one.
         """
-        values = values.add_(offsets[..., None])
-        largest = values.amax(dim=1, keepdim=True)
-        values.sub_(largest)
-        # Subnormal numbers are slow on CPUs.
-        values.masked_fill_(values <= _LOWEST_LOG[values.dtype], -math.inf).exp_()
-        total = values.sum(dim=1, keepdim=True)
-        values.mul_((1.0 if weights is None else weights) / total)
-        return values, (torch.log(total) + largest)[:, 0], values.sum(dim=-1, dtype=torch.float64)
+        capturing = self.constants_of_graph is not None
+        return not capturing and isinstance(error, (torch.OutOfMemoryError, MemoryError))
+
+    def release(self) -> None:
+        """Return memory that PyTorch keeps for later to the device."""
+        if self.is_cuda:
+            torch.cuda.empty_cache()
 
     def raise_to_one(self, matrices: Array) -> Array:
-        """Return symmetric matrices (B, M, M) with their eigenvalues below one raised to one.
+        """Raise the eigenvalues of symmetric matrices (B, M, M) that are below one to one.
 
         max(A, 1) = ½ (A + 1 + |A − 1|), and |B| = B sign(B), where the sign comes from an iteration of matrix
         products. On CUDA these are many times faster than eigenvectors, and the host need not wait for them.
@@ -154,33 +152,14 @@ class TorchOperations:
             sign = torch.baddbmm(sign, sign, sign @ sign, beta=1.5, alpha=-0.5)
         return 0.5 * (matrices + eye + above @ sign)
 
-    def spare_memory(self) -> int:
-        """Return how many bytes of the device a fit may take to save time: half of what is free."""
-        return int(torch.cuda.mem_get_info(self.device)[0]) // 2 if self._cuda else 0
-
-    def is_out_of_memory(self, error: BaseException) -> bool:
-        """Return whether the error means that the device is out of memory.
-
-        During a capture it does not: a graph needs memory of its own, so the work may fit without one.
-        """
-        return self.held is None and isinstance(error, (torch.OutOfMemoryError, MemoryError))
-
-    def release(self) -> None:
-        """Return cached memory to the device."""
-        if self._cuda:
-            torch.cuda.empty_cache()
-
-    def capture(self, work: Work) -> Callable[[list[Array], Hashable], list[Array]]:
-        """Return work that never synchronises as a CUDA graph, for repeated calls with the same shapes.
-
-        The graph takes the arrays, and a key for everything else that the work depends on.
-        """
-        return _Graph(work, self) if self._cuda else lambda arrays, key: work(arrays)
+    def replayed(self, work: Work) -> Callable[[list[Array], Hashable], list[Array]]:
+        """The same work, replayed where it is repeated with tensors of the same shapes; see `Replayed`."""
+        return Replayed(work, self)
 
     @contextmanager
     def precision(self, name: str) -> Iterator[None]:
-        """Set the precision of float32 matrix products."""
-        if name == "tf32" and not self._cuda:
+        """Set the precision of float32 matrix products in the body."""
+        if name == "tf32" and not self.is_cuda:
             raise ValueError(f"TF32 needs a CUDA device, got {self.device}.")
         if name == "float64":
             yield
@@ -199,49 +178,54 @@ def _set_products(precision: str) -> Callable[[], object]:
 _products = ProcessSetting(_set_products)
 
 
-class _Graph:
-    """Work captured as a CUDA graph and replayed."""
+class Replayed:
+    """Work on tensors that is repeated, and on CUDA devices captured as a graph and replayed."""
 
     def __init__(self, work: Work, operations: TorchOperations) -> None:
         self._work, self._operations = work, operations
-        self._constants: list[Array] = []  # the graph reads them, so they must live as long as it does
         self._key: Hashable = None
         self._calls = 0
         self._graph: Any = None
-        self._inputs: list[Any] = []
-        self._outputs: list[Any] = []
+        self._inputs: list[Array] = []
+        self._outputs: list[Array] = []
+        self._constants: list[Array] = []  # the graph reads them, so they must live as long as it does
 
-    def __call__(self, arrays: list[Array], key: Hashable) -> list[Array]:
-        """Return ``work(arrays)``, replayed after several consecutive calls with the same key and shapes."""
-        key = (key, tuple(array.shape for array in arrays))
+    def __call__(self, tensors: list[Array], key: Hashable) -> list[Array]:
+        """Do the work; `key` stands for everything else that it depends on."""
+        if not self._operations.is_cuda:
+            return self._work(tensors)
+        key = (key, tuple(tensor.shape for tensor in tensors))
         if key != self._key:
             self._key, self._calls, self._graph = key, 0, None
         self._calls += 1
         if self._calls == _CALLS_BEFORE_CAPTURE:
-            self._capture(arrays)
+            self._capture(tensors)
         if self._graph is None:
-            return self._work(arrays)
-        torch._foreach_copy_(self._inputs, arrays)
+            return self._work(tensors)
+        torch._foreach_copy_(self._inputs, tensors)
         self._graph.replay()
-        made = [torch.empty_like(output) for output in self._outputs]
-        torch._foreach_copy_(made, self._outputs)
-        return made
+        results = [torch.empty_like(output) for output in self._outputs]
+        torch._foreach_copy_(results, self._outputs)
+        return results
 
-    def _capture(self, arrays: list[Array]) -> None:
-        with torch.cuda.device(arrays[0].device), _without_garbage_collection():
-            self._inputs = [array.clone() for array in arrays]
+    def _capture(self, tensors: list[Array]) -> None:
+        operations, collects = self._operations, gc.isenabled()
+        with torch.cuda.device(operations.device):
+            self._inputs = [tensor.clone() for tensor in tensors]
             graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call, unused-ignore]
             stream.wait_stream(torch.cuda.current_stream())
-            # A graph has memory of its own: it cannot use what is cached.
-            self._operations.release()
+            # A graph has memory of its own: it cannot use what PyTorch keeps for later.
+            operations.release()
+            # Freeing another graph, held by a reference cycle, would end the capture.
+            gc.disable()
             try:
                 with torch.cuda.stream(stream):
                     graph.capture_begin(capture_error_mode="thread_local")
-                    self._operations.held = []
+                    operations.constants_of_graph = []
                     try:
                         self._outputs = self._work(self._inputs)
                     finally:
-                        self._constants, self._operations.held = self._operations.held, None
+                        self._constants, operations.constants_of_graph = operations.constants_of_graph, None
                         graph.capture_end()
                 self._graph = graph
             except Exception as error:
@@ -251,16 +235,7 @@ class _Graph:
                     stacklevel=2,
                 )
                 self._outputs = []
+            finally:
+                if collects:
+                    gc.enable()
             torch.cuda.current_stream().wait_stream(stream)
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection: freeing another graph, held by a reference cycle, would end the capture."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -15,7 +15,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.numbers import Array, log_normalise, log_sum_exp, namespace, on_host, safe_log
+from ..engine.exponentials import log_normalise, log_sum_exp
+from ..engine.numbers import Array, namespace, on_host, safe_log
 from ..engine.records import FloatArray
 from ..engine.rows.blocks import Block
 from ..io.preparation import Columns

@@ -21,7 +21,8 @@ from sklearn.base import clone
 
 from ..engine import scoring as density
 from ..engine.after.prior import are_separate
-from ..engine.numbers import Array, like, log_normalise, log_sum_exp, namespace, pick, safe_log, to_numpy
+from ..engine.exponentials import log_normalise, log_sum_exp
+from ..engine.numbers import Array, like, namespace, pick, safe_log, to_numpy
 from ..engine.records import FloatArray, IntArray, Parameters
 from ..engine.structures import structure_of
 from ..io.preparation import Columns

@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike
 from sklearn import get_config
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.numbers import log_normalise, log_sum_exp, on_host, safe_log
+from ..engine.exponentials import log_normalise, log_sum_exp
+from ..engine.numbers import on_host, safe_log
 from ..engine.problem import open_source
 from ..engine.records import FloatArray, IntArray, Parameters
 from ..engine.rows.source import RowSource

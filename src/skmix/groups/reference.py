@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..engine import scoring as density
-from ..engine.numbers import log_mix
+from ..engine.exponentials import log_mix
 from ..engine.records import FloatArray
 from ..engine.threads import one_blas_thread
 from ..estimators._settings import freeze_of, threads_of

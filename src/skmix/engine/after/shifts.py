@@ -26,8 +26,9 @@ from operator import add
 
 import numpy as np
 
+from ..exponentials import EMPTY_MASS
 from ..loop import Passes, say_fall
-from ..numbers import EMPTY_MASS, to_numpy
+from ..numbers import to_numpy
 from ..problem import Problem
 from ..records import Factor, FloatArray, IntArray, Parameters, Setting, Statistics
 from ..rows.source import ArrayRows, Expected, ReduceClasses, RowSource

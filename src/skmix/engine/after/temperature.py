@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import brentq
 
-from ..numbers import log_sum_exp
+from ..exponentials import log_sum_exp
 from ..records import FloatArray, IntArray
 
 # Highest temperature: all classes are practically equally probable.

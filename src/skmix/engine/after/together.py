@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..estep.terms import share
+from ..exponentials import log_mix
 from ..kernels import GAUSSIAN
 from ..loop import time_is_up
-from ..numbers import TINY, Record, log_mix, safe_log
+from ..numbers import TINY, Record, safe_log
 from ..records import FloatArray, IntArray, Parameters
 from ..structures import Structure
 from ..structures.factors import multiplicity, unpack

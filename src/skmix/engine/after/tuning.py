@@ -25,9 +25,10 @@ import numpy as np
 from scipy.optimize import minimize
 
 from ..estep.terms import expand_densities
+from ..exponentials import log_sum_exp
 from ..kernels import GAUSSIAN
 from ..loop import time_is_up
-from ..numbers import log_sum_exp, safe_log
+from ..numbers import safe_log
 from ..problem import regulariser_of
 from ..records import FloatArray, Frame, IntArray, Options, Parameters, Regulariser
 from ..rows.blocks import Block

@@ -1,25 +1,25 @@
-"""Complete rows on a device: PyTorch tensors."""
+"""Complete rows on a device, and optimistic passes over them.
+
+An optimistic pass assumes that no rare condition holds: that no covariance falls below its floor, no factor
+loses digits, no kernel becomes narrow. Conditions are read at its end, with the log-likelihoods. If one held,
+the pass is repeated with every check, and so are the following ones until none holds. As many kernels as
+before are expected to be at the floor, and to be computed from differences.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
+from ..conditions import occurs, recorded
 from ..kernels import Tail
-from ..numbers import (
-    Array,
-    as_float64,
-    constant,
-    namespace,
-    occurs,
-    operations_of,
-    recorded,
-    to_numpy,
-)
-from ..records import Factor, FloatArray, Parameters, Setting
+from ..numbers import Array, as_float64, constant, namespace, operations_of, to_numpy
+from ..records import Factor, FloatArray, Parameters, Setting, Statistics
 from ..rows.source import ArrayRows, Centres, Expected, Step
-from .passes import Assumed, FramedRows, expand, order_by_class
+from .expansion import Expansion, expand
+from .framed import FramedRows
 
 
 class DeviceRows(ArrayRows):
@@ -27,101 +27,88 @@ class DeviceRows(ArrayRows):
 
     samples_are_quicker = False
     keeps_terms = True
-    """Whether expanded rows are kept between passes, if there is memory for them."""
+    """Whether terms of the rows are kept between passes, if there is memory for them."""
     _framed: FramedRows | None = None
 
     def expect(
         self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
     ) -> Expected:
-        rows = self.framed(setting, parameters.weights.shape[-1])
-        expanded = expand(parameters, setting.structure, rows.bounds, factor, centres, setting.precision)
-        return rows.collect(expanded, with_moments=setting.with_moments), expanded.origins
+        expansion = expand(parameters, factor, setting, centres)
+        return self.sums(expansion, setting), expansion.origins
 
-    def framed(self, setting: Setting, n_classes: int) -> FramedRows:
-        """Return the rows in the frame of a setting, cached."""
-        rows = self._framed
+    def sums(self, expansion: Expansion, setting: Setting) -> Statistics:
+        """Sum the statistics of all rows under R starts."""
+        rows, n_classes = self._framed, expansion.at_mean.shape[-1]
         if rows is None or rows.frame is not setting.frame or rows.n_classes != n_classes:
-            order = order_by_class(self.X, self.codes_within(n_classes), n_classes, self.weights)
-            given = setting.frame, setting.structure, setting.precision, self.keeps_terms
-            self._framed = rows = FramedRows(self.X, order, *given)
-        return rows
+            rows = self._framed = None  # before the next ones take memory
+            classes = self.codes_within(n_classes)
+            rows = FramedRows(self.X, classes, self.weights, n_classes, setting, keeps=self.keeps_terms)
+            self._framed = rows
+        return rows.collect(expansion, with_moments=setting.with_moments)
 
     def to_device(self, array: Array) -> Array:
         return as_float64(array, self.X)
 
     def wrap_step(self, step: Step) -> Step:
-        return OptimisticStep(step, self)
-
-    @property
-    def assumed(self) -> Assumed:
-        """What an optimistic pass assumes of the rows."""
-        return ((), (), 0) if self._framed is None else self._framed.assumed
+        return OptimisticStep(step, self.X, lambda: 0 if self._framed is None else self._framed.n_dropped)
 
     def clear_cache(self) -> None:
         self._framed = None
 
 
 class OptimisticStep:
-    """Passes that assume that no rare condition holds, and check afterwards.
+    """A pass that is optimistic after one in which no condition held."""
 
-    A covariance may fall below its floor, a factor lose digits, a kernel become narrow. Reading such a
-    condition makes the host wait for the device, often for longer than the work takes. An optimistic pass
-    records the conditions, and reads them at its end with the log-likelihoods. If one held, the pass is
-    repeated with every check, and so are the following ones until none holds. As many kernels as before are
-    expected to be at the floor, and to be computed from differences.
-    """
-
-    def __init__(self, step: Step, source: DeviceRows) -> None:
-        self._step = step
-        self._source = source
+    def __init__(self, step: Step, example: Array, version: Callable[[], int]) -> None:
+        """Wrap a pass on the example's device; while the `version` is the same, it may be replayed."""
+        self._step, self._version = step, version
         # Names of the arrays that are present: a posterior has `counts`.
         self._names: list[str] = []
-        self._expected: list[int] = []
+        self._expected: list[int] = []  # at how many places each rare condition holds
         # Not a method: a cycle of references would keep CUDA graphs alive after the fit.
-        work = partial(_work_optimistically, step, self._names, self._expected)
-        self._captured = operations_of(source.X).capture(work)
+        work = partial(_work, step, self._names, self._expected)
+        self._replayed = operations_of(example).replayed(work)
         self._careful = True
 
     def __call__(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
-        """Do a pass, optimistically after one in which no condition held."""
+        """Do a pass; see `Step`."""
         if not self._careful:
             following, next_factor, report = self._try(parameters, factor)
             if not report[0, -1]:
                 return following, next_factor, report[:, :-1]
         with recorded() as conditions:
-            found = self._step(parameters, factor)
+            results = self._step(parameters, factor)
             self._careful = any(conditions.held)
             self._expected[:] = conditions.counts
-        return found
+        return results
 
     def _try(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
-        """Do an optimistic pass; its report (R, L + 1) ends with whether a condition held."""
-        # Passes on a device cover no tail.
-        own = vars(parameters).items()
-        given = {name: array for name, array in own if not isinstance(array, Tail | None)}
-        self._names[:] = given
-        arrays = [*given.values(), factor.whitener, factor.log_determinant]
-        key = tuple(given), self._source.assumed, tuple(self._expected)
-        *made, whitener, log_determinant, report = self._captured(arrays, key)
-        following = Parameters(**dict(zip(given, made, strict=True)))
+        """Do an optimistic pass. Its report (R, L + 2), on the host, ends with whether a condition held."""
+        arrays = _arrays_of(parameters)
+        self._names[:] = arrays
+        tensors = [*arrays.values(), factor.whitener, factor.log_determinant]
+        key = tuple(arrays), self._version(), tuple(self._expected)
+        *values, whitener, log_determinant, report = self._replayed(tensors, key)
+        following = Parameters(**dict(zip(arrays, values, strict=True)))
         usable = np.ones(report.shape[0], dtype=bool)
         return following, Factor(whitener, log_determinant, usable), to_numpy(report)
 
 
-def _work_optimistically(
-    step: Step, names: list[str], expected: list[int], arrays: list[Array]
-) -> list[Array]:
-    """Do a pass from arrays to arrays; see `OptimisticStep._try`."""
-    *given, whitener, log_determinant = arrays
-    xp = namespace(whitener)
-    usable = constant(np.ones, whitener.shape[0], bool, example=whitener)
+def _work(step: Step, names: list[str], expected: list[int], tensors: list[Array]) -> list[Array]:
+    """Do a pass from tensors to tensors; see `OptimisticStep._try`."""
+    *values, whitener, log_determinant = tensors
+    xp, n_starts = namespace(whitener), whitener.shape[0]
+    usable = constant(np.ones, n_starts, bool, example=whitener)
     # Where a condition held, the numbers are not used.
     with recorded(list(expected)) as conditions:
-        entered = Parameters(**dict(zip(names, given, strict=True)))
-        following, factor, log_likelihood = step(entered, Factor(whitener, log_determinant, usable))
+        entered = Parameters(**dict(zip(names, values, strict=True)))
+        following, factor, parts = step(entered, Factor(whitener, log_determinant, usable))
         occurs(~factor.usable)
         held = xp.astype(xp.any(xp.concat(conditions.held)), xp.float64)
-    held = xp.broadcast_to(held, (log_likelihood.shape[0], 1))
-    report = xp.concat([log_likelihood, held], axis=1)
-    made = [a for a in vars(following).values() if not isinstance(a, Tail | None)]
-    return [*made, factor.whitener, factor.log_determinant, report]
+    report = xp.concat([parts, xp.broadcast_to(held, (n_starts, 1))], axis=1)
+    return [*_arrays_of(following).values(), factor.whitener, factor.log_determinant, report]
+
+
+def _arrays_of(parameters: Parameters) -> dict[str, Array]:
+    # Kernels on a device have no tail.
+    return {name: array for name, array in vars(parameters).items() if not isinstance(array, Tail | None)}

@@ -16,7 +16,8 @@ from itertools import pairwise
 import numpy as np
 
 from ..._core import core
-from ..numbers import TILE, join
+from ..exponentials import TILE
+from ..numbers import join
 from ..records import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
 from ..structures import Structure
 from ..structures.factors import INFLATED, invert_lower, whiten_batch

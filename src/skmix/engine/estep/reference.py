@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from ..exponentials import TILE, log_mix, padded
 from ..kernels import GAUSSIAN, Sums, Tail
-from ..numbers import TILE, Record, join, log_mix, padded, safe_log
+from ..numbers import Record, join, safe_log
 from ..records import Factor, FloatArray, Frame, IntArray, Parameters, Statistics
 from ..structures import Structure
 from .terms import share

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..numbers import LARGEST_CANCELLATION, Array, namespace, to_shares
+from ..exponentials import to_shares
+from ..numbers import LARGEST_CANCELLATION, Array, namespace
 from ..records import Factor, FloatArray, IntArray, Statistics
 from ..structures import Structure
 

@@ -10,19 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..conditions import rare
+from ..exponentials import EMPTY_MASS
 from ..kernels import StudentT
-from ..numbers import (
-    EMPTY_MASS,
-    LARGEST_CANCELLATION,
-    TINY,
-    Array,
-    clip,
-    constant,
-    namespace,
-    rare,
-    to_numpy,
-    where,
-)
+from ..numbers import LARGEST_CANCELLATION, TINY, Array, clip, constant, namespace, to_numpy, where
 from ..records import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 from ..structures import Structure
 from .weights import begin, log_ratio, point_weights, with_posterior

@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..._core import core
+from ..conditions import occurs, rare
 from ..numbers import (
     TINY,
     Array,
@@ -18,10 +19,8 @@ from ..numbers import (
     is_numpy,
     like,
     namespace,
-    occurs,
     operations_of,
     pick,
-    rare,
     replaced,
     take,
     to_numpy,

@@ -11,7 +11,8 @@ from sklearn.base import clone
 
 from ...engine.after.together import Model, Task, class_log_densities, fit_together
 from ...engine.after.tuning import Schedule, tune
-from ...engine.numbers import join, log_sum_exp, safe_log
+from ...engine.exponentials import log_sum_exp
+from ...engine.numbers import join, safe_log
 from ...engine.problem import Problem, open_source
 from ...engine.records import FloatArray, Frame, Options, Parameters
 from ...engine.rows.blocks import Block
