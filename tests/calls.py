@@ -11,12 +11,10 @@ import numpy as np
 
 from skmix.engine import loop as em
 from skmix.engine import starts
-from skmix.engine.after import prior
-from skmix.engine.problem import Problem, open_source
-from skmix.engine.records import FloatArray, Frame, Options, Parameters, Result
+from skmix.engine.problem import open_source
+from skmix.engine.records import Options, Parameters, Result
 from skmix.engine.rows.blocks import Block, BlockRows
 from skmix.engine.rows.source import RowSource
-from skmix.engine.structures.factors import rescaled
 
 
 def source_of(X: Any, classes: Any = None, weights: Any = None) -> RowSource:
@@ -30,14 +28,6 @@ def fit(
     X: Any, classes: Any, starts: Parameters, options: Options, *, row_weights: Any = None, **rest: Any
 ) -> Result:
     return em.fit(source_of(X, classes, row_weights), starts, options, **rest)
-
-
-def with_shrinkage(
-    X: Any, classes: Any, given: Parameters, options: Options, frame: Frame, unit: float = 1.0
-) -> tuple[float, FloatArray] | None:
-    problem = Problem.of(source_of(X, classes), options, given.means.shape[1], frame)
-    prior_found = prior.with_shrinkage(problem, problem.enter(given), unit)
-    return prior_found and (prior_found[0], rescaled(prior_found[1], frame.scale))
 
 
 def drawn(draw: Callable[..., Parameters], *given: Any, **rest: Any) -> Parameters:

@@ -133,6 +133,22 @@ def test_a_mild_prior_has_one_row_and_the_covariance_within_kernels() -> None:
         assert_allclose(model.covariances_[k], expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_weight_counts_like_repeated_rows_in_the_prior(covariance_type: str, seed: int) -> None:
+    """With one kernel for each class and heavy tails, rows left out choose the strength."""
+    random = np.random.default_rng(seed)
+    y, weights = np.arange(40) % 2, random.integers(1, 4, size=40)
+    X = np.exp(random.normal(size=(40, 8))) + y[:, None]
+    again = np.repeat(np.arange(40), weights)
+    settings: Any = {"covariance_type": covariance_type, "init": "class", "tol": 10.0, "random_state": 0}
+    weighted = SharedKernelMixture(**settings).fit(X, y, sample_weight=weights.astype(float))
+    repeated = SharedKernelMixture(**settings).fit(X[again], y[again])
+    assert_array_equal(weighted.weights_, np.eye(2))
+    assert weighted.covariance_prior_[0] == pytest.approx(repeated.covariance_prior_[0], rel=1e-9)
+    assert_allclose(weighted.covariance_prior_[1], repeated.covariance_prior_[1], rtol=1e-9)
+
+
 @pytest.mark.parametrize("n_rows", [300, 12])
 def test_a_weak_prior_is_a_hundredth_of_it_with_the_same_floor(n_rows: int) -> None:
     # With 12 rows, strength and covariance are those of a first fit.

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..engine import starts
-from ..engine.after.prior import ROWS_PER_FEATURE, are_separate, prior_of_start, with_shrinkage
+from ..engine.after.prior import has_few_rows, prior_of_start
 from ..engine.after.shifts import check_source, choose_strength, shift_groups
 from ..engine.kernels import GAUSSIAN, START_DEGREES, StudentT
 from ..engine.loop import Run, run, say_fall
@@ -237,8 +237,8 @@ def with_default_prior(
 ) -> tuple[Problem, LearntPrior | None]:
     """Return the problem with the prior of ``covariance_prior='auto'`` or ``'weak'``, and that prior if any.
 
-    It comes from a fitted mixture that is the start, from a first fit if kernels have few rows, or is a mild
-    one.
+    It comes from a fitted mixture that is the start, or from the rows and the first start. With given or
+    uniform starts there is one only if kernels have few rows.
     """
     options, structure = problem.options, problem.structure
     if not isinstance(model.covariance_prior, str) or options.inference != "em" or options.freeze is not None:
@@ -251,27 +251,20 @@ def with_default_prior(
         strength, scale = learnt.covariance_prior
         inside = structure.common(rescaled(scale, 1.0 / problem.frame.scale))
         return problem.with_regulariser(prior_rows=strength, prior_covariance=inside), learnt
-    summary, prior = training.source.summary, None
-    n_kernels, n_features = starts.means.shape[1:]
+    summary, (n_kernels, n_features) = training.source.summary, starts.means.shape[1:]
     # Row weights may be normalised to sum to one, so the total weight is not the number of rows.
     unit = min(1.0, summary.total / summary.n_rows)
-    one = starts.take(0)
-    few = summary.total / unit / n_kernels < ROWS_PER_FEATURE * n_features
-    may_shrink = structure.triangular and not structure.shared
-    if few and may_shrink and not are_separate(one.weights):
-        prior = with_shrinkage(problem, starts, unit)
-    elif isinstance(model.init, str) and model.init != "uniform":
-        rows, codes, weights = _rows_for_starts(model, training, problem.frame)
-        # Use labelled rows only: the others have no class.
-        labelled = np.flatnonzero(codes >= 0)
-        some, masses = _some_rows(len(labelled), None if weights is None else weights[labelled] / unit)
-        some = labelled[some]
-        rows, codes = to_numpy(pick(rows, some)).astype(np.float64), codes[some]
-        strength, common = prior_of_start(problem, rows, codes, masses, one)
-        prior = strength * unit, common
-    if prior is None:
+    few_rows = has_few_rows(structure, summary.total / unit, n_kernels, n_features)
+    if not few_rows and (not isinstance(model.init, str) or model.init == "uniform"):
         return problem, None
-    strength, common = prior
+    rows, codes, weights = _rows_for_starts(model, training, problem.frame)
+    # Use labelled rows only: the others have no class.
+    labelled = np.flatnonzero(codes >= 0)
+    some, masses = _some_rows(len(labelled), None if weights is None else weights[labelled] / unit)
+    some = labelled[some]
+    rows, codes = to_numpy(pick(rows, some)).astype(np.float64), codes[some]
+    strength, common = prior_of_start(problem, rows, codes, masses, starts.take(0), few_rows=few_rows)
+    strength *= unit
     if model.covariance_prior == "weak":
         strength *= _WEAK
     learnt = LearntPrior(
