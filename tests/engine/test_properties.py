@@ -8,6 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from by_reference import by_reference
 from calls import drawn, fit
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -106,7 +107,8 @@ def test_chunks_of_any_size_give_the_same(
     models = stack([random_model(*model_of) for _ in range(3)])
     options = replace(FEW_PASSES, covariance_type=covariance_type)
     expected = fit(X, classes, models, options)
-    with mock.patch.object(reference, "TILE", chunk), mock.patch.object(reference, "HELD", 1):
+    in_chunks = mock.patch.multiple(reference, TILE=chunk, HELD=1)
+    with in_chunks, by_reference():
         found = fit(X, classes, models, options)
     assert_same_fit(found, expected)
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from .device import framed as device
 from .estep import gaps, host
-from .estep.gaps import given, rows_by_pattern
-from .estep.reference import Kernels, Rows, native
+from .estep.gaps import regressions, rows_by_pattern
+from .estep.inputs import Kernels, Rows, native
 from .exponentials import log_mix, log_normalise
 from .kernels import StudentT, Tail
 from .numbers import has_gaps, is_numpy, like, namespace, safe_log, to_numpy
@@ -59,29 +59,9 @@ def kernel_log_densities(
     small = X.shape[0] == 1 and max(X.shape[1] ** 2, math.prod(parameters.weights.shape)) <= _SMALL
     with nullcontext(Workers(1)) if small else workers(n_jobs) as pool:
         if some_missing:
-            return _with_gaps(rows, kernels, parameters.covariances, weights, pool)
+            covariances = structure.rescale(parameters.covariances[None], 1.0 / frame.scale)
+            return gaps.log_densities(rows, kernels, covariances, weights, pool)
         return host.log_densities(rows, kernels, weights, pool)
-
-
-def _with_gaps(
-    rows: Rows,
-    kernels: Kernels,
-    covariances: FloatArray,
-    weights: FloatArray | None,
-    pool: Workers,
-) -> FloatArray:
-    """Return log-densities (N, K) of the rows' observed values, or of mixtures (N, L)."""
-    missing = np.isnan(rows.X)
-    out = np.zeros((len(rows.X), kernels.means.shape[1] if weights is None else weights.shape[1]))
-    whole = np.flatnonzero(~missing.any(axis=1))
-    if len(whole):
-        out[whole] = host.log_densities(replace(rows, X=rows.X[whole]), kernels, weights, pool)
-    covariances = np.asarray(covariances, dtype=np.float64)[None]
-    covariances = kernels.structure.rescale(covariances, 1.0 / rows.frame.scale)
-    index = np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))
-    for some, values in gaps.log_densities(rows, index, kernels, covariances, pool):
-        out[some] = values.T if weights is None else log_mix(values, weights).T
-    return out
 
 
 def _prepare(parameters: Parameters, structure: Structure) -> tuple[Kernels, Frame]:
@@ -180,12 +160,13 @@ def condition(
     rows[:, columns] = values
     weights = np.exp(log_responsibilities(rows, np.arange(n_classes), parameters, covariance_type)).T
     structure = structure_of(covariance_type)
-    factor, slopes, covariances = next(given(structure, parameters.covariances[None], [columns], n_features))
+    regression = next(regressions(structure, parameters.covariances[None], [columns], n_features))
+    covariances = regression.covariances
     others = np.setdiff1d(np.arange(n_features), columns)
     deviation = values - parameters.means[:, columns]
-    means = parameters.means[:, others] + (slopes[0] @ deviation[..., None])[..., 0]
+    means = parameters.means[:, others] + (regression.slopes[0] @ deviation[..., None])[..., 0]
     if isinstance(parameters.tail, StudentT):
-        distances = structure.distances(factor.whitener, deviation[None, ..., None])[0].T
+        distances = structure.distances(regression.whitener, deviation[None, ..., None])[0].T
         widening = parameters.tail.widening(distances, len(columns))[0]
         covariances = structure.widened(covariances, widening)
     return Parameters(weights, means, covariances[0], tail=parameters.tail.conditional(len(columns)))
@@ -202,13 +183,13 @@ def fill_means(
     step = max(1, _PREDICTED // parameters.means.size)
     patterns = [(index, known) for index, known in rows_by_pattern(X) if len(known) < n_features]
     structure, covariances = structure_of(covariance_type), parameters.covariances[None]
-    regressions = given(structure, covariances, [known for _, known in patterns], n_features)
-    for (index, known), (_, slopes, _) in zip(patterns, regressions, strict=True):
+    found = regressions(structure, covariances, [known for _, known in patterns], n_features)
+    for (index, known), regression in zip(patterns, found, strict=True):
         others = np.setdiff1d(np.arange(n_features), known)
         for start in range(0, len(index), step):
             rows = index[start : start + step]
             deviation = filled[np.ix_(rows, known)] - parameters.means[:, None, known]
-            predicted = parameters.means[:, None, others] + deviation @ slopes[0].mT
+            predicted = parameters.means[:, None, others] + deviation @ regression.slopes[0].mT
             filled[np.ix_(rows, others)] = np.einsum("nk,knd->nd", responsibilities[rows], predicted)
     return filled
 

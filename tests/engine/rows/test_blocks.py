@@ -14,7 +14,7 @@ from calls import Listed, drawn, fit, source_of
 
 from skmix._core import core
 from skmix.engine import starts
-from skmix.engine.estep.reference import Rows
+from skmix.engine.estep.inputs import Rows
 from skmix.engine.records import FloatArray, Frame, IntArray, Options, Parameters, Setting
 from skmix.engine.rows.blocks import Block, BlockRows, summarise_block, summarise_blocks
 from skmix.engine.rows.source import GapRows, RowSource
@@ -338,3 +338,12 @@ def test_bad_blocks_are_refused(blocks: list[Block], words: str, monkeypatch: py
     monkeypatch.setattr("skmix.engine.rows.blocks._CHECKED", 4)
     with pytest.raises(ValueError, match=words):
         summarise_blocks(Listed(blocks))
+
+
+def test_some_features_have_the_rows_with_a_value_in_any_of_them() -> None:
+    nan = np.nan
+    X = np.array([[1.0, nan, 2.0], [nan, nan, 3.0], [nan, 4.0, nan], [5.0, 6.0, 7.0]])
+    rows = GapRows(X, np.array([0, 1, 1, 0]), np.array([1.0, 2.0, 3.0, 4.0])).with_features([0, 1])
+    assert np.array_equal(rows.X, [[1.0, nan], [nan, 4.0], [5.0, 6.0]], equal_nan=True)
+    assert rows.codes.tolist() == [0, 1, 0]
+    assert rows.weights.tolist() == [1.0, 3.0, 4.0]

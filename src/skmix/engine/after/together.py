@@ -98,8 +98,7 @@ def _improve(task: Task, terms: FloatArray, current: Model, structure: Structure
     joint = _log_densities(task.x, terms, current, structure)
     logs = safe_log(current.weights)
     joint += logs if n_classes == 1 else np.take_along_axis(logs, task.codes[:, None], axis=2)
-    likelihood, class_mass, shares = share(joint, task.codes, task.weights, n_classes, with_moments=True)
-    assert shares is not None
+    likelihood, class_mass, shares = share(joint, task.codes, task.weights, n_classes)
     sums = shares @ terms.mT
     mass, prior = sums[..., -1:], rows * task.prior_covariance
     means = np.where(mass > 0.0, sums[..., :n_features] / np.maximum(mass, TINY), current.means)

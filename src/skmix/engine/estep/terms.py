@@ -1,15 +1,58 @@
-"""The arithmetic of log-densities and sums that E-steps share."""
+"""Arithmetic that E-steps share: responsibilities, moments, and log-densities as linear functions."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from ..exponentials import to_shares
+from ..kernels import Sums
 from ..numbers import LARGEST_CANCELLATION, Array, namespace
 from ..records import Factor, FloatArray, IntArray, Statistics
 from ..structures import Structure
+from .inputs import Kernels
+
+
+def share(
+    joint: FloatArray, codes: IntArray, weights: FloatArray | None, n_classes: int
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return log-likelihoods (R, C), mass (R, K, C), and responsibilities times row weights (R, K, n).
+
+    `joint` (R, K, n) is log π_k,c(n) N(x_n; μ_k, P_k) of n rows with class codes (n,) and weights (n,); it is
+    overwritten. If each start has rows of its own, codes and weights are (R, n).
+    """
+    is_member = (codes[..., None] == np.arange(n_classes)).astype(np.float64)
+    members = is_member if weights is None else is_member * weights[..., None]
+    # (E): w_nk ∝ π_k,c(n) N(x_n; μ_k, P_k)
+    shares, log_sums = joint, to_shares(joint, axis=1)
+    # (LL), by one product for each start, so that its rounding does not depend on the others.
+    log_likelihood = (log_sums[:, None] @ members)[:, 0]
+    mass = shares @ members
+    if weights is not None:
+        shares *= weights[..., None, :]
+    return log_likelihood, mass, shares
+
+
+def sum_moments(
+    differences: FloatArray, shares: FloatArray, precisions: Any, n_features: Any, kernels: Kernels
+) -> tuple[FloatArray, FloatArray, Sums]:
+    """Return first moments (R, K, M), second moments (R, K, S) and sums of the tail.
+
+    They are sums over rows of their differences (R, K, n, M) from the origins, by shares (R, K, n) as in
+    `share`. A tail that weights rows takes their precisions (R, K, n) and numbers of observed features.
+    """
+    row_weights, of_tail = kernels.tail.weigh(shares, precisions, n_features)
+    weighted = differences * row_weights[..., None]
+    second = kernels.structure.second_moment(differences, weighted)
+    return weighted.sum(axis=-2), kernels.structure.pack(second), of_tail
+
+
+def likelihood_alone(log_likelihood: FloatArray, kernels: Kernels) -> Statistics:
+    """Return the statistics of a pass without moments: all but the log-likelihoods (R, C) are zero."""
+    mass, first = np.zeros(kernels.log_weights.shape), np.zeros(kernels.means.shape)
+    return Statistics(log_likelihood, mass, first, np.zeros((*kernels.means.shape[:2], 1)))
 
 
 def expand_densities(
@@ -27,33 +70,6 @@ def expand_densities(
     coefficients = xp.concat([linear, quadratic], axis=-1)
     magnitude = xp.abs(coefficients) @ bounds + xp.abs(at_zero)
     return coefficients, at_zero, ~(magnitude <= LARGEST_CANCELLATION["float64"])
-
-
-def share(
-    joint: FloatArray,
-    codes: IntArray,
-    weights: FloatArray | None,
-    n_classes: int,
-    with_moments: bool,
-) -> tuple[FloatArray, FloatArray, FloatArray | None]:
-    """Return log-likelihoods (R, C), mass (R, K, C) and responsibilities (R, K, n) of n rows: equation (E).
-
-    The rows have log-joints (R, K, n), class codes (n,) and weights (n,), by which responsibilities are
-    multiplied. If each start has rows of its own, codes and weights are (R, n). Where moments are left out,
-    the mass is zero and responsibilities are None.
-    """
-    indicators = np.ones((*codes.shape, 1))
-    if n_classes > 1:
-        indicators = (codes[..., None] == np.arange(n_classes)).astype(np.float64)
-    if weights is not None:
-        indicators *= weights[..., None]
-    shares = joint.copy()
-    log_sums = to_shares(shares, axis=1)
-    # One product per start, so that its rounding does not depend on the others.
-    likelihood = (log_sums[:, None] @ indicators)[:, 0]
-    if not with_moments:
-        return likelihood, np.zeros((*joint.shape[:2], n_classes)), None
-    return likelihood, shares @ indicators, shares if weights is None else shares * weights[..., None, :]
 
 
 def moved(

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..estep import gaps, host
 from ..estep.gaps import Chunk
-from ..estep.reference import Kernels, Rows, native
+from ..estep.inputs import Kernels, Rows, native
 from ..numbers import Array, pick
 from ..records import BoolArray, Factor, FloatArray, Frame, IntArray, Parameters, Setting, Statistics
 from .summary import Summary, summarise
@@ -213,16 +213,18 @@ class GapRows(ArrayRows):
         self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
     ) -> Expected:
         frame, n_classes = setting.frame, parameters.weights.shape[-1]
-        origins = origins_of(parameters, factor, setting, centres)
-        size = gaps.chunk_size(*origins.shape[1:])
+        kernels = Kernels.of(parameters, factor, setting.structure, centres)
+        size = gaps.chunk_size(*kernels.means.shape[1:])
         divide = partial(self._divided, frame, n_classes, size)
         complete, chunks = self._cache.get(frame, (n_classes, size), divide)
         parts: list[Statistics] = []
+        pool, with_moments = setting.pool, setting.with_moments
         if complete is not None:
             parts.append(complete.expect(parameters, factor, setting, centres)[0])
         if chunks:
-            parts.append(gaps.expect(chunks, parameters, factor, setting, origins))
-        return reduce(Statistics.plus, parts), origins
+            covariances = parameters.covariances
+            parts.append(gaps.expect(chunks, kernels, covariances, pool, with_moments=with_moments))
+        return reduce(Statistics.plus, parts), kernels.origins
 
     def _divided(self, frame: Frame, n_classes: int, size: int) -> tuple[MemoryRows | None, list[Chunk]]:
         """Return the complete rows, and the others in chunks of that size."""
@@ -239,21 +241,6 @@ def expect_complete(
     rows: Rows, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None
 ) -> Expected:
     """Do the E-step over complete rows in the frame; see `RowSource.expect`."""
-    origins = origins_of(parameters, factor, setting, centres)
-    kernels = Kernels.of(parameters, factor, setting.structure)
-    statistics = host.expect(rows, kernels, origins, setting.pool, with_moments=setting.with_moments)
-    return statistics, origins
-
-
-def origins_of(
-    parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None
-) -> FloatArray:
-    """Return the origins (R, K, M) of moments: the means, or the centres of the kernels that have one.
-
-    They are zero where moments are products of matrices. If some kernels lose digits, the pass is repeated
-    with centres for these; the others keep their origins.
-    """
-    means = parameters.means
-    near = host.near_origin(means, factor, setting.structure, parameters.tail)
-    origins = np.where(near[:, None, None], 0.0, means) if near.any() else means
-    return origins if centres is None else np.where(centres[0][..., None], centres[1], origins)
+    kernels = Kernels.of(parameters, factor, setting.structure, centres)
+    statistics = host.expect(rows, kernels, setting.pool, with_moments=setting.with_moments)
+    return statistics, kernels.origins

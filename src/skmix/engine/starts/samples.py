@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.spatial import KDTree
 
-from ..estep.reference import operations
+from ..estep.inputs import operations
 from ..loop import run
 from ..numbers import Array, pick, to_numpy
 from ..problem import Problem

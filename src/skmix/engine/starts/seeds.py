@@ -9,7 +9,7 @@ from functools import partial, reduce
 import numpy as np
 
 from ..estep import host
-from ..estep.reference import Rows
+from ..estep.inputs import Rows
 from ..numbers import Array, as_float64, constant, is_numpy, namespace, pick
 from ..records import FARTHEST, FloatArray, Frame
 from ..threads import Workers

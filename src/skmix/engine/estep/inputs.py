@@ -1,0 +1,160 @@
+"""What passes over rows in memory take: the rows, and the kernels of R starts, in the same frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..._core import core
+from ..kernels import Tail
+from ..numbers import LARGEST_CANCELLATION, Record, join, safe_log
+from ..records import BoolArray, Factor, FloatArray, Frame, IntArray, Parameters, Statistics
+from ..structures import Structure
+
+# Numbers in the differences of rows from means that NumPy holds at a time.
+HELD = 1 << 17
+# Squared Mahalanobis distance of a mean from the origin up to which products keep nine digits. The M-step
+# repeats a pass if it is above `LARGEST_CANCELLATION` under the new covariances; with a sixteenth of that,
+# kernels may narrow to a quarter of their width before it happens.
+_FARTHEST_OF_PRODUCTS = LARGEST_CANCELLATION["float64"] / 16.0
+
+
+def operations(n_rows: int, n_kernels: int, n_features: int) -> int:
+    """Return roughly how many operations a pass takes."""
+    # Whitening and moments take M² of them, an exponential and what is around it about 20.
+    return n_rows * n_kernels * (n_features**2 + 20)
+
+
+# ---------------------------------------------------------------- rows
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Complete rows in a NumPy array, seen in a frame."""
+
+    X: np.ndarray  # (N, M): float64 or float32
+    codes: IntArray | None  # (N,): class of each row; None for one class
+    weights: FloatArray | None  # (N,): positive; None when all are one
+    frame: Frame
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """What passes compute once and keep, by name; a copy of the rows begins without it."""
+        kept: dict[str, Any] = vars(self).setdefault("_kept", {})
+        return kept
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_kept"}
+
+    @property
+    def scatter(self) -> FloatArray:
+        """Weighted sum of x xᵀ over all rows, shape (M, M), kept."""
+        if "scatter" not in self.kept:
+            self.kept["scatter"] = self._scatter()
+        scatter: FloatArray = self.kept["scatter"]
+        return scatter
+
+    def _scatter(self) -> FloatArray:
+        total = np.zeros((self.X.shape[1], self.X.shape[1]))
+        step = max(1, HELD // self.X.shape[1])
+        for a in range(0, len(self.X), step):
+            x = self.cut(a, a + step)
+            total += (x if self.weights is None else x * self.weights[a : a + step]) @ x.T
+        return total
+
+    def cut(self, a: int, b: int) -> FloatArray:
+        """Return rows a … b − 1 in the frame, feature by feature (M, n); all rows are kept."""
+        if b - a < len(self.X):
+            return self.frame.rows(self.X[a:b])
+        if "all" not in self.kept:
+            self.kept["all"] = self.frame.rows(self.X)
+        rows: FloatArray = self.kept["all"]
+        return rows
+
+
+def native(X: np.ndarray) -> np.ndarray:
+    """Return rows of float64 or float32 numbers in the processor's order of bytes."""
+    return X if X.dtype in (np.float64, np.float32) and X.dtype.isnative else X.astype(np.float64)
+
+
+# ---------------------------------------------------------------- kernels
+
+
+@dataclass(frozen=True)
+class Kernels(Record):
+    """The kernels of R starts, and how passes compute with them."""
+
+    structure: Structure
+    means: FloatArray  # (R, K, M)
+    factor: Factor
+    constants: FloatArray  # (R, K): log-density at the mean
+    log_weights: FloatArray  # (R, K, C)
+    tail: Tail
+    by_products: BoolArray  # (R,): see `are_products_precise`
+    origins: FloatArray  # (R, K, M): of the moments
+
+    @classmethod
+    def of(
+        cls,
+        parameters: Parameters,
+        factor: Factor,
+        structure: Structure,
+        centres: tuple[BoolArray, FloatArray] | None = None,
+    ) -> Kernels:
+        """Return the kernels of parameters with that factor.
+
+        Moments are about the means, or about zero if they are products of matrices. Where that has lost
+        digits, the pass is repeated with `centres`: which kernels (R, K) have origins (R, K, M) given there.
+        """
+        means, tail = parameters.means, parameters.tail
+        constants = tail.log_peaks(factor.log_determinant, means.shape[-1])
+        if structure.shared:
+            constants = np.broadcast_to(constants, means.shape[:2])
+        by_products = are_products_precise(means, factor, structure, tail)
+        origins = np.where(by_products[:, None, None], 0.0, means) if by_products.any() else means
+        if centres is not None:
+            chosen, new_origins = centres
+            by_products = by_products & ~chosen.any(axis=1)
+            origins = np.where(chosen[..., None], new_origins, origins)
+        log_weights = safe_log(parameters.weights)
+        return cls(structure, means, factor, constants, log_weights, tail, by_products, origins)
+
+
+def are_products_precise(means: FloatArray, factor: Factor, structure: Structure, tail: Tail) -> BoolArray:
+    """Return for which starts, (R,), passes use products of matrices, not differences from the means.
+
+    A Gaussian log-density is linear in the features and their squares. If kernels are diagonal or have a
+    common covariance, the core therefore gets all log-densities of a start from one product of coefficients
+    with the rows, and all moments, about zero, from one of responsibilities with the rows. That is quicker
+    than to subtract every mean from every row. But terms as large as the squared Mahalanobis distance of a
+    mean from the origin cancel to the row's own squared distance from the mean.
+
+    A kernel with a matrix of its own would need the products of all pairs of features, and precisions of t
+    kernels need the distances: these take differences. So does the reference.
+    """
+    if core() is None or tail.weighted or (structure.triangular and not structure.shared):
+        return np.zeros(len(means), dtype=bool)
+    whitener = factor.whitener
+    white = means @ whitener[:, 0].mT if structure.shared else means * whitener
+    is_near: BoolArray = np.square(white).sum(axis=-1).max(axis=1) <= _FARTHEST_OF_PRODUCTS
+    return is_near
+
+
+def in_batches(
+    kernels: Kernels, is_apart: BoolArray, size: int, work: Callable[[IntArray, Kernels], Statistics]
+) -> Statistics:
+    """Call work(starts, their kernels) for batches of up to `size` starts; return the statistics of all R.
+
+    Starts that are apart (R,) are not in a batch with others: the arithmetic of a start must not depend on
+    the others.
+    """
+    n_starts = len(is_apart)
+    if n_starts == 1 or (n_starts <= size and is_apart.all() == is_apart.any()):
+        return work(np.arange(n_starts), kernels)
+    groups = np.flatnonzero(is_apart), np.flatnonzero(~is_apart)
+    batches = [group[a : a + size] for group in groups for a in range(0, len(group), size)]
+    statistics = join([work(batch, kernels.take(batch)) for batch in batches])
+    return statistics.take(np.argsort(np.concatenate(batches)))
