@@ -1,4 +1,4 @@
-"""Densities, responsibilities, imputation and sampling under one fitted model.
+"""Densities, responsibilities, imputation, conditional models and draws, under one fitted model.
 
 The result for a row does not depend on the other rows of the call, to the last bit.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,24 +18,66 @@ from .estep import gaps, host
 from .estep.gaps import regressions, rows_by_pattern
 from .estep.inputs import Kernels, Rows, native
 from .exponentials import log_mix, log_normalise
-from .kernels import StudentT, Tail
+from .kernels import GAUSSIAN, StudentT
 from .numbers import has_gaps, is_numpy, like, namespace, safe_log, to_numpy
 from .records import FARTHEST, FloatArray, Frame, IntArray, Parameters, scale_of
 from .structures import Structure, structure_of
 from .threads import Workers, workers
 
-# Largest model, in numbers, that is cached once it is prepared for scoring.
-_CACHED = 1 << 17
-# Models that are cached.
+# Most numbers of a model that is kept once it is prepared for scoring.
+_MOST_NUMBERS = 1 << 17
+# Models that are kept.
 _MOST_PREPARED = 4
-# Largest array of values predicted by all kernels.
+# Most numbers predicted by all kernels at a time.
 _PREDICTED = 1 << 20
-# Numbers in the matrices of a row up to which BLAS uses one thread anyway: limiting it would take as long as
-# the row.
+# Numbers in a row's matrices up to which BLAS uses one thread anyway: to limit it would only take time.
 _SMALL = 1 << 10
 
-# Models prepared for scoring, the oldest first.
-_prepared: dict[tuple[Any, ...], tuple[Kernels, Frame]] = {}
+
+class Prepared(NamedTuple):
+    """A model in the frame of its scores; the kernels' densities are those in the data's coordinates."""
+
+    frame: Frame
+    kernels: Kernels  # of one start and one class
+    covariances: FloatArray  # with a first axis of one
+
+
+def _prepare(parameters: Parameters, structure: Structure) -> Prepared:
+    """Return the prepared model; the last small ones are kept."""
+    degrees = () if parameters.tail.degrees is None else (parameters.tail.degrees,)
+    values = parameters.means, parameters.covariances, *degrees
+    arrays = [np.asarray(array, dtype=np.float64) for array in values]
+    if sum(array.size for array in arrays) > _MOST_NUMBERS:
+        return _enter(structure, *arrays)
+    # By the bytes, so that a model changed in place is prepared again.
+    return _kept(structure, *((array.shape, array.tobytes()) for array in arrays))
+
+
+@lru_cache(maxsize=_MOST_PREPARED)
+def _kept(structure: Structure, *arrays: tuple[tuple[int, ...], bytes]) -> Prepared:
+    """See `_enter`; arrays are shapes and bytes."""
+    return _enter(structure, *(np.frombuffer(data).reshape(shape) for shape, data in arrays))
+
+
+def _enter(
+    structure: Structure, means: FloatArray, covariances: FloatArray, degrees: FloatArray | None = None
+) -> Prepared:
+    """Return a model in units that are powers of two, so that squares neither overflow nor underflow.
+
+    The frame is about the centre of the means, where the digits of differences matter.
+    """
+    scale = scale_of(means, covariances, structure)
+    shift = np.clip((means / scale).mean(axis=0), -FARTHEST, FARTHEST)
+    frame = Frame(scale, shift, np.ones_like(scale), np.full_like(scale, FARTHEST))
+    tail = GAUSSIAN if degrees is None else StudentT(degrees)
+    model = Parameters(np.ones((len(means), 1)), means, covariances, tail=tail)
+    inside = frame.enter(model.batch(), structure)
+    kernels = Kernels.of(inside, structure.factor(inside.covariances, means.shape[1]), structure)
+    kernels = replace(kernels, constants=kernels.constants - frame.log_volume())
+    return Prepared(frame, kernels, inside.covariances)
+
+
+# ---------------------------------------------------------------- densities and responsibilities
 
 
 def kernel_log_densities(
@@ -54,48 +97,13 @@ def kernel_log_densities(
         if some_missing:
             return like(kernel_log_densities(to_numpy(X), parameters, covariance_type, n_jobs, weights), X)
         return device.log_densities(X, parameters, structure, weights)
-    kernels, frame = _prepare(parameters, structure)
-    rows = Rows(native(X), None, None, frame)
-    small = X.shape[0] == 1 and max(X.shape[1] ** 2, math.prod(parameters.weights.shape)) <= _SMALL
-    with nullcontext(Workers(1)) if small else workers(n_jobs) as pool:
+    model = _prepare(parameters, structure)
+    rows = Rows(native(X), None, None, model.frame)
+    is_small = X.shape[0] == 1 and max(X.shape[1] ** 2, math.prod(parameters.weights.shape)) <= _SMALL
+    with nullcontext(Workers(1)) if is_small else workers(n_jobs) as pool:
         if some_missing:
-            covariances = structure.rescale(parameters.covariances[None], 1.0 / frame.scale)
-            return gaps.log_densities(rows, kernels, covariances, weights, pool)
-        return host.log_densities(rows, kernels, weights, pool)
-
-
-def _prepare(parameters: Parameters, structure: Structure) -> tuple[Kernels, Frame]:
-    """Return the kernels of one model, and the frame that they are in. Small ones are cached."""
-    means = np.asarray(parameters.means, dtype=np.float64)
-    covariances = np.asarray(parameters.covariances, dtype=np.float64)
-    tail = parameters.tail.map(lambda array: np.asarray(array, dtype=np.float64))
-    if means.size + covariances.size > _CACHED:
-        return _framed(means, covariances, tail, structure)
-    arrays = means, covariances, *vars(tail).values()
-    # By the bytes, so that a model changed in place is prepared again.
-    key = structure.name, means.shape, covariances.shape, *(array.tobytes() for array in arrays)
-    found = _prepared.get(key)
-    if found is None:
-        for oldest in list(_prepared)[: 1 - _MOST_PREPARED]:
-            _prepared.pop(oldest, None)
-        found = _prepared[key] = _framed(means, covariances, tail.map(np.array), structure)
-    return found
-
-
-def _framed(
-    means: FloatArray, covariances: FloatArray, tail: Tail, structure: Structure
-) -> tuple[Kernels, Frame]:
-    """Return kernels in units that are powers of two, so that squares neither overflow nor underflow.
-
-    They are about the centre of the means, where the digits of differences matter.
-    """
-    scale = scale_of(means, covariances, structure)
-    shift = np.clip((means / scale).mean(axis=0), -FARTHEST, FARTHEST)
-    frame = Frame(scale, shift, np.ones_like(scale), np.full_like(scale, FARTHEST))
-    model = Parameters(np.ones((1, len(means), 1)), means[None], covariances[None], tail=tail.take(None))
-    inside = frame.enter(model, structure)
-    kernels = Kernels.of(inside, structure.factor(inside.covariances, means.shape[1]), structure)
-    return replace(kernels, constants=kernels.constants - frame.log_volume()), frame
+            return gaps.log_densities(rows, model.kernels, model.covariances, weights, pool)
+        return host.log_densities(rows, model.kernels, weights, pool)
 
 
 def class_log_likelihood(
@@ -106,11 +114,7 @@ def class_log_likelihood(
 
 
 def log_responsibilities(
-    X: np.ndarray,
-    classes: IntArray,
-    parameters: Parameters,
-    covariance_type: str,
-    n_jobs: int = 1,
+    X: np.ndarray, classes: IntArray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
 ) -> FloatArray:
     """Return the logarithms of w_nk given each row's class (N,), shape (N, K). Equation (E)."""
     densities = kernel_log_densities(X, parameters, covariance_type, n_jobs)
@@ -131,11 +135,14 @@ def averaged_log_responsibilities(
     They stay finite where a responsibility underflows.
     """
     densities = kernel_log_densities(X, parameters, covariance_type, n_jobs)
-    per_class = class_log_likelihood(X, parameters, covariance_type, n_jobs)
-    xp, weights = namespace(densities), parameters.weights.T
-    highest = xp.max(per_class, axis=1, keepdims=True)
-    of_classes = (log_posterior - (per_class - highest)).T
-    return log_normalise(densities - highest + log_mix(of_classes, weights).T, axis=1)
+    relative = densities - namespace(densities).max(densities, axis=1, keepdims=True)
+    # w_nk(j) = π_kj p(x_n | k) / p(x_n | j), with densities relative to those of the row's nearest kernel.
+    per_class = log_mix(relative.T, parameters.weights)
+    of_classes = log_mix(log_posterior.T - per_class, parameters.weights.T)
+    return log_normalise(relative + of_classes.T, axis=1)
+
+
+# ---------------------------------------------------------------- imputation, conditional models and draws
 
 
 def marginal(parameters: Parameters, columns: IntArray, structure: Structure) -> Parameters:
@@ -152,24 +159,24 @@ def condition(
 ) -> Parameters:
     """Return the model of the other features, in increasing order, given `values` (O,) of `columns` (O,).
 
-    Weights are each class's responsibilities for the known values; class priors are left to the caller. A t
-    kernel is wider the farther the values are from its mean, so that tied scale matrices become full ones.
+    Weights are each class's responsibilities for the values; class priors are left to the caller. A t kernel
+    is wider the farther the values are from its mean, so that tied scale matrices become full ones.
     """
+    structure, tail = structure_of(covariance_type), parameters.tail
     n_features, n_classes = parameters.means.shape[1], parameters.weights.shape[1]
     rows = np.full((n_classes, n_features), np.nan)
     rows[:, columns] = values
     weights = np.exp(log_responsibilities(rows, np.arange(n_classes), parameters, covariance_type)).T
-    structure = structure_of(covariance_type)
     regression = next(regressions(structure, parameters.covariances[None], [columns], n_features))
     covariances = regression.covariances
+    # E[x_g | x_o] = μ_g + B (x_o − μ_o)
     others = np.setdiff1d(np.arange(n_features), columns)
-    deviation = values - parameters.means[:, columns]
-    means = parameters.means[:, others] + (regression.slopes[0] @ deviation[..., None])[..., 0]
-    if isinstance(parameters.tail, StudentT):
-        distances = structure.distances(regression.whitener, deviation[None, ..., None])[0].T
-        widening = parameters.tail.widening(distances, len(columns))[0]
-        covariances = structure.widened(covariances, widening)
-    return Parameters(weights, means, covariances[0], tail=parameters.tail.conditional(len(columns)))
+    differences = values - parameters.means[:, columns]
+    means = parameters.means[:, others] + (regression.slopes[0] @ differences[..., None])[..., 0]
+    if isinstance(tail, StudentT):
+        distances = structure.distances(regression.whitener, differences[None, ..., None])[0].T
+        covariances = structure.widened(covariances, tail.widening(distances, len(columns))[0])
+    return Parameters(weights, means, covariances[0], tail=tail.conditional(len(columns)))
 
 
 def fill_means(
@@ -180,17 +187,17 @@ def fill_means(
     `responsibilities` (N, K) are those given the observed values.
     """
     filled, n_features = X.astype(np.float64), X.shape[1]
-    step = max(1, _PREDICTED // parameters.means.size)
-    patterns = [(index, known) for index, known in rows_by_pattern(X) if len(known) < n_features]
+    patterns = [(rows, observed) for rows, observed in rows_by_pattern(X) if len(observed) < n_features]
     structure, covariances = structure_of(covariance_type), parameters.covariances[None]
-    found = regressions(structure, covariances, [known for _, known in patterns], n_features)
-    for (index, known), regression in zip(patterns, found, strict=True):
-        others = np.setdiff1d(np.arange(n_features), known)
-        for start in range(0, len(index), step):
-            rows = index[start : start + step]
-            deviation = filled[np.ix_(rows, known)] - parameters.means[:, None, known]
-            predicted = parameters.means[:, None, others] + deviation @ regression.slopes[0].mT
-            filled[np.ix_(rows, others)] = np.einsum("nk,knd->nd", responsibilities[rows], predicted)
+    of_patterns = regressions(structure, covariances, [o for _, o in patterns], n_features)
+    step = max(1, _PREDICTED // parameters.means.size)
+    for (rows, observed), regression in zip(patterns, of_patterns, strict=True):
+        missing = np.setdiff1d(np.arange(n_features), observed)
+        for some in (rows[a : a + step] for a in range(0, len(rows), step)):
+            differences = filled[np.ix_(some, observed)] - parameters.means[:, None, observed]
+            # E[x_g | x_o] under each kernel, (K, n, G)
+            predicted = parameters.means[:, None, missing] + differences @ regression.slopes[0].mT
+            filled[np.ix_(some, missing)] = np.einsum("nk,knd->nd", responsibilities[some], predicted)
     return filled
 
 
@@ -206,15 +213,15 @@ def draw(
     parameters: Parameters, covariance_type: str, classes: IntArray, random_state: np.random.RandomState
 ) -> tuple[FloatArray, IntArray]:
     """Draw a row of each of the `classes` (n,); return the rows (n, M) and their kernels (n,)."""
-    kernels = choose(parameters.weights.T[classes], random_state)
     structure = structure_of(covariance_type)
+    kernels = choose(parameters.weights.T[classes], random_state)
     X = random_state.standard_normal((len(classes), parameters.means.shape[1]))
     for k in np.unique(kernels):
-        own = kernels == k
+        is_drawn = kernels == k
         # One dense matrix at a time: with many features, all of them may not fit in memory.
-        one = structure.take_kernels(parameters.covariances[None], np.array([[k]]))
-        root = np.linalg.cholesky(structure.to_full(one, 1, X.shape[1])[0, 0])
-        deviations = X[own] @ root.T
-        deviations *= parameters.tail.stretch(k, int(own.sum()), random_state)
-        X[own] = deviations + parameters.means[k]
+        covariance = structure.take_kernels(parameters.covariances[None], np.array([[k]]))
+        root = np.linalg.cholesky(structure.to_full(covariance, 1, X.shape[1])[0, 0])
+        deviations = X[is_drawn] @ root.T
+        deviations *= parameters.tail.stretch(k, int(is_drawn.sum()), random_state)
+        X[is_drawn] = deviations + parameters.means[k]
     return X, kernels
