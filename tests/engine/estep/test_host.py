@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 
 from skmix.engine.estep import host, reference
 from skmix.engine.estep.inputs import Kernels, Rows, native
-from skmix.engine.kernels import NONE, StudentT
+from skmix.engine.kernels import GAUSSIAN, StudentT
 from skmix.engine.records import FloatArray, Frame, Parameters, Statistics
 from skmix.engine.structures import structure_of
 from skmix.engine.threads import Workers, workers
@@ -42,7 +42,7 @@ def rows_and_model(
     codes = random.integers(n_classes, size=n_rows) if n_classes > 1 else None
     scale, shift = np.full(n_features, 2.0), 0.1 * random.normal(size=n_features)
     frame = Frame(scale, shift, np.ones(n_features), np.full(n_features, np.inf))
-    tail = StudentT(random.uniform(1.0, 30.0, size=(5, 4))) if t else NONE
+    tail = StudentT(random.uniform(1.0, 30.0, size=(5, 4))) if t else GAUSSIAN
     rows = Rows(X, codes, random.uniform(0.5, 2.0, size=n_rows), frame)
     return rows, Parameters(weights, means, covariances, tail=tail)
 
