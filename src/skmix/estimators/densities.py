@@ -152,7 +152,8 @@ def _blurred(model: Any, blur: FloatArray) -> Any:
         full = structure.to_full(covariances[None], *model.means_.shape)[0]
         wider.covariances_, wider.covariance_type_ = full + added, "full"
     else:
-        wider.covariances_ = structure.variances(covariances[None])[0] + np.diagonal(added)
+        variances = structure.variances(covariances[None])[0]
+        wider.covariances_ = variances + np.diagonal(added)
         wider.covariance_type_ = "diag"
     return wider
 

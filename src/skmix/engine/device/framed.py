@@ -240,8 +240,7 @@ class FramedRows:
         whiteners = take(whiteners.reshape(-1, *whiteners.shape[2:]), places // per_whitener, axis=0)
         distances = []
         for mean, whitener in zip(means, whiteners, strict=True):
-            difference = x - mean[:, None]
-            white = whitener @ difference if whitener.ndim == 2 else whitener[:, None] * difference
+            white = self._setting.structure.whiten(whitener, x - mean[:, None])
             distances.append((white * white).sum(0))
         xp = namespace(x)
         return -0.5 * clip(xp.stack(distances), 0.0, xp.finfo(self._type).max / 1e8)
