@@ -375,7 +375,7 @@ def test_aicc_of_few_cells_counts_parameters_more_than_aic() -> None:
     assert (min(aic, key=aic.__getitem__), min(aicc, key=aicc.__getitem__)) == (4, 2)
     found = compose(X)
     assert len(found.model.means_) == 2
-    assert found.describe()["search"] == {"criterion": "aicc", "n_cells": 70, "lowest": 1, "highest": 8}
+    assert found.describe()["search"] == {"criterion": "aicc", "n_cells": 70, "lowest": 1, "highest": 4}
 
 
 def test_settings_reach_the_model(files: list[Path]) -> None:
