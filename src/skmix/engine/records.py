@@ -67,13 +67,13 @@ def living_kernels(parameters: Parameters, structure: Structure) -> Parameters:
     alive = np.flatnonzero(parameters.weights.any(axis=1))
     if len(alive) == len(parameters.weights):
         return parameters
-    own = parameters.concentration
+    concentration = parameters.concentration
     return replace(
         parameters,
         weights=parameters.weights[alive],
         means=parameters.means[alive],
         covariances=structure.take_kernels(parameters.covariances[None], alive[None])[0],
-        concentration=None if own is None else own[alive],
+        concentration=None if concentration is None else concentration[alive],
     )
 
 
@@ -104,7 +104,7 @@ class Statistics(Record):
 
     def plus(self, other: Statistics) -> Statistics:
         """Return the statistics of the rows of both."""
-        return self._combine(lambda own, new: own + new, other)
+        return self._combine(lambda one, another: one + another, other)
 
 
 @dataclass(frozen=True)

@@ -212,8 +212,8 @@ def relative_eigenvalues(scatter: FloatArray, common: FloatArray, mass: float) -
     eigenvalues = np.full((1, len(common)), np.nan)
     if varies.any():
         pair = np.ix_(varies, varies)
-        found = eigh(scatter[pair], common[pair], eigvals_only=True)
-        eigenvalues[0, : len(found)] = np.maximum(found, 0.0)
+        relative = eigh(scatter[pair], common[pair], eigvals_only=True)
+        eigenvalues[0, : len(relative)] = np.maximum(relative, 0.0)
     return eigenvalues
 
 

@@ -240,8 +240,8 @@ def _complete_by_pattern(
     differences = np.empty((*distances.shape, n_features))
     observed = [order[:n] for order, n in zip(chunk.orders, chunk.n_observed, strict=True)]
     missing = [order[n:] for order, n in zip(chunk.orders, chunk.n_observed, strict=True)]
-    found = list(regressions(structure, covariances, observed, n_features))
-    for p, regression in enumerate(found):
+    by_pattern = list(regressions(structure, covariances, observed, n_features))
+    for p, regression in enumerate(by_pattern):
         rows, o, g = slice(*chunk.first[p : p + 2]), observed[p], missing[p]
         ahead = chunk.x[rows, o] - means[:, :, None, o]
         # One product for each row, whose bits then do not depend on the others.
@@ -252,12 +252,12 @@ def _complete_by_pattern(
 
     def remaining(mass: FloatArray) -> FloatArray:
         total = np.zeros((n_starts, n_kernels, n_features, n_features))
-        for p, (g, regression) in enumerate(zip(missing, found, strict=True)):
+        for p, (g, regression) in enumerate(zip(missing, by_pattern, strict=True)):
             left = structure.to_full(regression.covariances, n_kernels, len(g))
             total[..., g[:, None], g] += mass[:, :, p, None, None] * left
         return total
 
-    logs = np.stack([regression.log_determinant for regression in found], axis=-1)
+    logs = np.stack([regression.log_determinant for regression in by_pattern], axis=-1)
     return Completed(distances, logs, differences if with_moments else None, remaining)
 
 

@@ -66,24 +66,26 @@ class Likelihood:
         their origin lose digits of the covariance; they need another E-step about their new means.
         """
         tail, frozen = previous.tail, self.freeze == "kernels"
-        # No mass is negative.
-        kernels = previous.means, previous.covariances, factor, statistics.mass[..., 0] < 0.0
-        if not frozen:
-            kernels = self._improve_kernels(statistics, origins, previous, factor)
-        means, covariances, next_factor, inaccurate = kernels
+        if frozen:
+            means, covariances, next_factor = previous.means, previous.covariances, factor
+            inaccurate = namespace(means).zeros_like(statistics.mass[..., 0] > 0.0)  # nothing loses digits
+        else:
+            means, covariances, next_factor, inaccurate = self._improve_kernels(
+                statistics, origins, previous, factor
+            )
         class_mass, prior = assign_unlabelled(statistics.mass, previous)
         class_mass = where(class_mass > EMPTY_MASS, class_mass, 0.0)
         if self.learn_degrees and not frozen and isinstance(tail, StudentT):
             mass = statistics.mass.sum(-1)
             alive = mass > EMPTY_MASS
             tail = tail.improve(where(alive, mass, TINY), alive, statistics.of_tail)
-        found = Parameters(previous.weights, means, covariances, prior, tail=tail)  # weights are set below
+        following = Parameters(previous.weights, means, covariances, prior, tail=tail)
         if self.bounded:
             learn = self.regulariser.hierarchical != "given"
-            found = with_posterior(found, class_mass, previous, learn=learn)
+            following = with_posterior(following, class_mass, previous, learn=learn)
         else:
-            found = replace(found, weights=self._shares(class_mass, previous))
-        return with_frozen(self.freeze, found, previous), next_factor, inaccurate
+            following = replace(following, weights=self._shares(class_mass, previous))
+        return with_frozen(self.freeze, following, previous), next_factor, inaccurate
 
     def _improve_kernels(
         self, statistics: Statistics, origins: FloatArray, previous: Parameters, factor: Factor
@@ -95,7 +97,7 @@ class Likelihood:
         weight = tail.mass_in_moments(mass, statistics.of_tail)
         some_empty = rare(xp.reshape(~alive, (-1,))) is not None
         if some_empty:
-            # Empty kernels get a covariance that can be factored; their own is restored below.
+            # Empty kernels get a covariance that can be factored; the previous one is restored below.
             identity = constant(_identity, structure, first.shape[-1], example=mass)
             mass, first = where(alive, mass, TINY), where(alive[..., None], first, 0.0)
             weight = where(alive, weight, TINY)
@@ -113,8 +115,8 @@ class Likelihood:
         inaccurate = lost_digits(offset, next_factor, structure, self.precision)
         if some_empty:
             means = where(alive[..., None], means, previous.means)
-            own, old = map(structure.by_kernel, (covariances, previous.covariances))
-            covariances = xp.reshape(_where_chosen(alive, own, old), covariances.shape)
+            new, old = map(structure.by_kernel, (covariances, previous.covariances))
+            covariances = xp.reshape(_where_chosen(alive, new, old), covariances.shape)
             next_factor = Factor(
                 _where_chosen(alive, next_factor.whitener, factor.whitener),
                 _where_chosen(alive, next_factor.log_determinant, factor.log_determinant),

@@ -127,7 +127,7 @@ class Variational:
         return learnt, next_factor, lost_digits(offset, next_factor, structure, self.precision)
 
     def log_prior(self, parameters: Parameters, factor: Factor) -> FloatArray:
-        """Return zeros (R,): the divergence, computed on the host, has the priors."""
+        """Return zeros (R,): the priors are in the divergence, which the host computes."""
         zeros: FloatArray = namespace(parameters.means).zeros_like(parameters.means[:, 0, 0])
         return zeros
 
@@ -203,8 +203,8 @@ def divergence(parameters: Parameters, factor: Factor, structure: Structure, pri
     moved = structure.precision_times(factor, parameters.means) * parameters.means
     of_means += prior.mean_rows * to_numpy(xp.sum(moved, axis=-1))
     of_precisions = _of_precisions(counts, factor, structure, prior)
-    found = of_weights + 0.5 * np.sum(of_means, axis=1) + np.sum(of_precisions, axis=1)
-    return np.where(known, found, np.inf)
+    total = of_weights + 0.5 * np.sum(of_means, axis=1) + np.sum(of_precisions, axis=1)
+    return np.where(known, total, np.inf)
 
 
 def _of_precisions(counts: FloatArray, factor: Factor, structure: Structure, prior: Prior) -> FloatArray:
@@ -220,18 +220,18 @@ def _of_precisions(counts: FloatArray, factor: Factor, structure: Structure, pri
     log_now = -to_numpy(factor.log_determinant) / repeats - copies * dimension * np.log(now)
     log_before = -determinant / repeats - copies * dimension * math.log(before)
     trace = to_numpy(structure.trace(factor, sent_once(prior.covariance, factor.whitener))) / repeats
-    each = 0.5 * (before * log_before - now * log_now + (now - before) * log_now)
-    each += 0.5 * copies * (now - before) * (_log_scale(now, wishart) - dimension * math.log(2.0))
-    each -= copies * (multigammaln(0.5 * now, dimension) - multigammaln(0.5 * before, dimension))
-    each += 0.5 * (before * trace - copies * dimension * now)
-    return each
+    divergences = 0.5 * (before * log_before - now * log_now + (now - before) * log_now)
+    divergences += 0.5 * copies * (now - before) * (_log_scale(now, wishart) - dimension * math.log(2.0))
+    divergences -= copies * (multigammaln(0.5 * now, dimension) - multigammaln(0.5 * before, dimension))
+    divergences += 0.5 * (before * trace - copies * dimension * now)
+    return divergences
 
 
 def _log_scale(degrees: FloatArray, wishart: Wishart) -> FloatArray:
     """Return E log|Λ| − log|W| of Wishart matrices with these degrees of freedom."""
     less = constant(np.arange, float(wishart.dimension), example=degrees)
-    found: FloatArray = namespace(degrees).sum(digamma(0.5 * (degrees[..., None] - less)), axis=-1)
-    return found + wishart.dimension * math.log(2.0)
+    total: FloatArray = namespace(degrees).sum(digamma(0.5 * (degrees[..., None] - less)), axis=-1)
+    return total + wishart.dimension * math.log(2.0)
 
 
 def point_estimate(parameters: Parameters, prior: Prior) -> Parameters:

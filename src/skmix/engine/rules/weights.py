@@ -73,9 +73,9 @@ def divergence_of_weights(counts: FloatArray, concentration: Any, total: Any) ->
     """Return the divergence (R,) of the weights' posteriors from their prior, for arrays on the host."""
     expected = expected_log_weights(counts, concentration, total)
     sums = np.sum(counts, axis=1) + np.reshape(total, (-1, 1))
-    each = special.gammaln(sums) - special.gammaln(np.reshape(total, (-1, 1)))
+    totals = special.gammaln(sums) - special.gammaln(np.reshape(total, (-1, 1)))
     gains = special.gammaln(counts + concentration) - special.gammaln(concentration)
-    return np.sum(each - np.sum(gains - counts * expected, axis=1), axis=-1)
+    return np.sum(totals - np.sum(gains - counts * expected, axis=1), axis=-1)
 
 
 def log_evidence(counts: FloatArray, sizes: FloatArray, concentration: FloatArray) -> FloatArray:
@@ -87,8 +87,8 @@ def log_evidence(counts: FloatArray, sizes: FloatArray, concentration: FloatArra
     total = xp.sum(concentration, axis=1)
     gains = xp.sum(gammaln(counts + concentration[..., None]), axis=-1) - n_classes * gammaln(concentration)
     losses = xp.sum(gammaln(sizes + total[:, None]), axis=-1) - n_classes * gammaln(total)
-    found: FloatArray = xp.sum(gains, axis=1) - losses
-    return found
+    evidence: FloatArray = xp.sum(gains, axis=1) - losses
+    return evidence
 
 
 def learn_concentration(counts: FloatArray, concentration: FloatArray) -> FloatArray:
@@ -114,14 +114,14 @@ def learn_concentration(counts: FloatArray, concentration: FloatArray) -> FloatA
         curvature = n_classes * trigamma(a) - xp.sum(trigamma(after), axis=-1)
         common = n_classes * trigamma(total) - xp.sum(trigamma(sums), axis=-1, keepdims=True)
         gradient = a * (gains - losses)
-        own = a**2 * curvature - gradient
+        diagonal = a**2 * curvature - gradient
         # Where the likelihood is convex in log a, it is concave in a.
-        own = where(own > 0, own, a**2 * curvature)
-        own = where(own > 0, own, 1.0)
-        share = a / own
+        diagonal = where(diagonal > 0, diagonal, a**2 * curvature)
+        diagonal = where(diagonal > 0, diagonal, 1.0)
+        share = a / diagonal
         left = 1.0 - common * xp.sum(a * share, axis=1, keepdims=True)
         among = common * xp.sum(share * gradient, axis=1, keepdims=True) / where(left > 0, left, 1.0)
-        newton = a * xp.exp(clip(gradient / own + share * among, -_LONGEST_STEP, _LONGEST_STEP))
+        newton = a * xp.exp(clip(gradient / diagonal + share * among, -_LONGEST_STEP, _LONGEST_STEP))
         newton = _within_limits(newton, most)
         for proposal in (_within_limits(a * gains / losses, most), newton):
             value = log_evidence(counts, sizes, proposal)

@@ -164,9 +164,9 @@ def _partings(values: FloatArray, precision: float) -> tuple[int, int]:
     below = (np.maximum(squares - sums**2 / lower, 0.0) + extra) / (lower + _ROWS_OF_WHOLE)
     above = (np.maximum(whole - squares - sums**2 / upper, 0.0) + extra) / (upper + _ROWS_OF_WHOLE)
     entropies = lower * np.log(lower) + upper * np.log(upper)
-    own = entropies - 0.5 * (lower * np.log(below) + upper * np.log(above))
+    of_their_own = entropies - 0.5 * (lower * np.log(below) + upper * np.log(above))
     common = entropies + 0.5 * precision * sums**2 * (1.0 / lower + 1.0 / upper)
-    return int(np.argmax(own)) + 1, int(np.argmax(common)) + 1
+    return int(np.argmax(of_their_own)) + 1, int(np.argmax(common)) + 1
 
 
 def _separation(n_one: int, n_other: int, squared: float) -> float:
