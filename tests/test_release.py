@@ -127,7 +127,7 @@ def test_hints_name_extras_that_exist_and_how_to_install_them_is_said_once() -> 
     sources = {path: path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")}
     hint = re.compile(r"how_to_install\('(\w+)'\)")
     assert {name for text in sources.values() for name in hint.findall(text)} == {"torch"}
-    assert [path.parent.name for path, text in sources.items() if "pip install" in text] == ["compute"]
+    assert [path.parent.name for path, text in sources.items() if "pip install" in text] == ["skmix"]
 
 
 def test_pages_install_from_a_checkout() -> None:
