@@ -110,6 +110,10 @@ class StudentT(Record):
     def weigh(
         self, shares: FloatArray, precisions: Any, n_features: int | IntArray
     ) -> tuple[FloatArray, Sums]:
+        """Return the weights w E[u] (R, K, n) of rows in the moments.
+
+        The sums (R, K) of these weights and of w E[log u] come with them.
+        """
         log_precisions = (shares * (np.log(precisions) + self.mean_logs(n_features))).sum(axis=-1)
         weights = shares * precisions
         return weights, (weights.sum(axis=-1), log_precisions)
