@@ -151,7 +151,6 @@ class Options:
     # Concentration of the Dirichlet prior on weights, at least 1 for EM; 'hierarchical': one for each kernel,
     # learnt from all classes; 'given': that of the starts.
     weight_prior: float | Literal["hierarchical", "given"] | None = None
-    n_starts: int = 1  # starts of the whole fit, if they are given in batches
     n_jobs: int = 1  # number of threads; it never changes the result
     freeze: Literal["kernels", "weights"] | None = None  # which parameters stay at their starting values
     precision: Literal["float64", "float32", "tf32"] = "float64"  # of products over rows, on an accelerator

@@ -227,7 +227,6 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
     def _options(self) -> Options:
         return Options(
             covariance_type=self.covariance_type,
-            n_starts=self.n_init,
             max_iter=max(self.max_iter, 1),
             tol=self.tol,
             floor=0.0,

@@ -16,10 +16,6 @@ from .mixture import SharedKernelMixture
 from .rows import enter
 from .solving import problem_of, record_of_start, start_batches
 
-# Number of starts that the engine divides its work by: always the same, so that the bits of a fit do not
-# depend on the size of the batch.
-_STARTS = 100
-
 
 def fit_each(
     model: SharedKernelMixture,
@@ -45,7 +41,6 @@ def fit_each(
     for random_state in random_states:
         model.random_state = random_state
         starts += start_batches(model, training, problem, own_kernels)
-    problem = problem.with_options(n_starts=_STARTS)
     result = problem.leave_with(run(problem, join(starts)))
     fitted = []
     for r, random_state in enumerate(random_states):

@@ -11,6 +11,7 @@ import pytest
 from calls import drawn, fit
 from libraries import LIBRARIES, each_library, needs_torch, torch
 from numpy.testing import assert_allclose, assert_array_equal
+from oracles import as_structure
 
 from skmix.engine import scoring, starts
 from skmix.engine.conditions import rare, recorded
@@ -74,13 +75,13 @@ def test_narrow_kernels_far_apart_keep_their_digits(library: str, covariance_typ
 
     Three of five kernels are such, so that an optimistic pass, which takes four, computes one more so.
     """
-    random, structure = np.random.default_rng(1), structure_of(covariance_type)
+    random = np.random.default_rng(1)
     centres = np.array([[0.0, 0.0, 0.0], [1e5, 0.0, 3.0], [0.0, -2e6, 1.0], [5e6, 5e6, 2.0], [1.0, 2.0, 3.0]])
     deviations = np.array([0.1, 1.0, 0.01]) * np.array([1e6, 1.0, 1.0, 1.0, 1e6])[:, None]
     members = random.integers(0, 5, 300)
     X = centres[members] + random.normal(size=(300, 3)) * deviations[members]
     full = np.stack([np.diag(row**2) for row in deviations])[None]
-    start = Parameters(np.full((1, 5, 1), 0.2), centres[None], structure.from_full(full))
+    start = Parameters(np.full((1, 5, 1), 0.2), centres[None], as_structure(full[0], covariance_type)[None])
     options = Options(covariance_type=covariance_type, max_iter=4, tol=0.0, floor=0.0)
     ours, theirs = (fit(rows, None, start, options) for rows in (X, LIBRARIES[library](X)))
     assert_allclose(theirs.path[0], ours.path[0], rtol=1e-8)
@@ -404,7 +405,9 @@ def test_moments_are_about_given_origins_and_those_of_far_kernels_about_their_me
     X = centres[random.integers(0, 4, 400)] + random.normal(size=(400, 2))
     codes, weights = random.integers(0, 2, 400), random.uniform(0.5, 2.0, 400)
     full = np.tile(np.array([[1.0, 0.3], [0.3, 2.0]]), (1, 4, 1, 1))
-    model = Parameters(np.full((1, 4, 2), 0.25), centres[None] + 0.1, structure.from_full(full))
+    model = Parameters(
+        np.full((1, 4, 2), 0.25), centres[None] + 0.1, as_structure(full[0], structure.name)[None]
+    )
     frame = replace(measure(X, structure), scale=np.ones(2), shift=np.zeros(2), bound=np.full(2, 1e5))
     inside = frame.enter(model, structure)
     chosen, setting = np.array([[True, False, True, False]]), Setting(frame, structure, Workers(1))

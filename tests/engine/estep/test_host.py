@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from oracles import as_structure
 from scipy.special import logsumexp
 
 from skmix.engine.estep import host, reference
@@ -37,7 +38,7 @@ def rows_and_model(
     means = 2.0 * random.normal(size=(5, 4, n_features))
     X = random.normal(size=(n_rows, n_features)) + means[0, random.integers(4, size=n_rows)]
     roots = random.normal(size=(5, 4, n_features, 2 * n_features)) / np.sqrt(2 * n_features)
-    covariances = structure_of(covariance_type).from_full(roots @ roots.mT)
+    covariances = np.stack([as_structure(full, covariance_type) for full in roots @ roots.mT])
     weights = random.dirichlet(np.ones(4), size=(5, n_classes)).swapaxes(1, 2)
     codes = random.integers(n_classes, size=n_rows) if n_classes > 1 else None
     scale, shift = np.full(n_features, 2.0), 0.1 * random.normal(size=n_features)

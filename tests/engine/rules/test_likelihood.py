@@ -143,7 +143,7 @@ def test_the_ridge_is_absolute_in_the_units_of_the_data(covariance_type: str) ->
     random = np.random.default_rng(0)
     X = random.normal(size=(200, 3)) * np.array([0.03, 1.0, 500.0])
     structure = structure_of(covariance_type)
-    common = structure.from_full(np.cov(X.T, bias=True)[None, None])
+    common = as_structure(np.cov(X.T, bias=True)[None], covariance_type)[None]
     start = Parameters(np.ones((1, 1, 1)), X.mean(axis=0)[None, None], common)
     options = Options(covariance_type=covariance_type, floor=0.0, max_iter=1, tol=0.0)
     plain, ridged = (

@@ -127,7 +127,7 @@ def _centres(x: Array, masses: FloatArray | None, drawing: Drawing, pool: Any) -
     """Return centres (K, M) of rows x (n, M): seeds, Lloyd's iterations and exchanges on a sample of them."""
     n_kernels, random_state = drawing.n_kernels, drawing.random_state
     n_sample = min(_ROWS_PER_SEED * n_kernels, max(_MANY_SEEDED, _FEWEST_PER_SEED * n_kernels))
-    n_sample = max(n_sample, _FEWEST_SEEDED)
+    n_sample = max(n_sample, min(x.shape[0], _FEWEST_SEEDED))
     if masses is not None or n_sample < x.shape[0]:
         x = pick(x, draw_rows(x.shape[0], n_sample, random_state, masses))
     centres, nearest = lloyd(x, None, seeds_of(x, n_kernels, random_state), pool)

@@ -75,12 +75,6 @@ class Structure:
             return moments.mean(-1)
         return moments.mean(1) if self.shared else moments
 
-    def from_full(self, covariances: FloatArray) -> FloatArray:
-        """Return full covariances (R, K, M, M) restricted to this structure."""
-        if not self.triangular:
-            covariances = np.diagonal(covariances, axis1=-2, axis2=-1).copy()
-        return self.from_moments(covariances)
-
     def to_full(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
         """Return full covariances (R, K, M, M)."""
         stack = self.by_kernel(covariances)
