@@ -2,7 +2,7 @@
 
     python benchmarks/mnist.py --folder mnist --seeds 0 1 2 --out benchmarks/results/mnist.json
 
-Each seed changes starts, splits and order. Settings are chosen on training images only: with ``--try``,
+Each seed changes starts and splits. Settings are chosen on training images only: with ``--try``,
 10 000 of them, the same for all seeds, replace the test images, and the pipeline gets the other 50 000. The
 test images were not used to choose settings, but an earlier version, with similar settings, was measured on
 them too. The pipeline holds a share of its images out of the fit, to calibrate probabilities or
@@ -81,17 +81,15 @@ class Recipe:
         EM ends when a pass gains less than this per row.
     trade_off : tuple of float
         Values of λ for tuning, in order.
-    passes : int
-        Largest number of passes of tuning over the images, for each λ.
-    batch : int
-        Images of a mini-batch.
+    steps : int
+        Largest number of steps of tuning for each λ.
     held_out : float
         Share of the images held out of the fit.
     judge : bool
         Whether these images stop the tuning. Otherwise it makes all its passes, and they only set the
         temperature.
     members : int
-        Number of models, with different starts, splits and mini-batches, whose probabilities are averaged.
+        Number of models, with different starts and splits, whose probabilities are averaged.
     """
 
     deskew: bool = False
@@ -103,19 +101,18 @@ class Recipe:
     max_iter: int = 50
     tol: float = 1e-2
     trade_off: tuple[float, ...] = (0.0,)
-    passes: int = 30
-    batch: int = 500
+    steps: int = 80
     held_out: float = 0.1
     judge: bool = True
     members: int = 1
 
 
-_CHOSEN = Recipe(start="separate", prior=1.0, passes=20, held_out=0.02, judge=False, members=4)
+_CHOSEN = Recipe(start="separate", prior=1.0, steps=40, held_out=0.02, judge=False, members=4)
 RECIPES = {
     "raw": _CHOSEN,
     "deskewed": replace(_CHOSEN, deskew=True),
     "smallest": replace(
-        _CHOSEN, deskew=True, components=22, kernels=1, start="class", prior=10.0, passes=40, members=1
+        _CHOSEN, deskew=True, components=22, kernels=1, start="class", prior=10.0, steps=80, members=1
     ),
 }
 
@@ -137,7 +134,7 @@ class Outcome:
     kept : bool
         Whether tuned models were kept; if none was better, the numbers are those after EM.
     rounds : int
-        Largest number of passes of tuning of a member.
+        Largest number of steps of tuning of a member.
     parameters, parameters_of_components : int
         Number of parameters of all members' classifiers, and of the projection before them.
     seconds : dict of str to float
@@ -222,15 +219,14 @@ def fit_member(recipe: Recipe, rows: np.ndarray, labels: np.ndarray, threads: in
             fitted_labels,
             trade_off=recipe.trade_off,
             validation=(held_out, held_out_labels) if recipe.judge else None,
-            max_iter=recipe.passes,
-            batch_size=recipe.batch,
+            max_iter=recipe.steps,
             random_state=seed,
         )
         if not recipe.judge:
             model.calibrate(held_out, held_out_labels)
         error_after = zero_one_loss(held_out_labels, model.predict(held_out))
     tuned: dict[str, Any] = model.tuned_
-    rounds = len(tuned["rounds"]) or recipe.passes
+    rounds = len(tuned["rounds"]) or recipe.steps
     return Member(model, float(error_before), float(error_after), tuned["trade_off"] is not None, rounds)
 
 
@@ -437,7 +433,7 @@ def main() -> None:
             f"{name}, seed {seed}: {describe(outcome.recipe)}: error {100 * outcome.error:.2f} %, "
             f"log-loss {outcome.log_loss:.4f}; held out {100 * outcome.error_before:.2f} %, "
             f"tuned {100 * outcome.error_after:.2f} %{'' if outcome.kept else ' (not kept)'}; "
-            f"{outcome.rounds} passes; "
+            f"{outcome.rounds} steps; "
             + ", ".join(f"{step} {seconds:.0f} s" for step, seconds in outcome.seconds.items()),
             soft_wrap=True,
         )

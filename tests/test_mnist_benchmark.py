@@ -58,7 +58,7 @@ def results(
 
 
 def test_trials_are_judged_by_training_images_alone(results: Callable[..., Any]) -> None:
-    settings = ["components=8", "kernels=1", "prior=5", "passes=2", "start=class,separate"]
+    settings = ["components=8", "kernels=1", "prior=5", "steps=2", "start=class,separate"]
     found = results("--try", *settings)
     assert found["judged_by"] == "training images kept for judging"
     outcomes = [outcome for several in found["outcomes"].values() for outcome in several]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from oracles import COVARIANCE_TYPES
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss
@@ -20,8 +21,6 @@ from skmix.engine.records import FloatArray
 from skmix.estimators.crossfit import quantile, seed_of
 from skmix.estimators.holdout import stratified_folds
 from skmix.estimators.tuning import labelled_rows, split_rows
-
-KINDS = [("full", None), ("tied", None), ("diag", 40), ("spherical", None), ("spherical", 40)]
 
 
 def bars(n: int, seed: int) -> tuple[FloatArray, np.ndarray]:
@@ -45,14 +44,14 @@ def _fitted(covariance_type: str, n_kernels: int, settings: tuple[tuple[str, Any
     return model.fit(*bars(300, seed=0))
 
 
-@pytest.mark.parametrize(("covariance_type", "batch_size"), KINDS)
-def test_it_is_never_worse_on_held_out_rows(covariance_type: str, batch_size: int | None) -> None:
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_it_is_never_worse_on_held_out_rows(covariance_type: str) -> None:
     X, y = bars(200, seed=2)
     held_out = bars(60, seed=3)
     model = fitted(covariance_type)
     error = 1.0 - model.score(*held_out)
     loss = log_loss(held_out[1], model.predict_proba(held_out[0]))
-    model.tune(X, y, validation=held_out, batch_size=batch_size, max_iter=8, random_state=0)
+    model.tune(X, y, validation=held_out, max_iter=8, random_state=0)
     assert 1.0 - model.score(*held_out) <= error + 1e-12
     assert log_loss(held_out[1], model.predict_proba(held_out[0])) <= loss + 1e-12
     # What it says of itself is what others see.
@@ -65,8 +64,8 @@ def test_it_is_never_worse_on_held_out_rows(covariance_type: str, batch_size: in
     assert_allclose(after["log_likelihood"], own.mean(), rtol=1e-9)
 
 
-@pytest.mark.parametrize(("covariance_type", "batch_size"), KINDS)
-def test_kernels_stay_above_the_floor(covariance_type: str, batch_size: int | None) -> None:
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_kernels_stay_above_the_floor(covariance_type: str) -> None:
     # The second feature is constant in each class: its likelihood has no bound but the floor.
     random = np.random.RandomState(0)
     y = np.repeat([0, 1], 60)
@@ -75,7 +74,7 @@ def test_kernels_stay_above_the_floor(covariance_type: str, batch_size: int | No
         2, covariance_type=covariance_type, variance_floor=1e-3, random_state=0
     ).fit(X, y)
     rows, labels = X[::2] + np.array([0.5, 0.0, 0.0]), y[::2]
-    model.tune(rows, labels, trade_off=1.0, validation=(X[1::2], y[1::2]), batch_size=batch_size, max_iter=30)
+    model.tune(rows, labels, trade_off=1.0, validation=(X[1::2], y[1::2]), max_iter=30)
     units = rows.std(axis=0)
     full = model.models_[0]._parameters.covariances
     if covariance_type in ("diag", "spherical"):
@@ -87,10 +86,9 @@ def test_kernels_stay_above_the_floor(covariance_type: str, batch_size: int | No
     assert smallest >= 1e-3 * (1.0 - 1e-6)
 
 
-@pytest.mark.parametrize("batch_size", [None, 50])
-def test_rows_that_the_fit_has_not_seen_decide(batch_size: int | None) -> None:
+def test_rows_that_the_fit_has_not_seen_decide() -> None:
     X, y = bars(200, seed=2)
-    settings: Any = {"max_iter": 12, "batch_size": batch_size}
+    settings: Any = {"max_iter": 12}
     plain = SharedKernelClassifier(6, covariance_type="diag", random_state=0)
     model = clone(plain).fit(X, y)
     given = clone(plain).fit(X, y)
@@ -107,18 +105,17 @@ def test_rows_that_the_fit_has_not_seen_decide(batch_size: int | None) -> None:
     assert model.temperature_ == other.temperature_
     assert model.tuned_["trade_off"] is not None
     assert np.abs(model.means_ - other.means_).max() > 1e-6
-    if batch_size is None:
-        best, last = np.inf, {}
-        for number, each in enumerate(other.tuned_["rounds"]):
-            if each["log_loss"] < min(best, other.tuned_["before"]["log_loss"]) and (
-                each["error"] <= other.tuned_["before"]["error"]
-            ):
-                best, last[each["trade_off"]] = each["log_loss"], number
-        first = {each["trade_off"]: n for n, each in reversed(list(enumerate(other.tuned_["rounds"])))}
-        for trade_off, number in last.items():
-            n_rounds = number - first[trade_off] + 1
-            given.tune(X, y, trade_off=trade_off, validation=None, max_iter=n_rounds)
-        assert_allclose(model.means_, given.means_, rtol=1e-6)
+    best, last = np.inf, {}
+    for number, each in enumerate(other.tuned_["rounds"]):
+        if each["log_loss"] < min(best, other.tuned_["before"]["log_loss"]) and (
+            each["error"] <= other.tuned_["before"]["error"]
+        ):
+            best, last[each["trade_off"]] = each["log_loss"], number
+    first = {each["trade_off"]: n for n, each in reversed(list(enumerate(other.tuned_["rounds"])))}
+    for trade_off, number in last.items():
+        n_rounds = number - first[trade_off] + 1
+        given.tune(X, y, trade_off=trade_off, validation=None, max_iter=n_rounds)
+    assert_allclose(model.means_, given.means_, rtol=1e-6)
 
 
 def test_rows_without_some_class_need_held_out_rows() -> None:
@@ -177,7 +174,6 @@ def test_the_threshold_of_a_tuned_model(weighted: bool) -> None:
             "no label in y of validation",
         ),
         ({"max_iter": 0}, "max_iter must be an integer of at least 1"),
-        ({"batch_size": 2.5}, "batch_size must be an integer of at least 1"),
         ({"X": np.full((2, 2), np.nan), "y": ["lower", "upper"]}, "without missing values, but X has NaN"),
         ({"X": np.ones((3, 2)), "y": ["lower", None, "upper"]}, "1 of 3 rows have no label in y"),
         ({"X": np.eye(2), "y": ["lower", "upper"]}, "2 rows of 2 classes are too few"),
@@ -213,11 +209,10 @@ def test_models_that_cannot_be_tuned_are_refused() -> None:
             model.tune(X, y)
 
 
-@pytest.mark.parametrize("batch_size", [None, 40])
-def test_without_held_out_rows_the_last_model_stays(batch_size: int | None, tmp_path: Path) -> None:
+def test_without_held_out_rows_the_last_model_stays(tmp_path: Path) -> None:
     X, y = bars(200, seed=2)
     wrong, held_out = np.where(y == "upper", "lower", "upper"), bars(100, seed=3)
-    settings: Any = {"trade_off": 0.1, "max_iter": 4, "batch_size": batch_size, "random_state": 0}
+    settings: Any = {"trade_off": 0.1, "max_iter": 4, "random_state": 0}
     judged = fitted("full").tune(X, wrong, validation=held_out, **settings)
     # Held-out rows want none of the models that wrong labels make; without them, the last one it is.
     assert judged.tuned_["trade_off"] is None

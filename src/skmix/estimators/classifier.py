@@ -332,7 +332,6 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         trade_off: float | Sequence[float] | str = "auto",
         validation: float | tuple[ArrayLike, ArrayLike] | None = 0.1,
         max_iter: int | None = None,
-        batch_size: int | None = None,
         sample_weight: ArrayLike | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> Self:
@@ -357,22 +356,18 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             Their labels; None only for rows that were opened with labels.
         trade_off : float, list of float or 'auto', default='auto'
             λ, or several values; each continues from the best model so far, or from the last one if no rows
-            are held out. 'auto' is 1, 0.1, 0.01, 0.001 and 0; with mini-batches, 0.001 and 0.
+            are held out. 'auto' is 1, 0.1, 0.01, 0.001 and 0.
         validation : float, tuple or None, default=0.1
             Share of each class to hold out: these rows judge a second model, which is fitted and tuned to the
             other rows; this model is then tuned to all rows for the same number of rounds. Or held-out rows
             and labels, (X, y), that are in neither the fit nor X. Or None to keep the last model; use
             `calibrate` with other rows for its temperature.
         max_iter : int, default=None
-            Largest number of rounds for each λ: steps of L-BFGS, by default 200, or passes of Adam over
-            mini-batches with a step size that decays to zero, by default 20.
-        batch_size : int, default=None
-            Number of rows in a mini-batch; with N or more, L-BFGS uses all rows. None is 500 with more than
-            10 000 rows, and N otherwise.
+            Largest number of steps of L-BFGS for each λ; None is 200, or 20 with more than 10 000 rows.
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows.
         random_state : int, RandomState instance or None, default=None
-            Source of randomness of the split and of the mini-batches. None takes that of the estimator.
+            Source of randomness of the split. None takes that of the estimator.
 
         Returns
         -------
@@ -400,7 +395,6 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
                 trade_off=trade_off,
                 validation=validation,
                 max_iter=max_iter,
-                batch_size=batch_size,
             )
         return self
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.after import tuning as discriminative
-from ..engine.after.tuning import Schedule, Selection
+from ..engine.after.tuning import Selection, Stage
 from ..engine.numbers import has_gaps
 from ..engine.rows.blocks import Block
 from ._settings import check_count, threads_of
@@ -28,16 +28,12 @@ from .solving import fitted_options
 
 # Values of λ, from nearly the EM fit to a model that only separates classes.
 _TRADE_OFFS = (1.0, 0.1, 0.01, 0.001, 0.0)
-# Values of λ with mini-batches, whose rounds take longer.
-_TRADE_OFFS_OF_BATCHES = (0.001, 0.0)
-# Largest number of rows for L-BFGS, which uses all of them at once; with more, mini-batches learn faster.
-_ALL_AT_ONCE = 10_000
-# Number of rows in a mini-batch.
-_BATCH = 500
-# Largest number of steps of L-BFGS for each λ.
+# Largest number of steps for each λ.
 _STEPS = 200
-# Largest number of passes over mini-batches for each λ.
-_PASSES = 20
+# The same with more than `_MANY_ROWS` rows, where all steps would take long. On seven tables of 12,000 to
+# 39,000 rows, 20 steps gained most of what 200 did.
+_STEPS_WITH_MANY = 20
+_MANY_ROWS = 10_000
 
 
 def tune(
@@ -48,15 +44,14 @@ def tune(
     trade_off: Any,
     validation: Any,
     max_iter: int | None,
-    batch_size: int | None,
 ) -> None:
     """Tune a classifier to rows, and store its model, temperature, threshold and `tuned_`."""
     training, held_out = split_rows(classifier, rows, validation, random)
-    schedule = make_schedule(len(training.X), trade_off, max_iter, batch_size, random)
+    stages = stages_of(len(training.X), trade_off, max_iter)
     if held_out is None or isinstance(validation, (tuple, list)):
-        model, selection = _tuned_model(classifier, schedule, training, held_out)
+        model, selection = _tuned_model(classifier, stages, training, held_out)
     else:
-        model, selection = _tuned_by_second_fit(classifier, schedule, rows, training, held_out)
+        model, selection = _tuned_by_second_fit(classifier, stages, rows, training, held_out)
     classifier.models_ = [model]
     if selection.after is not None:
         classifier.temperature_ = selection.after.temperature
@@ -69,14 +64,13 @@ def tune(
     if classifier.reject_below is not None:
 
         def finish(other: Any, training: Block) -> None:
-            stages = replace(schedule, stages=selection.stages)
-            other.models_ = [_tuned_model(other, stages, training, None)[0]]
+            other.models_ = [_tuned_model(other, selection.stages, training, None)[0]]
 
         set_threshold(classifier, classifier.reject_below, rows, finish)
 
 
 def _tuned_model(
-    classifier: Any, schedule: Schedule, training: Block, held_out: Block | None
+    classifier: Any, stages: Sequence[Stage], training: Block, held_out: Block | None
 ) -> tuple[Any, Selection]:
     """Return a tuned copy of the classifier's only model, and how it was selected."""
     model = copy(classifier.models_[0])
@@ -87,14 +81,14 @@ def _tuned_model(
         fitted_options(model, fitted), floor=model.variance_floor, n_jobs=threads_of(classifier.n_jobs)
     )
     prior = classifier.class_prior_
-    selection = discriminative.tune(fitted.parameters, prior, training, held_out, options, schedule)
+    selection = discriminative.tune(fitted.parameters, prior, training, held_out, options, stages)
     if selection.trade_off is not None:
         fitted.moved(selection.best).store(model)
     return model, selection
 
 
 def _tuned_by_second_fit(
-    classifier: Any, schedule: Schedule, rows: Block, training: Block, held_out: Block
+    classifier: Any, stages: Sequence[Stage], rows: Block, training: Block, held_out: Block
 ) -> tuple[Any, Selection]:
     """Tune to all rows for as many rounds as were best for a second fit, to the training rows only."""
     counts = np.bincount(rows.codes, minlength=len(classifier.classes_))
@@ -104,8 +98,8 @@ def _tuned_by_second_fit(
             f"tune fits a second model to some of the rows, but none of them has the label {label!r}. Give "
             "rows of all classes, or held-out rows as validation=(X, y)."
         )
-    _, selection = _tuned_model(refit(classifier, training), schedule, training, held_out)
-    model, _ = _tuned_model(classifier, replace(schedule, stages=selection.stages), rows, None)
+    _, selection = _tuned_model(refit(classifier, training), stages, training, held_out)
+    model, _ = _tuned_model(classifier, selection.stages, rows, None)
     return model, selection
 
 
@@ -155,27 +149,19 @@ def split_rows(
     return rows.rows(training), rows.rows(held)
 
 
-def make_schedule(
-    n_rows: int, trade_off: Any, max_iter: Any, batch_size: Any, random: np.random.RandomState
-) -> Schedule:
-    """Return the schedule for tuning to `n_rows` rows; raise ValueError for invalid settings."""
-    for name, count in (("batch_size", batch_size), ("max_iter", max_iter)):
-        if count is not None:
-            check_count(count, f"{name} must be", ", or None")
-    if batch_size is None and n_rows > _ALL_AT_ONCE:
-        batch_size = _BATCH
-    if batch_size is not None and batch_size >= n_rows:
-        batch_size = None
-    trade_offs = _check_trade_offs(trade_off, batch_size is not None)
-    max_iter = int(max_iter or (_STEPS if batch_size is None else _PASSES))
-    return Schedule([(value, max_iter) for value in trade_offs], batch_size, max_iter, random)
+def stages_of(n_rows: int, trade_off: Any, max_iter: Any) -> list[Stage]:
+    """Return the stages of tuning to `n_rows` rows; raise ValueError for invalid settings."""
+    if max_iter is not None:
+        check_count(max_iter, "max_iter must be", ", or None")
+    n_steps = int(max_iter or (_STEPS_WITH_MANY if n_rows > _MANY_ROWS else _STEPS))
+    return [(value, n_steps) for value in _check_trade_offs(trade_off)]
 
 
-def _check_trade_offs(trade_off: Any, in_batches: bool) -> tuple[float, ...]:
+def _check_trade_offs(trade_off: Any) -> tuple[float, ...]:
     if isinstance(trade_off, str):
         if trade_off != "auto":
             raise ValueError(f"trade_off must be a number, a list of them or 'auto', got {trade_off!r}.")
-        return _TRADE_OFFS_OF_BATCHES if in_batches else _TRADE_OFFS
+        return _TRADE_OFFS
     several = trade_off if isinstance(trade_off, (Sequence, np.ndarray)) else [trade_off]
     if not len(several):
         raise ValueError("trade_off is an empty list.")

@@ -6,9 +6,12 @@ A model near the given one has Q coordinates, which are zero for the given model
   class are normalised, so that a weight of zero stays zero;
 - of means (K, M): a mean moves by W⁻¹ times its coordinates, with the whitening factor W of the given
   covariance, so that steps are in units of the kernel;
-- of B covariances, one if all kernels share it, otherwise K: the whitening factor W becomes VW. For full and
-  tied covariances the coordinates are the lower triangle of V, with the logarithm of its diagonal. Where
-  features are independent, V is diagonal, or one number for all features; the coordinates are its logarithm.
+- of B covariances, one if all kernels share it, otherwise K: the whitening factor W becomes VW. The
+  coordinates are the lower triangle of V, with the logarithm of its diagonal. Where features are independent,
+  V is diagonal, or one number for all features.
+
+Whitening factors are G triangular blocks of m features each: one block of all M features, or, where features
+are independent, M blocks of one.
 """
 
 from __future__ import annotations
@@ -36,7 +39,6 @@ class Candidate:
 
     weights: FloatArray  # (K, L)
     means: FloatArray  # (K, M)
-    change: FloatArray  # V: (B, M, M), or its diagonal (B, M) or (B, 1)
     factor: Factor  # of the covariances, with a leading axis of one start; its whiteners are VW
 
 
@@ -66,11 +68,16 @@ class Coordinates:
 
     def __init__(self, parameters: Parameters, structure: Structure) -> None:
         self.parameters, self.structure = parameters, structure
-        factor = structure.factor(parameters.covariances[None], parameters.means.shape[1])
-        self._changes = (_Triangles if structure.triangular else _Diagonals)(factor)
-        self.n_covariances = factor.whitener.shape[1]  # B
-        self._shape = self.n_covariances, structure.n_parameters(1, parameters.means.shape[1])
-        self._sizes = [parameters.weights.size, parameters.means.size, self._shape[0] * self._shape[1]]
+        n_features = parameters.means.shape[1]
+        self._factor = structure.factor(parameters.covariances[None], n_features)
+        self.n_covariances = self._factor.whitener.shape[1]  # B
+        side = n_features if structure.triangular else 1  # m
+        self._whiteners = self._factor.whitener.reshape(self.n_covariances, -1, side, side)  # (B, G, m, m)
+        self._roots = invert_lower(self._whiteners)
+        self._triangle = np.flatnonzero(np.tri(side))  # places in a flat block
+        n_changed = 1 if structure.isotropic else self._whiteners.shape[1]
+        self._shape = self.n_covariances, n_changed, len(self._triangle)  # of the coordinates of V
+        self._sizes = parameters.weights.size, parameters.means.size, int(np.prod(self._shape))
         self.size = sum(self._sizes)  # Q
 
     def candidate(self, coordinates: FloatArray) -> Candidate:
@@ -82,84 +89,52 @@ class Coordinates:
         powers = powers.reshape(base.weights.shape)
         weights = base.weights * np.exp(powers - powers.max(axis=0))
         weights /= weights.sum(axis=0)
-        means = base.means + self._changes.unwhiten(steps.reshape(base.means.shape))
-        return Candidate(weights, means, *self._changes.change(changes.reshape(self._shape)))
+        means = base.means + self._by_block(self._roots, steps.reshape(base.means.shape))
+        return Candidate(weights, means, self._changed(changes.reshape(self._shape)))
+
+    def _by_block(self, blocks: FloatArray, vectors: FloatArray) -> FloatArray:
+        """Return vectors (K, M) times blocks (B, G, m, m)."""
+        columns = vectors.reshape(len(vectors), *blocks.shape[1:3], 1)
+        return (blocks @ columns).reshape(vectors.shape)
+
+    def _changed(self, coordinates: FloatArray) -> Factor:
+        """Return the factor of the covariances for coordinates (B, G or 1, m (m + 1) / 2) of V."""
+        n_blocks, side = self._whiteners.shape[1:3]
+        flat = np.zeros((*self._shape[:2], side**2))
+        flat[..., self._triangle] = coordinates
+        diagonal = flat[..., :: side + 1]
+        # log |V|; blocks that have the same V count each.
+        log_change = diagonal.sum(axis=(1, 2)) * (n_blocks / self._shape[1])
+        np.exp(diagonal, out=diagonal)
+        whiteners = flat.reshape(*self._shape[:2], side, side) @ self._whiteners
+        log_determinant = self._factor.log_determinant - 2.0 * log_change
+        return Factor(whiteners.reshape(self._factor.whitener.shape), log_determinant, self._factor.usable)
 
     def parameters_of(self, candidate: Candidate) -> Parameters:
         """Return the parameters of a model, in the frame."""
-        roots = self._changes.invert(candidate.factor.whitener)
+        whitener = candidate.factor.whitener
+        roots = invert_lower(whitener.reshape(self._whiteners.shape)).reshape(whitener.shape)
         return Parameters(candidate.weights, candidate.means, self.structure.from_root(roots)[0])
 
     def gradient(self, candidate: Candidate, sums: Sums) -> FloatArray:
         """Return the gradient (Q,) at a model, from sums about its means."""
-        mass, second = sums.mass, sums.second
-        if self.n_covariances < len(mass):
-            mass, second = mass.sum(keepdims=True), second.sum(axis=0, keepdims=True)
         of_weights = sums.weights - candidate.weights * sums.weights.sum(axis=0)
-        of_means, of_covariances = self._changes.gradients(candidate, sums.first, mass, second)
-        if of_covariances.shape != self._shape:  # one number for all features
-            of_covariances = of_covariances.sum(axis=1)
-        return np.concatenate([of_weights.ravel(), of_means.ravel(), of_covariances.ravel()])
+        of_means = self.structure.precision_times(candidate.factor, sums.first[None])[0]  # P⁻¹ Σ g (x − μ)
+        of_steps = self._by_block(self._roots.mT, of_means)
 
-
-class _Triangles:
-    """Changes V of lower triangular whitening factors W, (B, M, M)."""
-
-    def __init__(self, base: Factor) -> None:
-        self._base, self._n_features = base, base.whitener.shape[-1]
-        self._roots = invert_lower(base.whitener)[0]
-        self._triangle = np.flatnonzero(np.tri(self._n_features))  # places in a flat matrix
-
-    def unwhiten(self, steps: FloatArray) -> FloatArray:
-        """Return W⁻¹s for steps s (K, M)."""
-        return (self._roots @ steps[..., None])[..., 0]
-
-    def invert(self, whitener: FloatArray) -> FloatArray:
-        return invert_lower(whitener)
-
-    def change(self, coordinates: FloatArray) -> tuple[FloatArray, Factor]:
-        """Return V, and the factor of the changed covariances, for coordinates (B, M (M + 1) / 2)."""
-        flat = np.zeros((len(coordinates), self._n_features**2))
-        flat[:, self._triangle] = coordinates
-        diagonal = flat[:, :: self._n_features + 1]
-        log_determinant = self._base.log_determinant - 2.0 * diagonal.sum(axis=-1)
-        np.exp(diagonal, out=diagonal)
-        change = flat.reshape(-1, self._n_features, self._n_features)
-        return change, Factor(change @ self._base.whitener, log_determinant, self._base.usable)
-
-    def gradients(
-        self, candidate: Candidate, first: FloatArray, mass: FloatArray, second: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return the gradients with respect to steps of the means (K, M) and to changes."""
-        change, whitener = candidate.change, candidate.factor.whitener[0]
-        of_steps = (change.mT @ (whitener @ first[..., None]))[..., 0]  # W⁻ᵀ P⁻¹ f with P⁻¹ = (VW)ᵀ VW
+        # A shared covariance has the sums over all kernels.
+        n_sharing = len(sums.mass) // self.n_covariances
+        mass = sums.mass.reshape(-1, n_sharing).sum(axis=1)
+        second = sums.second.reshape(len(mass), n_sharing, -1).sum(axis=1)
         # ∂/∂V of m log|V| − ½ tr(VW S (VW)ᵀ), with S the second moments; of the diagonal, ∂/∂log V.
-        of_changes = -(whitener @ unpack(second, self._n_features)) @ self._base.whitener[0].mT
-        diagonal = np.einsum("bdd->bd", of_changes)
-        diagonal *= np.einsum("bdd->bd", change)
-        diagonal += mass[:, None]
-        return of_steps, of_changes.reshape(len(of_changes), -1)[:, self._triangle]
-
-
-class _Diagonals:
-    """The same for the diagonals (B, M) of whitening factors; V is (B, M) or (B, 1)."""
-
-    def __init__(self, base: Factor) -> None:
-        self._base, self._n_features = base, base.whitener.shape[-1]
-
-    def unwhiten(self, steps: FloatArray) -> FloatArray:
-        return steps / self._base.whitener[0]
-
-    def invert(self, whitener: FloatArray) -> FloatArray:
-        return 1.0 / whitener
-
-    def change(self, coordinates: FloatArray) -> tuple[FloatArray, Factor]:
-        change = np.exp(coordinates)
-        log_determinant = self._base.log_determinant - 2.0 * self._n_features * coordinates.mean(axis=-1)
-        return change, Factor(change * self._base.whitener, log_determinant, self._base.usable)
-
-    def gradients(
-        self, candidate: Candidate, first: FloatArray, mass: FloatArray, second: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        whitener = candidate.factor.whitener[0]
-        return candidate.change * whitener * first, mass[:, None] - whitener**2 * second
+        n_blocks, side = self._whiteners.shape[1:3]
+        whiteners = candidate.factor.whitener.reshape(self._whiteners.shape)
+        moments = unpack(second.reshape(len(mass), n_blocks, -1), side)
+        of_changes = -(whiteners @ moments) @ self._whiteners.mT
+        diagonal = np.einsum("bgdd->bgd", of_changes)
+        diagonal *= np.einsum("bgdd->bgd", whiteners) / np.einsum("bgdd->bgd", self._whiteners)
+        diagonal += mass[:, None, None]
+        of_triangle = of_changes.reshape(len(mass), n_blocks, -1)[..., self._triangle]
+        # Blocks that have the same V have the sum of their gradients.
+        of_triangle = of_triangle.reshape(*self._shape[:2], -1, self._shape[2]).sum(axis=2)
+        return np.concatenate([of_weights.ravel(), of_steps.ravel(), of_triangle.ravel()])

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import clone
 
 from ...engine.after.together import Model, Task, class_log_densities, fit_together
-from ...engine.after.tuning import Schedule, tune
+from ...engine.after.tuning import tune
 from ...engine.exponentials import log_sum_exp
 from ...engine.numbers import join, safe_log
 from ...engine.problem import Problem, open_source
@@ -24,7 +24,7 @@ from ._candidates import own_kernels, prior_scale
 from ._features import pooled_covariance
 from ._trials import Params
 
-# Most rows: with more, mini-batches are faster for tuning.
+# Most rows: quick fits have not been compared with others on more.
 _MOST_ROWS = 10_000
 # Most numbers in the terms of rows.
 _MOST_NUMBERS = 1 << 23
@@ -54,9 +54,8 @@ class QuickFit:
 
     def tuned(self, rows: Block, trade_off: float, n_rounds: int) -> QuickFit:
         """Return the candidate tuned for classification on labelled rows, for a number of rounds."""
-        # Rows are used all at once: no order is drawn.
-        schedule = Schedule([(trade_off, n_rounds)], None, n_rounds, np.random.RandomState())
-        best = tune(self.parameters, self.class_prior, rows, None, self.options, schedule).best
+        stages = [(trade_off, n_rounds)]
+        best = tune(self.parameters, self.class_prior, rows, None, self.options, stages).best
         inside = self.frame.enter(best.batch(), self.structure)
         return replace(self, model=Model.of(inside.weights, inside.means, inside.covariances))
 
