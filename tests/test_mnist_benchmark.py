@@ -71,7 +71,7 @@ def test_trials_are_judged_by_training_images_alone(results: Callable[..., Any])
 def test_models_are_judged_by_the_test_images(
     results: Callable[..., Any], mnist: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fewer = {"components": 8, "passes": 2}
+    fewer = {"components": 8, "steps": 2}
     monkeypatch.setitem(mnist.RECIPES, "smallest", replace(mnist.RECIPES["smallest"], **fewer))
     (outcome,) = results("--models", "smallest")["outcomes"]["smallest"]
     assert outcome["error"] > 0.9
