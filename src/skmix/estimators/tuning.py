@@ -30,7 +30,7 @@ from .solving import fitted_options
 _TRADE_OFFS = (1.0, 0.1, 0.01, 0.001, 0.0)
 # Largest number of steps for each λ.
 _STEPS = 200
-# The same with more than `_MANY_ROWS` rows, where all steps would take long. On seven tables of 12,000 to
+# The same with more than `_MANY_ROWS` rows, where all steps would take long. On six tables of 12,000 to
 # 39,000 rows, 20 steps gained most of what 200 did.
 _STEPS_WITH_MANY = 20
 _MANY_ROWS = 10_000
