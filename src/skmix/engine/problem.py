@@ -18,7 +18,7 @@ from .rows.source import ArrayRows, GapRows, MemoryRows, RowSource
 from .rows.summary import summarise
 from .rules import UpdateRule
 from .rules.likelihood import Likelihood, with_frozen
-from .rules.variational import Variational, default_rows, prior_of
+from .rules.variational import Variational, default_rows
 from .structures import Structure, structure_of
 from .structures.factors import rescaled
 
@@ -114,8 +114,7 @@ def rule_of(options: Options, frame: Frame, structure: Structure, n_kernels: int
         return Likelihood(
             structure, regulariser, options.freeze, options.learn_degrees, precision=options.precision
         )
-    prior = prior_of(options, regulariser, structure, n_kernels)
-    return Variational.of(structure, prior, regulariser.floor, n_kernels, options.precision)
+    return Variational.of(options, regulariser, structure, n_kernels)
 
 
 def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kernels: int) -> Regulariser:

@@ -125,11 +125,11 @@ class Regulariser(Record):
 class Prior:
     """The prior of a variational fit, as pseudo-rows in the coordinates of the frame."""
 
-    n_kernels: int  # number of kernels under the prior; kernels missing from a posterior have no rows
     concentration: float  # of the Dirichlet prior on weights: pseudo-rows of each kernel and class
     mean_rows: float  # pseudo-rows of each kernel's mean, at the origin (the data's mean)
     covariance_rows: float  # pseudo-rows of each covariance
-    covariance: FloatArray  # (M, M): their covariance; its inverse is the expected precision
+    # (M, M), or (M,) if features are independent: their covariance; its inverse is the expected precision
+    covariance: FloatArray
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from ..engine.problem import Problem
 from ..engine.records import FloatArray, Frame, IntArray, Options, Parameters, Result, Status, living_kernels
 from ..engine.rows.resolution import resolution_of
 from ..engine.rows.summary import fill_gaps
-from ..engine.rules.variational import Wishart, wishart_degrees
+from ..engine.rules.variational import wishart_degrees
 from ..engine.starts import refined
 from ..engine.structures import Structure, structure_of
 from ..engine.structures.factors import rescaled
@@ -613,8 +613,7 @@ def _fitted(
     )
     of_kernels = None
     if prior is not None:
-        rows, wishart = counts.sum(axis=1), Wishart.of(structure, len(prior.covariance))
-        degrees = wishart_degrees(counts[None], wishart, prior.covariance_rows)[0]
+        rows, degrees = counts.sum(axis=1), wishart_degrees(counts[None], structure, prior)[0]
         of_kernels = KernelPosterior(
             mean_precision=rows[alive] + prior.mean_rows,
             wishart_degrees=np.broadcast_to(degrees, rows.shape)[alive].copy(),

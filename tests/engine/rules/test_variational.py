@@ -14,8 +14,8 @@ from oracles import COVARIANCE_TYPES, kernel_log_densities, random_covariances, 
 from scipy import stats
 from scipy.special import logsumexp
 
-from skmix.engine.records import FloatArray, IntArray, Options, Prior, Status
-from skmix.engine.rules.variational import point_estimate
+from skmix.engine.problem import Problem, open_source
+from skmix.engine.records import FloatArray, IntArray, Options, Status
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 PRIOR: dict[str, Any] = {"covariance_prior": 4.5, "weight_prior": 0.7}
@@ -113,7 +113,7 @@ def test_no_class_loses_its_last_kernel() -> None:
     """Kernels of less than one row lose their weight, unless one is the heaviest of a class."""
     counts = np.array([[[30.0, 0.0], [0.2, 0.1], [0.3, 0.4], [0.1, 0.0]]])
     model = random_model(np.random.default_rng(0), 4, 2, 2)
-    prior = Prior(4, 0.5, 1.0, 4.0, np.eye(2))
-    found = point_estimate(replace(model.batch(), counts=counts), prior).weights[0]
+    problem = Problem.of(open_source(np.eye(2)), variational("full", weight_prior=0.5), 4)
+    found = problem.rule.finish(replace(model.batch(), counts=counts)).weights[0]
     expected = np.array([[30.5, 0.5], [0.0, 0.0], [0.8, 0.9], [0.0, 0.0]])
     assert_allclose(found, expected / expected.sum(axis=0), rtol=1e-14)

@@ -13,10 +13,17 @@ import numpy as np
 from ..conditions import rare
 from ..exponentials import EMPTY_MASS
 from ..kernels import StudentT
-from ..numbers import LARGEST_CANCELLATION, TINY, Array, clip, constant, namespace, to_numpy, where
+from ..numbers import LARGEST_CANCELLATION, TINY, Array, clip, namespace, to_numpy, where
 from ..records import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 from ..structures import Structure
-from .weights import begin, log_ratio, point_weights, with_posterior
+from .weights import (
+    divergence_of_weights,
+    improve_hierarchical,
+    posterior_counts,
+    with_concentration,
+    with_mean_weights,
+    without_posterior,
+)
 
 # The next parameters, their factor, and the kernels (R, K) whose covariances lost digits.
 Improved = tuple[Parameters, Factor, BoolArray]
@@ -49,99 +56,93 @@ class Likelihood:
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
         """Return parameters to start a pass from, raised to the floor unless frozen, and their factor."""
-        structure, parameters = self.structure, begin(parameters) if self.bounded else parameters
+        if self.bounded:
+            parameters = with_concentration(without_posterior(parameters))
         if self.freeze == "kernels":
-            return parameters, structure.factor(parameters.covariances, parameters.means.shape[-1])
+            n_features = parameters.means.shape[-1]
+            return parameters, self.structure.factor(parameters.covariances, n_features)
         # A start below the floor would look degenerate, and its squares might overflow.
-        covariances, factor = structure.raised(parameters.covariances, self.regulariser.floor)
+        covariances, factor = self.structure.raised(parameters.covariances, self.regulariser.floor)
         return replace(parameters, covariances=covariances), factor
+
+    # ------------------------------------------------------------ the M-step
 
     def improve(
         self, statistics: Statistics, origins: FloatArray, previous: Parameters, factor: Factor
     ) -> Improved:
         """Do the M-step: return new parameters, their factor, and kernels (R, K) that lost digits.
 
-        Moments are about `origins` (R, K, M); `factor` is that of `previous`; an empty kernel stays as it is.
+        Moments are about `origins` (R, K, M); `factor` belongs to `previous`; an empty kernel stays as it is.
         A start that is not usable in the new factor has degenerated. Kernels that are narrow and far from
         their origin lose digits of the covariance; they need another E-step about their new means.
         """
-        tail, frozen = previous.tail, self.freeze == "kernels"
-        if frozen:
-            means, covariances, next_factor = previous.means, previous.covariances, factor
-            inaccurate = namespace(means).zeros_like(statistics.mass[..., 0] > 0.0)  # nothing loses digits
+        mass, class_prior = assign_unlabelled(statistics.mass, previous)
+        following = Parameters(
+            previous.weights, previous.means, previous.covariances, class_prior, tail=previous.tail
+        )
+        if self.freeze == "kernels":
+            inaccurate = statistics.mass[..., 0] < 0.0  # none: no kernel moves
         else:
-            means, covariances, next_factor, inaccurate = self._improve_kernels(
-                statistics, origins, previous, factor
-            )
-        class_mass, prior = assign_unlabelled(statistics.mass, previous)
-        class_mass = where(class_mass > EMPTY_MASS, class_mass, 0.0)
-        if self.learn_degrees and not frozen and isinstance(tail, StudentT):
-            mass = statistics.mass.sum(-1)
-            alive = mass > EMPTY_MASS
-            tail = tail.improve(where(alive, mass, TINY), alive, statistics.of_tail)
-        following = Parameters(previous.weights, means, covariances, prior, tail=tail)
+            following, factor, inaccurate = self._improve_kernels(statistics, origins, following, factor)
+        if self.freeze != "weights":
+            following = self._improve_weights(mass, following, previous)
+        return following, factor, inaccurate
+
+    def _improve_weights(self, mass: FloatArray, following: Parameters, previous: Parameters) -> Parameters:
+        """Return the parameters with new weights, for the mass (R, K, L) of each kernel in each class."""
+        xp, regulariser = namespace(mass), self.regulariser
+        mass = where(mass > EMPTY_MASS, mass, 0.0)
         if self.bounded:
-            learn = self.regulariser.hierarchical != "given"
-            following = with_posterior(following, class_mass, previous, learn=learn)
-        else:
-            following = replace(following, weights=self._shares(class_mass, previous))
-        return with_frozen(self.freeze, following, previous), next_factor, inaccurate
+            assert previous.concentration is not None
+            learn = regulariser.hierarchical != "given"
+            return improve_hierarchical(following, mass, previous.concentration, learn=learn)
+        mass = mass + (regulariser.weight_prior - 1.0)
+        sizes = xp.sum(mass, axis=1, keepdims=True)
+        weights = mass / clip(sizes, TINY, np.inf)  # (M1)
+        # In a stream, a class without rows so far keeps its weights.
+        return replace(following, weights=where(sizes > 0, weights, previous.weights))
 
     def _improve_kernels(
         self, statistics: Statistics, origins: FloatArray, previous: Parameters, factor: Factor
-    ) -> tuple[FloatArray, FloatArray, Factor, BoolArray]:
-        """Return new means and covariances, their factor, and kernels (R, K) that lost digits."""
-        structure, xp, tail = self.structure, namespace(statistics.mass), previous.tail
-        mass, first, second = statistics.mass.sum(-1), statistics.first, statistics.second
+    ) -> Improved:
+        """Return the parameters with new kernels, their factor, and kernels (R, K) that lost digits."""
+        structure, tail, xp = self.structure, previous.tail, namespace(origins)
+        mass, first, second = xp.sum(statistics.mass, axis=-1), statistics.first, statistics.second
+        # Of t kernels, m_k in the moments is Σ w E[u]; the scatter is still divided by the number of rows.
+        mass_in_moments = tail.mass_in_moments(mass, statistics.of_tail)
         alive = mass > EMPTY_MASS
-        weight = tail.mass_in_moments(mass, statistics.of_tail)
         some_empty = rare(xp.reshape(~alive, (-1,))) is not None
         if some_empty:
             # Empty kernels get a covariance that can be factored; the previous one is restored below.
-            identity = constant(_identity, structure, first.shape[-1], example=mass)
-            mass, first = where(alive, mass, TINY), where(alive[..., None], first, 0.0)
-            weight = where(alive, weight, TINY)
+            mass, mass_in_moments = where(alive, mass, TINY), where(alive, mass_in_moments, TINY)
+            first = where(alive[..., None], first, 0.0)
+            identity = structure.pack(structure.common(xp.ones_like(first[0, 0])))
             # Of kernels with one covariance only the sum of the moments is defined, so none may be left out.
-            kept = xp.any(alive, axis=1, keepdims=True) if structure.shared else alive
-            second = where(kept[..., None], second, TINY * identity)
-        offset = first / weight[..., None]
+            defined = xp.any(alive, axis=1, keepdims=True) if structure.shared else alive
+            second = where(defined[..., None], second, TINY * identity)
+        offset = first / mass_in_moments[..., None]
         means = origins + offset  # (M2)
-        ahead = offset
         if tail.weighted:
-            # The moments are weighted, but the scatter is divided by the number of rows.
-            second = structure.moved(second, first, weight[..., None], -offset)
-            ahead = xp.zeros_like(offset)
-        covariances, next_factor = structure.update((mass, ahead, second), self.regulariser)  # (M3)
+            sums = mass, offset * xp.sqrt(mass_in_moments / mass)[..., None], second
+        else:
+            sums = mass, offset, second
+        covariances, next_factor = structure.update(sums, self.regulariser)  # (M3)
         inaccurate = lost_digits(offset, next_factor, structure, self.precision)
+        if self.learn_degrees and isinstance(tail, StudentT):
+            tail = tail.improve(mass, alive, statistics.of_tail)
         if some_empty:
-            means = where(alive[..., None], means, previous.means)
-            new, old = map(structure.by_kernel, (covariances, previous.covariances))
-            covariances = xp.reshape(_where_chosen(alive, new, old), covariances.shape)
+            inaccurate = alive & inaccurate
+            means = _chosen(alive, means, previous.means)
+            stacks = map(structure.by_kernel, (covariances, previous.covariances))
+            covariances = xp.reshape(_chosen(alive, *stacks), covariances.shape)
             next_factor = Factor(
-                _where_chosen(alive, next_factor.whitener, factor.whitener),
-                _where_chosen(alive, next_factor.log_determinant, factor.log_determinant),
+                _chosen(alive, next_factor.whitener, factor.whitener),
+                _chosen(alive, next_factor.log_determinant, factor.log_determinant),
                 next_factor.usable,
             )
-            inaccurate = alive & inaccurate
-        return means, covariances, next_factor, inaccurate
+        return replace(previous, means=means, covariances=covariances, tail=tail), next_factor, inaccurate
 
-    def _shares(self, class_mass: FloatArray, previous: Parameters) -> FloatArray:
-        """Return the weights (R, K, L) for the mass (R, K, L) of each class."""
-        regulariser, xp = self.regulariser, namespace(class_mass)
-        if regulariser.weight_prior != 1.0:
-            class_mass = class_mass + (regulariser.weight_prior - 1.0)
-        sizes = xp.sum(class_mass, axis=1, keepdims=True)
-        # In a stream, a class without rows so far keeps its weights.
-        shares = class_mass / clip(sizes, TINY, np.inf)
-        return where(sizes > 0, shares, previous.weights)  # (M1)
-
-    def objective(self, log_likelihood: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:
-        """Return the log-likelihood plus that of the priors, up to a constant (R,), on the host.
-
-        With hierarchical weights it is the lower bound of the log-evidence in which they are integrated out.
-        """
-        total = log_likelihood.sum(axis=1) + to_numpy(self.log_prior(parameters, factor))
-        return total + log_ratio(parameters) if self.bounded else total
+    # ------------------------------------------------------------ the objective, and the end
 
     def log_prior(self, parameters: Parameters, factor: Factor) -> FloatArray:
         """Return the logarithm (R,) of the priors on covariances and weights, up to a constant."""
@@ -149,27 +150,34 @@ class Likelihood:
         total: FloatArray = xp.zeros_like(parameters.means[:, 0, 0])
         if regulariser.prior_rows:
             total = self.structure.log_prior(factor, regulariser)
-        if not self.bounded and regulariser.weight_prior != 1.0:
+        if regulariser.weight_prior != 1.0:
             # A start may have weights of zero.
             logs = xp.sum(xp.log(clip(parameters.weights, TINY, 1.0)), axis=(1, 2))
             total = total + (regulariser.weight_prior - 1.0) * logs
         return total
+
+    def objective(self, log_likelihood: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:
+        """Return the log-likelihood (R, C) plus that of the priors, up to a constant (R,), on the host.
+
+        With hierarchical weights it is the lower bound of the log-evidence in which they are integrated out.
+        """
+        total = log_likelihood.sum(axis=1) + to_numpy(self.log_prior(parameters, factor))
+        if not self.bounded:
+            return total
+        known, counts = map(to_numpy, posterior_counts(parameters))
+        assert parameters.concentration is not None
+        divergence = divergence_of_weights(counts, to_numpy(parameters.concentration))
+        return total - np.where(known, divergence, np.inf)
 
     def finish(self, parameters: Parameters) -> Parameters:
         """Return the parameters as point estimates: weights that have a posterior become its means."""
         if not self.bounded:
             return parameters
         assert parameters.concentration is not None
-        return point_weights(parameters, parameters.concentration[..., None])
+        return with_mean_weights(parameters, parameters.concentration[..., None])
 
 
-def _identity(structure: Structure, n_features: int) -> FloatArray:
-    """Return the second-order terms (S,) of the identity matrix."""
-    first, second = structure.pairs(n_features)
-    return (first == second).astype(np.float64)
-
-
-def _where_chosen(chosen: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
+def _chosen(chosen: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
     """Return `new` (R, K, …) where `chosen` (R, K), otherwise `old`.
 
     An array (R, 1, …) that all kernels share is `new` if any of them is chosen.
@@ -192,6 +200,9 @@ def lost_digits(offset: FloatArray, factor: Factor, structure: Structure, precis
     """Return the kernels (R, K) that are too narrow for the offset (R, K, M) of their means."""
     largest = LARGEST_CANCELLATION[precision]
     return namespace(offset).any(offset**2 / largest > 1.0 / structure.precisions(factor), axis=-1)
+
+
+# ---------------------------------------------------------------- rows without a label
 
 
 def for_pass(parameters: Parameters) -> Parameters:

@@ -19,9 +19,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy import special
 
-from ..numbers import Array, clip, digamma, gammaln, namespace, to_numpy, trigamma, where
+from ..numbers import clip, digamma, gammaln, namespace, trigamma, where
 from ..records import BoolArray, FloatArray, Parameters
 
 # Exponentials of lower logarithms would be subnormal, and slow; such weights are negligible.
@@ -30,162 +29,157 @@ LOWEST_LOG = -700.0
 _LEAST_A = 1e-8
 # Upper limit of α, for classes that do not differ.
 _MOST_ALPHA = 1e6
+# Largest factor by which α grows in a pass. All classes look alike before kernels have found their rows, and
+# a fit does not return from an α that is too high.
+_GROWTH = 1.1
 # Steps towards the most likely concentration in a pass.
 _STEPS_OF_PASS = 3
 # Largest change of a logarithm in a step.
 _LONGEST_STEP = 2.0
-# A step of Newton's method that changes no number by more than this share is taken as it is.
+# A step of Newton's method that changes no number by more than this share is taken without a comparison.
 _SHORT_STEP = 1e-3
-# Largest factor by which α grows in a pass. All classes look alike before kernels have found their rows, and
-# a fit does not return from an α that is too high.
-_GROWTH = 1.1
 
 
-def with_counts(parameters: Parameters) -> Parameters:
-    """Return starts with counts, infinite unless known."""
-    if parameters.counts is not None:
-        return parameters
+# ---------------------------------------------------------------- the posterior, given its prior
+
+
+def without_posterior(parameters: Parameters) -> Parameters:
+    """Mark the weights of starts as point estimates: their counts are infinite, as if after endless rows."""
     return replace(parameters, counts=namespace(parameters.weights).full_like(parameters.weights, np.inf))
 
 
-def begin(parameters: Parameters) -> Parameters:
-    """Return starts with counts, infinite unless known, and with a concentration."""
-    parameters, weights = with_counts(parameters), parameters.weights
-    xp = namespace(weights)
-    if parameters.concentration is None:
-        # As many rows as kernels, shared like the weights of all classes together.
-        common = xp.sum(weights, axis=-1) * (weights.shape[1] / weights.shape[-1])
-        parameters = replace(parameters, concentration=clip(common, _LEAST_A, np.inf))
-    return parameters
+def posterior_counts(parameters: Parameters) -> tuple[BoolArray, FloatArray]:
+    """Return which starts (R,) have a posterior, and the counts (R, K, L), zero for the other starts."""
+    counts = parameters.counts
+    assert counts is not None
+    xp = namespace(counts)
+    known = xp.all(xp.isfinite(counts), axis=(1, 2))
+    return known, where(known[:, None, None], counts, 0.0)
 
 
-def expected_log_weights(counts: FloatArray, concentration: Any, total: Any) -> FloatArray:
-    """Return E log π (R, K, L) under Dirichlet posteriors.
+def expected_log_weights(concentration: FloatArray) -> FloatArray:
+    """Return E log π (R, K, L) under Dirichlet distributions with these concentrations (R, K, L)."""
+    total = namespace(concentration).sum(concentration, axis=1, keepdims=True)
+    return digamma(concentration) - digamma(total)
 
-    `counts` are (R, K, L); the concentration a of the prior and its `total` α are numbers, or broadcast with
-    the counts and their sums (R, 1, L).
+
+def with_mean_weights(
+    parameters: Parameters, concentration: Any, alive: BoolArray | None = None
+) -> Parameters:
+    """Return parameters whose weights are the means of their posteriors.
+
+    The concentration of the prior is (R, K, 1), or one number. Kernels that are not `alive` (R, K) get no
+    weight. Starts without a posterior keep their weights.
     """
-    sums = namespace(counts).sum(counts, axis=1, keepdims=True) + total
-    return digamma(counts + concentration) - digamma(sums)
+    known, counts = posterior_counts(parameters)
+    after = counts + concentration
+    if alive is not None:
+        after = where(alive[..., None], after, 0.0)
+    means = after / namespace(after).sum(after, axis=1, keepdims=True)
+    return replace(parameters, weights=where(known[:, None, None], means, parameters.weights))
 
 
-def divergence_of_weights(counts: FloatArray, concentration: Any, total: Any) -> FloatArray:
-    """Return the divergence (R,) of the weights' posteriors from their prior, for arrays on the host."""
-    expected = expected_log_weights(counts, concentration, total)
-    sums = np.sum(counts, axis=1) + np.reshape(total, (-1, 1))
-    totals = special.gammaln(sums) - special.gammaln(np.reshape(total, (-1, 1)))
-    gains = special.gammaln(counts + concentration) - special.gammaln(concentration)
-    return np.sum(totals - np.sum(gains - counts * expected, axis=1), axis=-1)
+def log_evidence(counts: FloatArray, concentration: FloatArray) -> FloatArray:
+    """Return the Dirichlet–multinomial log-likelihood (R,) of counts (R, K, L), given a prior's a (R, K).
 
-
-def log_evidence(counts: FloatArray, sizes: FloatArray, concentration: FloatArray) -> FloatArray:
-    """Return the Dirichlet–multinomial log-likelihood (R,) of counts (R, K, L) with sums (R, L).
-
-    The concentration is (R, K). There is no multinomial coefficient: the rows have an order.
+    There is no multinomial coefficient: the rows have an order.
     """
     xp, n_classes = namespace(counts), counts.shape[-1]
-    total = xp.sum(concentration, axis=1)
+    total, sizes = xp.sum(concentration, axis=1), xp.sum(counts, axis=1)
     gains = xp.sum(gammaln(counts + concentration[..., None]), axis=-1) - n_classes * gammaln(concentration)
     losses = xp.sum(gammaln(sizes + total[:, None]), axis=-1) - n_classes * gammaln(total)
     evidence: FloatArray = xp.sum(gains, axis=1) - losses
     return evidence
 
 
+def divergence_of_weights(counts: FloatArray, concentration: FloatArray) -> FloatArray:
+    """Return the Kullback–Leibler divergence (R,) of the posteriors from their prior.
+
+    It is E log p(z | π) − log p(z) for rows with these counts (R, K, L), given the prior's a (R, K).
+    """
+    logs = expected_log_weights(counts + concentration[..., None])
+    return namespace(counts).sum(counts * logs, axis=(1, 2)) - log_evidence(counts, concentration)
+
+
+# ---------------------------------------------------------------- the prior of hierarchical weights
+
+
+def with_concentration(parameters: Parameters) -> Parameters:
+    """Return starts with a concentration a (R, K), unless they have one.
+
+    It is of as many rows as kernels, shared like the weights of all classes together.
+    """
+    if parameters.concentration is not None:
+        return parameters
+    weights = parameters.weights
+    common = namespace(weights).sum(weights, axis=-1) * (weights.shape[1] / weights.shape[-1])
+    return replace(parameters, concentration=clip(common, _LEAST_A, np.inf))
+
+
+def improve_hierarchical(
+    parameters: Parameters, counts: FloatArray, concentration: FloatArray, *, learn: bool
+) -> Parameters:
+    """Return parameters whose weights have posteriors given counts (R, K, L) and a (R, K), learnt or not."""
+    if learn:
+        concentration = learn_concentration(counts, concentration)
+    logs = expected_log_weights(counts + concentration[..., None])
+    weights = namespace(logs).exp(clip(logs, LOWEST_LOG, 0.0))
+    return replace(parameters, weights=weights, counts=counts, concentration=concentration)
+
+
 def learn_concentration(counts: FloatArray, concentration: FloatArray) -> FloatArray:
     """Return a concentration (R, K) under which the counts (R, K, L) are likelier, by a few steps.
 
-    Each step takes the better of two: Newton's step for log a, whose Hessian is a diagonal plus a matrix of
-    rank one, and Minka's fixed point, which never lowers the likelihood ("Estimating a Dirichlet
-    distribution", 2000). The sum α grows by a limited factor.
+    Each step takes the better of Newton's step for log a and Minka's fixed point, which never lowers the
+    likelihood ("Estimating a Dirichlet distribution", 2000). The sum α grows by a limited factor.
     """
-    xp, n_classes = namespace(counts), counts.shape[-1]
-    sizes = xp.sum(counts, axis=1)
-    has_rows = (xp.sum(sizes, axis=-1) > 0)[:, None]
+    xp = namespace(counts)
     most = clip(_GROWTH * xp.sum(concentration, axis=1, keepdims=True), 0.0, _MOST_ALPHA)
-    reached = log_evidence(counts, sizes, concentration)
+    reached = log_evidence(counts, concentration)
     for _ in range(_STEPS_OF_PASS):
-        a, total = concentration, xp.sum(concentration, axis=1)[:, None]
-        after, sums = counts + a[..., None], sizes + total
-        gains = xp.sum(digamma(after), axis=-1) - n_classes * digamma(a)
-        losses = xp.sum(digamma(sums), axis=-1, keepdims=True) - n_classes * digamma(total)
-        # Without rows, or with too few to change a digit, nothing can be learnt.
-        some = has_rows & (losses > 0)
-        losses = where(some, losses, 1.0)
-        curvature = n_classes * trigamma(a) - xp.sum(trigamma(after), axis=-1)
-        common = n_classes * trigamma(total) - xp.sum(trigamma(sums), axis=-1, keepdims=True)
-        gradient = a * (gains - losses)
-        diagonal = a**2 * curvature - gradient
-        # Where the likelihood is convex in log a, it is concave in a.
-        diagonal = where(diagonal > 0, diagonal, a**2 * curvature)
-        diagonal = where(diagonal > 0, diagonal, 1.0)
-        share = a / diagonal
-        left = 1.0 - common * xp.sum(a * share, axis=1, keepdims=True)
-        among = common * xp.sum(share * gradient, axis=1, keepdims=True) / where(left > 0, left, 1.0)
-        newton = a * xp.exp(clip(gradient / diagonal + share * among, -_LONGEST_STEP, _LONGEST_STEP))
-        newton = _within_limits(newton, most)
-        for proposal in (_within_limits(a * gains / losses, most), newton):
-            value = log_evidence(counts, sizes, proposal)
-            better = some[:, 0] & (value > reached)
-            if proposal is newton:
-                # For short steps the difference is rounding noise.
-                short = xp.all(xp.abs(newton - a) < _SHORT_STEP * a, axis=1) & (left[:, 0] > 0)
-                better = better | (some[:, 0] & short)
+        fixed_point, newton, teaches, is_concave = _steps(counts, concentration)
+        fixed_point, newton = _within_limits(fixed_point, most), _within_limits(newton, most)
+        # The gain of a short step is rounding noise.
+        is_short = xp.all(xp.abs(newton - concentration) < _SHORT_STEP * concentration, axis=1)
+        for proposal, is_safe in ((fixed_point, False), (newton, is_short & is_concave)):
+            value = log_evidence(counts, proposal)
+            better = teaches & ((value > reached) | is_safe)
             concentration = where(better[:, None], proposal, concentration)
             reached = where(better, value, reached)
     return concentration
 
 
+def _steps(
+    counts: FloatArray, a: FloatArray
+) -> tuple[FloatArray, FloatArray, BoolArray, BoolArray]:
+    """Return the fixed point's and Newton's next concentrations (R, K) after a (R, K).
+
+    Also return whether counts (R, K, L) teach anything, and whether the likelihood is concave in log a, (R,).
+    """
+    xp, n_classes = namespace(counts), counts.shape[-1]
+    sizes, total = xp.sum(counts, axis=1), xp.sum(a, axis=1)[:, None]
+    after, after_total = counts + a[..., None], sizes + total
+    # The derivative by a_k is gains_k − losses.
+    gains = xp.sum(digamma(after), axis=-1) - n_classes * digamma(a)
+    losses = xp.sum(digamma(after_total), axis=-1, keepdims=True) - n_classes * digamma(total)
+    # Without rows, or with too few to change a digit, nothing can be learnt.
+    teaches = (xp.sum(sizes, axis=-1)[:, None] > 0) & (losses > 0)
+    losses = where(teaches, losses, 1.0)
+    # In log a, minus the Hessian is diag(diagonal) − common · a aᵀ.
+    gradient = a * (gains - losses)
+    curvature = a**2 * (n_classes * trigamma(a) - xp.sum(trigamma(after), axis=-1))
+    common = n_classes * trigamma(total) - xp.sum(trigamma(after_total), axis=-1, keepdims=True)
+    # Where the likelihood is convex in log a, it is concave in a.
+    diagonal = where(curvature > gradient, curvature - gradient, curvature)
+    diagonal = where(diagonal > 0, diagonal, 1.0)
+    share = a / diagonal
+    left = 1.0 - common * xp.sum(a * share, axis=1, keepdims=True)
+    among = common * xp.sum(share * gradient, axis=1, keepdims=True) / where(left > 0, left, 1.0)
+    step = clip(gradient / diagonal + share * among, -_LONGEST_STEP, _LONGEST_STEP)
+    return a * gains / losses, a * xp.exp(step), teaches[:, 0], left[:, 0] > 0
+
+
 def _within_limits(concentration: FloatArray, most: FloatArray) -> FloatArray:
     """Return a concentration (R, K) with no number too small, and no sum above `most` (R, 1)."""
-    total = namespace(concentration).sum(concentration, axis=1, keepdims=True)
-    return clip(
-        concentration * clip(most / clip(total, _LEAST_A, np.inf), 0.0, 1.0),
-        _LEAST_A,
-        np.inf,
-    )
-
-
-def with_posterior(
-    parameters: Parameters, counts: FloatArray, previous: Parameters, *, learn: bool
-) -> Parameters:
-    """Return parameters with hierarchical weights for counts (R, K, L), and their prior too if `learn`."""
-    xp, concentration = namespace(counts), previous.concentration
-    assert concentration is not None
-    if learn:
-        concentration = learn_concentration(counts, concentration)
-    total = xp.sum(concentration, axis=1)[:, None, None]
-    logs = expected_log_weights(counts, concentration[..., None], total)
-    weights = xp.exp(clip(logs, LOWEST_LOG, 0.0))
-    return replace(parameters, weights=weights, counts=counts, concentration=concentration)
-
-
-def point_weights(parameters: Parameters, concentration: Any, alive: Array | None = None) -> Parameters:
-    """Return parameters with expected weights, given the prior's concentration; see `expected_log_weights`.
-
-    Kernels that are not `alive` (R, K) get none. Starts without a posterior keep their weights.
-    """
-    counts = parameters.counts
-    assert counts is not None
-    known = is_known(counts)[:, None, None]
-    after = where(known, counts, 0.0) + concentration
-    after = after if alive is None else where(alive[..., None], after, 0.0)
-    means = after / namespace(counts).sum(after, axis=1, keepdims=True)
-    return replace(parameters, weights=where(known, means, parameters.weights))
-
-
-def log_ratio(parameters: Parameters) -> FloatArray:
-    """Return the term (R,) of hierarchical weights in the objective, on the host: minus their divergence."""
-    assert parameters.counts is not None
-    assert parameters.concentration is not None
-    counts, concentration = to_numpy(parameters.counts), to_numpy(parameters.concentration)
-    known = is_known(counts)
-    counts = np.where(known[:, None, None], counts, 0.0)
-    total = concentration.sum(axis=1)[:, None, None]
-    return np.where(known, -divergence_of_weights(counts, concentration[..., None], total), -np.inf)
-
-
-def is_known(counts: FloatArray) -> BoolArray:
-    """Return which starts (R,) have a posterior; the others are still points."""
-    xp = namespace(counts)
-    known: BoolArray = xp.all(xp.isfinite(counts), axis=(1, 2))
-    return known
+    total = clip(namespace(concentration).sum(concentration, axis=1, keepdims=True), _LEAST_A, np.inf)
+    return clip(concentration * clip(most / total, 0.0, 1.0), _LEAST_A, np.inf)
