@@ -125,7 +125,7 @@ class Passes:
         place = np.asarray if on_host else problem.source.to_device
         with workers(problem.options.n_jobs) as pool:
             setting = Setting(problem.frame, problem.structure, pool, problem.options.precision)
-            yield cls(problem, problem.rule.placed(place), setting)
+            yield cls(problem, problem.rule.map(place), setting)
 
     def expect(
         self,
@@ -264,10 +264,7 @@ class Run:
         following, next_factor, of_pass = self._step(current, factor)
         parts, next_factor = to_numpy(of_pass), replace(next_factor, usable=to_numpy(next_factor.usable))
         log_likelihood, objective = parts[:, :-1], parts.sum(axis=1)
-        watched = log_likelihood
-        if self._rule.bounded:
-            objective = self._rule.objective(log_likelihood, current, factor)
-            watched = objective[:, None]
+        watched = objective[:, None] if self._rule.bounded else log_likelihood
         # A start that degenerates keeps the parameters that entered the pass.
         survived = next_factor.usable & np.isfinite(log_likelihood).all(axis=1)
         survived &= ~self._falling(active, objective, current, factor)
@@ -336,7 +333,7 @@ class Run:
             last = self._ended.put(self.active, last).map(self._passes.problem.source.to_device)
             factor = rule.structure.factor(last.covariances, last.means.shape[-1])
         log_likelihood = self._log_likelihood(last, factor)
-        objective = rule.objective(log_likelihood, last, factor)
+        objective = log_likelihood.sum(axis=1) + to_numpy(rule.log_prior(last, factor))
         # The outcome of the last pass has not been watched yet.
         alive = np.flatnonzero(self._status != Status.FAILED)
         fell = self._falling(alive, objective[alive], last.take(alive), factor.take(alive))

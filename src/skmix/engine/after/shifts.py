@@ -233,8 +233,8 @@ def shift_groups(
         def follow(sums: GroupSums) -> FloatArray:
             """Add to the objective; return the log-likelihood (L,) of each group."""
             log_likelihood = sums.log_likelihoods(n_groups)[:, 0]
-            value = rule.objective(log_likelihood[None], current, factor)[0]
-            objective.append(float(value) - penalty(setting.structure, factor, delta, strength))
+            value = log_likelihood.sum() + float(rule.log_prior(current, factor)[0])
+            objective.append(value - penalty(setting.structure, factor, delta, strength))
             before, after = np.array(objective[-2:-1]), np.array(objective[-1:])
             # Weights shrunk towards an anchor do not maximise the objective.
             if len(before) and anchor is None and passes.fell(before, after, current, factor)[0]:

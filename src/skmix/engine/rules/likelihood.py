@@ -5,7 +5,6 @@ Equation labels are those of ``docs/notation.md``: (M1) weights, (M2) means, (M3
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from ..conditions import rare
 from ..exponentials import EMPTY_MASS
 from ..kernels import StudentT
-from ..numbers import LARGEST_CANCELLATION, TINY, Array, clip, namespace, to_numpy, where
+from ..numbers import LARGEST_CANCELLATION, TINY, Record, clip, namespace, where
 from ..records import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 from ..structures import Structure
 from .weights import (
@@ -30,7 +29,7 @@ Improved = tuple[Parameters, Factor, BoolArray]
 
 
 @dataclass(frozen=True)
-class Likelihood:
+class Likelihood(Record):
     """The update rule of EM, for R starts in the coordinates of the frame."""
 
     structure: Structure
@@ -49,10 +48,6 @@ class Likelihood:
     def monotone(self) -> bool:
         """Whether no pass lowers the objective; a ridge is not part of it and may."""
         return self.regulariser.ridge is None
-
-    def placed(self, place: Callable[[Array], Array]) -> Likelihood:
-        """Return the rule with its arrays where passes run."""
-        return replace(self, regulariser=self.regulariser.map(place))
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
         """Return parameters to start a pass from, raised to the floor unless frozen, and their factor."""
@@ -145,8 +140,12 @@ class Likelihood:
     # ------------------------------------------------------------ the objective, and the end
 
     def log_prior(self, parameters: Parameters, factor: Factor) -> FloatArray:
-        """Return the logarithm (R,) of the priors on covariances and weights, up to a constant."""
-        xp, regulariser = namespace(parameters.means), self.regulariser
+        """Return what the objective (R,) adds to the log-likelihood: log-priors, up to a constant.
+
+        With hierarchical weights the objective is the lower bound of the log-evidence in which these are
+        integrated out; it is −∞ for starts whose weights have no posterior yet.
+        """
+        regulariser, xp = self.regulariser, namespace(parameters.means)
         total: FloatArray = xp.zeros_like(parameters.means[:, 0, 0])
         if regulariser.prior_rows:
             total = self.structure.log_prior(factor, regulariser)
@@ -154,20 +153,12 @@ class Likelihood:
             # A start may have weights of zero.
             logs = xp.sum(xp.log(clip(parameters.weights, TINY, 1.0)), axis=(1, 2))
             total = total + (regulariser.weight_prior - 1.0) * logs
+        if self.bounded:
+            known, counts = posterior_counts(parameters)
+            assert parameters.concentration is not None
+            divergence = divergence_of_weights(counts, parameters.concentration)
+            total = total - where(known, divergence, np.inf)
         return total
-
-    def objective(self, log_likelihood: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:
-        """Return the log-likelihood (R, C) plus that of the priors, up to a constant (R,), on the host.
-
-        With hierarchical weights it is the lower bound of the log-evidence in which they are integrated out.
-        """
-        total = log_likelihood.sum(axis=1) + to_numpy(self.log_prior(parameters, factor))
-        if not self.bounded:
-            return total
-        known, counts = map(to_numpy, posterior_counts(parameters))
-        assert parameters.concentration is not None
-        divergence = divergence_of_weights(counts, to_numpy(parameters.concentration))
-        return total - np.where(known, divergence, np.inf)
 
     def finish(self, parameters: Parameters) -> Parameters:
         """Return the parameters as point estimates: weights that have a posterior become its means."""

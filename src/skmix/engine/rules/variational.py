@@ -22,9 +22,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import multigammaln
 
-from ..numbers import Array, clip, constant, digamma, namespace, to_numpy
+from ..numbers import Array, Record, clip, constant, digamma, gammaln, namespace, where
 from ..records import Factor, FloatArray, Options, Parameters, Prior, Regulariser, Statistics
 from ..structures import Structure
 from .likelihood import Improved, assign_unlabelled, lost_digits
@@ -44,12 +43,13 @@ _LEAST_EXPLAINED = 1.0
 
 
 @dataclass(frozen=True)
-class Variational:
+class Variational(Record):
     """The update rule of variational Bayes: parameters are posteriors."""
 
     structure: Structure
     prior: Prior
     pseudo_rows: Regulariser  # the prior on covariances, without a floor
+    log_determinant: float  # of the prior's covariance
     floor: FloatArray  # (M,): variance floor of the starts
     precision: str = "float64"  # of products with rows
     freeze: None = None  # all parameters are learnt
@@ -75,11 +75,9 @@ class Variational:
             covariance=regulariser.prior_covariance,
         )
         pseudo_rows = replace(regulariser, floor=np.zeros(n_features), ridge=None)
-        return cls(structure, prior, pseudo_rows, regulariser.floor, options.precision)
-
-    def placed(self, place: Callable[[Array], Array]) -> Variational:
-        """Return the rule with its arrays where passes run."""
-        return replace(self, pseudo_rows=self.pseudo_rows.map(place), floor=place(self.floor))
+        common = structure.from_common(prior.covariance[None], 1)
+        log_determinant = float(structure.factor(common, n_features).log_determinant[0, 0])
+        return cls(structure, prior, pseudo_rows, log_determinant, regulariser.floor, options.precision)
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
         """Return starts as point posteriors, as if after infinitely many rows."""
@@ -116,7 +114,7 @@ class Variational:
         wishart = Wishart.of(self.structure, n_features)
         half = 0.5 * wishart_degrees(counts, self.structure, prior)
         # E log|Λ| − log|E[Λ]|
-        spread = _multidigamma(half, wishart.dimension) - wishart.dimension * xp.log(half)
+        spread = _sum_over_halves(digamma, half, wishart.dimension) - wishart.dimension * xp.log(half)
         of_means = n_features / (prior.mean_rows + xp.sum(counts, axis=-1))  # M / β_k
         of_kernels = 0.5 * (wishart.copies * wishart.repeats * spread - of_means)
         logs = expected_log_weights(counts + prior.concentration) + of_kernels[..., None]
@@ -126,46 +124,39 @@ class Variational:
     # ------------------------------------------------------------ the bound, and the end
 
     def log_prior(self, parameters: Parameters, factor: Factor) -> FloatArray:
-        """Return zeros (R,): the priors are in the divergence, which the host computes."""
-        zeros: FloatArray = namespace(parameters.means).zeros_like(parameters.means[:, 0, 0])
-        return zeros
+        """Return what the lower bound of the log-evidence adds to the log-likelihood, (R,).
 
-    def objective(self, log_likelihood: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:
-        """Return the lower bound of the log-evidence (R,)."""
-        return log_likelihood.sum(axis=1) - self.divergence(parameters, factor)
-
-    def divergence(self, parameters: Parameters, factor: Factor) -> FloatArray:
-        """Return the Kullback–Leibler divergence (R,) of posteriors from the prior; infinite for points.
-
-        `factor` belongs to the posteriors' covariances. The result is on the host.
+        It is minus the Kullback–Leibler divergence of posteriors from the prior, −∞ for starts that are
+        points. `factor` belongs to the posteriors' covariances.
         """
-        structure, prior = self.structure, self.prior
-        known, counts = map(to_numpy, posterior_counts(parameters))
-        of_weights = divergence_of_weights(counts, np.full(counts.shape[:2], prior.concentration))
+        prior, xp = self.prior, namespace(parameters.means)
+        known, counts = posterior_counts(parameters)
+        divergence = divergence_of_weights(counts, xp.full_like(counts[..., 0], prior.concentration))
         # Of the means, given the precisions, with β₀ / β_k and β₀ m_kᵀ E[Λ_k] m_k.
-        share = prior.mean_rows / (prior.mean_rows + counts.sum(axis=-1))
-        products = structure.precision_times(factor, parameters.means) * parameters.means
-        lengths = to_numpy(namespace(products).sum(products, axis=-1))
-        n_features = parameters.means.shape[-1]
-        of_means = 0.5 * (n_features * (share - np.log(share) - 1.0) + prior.mean_rows * lengths)
-        total = of_weights + of_means.sum(axis=1) + self._divergence_of_precisions(counts, factor).sum(axis=1)
-        return np.where(known, total, np.inf)
+        share = prior.mean_rows / (prior.mean_rows + xp.sum(counts, axis=-1))
+        products = self.structure.precision_times(factor, parameters.means) * parameters.means
+        of_means = parameters.means.shape[-1] * (share - xp.log(share) - 1.0)
+        of_means = of_means + prior.mean_rows * xp.sum(products, axis=-1)
+        divergence = divergence + 0.5 * xp.sum(of_means, axis=1)
+        divergence = divergence + xp.sum(self._divergence_of_precisions(counts, factor), axis=1)
+        return where(known, -divergence, -np.inf)
 
     def _divergence_of_precisions(self, counts: FloatArray, factor: Factor) -> FloatArray:
         """Return the divergence (R, K or 1) of Wishart distributions, whose means E[Λ] have that factor."""
-        structure, prior, n_features = self.structure, self.prior, len(self.prior.covariance)
-        dimension, copies, repeats = Wishart.of(structure, n_features)
-        covariance = structure.from_common(prior.covariance[None], 1)
-        before = structure.factor(covariance, n_features).log_determinant
+        dimension, copies, repeats = Wishart.of(self.structure, len(self.prior.covariance))
+        half = 0.5 * wishart_degrees(counts, self.structure, self.prior)
+        prior_half = 0.5 * repeats * self.prior.covariance_rows
         # log|E Λ₀| − log|E Λ| and tr(Σ₀ E[Λ])
-        log_ratio = (to_numpy(factor.log_determinant) - before) / repeats
-        trace = to_numpy(structure.trace(factor, self.pseudo_rows.prior_covariance)) / repeats
-        degrees, prior_degrees = wishart_degrees(counts, structure, prior), repeats * prior.covariance_rows
-        half, prior_half = 0.5 * degrees, 0.5 * prior_degrees
-        of_copies = multigammaln(prior_half, dimension) - multigammaln(half, dimension)
-        of_copies += (half - prior_half) * _multidigamma(half, dimension)
-        of_copies += prior_half * dimension * np.log(half / prior_half) - half * dimension
-        return prior_half * (log_ratio + trace) + copies * of_copies
+        log_ratio = (factor.log_determinant - self.log_determinant) / repeats
+        trace = self.structure.trace(factor, self.pseudo_rows.prior_covariance) / repeats
+        of_copies = (
+            (half - prior_half) * _sum_over_halves(digamma, half, dimension)
+            - _sum_over_halves(gammaln, half, dimension)
+            + float(_sum_over_halves(gammaln, np.array(prior_half), dimension))
+            + dimension * (prior_half * namespace(half).log(half / prior_half) - half)
+        )
+        divergence: FloatArray = prior_half * (log_ratio + trace) + copies * of_copies
+        return divergence
 
     def finish(self, parameters: Parameters) -> Parameters:
         """Return point estimates with expected weights.
@@ -211,8 +202,10 @@ def wishart_degrees(counts: FloatArray, structure: Structure, prior: Prior) -> F
     return Wishart.of(structure, len(prior.covariance)).repeats * (prior.covariance_rows + rows)
 
 
-def _multidigamma(values: FloatArray, dimension: int) -> FloatArray:
-    """Return Σ_i ψ(a − i/2) over i = 0 … dimension − 1, the derivative of SciPy's `multigammaln`."""
+def _sum_over_halves(function: Callable[[Array], Array], values: Array, dimension: int) -> Array:
+    """Return Σ_i f(a − i/2) over i = 0 … dimension − 1 for values a.
+
+    With log Γ it is the logarithm of the multivariate Γ function up to a constant, with ψ its derivative.
+    """
     halves = constant(np.arange, 0.0, 0.5 * dimension, 0.5, example=values)
-    total: FloatArray = namespace(values).sum(digamma(values[..., None] - halves), axis=-1)
-    return total
+    return namespace(values).sum(function(values[..., None] - halves), axis=-1)

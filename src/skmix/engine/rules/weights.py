@@ -149,9 +149,7 @@ def learn_concentration(counts: FloatArray, concentration: FloatArray) -> FloatA
     return concentration
 
 
-def _steps(
-    counts: FloatArray, a: FloatArray
-) -> tuple[FloatArray, FloatArray, BoolArray, BoolArray]:
+def _steps(counts: FloatArray, a: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray, BoolArray]:
     """Return the fixed point's and Newton's next concentrations (R, K) after a (R, K).
 
     Also return whether counts (R, K, L) teach anything, and whether the likelihood is concave in log a, (R,).
