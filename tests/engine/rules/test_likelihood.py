@@ -12,8 +12,6 @@ from calls import fit
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import (
     COVARIANCE_TYPES,
-    as_full,
-    as_structure,
     kernel_log_densities,
     random_model,
     random_rows,
@@ -116,42 +114,6 @@ def test_a_start_that_fails_in_the_pass_in_which_it_would_end_has_failed() -> No
 
 
 # ---------------------------------------------------------------- priors
-
-each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-
-
-@each_type
-def test_a_covariance_prior_cures_degenerate_kernels_without_a_floor(covariance_type: str) -> None:
-    X = np.array([[0.0, 1.0], [0.0, 1.0], [5.0, 1.0], [5.0, 1.0], [9.0, 1.0]])
-    model = Parameters(
-        np.full((2, 1), 0.5),
-        X[[0, 2]],
-        as_structure(np.stack([np.eye(2)] * 2), covariance_type),
-    )
-    options = Options(covariance_type=covariance_type, floor=0.0, max_iter=40)
-    if covariance_type != "spherical":
-        assert fit(X, None, model.batch(), options).status[0] == Status.FAILED
-    cured = fit(X, None, model.batch(), replace(options, covariance_prior=0.5))
-    assert cured.status[0] == Status.CONVERGED
-    full = as_full(cured.parameters.covariances[0], covariance_type, 2, 2)
-    assert np.linalg.eigvalsh(full).min() > 1e-4
-
-
-@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-def test_the_ridge_is_absolute_in_the_units_of_the_data(covariance_type: str) -> None:
-    """As scikit-learn's reg_covar: added to every variance, whatever the scales of the features."""
-    random = np.random.default_rng(0)
-    X = random.normal(size=(200, 3)) * np.array([0.03, 1.0, 500.0])
-    structure = structure_of(covariance_type)
-    common = as_structure(np.cov(X.T, bias=True)[None], covariance_type)[None]
-    start = Parameters(np.ones((1, 1, 1)), X.mean(axis=0)[None, None], common)
-    options = Options(covariance_type=covariance_type, floor=0.0, max_iter=1, tol=0.0)
-    plain, ridged = (
-        structure.variances(fit(X, None, start, replace(options, ridge=ridge)).parameters.covariances)
-        for ridge in (0.0, 0.01)
-    )
-    assert_allclose(plain, structure.variances(common), rtol=1e-8)
-    assert_allclose(ridged - plain, 0.01, rtol=1e-6, atol=1e-9 * X.var())
 
 
 def test_the_resolution_is_a_floor_in_the_units_of_the_data() -> None:

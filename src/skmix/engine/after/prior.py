@@ -106,8 +106,8 @@ def prior_of_start(
     strength = min(likeliest_strength(parts, common), most)
     if separate:
         strengths = np.append(strength, np.geomspace(1.0, most, _N_STRENGTHS))
-        n_left_out = max(_FEWEST_LEFT_OUT, _NUMBERS // parts.means.size)
-        some = np.unique(np.linspace(0, len(x) - 1, min(len(x), n_left_out)).astype(np.int64))
+        n_left_out = min(len(x), max(_FEWEST_LEFT_OUT, _NUMBERS // parts.means.size))
+        some = np.unique(np.linspace(0, len(x) - 1, n_left_out).astype(np.int64))
         errors = errors_left_out(parts, some, strengths, common, kept)
         strength = float(strengths[_best_strength(errors, masses[some])])
     return strength, common
@@ -172,8 +172,8 @@ def reduce_correlations(covariance: FloatArray, n_rows: float) -> tuple[FloatArr
     """
     deviations, diagonal = np.sqrt(np.diagonal(covariance)), np.eye(len(covariance), dtype=bool)
     squared = np.square(covariance / (deviations[:, None] * deviations))[~diagonal]
-    by_chance, total = float(np.sum((1.0 - squared) ** 2)) / max(n_rows - 1.0, 1.0), float(np.sum(squared))
-    kept = 0.0 if by_chance >= total else 1.0 - by_chance / total
+    by_chance, total = np.sum((1.0 - squared) ** 2) / max(n_rows - 1.0, 1.0), np.sum(squared)
+    kept = 0.0 if by_chance >= total else float(1.0 - by_chance / total)
     return np.where(diagonal, covariance, kept * covariance), kept
 
 
@@ -184,19 +184,19 @@ def likeliest_strength(parts: Parts, common: FloatArray) -> float:
     """Return the ν of the highest marginal likelihood, given T."""
     used = np.flatnonzero(parts.mass > _ROWS_FOR_SCATTER).tolist()
     eigenvalues = [relative_eigenvalues(parts.scatter(k), common, parts.mass[k]) for k in used]
-    if not any(np.isfinite(values).any() for values in eigenvalues):
+    if not np.isfinite(eigenvalues).any():
         return _MOST_PRIOR_ROWS
-    of_scatters = np.repeat(parts.mass[used], len(eigenvalues[0])), np.concatenate(eigenvalues)
+    masses, relative = np.repeat(parts.mass[used], len(eigenvalues[0])), np.concatenate(eigenvalues)
+
+    def loss(log_strength: float) -> float:
+        return -log_marginal_likelihood(float(np.exp(log_strength)), masses, relative)
+
     grid = np.linspace(np.log(_FEWEST_PRIOR_ROWS), np.log(_MOST_PRIOR_ROWS), _N_BRACKETS)
-    best = int(np.argmax([log_marginal_likelihood(np.exp(log), *of_scatters) for log in grid]))
+    best = int(np.argmin([loss(log_strength) for log_strength in grid]))
     if best == len(grid) - 1:
         return _MOST_PRIOR_ROWS
-    optimum = minimize_scalar(
-        lambda log: -log_marginal_likelihood(np.exp(log), *of_scatters),
-        bounds=(grid[max(best - 1, 0)], grid[best + 1]),
-        method="bounded",
-    )
-    return float(np.exp(optimum.x))
+    bracket = grid[max(best - 1, 0)], grid[best + 1]
+    return float(np.exp(minimize_scalar(loss, bounds=bracket, method="bounded").x))
 
 
 def relative_eigenvalues(scatter: FloatArray, common: FloatArray, mass: float) -> FloatArray:
@@ -205,15 +205,15 @@ def relative_eigenvalues(scatter: FloatArray, common: FloatArray, mass: float) -
     Features that hardly vary among the kernel's rows, of that mass, are left out of its scatter and of T, and
     replaced by NaN: pixels that are white in all images of a class would otherwise drive ν to zero.
     """
+    least = _CONSTANT * max(mass, 1.0)
     if scatter.ndim == 1:
         ratios = scatter / common
-        return np.where(ratios > _CONSTANT * max(mass, 1.0), ratios, np.nan)[:, None]
-    varies = np.diagonal(scatter) / np.diagonal(common) > _CONSTANT * max(mass, 1.0)
-    eigenvalues = np.full((1, len(common)), np.nan)
-    if varies.any():
-        pair = np.ix_(varies, varies)
-        relative = eigh(scatter[pair], common[pair], eigvals_only=True)
-        eigenvalues[0, : len(relative)] = np.maximum(relative, 0.0)
+        return np.where(ratios > least, ratios, np.nan)[:, None]
+    varies = np.flatnonzero(np.diagonal(scatter) > least * np.diagonal(common))
+    eigenvalues, pairs = np.full((1, len(common)), np.nan), np.ix_(varies, varies)
+    if len(varies):
+        relative = eigh(scatter[pairs], common[pairs], eigvals_only=True)
+        eigenvalues[0, : len(varies)] = np.maximum(relative, 0.0)
     return eigenvalues
 
 
@@ -223,16 +223,15 @@ def log_marginal_likelihood(strength: float, masses: FloatArray, eigenvalues: Fl
     They are of masses (J,), with eigenvalues (J, D) as by `relative_eigenvalues`. The marginal distribution
     of the features that vary has the same form, with their number in place of M.
     """
-    dimensions = np.isfinite(eigenvalues).sum(axis=1)
-    before = (strength + dimensions + 1.0)[:, None]  # a
+    dimensions = np.isfinite(eigenvalues).sum(axis=1, keepdims=True)
+    before = strength + dimensions + 1.0  # a
     after = before + masses[:, None] - 1.0
-    places = np.arange(eigenvalues.shape[1])
-    within = places < dimensions[:, None]
-    halves = np.where(within, 0.5 * places, 0.0)
-    gammas = np.where(within, gammaln(0.5 * after - halves) - gammaln(0.5 * before - halves), 0.0)
-    powers = 0.5 * before[:, 0] * dimensions * np.log(strength)
-    powers -= 0.5 * after[:, 0] * np.nansum(np.log(strength + eigenvalues), axis=1)
-    return float(gammas.sum() + powers.sum())
+    halves = 0.5 * np.arange(eigenvalues.shape[1])
+    # A factor of p(S | ν) for each eigenvalue: NaN beyond the features that vary.
+    terms = 0.5 * (before * np.log(strength) - after * np.log(strength + eigenvalues))
+    terms += gammaln(0.5 * after - halves)
+    terms -= gammaln(0.5 * before - halves)
+    return float(np.nansum(terms))
 
 
 # ---------------------------------------------------------------- ν by leaving rows out
@@ -264,22 +263,21 @@ def errors_left_out(
     """
     x, part, masses = parts.x[some], parts.part[some], np.minimum(parts.masses[some], 1.0)
     mass, codes, u = parts.mass[part], parts.codes[part], x - parts.means[part]
-    left = mass - masses
     # Without its only row a part is empty.
-    alone = left <= _NOTHING * mass
-    left = np.where(alone, 1.0, left)
+    alone = mass - masses <= _NOTHING * mass
+    left = np.where(alone, 1.0, mass - masses)
     # The multiple of uuᵀ that the scatter of the row's part loses.
     lost = np.where(alone, 0.0, masses * mass / left)[:, None]
     log_joint = np.full((len(x), len(strengths), int(parts.codes.max()) + 1), -np.inf)
     for k, code in enumerate(parts.codes):
-        mine, differences = part == k, x - parts.means[k]
-        differences[mine] *= (mass / left)[mine, None]
-        less = lost * (mine[:, None] + strengths * kept / parts.total)
-        remaining = np.where(mine, left, parts.mass[k])[:, None]
+        inside, differences = part == k, x - parts.means[k]
+        differences[inside] *= (mass / left)[inside, None]
+        less = lost * (inside[:, None] + strengths * kept / parts.total)
+        remaining = np.where(inside, left, parts.mass[k])[:, None]
         of_part = _without_row(parts.scatter(k), common, differences, u, strengths, less)
         logs = np.log(remaining) + 0.5 * x.shape[1] * np.log(remaining + strengths)
         logs -= 0.5 * ((remaining + strengths) * of_part[0] + of_part[1])
-        logs[mine & alone] = -np.inf
+        logs[inside & alone] = -np.inf
         log_joint[..., code] = np.logaddexp(log_joint[..., code], logs)
     known = np.flatnonzero(np.isfinite(log_joint[np.arange(len(x)), 0, codes]))
     deviations = softmax(log_joint[known], axis=-1)
@@ -302,18 +300,18 @@ def _without_row(
     The strengths ν are (G,), the multiples (n, G). Of independent features, A has only the diagonal.
     """
     if common.ndim == 1:
-        spread = np.maximum(scatter / common, 0.0) + strengths[:, None]
+        variances = np.maximum(scatter / common, 0.0) + strengths[:, None]
         squares, lost = differences**2 / common, u**2 / common
         distances, log_determinants = np.empty(less.shape), np.empty(less.shape)
-        for g, variances in enumerate(spread):
-            remaining = np.maximum(variances - less[:, g, None] * lost, _NOTHING * variances)
+        for g, of_strength in enumerate(variances):
+            remaining = np.maximum(of_strength - less[:, g, None] * lost, _NOTHING * of_strength)
             distances[:, g] = (squares / remaining).sum(axis=1)
             log_determinants[:, g] = np.log(remaining).sum(axis=1)
         return distances, log_determinants
     eigenvalues, axes = eigh(scatter, common)
-    spread = np.maximum(eigenvalues, 0.0) + strengths[:, None]
-    differences, u, inverse = differences @ axes, u @ axes, 1.0 / spread.T
+    inverse = 1.0 / (np.maximum(eigenvalues, 0.0)[:, None] + strengths)
+    differences, u = differences @ axes, u @ axes
     # Sherman & Morrison, and the determinant of a matrix less uuᵀ.
-    remaining = np.maximum(1.0 - less * (u**2 @ inverse), _NOTHING)
-    distances = differences**2 @ inverse + less * ((differences * u) @ inverse) ** 2 / remaining
-    return distances, np.log(spread).sum(axis=1) + np.log(remaining)
+    share = np.maximum(1.0 - less * (u**2 @ inverse), _NOTHING)
+    distances = differences**2 @ inverse + less * ((differences * u) @ inverse) ** 2 / share
+    return distances, np.log(share) - np.log(inverse).sum(axis=0)

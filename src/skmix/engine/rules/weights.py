@@ -137,13 +137,13 @@ def learn_concentration(counts: FloatArray, concentration: FloatArray) -> FloatA
     most = clip(_GROWTH * xp.sum(concentration, axis=1, keepdims=True), 0.0, _MOST_ALPHA)
     reached = log_evidence(counts, concentration)
     for _ in range(_STEPS_OF_PASS):
-        fixed_point, newton, teaches, is_concave = _steps(counts, concentration)
+        fixed_point, newton, informative, is_concave = _steps(counts, concentration)
         fixed_point, newton = _within_limits(fixed_point, most), _within_limits(newton, most)
         # The gain of a short step is rounding noise.
         is_short = xp.all(xp.abs(newton - concentration) < _SHORT_STEP * concentration, axis=1)
         for proposal, is_safe in ((fixed_point, False), (newton, is_short & is_concave)):
             value = log_evidence(counts, proposal)
-            better = teaches & ((value > reached) | is_safe)
+            better = informative & ((value > reached) | is_safe)
             concentration = where(better[:, None], proposal, concentration)
             reached = where(better, value, reached)
     return concentration
@@ -161,8 +161,8 @@ def _steps(counts: FloatArray, a: FloatArray) -> tuple[FloatArray, FloatArray, B
     gains = xp.sum(digamma(after), axis=-1) - n_classes * digamma(a)
     losses = xp.sum(digamma(after_total), axis=-1, keepdims=True) - n_classes * digamma(total)
     # Without rows, or with too few to change a digit, nothing can be learnt.
-    teaches = (xp.sum(sizes, axis=-1)[:, None] > 0) & (losses > 0)
-    losses = where(teaches, losses, 1.0)
+    informative = (xp.sum(sizes, axis=-1)[:, None] > 0) & (losses > 0)
+    losses = where(informative, losses, 1.0)
     # In log a, minus the Hessian is diag(diagonal) − common · a aᵀ.
     gradient = a * (gains - losses)
     curvature = a**2 * (n_classes * trigamma(a) - xp.sum(trigamma(after), axis=-1))
@@ -170,11 +170,12 @@ def _steps(counts: FloatArray, a: FloatArray) -> tuple[FloatArray, FloatArray, B
     # Where the likelihood is convex in log a, it is concave in a.
     diagonal = where(curvature > gradient, curvature - gradient, curvature)
     diagonal = where(diagonal > 0, diagonal, 1.0)
-    share = a / diagonal
-    left = 1.0 - common * xp.sum(a * share, axis=1, keepdims=True)
-    among = common * xp.sum(share * gradient, axis=1, keepdims=True) / where(left > 0, left, 1.0)
-    step = clip(gradient / diagonal + share * among, -_LONGEST_STEP, _LONGEST_STEP)
-    return a * gains / losses, a * xp.exp(step), teaches[:, 0], left[:, 0] > 0
+    # Newton's step, gradient over minus the Hessian, by Sherman & Morrison.
+    scaled = a / diagonal
+    pivot = 1.0 - common * xp.sum(a * scaled, axis=1, keepdims=True)
+    shared = common * xp.sum(scaled * gradient, axis=1, keepdims=True) / where(pivot > 0, pivot, 1.0)
+    step = clip(gradient / diagonal + scaled * shared, -_LONGEST_STEP, _LONGEST_STEP)
+    return a * gains / losses, a * xp.exp(step), informative[:, 0], pivot[:, 0] > 0
 
 
 def _within_limits(concentration: FloatArray, most: FloatArray) -> FloatArray:
