@@ -30,20 +30,13 @@ from skmix.engine.structures.factors import rescaled
 each_kind = pytest.mark.parametrize("covariance_type", ["full", "diag"])
 
 
-def prior_of(
-    X: FloatArray,
-    codes: IntArray,
-    start: Parameters,
-    *,
-    few_rows: bool = False,
-    **settings: Any,
-) -> tuple[float, FloatArray]:
+def prior_of(X: FloatArray, codes: IntArray, start: Parameters, **settings: Any) -> tuple[float, FloatArray]:
     """Return ν and T in the data's coordinates."""
     options = Options(**settings)
     frame = measure(X, structure_of(options.covariance_type))
     problem = Problem.of(open_source(X, codes), options, len(start.means), frame)
     inside = replace(start, means=start.means / frame.scale - frame.shift)
-    strength, common = prior_of_start(problem, X, codes, None, inside, few_rows=few_rows)
+    strength, common = prior_of_start(problem, X, codes, None, inside, few_rows=False)
     return strength, rescaled(common, frame.scale)
 
 
@@ -188,11 +181,8 @@ def test_a_row_whose_class_has_no_other_rows_has_no_error() -> None:
 # ---------------------------------------------------------------- the prior of a start
 
 
-@pytest.mark.parametrize("shared", [False, True])
 @each_kind
-def test_the_prior_is_the_pooled_covariance_at_its_likeliest_strength(
-    covariance_type: str, shared: bool
-) -> None:
+def test_the_prior_is_the_pooled_covariance_at_its_likeliest_strength(covariance_type: str) -> None:
     random, sizes = np.random.default_rng(0), np.array([30, 50, 80])
     codes = np.repeat(np.arange(3), sizes)
     roots = np.linalg.cholesky(invwishart(10.0, 6.0 * np.eye(3)).rvs(3, random_state=1))
@@ -200,12 +190,7 @@ def test_the_prior_is_the_pooled_covariance_at_its_likeliest_strength(
     X = 30.0 * codes[:, None] + np.einsum("nde,ne->nd", roots[codes], random.normal(size=(160, 3)))
     # Kernels that are not shared may start anywhere: each class has one.
     start = Parameters(np.eye(3), random.normal(size=(3, 3)), np.zeros(0))
-    if shared:
-        start = replace(
-            start, weights=np.full((3, 3), 1 / 3), means=30.0 * np.arange(3)[:, None] * np.ones(3)
-        )
-        assert prior_of(X, codes, start, covariance_type=covariance_type)[0] == 1.0
-    strength, common = prior_of(X, codes, start, covariance_type=covariance_type, few_rows=shared)
+    strength, common = prior_of(X, codes, start, covariance_type=covariance_type)
     parts = parts_of(X, codes, covariance_type)
     pooled = sum(n * np.cov(X[codes == c].T, bias=True) for c, n in enumerate(sizes)) / 160.0
     expected = np.diag(pooled) if covariance_type == "diag" else reduce_correlations(pooled, 157.0)[0]

@@ -12,6 +12,7 @@ from calls import fit
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import (
     COVARIANCE_TYPES,
+    as_structure,
     kernel_log_densities,
     random_model,
     random_rows,
@@ -20,6 +21,7 @@ from oracles import (
 from scipy.optimize import minimize
 
 from skmix.engine import loop as em
+from skmix.engine.kernels import StudentT
 from skmix.engine.problem import open_source
 from skmix.engine.records import FloatArray, Options, Parameters, Regulariser, Statistics, Status
 from skmix.engine.rows.summary import measure
@@ -83,6 +85,30 @@ def test_a_model_without_rows_stays_as_it_is(covariance_type: str) -> None:
     found = improved(statistics_of(*nothing, covariance_type), model, covariance_type)
     for name in ("weights", "means", "covariances"):
         assert_array_equal(getattr(found, name), getattr(model, name))
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_the_weighted_scatter_of_t_kernels_is_divided_by_the_number_of_rows(covariance_type: str) -> None:
+    random = np.random.default_rng(2)
+    X, classes = random_rows(random, 40, N_CLASSES, N_FEATURES)
+    model = random_model(random, 4, N_CLASSES, N_FEATURES, covariance_type)
+    shares = responsibilities(X, classes, model, covariance_type)
+    weights = shares * random.uniform(0.2, 1.5, size=shares.shape)
+    sums = replace(
+        statistics_of(X, weights, classes, covariance_type),
+        mass=statistics_of(X, shares, classes, covariance_type).mass,
+        of_tail=(weights.sum(axis=0)[None], np.zeros((1, 4))),
+    )
+    found = improved(sums, replace(model, tail=StudentT(np.full(4, 5.0))), covariance_type)
+    means = weights.T @ X / weights.sum(axis=0)[:, None]
+    away = X[:, None] - means
+    scatter = np.einsum("nk,nkd,nke->kde", weights, away, away)
+    if covariance_type == "tied":
+        expected = scatter.sum(axis=0) / len(X)
+    else:
+        expected = as_structure(scatter / shares.sum(axis=0)[:, None, None], covariance_type)
+    assert_allclose(found.means, means)
+    assert_allclose(found.covariances, expected)
 
 
 def test_a_class_without_rows_keeps_its_weights() -> None:

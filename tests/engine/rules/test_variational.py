@@ -117,3 +117,14 @@ def test_no_class_loses_its_last_kernel() -> None:
     found = problem.rule.finish(replace(model.batch(), counts=counts)).weights[0]
     expected = np.array([[30.5, 0.5], [0.0, 0.0], [0.8, 0.9], [0.0, 0.0]])
     assert_allclose(found, expected / expected.sum(axis=0), rtol=1e-14)
+
+
+def test_a_kernel_without_weight_stays_without_rows() -> None:
+    """As in EM, although its posterior would be the prior."""
+    random = np.random.default_rng(3)
+    X, start = random.normal(size=(60, 2)), random_model(random, 3, 1, 2)
+    start = replace(start, weights=np.array([[0.5], [0.0], [0.5]]))
+    result = fit(X, None, stack([start]), variational("full", max_iter=5))
+    assert result.counts is not None
+    assert_allclose(result.counts[0].sum(), 60.0)
+    assert result.counts[0, 1] == 0.0
