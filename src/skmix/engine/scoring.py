@@ -16,7 +16,7 @@ import numpy as np
 from .device import framed as device
 from .estep import gaps, host
 from .estep.gaps import regressions, rows_by_pattern
-from .estep.inputs import Kernels, Rows, native
+from .estep.inputs import Kernels, Rows
 from .exponentials import log_mix, log_normalise
 from .kernels import GAUSSIAN, StudentT
 from .numbers import has_gaps, is_numpy, like, namespace, safe_log, to_numpy
@@ -98,7 +98,7 @@ def kernel_log_densities(
             return like(kernel_log_densities(to_numpy(X), parameters, covariance_type, n_jobs, weights), X)
         return device.log_densities(X, parameters, structure, weights)
     model = _prepare(parameters, structure)
-    rows = Rows(native(X), None, None, model.frame)
+    rows = Rows(X, None, None, model.frame)
     is_small = X.shape[0] == 1 and max(X.shape[1] ** 2, math.prod(parameters.weights.shape)) <= _SMALL
     with nullcontext(Workers(1)) if is_small else workers(n_jobs) as pool:
         if some_missing:

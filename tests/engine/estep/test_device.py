@@ -318,13 +318,13 @@ def test_a_device_without_memory_gets_smaller_chunks(
     assert sum(sizes[n_failed:]) == 700
     parameters_agree(got.map(to_numpy), expected.map(to_numpy), 1e-12)
     # A captured pass must not read terms that were dropped. Memory that only a capture lacks drops none.
-    before = rows._framed.n_dropped
+    before = rows.n_dropped
     monkeypatch.setattr(framed, "to_shares", Mock(side_effect=MemoryError("none at all")))
     for capturing in (True, False):
         monkeypatch.setattr(operations, "constants_of_graph", [] if capturing else None)
         with pytest.raises(MemoryError, match="none at all"):
             step(parameters, factor)
-        assert (rows._framed.n_dropped == before) is capturing
+        assert (rows.n_dropped == before) is capturing
 
 
 # ---------------------------------------------------------------- scoring

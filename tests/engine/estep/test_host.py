@@ -16,7 +16,7 @@ from oracles import as_structure
 from scipy.special import logsumexp
 
 from skmix.engine.estep import host, reference
-from skmix.engine.estep.inputs import Kernels, Rows, native
+from skmix.engine.estep.inputs import Kernels, Rows
 from skmix.engine.kernels import GAUSSIAN, StudentT
 from skmix.engine.records import FloatArray, Frame, Parameters, Statistics
 from skmix.engine.structures import structure_of
@@ -44,7 +44,7 @@ def rows_and_model(
     scale, shift = np.full(n_features, 2.0), 0.1 * random.normal(size=n_features)
     frame = Frame(scale, shift, np.ones(n_features), np.full(n_features, np.inf))
     tail = StudentT(random.uniform(1.0, 30.0, size=(5, 4))) if t else GAUSSIAN
-    rows = Rows(X, codes, random.uniform(0.5, 2.0, size=n_rows), frame)
+    rows = Rows(X, codes, random.uniform(0.5, 2.0, size=n_rows), frame, n_classes)
     return rows, Parameters(weights, means, covariances, tail=tail)
 
 
@@ -169,6 +169,6 @@ def test_any_array_of_numbers(change: Callable[[FloatArray], np.ndarray]) -> Non
     rows, model = rows_and_model("full", 5)
     rows = replace(rows, X=rows.X.astype(np.float32).astype(np.float64))
     expected = arrays_of(host.expect(rows, kernels_of(model), ONE))
-    result = host.expect(replace(rows, X=native(change(rows.X))), kernels_of(model), ONE)
+    result = host.expect(replace(rows, X=change(rows.X)), kernels_of(model), ONE)
     for name, array in arrays_of(result).items():
         assert_array_equal(array, expected[name])

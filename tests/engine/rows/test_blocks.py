@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from itertools import pairwise
 from operator import add
 from typing import Any
@@ -125,8 +125,10 @@ def test_the_scatter_of_a_block_is_computed_once_in_a_fit(monkeypatch: pytest.Mo
     X, codes, weights = make_rows()
     start, options = make_starts(X, codes, "tied"), Options(covariance_type="tied", max_iter=4, tol=0.0)
     assert_same_fit(X, codes, weights, start, options)
-    scatter, computed = Rows._scatter, []
-    monkeypatch.setattr(Rows, "_scatter", lambda rows: computed.append(len(rows.X)) or scatter(rows))
+    scatter, computed = Rows.scatter, []
+    counted = cached_property(lambda rows: computed.append(len(rows.X)) or scatter.func(rows))
+    counted.__set_name__(Rows, "scatter")
+    monkeypatch.setattr(Rows, "scatter", counted)
     source = BlockRows(cut(X, codes, weights))
     for n_fits in (1, 2):  # the end of a fit clears what passes keep
         fit(source, None, start, options)

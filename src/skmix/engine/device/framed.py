@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
+from itertools import pairwise
 from operator import add
 from typing import TypeVar
 
@@ -18,7 +19,6 @@ from ..numbers import (
     Array,
     as_float64,
     clip,
-    constant,
     like,
     namespace,
     operations_of,
@@ -71,7 +71,7 @@ class FramedRows:
         self._pairs = [sent_once(features, X) for features in structure.pairs(self.n_features)]
         self._n_products = self.n_features + structure.n_second(self.n_features)
         self._order_by_class(classes, weights)
-        self._kept: dict[tuple[int, int], tuple[Array, Array | None]] = {}  # terms by first and last row
+        self._kept: dict[tuple[int, int], Array] = {}  # terms by first and last row
         self.n_dropped = 0  # how often kept terms were dropped, which a captured pass may read
         self._rows_of_chunk = 0
         self._most_rows: int | None = None  # of a chunk, once the device was out of memory
@@ -80,19 +80,14 @@ class FramedRows:
 
     def _order_by_class(self, classes: IntArray | None, weights: FloatArray | None) -> None:
         """Order the rows by class, on the device: the host would take longer than to copy them."""
-        # (N,): classes and weights of ordered rows, and their indices, if another order was given.
-        self._classes, self._index = None, None
-        self._weights = None if weights is None else as_float64(weights, self._X)
+        # (N,): weights of ordered rows, and the rows' indices, if another order was given.
+        self._weights, self._index = None if weights is None else as_float64(weights, self._X), None
         if classes is None:
-            self._sizes = float(self.n_rows if weights is None else weights.sum())
-            self._ends = np.array([self.n_rows])
-            return
+            classes = np.zeros(self.n_rows, dtype=np.int8)
         self._sizes = as_float64(np.bincount(classes, weights, self.n_classes), self._X)  # (L,)
         self._ends = np.bincount(classes, minlength=self.n_classes).cumsum()  # (L,): of ordered rows
-        self._classes = like(classes, self._X).long()
         if np.any(classes[1:] < classes[:-1]):
-            self._index = self._classes.argsort(stable=True)
-            self._classes = take(self._classes, self._index, axis=0)
+            self._index = like(classes, self._X).argsort(stable=True)
             self._weights = None if weights is None else take(self._weights, self._index, axis=0)
 
     def collect(self, expansion: Expansion, *, with_moments: bool) -> Statistics:
@@ -109,11 +104,10 @@ class FramedRows:
     def map_joints(self, expansion: Expansion, function: Callable[[Array], Array]) -> list[Array]:
         """Apply a function to the log-joints (R, K, n) of each chunk, less the starts' levels."""
 
-        def joints(chunk: slice) -> Array:
-            values, offsets, _, _ = self._log_joint(chunk, expansion)
-            return values + offsets[..., None]
+        def work(chunks: list[slice]) -> list[Array]:
+            return [function(self._log_joint(chunk, expansion)[0]) for chunk in chunks]
 
-        return self._in_chunks(expansion, lambda chunks: [function(joints(chunk)) for chunk in chunks])
+        return self._in_chunks(expansion, work)
 
     # ------------------------------------------------------------ chunks
 
@@ -182,55 +176,53 @@ class FramedRows:
         """The same, from the terms unless these have rounded the rows."""
         return terms[: self.n_features] if terms.dtype == self._scale.dtype else self._rows(chunk)
 
-    def _terms(self, chunk: slice) -> tuple[Array, Array | None]:
-        """Terms (M + S + C, padded, n), and the indicators (C, n) of the C classes present among them.
+    def _terms(self, chunk: slice) -> Array:
+        """Terms (M + S + C, padded, n): x, products of its features, indicators, and zeros.
 
-        Terms are x, products of its features, indicators, and zeros. One class has no indicators.
+        Indicators are those of the classes present, if there are several; with one class, C = 0.
         """
         key = chunk.start, chunk.stop
         if key in self._kept:
             return self._kept[key]
         first, last = self._classes_in(chunk)
-        indicators, n_terms = None, self._n_products
-        if last > first and self._classes is not None:
-            present = constant(np.arange, first, last + 1, example=self._X)
-            indicators = (self._classes[None, chunk] == present[:, None]).to(self._type)
-            n_terms += len(indicators)
+        n_features, n_products = self.n_features, self._n_products
+        n_terms = n_products + (last - first + 1 if last > first else 0)
         terms = self._X.new_empty((n_terms + -n_terms % PADDING, chunk.stop - chunk.start), dtype=self._type)
-        x, products = terms[: self.n_features], terms[self.n_features : self._n_products]
+        x, products = terms[:n_features], terms[n_features:n_products]
         x.copy_(self._rows(chunk))
         products.copy_(take(x, self._pairs[0], axis=0)).mul_(take(x, self._pairs[1], axis=0))
-        if indicators is not None:
-            terms[self._n_products : n_terms] = indicators
-        terms[n_terms:] = 0.0
+        terms[n_products:] = 0.0
+        # Rows are in the order of their classes.
+        bounds = [chunk.start, *self._ends[first:last].tolist(), chunk.stop]
+        for row, (a, b) in zip(range(n_products, n_terms), pairwise(bounds), strict=False):
+            terms[row, a - chunk.start : b - chunk.start] = 1.0
         if self._keeps:
-            self._kept[key] = terms, indicators
-        return terms, indicators
+            self._kept[key] = terms
+        return terms
+
+    def _indicators(self, chunk: slice, terms: Array) -> Array:
+        """Indicators (C, n) of the classes present in a chunk, in float64."""
+        first, last = self._classes_in(chunk)
+        if first == last:
+            return self._scale.new_ones((1, terms.shape[1]))
+        return terms[self._n_products : self._n_products + last - first + 1].double()
 
     # ------------------------------------------------------------ the E-step of a chunk
 
-    def _log_joint(self, chunk: slice, expansion: Expansion) -> tuple[Array, Array, Array, Array | None]:
-        """Log-joints in two parts, and the terms and indicators of the rows.
-
-        Values (R, K, n) and offsets (R, K) sum to log π_kj N(x_n; μ_k, P_k), less the start's level.
-        """
+    def _log_joint(self, chunk: slice, expansion: Expansion) -> tuple[Array, Array]:
+        """Return log π_kj N(x_n; μ_k, P_k), (R, K, n), less the start's level, and the terms of the rows."""
         n_starts, n_kernels, _ = expansion.at_mean.shape
         first, last = self._classes_in(chunk)
-        terms, indicators = self._terms(chunk)
+        terms = self._terms(chunk)
         values = expansion.coefficients_of(first, last, self._type) @ terms
-        offsets = expansion.at_origin[..., first] if indicators is None else self._zeros(n_starts, n_kernels)
+        if first == last:
+            values += expansion.at_origin[..., first].reshape(-1, 1).to(self._type)
         if expansion.delicate is not None:
-            better = self._from_differences(self._exact(chunk, terms), expansion).to(self._type)
-            at_mean = expansion.at_mean.reshape(-1, self.n_classes)
-            at_mean = take(at_mean, expansion.delicate, axis=0)
-            if indicators is None:
-                offsets = replaced(offsets.reshape(-1), expansion.delicate, at_mean[:, first])
-            else:
-                classes = self._classes[chunk]  # type: ignore[index]
-                better = better + take(at_mean.to(self._type), classes, axis=1)
-            values = values.index_copy_(0, expansion.delicate, better)
-        offsets = offsets.reshape(n_starts, n_kernels).to(self._type)
-        return values.reshape(n_starts, n_kernels, -1), offsets, terms, indicators
+            at_mean = expansion.at_mean.reshape(-1, self.n_classes)[:, first : last + 1]
+            at_mean = take(at_mean, expansion.delicate, axis=0) @ self._indicators(chunk, terms)
+            better = self._from_differences(self._exact(chunk, terms), expansion) + at_mean
+            values = values.index_copy_(0, expansion.delicate, better.to(self._type))
+        return values.reshape(n_starts, n_kernels, -1), terms
 
     def _from_differences(self, x: Array, expansion: Expansion) -> Array:
         """Log-densities (q, n) of delicate kernels, less those at the means, of rows x (M, n); in float64."""
@@ -249,18 +241,14 @@ class FramedRows:
         """Statistics of the rows; log-likelihoods are less the levels."""
         n_starts, n_kernels, _ = expansion.at_mean.shape
         n_features, n_products = self.n_features, self._n_products
-        values, offsets, terms, indicators = self._log_joint(chunk, expansion)
-        weights = None if self._weights is None else self._weights[chunk]
-        values += offsets[..., None]
+        values, terms = self._log_joint(chunk, expansion)
         log_sums = to_shares(values, axis=1).double()  # the values are responsibilities now: Eq. (E)
-        if weights is not None:
+        if self._weights is not None:
+            weights = self._weights[chunk]
             values *= weights.to(self._type)
             log_sums *= weights
-        if indicators is None:
-            log_likelihood = log_sums.sum(dim=1, keepdim=True)
-        else:
-            log_likelihood = log_sums @ indicators.double().T
-        log_likelihood = self._in_all_classes(log_likelihood, chunk)
+        indicators = self._indicators(chunk, terms)
+        log_likelihood = self._in_all_classes(log_sums @ indicators.T, chunk)
         if not with_moments:
             sizes = self.n_classes, n_features, n_products - n_features
             return Statistics(log_likelihood, *(self._zeros(n_starts, n_kernels, size) for size in sizes))
@@ -274,16 +262,12 @@ class FramedRows:
             shares = take(flat, places, axis=0).to(origins.dtype)
             better = self._about_origins(self._exact(chunk, terms), origins, shares)
             first, second = replaced(first, places, better[0]), replaced(second, places, better[1])
-        if indicators is None:
-            mass = values.sum(dim=-1, dtype=log_sums.dtype)
-        else:
+        if len(indicators) > 1:
             mass = sums[:, n_products : n_products + len(indicators)]
-        return Statistics(
-            log_likelihood,
-            self._in_all_classes(mass.reshape(n_starts, n_kernels, -1), chunk),
-            first.reshape(n_starts, n_kernels, -1),
-            second.reshape(n_starts, n_kernels, -1),
-        )
+        else:
+            mass = flat.sum(dim=-1, keepdim=True, dtype=log_sums.dtype)
+        moments = self._in_all_classes(mass, chunk), first, second
+        return Statistics(log_likelihood, *(a.reshape(n_starts, n_kernels, -1) for a in moments))
 
     def _about_origins(self, x: Array, origins: Array, shares: Array) -> tuple[Array, Array]:
         """First (q, M) and second moments (q, S) about origins (q, M) of rows x (M, n) with shares (q, n)."""

@@ -28,7 +28,6 @@ class DeviceRows(ArrayRows):
     samples_are_quicker = False
     keeps_terms = True
     """Whether terms of the rows are kept between passes, if there is memory for them."""
-    _framed: FramedRows | None = None
 
     def expect(
         self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
@@ -38,22 +37,25 @@ class DeviceRows(ArrayRows):
 
     def sums(self, expansion: Expansion, setting: Setting) -> Statistics:
         """Sum the statistics of all rows under R starts."""
-        rows, n_classes = self._framed, expansion.at_mean.shape[-1]
-        if rows is None or rows.frame is not setting.frame or rows.n_classes != n_classes:
-            rows = self._framed = None  # before the next ones take memory
-            classes = self.codes_within(n_classes)
-            rows = FramedRows(self.X, classes, self.weights, n_classes, setting, keeps=self.keeps_terms)
-            self._framed = rows
+        n_classes = expansion.at_mean.shape[-1]
+
+        def make() -> FramedRows:
+            classes, keeps = self.codes_within(n_classes), self.keeps_terms
+            return FramedRows(self.X, classes, self.weights, n_classes, setting, keeps=keeps)
+
+        rows = self._keep(setting.frame, n_classes, make)
         return rows.collect(expansion, with_moments=setting.with_moments)
 
     def to_device(self, array: Array) -> Array:
         return as_float64(array, self.X)
 
     def wrap_step(self, step: Step) -> Step:
-        return OptimisticStep(step, self.X, lambda: 0 if self._framed is None else self._framed.n_dropped)
+        return OptimisticStep(step, self.X, lambda: self.n_dropped)
 
-    def clear_cache(self) -> None:
-        self._framed = None
+    @property
+    def n_dropped(self) -> int:
+        """How often kept terms were dropped, which a captured pass may read."""
+        return 0 if self._kept[2] is None else int(self._kept[2].n_dropped)
 
 
 class OptimisticStep:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..._core import core
 from ..kernels import StudentT
-from ..records import FARTHEST, FloatArray, IntArray, Statistics
+from ..records import FloatArray, IntArray, Statistics
 from ..threads import Workers
 from . import reference
 from .inputs import Kernels, Rows, in_batches
@@ -43,7 +43,7 @@ def _expect(rows: Rows, kernels: Kernels, pool: Workers, with_moments: bool) -> 
     structure, tail = kernels.structure, kernels.tail
     n_starts, n_kernels, n_features = kernels.means.shape
     origins = np.ascontiguousarray(kernels.origins) if with_moments else None
-    job = core().e_step(_core_rows(rows, kernels.log_weights.shape[-1]), _core_kernels(kernels), origins)
+    job = core().e_step(rows.for_core, _core_kernels(kernels), origins)
     log_likelihood, mass, first, second, precisions, log_ratios = pool.finish(job)
     if not with_moments:
         return likelihood_alone(log_likelihood, kernels)
@@ -55,9 +55,8 @@ def _expect(rows: Rows, kernels: Kernels, pool: Workers, with_moments: bool) -> 
         return Statistics(log_likelihood, mass, first, second)
     # The core sums log(1 + d² / ν). E[log u] of a row is its value at the mean less that.
     at_mean = np.log1p(n_features / tail.degrees) + tail.mean_logs(n_features)[..., 0]
-    return Statistics(
-        log_likelihood, mass, first, second, (precisions, mass.sum(axis=-1) * at_mean - log_ratios)
-    )
+    of_tail = precisions, mass.sum(axis=-1) * at_mean - log_ratios
+    return Statistics(log_likelihood, mass, first, second, of_tail)
 
 
 def log_densities(rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Workers) -> FloatArray:
@@ -67,10 +66,10 @@ def log_densities(rows: Rows, kernels: Kernels, weights: FloatArray | None, pool
     """
     if core() is None:
         return reference.log_densities(rows, kernels, weights)
-    # The core adds the weights of classes in passes only.
+    # The core would add the weights of the class.
     unweighted = replace(kernels, log_weights=np.zeros((1, kernels.means.shape[1], 1)))
     weights = None if weights is None else np.ascontiguousarray(weights, dtype=np.float64)
-    job = core().log_densities(_core_rows(rows, 1), _core_kernels(unweighted), weights)
+    job = core().log_densities(rows.for_core, _core_kernels(unweighted), weights)
     (densities,) = pool.finish(job)
     return densities
 
@@ -82,22 +81,8 @@ def lloyd(rows: Rows, pool: Workers, centres: FloatArray) -> tuple[FloatArray, I
     """
     if core() is None:
         return reference.lloyd(rows, centres)
-    sums, nearest = pool.finish(core().lloyd(_core_rows(rows, 1), np.ascontiguousarray(centres)))
+    sums, nearest = pool.finish(core().lloyd(rows.for_core, np.ascontiguousarray(centres)))
     return sums, nearest
-
-
-def _core_rows(rows: Rows, n_classes: int) -> Any:
-    """Return rows as the core takes them, kept between passes."""
-    core_rows = rows.kept.get("core")
-    if core_rows is None or core_rows.n_classes != n_classes:
-        X = rows.X
-        if any(step % X.itemsize for step in X.strides) or not X.flags.aligned:
-            X = X.copy()
-        codes = None if n_classes == 1 else np.require(rows.codes, np.int64, ["C", "A"])
-        weights = None if rows.weights is None else np.require(rows.weights, np.float64, ["C", "A"])
-        scale, shift = 1.0 / rows.frame.scale, np.ascontiguousarray(rows.frame.shift)
-        core_rows = rows.kept["core"] = core().Rows(X, codes, weights, scale, shift, FARTHEST, n_classes)
-    return core_rows
 
 
 def _core_kernels(kernels: Kernels) -> Any:

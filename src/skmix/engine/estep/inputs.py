@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from ..._core import core
 from ..kernels import Tail
 from ..numbers import LARGEST_CANCELLATION, Record, join, safe_log
-from ..records import BoolArray, Factor, FloatArray, Frame, IntArray, Parameters, Statistics
+from ..records import FARTHEST, BoolArray, Factor, FloatArray, Frame, IntArray, Parameters, Statistics
 from ..structures import Structure
 
 # Numbers in the differences of rows from means that NumPy holds at a time.
@@ -31,53 +32,37 @@ def operations(n_rows: int, n_kernels: int, n_features: int) -> int:
 # ---------------------------------------------------------------- rows
 
 
-@dataclass(frozen=True)
+@dataclass
 class Rows:
-    """Complete rows in a NumPy array, seen in a frame."""
+    """Complete rows in a NumPy array, seen in a frame, with what passes compute once."""
 
-    X: np.ndarray  # (N, M): float64 or float32
+    X: np.ndarray  # (N, M): numbers
     codes: IntArray | None  # (N,): class of each row; None for one class
     weights: FloatArray | None  # (N,): positive; None when all are one
     frame: Frame
+    n_classes: int = 1
 
-    @property
-    def kept(self) -> dict[str, Any]:
-        """What passes compute once and keep, by name; a copy of the rows begins without it."""
-        kept: dict[str, Any] = vars(self).setdefault("_kept", {})
-        return kept
+    @cached_property
+    def for_core(self) -> Any:
+        """The rows as the core reads them, without a copy where it can."""
+        X = self.X
+        is_float = X.dtype in (np.float64, np.float32) and X.dtype.isnative
+        if not is_float or not X.flags.aligned or any(step % X.itemsize for step in X.strides):
+            X = X.astype(np.float64)
+        codes = None if self.n_classes == 1 else np.require(self.codes, np.int64, ["C", "A"])
+        weights = None if self.weights is None else np.require(self.weights, np.float64, ["C", "A"])
+        scale, shift = 1.0 / self.frame.scale, np.ascontiguousarray(self.frame.shift)
+        return core().Rows(X, codes, weights, scale, shift, FARTHEST, self.n_classes)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_kept"}
-
-    @property
+    @cached_property
     def scatter(self) -> FloatArray:
-        """Weighted sum of x xᵀ over all rows, shape (M, M), kept."""
-        if "scatter" not in self.kept:
-            self.kept["scatter"] = self._scatter()
-        scatter: FloatArray = self.kept["scatter"]
-        return scatter
-
-    def _scatter(self) -> FloatArray:
-        total = np.zeros((self.X.shape[1], self.X.shape[1]))
-        step = max(1, HELD // self.X.shape[1])
-        for a in range(0, len(self.X), step):
-            x = self.cut(a, a + step)
+        """Weighted sum of x xᵀ over all rows, shape (M, M)."""
+        n_rows, n_features = self.X.shape
+        total, step = np.zeros((n_features, n_features)), max(1, HELD // n_features)
+        for a in range(0, n_rows, step):
+            x = self.frame.rows(self.X[a : a + step])
             total += (x if self.weights is None else x * self.weights[a : a + step]) @ x.T
         return total
-
-    def cut(self, a: int, b: int) -> FloatArray:
-        """Return rows a … b − 1 in the frame, feature by feature (M, n); all rows are kept."""
-        if b - a < len(self.X):
-            return self.frame.rows(self.X[a:b])
-        if "all" not in self.kept:
-            self.kept["all"] = self.frame.rows(self.X)
-        rows: FloatArray = self.kept["all"]
-        return rows
-
-
-def native(X: np.ndarray) -> np.ndarray:
-    """Return rows of float64 or float32 numbers in the processor's order of bytes."""
-    return X if X.dtype in (np.float64, np.float32) and X.dtype.isnative else X.astype(np.float64)
 
 
 # ---------------------------------------------------------------- kernels

@@ -37,7 +37,7 @@ def expect(rows: Rows, kernels: Kernels, *, with_moments: bool = True) -> Statis
 
 def _expect(rows: Rows, a: int, b: int, kernels: Kernels, with_moments: bool) -> Statistics:
     """Do the E-step of rows a … b − 1."""
-    x = rows.cut(a, b)
+    x = rows.frame.rows(rows.X[a:b])
     codes = np.zeros(x.shape[1], dtype=np.int64) if rows.codes is None else rows.codes[a:b]
     weights = None if rows.weights is None else rows.weights[a:b]
     n_classes = kernels.log_weights.shape[-1]
@@ -87,7 +87,7 @@ def lloyd(rows: Rows, centres: FloatArray) -> tuple[FloatArray, IntArray]:
     sums, nearest = np.zeros((n_kernels, n_features + 1)), np.empty(len(rows.X), dtype=np.int64)
     halves, step = 0.5 * np.vecdot(centres, centres), max(1, HELD // n_kernels)
     for a in range(0, len(rows.X), step):
-        x = rows.cut(a, a + step).T
+        x = rows.frame.rows(rows.X[a : a + step]).T
         # ‖x − c‖² = ‖x‖² − 2 (x · c − ½ ‖c‖²)
         nearest[a : a + step] = np.argmax(x @ centres.T - halves, axis=1)
         weights = np.ones(len(x)) if rows.weights is None else rows.weights[a : a + step]

@@ -27,7 +27,6 @@ from .source import (
     ReduceClasses,
     RowSource,
     Selection,
-    expect_complete,
 )
 from .summary import Sample, Summary, sampled_of_class, summarise
 
@@ -184,7 +183,7 @@ class BlockRows(RowSource):
             # Complete rows need the factor alone: do not send the covariances.
             arguments = replace(parameters, covariances=np.empty(0)), factor, setting, centres
             # Scatters stay in the process that computed them: a copy of the empty dictionary goes elsewhere.
-            scatters = self._cache.get(setting.frame, None, dict)
+            scatters = self._keep(setting.frame, None, dict)
             work = partial(_expect_complete, arguments, self.summary.n_empty > 0, scatters)
         total = self.blocks.reduce(work, _add)
         assert total is not None
@@ -212,12 +211,13 @@ def _expect_complete(
     parameters, _, setting, _ = arguments
     rows = MemoryRows(block.X, block.y, block.weights)
     framed = rows.in_frame(setting.frame, parameters.weights.shape[-1])
-    framed.kept.update({"scatter": scatters[block.number]} if block.number in scatters else {})
+    if block.number in scatters:
+        framed.scatter = scatters[block.number]
     # On a worker of a cluster, BLAS is not limited yet.
     with one_blas_thread():
-        expected = expect_complete(framed, *arguments)
-    if "scatter" in framed.kept and len(scatters) * rows.n_features**2 < _SCATTERS:
-        scatters[block.number] = framed.kept["scatter"]
+        expected = rows.expect(*arguments)
+    if "scatter" in vars(framed) and len(scatters) * rows.n_features**2 < _SCATTERS:
+        scatters[block.number] = framed.scatter
     return expected
 
 

@@ -10,13 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from itertools import starmap
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..estep import gaps, host
 from ..estep.gaps import Chunk
-from ..estep.inputs import Kernels, Rows, native
+from ..estep.inputs import Kernels, Rows
 from ..numbers import Array, pick
 from ..records import BoolArray, Factor, FloatArray, Frame, IntArray, Parameters, Setting, Statistics
 from .summary import Summary, summarise
@@ -33,26 +33,8 @@ Selection = Callable[[int, int], tuple[IntArray, IntArray | None]]
 # A function reduce(work, merge, empty), which calls work(code, source) with rows of each class, and merges
 # the answers; `empty` is the answer for no rows. Rows of a class may come in several sources.
 ReduceClasses = Callable[[Callable[..., Any], Callable[[Any, Any], Any], Any], Any]
-
-
-class PassCache:
-    """A value that is kept between passes: it is made for a frame and a key, and again if either changes."""
-
-    def __init__(self) -> None:
-        self._made_for: tuple[Frame, Any] | None = None
-        self._value: Any = None
-
-    def get(self, frame: Frame, key: Any, make: Callable[[], Any]) -> Any:
-        """Return the value, made if there is none for this frame and key."""
-        if self._made_for is None or self._made_for[0] is not frame or self._made_for[1] != key:
-            self.clear()  # before the next value takes memory
-            self._value = make()
-            self._made_for = frame, key
-        return self._value
-
-    def clear(self) -> None:
-        """Forget the value."""
-        self._made_for = self._value = None
+# What passes keep.
+Kept = TypeVar("Kept")
 
 
 class RowSource(ABC):
@@ -68,7 +50,8 @@ class RowSource(ABC):
     def __init__(self, n_features: int, summary: Summary | None) -> None:
         self.n_features = n_features
         self._summary = summary
-        self._cache = PassCache()
+        # What passes keep, and the frame and the key for which it was made.
+        self._kept: tuple[Frame | None, Any, Any] = (None, None, None)
 
     @property
     def summary(self) -> Summary:
@@ -113,7 +96,15 @@ class RowSource(ABC):
 
     def clear_cache(self) -> None:
         """Free the memory that passes keep."""
-        self._cache.clear()
+        self._kept = (None, None, None)
+
+    def _keep(self, frame: Frame, key: Any, make: Callable[[], Kept]) -> Kept:
+        """Return what `make` returns, kept between passes with the same frame and key."""
+        if self._kept[0] is not frame or self._kept[1] != key:
+            self.clear_cache()  # before the next value takes memory
+            self._kept = frame, key, make()
+        value: Kept = self._kept[2]
+        return value
 
 
 # ---------------------------------------------------------------- rows in memory
@@ -191,13 +182,18 @@ class MemoryRows(ArrayRows):
     def expect(
         self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
     ) -> Expected:
-        frame, n_classes = setting.frame, parameters.weights.shape[-1]
-        rows = self._cache.get(frame, n_classes, partial(self.in_frame, frame, n_classes))
-        return expect_complete(rows, parameters, factor, setting, centres)
+        kernels = Kernels.of(parameters, factor, setting.structure, centres)
+        rows = self.in_frame(setting.frame, parameters.weights.shape[-1])
+        statistics = host.expect(rows, kernels, setting.pool, with_moments=setting.with_moments)
+        return statistics, kernels.origins
 
     def in_frame(self, frame: Frame, n_classes: int) -> Rows:
-        """Return the rows in a frame, with codes of `n_classes` classes."""
-        return Rows(native(self.X), self.codes_within(n_classes), self.weights, frame)
+        """Return the rows in a frame, with codes of `n_classes` classes; they are kept between passes."""
+
+        def make() -> Rows:
+            return Rows(self.X, self.codes_within(n_classes), self.weights, frame, n_classes)
+
+        return self._keep(frame, n_classes, make)
 
 
 class GapRows(ArrayRows):
@@ -212,35 +208,22 @@ class GapRows(ArrayRows):
     def expect(
         self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
     ) -> Expected:
-        frame, n_classes = setting.frame, parameters.weights.shape[-1]
         kernels = Kernels.of(parameters, factor, setting.structure, centres)
+        frame, n_classes = setting.frame, parameters.weights.shape[-1]
         size = gaps.chunk_size(*kernels.means.shape[1:])
         divide = partial(self._divided, frame, n_classes, size)
-        complete, chunks = self._cache.get(frame, (n_classes, size), divide)
+        complete, chunks = self._keep(frame, (n_classes, size), divide)
         parts: list[Statistics] = []
-        pool, with_moments = setting.pool, setting.with_moments
-        if complete is not None:
+        if len(complete.X):
             parts.append(complete.expect(parameters, factor, setting, centres)[0])
         if chunks:
-            covariances = parameters.covariances
-            parts.append(gaps.expect(chunks, kernels, covariances, pool, with_moments=with_moments))
+            covariances, with_moments = parameters.covariances, setting.with_moments
+            parts.append(gaps.expect(chunks, kernels, covariances, setting.pool, with_moments=with_moments))
         return reduce(Statistics.plus, parts), kernels.origins
 
-    def _divided(self, frame: Frame, n_classes: int, size: int) -> tuple[MemoryRows | None, list[Chunk]]:
+    def _divided(self, frame: Frame, n_classes: int, size: int) -> tuple[MemoryRows, list[Chunk]]:
         """Return the complete rows, and the others in chunks of that size."""
         is_complete = ~np.isnan(self.X).any(axis=1)
-        complete = MemoryRows(*self._at(np.flatnonzero(is_complete))) if is_complete.any() else None
-        rows = Rows(native(self.X), self.codes_within(n_classes), self.weights, frame)
+        complete = MemoryRows(*self._at(np.flatnonzero(is_complete)))
+        rows = Rows(self.X, self.codes_within(n_classes), self.weights, frame)
         return complete, gaps.chunks_of(rows, np.flatnonzero(~is_complete), size)
-
-
-# ---------------------------------------------------------------- the E-step
-
-
-def expect_complete(
-    rows: Rows, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None
-) -> Expected:
-    """Do the E-step over complete rows in the frame; see `RowSource.expect`."""
-    kernels = Kernels.of(parameters, factor, setting.structure, centres)
-    statistics = host.expect(rows, kernels, setting.pool, with_moments=setting.with_moments)
-    return statistics, kernels.origins
