@@ -168,7 +168,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         if source.summary.gaps:
             # Starts have the features' means for missing values.
             moments = source.summary.moments
-            complete = np.where(np.isnan(complete), (moments.mean * moments.unit).astype(dtype), complete)
+            complete = np.where(np.isnan(complete), moments.mean.astype(dtype), complete)
         reached = (False, -np.inf)
         for first in range(0, n_starts, together):
             printer = copy(self)

@@ -170,7 +170,7 @@ class BlockRows(RowSource):
             rows_behind = counts[label] / np.bincount(label)[label]
             weights = np.where(np.isnan(weights), rows_behind, weights * rows_behind)
         unseen = np.isnan(X).all(axis=0)
-        X = np.where(unseen, moments.mean * moments.unit, X).astype(X.dtype) if unseen.any() else X
+        X = np.where(unseen, moments.mean, X).astype(X.dtype) if unseen.any() else X
         return X, sample.codes, None if np.isnan(weights).all() else np.nan_to_num(weights, nan=1.0)
 
     def expect(
@@ -183,7 +183,7 @@ class BlockRows(RowSource):
             # Complete rows need the factor alone: do not send the covariances.
             arguments = replace(parameters, covariances=np.empty(0)), factor, setting, centres
             # Scatters stay in the process that computed them: a copy of the empty dictionary goes elsewhere.
-            scatters = self._keep(setting.frame, None, dict)
+            scatters: dict[int, FloatArray] = self._keep(setting.frame, None, dict)
             work = partial(_expect_complete, arguments, self.summary.n_empty > 0, scatters)
         total = self.blocks.reduce(work, _add)
         assert total is not None

@@ -40,69 +40,56 @@ _SAMPLE = 1 << 22
 
 @dataclass(frozen=True)
 class Moments(Record):
-    """Range, mean and sum of squares of each feature, over its observed values.
-
-    Means and sums of squares add by Chan's rule, in units that are powers of two, so that squares neither
-    overflow nor underflow and a change of unit is exact.
-    """
+    """Number, range, mean and spread of each feature, over its observed values."""
 
     low: FloatArray  # (M,): smallest value; NaN for a feature without values
     high: FloatArray  # (M,): largest value
-    unit: FloatArray  # (M,): unit of `mean` and `squares`, a power of two above all magnitudes
     count: FloatArray  # (M,): number of values, or the sum of their weights
-    mean: FloatArray  # (M,)
-    squares: FloatArray  # (M,): sum of squares about the mean
+    mean: FloatArray  # (M,); zero for a feature without values
+    spread: FloatArray  # (M,): root of the sum of squares about the mean: the squares themselves may overflow
     missing: IntArray  # (M,): number of missing values
 
     def __add__(self, other: Moments) -> Moments:
-        """Return the moments of the rows of both."""
-        has_values = self.count > 0
-        # The unit of a feature without values is arbitrary.
-        unit = np.maximum(np.where(has_values, self.unit, 0.0), np.where(other.count > 0, other.unit, 0.0))
-        unit = np.where(unit > 0, unit, 1.0)
-        with np.errstate(under="ignore"):
-            shrink, shrink_other = self.unit / unit, other.unit / unit
-            mean, mean_other = self.mean * shrink, other.mean * shrink_other
-            squares = self.squares * shrink**2 + other.squares * shrink_other**2
-            count = self.count + other.count
-            share = other.count / np.where(count > 0, count, 1.0)
-            between = mean_other - mean
-            squares += np.where(has_values, between**2 * self.count * share, 0.0)
-            mean = np.where(has_values, mean + between * share, mean_other)
+        """Return the moments of the rows of both, by Chan's rule."""
+        count = self.count + other.count
+        share = other.count / np.where(count > 0, count, 1.0)
+        with np.errstate(over="ignore"):  # the frame refuses such values
+            between = other.mean - self.mean
+            spread = np.hypot(np.hypot(self.spread, other.spread), np.sqrt(self.count * share) * between)
         low, high = np.fmin(self.low, other.low), np.fmax(self.high, other.high)
-        return Moments(low, high, unit, count, mean, squares, self.missing + other.missing)
+        return Moments(low, high, count, self.mean + between * share, spread, self.missing + other.missing)
 
     def frame(self, structure: Structure, columns: Sequence[int] | None = None) -> Frame:
         """Return the rows' frame; refuse variances that float64 cannot represent.
 
         `columns` (M,) are the features' numbers for errors, when they are part of a larger matrix.
         """
-        unit, names = self.unit, range(len(self.unit)) if columns is None else columns
+        names = range(len(self.mean)) if columns is None else columns
         if not self.count.all():
             raise ValueError(f"Feature {names[int(np.argmin(self.count))]} has no value.")
-        deviation = np.sqrt(self.squares / self.count)
+        deviation = self.spread / np.sqrt(self.count)
         # A feature that varies only in its last digits counts as constant.
         deviation[deviation <= 8 * np.finfo(np.float64).eps * np.abs(self.mean)] = 0.0
         with np.errstate(over="ignore", under="ignore"):
-            variance = (deviation * unit) ** 2
+            variance = deviation**2
         is_abnormal = ~np.isfinite(variance) | ((variance < _LEAST_SCALE**2) & (deviation > 0))
         largest = np.fmax(np.abs(self.low), np.abs(self.high))
         for is_bad, values, problem in (
-            (is_abnormal, deviation * unit, "a standard deviation of {:.3g}, whose square is out of range"),
+            (is_abnormal, deviation, "a standard deviation of {:.3g}, whose square is out of range"),
             (largest > _LARGEST_SCALE, largest, "values of magnitude {:.3g}, too large to be squared"),
         ):
             if is_bad.any():
                 j = int(np.argmax(is_bad))
                 raise ValueError(f"Feature {names[j]} has {problem.format(values[j])}. Rescale that feature.")
         if structure.isotropic:
-            widest = np.max(deviation * unit, keepdims=True)
-            scale = np.full_like(unit, power_of_two(widest)[0] if widest else 1.0)
+            scale = np.full_like(deviation, power_of_two(deviation.max()))
         else:
-            of_constant = np.clip(unit, _LEAST_SCALE, _LARGEST_SCALE)
-            scale = np.where(deviation > 0, power_of_two(deviation) * unit, of_constant)
-        shift = self.mean * (unit / scale)
+            of_constant = np.clip(power_of_two(largest), _LEAST_SCALE, _LARGEST_SCALE)
+            scale = np.where(deviation > 0, power_of_two(deviation), of_constant)
+        shift = self.mean / scale
         bound = np.fmax(np.abs(self.low / scale - shift), np.abs(self.high / scale - shift))
-        inside = (deviation * (unit / scale)) ** 2
+        with np.errstate(under="ignore"):
+            inside = (deviation / scale) ** 2
         return Frame(scale, shift, np.where(inside > 0, inside, 1.0), np.minimum(bound, FARTHEST))
 
 
@@ -117,7 +104,7 @@ def moments_of(X: Array, weights: FloatArray | None = None) -> Moments:
     if parts:
         return reduce(add, parts)
     zero, none = np.zeros(X.shape[1]), np.full(X.shape[1], np.nan)
-    return Moments(none, none, np.ones(X.shape[1]), zero, zero, zero, zero.astype(np.int64))
+    return Moments(none, none, zero, zero, zero, zero.astype(np.int64))
 
 
 def _chunks(X: Array) -> list[slice]:
@@ -142,6 +129,7 @@ def _moments_of(X: Array, weights: FloatArray | None) -> Moments:
         high = to_numpy(xp.max(xp.where(missing, -np.inf, x), axis=1)).astype(np.float64)
         no_value = n_missing == X.shape[0]
         low[no_value], high[no_value] = np.nan, np.nan
+    # In a unit that is a power of two, so that it rounds nothing, squares neither overflow nor underflow.
     unit = power_of_two(np.fmax(np.abs(low), np.abs(high)))
     # Sum differences from the lowest value, so that those of a constant feature are exactly zero.
     lowest = np.where(np.isnan(low), 0.0, low) / unit
@@ -158,7 +146,8 @@ def _moments_of(X: Array, weights: FloatArray | None) -> Moments:
     if missing is not None:
         above = xp.where(missing, 0.0, above)
     above *= above
-    return Moments(low, high, unit, count, lowest + mean, to_numpy(above @ row_weights), n_missing)
+    spread = np.sqrt(to_numpy(above @ row_weights))
+    return Moments(low, high, count, (lowest + mean) * unit, spread * unit, n_missing)
 
 
 # ---------------------------------------------------------------- the summary
@@ -309,14 +298,13 @@ def summarise(X: Array, codes: IntArray | None, weights: FloatArray | None) -> S
     # With more BLAS threads the rounding would differ between machines.
     with one_blas_thread():
         moments = moments_of(X, weights)
-    if codes is None:
+    if codes is None:  # without an array of labels, which many rows have no room for
         size = float(X.shape[0] if weights is None else weights.sum())
-        observed = np.zeros((2, X.shape[1]))
-        observed[1] = moments.count
+        observed = np.stack([np.zeros(X.shape[1]), moments.count])
         return Summary(moments, np.array([0, X.shape[0]]), np.array([0.0, size]), observed)
     label = codes.astype(np.int64) + 1
     counts = np.bincount(label, minlength=1)
-    sizes = np.bincount(label, weights=weights, minlength=1).astype(np.float64)
+    sizes = np.bincount(label, weights=weights, minlength=len(counts)).astype(np.float64)
     observed = np.repeat(sizes[:, None], X.shape[1], axis=1)
     incomplete = np.flatnonzero(moments.missing)
     for cut in _chunks(X) if len(incomplete) else ():
