@@ -49,16 +49,6 @@ def start_of(
     return drawn(starts.class_wise, X, y, wanted)
 
 
-def hard_rows() -> tuple[np.ndarray, np.ndarray]:
-    """Narrow clusters far from one another, one of them constant in a feature: every rare case at once."""
-    random = np.random.default_rng(1)
-    centres = np.array([[0.0, 0.0, 0.0], [1e5, 0.0, 3.0], [0.0, -2e6, 1.0], [5e6, 5e6, 2.0]])
-    members = random.integers(0, 4, 600)
-    X = centres[members] + random.normal(size=(600, 3)) * [0.1, 1.0, 0.01]
-    X[members == 2, 2] = 1.0
-    return X, (members + random.integers(0, 2, 600)) % 3
-
-
 def parameters_agree(ours: Parameters, theirs: Parameters, tolerance: float) -> None:
     """Compare in the units of the kernels' own spread and of the weights."""
     assert_allclose(ours.weights, theirs.weights, atol=tolerance)
@@ -113,19 +103,6 @@ def test_a_fit_with_a_ridge_is_that_of_numpy(
 
 
 @each_library
-@each_type
-def test_rare_cases_are_mended_as_on_the_cpu(library: str, covariance_type: str) -> None:
-    X, y = hard_rows()
-    structure = structure_of(covariance_type)
-    frame = measure(X, structure)
-    found = drawn(starts.k_means, X, y, starts.Drawing(3, 2, 5, frame, structure, np.random.RandomState(0)))
-    options = Options(covariance_type=covariance_type, max_iter=12, tol=0.0)
-    ours, theirs = fit(X, y, found, options), fit(LIBRARIES[library](X), y, found, options)
-    parameters_agree(theirs.parameters, ours.parameters, 1e-9)
-    assert_allclose(theirs.log_likelihood, ours.log_likelihood, rtol=1e-9)
-
-
-@each_library
 def test_a_start_that_becomes_singular_has_failed(library: str) -> None:
     """In a late pass, of which an optimistic one assumes that no covariance is singular."""
     X = np.concatenate([np.random.default_rng(0).normal(size=(100, 2)), np.full((3, 2), 8.0)])
@@ -153,29 +130,6 @@ def parts(
     with Passes.over(problem) as passes:
         inside, factor = passes.rule.enter(frame.enter(found, structure).map(source.to_device))
     return source, inside, factor, passes.step
-
-
-@each_library
-def test_an_optimistic_pass_is_repeated_when_a_condition_held(library: str) -> None:
-    X, _, _ = clusters()
-    rows, parameters, factor, step = parts(library, X, 3)
-    optimistic = rows.wrap_step(step)
-    calls = []
-    work = optimistic._replayed
-    optimistic._replayed = lambda arrays, key: calls.append(1) or work(arrays, key)
-    for _ in range(3):
-        parameters, factor, log_likelihood = optimistic(parameters, factor)
-    assert len(calls) == 2  # all but the first
-    assert isinstance(log_likelihood, np.ndarray)
-    assert factor.usable.all()
-    # A kernel on a single row collapses: its covariance has to be raised, which is not expected at first.
-    means = to_numpy(parameters.means).copy()
-    means[0, 0] = 1e3
-    moved = replace(parameters, means=like(means, parameters.means))
-    expected, _, _ = step(moved, factor)
-    got, _, _ = optimistic(moved, factor)
-    assert len(calls) == 3
-    assert_array_equal(to_numpy(got.covariances), to_numpy(expected.covariances))
 
 
 @each_library

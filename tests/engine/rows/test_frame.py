@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from itertools import pairwise
+from operator import add
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -21,26 +25,18 @@ def in_frame(X: FloatArray, covariance_type: str = "full") -> FloatArray:
     return frame.rows(X).T
 
 
-@pytest.mark.parametrize("magnitude", [1e-140, 1e-5, 0.75, 1.0, 3.0, 1e9, 1e140])
-def test_scales_are_powers_of_two_near_the_spread(magnitude: float) -> None:
-    X, _ = random_rows(np.random.default_rng(0), 50, 1, 3)
-    frame = measure(magnitude * X, FULL)
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+@pytest.mark.parametrize(
+    ("magnitude", "offset"), [(1e-140, 0), (0.75, 0), (1, 0), (12.3, 1e6), (1e9, 0), (1e140, 0)]
+)
+def test_rows_are_centred_and_of_unit_size(covariance_type: str, magnitude: float, offset: float) -> None:
+    X = magnitude * random_rows(np.random.default_rng(0), 80, 1, 3)[0] + offset
+    frame, inside = measure(X, structure_of(covariance_type)), in_frame(X, covariance_type)
     mantissa, _ = np.frexp(frame.scale)
     assert_array_equal(mantissa, 0.5)
-    ratio = (magnitude * X).std(axis=0) / frame.scale
-    assert ratio.min() > 0.2
-    assert ratio.max() < 5.0
-    assert_allclose(frame.variance, ratio**2, rtol=1e-12)
-
-
-@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-@pytest.mark.parametrize("offset", [0.0, 1e6])
-def test_rows_are_centred_and_of_unit_size(covariance_type: str, offset: float) -> None:
-    X, _ = random_rows(np.random.default_rng(1), 80, 1, 3)
-    inside = in_frame(12.3 * X + offset, covariance_type)
     assert_allclose(inside.mean(axis=0), 0.0, atol=1e-9)
     assert 0.1 < inside.std() < 10.0
-    frame = measure(12.3 * X + offset, structure_of(covariance_type))
+    assert_allclose(frame.variance, inside.var(axis=0), rtol=1e-9)
     assert_allclose(frame.bound, np.abs(inside).max(axis=0), rtol=1e-12)
 
 
@@ -85,29 +81,42 @@ def test_a_spread_whose_square_is_no_number_is_refused_with_the_feature(factor: 
             moments_of(np.where(np.arange(3) == 1, np.nan, X)).frame(FULL, columns)
 
 
-@pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_many_rows_are_measured_in_chunks(
-    gaps: bool, weighted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("gaps", "dtype"), [(False, np.float64), (True, np.float64), (True, np.float32)])
+def test_moments_of_parts_are_those_of_all_rows(gaps: bool, dtype: type, weighted: bool) -> None:
+    """Of parts in order, whose means differ, and some without a value of a feature or without rows."""
     random = np.random.default_rng(6)
-    X = random.normal(size=(1000, 2)) * [1.0, 50.0] + [5.0, -100.0]
-    # In order, so that chunks differ in their means.
-    X.sort(axis=0)
+    X = random.normal(size=(1000, 4)) * [1.0, 50.0, 1e-30, 1e30] + [5.0, -100.0, 0.0, 0.0]
+    X = np.sort(X, axis=0).astype(dtype)
     if gaps:
         X[random.uniform(size=X.shape) < 0.2] = np.nan
-        X[:100, 1] = np.nan  # in all of the first chunks
-    weights = random.uniform(0.5, 2.0, size=1000) if weighted else np.ones(1000)
-    monkeypatch.setattr(summary, "_SCANNED", 64)
-    frame = measure(X, FULL, row_weights=weights if weighted else None)
-    known = [~np.isnan(column) for column in X.T]
-    means = [np.average(x[own], weights=weights[own]) for x, own in zip(X.T, known, strict=True)]
-    squares = [
-        np.average((x[own] - mean) ** 2, weights=weights[own])
-        for x, own, mean in zip(X.T, known, means, strict=True)
+        X[:100, 1] = np.nan
+        X[900:, 2] = np.nan
+    weights = random.uniform(0.5, 2.0, size=1000) if weighted else None
+    masses = np.ones(1000) if weights is None else weights
+    parts = [
+        moments_of(X[a:b], None if weights is None else weights[a:b])
+        for a, b in pairwise([0, 7, 90, 90, 600, 930, 1000])
     ]
-    assert_allclose(frame.shift * frame.scale, means, rtol=1e-12)
-    assert_allclose(frame.variance * frame.scale**2, squares, rtol=1e-12)
+    moments = reduce(add, parts)
+    for j, x in enumerate(X.T.astype(np.float64)):
+        known = ~np.isnan(x)
+        mean = np.average(x[known], weights=masses[known])
+        variance = np.average((x[known] - mean) ** 2, weights=masses[known])
+        assert moments.count[j] == pytest.approx(masses[known].sum(), rel=1e-12)
+        assert moments.mean[j] == pytest.approx(mean, rel=1e-12, abs=1e-12 * np.sqrt(variance))
+        assert moments.spread[j] ** 2 / moments.count[j] == pytest.approx(variance, rel=1e-12)
+        assert (moments.low[j], moments.high[j]) == (x[known].min(), x[known].max())
+        assert moments.missing[j] == np.sum(~known)
+
+
+def test_many_rows_are_measured_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = np.sort(np.random.default_rng(6).normal(size=(1000, 2)), axis=0)
+    whole = measure(X, FULL)
+    monkeypatch.setattr(summary, "_SCANNED", 64)
+    frame = measure(X, FULL)
+    assert_allclose(frame.shift, whole.shift, rtol=1e-12)
+    assert_allclose(frame.variance, whole.variance, rtol=1e-12)
 
 
 def test_powers_of_two() -> None:
