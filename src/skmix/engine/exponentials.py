@@ -60,7 +60,8 @@ def log_mix(logs: Array, weights: FloatArray) -> Array:
     """
     if not is_numpy(logs):
         return _log_mix(logs, weights)
-    mixed = _log_mix(_tiles(logs), weights).swapaxes(0, 1)
+    tiles = padded(logs).reshape(len(logs), -1, TILE).swapaxes(0, 1)
+    mixed = _log_mix(tiles, weights).swapaxes(0, 1)
     return mixed.reshape(weights.shape[1], -1)[:, : logs.shape[1]]
 
 
@@ -84,17 +85,7 @@ def _log_mix(logs: Array, weights: FloatArray) -> Array:
     return mixed
 
 
-def _tiles(columns: FloatArray) -> FloatArray:
-    """Return columns (K, n) in tiles (T, K, 64), with the last column repeated where there are fewer."""
-    (n_kernels, n_columns), n_whole = columns.shape, columns.shape[1] // TILE
-    tiles = np.empty((-(-n_columns // TILE), n_kernels, TILE))
-    tiles[:n_whole] = columns[:, : n_whole * TILE].reshape(n_kernels, n_whole, TILE).swapaxes(0, 1)
-    if n_whole < len(tiles):
-        tiles[n_whole] = padded(columns[:, n_whole * TILE :])
-    return tiles
-
-
 def padded(columns: FloatArray) -> FloatArray:
-    """Return up to 64 columns (K, n) with the last one repeated, (K, 64)."""
+    """Return columns (K, n) with the last one repeated until their number is a multiple of 64."""
     n = columns.shape[1]
-    return columns if n == TILE else columns.take(np.minimum(np.arange(TILE), n - 1), axis=1)
+    return columns if n % TILE == 0 else columns.take(np.minimum(np.arange(n + -n % TILE), n - 1), axis=1)

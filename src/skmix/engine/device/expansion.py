@@ -19,7 +19,7 @@ import numpy as np
 from ..conditions import rare
 from ..estep.terms import expand_densities
 from ..kernels import GAUSSIAN
-from ..numbers import LARGEST_CANCELLATION, Array, clip, constant, like, namespace, sent_once, take, where
+from ..numbers import LARGEST_CANCELLATION, Array, clip, like, namespace, sent_once, take, where
 from ..records import Factor, Parameters, Setting
 from ..rows.source import Centres
 from ..structures import Structure
@@ -106,11 +106,6 @@ def _sums_of_squares(parameters: Parameters, coefficients: Array, structure: Str
     squares = parameters.means**2 + structure.variances(parameters.covariances)
     xp, n_features = namespace(squares), squares.shape[-1]
     first, second = (
-        take(squares, constant(_one_of_pairs, structure, n_features, which, example=squares), axis=-1)
-        for which in (0, 1)
+        take(squares, sent_once(index, squares), axis=-1) for index in structure.pairs(n_features)
     )
     return xp.sum(coefficients**2 * xp.concat([squares, first * second], axis=-1), axis=-1)
-
-
-def _one_of_pairs(structure: Structure, n_features: int, which: int) -> np.ndarray:
-    return structure.pairs(n_features)[which]

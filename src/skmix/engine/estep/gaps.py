@@ -265,14 +265,10 @@ def _complete_by_core(
     chunk: Chunk, kernels: Kernels, covariances: FloatArray, with_moments: bool
 ) -> Completed:
     """Complete rows in the compiled core."""
-    structure, means, (n_starts, n_kernels, n_features) = (
-        kernels.structure,
-        kernels.means,
-        kernels.means.shape,
-    )
+    n_starts, n_kernels, n_features = kernels.means.shape
     # The core takes covariances one after the other, each with the means of the kernels that have it.
-    matrices = structure.by_kernel(covariances).reshape(-1, n_features, n_features)
-    means = means.reshape(len(matrices), -1, n_features)
+    matrices = kernels.structure.by_kernel(covariances).reshape(-1, n_features, n_features)
+    means = kernels.means.reshape(len(matrices), -1, n_features)
     arrays = chunk.x, chunk.first, chunk.orders, chunk.n_observed, matrices, means
     done = core().complete(*map(np.ascontiguousarray, arrays), with_moments)
     distances, logs, differences = done.results
@@ -281,11 +277,10 @@ def _complete_by_core(
         by_matrix = mass.reshape(len(matrices), -1, mass.shape[-1]).sum(axis=1)
         return done.remaining(by_matrix).reshape(n_starts, -1, n_features, n_features)
 
-    shape = n_starts, n_kernels, len(chunk.x)
-    differences = differences.reshape(*shape, n_features) if with_moments else None
-    return Completed(
-        distances.reshape(shape), logs.reshape(n_starts, -1, logs.shape[1]), differences, remaining
-    )
+    distances = distances.reshape(n_starts, n_kernels, -1)
+    logs = logs.reshape(n_starts, -1, logs.shape[1])
+    differences = differences.reshape(*distances.shape, n_features) if with_moments else None
+    return Completed(distances, logs, differences, remaining)
 
 
 @dataclass(frozen=True)
@@ -304,7 +299,7 @@ def regressions(
     """Yield the regression for each pattern of observed features (O,)."""
     if not structure.triangular:
         for o in observed:
-            g = _others(o, n_features)
+            g = np.setdiff1d(np.arange(n_features), o)
             factor = structure.factor(structure.marginal(covariances, o), len(o))
             slopes, left = np.zeros((len(covariances), 1, len(g), len(o))), structure.marginal(covariances, g)
             yield Regression(factor.whitener, factor.log_determinant, slopes, left)
@@ -313,7 +308,7 @@ def regressions(
     together = max(1, _FACTORED // matrices.size)
     for start in range(0, len(observed), together):
         some = observed[start : start + together]
-        orders = np.array([np.append(o, _others(o, n_features)) for o in some])
+        orders = np.array([np.append(o, np.setdiff1d(np.arange(n_features), o)) for o in some])
         ordered = np.moveaxis(matrices[..., orders[:, :, None], orders[:, None, :]], 2, 0)
         whiteners = whiten_batch(ordered.reshape(-1, n_features, n_features)).whiteners
         whiteners = whiteners.reshape(ordered.shape)
@@ -326,8 +321,3 @@ def regressions(
             log_determinant = -2.0 * np.log(np.diagonal(of_observed, axis1=-2, axis2=-1)).sum(axis=-1)
             slopes = -(root @ whitener[..., n:, :n])
             yield Regression(of_observed, log_determinant, slopes, structure.from_root(root))
-
-
-def _others(columns: IntArray, n_features: int) -> IntArray:
-    """Return the features that are not among the columns."""
-    return np.flatnonzero(np.bincount(columns, minlength=n_features) == 0)
