@@ -87,5 +87,5 @@ def _log_mix(logs: Array, weights: FloatArray) -> Array:
 
 def padded(columns: FloatArray) -> FloatArray:
     """Return columns (K, n) with the last one repeated until their number is a multiple of 64."""
-    n = columns.shape[1]
-    return columns if n % TILE == 0 else columns.take(np.minimum(np.arange(n + -n % TILE), n - 1), axis=1)
+    n_more = -columns.shape[1] % TILE
+    return np.concatenate([columns, columns[:, -1:].repeat(n_more, axis=1)], axis=1) if n_more else columns
