@@ -105,7 +105,7 @@ def test_moments_of_parts_are_those_of_all_rows(gaps: bool, dtype: type, weighte
         variance = np.average((x[known] - mean) ** 2, weights=masses[known])
         assert moments.count[j] == pytest.approx(masses[known].sum(), rel=1e-12)
         assert moments.mean[j] == pytest.approx(mean, rel=1e-12, abs=1e-12 * np.sqrt(variance))
-        assert moments.spread[j] ** 2 / moments.count[j] == pytest.approx(variance, rel=1e-12)
+        assert moments.deviation[j] ** 2 == pytest.approx(variance, rel=1e-12)
         assert (moments.low[j], moments.high[j]) == (x[known].min(), x[known].max())
         assert moments.missing[j] == np.sum(~known)
 

@@ -46,7 +46,7 @@ class Moments(Record):
     high: FloatArray  # (M,): largest value
     count: FloatArray  # (M,): number of values, or the sum of their weights
     mean: FloatArray  # (M,); zero for a feature without values
-    spread: FloatArray  # (M,): root of the sum of squares about the mean: the squares themselves may overflow
+    deviation: FloatArray  # (M,): standard deviation; the variance may overflow
     missing: IntArray  # (M,): number of missing values
 
     def __add__(self, other: Moments) -> Moments:
@@ -55,9 +55,10 @@ class Moments(Record):
         share = other.count / np.where(count > 0, count, 1.0)
         with np.errstate(over="ignore"):  # the frame refuses such values
             between = other.mean - self.mean
-            spread = np.hypot(np.hypot(self.spread, other.spread), np.sqrt(self.count * share) * between)
+            within = np.hypot(np.sqrt(1.0 - share) * self.deviation, np.sqrt(share) * other.deviation)
+            deviation = np.hypot(within, np.sqrt(share * (1.0 - share)) * between)
         low, high = np.fmin(self.low, other.low), np.fmax(self.high, other.high)
-        return Moments(low, high, count, self.mean + between * share, spread, self.missing + other.missing)
+        return Moments(low, high, count, self.mean + between * share, deviation, self.missing + other.missing)
 
     def frame(self, structure: Structure, columns: Sequence[int] | None = None) -> Frame:
         """Return the rows' frame; refuse variances that float64 cannot represent.
@@ -67,7 +68,7 @@ class Moments(Record):
         names = range(len(self.mean)) if columns is None else columns
         if not self.count.all():
             raise ValueError(f"Feature {names[int(np.argmin(self.count))]} has no value.")
-        deviation = self.spread / np.sqrt(self.count)
+        deviation = self.deviation.copy()
         # A feature that varies only in its last digits counts as constant.
         deviation[deviation <= 8 * np.finfo(np.float64).eps * np.abs(self.mean)] = 0.0
         with np.errstate(over="ignore", under="ignore"):
@@ -146,8 +147,8 @@ def _moments_of(X: Array, weights: FloatArray | None) -> Moments:
     if missing is not None:
         above = xp.where(missing, 0.0, above)
     above *= above
-    spread = np.sqrt(to_numpy(above @ row_weights))
-    return Moments(low, high, count, (lowest + mean) * unit, spread * unit, n_missing)
+    deviation = np.sqrt(to_numpy(above @ row_weights) / np.where(count > 0, count, 1.0))
+    return Moments(low, high, count, (lowest + mean) * unit, deviation * unit, n_missing)
 
 
 # ---------------------------------------------------------------- the summary
