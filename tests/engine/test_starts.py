@@ -11,6 +11,8 @@ from calls import drawn
 from libraries import LIBRARIES, each_library
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_structure, random_rows
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
 
 from skmix.engine import starts
 from skmix.engine.estep import reference
@@ -20,7 +22,7 @@ from skmix.engine.records import FloatArray, IntArray, Options, Parameters
 from skmix.engine.rows.summary import measure
 from skmix.engine.starts import drawing, samples, seeds
 from skmix.engine.starts.exchange import Exchange
-from skmix.engine.structures import structure_of
+from skmix.engine.structures import Structure, structure_of
 
 FULL = structure_of("full")
 CENTRES = np.array([[0.0, 0.0], [50.0, 0.0], [0.0, 50.0], [50.0, 50.0]])
@@ -335,50 +337,81 @@ def test_starts_are_drawn_from_rows_with_close_neighbours() -> None:
             assert 0.75 <= share < 0.78
 
 
-def log_likelihood_of(rows: FloatArray, labels: IntArray, precision: FloatArray) -> float:
-    """Of Gaussian clusters that have one covariance, up to a constant."""
-    total = 0.0
-    for label in np.unique(labels):
-        members = rows[labels == label]
-        away = members - members.mean(axis=0)
-        total += len(members) * np.log(len(members)) - 0.5 * np.einsum("nd,de,ne->", away, precision, away)
-    return total
+def log_likelihood_of(rows: FloatArray, model: Parameters, structure: Structure) -> float:
+    """Of a mixture of one class."""
+    n_kernels, n_features = model.means.shape
+    covariances = structure.to_full(model.covariances[None], n_kernels, n_features)[0]
+    logs = [
+        np.log(weight) + multivariate_normal(mean, covariance).logpdf(rows)
+        for weight, mean, covariance in zip(model.weights[:, 0], model.means, covariances, strict=True)
+    ]
+    return float(logsumexp(logs, axis=0).sum())
 
 
-@pytest.mark.parametrize("n_features", [2, 70])
-def test_exchanges_raise_the_likelihood_and_find_the_clusters(n_features: int) -> None:
-    """Two clusters share a centre, and another one has two."""
-    random = np.random.default_rng(0)
-    place = np.arange(600) % 6
-    corners = 20.0 * np.eye(n_features + 6)[:6, :n_features] + 20.0 * np.arange(6.0)[:, None]
-    rows = corners[place] + random.normal(size=(600, n_features))
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+@each_library
+def test_exchanges_raise_the_likelihood_and_find_the_clusters(
+    library: str, covariance_type: str, pooled: bool
+) -> None:
+    """Two clusters share a kernel, and another one has two."""
+    random, structure = np.random.default_rng(0), structure_of(covariance_type)
+    place = np.arange(900) % 6
+    corners = 12.0 * random.normal(size=(6, 4))
+    rows = corners[place] + random.normal(size=(900, 4))
     labels = np.where(place == 1, 0, place)
-    labels[(place == 2) & (np.arange(600) % 12 == 2)] = 1
-    away = rows - np.stack([rows[labels == k].mean(axis=0) for k in range(6)])[labels]
-    covariance = away.T @ away / 600 if n_features == 2 else np.diag((away**2).mean(axis=0))
-    precision = np.linalg.inv(covariance)
-    exchange = Exchange(rows, labels, 6)
-    assert exchange.run() > 0
-    groups = [cluster.rows for cluster in exchange.clusters]
-    assert sorted(np.concatenate(groups).tolist()) == list(range(600))
-    after = np.empty(600, dtype=np.int64)
-    for number, group in enumerate(groups):
-        after[group] = number
-    gain = log_likelihood_of(rows, after, precision) - log_likelihood_of(rows, labels, precision)
-    assert gain > 100.0
-    assert len({(a, b) for a, b in zip(place, after, strict=True)}) == 6
-    # The clusters stay as they are then.
-    assert Exchange(rows, after, 6).run() == 0
+    labels[(place == 2) & (np.arange(900) % 12 == 2)] = 1
+    shares = 0.98 * (np.arange(6)[:, None] == labels) + 0.02 / 6
+    mass = shares.sum(axis=1)
+    means = shares @ rows / mass[:, None]
+    about = rows - means[:, None]
+    moments = structure.second_moment(about, about * shares[..., None]) / structure_axes(mass, structure)
+    covariances = structure.from_moments(moments[None])[0]
+    model = Parameters((mass / mass.sum())[:, None], means, covariances)
+    exchange = Exchange(LIBRARIES[library](rows), shares, structure, pooled=pooled)
+    after, n_exchanges = exchange.run(model)
+    assert n_exchanges == 1
+    assert_allclose(after.weights.sum(), 1.0)
+    assert sorted(np.square(after.means[:, None] - corners).sum(axis=-1).argmin(axis=1)) == list(range(6))
+    # The rows of the split kernel were 6 deviations from its mean, or more.
+    assert log_likelihood_of(rows, after, structure) > log_likelihood_of(rows, model, structure) + 300.0
+    assert_array_equal(model.means, means)
 
 
-@pytest.mark.parametrize("n_clusters", [1, 2, 5])
+def structure_axes(mass: FloatArray, structure: Structure) -> FloatArray:
+    """Masses (K,) with the axes of moments."""
+    return mass[:, None, None] if structure.triangular else mass[:, None]
+
+
+def test_nothing_is_exchanged_where_kernels_fit() -> None:
+    """Overlapping clusters of different shapes, and their responsibilities."""
+    random, structure, n_wrong = np.random.default_rng(1), structure_of("full"), 0
+    for _ in range(20):
+        means = 2.5 * random.normal(size=(5, 3))
+        roots = random.normal(size=(5, 3, 3)) / 3 + np.eye(3)
+        covariances = roots @ roots.mT
+        place = random.integers(5, size=1500)
+        rows = means[place] + (roots[place] @ random.normal(size=(1500, 3, 1)))[..., 0]
+        logs = [multivariate_normal(m, c).logpdf(rows) for m, c in zip(means, covariances, strict=True)]
+        shares = np.exp(logs - logsumexp(logs, axis=0))
+        model = Parameters(np.full((5, 1), 0.2), means, covariances)
+        after, n_exchanges = Exchange(rows, shares, structure, pooled=False).run(model)
+        n_wrong += n_exchanges > 0 and (
+            log_likelihood_of(rows, after, structure) < log_likelihood_of(rows, model, structure)
+        )
+    assert n_wrong == 0
+
+
+@pytest.mark.parametrize("n_clusters", [3, 5, 8])
 def test_exchanges_keep_few_or_empty_clusters(n_clusters: int) -> None:
     rows = np.repeat([[0.0], [1.0]], 3, axis=0)
-    exchange = Exchange(rows, np.zeros(6, dtype=np.int64), n_clusters)
-    exchange.run()
-    groups = [cluster.rows for cluster in exchange.clusters]
-    assert sorted(np.concatenate(groups).tolist()) == list(range(6))
-    assert len(groups) == n_clusters
+    shares = (np.arange(n_clusters)[:, None] == np.zeros(6)).astype(float)
+    weights = np.full((n_clusters, 2), 1.0 / n_clusters)
+    model = Parameters(weights, np.zeros((n_clusters, 1)), np.ones((n_clusters, 1, 1)))
+    after, _ = Exchange(rows, shares, structure_of("full"), pooled=False).run(model)
+    assert_allclose(after.weights.sum(axis=0), 1.0)
+    assert np.isfinite(after.means).all()
+    assert (after.covariances > 0).all()
 
 
 def test_samples_for_seeds_follow_the_weights() -> None:

@@ -256,7 +256,7 @@ def fitted(cell: Cell, data: Data, starts: list[brute.Model], max_iter: int, fol
 
 @contextmanager
 def noted_starts() -> Iterator[list[list[dict[str, Array]]]]:
-    """Note the starts of each mixture that is fitted, as `init` takes them."""
+    """Note the starts of each mixture that is fitted, as `init` takes them; none is refined."""
     draw, noted = solving.start_batches, []
 
     def drawn(model: Any, training: Any, problem: Any, *rest: Any) -> Iterator[Any]:
@@ -267,7 +267,10 @@ def noted_starts() -> Iterator[list[list[dict[str, Array]]]]:
                 starts.append({name: host(getattr(outside.take(r), name)) for name in names})
             yield batch
 
-    with mock.patch.object(solving, "start_batches", drawn):
+    def as_drawn(problem: Any, starts: Any, seed: int) -> Any:
+        return starts
+
+    with mock.patch.object(solving, "start_batches", drawn), mock.patch.object(solving, "refined", as_drawn):
         yield noted
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from ..estep import host
-from ..estep.inputs import Kernels, Rows, native
+from ..estep.inputs import Kernels, Rows
 from ..exponentials import log_normalise, log_sum_exp
 from ..loop import time_is_up
 from ..numbers import safe_log
@@ -152,7 +152,7 @@ class Objective:
     def _sum(self, mixture: Mixture, rows: Block) -> Sums:
         """Return the sums over some rows, about the origins of the mixture."""
         codes, weights, every, shares = rows.codes, rows.row_weights, np.arange(len(rows.X)), mixture.shares
-        in_frame = Rows(native(rows.X), None, None, self.frame)
+        in_frame = Rows(rows.X, None, None, self.frame)
         log_joint = host.log_densities(in_frame, mixture.kernels, None, Workers(1)).T.copy()
         largest = log_joint.max(axis=0)
         log_joint -= largest

@@ -7,18 +7,18 @@ with the data. They are in the frame of the `Drawing`, in which distances count.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from ..numbers import Array, as_float64, is_numpy, namespace, pick, take, to_numpy
-from ..records import FARTHEST, FloatArray, Frame, IntArray, Parameters, Regulariser
-from ..structures import Structure
+from ..numbers import Array, as_float64, namespace, pick, take, to_numpy
+from ..records import FloatArray, Frame, IntArray, Parameters, Regulariser
+from ..structures import Structure, structure_of
 from ..threads import workers
-from .exchange import Exchange
-from .samples import draw_rows
+from .exchange import Exchange, rows_needed
+from .samples import draw_rows, in_frame
 from .seeds import lloyd, seeds_of
 
 # Rows sampled for each kernel that is seeded inside a class.
@@ -27,7 +27,7 @@ _ROWS_PER_KERNEL = 25
 _LLOYD_PASSES = 3
 # Rows per kernel among which k-means seeds; fewer where they are more than that many; and the fewest.
 _ROWS_PER_SEED, _MANY_SEEDED, _FEWEST_PER_SEED, _FEWEST_SEEDED = 100, 1 << 14, 16, 1 << 13
-# Times that clusters are exchanged, with Lloyd's iterations in between: the common covariance shrinks.
+# Times that clusters are exchanged, with Lloyd's iterations in between.
 _EXCHANGED = 4
 # Rows per kernel that suffice for Lloyd's iterations, and the fewest in all: a start then costs a few passes.
 _ROWS_PER_CLUSTER, _FEWEST_ROWS = 500, 1 << 14
@@ -81,7 +81,7 @@ def random_from_data(X: np.ndarray, drawing: Drawing, row_weights: FloatArray | 
         drawing.random_state.choice(n_rows, n_kernels, replace=repeated, p=chances)
         for _ in range(drawing.n_starts)
     ]
-    means = np.stack([to_numpy(_framed(X, index, frame)) for index in chosen])
+    means = np.stack([to_numpy(in_frame(X, index, frame)) for index in chosen])
     covariance = drawing.structure.common(frame.variance / n_kernels ** (2.0 / len(frame.scale)))
     covariances = drawing.structure.from_common(np.stack([covariance] * drawing.n_starts), n_kernels)
     weights = uniform_weights(drawing.n_starts, n_kernels, drawing.n_classes)
@@ -108,7 +108,7 @@ def k_means(
             sample, masses = np.arange(len(classes)), row_weights
             if n_rows < len(classes):
                 sample, masses = draw_rows(len(classes), n_rows, random_state, row_weights), None
-            x, codes = _framed(X, sample, drawing.frame), classes[sample]
+            x, codes = in_frame(X, sample, drawing.frame), classes[sample]
             centres, nearest = lloyd(x, masses, _centres(x, masses, drawing, pool), pool)
             covariances = _covariances(x, masses, centres, nearest, drawing)
             known = np.flatnonzero(codes >= 0)
@@ -124,23 +124,24 @@ def k_means(
 
 
 def _centres(x: Array, masses: FloatArray | None, drawing: Drawing, pool: Any) -> Array:
-    """Return centres (K, M) of rows x (n, M): seeds, Lloyd's iterations and exchanges on a sample of them."""
+    """Return centres (K, M) of rows x (n, M) by seeds, Lloyd's iterations and exchanges on a sample."""
     n_kernels, random_state = drawing.n_kernels, drawing.random_state
     n_sample = min(_ROWS_PER_SEED * n_kernels, max(_MANY_SEEDED, _FEWEST_PER_SEED * n_kernels))
     n_sample = max(n_sample, min(x.shape[0], _FEWEST_SEEDED))
     if masses is not None or n_sample < x.shape[0]:
         x = pick(x, draw_rows(x.shape[0], n_sample, random_state, masses))
     centres, nearest = lloyd(x, None, seeds_of(x, n_kernels, random_state), pool)
-    sample = to_numpy(x)
+    if n_kernels < 3:
+        return centres
+    some = slice(None, None, max(1, x.shape[0] // rows_needed(n_kernels, x.shape[1], structure_of("diag"))))
+    tied, model = structure_of("tied"), Parameters(np.ones((n_kernels, 1)), to_numpy(centres), np.zeros(0))
     for _ in range(_EXCHANGED):
-        exchange = Exchange(sample, to_numpy(nearest), n_kernels)
-        if not exchange.run():
+        clusters = np.arange(n_kernels)[:, None] == to_numpy(nearest[some])
+        model, n_exchanges = Exchange(x[some], clusters.astype(np.float64), tied, pooled=True).run(model)
+        if not n_exchanges:
             break
-        centres = to_numpy(centres).copy()
-        for k, cluster in enumerate(exchange.clusters):
-            if len(cluster.rows):
-                centres[k] = cluster.mean
-        centres, nearest = lloyd(x, None, as_float64(centres, x), pool)
+        centres, nearest = lloyd(x, None, as_float64(model.means, x), pool)
+        model = replace(model, means=to_numpy(centres))
     return centres
 
 
@@ -218,7 +219,7 @@ def class_wise(
             else:
                 chances = row_weights[members] / row_weights[members].sum()
                 members = random_state.choice(members, n_sample, replace=False, p=chances)
-            x = _framed(X, members, drawing.frame)
+            x = in_frame(X, members, drawing.frame)
             passes = _LLOYD_PASSES if len(of_class) > 1 else 1  # one centre is the mean
             with workers(1) as pool:
                 seeds = seeds_of(x, len(of_class), random_state)
@@ -252,7 +253,7 @@ def from_responsibilities(
     # Moments about the overall mean cost narrow kernels some digits, which does not matter for a start.
     for a in range(0, len(X), _ROWS_AT_ONCE):
         b = min(a + _ROWS_AT_ONCE, len(X))
-        shares, x = responsibilities(a, b), to_numpy(_framed(X, np.arange(a, b), frame))
+        shares, x = responsibilities(a, b), to_numpy(in_frame(X, np.arange(a, b), frame))
         second = []
         for weights in shares:
             rows = np.flatnonzero(weights)  # few, if the responsibilities come from k-means
@@ -265,12 +266,3 @@ def from_responsibilities(
     sums = total[None], means[None], structure.pack(moments)[None]
     covariances, _ = structure.update(sums, regulariser)
     return Parameters((total / total.sum())[None, :, None], means[None], covariances)
-
-
-def _framed(X: Array, index: IntArray, frame: Frame) -> Array:
-    """Return the chosen rows (n, M) in the frame, on their device."""
-    some = pick(X, index)
-    if is_numpy(some):
-        return frame.rows(some).T
-    inside = as_float64(some, X) * as_float64(1.0 / frame.scale, X) - as_float64(frame.shift, X)
-    return namespace(X).clip(inside, -FARTHEST, FARTHEST)

@@ -1,187 +1,339 @@
-"""Exchanges of clusters: one that holds two is split, where two that share one are merged.
+"""Exchanges of kernels: one that covers two clusters is split, where two that share one are merged.
 
-Lloyd's iterations never carry a centre past other clusters, and neither does EM. An exchange does, and leaves
-the number of clusters as it is. It is made if it raises the log-likelihood of Gaussian clusters that have one
-covariance T. A cluster of m rows x with the mean c contributes
+EM never carries a kernel past others. An exchange does, and leaves the number of kernels as it is. Both of
+its halves compare two Gaussians with one, for rows x_n that count as often as their responsibilities r_n say:
 
-    m log m − ½ Σ (x − c)ᵀ T⁻¹ (x − c),
+    Σ_n r_n [log(τ N(x_n; μ₁, P₁) + (1 − τ) N(x_n; μ₂, P₂)) − log N(x_n; μ, P)].
 
-so that two clusters are likelier than their union by
-
-    ½ m₁m₂ / (m₁ + m₂) (c₁ − c₂)ᵀ T⁻¹ (c₁ − c₂) + m₁ log(m₁ / (m₁ + m₂)) + m₂ log(m₂ / (m₁ + m₂)).
+For the rows of one kernel it is what a split gains, after a few steps of EM; for the rows of two kernels it
+is what their merger loses. As responsibilities are kept, the log-likelihood of all rows rises by at least the
+gain less the loss. All covariances are mixed with a common one, so that few rows per kernel do not mislead.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from itertools import count, pairwise
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..records import FloatArray, IntArray
+from ..kernels import StudentT
+from ..numbers import TINY, Array, Record, as_float64, clip, namespace, pick, to_numpy, where
+from ..records import FloatArray, IntArray, Parameters
+from ..structures import Structure, structure_of
 
-# Exchanges for each cluster, at most; they end long before, when none gains anything.
-_EXCHANGES = 4
-# Steps of the power method towards the direction in which the rows of a cluster spread most.
-_POWER_STEPS = 3
-# Nearest centres with whose clusters a cluster may be merged.
-_NEIGHBOURS = 3
-# Splits that are considered in an exchange, the most gainful first.
-_SPLITS = 3
-# Features up to which the common covariance is full; with more of them, variances are enough.
-_FULL = 64
-# Rows of the whole in the variance of either side of a parting.
-_ROWS_OF_WHOLE = 2.0
-# Least common variance of a feature, as a share of its mean square.
+# Rows per kernel that suffice, or per parameter of a covariance if these are more.
+_ROWS, _ROWS_PER_PARAMETER = 256, 4
+# Rows of a kernel have at least this responsibility.
+_LEAST_SHARE = 0.01
+# Steps of the power method towards the direction in which the rows of a kernel spread most.
+_POWER_STEPS = 4
+# How steeply the first parting goes from one side to the other, per standard deviation along the direction.
+_STEEPNESS = 4.0
+# Largest logarithm of the odds of a side.
+_STEEPEST = 30.0
+# Steps of EM on the rows of the kernels whose first parting gains most.
+_STEPS = 3
+# Such kernels, and pairs of kernels that are compared, per kernel; and the fewest.
+_COMPARED, _FEWEST = 0.25, 8
+# Partners of a kernel in pairs: the nearest ones, and as many with which it shares most rows.
+_PARTNERS = 2
+# Fewest rows on either side of a split.
+_LEAST_ROWS = 2.0
+# Fewest rows of a kernel in a pair.
+_LEAST_MASS = 1e-9
+# An exchange must gain this per row, and that in all: less may be chance.
+_LEAST_GAIN, _LEAST_TOTAL = 1e-4, 2.0
+# Least common variance of a feature, as a share of its variance.
 _LEAST_VARIANCE = 1e-6
-# An exchange must gain this per row of the sample: less may be rounding.
-_LEAST_GAIN = 1e-9
+# The common covariance counts as M + 2 rows of a kernel's, but at most as this share of a kernel's rows.
+_MOST_COMMON = 0.2
+# In a pair, the covariance of both counts in each one's as this many rows per parameter.
+_OF_PAIR = 0.5
+# This many rows outweigh all others.
+_POOLED = 1e12
 
 
-@dataclass(frozen=True, eq=False)
-class Cluster:
-    """Some rows, their mean and their best parting into two."""
+@dataclass(frozen=True)
+class Gaussians(Record):
+    """Gaussians of B groups of rows."""
 
-    number: int  # no other cluster has or had it
-    rows: IntArray  # (m,): the numbers of the rows, those below the parting first
-    n_lower: int  # rows below the parting
-    mean: FloatArray  # (M,)
-    gain: float  # of log-likelihood by the parting
+    mass: Array  # (B,)
+    means: Array  # (B, M)
+    covariances: Array  # (B, M, M), or (B, M) or (B,) by the structure
+
+
+@dataclass(frozen=True)
+class Groups(Record):
+    """B groups of rows: those of a kernel, or of a pair of kernels."""
+
+    x: Array  # (B, m, M)
+    mass: Array  # (B, m): zero for rows that fill up
+    whole: Gaussians
+    log_likelihood: Array  # (B,): of the rows, under the Gaussian of all
+
+
+@dataclass(frozen=True)
+class Comparison(Record):
+    """Two Gaussians for each of B groups of rows, compared with one."""
+
+    gain: Array  # (B,): of log-likelihood
+    first: Gaussians
+    second: Gaussians
+    shares: Array  # (B, m): responsibilities of the first Gaussian
+
+
+def rows_needed(n_kernels: int, n_features: int, structure: Structure) -> int:
+    """Return how many rows an exchange needs, for all kernels together."""
+    return n_kernels * max(_ROWS, _ROWS_PER_PARAMETER * structure.n_parameters(1, n_features))
 
 
 class Exchange:
-    """Clusters of rows x (n, M), which are exchanged as long as that raises the log-likelihood."""
+    """Exchanges of the kernels of one model, for rows x (n, M) with responsibilities (K, n).
 
-    def __init__(self, x: FloatArray, labels: IntArray, n_clusters: int) -> None:
-        order, sizes = np.argsort(labels, kind="stable"), np.bincount(labels, minlength=n_clusters)
-        groups = [order[a:b] for a, b in pairwise(np.concatenate([[0], np.cumsum(sizes)]))]
-        means = np.array([x[rows].mean(axis=0) if len(rows) else np.zeros(x.shape[1]) for rows in groups])
-        self._x, self._precision = x, _common_precision(x - means[labels], x)
-        self._numbers = count()
-        self._losses: dict[tuple[int, int], float] = {}
-        self.clusters = [self._cluster(rows) for rows in groups]
-        self._near = np.empty((n_clusters, min(_NEIGHBOURS, n_clusters - 1)), dtype=np.int64)
-        self._find_neighbours(np.arange(n_clusters))
-
-    def run(self) -> int:
-        """Exchange clusters as long as it helps; return how often it did."""
-        n_clusters, n_exchanges = len(self.clusters), 0
-        for _ in range(_EXCHANGES * n_clusters if n_clusters > 2 else 0):
-            best = self._best()
-            if best is None:
-                break
-            split, kept, freed = best
-            rows, n_lower = self.clusters[split].rows, self.clusters[split].n_lower
-            union = np.concatenate([self.clusters[kept].rows, self.clusters[freed].rows])
-            for number, members in ((kept, union), (split, rows[:n_lower]), (freed, rows[n_lower:])):
-                self.clusters[number] = self._cluster(members)
-            self._find_neighbours(np.array([kept, split, freed]))
-            n_exchanges += 1
-        return n_exchanges
-
-    def _best(self) -> tuple[int, int, int] | None:
-        """Return the cluster to split and the two to merge; None if no exchange gains anything."""
-        gains = np.array([cluster.gain for cluster in self.clusters])
-        pairs = self._pairs()
-        losses = np.array([self._loss(*pair) for pair in pairs.tolist()])
-        best, most = None, _LEAST_GAIN * len(self._x)
-        for split in np.argsort(-gains, kind="stable")[:_SPLITS].tolist():
-            allowed = np.where((pairs == split).any(axis=1), np.inf, losses)
-            place = int(np.argmin(allowed))
-            if gains[split] - allowed[place] > most:
-                most = gains[split] - allowed[place]
-                best = split, int(pairs[place, 0]), int(pairs[place, 1])
-        return best
-
-    def _find_neighbours(self, numbers: IntArray) -> None:
-        """Find the nearest centres of some clusters (q,)."""
-        mean, n_near = np.array([cluster.mean for cluster in self.clusters]), self._near.shape[1]
-        distances = 0.5 * np.vecdot(mean, mean) - mean[numbers] @ mean.T
-        distances[np.arange(len(numbers)), numbers] = np.inf
-        if n_near:
-            self._near[numbers] = np.argpartition(distances, n_near - 1, axis=1)[:, :n_near]
-
-    def _pairs(self) -> IntArray:
-        """Return the pairs (p, 2) of clusters of which one has a centre near the other."""
-        first = np.repeat(np.arange(len(self._near)), self._near.shape[1])
-        return np.unique(np.sort(np.stack([first, self._near.ravel()], axis=1), axis=1), axis=0)
-
-    def _loss(self, first: int, second: int) -> float:
-        """Return the log-likelihood that is lost if two clusters are merged."""
-        one, other = self.clusters[first], self.clusters[second]
-        key = one.number, other.number
-        if key not in self._losses:
-            between = one.mean - other.mean
-            self._losses[key] = _separation(len(one.rows), len(other.rows), self._squared(between))
-        return self._losses[key]
-
-    def _squared(self, between: FloatArray) -> float:
-        """Return the squared length of a difference (M,) of means in common deviations."""
-        if self._precision.ndim == 1:
-            return float(self._precision @ between**2)
-        return float(between @ self._precision @ between)
-
-    def _cluster(self, rows: IntArray) -> Cluster:
-        """Return the cluster of some rows, with the best parting across the direction of largest spread."""
-        if len(rows) < 2:
-            mean = self._x[rows].sum(axis=0)
-            return Cluster(next(self._numbers), rows, len(rows), mean, -np.inf)
-        x = self._x[rows]
-        mean = x.mean(axis=0)
-        about = x - mean
-        direction = about[np.argmax(np.vecdot(about, about))]
-        for _ in range(_POWER_STEPS):
-            direction = (about @ direction) @ about
-            direction = direction / max(np.sqrt(direction @ direction), np.finfo(np.float64).tiny)
-        along = about @ direction
-        order = np.argsort(along, kind="stable")
-        about, options = about[order], _partings(along[order], self._squared(direction))
-        gains = [self._gain(about, n_lower) for n_lower in options]
-        best = int(np.argmax(gains))
-        return Cluster(next(self._numbers), rows[order], options[best], mean, gains[best])
-
-    def _gain(self, about: FloatArray, n_lower: int) -> float:
-        """Return what a parting of rows (m, M), of mean zero, gains."""
-        n_upper = len(about) - n_lower
-        # The sums of the two parts are opposite.
-        apart = about[:n_lower].sum(axis=0) * (1.0 / n_lower + 1.0 / n_upper)
-        return _separation(n_lower, n_upper, self._squared(apart))
-
-
-def _partings(values: FloatArray, precision: float) -> tuple[int, int]:
-    """Return how many of increasing values (n,), of mean zero, are below two good partings.
-
-    The first one makes the likeliest Gaussians with variances of their own, to which two rows of the whole
-    are added, so that single rows gain nothing. The second makes the likeliest ones of that precision.
+    Rows may be on a device, where the work is done then. With `pooled`, the two Gaussians of a comparison
+    have the same covariance.
     """
-    n_rows = len(values)
-    lower = np.arange(1.0, n_rows)
-    upper = n_rows - lower
-    sums, squares = np.cumsum(values)[:-1], np.cumsum(values**2)
-    whole, squares = squares[-1], squares[:-1]
-    extra = _ROWS_OF_WHOLE * whole / n_rows + np.finfo(np.float64).tiny
-    below = (np.maximum(squares - sums**2 / lower, 0.0) + extra) / (lower + _ROWS_OF_WHOLE)
-    above = (np.maximum(whole - squares - sums**2 / upper, 0.0) + extra) / (upper + _ROWS_OF_WHOLE)
-    entropies = lower * np.log(lower) + upper * np.log(upper)
-    of_their_own = entropies - 0.5 * (lower * np.log(below) + upper * np.log(above))
-    common = entropies + 0.5 * precision * sums**2 * (1.0 / lower + 1.0 / upper)
-    return int(np.argmax(of_their_own)) + 1, int(np.argmax(common)) + 1
+
+    def __init__(self, x: Array, responsibilities: FloatArray, structure: Structure, *, pooled: bool) -> None:
+        (n_kernels, n_rows), n_features = responsibilities.shape, x.shape[1]
+        self._x, self._responsibilities, self._pooled = x, responsibilities, pooled
+        self._structure = structure_of("full") if structure.shared else structure
+        self._size = min(n_rows, n_rows // n_kernels + _FEWEST)
+        self._n_compared = max(_FEWEST, int(_COMPARED * n_kernels))
+        self._least_gain = max(_LEAST_TOTAL, _LEAST_GAIN * n_rows)
+        self._prior_rows = min(n_features + 2.0, _MOST_COMMON * n_rows / n_kernels)
+        self._pair_rows = _OF_PAIR * self._structure.n_parameters(1, n_features)
+        index, mass = self._members(np.arange(n_kernels)[:, None])
+        self._common = self._common_covariance(self._rows(index), mass)
+        self._root: FloatArray | None = None  # from whitened rows to rows
+        if structure.shared:
+            # All Gaussians have the common covariance, which is the identity for whitened rows.
+            whitener = self._whitener_of(self._common)
+            self._root, self._x = np.linalg.inv(to_numpy(whitener)), x @ whitener.mT
+            self._structure, self._common = structure_of("diag"), namespace(x).ones_like(x[0])
+        self._kernels = self._groups(index, mass)
+
+    def run(self, parameters: Parameters) -> tuple[Parameters, int]:
+        """Return the model after exchanges of different kernels, the most gainful first, and their number."""
+        kernels = self._kernels
+        parted = self._compare(kernels, self._first_shares(kernels), 1)
+        best = np.argsort(-to_numpy(parted.gain), kind="stable")[: self._n_compared]
+        splits = self._compare(kernels.take(best), pick(parted.shares, best), _STEPS).map(to_numpy)
+        pairs = self._pairs(float(splits.gain.max()))
+        if not len(pairs):
+            return parameters, 0
+        index, mass = self._members(pairs)
+        unions = self._groups(index, mass)
+        merged = self._compare(unions, self._shares_of_first(pairs, index), 1)
+        # Kernels without rows lose nothing.
+        losses, mergers = np.maximum(to_numpy(merged.gain), 0.0), unions.whole.map(to_numpy)
+        used: set[int] = set()
+        for place in np.argsort(-splits.gain, kind="stable"):
+            for pair in np.argsort(losses, kind="stable"):
+                three = {int(best[place]), *pairs[pair].tolist()}
+                if used & three or len(three) < 3:
+                    continue
+                if splits.gain[place] - losses[pair] > self._least_gain:
+                    split, merger = splits.take(int(place)), mergers.take(int(pair))
+                    parameters = self._exchanged(parameters, int(best[place]), split, pairs[pair], merger)
+                    used |= three
+                break
+        return parameters, len(used) // 3
+
+    # ------------------------------------------------------------ rows of kernels
+
+    def _members(self, groups: IntArray) -> tuple[IntArray, Array]:
+        """Return the numbers (B, m) of rows of groups of kernels (B, 1) or (B, 2), and their masses (B, m).
+
+        A mass is the sum of the responsibilities. Of many rows some stand for all, and count more; few are
+        filled up with rows of no mass.
+        """
+        index = np.zeros((len(groups), self._size), dtype=np.int64)
+        mass = np.zeros(index.shape)
+        for b, kernels in enumerate(groups):
+            total = self._responsibilities[kernels].sum(axis=0)
+            rows = some = np.flatnonzero(total > _LEAST_SHARE)
+            if len(rows) > self._size:
+                some = rows[np.arange(self._size) * len(rows) // self._size]
+            index[b, : len(some)], mass[b, : len(some)] = some, total[some]
+            mass[b] *= total[rows].sum() / max(mass[b].sum(), TINY)
+        return index, as_float64(mass, self._x)
+
+    def _shares_of_first(self, pairs: IntArray, index: IntArray) -> Array:
+        """Return how much of rows of that index (B, m) is the first kernel's of pairs (B, 2): (B, m)."""
+        first, second = (self._responsibilities[kernels[:, None], index] for kernels in pairs.T)
+        return as_float64(first / np.maximum(first + second, TINY), self._x)
+
+    def _rows(self, index: IntArray) -> Array:
+        """Return the rows (B, m, M) of that index (B, m)."""
+        return pick(self._x, index.ravel()).reshape((*index.shape, self._x.shape[1]))
+
+    def _groups(self, index: IntArray, mass: Array) -> Groups:
+        """Return groups of the rows of that index (B, m) that count as `mass` (B, m)."""
+        x = self._rows(index)
+        whole = self._gaussians(x, mass)
+        return Groups(x, mass, whole, (mass * self._log_densities(x, whole)).sum(-1))
+
+    # ------------------------------------------------------------ Gaussians
+
+    def _gaussians(self, x: Array, mass: Array) -> Gaussians:
+        """Return the Gaussians of groups of rows (B, m, M) that count as `mass` (B, m)."""
+        total, means = self._means(x, mass)
+        if self._root is not None:
+            return Gaussians(total, means, namespace(x).ones_like(means))
+        moments = self._scatter(x, mass, means) + self._prior_rows * self._common
+        moments = moments / as_wide(total + self._prior_rows, moments)
+        return Gaussians(total, means, self._structure.from_moments(moments[None])[0])
+
+    def _means(self, x: Array, mass: Array) -> tuple[Array, Array]:
+        """Return the mass (B,) and the means (B, M) of groups of rows."""
+        total = mass.sum(-1)
+        return total, (mass[:, None] @ x)[:, 0] / clip(total, TINY, np.inf)[:, None]
+
+    def _scatter(self, x: Array, mass: Array, means: Array) -> Array:
+        """Return the scatter (B, M, M) or (B, M) of groups of rows about their means (B, M)."""
+        about = x - means[:, None]
+        return self._structure.second_moment(about, mass[..., None] * about)
+
+    def _common_covariance(self, x: Array, mass: Array) -> Array:
+        """Return the mean covariance (M, M) or (M,) of the kernels, as large as that of the median kernel."""
+        total, means = self._means(x, mass)
+        variances = namespace(x).var(self._x, axis=0)
+        common = self._scatter(x, mass, means).sum(0) / total.sum()
+        common = common + self._structure.common(_LEAST_VARIANCE * variances + TINY)
+        white = self._structure.whiten(self._whitener_of(common), (x - means[:, None]).mT)
+        scatter = to_numpy((mass * (white * white).sum(-2)).sum(-1))
+        mass_of_kernels = to_numpy(total)
+        some = mass_of_kernels > _LEAST_ROWS
+        if not some.any():
+            return common
+        return common * float(np.median(scatter[some] / (mass_of_kernels[some] - 1.0)) / x.shape[-1])
+
+    def _whitener_of(self, common: Array) -> Array:
+        """Return the whitener (M, M) or (M,) of one covariance."""
+        covariances = self._structure.from_moments(common[None, None])
+        return self._structure.factor(covariances, common.shape[-1]).whitener[0, 0]
+
+    def _log_densities(self, x: Array, gaussians: Gaussians) -> Array:
+        """Return the log-densities (B, m) of rows, up to a constant."""
+        factor = self._structure.factor(gaussians.covariances[None], x.shape[-1])
+        white = self._structure.whiten(factor.whitener[0], (x - gaussians.means[:, None]).mT)
+        return -0.5 * ((white * white).sum(-2) + factor.log_determinant[0][:, None])
+
+    # ------------------------------------------------------------ one or two
+
+    def _first_shares(self, groups: Groups) -> Array:
+        """Return a first parting of rows, (B, m): across the direction of largest spread in common units."""
+        structure, xp, mass = self._structure, namespace(groups.x), groups.mass
+        about = (groups.x - groups.whole.means[:, None]).mT
+        about = structure.whiten(self._whitener_of(self._common), about)
+        lengths = (about * about).sum(-2) * mass
+        farthest = lengths >= xp.max(lengths, axis=-1, keepdims=True)
+        direction = (about @ as_float64(farthest, about)[..., None])[..., 0]
+        for _ in range(_POWER_STEPS):
+            along = (direction[:, None] @ about)[:, 0]
+            direction = (about @ (mass * along)[..., None])[..., 0]
+            lengths = xp.sqrt((direction * direction).sum(-1))
+            direction = direction / clip(lengths, TINY, np.inf)[:, None]
+        along = (direction[:, None] @ about)[:, 0]
+        variance = (mass * along**2).sum(-1) / clip(groups.whole.mass, TINY, np.inf)
+        steep = _STEEPNESS * along / clip(xp.sqrt(variance), TINY, np.inf)[:, None]
+        return 1.0 / (1.0 + xp.exp(-clip(steep, -_STEEPEST, _STEEPEST)))
+
+    def _compare(self, groups: Groups, shares: Array, n_steps: int) -> Comparison:
+        """Return two Gaussians of each group after steps of EM, from the shares (B, m) of the first one."""
+        xp, n_groups = namespace(shares), shares.shape[0]
+        x, mass = xp.concat([groups.x, groups.x]), groups.mass
+        whole = clip(groups.whole.mass, TINY, np.inf)
+        for _ in range(n_steps):
+            two = self._mixed(self._gaussians(x, xp.concat([mass * shares, mass * (1.0 - shares)])))
+            logs = xp.log(clip(two.mass, TINY, np.inf) / xp.concat([whole, whole]))
+            joint = self._log_densities(x, two) + logs[:, None]
+            both = xp.logaddexp(joint[:n_groups], joint[n_groups:])
+            shares = xp.exp(joint[:n_groups] - both)
+        first, second = two.take(slice(n_groups)), two.take(slice(n_groups, None))
+        gain = (mass * both).sum(-1) - groups.log_likelihood
+        enough = (first.mass > _LEAST_ROWS) & (second.mass > _LEAST_ROWS)
+        return Comparison(where(enough, gain, -np.inf), first, second, shares)
+
+    def _mixed(self, two: Gaussians) -> Gaussians:
+        """Mix into the covariance of each Gaussian that of its pair, or replace it by that.
+
+        The first Gaussians of all pairs come before the second ones.
+        """
+        if self._root is not None:
+            return two
+        covariances = two.covariances.reshape((2, -1, *two.covariances.shape[1:]))
+        mass = as_wide(two.mass, two.covariances).reshape((2, -1, *(1,) * (covariances.ndim - 2)))
+        of_pair = (mass * covariances).sum(0) / clip(mass.sum(0), TINY, np.inf)
+        # Pooled: as if the pair had many more rows than each of the two.
+        rows = _POOLED if self._pooled else self._pair_rows
+        mixed = (mass * covariances + rows * of_pair) / (mass + rows)
+        return replace(two, covariances=mixed.reshape(two.covariances.shape))
+
+    def _pairs(self, most: float) -> IntArray:
+        """Return pairs (p, 2) of kernels whose merger may lose less than `most`."""
+        structure, whole = self._structure, self._kernels.whole.map(to_numpy)
+        n_kernels, n_features = whole.means.shape
+        means = structure.whiten(to_numpy(self._whitener_of(self._common)), whole.means.T).T
+        squares = ((means[:, None] - means) ** 2).sum(-1)
+        responsibilities = as_float64(self._responsibilities, self._x)
+        overlaps = to_numpy(responsibilities @ responsibilities.mT).copy()
+        np.fill_diagonal(squares, np.inf)
+        np.fill_diagonal(overlaps, -np.inf)
+        n_partners = min(_PARTNERS, n_kernels - 1)
+        partners = np.concatenate(
+            [np.argsort(table, axis=1)[:, :n_partners] for table in (squares, -overlaps)], 1
+        )
+        kernels = np.repeat(np.arange(n_kernels), partners.shape[1])
+        pairs = np.unique(np.sort(np.stack([kernels, partners.ravel()], axis=1), axis=1), axis=0)
+        mass = self._responsibilities.sum(axis=1)
+        first, second = np.maximum(mass[pairs.T], _LEAST_MASS)
+        both = first + second
+        # As if it were known which rows are of which kernel: the loss is less by what is not known.
+        bounds = first * np.log(first / both) + second * np.log(second / both)
+        if self._root is not None:
+            bounds += 0.5 * first * second / both * squares[tuple(pairs.T)]
+        else:
+            between = (whole.means[pairs[:, 0]] - whole.means[pairs[:, 1]])[:, None]
+            shares = (first * second / both**2)[:, None, None]
+            spread = structure.from_moments(structure.second_moment(between, shares * between)[None])[0]
+            one, other = whole.covariances[pairs[:, 0]], whole.covariances[pairs[:, 1]]
+            merged = (as_wide(first, one) * one + as_wide(second, one) * other) / as_wide(both, one) + spread
+            logs, of_pairs = (
+                structure.factor(stack[None], n_features).log_determinant[0]
+                for stack in (whole.covariances, merged)
+            )
+            bounds += 0.5 * (both * of_pairs - first * logs[pairs[:, 0]] - second * logs[pairs[:, 1]])
+        order = np.argsort(bounds, kind="stable")[: self._n_compared]
+        return pairs[order[bounds[order] < most]]
+
+    # ------------------------------------------------------------ the model
+
+    def _exchanged(
+        self, parameters: Parameters, kernel: int, split: Comparison, pair: IntArray, merged: Gaussians
+    ) -> Parameters:
+        """Return the model with a pair of kernels merged into its first; its second gets half of `kernel`."""
+        kept, freed = pair
+        share = float(split.first.mass / (split.first.mass + split.second.mass))
+        weights, means, covariances = (
+            array.copy() for array in (parameters.weights, parameters.means, parameters.covariances)
+        )
+        weights[kept] += weights[freed]
+        weights[freed] = (1.0 - share) * weights[kernel]
+        weights[kernel] *= share
+        for number, gaussian in ((kept, merged), (kernel, split.first), (freed, split.second)):
+            means[number] = gaussian.means if self._root is None else self._root @ gaussian.means
+            if self._root is None:
+                covariances[number] = gaussian.covariances
+        tail = parameters.tail
+        if isinstance(tail, StudentT):
+            degrees = tail.degrees.copy()
+            degrees[freed] = degrees[kernel]
+            tail = StudentT(degrees)
+        return replace(parameters, weights=weights, means=means, covariances=covariances, tail=tail)
 
 
-def _separation(n_one: int, n_other: int, squared: float) -> float:
-    """Return how much likelier two clusters are than their union; the distance is between their means."""
-    both, gain = n_one + n_other, 0.0
-    for size in (n_one, n_other):
-        gain += size * math.log(size / both) if size else 0.0
-    return gain + 0.5 * n_one * n_other / max(both, 1) * squared
-
-
-def _common_precision(about: FloatArray, x: FloatArray) -> FloatArray:
-    """Return the inverse of the covariance of deviations (n, M) of rows x (n, M), (M, M) or diagonal (M,)."""
-    n_rows, n_features = x.shape
-    # Features without deviations get small ones, so that they tell clusters apart.
-    least = _LEAST_VARIANCE * np.einsum("nm,nm->m", x, x) / n_rows + np.finfo(np.float64).tiny
-    if n_features > _FULL:
-        return 1.0 / (np.einsum("nm,nm->m", about, about) / n_rows + least)
-    return np.linalg.inv(about.T @ about / n_rows + np.diag(least))
+def as_wide(values: Array, example: Array) -> Array:
+    """Return values (B,) with as many axes as the example (B, …)."""
+    return values.reshape((-1,) + (1,) * (example.ndim - 1))

@@ -9,9 +9,13 @@ from scipy.spatial import KDTree
 
 from ..estep.inputs import operations
 from ..loop import run
-from ..numbers import Array, pick, to_numpy
-from ..problem import Problem
-from ..records import FloatArray, Frame, IntArray, Parameters, Status
+from ..numbers import Array, as_float64, is_numpy, join, namespace, pick, safe_log, to_numpy
+from ..problem import Problem, open_source, regulariser_of
+from ..records import FARTHEST, FloatArray, Frame, IntArray, Parameters, Status
+from ..rules.likelihood import Likelihood
+from ..scoring import kernel_log_densities
+from ..structures import Structure
+from .exchange import Exchange, rows_needed
 
 # Where outliers are expected: largest sample of rows among which neighbours are sought.
 _MOST_WITH_NEIGHBOURS = 1 << 13
@@ -23,6 +27,12 @@ _CENTRAL = 0.75
 _MANY_ROWS = 1 << 17
 # Largest share of the rows in such a sample.
 _SMALL_SHARE = 0.1
+# EM is run before exchanges on a sample of this many rows per kernel, and at least so many.
+_SEEN_PER_KERNEL, _FEWEST_SEEN = 100, 1 << 13
+# Operations of a pass over most rows up to which it is quick enough.
+_MOST_EXCHANGING = 1 << 28
+# Passes of EM before and after exchanges, and how often kernels are exchanged on a sample.
+_PASSES, _ROUNDS = 5, 4
 # Starts are refined on samples, of which each has this many times the rows of the one before.
 _ROWS_PER_SAMPLED = 4
 # Operations of a pass from which on a sample is worth it.
@@ -78,36 +88,129 @@ def without_outliers(
     return rows[kept], classes[kept], None if weights is None else mass[kept]
 
 
-def refined(problem: Problem, starts: Parameters, seed: int) -> Parameters:
-    """Return starts after EM on random samples of many complete rows, each larger than the one before.
+def in_frame(X: Array, index: IntArray, frame: Frame) -> Array:
+    """Return the chosen rows (n, M) in the frame, on their device."""
+    some = pick(X, index)
+    if is_numpy(some):
+        return frame.rows(some).T
+    inside = as_float64(some, X) * as_float64(1.0 / frame.scale, X) - as_float64(frame.shift, X)
+    return namespace(X).clip(inside, -FARTHEST, FARTHEST)
 
-    Few passes over all rows are left then. Starts that fail on a sample stay as they are. Devices need no
-    samples: their passes over few rows take as long.
+
+# ---------------------------------------------------------------- exchanges and EM on samples
+
+
+def refined(problem: Problem, starts: Parameters, seed: int) -> Parameters:
+    """Return starts after exchanges of kernels and EM on random samples of complete rows.
+
+    Each sample has many more rows than the one before, so that few passes over all rows are left. Starts that
+    fail on a sample stay as they are.
     """
     source, options = problem.source, problem.options
-    # Frozen weights stay as they are, and hierarchical ones depend on the sizes of groups.
-    keeps_weights = options.freeze is not None or isinstance(options.weight_prior, str)
-    if options.inference != "em" or keeps_weights or source.summary.gaps:
+    if options.freeze is not None:
         return starts
-    n_rows, (_, n_kernels, n_features) = source.summary.n_rows, starts.means.shape
-    n_parameters = problem.structure.n_parameters(n_kernels, n_features) + n_kernels * n_features
-    sizes: list[int] = []
-    while operations(n_rows, n_kernels, n_features) >= _WORTH_SAMPLING:
-        n_rows //= _ROWS_PER_SAMPLED
-        sizes.append(n_rows)
-    if not sizes or not source.samples_are_quicker:
-        return starts
-    rows, random_state = source.start_rows(), np.random.RandomState(seed)
-    n_all = rows[0].shape[0]
-    for size in sorted({min(size, n_all) for size in sizes}):
-        if size < _SAMPLED_PER_PARAMETER * n_parameters:
-            continue
-        sample = problem.sample(rows, draw_rows(n_all, size, random_state, rows[2]))
-        sample = sample.with_options(tol=max(options.tol, _CHANCE * n_parameters / size))
-        result = run(sample, starts)
-        good = np.flatnonzero(result.status != Status.FAILED)
-        starts = starts.put(good, result.parameters.take(good))
+    n_kernels, n_features = starts.means.shape[1:]
+    X, codes, weights = source.start_rows()
+    if source.summary.gaps:
+        complete = np.flatnonzero(~np.isnan(X).any(axis=1))
+        X, codes, weights = X[complete], codes[complete], None if weights is None else weights[complete]
+    n_all, random_state = X.shape[0], np.random.RandomState(seed)
+    n_exchanged = rows_for_exchange(n_all, n_kernels, n_features, problem.structure)
+    sizes = _sizes(problem, n_all)
+    for size in sorted({n_exchanged, *sizes} - {0}):
+        rows = np.arange(n_all) if size == n_all else draw_rows(n_all, size, random_state, weights)
+        sample = _plain(problem, pick(X, rows), codes[rows], weights if size == n_all else None)
+        if size == n_exchanged:
+            x = in_frame(X, rows, problem.frame)
+            starts = join([_exchanged(sample, x, starts.take([r])) for r in range(len(starts.means))])
+        if size in sizes:
+            gain = _CHANCE * _n_parameters(n_kernels, n_features, problem.structure) / size
+            result = run(sample.with_options(tol=max(options.tol, gain)), starts)
+            good = np.flatnonzero(result.status != Status.FAILED)
+            starts = starts.put(good, result.parameters.take(good))
         # A group may have rows of a kernel that none of its few rows in the sample is of.
         even = _EVEN_WEIGHT if starts.weights.shape[-1] > 1 else 0.0
         starts = replace(starts, weights=(1.0 - even) * starts.weights + even / n_kernels)
     return starts
+
+
+def rows_for_exchange(n_rows: int, n_kernels: int, n_features: int, structure: Structure) -> int:
+    """Return the number of rows from which EM learns which kernels to exchange.
+
+    It is zero if rows are too few for it, or EM takes too long on so many; k-means does it then.
+    """
+    enough = _SAMPLED_PER_PARAMETER * _n_parameters(n_kernels, n_features, structure)
+    size = min(max(_FEWEST_SEEN, _SEEN_PER_KERNEL * n_kernels, enough), n_rows)
+    is_quick = (
+        size * _ROWS_PER_SAMPLED <= n_rows or operations(size, n_kernels, n_features) <= _MOST_EXCHANGING
+    )
+    return size if n_kernels > 2 and enough <= n_rows and is_quick else 0
+
+
+def _n_parameters(n_kernels: int, n_features: int, structure: Structure) -> int:
+    """Return the number of free parameters of means and covariances."""
+    return structure.n_parameters(n_kernels, n_features) + n_kernels * n_features
+
+
+def _sizes(problem: Problem, n_all: int) -> list[int]:
+    """Return the sizes of samples of which EM saves passes over all rows; none on devices."""
+    source, options, n_features = problem.source, problem.options, len(problem.frame.scale)
+    # Hierarchical weights depend on the sizes of groups, and rows with gaps are in no sample.
+    plain = options.inference == "em" and not isinstance(options.weight_prior, str)
+    if not plain or source.summary.gaps or not source.samples_are_quicker:
+        return []
+    sizes, n_rows = [], source.summary.n_rows
+    while operations(n_rows, problem.n_kernels, n_features) >= _WORTH_SAMPLING:
+        n_rows //= _ROWS_PER_SAMPLED
+        sizes.append(min(n_rows, n_all))
+    enough = _SAMPLED_PER_PARAMETER * _n_parameters(problem.n_kernels, n_features, problem.structure)
+    return [size for size in sizes if size >= enough]
+
+
+def _plain(problem: Problem, X: Array, codes: IntArray, weights: FloatArray | None) -> Problem:
+    """Return the problem of maximum likelihood, with the priors of the covariances, on some rows X (n, M)."""
+    rule, options, structure = problem.rule, problem.options, problem.structure
+    if not isinstance(rule, Likelihood):
+        regulariser = regulariser_of(options, problem.frame, structure, problem.n_kernels)
+        rule = Likelihood(structure, replace(regulariser, weight_prior=1.0), precision=options.precision)
+    rule = replace(rule, regulariser=replace(rule.regulariser, hierarchical=None))
+    return replace(problem, source=open_source(X, codes, weights), rule=rule)
+
+
+def _exchanged(sample: Problem, x: Array, start: Parameters) -> Parameters:
+    """Return a start (with R = 1) after exchanges of its kernels, for the rows x (n, M) of a sample."""
+    brief, structure = sample.with_options(max_iter=_PASSES), sample.structure
+    result = run(brief, start)
+    if result.status[0] == Status.FAILED:
+        return start
+    some = slice(
+        None, None, max(1, x.shape[0] // rows_needed(start.means.shape[1], start.means.shape[2], structure))
+    )
+    _, codes, weights = sample.source.start_rows()
+    x, codes, weights = x[some], codes[some], None if weights is None else weights[some]
+    for _ in range(_ROUNDS):
+        model = result.parameters.take(0)
+        responsibilities = _responsibilities(sample, x, codes, model)
+        if weights is not None:
+            responsibilities *= weights / weights.mean()
+        exchange = Exchange(x, responsibilities, structure, pooled=start.tail.weighted)
+        model, n_exchanges = exchange.run(model)
+        if not n_exchanges:
+            break
+        following = run(brief, model.batch())
+        if not following.objective[0] > result.objective[0]:
+            break
+        result = following
+    return result.parameters
+
+
+def _responsibilities(sample: Problem, x: Array, codes: IntArray, model: Parameters) -> FloatArray:
+    """Return the responsibilities (K, n) for rows x (n, M) with class codes (n,), under one model."""
+    weights = model.weights
+    if (codes < 0).any():
+        prior = 1.0 / weights.shape[1] if model.class_prior is None else model.class_prior
+        weights = np.append(weights, (weights * prior).sum(axis=1, keepdims=True), axis=1)
+    logs = to_numpy(kernel_log_densities(x, model, sample.structure.name, sample.options.n_jobs)).T
+    logs = logs + safe_log(weights)[:, codes]
+    shares = np.exp(logs - logs.max(axis=0))
+    return shares / shares.sum(axis=0)
