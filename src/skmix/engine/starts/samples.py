@@ -31,8 +31,8 @@ _SMALL_SHARE = 0.1
 _SEEN_PER_KERNEL, _FEWEST_SEEN = 100, 1 << 13
 # Operations of a pass over most rows up to which it is quick enough.
 _MOST_EXCHANGING = 1 << 28
-# Passes of EM before and after exchanges, and how often kernels are exchanged on a sample.
-_PASSES, _ROUNDS = 5, 4
+# Passes of EM before and after exchanges, and where none is made any more, at first; and the most comparisons.
+_PASSES, _LAST_PASSES, _ROUNDS = 5, 40, 8
 # Starts are refined on samples, of which each has this many times the rows of the one before.
 _ROWS_PER_SAMPLED = 4
 # Operations of a pass from which on a sample is worth it.
@@ -104,10 +104,10 @@ def refined(problem: Problem, starts: Parameters, seed: int) -> Parameters:
     """Return starts after exchanges of kernels and EM on random samples of complete rows.
 
     Each sample has many more rows than the one before, so that few passes over all rows are left. Starts that
-    fail on a sample stay as they are.
+    fail on a sample stay as they are. On devices there are no samples: passes over few rows take as long.
     """
     source, options = problem.source, problem.options
-    if options.freeze is not None:
+    if options.freeze is not None or not source.samples_are_quicker:
         return starts
     n_kernels, n_features = starts.means.shape[1:]
     X, codes, weights = source.start_rows()
@@ -153,11 +153,11 @@ def _n_parameters(n_kernels: int, n_features: int, structure: Structure) -> int:
 
 
 def _sizes(problem: Problem, n_all: int) -> list[int]:
-    """Return the sizes of samples of which EM saves passes over all rows; none on devices."""
+    """Return the sizes of samples of which EM saves passes over all rows."""
     source, options, n_features = problem.source, problem.options, len(problem.frame.scale)
     # Hierarchical weights depend on the sizes of groups, and rows with gaps are in no sample.
     plain = options.inference == "em" and not isinstance(options.weight_prior, str)
-    if not plain or source.summary.gaps or not source.samples_are_quicker:
+    if not plain or source.summary.gaps:
         return []
     sizes, n_rows = [], source.summary.n_rows
     while operations(n_rows, problem.n_kernels, n_features) >= _WORTH_SAMPLING:
@@ -179,26 +179,25 @@ def _plain(problem: Problem, X: Array, codes: IntArray, weights: FloatArray | No
 
 def _exchanged(sample: Problem, x: Array, start: Parameters) -> Parameters:
     """Return a start (with R = 1) after exchanges of its kernels, for the rows x (n, M) of a sample."""
-    brief, structure = sample.with_options(max_iter=_PASSES), sample.structure
-    result = run(brief, start)
+    structure, (n_kernels, n_features) = sample.structure, start.means.shape[1:]
+    result, n_passes = run(sample.with_options(max_iter=_PASSES), start), _PASSES
     if result.status[0] == Status.FAILED:
         return start
-    some = slice(
-        None, None, max(1, x.shape[0] // rows_needed(start.means.shape[1], start.means.shape[2], structure))
-    )
     _, codes, weights = sample.source.start_rows()
+    some = slice(None, None, max(1, x.shape[0] // rows_needed(n_kernels, n_features, structure)))
     x, codes, weights = x[some], codes[some], None if weights is None else weights[some]
     for _ in range(_ROUNDS):
-        model = result.parameters.take(0)
-        responsibilities = _responsibilities(sample, x, codes, model)
+        responsibilities = _responsibilities(sample, x, codes, result.parameters.take(0))
         if weights is not None:
             responsibilities *= weights / weights.mean()
         exchange = Exchange(x, responsibilities, structure, pooled=start.tail.weighted)
-        model, n_exchanges = exchange.run(model)
+        model, n_exchanges = exchange.run(result.parameters.take(0))
         if not n_exchanges:
-            break
-        following = run(brief, model.batch())
-        if not following.objective[0] > result.objective[0]:
+            if n_passes == _LAST_PASSES or result.status[0] == Status.CONVERGED:
+                break
+            n_passes = _LAST_PASSES
+        following = run(sample.with_options(max_iter=n_passes), model.batch())
+        if n_exchanges and not following.objective[0] > result.objective[0]:
             break
         result = following
     return result.parameters
