@@ -31,7 +31,7 @@ _SMALL_SHARE = 0.1
 _SEEN_PER_KERNEL, _FEWEST_SEEN = 100, 1 << 13
 # Operations of a pass over most rows up to which it is quick enough.
 _MOST_EXCHANGING = 1 << 28
-# Passes of EM before and after exchanges, and where none is made any more, at first; and the most comparisons.
+# Passes of EM before exchanges, those before the last ones, and how often kernels are compared.
 _PASSES, _LAST_PASSES, _ROUNDS = 5, 40, 8
 # Starts are refined on samples, of which each has this many times the rows of the one before.
 _ROWS_PER_SAMPLED = 4
