@@ -104,10 +104,11 @@ def refined(problem: Problem, starts: Parameters, seed: int) -> Parameters:
     """Return starts after exchanges of kernels and EM on random samples of complete rows.
 
     Each sample has many more rows than the one before, so that few passes over all rows are left. Starts that
-    fail on a sample stay as they are. On devices there are no samples: passes over few rows take as long.
+    fail on a sample stay as they are. On devices there is only the one for exchanges: their passes over few
+    rows take as long.
     """
     source, options = problem.source, problem.options
-    if options.freeze is not None or not source.samples_are_quicker:
+    if options.freeze is not None:
         return starts
     n_kernels, n_features = starts.means.shape[1:]
     X, codes, weights = source.start_rows()
@@ -157,7 +158,7 @@ def _sizes(problem: Problem, n_all: int) -> list[int]:
     source, options, n_features = problem.source, problem.options, len(problem.frame.scale)
     # Hierarchical weights depend on the sizes of groups, and rows with gaps are in no sample.
     plain = options.inference == "em" and not isinstance(options.weight_prior, str)
-    if not plain or source.summary.gaps:
+    if not plain or source.summary.gaps or not source.samples_are_quicker:
         return []
     sizes, n_rows = [], source.summary.n_rows
     while operations(n_rows, problem.n_kernels, n_features) >= _WORTH_SAMPLING:
