@@ -151,7 +151,8 @@ class Exchange:
         index = np.zeros((len(groups), self._size), dtype=np.int64)
         mass = np.zeros(index.shape)
         for b, kernels in enumerate(groups):
-            total = self._responsibilities[kernels].sum(axis=0)
+            first, *second = self._responsibilities[kernels]
+            total = first + second[0] if second else first
             rows = some = np.flatnonzero(total > _LEAST_SHARE)
             if len(rows) > self._size:
                 some = rows[np.arange(self._size) * len(rows) // self._size]

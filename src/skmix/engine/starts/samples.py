@@ -9,7 +9,7 @@ from scipy.spatial import KDTree
 
 from ..estep.inputs import operations
 from ..loop import run
-from ..numbers import Array, as_float64, is_numpy, join, namespace, pick, safe_log, to_numpy
+from ..numbers import Array, as_float64, is_numpy, join, like, namespace, pick, safe_log, to_numpy
 from ..problem import Problem, open_source, regulariser_of
 from ..records import FARTHEST, FloatArray, Frame, IntArray, Parameters, Status
 from ..rules.likelihood import Likelihood
@@ -29,8 +29,6 @@ _MANY_ROWS = 1 << 17
 _SMALL_SHARE = 0.1
 # EM is run before exchanges on a sample of this many rows per kernel, and at least so many.
 _SEEN_PER_KERNEL, _FEWEST_SEEN = 100, 1 << 13
-# Operations of a pass over most rows up to which it is quick enough.
-_MOST_EXCHANGING = 1 << 28
 # Passes of EM before exchanges, those before the last ones, and how often kernels are compared.
 _PASSES, _LAST_PASSES, _ROUNDS = 5, 40, 8
 # Starts are refined on samples, of which each has this many times the rows of the one before.
@@ -138,14 +136,12 @@ def refined(problem: Problem, starts: Parameters, seed: int) -> Parameters:
 def rows_for_exchange(n_rows: int, n_kernels: int, n_features: int, structure: Structure) -> int:
     """Return the number of rows from which EM learns which kernels to exchange.
 
-    It is zero if rows are too few for it, or EM takes too long on so many; k-means does it then.
+    It is zero if rows are too few for its parameters; k-means does it then.
     """
     enough = _SAMPLED_PER_PARAMETER * _n_parameters(n_kernels, n_features, structure)
-    size = min(max(_FEWEST_SEEN, _SEEN_PER_KERNEL * n_kernels, enough), n_rows)
-    is_quick = (
-        size * _ROWS_PER_SAMPLED <= n_rows or operations(size, n_kernels, n_features) <= _MOST_EXCHANGING
-    )
-    return size if n_kernels > 2 and enough <= n_rows and is_quick else 0
+    if n_kernels < 3 or enough > n_rows:
+        return 0
+    return min(max(_FEWEST_SEEN, _SEEN_PER_KERNEL * n_kernels, enough), n_rows)
 
 
 def _n_parameters(n_kernels: int, n_features: int, structure: Structure) -> int:
@@ -210,7 +206,10 @@ def _responsibilities(sample: Problem, x: Array, codes: IntArray, model: Paramet
     if (codes < 0).any():
         prior = 1.0 / weights.shape[1] if model.class_prior is None else model.class_prior
         weights = np.append(weights, (weights * prior).sum(axis=1, keepdims=True), axis=1)
-    logs = to_numpy(kernel_log_densities(x, model, sample.structure.name, sample.options.n_jobs)).T
-    logs = logs + safe_log(weights)[:, codes]
-    shares = np.exp(logs - logs.max(axis=0))
-    return shares / shares.sum(axis=0)
+        codes = np.where(codes < 0, weights.shape[1] - 1, codes)
+    logs = kernel_log_densities(x, model, sample.structure.name, sample.options.n_jobs)
+    logs = logs + pick(like(safe_log(weights).T, logs), codes)
+    xp = namespace(logs)
+    shares = xp.exp(logs - xp.max(logs, axis=1, keepdims=True))
+    shares = shares / xp.sum(shares, axis=1, keepdims=True)
+    return np.ascontiguousarray(to_numpy(shares).T)
