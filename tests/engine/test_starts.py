@@ -14,6 +14,7 @@ from oracles import COVARIANCE_TYPES, as_structure, random_rows
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
+from skmix import SharedKernelMixture
 from skmix.engine import starts
 from skmix.engine.estep import reference
 from skmix.engine.numbers import to_numpy
@@ -115,7 +116,7 @@ def test_more_kernels_than_rows_use_rows_again() -> None:
 def test_exchanges_find_clusters_that_k_means_leaves_out(library: str) -> None:
     """Of 25 clusters on a grid, k-means++ alone leaves out some in most starts."""
     grid = np.stack(np.meshgrid(np.arange(5.0), np.arange(5.0)), axis=-1).reshape(-1, 2)
-    rows = np.repeat(grid, 40, axis=0) + 0.15 * np.random.default_rng(0).normal(size=(1000, 2))
+    rows = np.repeat(grid, 400, axis=0) + 0.15 * np.random.default_rng(0).normal(size=(10_000, 2))
     X, everything = LIBRARIES[library](rows), np.zeros(len(rows), dtype=np.int64)
     for found, least, most in (
         (drawn(starts.class_wise, X, everything, wanted(rows, 1, 5, 25)), 0, 1),
@@ -123,6 +124,20 @@ def test_exchanges_find_clusters_that_k_means_leaves_out(library: str) -> None:
     ):
         nearest = np.linalg.norm(found.means[:, :, None] - grid, axis=-1).argmin(axis=2)
         assert least <= sum(len(set(own)) == 25 for own in nearest) <= most
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+@pytest.mark.parametrize("tail", [None, "t"])
+def test_fits_of_few_rows_find_the_clusters(covariance_type: str, tail: str | None) -> None:
+    """EM exchanges kernels, from starts by k-means that leave out some clusters."""
+    grid = np.stack(np.meshgrid(np.arange(5.0), np.arange(5.0)), axis=-1).reshape(-1, 2)
+    rows = np.repeat(grid, 40, axis=0) + 0.15 * np.random.default_rng(0).normal(size=(1000, 2))
+    for seed in range(3):
+        model = SharedKernelMixture(25, covariance_type=covariance_type, tail=tail, random_state=seed).fit(
+            rows
+        )
+        nearest = np.linalg.norm(model.means_[:, None] - grid, axis=-1).argmin(axis=1)
+        assert sorted(nearest) == list(range(25))
 
 
 def test_class_wise_starts_deal_kernels_to_classes_in_turn() -> None:

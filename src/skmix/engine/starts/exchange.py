@@ -22,7 +22,7 @@ from ..records import FloatArray, IntArray, Parameters
 from ..structures import Structure, structure_of
 
 # Rows per kernel that suffice, or per parameter of a covariance if these are more.
-_ROWS, _ROWS_PER_PARAMETER = 256, 4
+_ROWS, _ROWS_PER_PARAMETER = 256, 1
 # Rows of a kernel have at least this responsibility.
 _LEAST_SHARE = 0.01
 # Steps of the power method towards the direction in which the rows of a kernel spread most.
