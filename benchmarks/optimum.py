@@ -10,14 +10,14 @@ A minute and a half on sixteen cores; ``--only`` chooses problems by name.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from joblib import Parallel, delayed
 from recording import processor
 from rich.console import Console
@@ -121,19 +121,17 @@ def fitted(problem: Problem, seed: int, n_peer: int) -> dict[str, Any]:
     return result
 
 
-def summarised(problem: Problem, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the shares of fits at the optimum, the lowest ends, and median seconds."""
-    sides: dict[str, Any] = {}
-    for side in ("skmix", "scikit-learn"):
+def line_of(problem: Problem, runs: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the line of a problem: shares of fits at the optimum, the lowest ends, and median seconds."""
+    line = {"problem": problem.name, "half": problem.half}
+    for side, name in (("skmix", ""), ("scikit-learn", "scikit-learn's ")):
         values = np.array([run[side] for run in runs if side in run]).reshape(-1, 2)
+        share, lowest, seconds = "", "", ""
         if len(values):
-            sides[side] = {
-                "share": float(np.mean(values[:, 0] >= -TOLERATED)),
-                "lowest": float(values[:, 0].min()),
-                "seconds": float(np.median(values[:, 1])),
-                "seeds": len(values),
-            }
-    return {"name": problem.name, **asdict(problem), **sides}
+            share = f"{np.mean(values[:, 0] >= -TOLERATED):.2f}"
+            lowest, seconds = f"{values[:, 0].min():+.4f}", f"{np.median(values[:, 1]):.2f}"
+        line |= {f"{name}share": share, f"{name}lowest end": lowest, f"{name}seconds": seconds}
+    return line
 
 
 def main() -> None:
@@ -143,7 +141,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--peer-seeds", type=int, default=PEER_SEEDS, help="seeds of scikit-learn's fits")
     parser.add_argument("--jobs", type=int, default=-1, help="fits at a time")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--out", type=Path, help="CSV file to write")
     parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     problems = [p for p in PROBLEMS if not arguments.only or any(part in p.name for part in arguments.only)]
@@ -152,30 +150,20 @@ def main() -> None:
     work = [(problem, seed) for problem in reversed(problems) for seed in range(arguments.seeds)]
     runs = Parallel(n_jobs=arguments.jobs)(delayed(fitted)(*each, arguments.peer_seeds) for each in work)
     of_problem = {p: [run for (q, _), run in zip(work, runs, strict=True) if q is p] for p in problems}
-    results = [summarised(problem, of_problem[problem]) for problem in problems]
-    table = Table("problem", "half", title="default fits at the optimum")
-    for column in ("share", "lowest", "seconds", "scikit-learn's share", "lowest", "seconds", "times"):
-        table.add_column(column, justify="right")
-    for row in results:
-        ours, peer = row["skmix"], row.get("scikit-learn")
-        cells = [f"{ours['share']:.2f}", f"{ours['lowest']:+.4f}", f"{ours['seconds']:.2f}"]
-        if peer:
-            cells += [f"{peer['share']:.2f}", f"{peer['lowest']:+.4f}", f"{peer['seconds']:.2f}"]
-            cells.append(f"{peer['seconds'] / ours['seconds']:.1f}")
-        table.add_row(row["name"], row["half"], *cells)
+    rows = [line_of(problem, of_problem[problem]) for problem in problems]
+    table = Table(*rows[0], title="default fits at the optimum")
+    for row in rows:
+        table.add_row(*row.values())
     console = Console(width=160)
     console.print(table)
     for half in ("first", "second"):
-        shares = [row["skmix"]["share"] for row in results if row["half"] == half]
+        shares = [float(row["share"]) for row in rows if row["half"] == half]
         if shares:
-            console.print(
-                f"{processor()}: {np.mean(shares):.2f} of the fits of the {half} half are at the optimum"
-            )
+            console.print(f"{np.mean(shares):.2f} of the fits of the {half} half are at the optimum")
+    console.print(f"{processor()}, one thread for a fit, {arguments.jobs} fits at a time")
     if arguments.out is not None:
         with replacing(arguments.out) as file:
-            file.write(
-                (json.dumps({"processor": processor(), "problems": results}, indent=1) + "\n").encode()
-            )
+            file.write(pd.DataFrame(rows).to_csv(index=False).encode())
 
 
 if __name__ == "__main__":

@@ -384,8 +384,9 @@ def test_exchanges_raise_the_likelihood_and_find_the_clusters(
     covariances = structure.from_moments(moments[None])[0]
     model = Parameters((mass / mass.sum())[:, None], means, covariances)
     exchange = Exchange(LIBRARIES[library](rows), shares, structure, pooled=pooled)
-    after, n_exchanges = exchange.run(model)
-    assert n_exchanges == 1
+    outcome = exchange.run(model)
+    after = outcome.parameters
+    assert outcome.n_exchanges == 1
     assert_allclose(after.weights.sum(), 1.0)
     assert sorted(np.square(after.means[:, None] - corners).sum(axis=-1).argmin(axis=1)) == list(range(6))
     # The rows of the split kernel were 6 deviations from its mean, or more.
@@ -410,9 +411,9 @@ def test_nothing_is_exchanged_where_kernels_fit() -> None:
         logs = [multivariate_normal(m, c).logpdf(rows) for m, c in zip(means, covariances, strict=True)]
         shares = np.exp(logs - logsumexp(logs, axis=0))
         model = Parameters(np.full((5, 1), 0.2), means, covariances)
-        after, n_exchanges = Exchange(rows, shares, structure, pooled=False).run(model)
-        n_wrong += n_exchanges > 0 and (
-            log_likelihood_of(rows, after, structure) < log_likelihood_of(rows, model, structure)
+        outcome = Exchange(rows, shares, structure, pooled=False).run(model)
+        n_wrong += outcome.n_exchanges > 0 and (
+            log_likelihood_of(rows, outcome.parameters, structure) < log_likelihood_of(rows, model, structure)
         )
     assert n_wrong == 0
 
@@ -423,7 +424,7 @@ def test_exchanges_keep_few_or_empty_clusters(n_clusters: int) -> None:
     shares = (np.arange(n_clusters)[:, None] == np.zeros(6)).astype(float)
     weights = np.full((n_clusters, 2), 1.0 / n_clusters)
     model = Parameters(weights, np.zeros((n_clusters, 1)), np.ones((n_clusters, 1, 1)))
-    after, _ = Exchange(rows, shares, structure_of("full"), pooled=False).run(model)
+    after = Exchange(rows, shares, structure_of("full"), pooled=False).run(model).parameters
     assert_allclose(after.weights.sum(axis=0), 1.0)
     assert np.isfinite(after.means).all()
     assert (after.covariances > 0).all()

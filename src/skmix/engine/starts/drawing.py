@@ -141,10 +141,10 @@ def _centres(x: Array, masses: FloatArray | None, drawing: Drawing, n_rows: int,
     tied, model = structure_of("tied"), Parameters(np.ones((n_kernels, 1)), to_numpy(centres), np.zeros(0))
     for _ in range(_EXCHANGED):
         clusters = np.arange(n_kernels)[:, None] == to_numpy(nearest[some])
-        model, n_exchanges = Exchange(x[some], clusters.astype(np.float64), tied, pooled=True).run(model)
-        if not n_exchanges:
+        outcome = Exchange(x[some], clusters.astype(np.float64), tied, pooled=True).run(model)
+        if not outcome.n_exchanges:
             break
-        centres, nearest = lloyd(x, None, as_float64(model.means, x), pool)
+        centres, nearest = lloyd(x, None, as_float64(outcome.parameters.means, x), pool)
         model = replace(model, means=to_numpy(centres))
     return centres
 

@@ -32,7 +32,9 @@ _STEEPNESS = 4.0
 # Largest logarithm of the odds of a side.
 _STEEPEST = 30.0
 # Steps of EM on the rows of the kernels whose first parting gains most.
-_STEPS = 3
+_STEPS = 2
+# More steps gain less than this many times as much as the first one, as a rule.
+_FARTHEST_STEPS = 3.0
 # Such kernels, and pairs of kernels that are compared, per kernel; and the fewest.
 _COMPARED, _FEWEST = 0.25, 8
 # Partners of a kernel in pairs: the nearest ones, and as many with which it shares most rows.
@@ -82,6 +84,15 @@ class Comparison(Record):
     shares: Array  # (B, m): responsibilities of the first Gaussian
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """A model after exchanges of kernels."""
+
+    parameters: Parameters
+    n_exchanges: int
+    is_certain: bool = False  # whether none was near
+
+
 def rows_needed(n_kernels: int, n_features: int, structure: Structure) -> int:
     """Return how many rows an exchange needs, for all kernels together."""
     return n_kernels * max(_ROWS, _ROWS_PER_PARAMETER * structure.n_parameters(1, n_features))
@@ -113,15 +124,18 @@ class Exchange:
             self._structure, self._common = structure_of("diag"), namespace(x).ones_like(x[0])
         self._kernels = self._groups(index, mass)
 
-    def run(self, parameters: Parameters) -> tuple[Parameters, int]:
-        """Return the model after exchanges of different kernels, the most gainful first, and their number."""
+    def run(self, parameters: Parameters) -> Outcome:
+        """Return the model after exchanges of different kernels, the most gainful first."""
         kernels = self._kernels
         parted = self._compare(kernels, self._first_shares(kernels), 1)
-        best = np.argsort(-to_numpy(parted.gain), kind="stable")[: self._n_compared]
+        gains, (pairs, bounds) = to_numpy(parted.gain), self._pairs()
+        if bounds.min() > _FARTHEST_STEPS * gains.max():
+            return Outcome(parameters, 0, is_certain=True)
+        best = np.argsort(-gains, kind="stable")[: self._n_compared]
         splits = self._compare(kernels.take(best), pick(parted.shares, best), _STEPS).map(to_numpy)
-        pairs = self._pairs(float(splits.gain.max()))
+        pairs = pairs[bounds < splits.gain.max()]
         if not len(pairs):
-            return parameters, 0
+            return Outcome(parameters, 0)
         index, mass = self._members(pairs)
         unions = self._groups(index, mass)
         merged = self._compare(unions, self._shares_of_first(pairs, index), 1)
@@ -138,7 +152,7 @@ class Exchange:
                     parameters = self._exchanged(parameters, int(best[place]), split, pairs[pair], merger)
                     used |= three
                 break
-        return parameters, len(used) // 3
+        return Outcome(parameters, len(used) // 3)
 
     # ------------------------------------------------------------ rows of kernels
 
@@ -272,8 +286,8 @@ class Exchange:
         mixed = (mass * covariances + rows * of_pair) / (mass + rows)
         return replace(two, covariances=mixed.reshape(two.covariances.shape))
 
-    def _pairs(self, most: float) -> IntArray:
-        """Return pairs (p, 2) of kernels whose merger may lose less than `most`."""
+    def _pairs(self) -> tuple[IntArray, FloatArray]:
+        """Return the pairs (p, 2) of kernels whose merger loses least, and lower bounds (p,) of the loss."""
         structure, whole = self._structure, self._kernels.whole.map(to_numpy)
         n_kernels, n_features = whole.means.shape
         means = structure.whiten(to_numpy(self._whitener_of(self._common)), whole.means.T).T
@@ -307,7 +321,7 @@ class Exchange:
             )
             bounds += 0.5 * (both * of_pairs - first * logs[pairs[:, 0]] - second * logs[pairs[:, 1]])
         order = np.argsort(bounds, kind="stable")[: self._n_compared]
-        return pairs[order[bounds[order] < most]]
+        return pairs[order], bounds[order]
 
     # ------------------------------------------------------------ the model
 

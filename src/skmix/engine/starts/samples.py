@@ -188,13 +188,14 @@ def _exchanged(sample: Problem, x: Array, start: Parameters) -> Parameters:
         if weights is not None:
             responsibilities *= weights / weights.mean()
         exchange = Exchange(x, responsibilities, structure, pooled=start.tail.weighted)
-        model, n_exchanges = exchange.run(result.parameters.take(0))
-        if not n_exchanges:
-            if n_passes == _LAST_PASSES or result.status[0] == Status.CONVERGED:
+        outcome = exchange.run(result.parameters.take(0))
+        if not outcome.n_exchanges:
+            has_come_far = n_passes == _LAST_PASSES or result.status[0] == Status.CONVERGED
+            if outcome.is_certain or has_come_far:
                 break
             n_passes = _LAST_PASSES
-        following = run(sample.with_options(max_iter=n_passes), model.batch())
-        if n_exchanges and not following.objective[0] > result.objective[0]:
+        following = run(sample.with_options(max_iter=n_passes), outcome.parameters.batch())
+        if outcome.n_exchanges and not following.objective[0] > result.objective[0]:
             break
         result = following
     return result.parameters
