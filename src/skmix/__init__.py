@@ -10,12 +10,11 @@ if TYPE_CHECKING:
         BayesianGaussianMixture,
         GaussianMixture,
         SharedKernelClassifier,
-        SharedKernelClassifierCV,
         SharedKernelMixture,
-        SharedKernelMixtureCV,
     )
     from .groups import Study, compose, load
     from .io import open_rows
+    from .search import SharedKernelClassifierCV, SharedKernelMixtureCV
 
 __all__ = [
     "BayesianGaussianMixture",
@@ -33,6 +32,7 @@ __all__ = [
 __getattr__, __dir__ = on_first_use(
     __name__,
     dict.fromkeys(__all__, "estimators")
+    | dict.fromkeys(("SharedKernelClassifierCV", "SharedKernelMixtureCV"), "search")
     | {"Study": "groups", "compose": "groups", "load": "groups", "open_rows": "io"},
     (
         *("datasets", "engine", "estimators", "features", "groups", "io"),

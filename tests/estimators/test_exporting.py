@@ -20,7 +20,7 @@ from skmix import (
     SharedKernelMixtureCV,
     open_rows,
 )
-from skmix.estimators.search._features import FeatureMap
+from skmix.search.features import FeatureMap
 
 pytest.importorskip("onnx", reason="onnx is not installed")
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")

@@ -26,10 +26,10 @@ from skmix import (
 from skmix.engine.rows import summary
 from skmix.engine.rows.blocks import Block, BlockRows
 from skmix.engine.starts import samples
-from skmix.estimators.search import mixture as mixture_search
 from skmix.io import Source
 from skmix.io import readers as reader_module
 from skmix.report import evaluate
+from skmix.search import mixture as mixture_search
 
 RANDOM = np.random.default_rng(0)
 NAMES = np.array(["ash", "elm", "oak"])[RANDOM.integers(0, 3, 500)]

@@ -154,9 +154,9 @@ def fit(
     from skmix.cli import _tables as tables
     from skmix.engine.rows.blocks import Block
     from skmix.estimators.crossfit import set_threshold
-    from skmix.estimators.search._base import saved_part
     from skmix.io.labels import typed
     from skmix.io.missing import is_missing
+    from skmix.search.base import saved_part
 
     settings: dict[str, Any] = {"n_jobs": jobs, "random_state": seed}
     if target is not None:

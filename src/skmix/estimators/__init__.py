@@ -10,17 +10,13 @@ if TYPE_CHECKING:
     from .gaussian import GaussianMixture as GaussianMixture
     from .mixture import SharedKernelMixture as SharedKernelMixture
     from .repeats import fit_each as fit_each
-    from .search.classifier import SharedKernelClassifierCV as SharedKernelClassifierCV
-    from .search.mixture import SharedKernelMixtureCV as SharedKernelMixtureCV
 
-# A mixture needs neither classifiers nor searches.
+# A mixture needs no classifiers.
 _HOMES = {
     "BayesianGaussianMixture": "bayesian",
     "GaussianMixture": "gaussian",
     "SharedKernelClassifier": "classifier",
-    "SharedKernelClassifierCV": "search.classifier",
     "SharedKernelMixture": "mixture",
-    "SharedKernelMixtureCV": "search.mixture",
     "fit_each": "repeats",
 }
 __all__ = list(_HOMES)

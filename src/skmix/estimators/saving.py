@@ -98,7 +98,7 @@ def record_of(estimator: Any) -> Record:
 
 def _class_of(name: Any) -> Any:
     """Return the class that a file may hold, imported when it is first needed, or None."""
-    return getattr(import_module(__package__), name) if name in _KINDS else None
+    return getattr(import_module(__package__.partition(".")[0]), name) if name in _KINDS else None
 
 
 def _record_of(estimator: Any) -> Record:

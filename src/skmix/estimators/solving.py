@@ -9,6 +9,7 @@ from copy import deepcopy
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -23,6 +24,7 @@ from ..engine.numbers import Array, pick, to_numpy
 from ..engine.problem import Problem
 from ..engine.records import FloatArray, Frame, IntArray, Options, Parameters, Result, Status, living_kernels
 from ..engine.rows.resolution import resolution_of
+from ..engine.rows.source import RowSource
 from ..engine.rows.summary import fill_gaps
 from ..engine.rules.variational import wishart_degrees
 from ..engine.starts import refined
@@ -66,6 +68,8 @@ _WEAK = 0.01
 _GAIN_PER_PARAMETER = 1e-3
 # Largest default number of kernels of a class.
 _MOST_KERNELS = 50
+# Resolutions (M,) of the features of rows: a search fits many candidates to the same rows.
+_resolutions: WeakKeyDictionary[RowSource, FloatArray] = WeakKeyDictionary()
 
 
 def fit_model(
@@ -139,7 +143,7 @@ def problem_of(
         options = replace(options, n_jobs=1)
     frame = source.summary.frame(structure, columns)
     rows, _, weights = source.start_rows()
-    options, floor = with_resolution(model, options, rows, weights, frame)
+    options, floor = with_resolution(model, options, rows, weights, frame, source=source)
     own_kernels = None
     if not isinstance(model.init, str):
         n_kernels = given_start(model, training, frame, structure).means.shape[1]
@@ -284,17 +288,22 @@ def with_resolution(
     weights: FloatArray | None,
     frame: Frame,
     last: FloatArray | None = None,
+    source: RowSource | None = None,
 ) -> tuple[Options, Floor | None]:
     """Return options with the resolution of the features as variance floor, and the floor.
 
-    The resolution is estimated from rows (n, M) with weights (n,). In a stream, `last` (M,) is the resolution
-    so far, and the finer one of each feature is kept. Maximum likelihood, variational fits and frozen
-    parameters have no such floor.
+    The resolution is estimated from rows (n, M) with weights (n,), once for each `source`. In a stream,
+    `last` (M,) is the resolution so far, and the finer one of each feature is kept. Maximum likelihood,
+    variational fits and frozen parameters have no such floor.
     """
     if model.covariance_prior is None or options.inference != "em" or options.freeze is not None:
         return options, None
-    some, masses = _some_rows(rows.shape[0], weights)
-    resolution = resolution_of(to_numpy(pick(rows, some)).astype(np.float64), masses, frame)
+    resolution = None if source is None else _resolutions.get(source)
+    if resolution is None:
+        some, masses = _some_rows(rows.shape[0], weights)
+        resolution = resolution_of(to_numpy(pick(rows, some)).astype(np.float64), masses, frame)
+    if source is not None:
+        _resolutions[source] = resolution
     if last is not None:
         # A feature that is constant in a batch has no resolution there.
         both = (resolution > 0) & (last > 0)

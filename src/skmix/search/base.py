@@ -1,4 +1,4 @@
-"""The base class of searches: parameters, rows, folds, and methods that pass rows to the chosen model."""
+"""The base class of searches: parameters, rows, and methods that pass rows to the chosen model."""
 
 from __future__ import annotations
 
@@ -15,21 +15,17 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_consistent_length
 
-from ...engine.loop import ending_at
-from ...engine.numbers import BoolArray, on_host
-from ...engine.rows.blocks import Block
-from ...engine.rows.summary import measure
-from ...engine.structures import STRUCTURES, structure_of
-from ...io import Source
-from ...io.missing import is_missing, without_mask
-from ...io.opening import source_of
-from ...io.readers import is_path
-from .._settings import refuse_low_rank
-from ..callbacks import CallbackSupportMixin, Lines, progress_bar, task_of, watched_by
-from ..exporting import ExportMixin
-from ..holdout import check_splits, default_splits, splits_of
-from ..mixture import documented
-from ..rows import (
+from ..engine.loop import ending_at
+from ..engine.numbers import BoolArray, on_host
+from ..engine.rows.blocks import Block
+from ..engine.rows.summary import measure
+from ..engine.structures import STRUCTURES, structure_of
+from ..engine.threads import one_blas_thread
+from ..estimators._settings import refuse_low_rank
+from ..estimators.callbacks import CallbackSupportMixin, Lines, progress_bar, task_of, watched_by
+from ..estimators.exporting import ExportMixin
+from ..estimators.mixture import documented
+from ..estimators.rows import (
     check_gaps,
     check_labelled,
     enter,
@@ -38,9 +34,14 @@ from ..rows import (
     take_columns,
     updating,
 )
-from ..saving import FileMixin
-from ..summary import SummaryMixin
-from ._trials import Params, Trial, Trials, candidates
+from ..estimators.saving import FileMixin
+from ..estimators.solving import check_inference
+from ..estimators.summary import SummaryMixin
+from ..io import Source
+from ..io.missing import is_missing, without_mask
+from ..io.opening import source_of
+from ..io.readers import is_path
+from .trials import Params, Trial, Trials, count_candidates
 
 _PARAMETERS = """
     cv : int, splitter or iterable, default=None
@@ -86,44 +87,7 @@ _RESULTS = """
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the columns, if X had any.
 """
-
-
 documented_search = documented(parameters=_PARAMETERS, results=_RESULTS)
-
-
-# ---------------------------------------------------------------- rows and folds
-
-
-Fold = tuple[Block, Block]
-"""Training rows and held-out rows of a fold, both with class codes (n,)."""
-
-
-def labels_of(rows: Block, classes: np.ndarray | None) -> Any:
-    """Return the labels (n,) of rows with class codes, given sorted classes (L,); None without labels.
-
-    None marks unlabelled rows; it is never a class.
-    """
-    if classes is None or rows.y is None:
-        return None
-    labels, unknown = classes[rows.y], rows.y < 0
-    if unknown.any():
-        labels = labels.astype(object)
-        labels[unknown] = None
-    return labels
-
-
-def make_folds(
-    rows: Block, classes: np.ndarray | None, cv: Any, groups: Any, kept: BoolArray, seed: int
-) -> list[Fold]:
-    """Return the folds of a search; see `holdout` for unlabelled rows.
-
-    `groups`, and a list of splits for `cv`, refer to the rows that the user gave; `kept` (N,) says which of
-    them are the `rows`.
-    """
-    codes, groups = rows.codes, None if groups is None else groups[kept]
-    splits = default_splits(codes, seed, groups) if cv is None else splits_of(cv, codes, groups, kept)
-    check_splits(splits, codes, classes)
-    return [(rows.rows(training), rows.rows(held)) for training, held in splits]
 
 
 def saved_part(estimator: Any) -> Any:
@@ -138,13 +102,13 @@ def _checked_groups(groups: Any, X: Any) -> np.ndarray | None:
     if groups is None:
         return None
     check_consistent_length(X, groups)
-    found = np.asarray(without_mask(on_host(groups), None))
-    n_missing = np.count_nonzero(is_missing(found))
+    values = np.asarray(without_mask(on_host(groups), None))
+    n_missing = np.count_nonzero(is_missing(values))
     if n_missing:
-        raise ValueError(f"groups has no value in {n_missing} of {len(found)} rows. Leave these rows out.")
-    if len({*found.tolist()}) == 1:
+        raise ValueError(f"groups has no value in {n_missing} of {len(values)} rows. Leave these rows out.")
+    if len({*values.tolist()}) == 1:
         raise ValueError("groups has one group; a search needs two or more.")
-    return found
+    return values
 
 
 class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEstimator):
@@ -155,6 +119,7 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         "n_kernels": [str, Integral, "array-like"],
         "covariance_type": [str, "array-like"],
+        "n_members": [Interval(Integral, 1, None, closed="left")],
         "cv": ["cv_object"],
         "time_limit": [Interval(Real, 0, None, closed="left"), None],
         "device": [str, None],
@@ -196,20 +161,7 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
             The fitted search.
         """
         trials = Trials(self.time_limit)
-        if is_frame(X):
-            X, y, sample_weight = take_columns(X, y, sample_weight)
-            X, groups, _ = take_columns(X, groups, None, name="groups")
-        elif isinstance(groups, str):
-            raise ValueError(
-                f"groups is {groups!r}, the name of a column, which needs X to be a data frame; X is a "
-                f"{type(X).__name__}. Give a data frame, or groups as an array."
-            )
-        source = source_of(X, y, sample_weight)
-        if source is not None:
-            X, labels, sample_weight = self._read(source)
-            y = labels if y is None or is_path(y) else y
-        check_labelled(self, y)
-        groups = _checked_groups(groups, X)
+        X, y, sample_weight, groups = self._arguments(X, y, sample_weight, groups)
         lines = Lines(type(self).__name__, trials.ends(1.0))
         bar = lines("", None) if self.verbose else progress_bar("choosing settings", None)
         with (
@@ -218,6 +170,7 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
             watched_by(lines) if self.verbose > 1 else nullcontext(),
             bar as report,
             ending_at(trials.ends(1.0)),
+            one_blas_thread(),
             # A candidate that did not converge is scored as it is.
             warnings.catch_warnings(action="ignore", category=ConvergenceWarning),
         ):
@@ -237,11 +190,28 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
         if self.verbose:
             params = self.best_params_.items()
             chosen = ", ".join(f"{name}={value!r}" for name, value in params if value not in (None, "none"))
-            score = f": {trials.worded(best.score)}" if np.isfinite(best.score) else ""
+            score = f": {trials.say(best.score)}" if np.isfinite(best.score) else ""
             # Some were tried on one fold and then on all.
             n_tried = len({repr(trial.params) for trial in trials.list})
-            lines.tell(f"tried {candidates(n_tried)} and chose {chosen}{score}")
+            lines.tell(f"tried {count_candidates(n_tried)} and chose {chosen}{score}")
         return self
+
+    def _arguments(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> tuple[Any, Any, Any, Any]:
+        """Take labels, weights and groups out of a data frame, and read files."""
+        if is_frame(X):
+            X, y, sample_weight = take_columns(X, y, sample_weight)
+            X, groups, _ = take_columns(X, groups, None, name="groups")
+        elif isinstance(groups, str):
+            raise ValueError(
+                f"groups is {groups!r}, the name of a column, which needs X to be a data frame; X is a "
+                f"{type(X).__name__}. Give a data frame, or groups as an array."
+            )
+        source = source_of(X, y, sample_weight)
+        if source is not None:
+            X, labels, sample_weight = self._read(source)
+            y = labels if y is None or is_path(y) else y
+        check_labelled(self, y)
+        return X, y, sample_weight, _checked_groups(groups, X)
 
     def _read(self, source: Source) -> tuple[Any, Any, Any]:
         return read_into_memory(source)
@@ -260,9 +230,9 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
 
         Without labels, classes are None and all codes are 0.
         """
-        given = enter(self, X, y, sample_weight)
-        values = given.values(least=2, on_cpu=True)
-        rows, classes, kept = given.coded(values)
+        entered = enter(self, X, y, sample_weight)
+        values = entered.values(least=2, on_cpu=True)
+        rows, classes, kept = entered.coded(values)
         check_gaps(rows.X, self)
         # Refuses features whose squares overflow.
         measure(rows.X, structure_of("full"), row_weights=rows.weights)
@@ -278,8 +248,8 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
         """
         usual = kind()
         prototype = usual if self.estimator is None else clone(self.estimator)
-        left = [name for name in defaults if getattr(prototype, name) == getattr(usual, name)]
-        prototype.set_params(**{name: defaults[name] for name in left})
+        unchanged = [name for name in defaults if getattr(prototype, name) == getattr(usual, name)]
+        prototype.set_params(**{name: defaults[name] for name in unchanged})
         if not isinstance(prototype.init, str):
             raise ValueError(
                 "A search needs the name of an init: a given start fixes the number of kernels and their "
@@ -291,6 +261,8 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
         device = prototype.device if self.device is None else self.device
         prototype.set_params(n_jobs=n_jobs, device=device, random_state=seed)
         self._settings_to_try()  # raises an error early
+        prototype._validate_params()
+        check_inference(prototype)
         return prototype
 
     def _settings_to_try(self) -> tuple[list[int] | None, list[str] | None]:
@@ -301,15 +273,16 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
                 "n_kernels must be 'auto', an integer of at least 1 or a list of them, got "
                 f"{self.n_kernels!r}."
             )
-        given = self.covariance_type
-        refuse_low_rank(given)
-        types = [given] if isinstance(given, str) else list(given)
+        refuse_low_rank(self.covariance_type)
+        types = (
+            [self.covariance_type] if isinstance(self.covariance_type, str) else list(self.covariance_type)
+        )
         for name in types:
             refuse_low_rank(name)
         if types != ["auto"] and not (types and all(name in [*STRUCTURES] for name in types)):
             raise ValueError(
                 f"covariance_type must be 'auto', one of {', '.join(STRUCTURES)} or a list of them, "
-                f"got {given!r}."
+                f"got {self.covariance_type!r}."
             )
         return None if numbers == ["auto"] else sorted(set(numbers)), None if types == ["auto"] else types
 

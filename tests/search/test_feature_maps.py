@@ -12,16 +12,15 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.preprocessing import PowerTransformer, StandardScaler
 
 from skmix.engine.rows.blocks import Block
-from skmix.estimators.search import _features
-from skmix.estimators.search._features import (
+from skmix.search.features import (
     FeatureMap,
     along,
     fit_features,
     likeliest_powers,
     normal_scores,
-    transforms,
     yeo_johnson,
 )
+from skmix.search.space import feature_maps
 
 WINE = load_wine(return_X_y=True)
 
@@ -129,7 +128,7 @@ def test_maps_are_those_of_scikit_learn(transform: str, reduction: str) -> None:
         analysis = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto").fit(scaled[own], codes[own])
         expected = (scaled - scaled[some].mean(axis=0)) @ analysis.scalings_[:, :2]
     else:
-        expected = PCA(_features._VARIANCE_KEPT).fit(scaled[some]).transform(scaled)
+        expected = PCA(0.95).fit(scaled[some]).transform(scaled)
     assert_allclose(np.abs(found.transform(X)), np.abs(expected), rtol=1e-6, atol=1e-7)
 
 
@@ -178,16 +177,16 @@ def test_far_rows_and_gaps_have_features(transform: str, reduction: str) -> None
 
 def test_what_is_tried_depends_on_rows_and_features() -> None:
     random = np.random.default_rng(0)
-    names = {reduction for _, reduction in transforms(random.normal(size=(50, 4)), 2)}
+    names = {reduction for _, reduction in feature_maps(random.normal(size=(50, 4)), 2)}
     assert names == {"none"}
     # Discriminants are fewer than the classes, and no use for two of them.
-    assert "discriminants" in {reduction for _, reduction in transforms(random.normal(size=(50, 4)), 3)}
+    assert "discriminants" in {reduction for _, reduction in feature_maps(random.normal(size=(50, 4)), 3)}
     many, gaps = random.normal(size=(50, 300)), random.normal(size=(50, 20))
-    wide = transforms(many, 2)
+    wide = feature_maps(many, 2)
     assert wide
     assert all(reduction.endswith("components") for _, reduction in wide)
     many[0, 0] = np.nan
-    assert transforms(many, 2) == wide
+    assert feature_maps(many, 2) == wide
     gaps[0, 0] = np.nan
-    assert all(reduction == "none" for _, reduction in transforms(gaps, 3))
-    assert transforms(random.normal(size=(2, 4)), 2) == [("none", "none")]
+    assert all(reduction == "none" for _, reduction in feature_maps(gaps, 3))
+    assert feature_maps(random.normal(size=(2, 4)), 2) == [("none", "none")]

@@ -14,9 +14,9 @@ from sklearn.datasets import load_wine
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV
 from skmix.engine.rows.blocks import Block
-from skmix.estimators.search._features import FeatureMap, fit_features
-from skmix.estimators.search._selection import Selection
-from skmix.estimators.search._trials import Trial, Trials
+from skmix.search.features import FeatureMap, fit_features
+from skmix.search.stages import Selection
+from skmix.search.trials import Trial, Trials
 
 pytestmark = pytest.mark.filterwarnings("ignore:The chosen model did not converge")
 X, Y = load_wine(return_X_y=True)

@@ -1,4 +1,4 @@
-"""Candidates of the search for a classifier: their settings, and classifiers made from them.
+"""The candidates of the search for a classifier.
 
 The guide on model selection explains the choice of candidates.
 """
@@ -8,19 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
-from scipy.linalg import block_diag
-from sklearn.base import clone
-from sklearn.utils import check_random_state
 
-from ...engine.records import FloatArray, IntArray
-from ...engine.rows.blocks import Block
-from ...engine.starts import draw_seeds
-from ..classifier import SharedKernelClassifier
-from ._features import pooled_covariance, transforms
-from ._trials import Params
+from .trials import Params
 
 Pairs = tuple[tuple[float, float], ...]
 # Kernels per class, and strength of the prior in rows per feature, for full kernels that belong to one class
@@ -54,11 +45,17 @@ _KERNELS_OF_SET, _OWN_OF_SET = (4, 8, 16), (1, 2, 4)
 _PRIOR_ROWS_OF_SET, _WEIGHT_PRIORS_OF_SET = (0.5, 4.0), (1.0, 1.1)
 # Prior strength if no row can be held out to choose one.
 _BLIND_PRIOR = 2.0
+# Up to this many features, kernels learn their orientation without a reduction.
+_FEW_FEATURES = 12
+# Above this many features, they are always reduced: full covariances would take too long.
+_TOO_MANY_FEATURES = 100
+# Largest number of features for discriminants, whose time grows with its cube.
+_MOST_FOR_DISCRIMINANTS = 500
 
 
 @dataclass(frozen=True)
-class Choices:
-    """Settings of a search; None for those to choose."""
+class Space:
+    """What a search may choose; None for what it does choose."""
 
     numbers: list[int] | None  # numbers of kernels, ascending
     types: list[str] | None  # covariance types
@@ -89,7 +86,7 @@ class Choices:
                 )
             # All classes have the same number of kernels.
             numbers = sorted({k // self.n_classes * self.n_classes for k in numbers})
-        params: Params = {
+        simplest: Params = {
             "transform": "none",
             "reduction": "none",
             "kernels": "own" if by_class else "shared",
@@ -100,44 +97,44 @@ class Choices:
             "feature_sets": self.feature_sets,
             "trade_off": None,
         }
-        found: list[Params] = [params]
+        candidates = [simplest]
         if self.n_train and self.feature_sets is not None:
-            found = [{**params, **each} for each in self._of_sets(numbers)]
+            candidates = [{**simplest, **of_sets} for of_sets in self._of_sets(numbers)]
         elif self.n_train:
-            found = [
-                {**params, "transform": transform, "reduction": reduction, **each}
-                for transform, reduction in transforms(X, self.n_classes)
-                for each in self.of_kernels(
+            candidates = [
+                {**simplest, "transform": transform, "reduction": reduction, **of_kernels}
+                for transform, reduction in feature_maps(X, self.n_classes)
+                for of_kernels in self.of_kernels(
                     numbers, width_of(transform, reduction), reduced=reduction != "none"
                 )
             ]
         if self.has_prior:
-            found = [{**each, "prior_rows": None} for each in found]
-        return [each for i, each in enumerate(found) if each not in found[:i]]
+            candidates = [{**params, "prior_rows": None} for params in candidates]
+        return [params for i, params in enumerate(candidates) if params not in candidates[:i]]
 
     def of_kernels(self, numbers: list[int] | None, width: int, *, reduced: bool) -> list[Params]:
         """Return the settings of kernels to try for `width` features."""
-        allowed = ("own", "shared") if self.kernels == "auto" else (self.kernels,)
+        owners = ("own", "shared") if self.kernels == "auto" else (self.kernels,)
         if self.spreads_weights:
-            allowed = ("shared",)
+            owners = ("shared",)
         if numbers is not None:
             strengths = sorted({rows for _, rows in (*_OWN_FULL, *_SHARED_FULL)})
             return [
-                _params(allowed[-1], k, name, rows)
+                _params(owners[-1], k, name, rows)
                 for name in self.types or ["tied", "full"]
                 for k in numbers
                 for rows in (strengths if name == "full" else [_PRIOR_OF_SIMPLE])
             ]
         most = min(_MOST_KERNELS, self.n_train // _ROWS_PER_KERNEL)
         most_of = {"full": min(most, MOST_NUMBERS_A_ROW * self.n_train // width)}
-        found = [
-            _params(kernels, round(m * self.n_classes), name, rows)
-            for kernels, m, name, rows in self._per_class(reduced)
-            if kernels in allowed and (m <= 1 or m * self.n_classes <= most_of.get(name, most))
+        candidates = [
+            _params(owner, round(m * self.n_classes), name, rows)
+            for owner, m, name, rows in self._per_class(reduced)
+            if owner in owners and (m <= 1 or m * self.n_classes <= most_of.get(name, most))
         ]
         # Simple shared kernels are tried only in large numbers; there may be too few rows for them.
         fewer = sorted({self.n_classes, max(self.n_classes, most)})
-        return found or [
+        return candidates or [
             _params("shared", k, name, _PRIOR_OF_SIMPLE) for name in self.types or [] for k in fewer
         ]
 
@@ -169,55 +166,22 @@ def _params(kernels: str, n_kernels: int, covariance_type: str, prior_rows: floa
     }
 
 
-def make_classifier(
-    prototype: SharedKernelClassifier, params: Params, rows: Block, seed: int
-) -> SharedKernelClassifier:
-    """Return the unfitted classifier of a candidate; its prior and start come from complete rows."""
-    sets, labelled = params["feature_sets"], rows.labelled()
-    settings = {name: params[name] for name in ("n_kernels", "covariance_type", "feature_sets")}
-    codes = labelled.codes
-    n_classes = int(codes.max()) + 1
-    if params["prior_rows"] is not None:
-        n_features = rows.X.shape[1]
-        width = n_features if sets is None else sum(map(len, sets)) / len(sets)
-        pooled = pooled_covariance(labelled)
-        if sets is None:
-            pooled = pooled * prior_scale(params["n_kernels"], n_classes, n_features)
-        settings["covariance_prior"] = (params["prior_rows"] * width, pooled)
-    if params["weight_prior"] is not None:
-        settings["weight_prior"] = params["weight_prior"]
-    if params["kernels"] == "own":
-        per_class = params["n_kernels"] // n_classes
-        parts = [labelled.X] if sets is None else [labelled.X[:, columns] for columns in sets]
-        projected = params["reduction"] != "none"
-        starts = [own_kernels(part, codes, per_class, seed, projected=projected) for part in parts]
-        settings |= {"n_kernels": None, "init": starts[0] if sets is None else starts}
-    made: SharedKernelClassifier = clone(prototype).set_params(**settings, random_state=seed)
-    return made
+def feature_maps(X: np.ndarray, n_classes: int) -> list[tuple[str, str]]:
+    """Return the transformations and reductions to try for rows X (n, M).
 
-
-def prior_scale(n_kernels: int, n_classes: int, n_features: int) -> float:
-    """Return the prior covariance relative to that of a class: several kernels cover a part of it each."""
-    return max(1.0, n_kernels / n_classes) ** (-2.0 / n_features)
-
-
-def own_kernels(
-    rows: FloatArray, codes: IntArray, per_class: int, seed: Any, *, projected: bool = False
-) -> dict[str, FloatArray]:
-    """Return a start in which each kernel belongs to one class; EM keeps zero weights at zero.
-
-    Means are rows of the class, drawn by k-means++. Features are standardised for distances, unless they are
-    projections, which keep their scale.
+    With missing values, features are reduced only if there are too many of them.
     """
-    by_class = [rows[codes == c] for c in range(int(codes.max()) + 1)]
-    if per_class == 1:
-        return {"means": np.stack([each.mean(axis=0) for each in by_class]), "weights": np.eye(len(by_class))}
-    deviations, random_state = rows.std(axis=0), check_random_state(seed)
-    scale = np.where((deviations > 0.0) & (not projected), deviations, 1.0)
-    means = []
-    for each in by_class:
-        chances = random_state.uniform(size=min(per_class, len(each)) - 1)
-        first = random_state.randint(len(each), size=1)
-        means.append(draw_seeds(each / scale, each[first] / scale, chances) * scale)
-    weights = block_diag(*(np.full((len(each), 1), 1.0 / len(each)) for each in means))
-    return {"means": np.concatenate(means), "weights": weights}
+    n_rows, n_features = X.shape
+    if n_rows <= 2:
+        return [("none", "none")]
+    maps: list[tuple[str, str]] = []
+    if n_features <= _TOO_MANY_FEATURES:
+        maps = [("none", "none"), ("power", "none"), ("ranks", "none")]
+        if np.isnan(X).any():
+            return maps
+    if n_features > _FEW_FEATURES:
+        maps += [("none", "components"), ("none", "standardised components")]
+        maps += [("power", "standardised components")]
+    if 2 < n_classes <= min(n_features, _TOO_MANY_FEATURES) and n_features <= _MOST_FOR_DISCRIMINANTS:
+        maps += [("none", "discriminants"), ("power", "discriminants")]
+    return maps

@@ -5,42 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import reduce, wraps
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin, clone
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ...engine.loop import ending_at
-from ...engine.numbers import safe_log
-from ...engine.records import FloatArray
-from ...engine.structures import STRUCTURES
-from ...io import Source
-from ...io.dask import is_collection
-from ...io.sources import CACHED_BYTES
-from .._settings import check_count, is_wide
-from ..exporting import refuse_average
-from ..mixture import SharedKernelMixture
-from ..rows import computed, enter, note_rows, warn_caller
-from ._base import Search, documented_search, make_folds
-from ._grid import Scorer, average, try_grid
-from ._trials import CHOOSING, FITTING, Params, Trial, Trials
+from ..engine.loop import ending_at
+from ..engine.numbers import safe_log
+from ..engine.records import FloatArray
+from ..estimators._settings import check_count
+from ..estimators.exporting import refuse_average
+from ..estimators.mixture import SharedKernelMixture
+from ..estimators.rows import computed, enter, note_rows, warn_caller
+from ..io import Source
+from ..io.dask import is_collection
+from ..io.sources import CACHED_BYTES
+from .base import Search, documented_search
+from .fits import FitRows, make_folds
+from .grid import PATIENCE, Scorer, average, covariances_to_try, numbers_to_try, try_grid
+from .trials import CHOOSING, FITTING, Params, Trial, Trials
 
-# Try up to this many kernels per class, and up to four times as many while the largest number is the best.
-_KERNELS_PER_CLASS = 4
-# Try at least up to this number. More classes than this are samples or sites, which share kernels.
-_FEWEST_TO_REACH = 10
-# Strengths of the prior on covariances. Only a weak prior allows kernels that are narrow in some features.
-_PRIORS = {"full": ("auto", "weak"), "diag": ("auto", "weak")}
-# Give up a covariance type after this many numbers of kernels without improvement.
-_PATIENCE = 3
 # Default settings of fits. A single start may find a poor optimum, which distorts the comparison.
-SEVERAL_STARTS: Params = {"n_init": 2, "tol": 1e-3}
+_SEVERAL_STARTS: Params = {"n_init": 2, "tol": 1e-3}
 
 
 def _of_best(method: Callable[..., Any]) -> Any:
@@ -119,7 +110,6 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         **Search._parameter_constraints,
         "estimator": [SharedKernelMixture, None],
-        "n_members": [Interval(Integral, 1, None, closed="left")],
         "criterion": [StrOptions({"auto", "bic", "log_likelihood"})],
     }
 
@@ -151,26 +141,34 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
         self.random_state = random_state
 
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
-        prototype = self._prototype(SharedKernelMixture, SEVERAL_STARTS)
+        prototype = self._prototype(SharedKernelMixture, _SEVERAL_STARTS)
         scorer = self._scorer(prototype, (X, y, sample_weight), groups)
         trials.measure = ("mean log-likelihood", 1.0) if scorer.folds else ("BIC", -1.0)
         # Without folds, candidates are fitted to all rows from the beginning.
         trials.choosing = CHOOSING if scorer.folds else 1.0
+        (numbers, types), reach = self._settings_to_try(), np.inf
+        if numbers is None:
+            numbers, reach = numbers_to_try(scorer)
+        patience = PATIENCE if scorer.folds and np.isfinite(reach) else np.inf
+        covariances = covariances_to_try(scorer, types)
         with ending_at(trials.ends(trials.choosing)):
-            best = try_grid(trials, scorer, **self._grid(scorer))
+            best = try_grid(
+                trials, scorer, numbers=numbers, covariances=covariances, reach=reach, patience=patience
+            )
         members, shares = [best], np.ones(1)
         if scorer.folds and np.isfinite(best.score):
             members, shares = average(scorer.tried, scorer.held_weights, self.n_members)
             for trial in trials.list:
                 trial.columns["share"] = dict(zip(members, shares, strict=True)).get(trial, 0.0)
-        self.mixtures_: list[SharedKernelMixture] = []
         # In the unit of `try_grid`, where a candidate is fitted to the rows of all folds.
-        n_kernels = float(np.mean([each.params["n_kernels"] for each in members]))
-        trials.plan("members", len(members), n_kernels / max(len(scorer.folds), 1))
-        for each in members:
+        works = [trial.params["n_kernels"] / scorer.n_fits for trial in members]
+        trials.plan(sum(works))
+        self.mixtures_: list[SharedKernelMixture] = []
+        for trial, work in zip(members, works, strict=True):
             if not (self.mixtures_ and trials.time_is_up(FITTING)):
-                self.mixtures_.append((each.models or [scorer.fit(each, *scorer.given)])[0])
-                trials.step("members", "fitting to all rows")
+                fitted = trial.models[0] if trial.models else scorer.candidate(trial).fit(*scorer.given)
+                self.mixtures_.append(fitted)
+                trials.step("fitting to all rows", work)
         self.shares_ = shares[: len(self.mixtures_)] / shares[: len(self.mixtures_)].sum()
         return best
 
@@ -182,54 +180,25 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
 
     def _scorer(self, prototype: Any, given: tuple[Any, Any, Any], groups: Any) -> Scorer:
         """Return the scorer of candidates, with the rows that the criterion needs."""
-        by_default = self.criterion == "auto"
-        elsewhere = is_collection(given[0]) or isinstance(given[0], Source)
-        if self.criterion == "bic" or (by_default and elsewhere):
+        by_default, is_elsewhere = (
+            self.criterion == "auto",
+            is_collection(given[0]) or isinstance(given[0], Source),
+        )
+        if self.criterion == "bic" or (by_default and is_elsewhere):
             if groups is not None:
                 raise ValueError(
                     "groups cannot be combined with criterion='bic', which needs no cross-validation. Leave "
                     "out groups, or use criterion='log_likelihood'."
                 )
-            # BIC needs only the number of rows, wherever they are.
-            training = enter(clone(prototype), *given).training()
-            summary = training.source.summary
-            shape, size = (summary.n_rows, training.n_features), float(summary.sizes.sum())
-            return Scorer(prototype, given, len(training.classes), shape, size)
+            return Scorer.by_bic(prototype, given)
         rows, classes, kept = self._open(*given)
-        size, n_classes = float(rows.row_weights.sum()), int(rows.codes.max()) + 1
         folds = make_folds(rows, classes, self.cv, groups, kept, prototype.random_state)
         if not folds and not by_default:
             raise ValueError(f"{len(rows.X)} rows are too few to hold any out: each class has one row.")
-        return Scorer(prototype, given, n_classes, rows.X.shape, size, classes, folds)
-
-    def _grid(self, scorer: Scorer) -> dict[str, Any]:
-        """Return the numbers of kernels, covariance types and priors to try, as arguments of `try_grid`."""
-        numbers, types = self._settings_to_try()
-        (n_rows, n_features), prototype = scorer.shape, scorer.prototype
-        if types is None and is_wide(n_rows, n_features):
-            types = ["diag", "spherical"]
-            warn_caller(
-                f"{n_rows} rows have {n_features} features: covariance_type='auto' tries only 'diag' and "
-                "'spherical', without correlations inside kernels. Set covariance_type to choose."
-            )
-        reach = np.inf
-        if numbers is None:
-            first, usual = 1, min(scorer.n_classes, _FEWEST_TO_REACH)
-            if prototype.init == "class":
-                first = usual = scorer.n_classes
-            reach, numbers = max(_FEWEST_TO_REACH, _KERNELS_PER_CLASS * usual), [first]
-            most = min(_KERNELS_PER_CLASS * reach, n_rows // (n_features + 1))
-            while (following := numbers[-1] + max(1, numbers[-1] // 4)) <= most:
-                numbers.append(following)
-        covariances: list[Params] = [{"covariance_type": name} for name in types or STRUCTURES]
-        if scorer.folds and prototype.covariance_prior == "auto" and prototype.inference == "em":
-            covariances = [
-                {**each, "covariance_prior": prior}
-                for each in covariances
-                for prior in _PRIORS.get(each["covariance_type"], ("auto",))
-            ]
-        patience = _PATIENCE if scorer.folds and np.isfinite(reach) else np.inf
-        return {"numbers": numbers, "covariances": covariances, "reach": reach, "patience": patience}
+        if not folds:
+            return Scorer.by_bic(prototype, given)
+        prepared = [(FitRows.of(training, classes, prototype), held) for training, held in folds]
+        return Scorer(prototype, given, int(rows.codes.max()) + 1, rows.X.shape, prepared)
 
     @property
     def best_estimator_(self) -> SharedKernelMixture:
@@ -262,17 +231,16 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
         """Return the log-density (n,) of rows X (n, M), given labels y (n,); see `SharedKernelMixture`."""
         check_is_fitted(self)
         pairs = zip(self.mixtures_, safe_log(self.shares_), strict=True)
-        logs = [each.score_samples(X, y) + share for each, share in pairs]
-        return reduce(np.logaddexp, logs)
+        return reduce(np.logaddexp, [model.score_samples(X, y) + log_share for model, log_share in pairs])
 
     def score(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:
         """Return the mean log-density of rows with weights (n,); see `SharedKernelMixture.score`."""
         check_is_fitted(self)
-        given = enter(self.best_estimator_, X, y, sample_weight)
-        scores = computed(self.score_samples(given.X, given.y))
-        return float(np.average(scores, weights=given.weights(len(scores))))
+        rows = enter(self.best_estimator_, X, y, sample_weight)
+        scores = computed(self.score_samples(rows.X, rows.y))
+        return float(np.average(scores, weights=rows.weights(len(scores))))
 
     def _graph_parts(self) -> dict[str, Any]:
         refuse_average(self, len(self.mixtures_))

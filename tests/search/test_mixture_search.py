@@ -15,9 +15,9 @@ from sklearn.model_selection import StratifiedKFold
 from skmix import SharedKernelMixture, SharedKernelMixtureCV
 from skmix.datasets import make_shared_kernel_data
 from skmix.engine.structures import STRUCTURES
-from skmix.estimators.search._grid import average, try_grid
-from skmix.estimators.search._trials import Trial, Trials
 from skmix.paper import illustration
+from skmix.search.grid import average, try_grid
+from skmix.search.trials import Trial, Trials
 
 
 def shared_kernels(n_per_class: int = 100) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Trials of a search: candidates, their scores, and the progress of the search."""
+"""Trials of a search: candidates, their scores, the time limit, and the progress."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from ...engine.records import FloatArray
-from ..callbacks import Report
+from ..engine.records import FloatArray
+from ..estimators.callbacks import Report
 
 Params = dict[str, Any]
 """Settings of a candidate."""
@@ -22,26 +22,31 @@ SCREENING = "screening"
 _WORDS = {"kernels": "comparing settings"}
 # Shares of the time limit after which no candidate is tried, and no further member is fitted to all rows.
 CHOOSING, FITTING = 0.6, 0.8
-# Largest share of a search that has not ended.
+# Largest share of the work of a search that has not ended.
 _MOST = 0.99
 
 
-def candidates(number: int) -> str:
-    """Return a number of candidates in words."""
+def count_candidates(number: int) -> str:
+    """Say a number of candidates."""
     return "1 candidate" if number == 1 else f"{number} candidates"
 
 
 @dataclass(eq=False)
 class Trial:
-    """A candidate and its score (larger is better); `columns` are further columns of the table."""
+    """A candidate and its score, where larger is better."""
 
     stage: str
     params: Params
     score: float = -np.inf
-    split_scores: list[float] = field(default_factory=list)
-    columns: dict[str, float] = field(default_factory=dict)
-    models: list[Any] = field(default_factory=list)
+    split_scores: list[float] = field(default_factory=list)  # of the folds
+    columns: dict[str, float] = field(default_factory=dict)  # further columns of the table
+    models: list[Any] = field(default_factory=list)  # fitted to the folds, as long as they may be needed
     probabilities: FloatArray | None = None  # (n, L): of the classes, for held-out rows
+
+    @property
+    def is_screened(self) -> bool:
+        """Whether the score is of some of the rows only."""
+        return self.stage == SCREENING
 
 
 class Trials:
@@ -57,72 +62,56 @@ class Trials:
         self.best = Trial("", {})
         self.n_kept = 1
         self.choosing = CHOOSING
+        self.untried: set[str] = set()
         self.report: Report | None = None
         self.measure = ("log-loss", -1.0)
         self._error: ValueError | None = None
-        self._began, self._time_limit = time.monotonic(), np.inf if time_limit is None else time_limit
-        self.untried: set[str] = set()
-        self._planned: dict[str, tuple[int, float]] = {}  # by stage: number of steps, and work of each
-        self._stage, self._n_done = "", 0
+        self._began, self._limit = time.monotonic(), np.inf if time_limit is None else time_limit
+        self._work_done, self._work_left = 0.0, 1.0
+
+    # ------------------------------------------------------------ time and progress
 
     def ends(self, share: float) -> float:
         """Return when a share of the time limit has passed, by the clock of `time.monotonic`."""
-        return self._began + share * self._time_limit
+        return self._began + share * self._limit
 
     def time_is_up(self, share: float) -> bool:
         """Return whether a share of the time limit has passed."""
         return time.monotonic() > self.ends(share)
 
-    def plan(self, stage: str, n_steps: int, work: float) -> None:
-        """Plan further steps of a stage, of equal work each, in a unit that all stages share.
+    def plan(self, work: float) -> None:
+        """Set the work that is left until the search ends, in any unit; plan again once more is known."""
+        self._work_left = work
 
-        Plan stages in their order; a stage may be planned again once more is known.
-        """
-        done = self._n_done if stage == self._stage else 0
-        self._planned[stage] = done + n_steps, work
-
-    def step(self, stage: str, message: str, n_steps: int = 1) -> None:
-        """Report that steps of a stage are done."""
-        self._n_done = n_steps + (self._n_done if stage == self._stage else 0)
-        self._stage = stage
+    def step(self, message: str, work: float) -> None:
+        """Report that some of the work is done."""
+        self._work_done += work
+        self._work_left = max(self._work_left - work, 0.0)
         if self.report is not None:
-            self.report(message, share=self._share())
+            passed = (time.monotonic() - self._began) / self._limit if self._limit else 1.0
+            done = self._work_done / (self._work_done + self._work_left)
+            self.report(message, share=min(max(done, passed), _MOST))
 
-    def _share(self) -> float:
-        """Return the share of work or of time that is done, whichever is larger.
-
-        It is below 1, because the search has not ended.
-        """
-        passed = (time.monotonic() - self._began) / self._time_limit if self._time_limit else 1.0
-        stages = list(self._planned)
-        works = [n_steps * work for n_steps, work in self._planned.values()]
-        # Stages before the present one are finished, whatever was planned.
-        n_ended, (n_steps, work) = stages.index(self._stage), self._planned[self._stage]
-        done = sum(works[:n_ended]) + min(self._n_done, n_steps) * work
-        return min(max(done / sum(works), passed), _MOST)
-
-    def add(
-        self, stage: str, params: Params, evaluate: Callable[[Trial], None], n_steps: int = 1
-    ) -> Trial | None:
-        """Try a candidate and return its trial, whose score `evaluate` sets; None if time is up.
-
-        It counts as `n_steps` planned steps of the stage.
-        """
-        trial = self._try(stage, params, evaluate)
-        scores = [each.score for each in self.list if each.stage == stage and np.isfinite(each.score)]
-        found = f": best {self.worded(max(scores))} after {candidates(len(scores))}" if scores else ""
-        self.step(stage, f"{_WORDS.get(stage, stage)}{found}", n_steps)
-        return trial
-
-    def worded(self, score: float) -> str:
-        """Return a score in words."""
+    def say(self, score: float) -> str:
+        """Say a score."""
         name, factor = self.measure
         return f"{name} {factor * score:.4g}"
 
+    # ------------------------------------------------------------ candidates
+
+    def add(
+        self, stage: str, params: Params, evaluate: Callable[[Trial], None], work: float = 1.0
+    ) -> Trial | None:
+        """Try a candidate and return its trial, whose score `evaluate` sets; None if time is up."""
+        trial = self._try(stage, params, evaluate)
+        scores = [other.score for other in self.list if other.stage == stage and np.isfinite(other.score)]
+        best = f": best {self.say(max(scores))} after {count_candidates(len(scores))}" if scores else ""
+        self.step(f"{_WORDS.get(stage, stage)}{best}", work)
+        return trial
+
     def _try(self, stage: str, params: Params, evaluate: Callable[[Trial], None]) -> Trial | None:
-        screening = stage == SCREENING
         for trial in self.list:
-            if trial.params == params and (trial.stage == SCREENING) == screening:
+            if trial.params == params and trial.is_screened == (stage == SCREENING):
                 return trial
         trial = Trial(stage, params)
         if not (self.list and self.time_is_up(self.choosing)):
@@ -136,15 +125,18 @@ class Trials:
                 self.untried.add(repr(params))
             return None
         self.list.append(trial)
-        if trial.stage == SCREENING:
+        if trial.is_screened:
             trial.models, trial.probabilities = [], None
-        else:
-            if trial.score > self.best.score or np.isnan(self.best.score) or not self.best.params:
-                self.best = trial
-            fitted = sorted((each for each in self.list if each.models), key=lambda each: -each.score)
-            for other in fitted[self.n_kept :]:
-                other.models = []
+            return trial
+        if trial.score > self.best.score or np.isnan(self.best.score) or not self.best.params:
+            self.best = trial
+        for other in self.fitted()[self.n_kept :]:
+            other.models = []
         return trial
+
+    def fitted(self) -> list[Trial]:
+        """Return the trials that keep their models, the best first."""
+        return sorted((trial for trial in self.list if trial.models), key=lambda trial: -trial.score)
 
     def check(self) -> None:
         """Raise ValueError if no candidate could be fitted.
@@ -174,9 +166,9 @@ class Trials:
             absent = None if name.startswith("param_") else np.nan
             column = np.empty(len(rows), dtype=object)
             column[:] = [row.get(name, absent) for row in rows]
-            whole = any(value is None or isinstance(value, (list, tuple)) for value in column)
-            table[name] = column if whole else np.array(column.tolist())
-        # Scores of the screening are of one or two folds, and rank below all others.
+            is_mixed = any(value is None or isinstance(value, (list, tuple)) for value in column)
+            table[name] = column if is_mixed else np.array(column.tolist())
+        # Scores of the screening rank below all others.
         losses = np.nan_to_num(-table["mean_test_score"], nan=np.inf)
         ranks, screened = np.empty(len(rows), dtype=np.int32), table["stage"] == SCREENING
         ranks[~screened] = rankdata(losses[~screened], method="min")

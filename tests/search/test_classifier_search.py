@@ -22,11 +22,11 @@ from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernel
 from skmix.engine.rows.blocks import Block
 from skmix.engine.structures import STRUCTURES
 from skmix.estimators.callbacks import watched_by
-from skmix.estimators.search import _candidates, _selection
-from skmix.estimators.search import classifier as search_of_classifiers
-from skmix.estimators.search._candidates import own_kernels
-from skmix.estimators.search._features import filler, fit_features
-from skmix.estimators.search._trials import Trial
+from skmix.search import classifier as search_of_classifiers
+from skmix.search import space, stages
+from skmix.search.features import filler, fit_features
+from skmix.search.fits import own_kernels
+from skmix.search.trials import Trial
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -198,11 +198,11 @@ def test_more_kernels_are_tried_until_two_numbers_in_a_row_are_worse(
     X, y = iris
     screened: list[dict[str, Any]] = []
 
-    def score(self: Any, trial: Trial) -> None:
-        screened.append(trial.params)
+    def score(self: Any, trial: Trial, some: bool = False) -> None:
+        screened.extend([trial.params] if some else [])
         trial.score = -float(trial.params["n_kernels"])
 
-    monkeypatch.setattr(_selection.Selection, "_screen", score)
+    monkeypatch.setattr(stages.Selection, "_score", score)
     settings: dict[str, Any] = {"covariance_type": "full", "kernels": "own", "tune": False, "cv": 2}
     SharedKernelClassifierCV(random_state=0, **settings).fit(X, y)
     assert {params["n_kernels"] for params in screened if params["transform"] == "ranks"} == {3, 6, 12}
@@ -390,7 +390,7 @@ def test_unknown_values_are_filled_by_a_gaussian(iris: Data) -> None:
 
 def test_a_tuned_winner_keeps_the_names_of_a_data_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = halves_of_a_cube()
-    monkeypatch.setattr(_candidates, "transforms", lambda X, n_classes: [("none", "none")])
+    monkeypatch.setattr(space, "feature_maps", lambda X, n_classes: [("none", "none")])
     frame = pd.DataFrame(X, columns=list("abcd"))
     # Warnings are errors: tuning is given arrays, and must not warn that they have no names.
     search = quick(tune="auto").fit(frame, y)

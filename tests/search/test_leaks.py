@@ -13,9 +13,8 @@ from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernel
 from skmix.engine.rows.blocks import Block
 from skmix.estimators import crossfit
 from skmix.estimators.crossfit import novelty_threshold
-from skmix.estimators.search._base import make_folds
-from skmix.estimators.search._candidates import make_classifier
-from skmix.estimators.search._selection import Selection
+from skmix.search.fits import FitRows, make_folds
+from skmix.search.stages import Selection
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -96,14 +95,16 @@ def test_the_best_candidates_are_tuned_from_their_own_fits(rows: Data) -> None:
     assert table["rank_test_score"][search.best_index_] == 1
 
 
+def prior_of(block: Block, params: dict[str, Any]) -> Any:
+    rows = FitRows.of(block, np.arange(3), SharedKernelClassifier())
+    return rows.classifier(SharedKernelClassifier(), params, 0).covariance_prior
+
+
 def test_priors_are_of_the_covariance_within_classes_that_a_kernel_has_its_share_of(rows: Data) -> None:
     X, y = rows[0][:120], rows[1][:120]
     params: Any = dict.fromkeys(("weight_prior", "feature_sets", "trade_off"))
     params |= {"kernels": "shared", "covariance_type": "tied", "prior_rows": 0.5, "reduction": "none"}
-    (few, common), (many, smaller) = (
-        make_classifier(SharedKernelClassifier(), {**params, "n_kernels": k}, Block(X, y), 0).covariance_prior
-        for k in (3, 12)
-    )
+    (few, common), (many, smaller) = (prior_of(Block(X, y), {**params, "n_kernels": k}) for k in (3, 12))
     # Rows for each of four features; four kernels of a class halve its covariance: 4^(-2/4).
     assert few == many == 2.0
     assert_allclose(smaller, 0.5 * common)
@@ -112,7 +113,7 @@ def test_priors_are_of_the_covariance_within_classes_that_a_kernel_has_its_share
     # A row of weight two counts as two.
     counts = np.random.default_rng(0).integers(1, 4, size=120)
     weighted, repeated = (
-        make_classifier(SharedKernelClassifier(), {**params, "n_kernels": 3}, own, 0).covariance_prior[1]
+        prior_of(own, {**params, "n_kernels": 3})[1]
         for own in (
             Block(X, y, counts.astype(float)),
             Block(np.repeat(X, counts, axis=0), np.repeat(y, counts)),

@@ -4,48 +4,40 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
-from sklearn.utils import check_random_state
 from sklearn.utils.extmath import svd_flip
 
-from ...engine.records import BoolArray, FloatArray
-from ...engine.rows.blocks import Block
-from ..mixture import SharedKernelMixture
+from ..engine.records import BoolArray, FloatArray
+from ..engine.rows.blocks import Block
+from ..estimators.mixture import SharedKernelMixture
 
-# Singular values below this share of the largest count as zero.
-_LEAST_SINGULAR = 0.05
 # Few passes and a loose tolerance to fill missing values: the result serves only to choose settings.
 _PASSES_TO_FILL = 20
 _TOLERANCE_TO_FILL = 1e-2
+# Singular values below this share of the largest count as zero.
+_LEAST_SINGULAR = 0.05
 # Share of the variance that the principal components retain.
 _VARIANCE_KEPT = 0.95
-# Up to this many features, kernels learn their orientation without a reduction.
-_FEW_FEATURES = 12
-# Above this many features, they are always reduced: full covariances would take too long.
-_TOO_MANY_FEATURES = 100
-# Largest number of features for discriminants, whose time grows with its cube.
-_MOST_FOR_DISCRIMINANTS = 500
 # Standardised values are clipped to this magnitude, so that powers of them stay finite.
 _FARTHEST = 1e8
 # The powers to try; a finer grid makes no difference.
 _POWERS = np.linspace(-4.0, 6.0, 41)
 # Number of rows to choose powers with; more do not change the choice.
 _ROWS_FOR_POWERS = 2000
+# The log-likelihood per row that a power must gain over no transformation.
+_LEAST_GAIN = 1e-3
 # Knots of the piecewise linear map from values to normal scores.
 _N_KNOTS = 32
 # Normal score of the largest value; that of the smallest is its negative.
 _FARTHEST_SCORE = 3.0
 # A feature whose standard deviation is below this share of its mean is constant.
 _LEAST_DEVIATION = 1e-12
-# The log-likelihood per row that a power must gain over no transformation.
-_LEAST_GAIN = 1e-3
 # Smallest divisor.
 _TINY = np.finfo(np.float64).tiny
-# Smallest number of rows of a class in a sample of the rows.
-_FEWEST_ROWS_OF_A_CLASS = 100
 
 
 def filler(X: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -60,11 +52,16 @@ def filler(X: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
     gaussian.fit(X[:, known])
 
     def fill(rows: np.ndarray) -> np.ndarray:
-        found = np.zeros(rows.shape)
-        found[:, known] = gaussian.impute(rows[:, known])
-        return found
+        filled = np.zeros(rows.shape)
+        filled[:, known] = gaussian.impute(rows[:, known])
+        return filled
 
     return fill
+
+
+def with_map(rows: Block, function: Callable[[np.ndarray], np.ndarray]) -> Block:
+    """Return rows with their features mapped by a function."""
+    return replace(rows, X=function(rows.X))
 
 
 class FeatureMap(NamedTuple):
@@ -93,15 +90,18 @@ class FeatureMap(NamedTuple):
         if self.matrix is None or self.offset is None:
             return features
         centred = features - self.offset
-        reduced: np.ndarray = centred @ self.matrix
-        with_gaps = np.flatnonzero(np.isnan(reduced).any(axis=1))
+        projected: np.ndarray = centred @ self.matrix
+        with_gaps = np.flatnonzero(np.isnan(projected).any(axis=1))
         back = np.linalg.pinv(self.matrix).T if len(with_gaps) else self.matrix
         for row in with_gaps:
             seen = ~np.isnan(centred[row])
             if seen.any():
                 # Directions that the observed values hardly determine stay at the mean.
-                reduced[row] = np.linalg.lstsq(back[seen], centred[row, seen], rcond=_LEAST_SINGULAR)[0]
-        return reduced
+                projected[row] = np.linalg.lstsq(back[seen], centred[row, seen], rcond=_LEAST_SINGULAR)[0]
+        return projected
+
+
+# ---------------------------------------------------------------- powers and ranks
 
 
 def yeo_johnson(z: np.ndarray, powers: FloatArray) -> np.ndarray:
@@ -152,67 +152,48 @@ def normal_scores(z: np.ndarray, weights: FloatArray) -> FloatArray:
     for column, curve in zip(z.T, curves.swapaxes(0, 1), strict=True):
         values, place = np.unique(column, return_inverse=True)
         masses = np.bincount(place, weights)
-        scores = np.clip(
-            ndtri((np.cumsum(masses) - 0.5 * masses) / masses.sum()), -_FARTHEST_SCORE, _FARTHEST_SCORE
-        )
+        scores = ndtri((np.cumsum(masses) - 0.5 * masses) / masses.sum())
+        scores = np.clip(scores, -_FARTHEST_SCORE, _FARTHEST_SCORE)
         if len(values) > 1:
             scores[[0, -1]] = -_FARTHEST_SCORE, _FARTHEST_SCORE
-        wanted = np.linspace(scores[0], scores[-1], _N_KNOTS)
-        kept = np.arange(len(values)) if len(values) <= _N_KNOTS else np.searchsorted(scores, wanted)
+        knots = np.arange(len(values))
+        if len(values) > _N_KNOTS:
+            knots = np.searchsorted(scores, np.linspace(scores[0], scores[-1], _N_KNOTS))
         # Repeat the last knot if there are fewer values than knots.
-        kept = np.append(kept, np.full(_N_KNOTS - len(kept), len(values) - 1))
-        kept[-1] = len(values) - 1
-        curve[:] = values[kept], scores[kept]
+        knots = np.append(knots, np.full(_N_KNOTS - len(knots), len(values) - 1))
+        knots[-1] = len(values) - 1
+        curve[:] = values[knots], scores[knots]
     return curves
 
 
-def transforms(X: np.ndarray, n_classes: int) -> list[tuple[str, str]]:
-    """Return the transformations and reductions to try for rows X (n, M).
-
-    With missing values, features are reduced only if there are too many of them.
-    """
-    n_rows, n_features = X.shape
-    if n_rows <= 2:
-        return [("none", "none")]
-    found: list[tuple[str, str]] = []
-    if n_features <= _TOO_MANY_FEATURES:
-        found = [("none", "none"), ("power", "none"), ("ranks", "none")]
-        if np.isnan(X).any():
-            return found
-    if n_features > _FEW_FEATURES:
-        found += [("none", "components"), ("none", "standardised components")]
-        found += [("power", "standardised components")]
-    if 2 < n_classes <= min(n_features, _TOO_MANY_FEATURES) and n_features <= _MOST_FOR_DISCRIMINANTS:
-        found += [("none", "discriminants"), ("power", "discriminants")]
-    return found
+# ---------------------------------------------------------------- maps
 
 
 def fit_features(transform: str, reduction: str, rows: Block) -> FeatureMap | None:
     """Fit a feature map to rows without missing values; return None if it is the identity."""
-    found = None if transform == reduction == "none" else fit_transform(transform, rows)
-    return found if found is None else project(found, reduction, rows)
+    fitted = None if transform == reduction == "none" else fit_transform(transform, rows)
+    return fitted if fitted is None else project(fitted, reduction, rows)
 
 
 def fit_transform(transform: str, rows: Block) -> FeatureMap | None:
     """Fit a feature map without a projection to rows; return None if no feature varies."""
     X, weights = rows.X, rows.row_weights
     shift = np.average(X, axis=0, weights=weights)
-    deviations, varies = _deviations(rows, shift)
+    deviations, varies = deviations_from(shift, rows)
     if not varies.any():
         return None
     scale = np.where(varies, deviations, 1.0)
-    powers, standard = np.ones(X.shape[1]), (X - shift) / scale
+    powers, curves, standard = np.ones(X.shape[1]), None, (X - shift) / scale
     if transform == "power":
         powers = np.where(varies, likeliest_powers(standard, weights), 1.0)
-    curves = None
     if transform == "ranks":
         curves = normal_scores(standard, weights)
         curves[1, ~varies] = 0.0
     return FeatureMap(shift, scale, powers, curves, None, None)
 
 
-def _deviations(rows: Block, means: FloatArray) -> tuple[FloatArray, BoolArray]:
-    """Return the deviations (M,) of features with these means (M,), and whether they vary.
+def deviations_from(means: FloatArray, rows: Block) -> tuple[FloatArray, BoolArray]:
+    """Return the standard deviations (M,) of features with these means (M,), and which features vary.
 
     The deviation of a constant feature is a rounding error: do not divide by it.
     """
@@ -220,20 +201,21 @@ def _deviations(rows: Block, means: FloatArray) -> tuple[FloatArray, BoolArray]:
     return deviations, deviations > _LEAST_DEVIATION * np.abs(means)
 
 
-def project(given: FeatureMap, reduction: str, rows: Block) -> FeatureMap:
+def project(fitted: FeatureMap, reduction: str, rows: Block) -> FeatureMap:
     """Return a feature map with a projection of its features, fitted to the same rows.
 
     Discriminants are fitted to the labelled rows, without their weights.
     """
     if reduction == "none":
-        return given
-    features, codes, weights = given.transform(rows.X), rows.codes, rows.row_weights
-    shift, scale, powers, curves, _, _ = given
-    spread, (_, varies) = scale, _deviations(rows, shift)
+        return fitted
+    features, codes, weights = fitted.transform(rows.X), rows.codes, rows.row_weights
+    _, varies = deviations_from(fitted.shift, rows)
+    # Components of the features as they are have their units; otherwise, features are standardised.
+    spread = fitted.scale
     if reduction != "components":
         centred = features - np.average(features, axis=0, weights=weights)
-        spread = np.average(centred**2, axis=0, weights=weights)
-        spread = 1.0 / np.sqrt(np.maximum(spread, _TINY))
+        variances = np.average(centred**2, axis=0, weights=weights)
+        spread = 1.0 / np.sqrt(np.maximum(variances, _TINY))
     spread = np.where(varies, spread, 0.0)
     scaled = features * spread
     offset = np.average(scaled, axis=0, weights=weights)
@@ -252,34 +234,4 @@ def project(given: FeatureMap, reduction: str, rows: Block) -> FeatureMap:
         shares = np.cumsum(sizes**2) / np.sum(sizes**2)
         matrix = directions[: np.searchsorted(shares, _VARIANCE_KEPT, side="right") + 1].T
     offset = np.divide(offset, spread, out=np.zeros_like(offset), where=spread > 0.0)
-    return FeatureMap(shift, scale, powers, curves, offset, spread[:, None] * matrix)
-
-
-def pooled_covariance(rows: Block) -> FloatArray:
-    """Return the within-class covariance (M, M) of labelled rows (n, M) without missing values.
-
-    A pseudo-row with the variances of all rows makes it positive definite.
-    """
-    weights, (present, codes) = rows.row_weights, np.unique(rows.codes, return_inverse=True)
-    class_weights = weights * (codes == np.arange(len(present))[:, None])
-    means = (class_weights @ rows.X) / class_weights.sum(axis=1, keepdims=True)
-    within = rows.X - means[codes]
-    centre = np.average(rows.X, axis=0, weights=weights)
-    variances = np.average((rows.X - centre) ** 2, axis=0, weights=weights)
-    _, varies = _deviations(rows, centre)
-    prior = np.diag(np.where(varies, variances, 1.0))
-    scatter = (weights * within.T) @ within
-    return (scatter + prior) / (max(weights.sum() - len(present), 0.0) + 1.0)
-
-
-def fewer_rows(rows: Block, seed: int, most: float) -> Block:
-    """Draw about `most` rows: each class in proportion, but at least 100 rows of it or all."""
-    if len(rows.X) <= most:
-        return rows
-    random_state, codes = check_random_state(seed), rows.codes
-    kept = []
-    for code in np.unique(codes):
-        of_class = np.flatnonzero(codes == code)
-        size = max(round(most * len(of_class) / len(rows.X)), min(len(of_class), _FEWEST_ROWS_OF_A_CLASS))
-        kept.append(random_state.choice(of_class, size, replace=False))
-    return rows.rows(np.sort(np.concatenate(kept)))
+    return fitted._replace(offset=offset, matrix=spread[:, None] * matrix)

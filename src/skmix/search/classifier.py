@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
-from numbers import Integral
 from operator import add
 from typing import Any
 
@@ -13,23 +12,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval, Options, StrOptions
+from sklearn.utils._param_validation import Options, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ...engine.loop import ending_at
-from ...engine.numbers import on_host
-from ...engine.records import FloatArray
-from ..classifier import SharedKernelClassifier
-from ..decisions import novelty_scores, with_outliers
-from ..exporting import refuse_average
-from ..rows import enter, warn_caller
-from ._base import Search, documented_search, make_folds
-from ._features import FeatureMap, filler
-from ._selection import Selection, mapped
-from ._trials import CHOOSING, Params, Trial, Trials
+from ..engine.loop import ending_at
+from ..engine.numbers import on_host
+from ..engine.records import FloatArray
+from ..estimators.classifier import SharedKernelClassifier
+from ..estimators.decisions import novelty_scores, with_outliers
+from ..estimators.exporting import refuse_average
+from ..estimators.rows import enter, warn_caller
+from .base import Search, documented_search
+from .features import FeatureMap, filler, with_map
+from .fits import make_folds
+from .stages import Selection
+from .trials import CHOOSING, Params, Trial, Trials
 
 # Default settings of fits: candidates can be compared before they converge to the last digit.
-QUICK_FITS: Params = {"max_iter": 100, "tol": 1e-2}
+_QUICK_FITS: Params = {"max_iter": 100, "tol": 1e-2}
 
 
 @documented_search
@@ -121,7 +121,6 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         "kernels": [StrOptions({"auto", "shared", "own"})],
         "feature_sets": [list, tuple, None],
         "tune": [StrOptions({"auto"}), Options(bool, {False})],
-        "n_members": [Interval(Integral, 1, None, closed="left")],
     }
     classifiers_: list[SharedKernelClassifier]
     feature_maps_: list[Any]
@@ -168,36 +167,32 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             factor = max(1.0, len(rows.weights) / rows.weights.sum())
             rows = replace(rows, weights=factor * rows.weights)
             sample_weight = factor * np.asarray(on_host(sample_weight), dtype=np.float64)
-        prototype = self._prototype(SharedKernelClassifier, QUICK_FITS)
-        prototype._validate_params()
-        rejecting = {name: getattr(prototype, name) for name in ("reject_below", "outlier_label")}
+        prototype = self._prototype(SharedKernelClassifier, _QUICK_FITS)
         prototype._check_classes(classes)
+        rejecting = {name: getattr(prototype, name) for name in ("reject_below", "outlier_label")}
         # Only the chosen model needs a threshold.
         prototype.set_params(reject_below=None, outlier_label=None)
         folds = []
         for training, held in make_folds(rows, classes, self.cv, groups, kept, prototype.random_state):
             fill = filler(training.X, prototype.random_state)
-            folds.append((mapped(training, fill), mapped(held, fill)))
+            folds.append((with_map(training, fill), with_map(held, fill)))
         selection = Selection(self, prototype, rows, classes, folds, trials)
         with ending_at(trials.ends(CHOOSING)):
             chosen = selection.choose()
         members = selection.fit_members(chosen, (X, y, sample_weight))
         if rejecting["reject_below"] is not None:
             groups = None if groups is None else groups[kept]
-            best = members[0]
-            trials.step("threshold", "finding the threshold of outliers", 0)
-            selection.set_threshold(best, chosen[0].params, rejecting["reject_below"], groups)
-            best.classifier.set_params(**rejecting)
+            selection.set_threshold(members[0], chosen[0].params, rejecting["reject_below"], groups)
+            members[0].classifier.set_params(**rejecting)
         self.classifiers_ = [member.classifier for member in members]
-        self.feature_maps_ = [each.feature_map and tuple(each.feature_map) for each in members]
+        self.feature_maps_ = [member.feature_map and tuple(member.feature_map) for member in members]
         return chosen[0]
 
     def _finish(self) -> None:
         # A class with fewer rows than kernels has one kernel per row.
         self.best_params_["n_kernels"] = int(self.classifier_.models_[0].means_.shape[0])
-        if self.time_limit is not None and not all(
-            model.converged_ for each in self.classifiers_ for model in each.models_
-        ):
+        models = [model for classifier in self.classifiers_ for model in classifier.models_]
+        if self.time_limit is not None and not all(model.converged_ for model in models):
             problem = f"The chosen model did not converge. Increase time_limit ({self.time_limit})."
             warn_caller(problem, ConvergenceWarning)
 
@@ -209,8 +204,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     @property
     def feature_map_(self) -> FeatureMap | None:
         """The feature map of the best candidate; None if features are not mapped."""
-        first = self.feature_maps_[0]
-        return None if first is None else FeatureMap(*first)
+        return None if self.feature_maps_[0] is None else FeatureMap(*self.feature_maps_[0])
 
     @property
     def best_estimator_(self) -> Any:
@@ -226,6 +220,10 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     def _model(self) -> SharedKernelClassifier:
         return self.classifier_
 
+    def _graph_parts(self) -> dict[str, Any]:
+        refuse_average(self, len(self.classifiers_))
+        return {**self.classifier_._graph_parts(), "features": self.feature_maps_[0]}
+
     def _inputs(self, X: Any) -> Iterator[Any]:
         """Yield rows X (n, M) as the input of each member."""
         rows = None
@@ -233,29 +231,23 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             if feature_map is None:
                 yield X
                 continue
-            if rows is None:
-                rows = enter(self, X).gathered()
+            rows = enter(self, X).gathered() if rows is None else rows
             yield FeatureMap(*feature_map).transform(rows)
 
-    def _graph_parts(self) -> dict[str, Any]:
-        refuse_average(self, len(self.classifiers_))
-        return {**self.classifier_._graph_parts(), "features": self.feature_maps_[0]}
+    def _of_members(self, method: str, X: ArrayLike) -> Iterator[Any]:
+        """Yield the results of a method of each member for rows X (n, M)."""
+        check_is_fitted(self)
+        for classifier, rows in zip(self.classifiers_, self._inputs(X), strict=True):
+            yield getattr(classifier, method)(rows)
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the posterior Pr(class j | x), shape (n, L), of rows X (n, M), averaged over the members."""
-        parts = self._of_members("predict_proba", X)
-        return reduce(add, parts) / len(parts)
+        return reduce(add, self._of_members("predict_proba", X)) / len(self.classifiers_)
 
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
         """Return the logarithms of the posterior probabilities, shape (n, L), of rows X (n, M)."""
-        parts = self._of_members("predict_log_proba", X)
-        return reduce(np.logaddexp, parts) - float(np.log(len(parts)))
-
-    def _of_members(self, method: str, X: ArrayLike) -> list[Any]:
-        """Return the results of a method of each member for rows X (n, M)."""
-        check_is_fitted(self)
-        pairs = zip(self.classifiers_, self._inputs(X), strict=True)
-        return [getattr(each, method)(rows) for each, rows in pairs]
+        total = reduce(np.logaddexp, self._of_members("predict_log_proba", X))
+        return total - float(np.log(len(self.classifiers_)))
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the most probable class (n,) of each row of X (n, M).
@@ -264,16 +256,14 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         """
         check_is_fitted(self)
         if len(self.classifiers_) == 1:
-            return self.classifier_.predict(next(self._inputs(X)))
+            return next(self._of_members("predict", X))
         labels = self.classes_[np.argmax(self.predict_proba(X), axis=1)]
-        best = self.classifier_
-        if best.outlier_label is not None:
-            labels = with_outliers(labels, novelty_scores(self, X), best)
+        if self.classifier_.outlier_label is not None:
+            labels = with_outliers(labels, novelty_scores(self, X), self.classifier_)
         return labels
 
     score = SharedKernelClassifier.score
 
     def score_samples(self, X: ArrayLike) -> FloatArray:
         """Return log p(x) of rows X (n, M) under `classifier_`, shape (n,), in its mapped features."""
-        check_is_fitted(self)
-        return self.classifier_.score_samples(next(self._inputs(X)))
+        return next(self._of_members("score_samples", X))

@@ -12,10 +12,11 @@ from numpy.testing import assert_array_equal
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, SharedKernelMixtureCV
 from skmix.engine.rows.blocks import Block
-from skmix.estimators.search import _trials
-from skmix.estimators.search._candidates import Choices, make_classifier
-from skmix.estimators.search._selection import Selection
-from skmix.estimators.search._trials import SCREENING, Trial, Trials
+from skmix.search import trials as trials_module
+from skmix.search.fits import FitRows
+from skmix.search.space import Space
+from skmix.search.stages import Selection
+from skmix.search.trials import SCREENING, Trial, Trials
 
 # ---------------------------------------------------------------- trials
 
@@ -84,7 +85,7 @@ def test_settings_of_the_search_come_before_those_of_its_estimator() -> None:
 # ---------------------------------------------------------------- candidates
 
 
-def choices(**settings: Any) -> Choices:
+def choices(**settings: Any) -> Space:
     """Return what is open in a search over three classes and a thousand rows."""
     default: dict[str, Any] = {
         "numbers": None,
@@ -96,7 +97,7 @@ def choices(**settings: Any) -> Choices:
         "has_prior": False,
         "spreads_weights": False,
     }
-    return Choices(**default | settings)
+    return Space(**default | settings)
 
 
 def test_numbers_of_kernels_grow_with_the_rows() -> None:
@@ -166,7 +167,9 @@ def test_candidates_of_feature_sets() -> None:
     # The prior has its rows for each feature of a set, two on average.
     (params, *_) = choices(feature_sets=sets).candidates(np.zeros((9, 4)), lambda *_: 4)
     rows = Block(np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 3)
-    made = make_classifier(SharedKernelClassifier(), {**params, "prior_rows": 4.0}, rows, 0)
+    made = FitRows.of(rows, np.arange(3), SharedKernelClassifier()).classifier(
+        SharedKernelClassifier(), {**params, "prior_rows": 4.0}, 0
+    )
     assert (made.covariance_prior[0], made.weight_prior, made.feature_sets) == (8.0, 1.0, sets)
 
 
@@ -190,14 +193,14 @@ def test_the_best_three_ways_to_make_features_go_on(monkeypatch: pytest.MonkeyPa
     scores = {"none": 1.0, "power": 5.0, "ranks": 2.0, "other": 4.0}
     screened: list[Any] = []
 
-    def screen(self: Selection, trial: Trial) -> None:
+    def screen(self: Selection, trial: Trial, some: bool) -> None:
         params = trial.params
         screened.append((params["transform"], params["kernels"], params["n_kernels"]))
         # Features are judged by the best of their candidates, not by the last.
         own = scores[params["transform"]]
         trial.score = own if params["n_kernels"] == 3 else -10.0 - own
 
-    monkeypatch.setattr(Selection, "_screen", screen)
+    monkeypatch.setattr(Selection, "_score", screen)
     names = ("transform", "kernels", "n_kernels", "prior")
     kinds = [("own", 3), ("own", 6), ("shared", 12), ("own", 12)]
     candidates = [
@@ -238,7 +241,7 @@ def test_large_models_and_those_that_cannot_be_are_not_tuned(monkeypatch: pytest
 def test_numbers_that_a_search_of_densities_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:
     # Time is up after the first candidate.
     clock = count()
-    monkeypatch.setattr(_trials, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(trials_module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     X = np.random.default_rng(0).normal(size=(60, 4))
     quick: Any = {"time_limit": 0.0, "random_state": 0}
     # Five rows for each kernel: 1 to 8 and 10, full ones with two priors or a given one.

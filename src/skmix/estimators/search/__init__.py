@@ -1,1 +1,0 @@
-"""Model selection: searches over the number of kernels, covariance types, priors and feature sets."""
