@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from numbers import Integral, Real
 from typing import Any, Self, TypeVar
 
@@ -256,6 +256,13 @@ class SharedKernelBase(
         if isinstance(self.init, BaseEstimator):
             other.init = deepcopy(self.init)
         return other
+
+    @classmethod
+    @cache
+    def _get_param_names(cls) -> list[str]:
+        # Searches copy estimators often, and scikit-learn inspects the constructor each time.
+        names: list[str] = super()._get_param_names()
+        return names
 
     def _validate_params(self) -> None:
         refuse_low_rank(self.covariance_type)

@@ -90,8 +90,10 @@ def fit_model(
     # With callbacks, all starts run as one batch.
     n_numbers = NUMBERS_TOGETHER if watching is None else None
     batches = start_batches(model, training, problem, own_kernels, n_numbers)
-    # Before a start is drawn, so that a `RandomState` gives the same samples however starts are batched.
-    seed = int(deepcopy(check_random_state(model.random_state)).randint(np.iinfo(np.int32).max))
+    refines, seed = model.init in ("auto", "k-means") and problem.options.stopping == "total", 0
+    if refines:
+        # Before a start is drawn, so that a `RandomState` gives the same samples however starts are batched.
+        seed = int(deepcopy(check_random_state(model.random_state)).randint(np.iinfo(np.int32).max))
     first = next(batches)
     problem, prior = with_default_prior(model, training, problem, first)
 
@@ -113,7 +115,7 @@ def fit_model(
 
         frozen = frozen_start(model, training, problem)
         begun: Iterator[Parameters] = chain([first], batches)
-        if model.init in ("auto", "k-means") and problem.options.stopping == "total":
+        if refines:
             begun = (refined(problem, batch, seed) for batch in begun)
         callback = None if report is None else after_pass
         best, status, reached = _best_result(

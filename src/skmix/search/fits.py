@@ -6,12 +6,12 @@ covariance within classes, and starts.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
-from scipy.linalg import block_diag
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
@@ -134,7 +134,9 @@ class FitRows:
                 starts = [own_kernels(X, labelled.codes, per_class, seed, projected=projected) for X in parts]
                 self.starts[per_class, seed] = starts[0] if sets is None else starts
             settings |= {"n_kernels": None, "init": self.starts[per_class, seed]}
-        classifier: SharedKernelClassifier = clone(prototype).set_params(**settings, random_state=seed)
+        # A shallow copy: settings are replaced, not changed, and to clone takes as long as a small fit.
+        classifier = copy(prototype)
+        classifier.__dict__.update(settings, random_state=seed)
         return classifier
 
 
@@ -156,8 +158,9 @@ def own_kernels(
         chances = random_state.uniform(size=min(per_class, len(X)) - 1)
         first = random_state.randint(len(X), size=1)
         means.append(draw_seeds(X / scale, X[first] / scale, chances) * scale)
-    weights = block_diag(*(np.full((len(drawn), 1), 1.0 / len(drawn)) for drawn in means))
-    return {"means": np.concatenate(means), "weights": weights}
+    owners = np.repeat(np.arange(len(means)), [len(drawn) for drawn in means])
+    weights = np.eye(len(means))[owners]
+    return {"means": np.concatenate(means), "weights": weights / weights.sum(axis=0)}
 
 
 # ---------------------------------------------------------------- folds behind feature maps

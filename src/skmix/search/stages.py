@@ -25,26 +25,24 @@ from .fits import ROWS_TO_SCREEN, FitRows, Fold, Folds, labels_of
 from .space import MOST_NUMBERS_A_ROW, Space
 from .trials import FITTING, SCREENING, Params, Trial, Trials
 
-# From this many folds on, folds are small: two of them screen candidates, and one candidate fewer is tuned.
-_MANY_FOLDS = 5
 # Number of candidates to compare on all folds.
-_KEPT = 12
+_KEPT = 8
 # Number of feature maps to keep.
 _KEPT_FEATURES = 3
 # Candidates that compare feature maps: ownership of kernels, kernels per class, and covariance type.
 _PROBES = (("own", 1, "tied"), ("own", 1, "full"), ("own", 4, "full"))
 # More kernels are tried until this many numbers in a row were worse.
 _WORSE_NUMBERS = 2
-# Number of candidates to tune.
-_TUNED = 3
+# Number of candidates to tune, and with as many folds as few rows have.
+_TUNED, _TUNED_WITH_FEW, _MANY_FOLDS = 3, 2, 5
 # Weights of the likelihood in tuning; each starts from the EM fit.
 _TRADE_OFFS = (0.1, 0.0)
 # Rounds of tuning, without early stopping, so that folds and the final fit are tuned alike.
-_ROUNDS = 20
+_ROUNDS = 10
 # From this many rows on, tuning overfits little even without the likelihood.
 _MANY_ROWS = 1000
 # More rounds pay in that case.
-_ROUNDS_WITH_MANY = 60
+_ROUNDS_WITH_MANY = 30
 # Duration of tuning relative to a fit, for the progress bar.
 _WORK_OF_TUNING = 2
 # Number of fits that find a threshold of outliers, about, for the progress bar.
@@ -77,12 +75,10 @@ class Selection:
         self._folds = Folds(self.folds, self.classes, self.prototype)
         # Models of the screening, by candidate and training rows.
         self._models: dict[tuple[str, int], Any] = {}
-        # One of many folds is too small to screen candidates.
-        self._n_screening = 2 if len(self.folds) >= _MANY_FOLDS else 1
-        self._n_tuned = _TUNED + 1 - self._n_screening
+        self._n_tuned = _TUNED_WITH_FEW if len(self.folds) >= _MANY_FOLDS else _TUNED
         n_rows, sizes = len(self.rows.X), [len(training.X) for training, _ in self.folds]
         self._work = {
-            SCREENING: self._n_screening * min([*sizes[:1], ROWS_TO_SCREEN]),
+            SCREENING: min([*sizes[:1], ROWS_TO_SCREEN]),
             "kernels": sum(sizes),
             "tuning": _WORK_OF_TUNING * sum(sizes),
             "members": n_rows,
@@ -195,21 +191,20 @@ class Selection:
     def _score(self, trial: Trial, fitted: Sequence[Any] = (), *, some: bool = False) -> None:
         """Fit a candidate, or tune fitted models, and score it by the least log-loss over temperatures.
 
-        One that is clearly worse than the best on the first folds is dropped: it keeps their score, as one of
-        the screening does.
+        With `some`, only some rows of the first fold are used. Otherwise, a candidate that is clearly worse
+        than the best on the first fold is dropped: it keeps that score, as one of the screening does.
         """
         params = trial.params
         logs: list[FloatArray] = []
         all_held: list[Block] = []
         # Rows and settings have already been checked.
         with config_context(assume_finite=True, skip_parameter_validation=True):
-            for number in range(self._n_screening if some else len(self.folds)):
-                rows, held = self._folds.mapped(number, params["transform"], params["reduction"], some)
-                key = repr(params), id(rows)
-                is_new = number == self._n_screening and key not in self._models
-                if is_new and self._is_hopeless(all_held, np.concatenate(logs)):
+            for number in range(1 if some else len(self.folds)):
+                if number == 1 and self._is_hopeless(all_held[0], logs[0]):
                     trial.stage = SCREENING
                     break
+                rows, held = self._folds.mapped(number, params["transform"], params["reduction"], some)
+                key = repr(params), id(rows)
                 if fitted:
                     model = self.tune(deepcopy(fitted[number]), rows.block, params["trade_off"])
                 else:
@@ -230,12 +225,11 @@ class Selection:
         trial.score = float(np.average(trial.split_scores, weights=sizes))
         trial.probabilities = softmax(joined / temperature, axis=1)
 
-    def _is_hopeless(self, held: list[Block], logs: FloatArray) -> bool:
-        """Return whether log-joints (n, L) of held-out rows are clearly worse than those of the best."""
-        best = self.trials.best.probabilities
+    def _is_hopeless(self, held: Block, logs: FloatArray) -> bool:
+        """Return whether log-joints (n, L) of the first held-out rows are clearly worse than the best's."""
+        best, codes, weights = self.trials.best.probabilities, held.codes, held.row_weights
         if best is None:
             return False
-        codes, weights = codes_and_weights(held)
         losses = log_losses(logs, codes, least_log_loss(logs, codes, weights)[0])
         return is_clearly_worse(losses - losses_of(best[np.arange(len(codes)), codes]), weights)
 
