@@ -70,7 +70,7 @@ def plot_reliability(
 def plot_search(search: Any, *, axes: Axes | None = None) -> Axes:
     """Plot the scores of all candidates of a search by their features.
 
-    Small dots are candidates of the screening, on one fold or two; large ones were compared on all folds, and
+    Small dots are candidates of the screening, on one fold; large ones were compared on all folds, and
     those with a ring are averaged. Scores below the axis are drawn at its lower end.
 
     Parameters

@@ -74,7 +74,7 @@ _RESULTS = """
         Index of the best candidate in `cv_results_`.
     cv_results_ : dict of arrays
         Candidates and their scores, ready for ``pandas.DataFrame``: `stage` (scores of the screening are of
-        one or two folds, and rank below all others), `param_…`, `params`, `split…_test_score`,
+        one fold, and rank below all others), `param_…`, `params`, `split…_test_score`,
         `mean_test_score`, `std_test_score`, `rank_test_score`; for classifiers `temperature` and `member`
         (whether it is averaged); for mixtures the criterion, `n_parameters` and `log_likelihood`, of the
         training rows or of held-out rows.

@@ -38,7 +38,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
     Candidates differ in their features (unchanged, transformed by powers or ranks, principal components,
     discriminants), in whether all classes share the kernels or each kernel belongs to one class, and in the
-    number, covariances and prior of the kernels. One or two folds screen all candidates, the best are
+    number, covariances and prior of the kernels. One fold screens all candidates, the best are
     compared on all folds, and the very best are tuned for classification. Candidates whose average predicts
     held-out rows well are fitted to all rows and averaged.
 
