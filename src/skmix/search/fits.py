@@ -27,7 +27,7 @@ from .features import FeatureMap, deviations_from, fit_transform, project, with_
 from .trials import Params
 
 # Approximate number of rows of a fold in the screening.
-ROWS_TO_SCREEN = 2000
+_ROWS_TO_SCREEN = 2000
 # Smallest number of rows of a class in a sample of the rows.
 _FEWEST_ROWS_OF_A_CLASS = 100
 
@@ -183,7 +183,7 @@ class Folds:
             return self._folds[number]
         training, held = self._folds[number]
         seed = self._prototype.random_state
-        return fewer_rows(training, seed, ROWS_TO_SCREEN), fewer_rows(held, seed, ROWS_TO_SCREEN)
+        return fewer_rows(training, seed, _ROWS_TO_SCREEN), fewer_rows(held, seed, _ROWS_TO_SCREEN)
 
     def _fit_transform(self, number: int, transform: str, some: bool) -> FeatureMap | None:
         return fit_transform(transform, self._some(number, some)[0])

@@ -27,6 +27,8 @@ _FEWEST_TO_REACH = 10
 _PRIORS = {"full": ("auto", "weak"), "diag": ("auto", "weak")}
 # Give up a covariance type after this many numbers of kernels without improvement.
 PATIENCE = 3
+# Share of a search that is done once candidates have been compared.
+_CHOSEN = 0.9
 # Passes of EM for the shares of an average.
 _PASSES = 100
 # Smallest share of a candidate that is worth a fit to all rows.
@@ -53,11 +55,6 @@ class Scorer:
         summary = training.source.summary
         shape, size = (summary.n_rows, training.n_features), float(summary.sizes.sum())
         return cls(prototype, given, len(training.classes), shape, size=size)
-
-    @property
-    def n_fits(self) -> int:
-        """Number of fits of a candidate."""
-        return len(self.folds) or 1
 
     @property
     def held_weights(self) -> FloatArray:
@@ -138,11 +135,10 @@ def try_grid(
     def is_given_up(path: list[float]) -> bool:
         return len(path) - int(np.argmax([*path, -np.inf])) > patience
 
+    # The time of a pass grows with the number of kernels.
+    trials.begin(len(covariances) * sum(k for k in numbers if k <= reach), _CHOSEN)
     for n_kernels in numbers:
         remaining = [pair for pair in zip(covariances, scores, strict=True) if not is_given_up(pair[1])]
-        # The time of a pass grows with the number of kernels.
-        following = [k for k in numbers if n_kernels <= k <= max(n_kernels, reach)]
-        trials.plan(sum(following) * len(remaining))
         for settings, path in remaining:
             trial = trials.add("kernels", {"n_kernels": n_kernels, **settings}, evaluate, n_kernels)
             if trial is not None:

@@ -160,15 +160,13 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
             members, shares = average(scorer.tried, scorer.held_weights, self.n_members)
             for trial in trials.list:
                 trial.columns["share"] = dict(zip(members, shares, strict=True)).get(trial, 0.0)
-        # In the unit of `try_grid`, where a candidate is fitted to the rows of all folds.
-        works = [trial.params["n_kernels"] / scorer.n_fits for trial in members]
-        trials.plan(sum(works))
+        trials.begin(len(members), 1.0)
         self.mixtures_: list[SharedKernelMixture] = []
-        for trial, work in zip(members, works, strict=True):
+        for trial in members:
             if not (self.mixtures_ and trials.time_is_up(FITTING)):
                 fitted = trial.models[0] if trial.models else scorer.candidate(trial).fit(*scorer.given)
                 self.mixtures_.append(fitted)
-                trials.step("fitting to all rows", work)
+                trials.step("fitting to all rows")
         self.shares_ = shares[: len(self.mixtures_)] / shares[: len(self.mixtures_)].sum()
         return best
 

@@ -21,7 +21,7 @@ from ..estimators.crossfit import blur_of, set_threshold
 from ..estimators.rows import PreparedRows
 from ..io.preparation import Columns
 from .features import FeatureMap, filler, fit_features, with_map
-from .fits import ROWS_TO_SCREEN, FitRows, Fold, Folds, labels_of
+from .fits import FitRows, Fold, Folds, labels_of
 from .space import MOST_NUMBERS_A_ROW, Space
 from .trials import FITTING, SCREENING, Params, Trial, Trials
 
@@ -43,10 +43,8 @@ _ROUNDS = 10
 _MANY_ROWS = 1000
 # More rounds pay in that case.
 _ROUNDS_WITH_MANY = 30
-# Duration of tuning relative to a fit, for the progress bar.
-_WORK_OF_TUNING = 2
-# Number of fits that find a threshold of outliers, about, for the progress bar.
-_FITS_OF_THRESHOLD = 8
+# Shares of a search that are done after the screening, the comparison on all folds, and tuning.
+_SCREENED, _COMPARED, _TUNED_ALL = 0.3, 0.5, 0.8
 # Replaces a probability of zero in log-losses.
 _SMALLEST = np.finfo(np.float64).tiny
 
@@ -76,25 +74,6 @@ class Selection:
         # Models of the screening, by candidate and training rows.
         self._models: dict[tuple[str, int], Any] = {}
         self._n_tuned = _TUNED_WITH_FEW if len(self.folds) >= _MANY_FOLDS else _TUNED
-        n_rows, sizes = len(self.rows.X), [len(training.X) for training, _ in self.folds]
-        self._work = {
-            SCREENING: min([*sizes[:1], ROWS_TO_SCREEN]),
-            "kernels": sum(sizes),
-            "tuning": _WORK_OF_TUNING * sum(sizes),
-            "members": n_rows,
-            "threshold": _FITS_OF_THRESHOLD * n_rows,
-        }
-
-    def _plan(self, stage: str, n_fits: int) -> None:
-        """Plan the work of a stage and the most that later ones may have, in rows to fit."""
-        n_tuned = self._n_tuned * len(_TRADE_OFFS) if self.search.tune == "auto" else 0
-        rejects = getattr(self.search.estimator, "reject_below", None) is not None
-        most = {"kernels": _KEPT, "tuning": n_tuned, "members": self.search.n_members, "threshold": rejects}
-        stages = list(self._work)
-        later = stages[stages.index(stage) + 1 :]
-        self.trials.plan(
-            sum(n * self._work[name] for name, n in [(stage, n_fits)] + [(s, most[s]) for s in later])
-        )
 
     def choose(self) -> list[Trial]:
         """Try candidates, and return the trials to average, the best first."""
@@ -108,9 +87,9 @@ class Selection:
             candidates = self._screened(self._with_best_features(candidates))
         kept = set(map(repr, candidates))
         self._models = {key: model for key, model in self._models.items() if key[0] in kept}
-        self._plan("kernels", len(candidates))
+        trials.begin(len(candidates), _COMPARED)
         for params in candidates:
-            trials.add("kernels", params, self._score, self._work["kernels"])
+            trials.add("kernels", params, self._score)
         self._models.clear()
         trials.check()
         if self.search.tune == "auto":
@@ -152,7 +131,7 @@ class Selection:
             kind = params["kernels"], params["n_kernels"] // len(self.classes), params["covariance_type"]
             if kind in _PROBES or not any(features == other for other, _ in probes):
                 probes.setdefault((features, kind), params)
-        self._plan(SCREENING, len(candidates))
+        self.trials.begin(len(probes), _SCREENED / 2)
         best: dict[tuple[str, str], float] = {}
         for (features, _), params in probes.items():
             best[features] = max(self._screening_score(params), best.get(features, -np.inf))
@@ -164,7 +143,7 @@ class Selection:
 
         Unless numbers of kernels are given, stop after two numbers in a row that were worse.
         """
-        self._plan(SCREENING, len(candidates))
+        self.trials.begin(len(candidates), _SCREENED)
         paths: dict[tuple[Any, ...], dict[int, float]] = {}
         scored: list[tuple[float, Params]] = []
         for params in sorted(candidates, key=lambda params: params["n_kernels"]):
@@ -182,8 +161,7 @@ class Selection:
         return [params for _, params in scored[:_KEPT]] or candidates[:1]
 
     def _screening_score(self, params: Params) -> float:
-        evaluate = partial(self._score, some=True)
-        trial = self.trials.add(SCREENING, params, evaluate, self._work[SCREENING])
+        trial = self.trials.add(SCREENING, params, partial(self._score, some=True))
         return -np.inf if trial is None else trial.score
 
     # ------------------------------------------------------------ scores
@@ -237,6 +215,7 @@ class Selection:
 
     def _tune_best(self) -> None:
         """Tune the best candidates, except those with too many parameters or without tuning."""
+        self.trials.begin(self._n_tuned * len(_TRADE_OFFS), _TUNED_ALL)
         # Keep references: trials drop their models once others are better.
         for params, models in [(t.params, t.models) for t in self.trials.fitted()[: self._n_tuned]]:
             unsuited = params["feature_sets"] is not None or is_robust(self.prototype)
@@ -246,7 +225,7 @@ class Selection:
             evaluate = partial(self._score, fitted=models)
             for trade_off in _TRADE_OFFS:
                 tuned = {**params, "trade_off": trade_off}
-                self.trials.add("tuning", tuned, evaluate, self._work["tuning"])
+                self.trials.add("tuning", tuned, evaluate)
 
     def tune(self, model: SharedKernelClassifier, rows: Block, trade_off: float) -> SharedKernelClassifier:
         """Tune a fitted classifier on the labelled rows, for a number of rounds, and return it."""
@@ -291,7 +270,7 @@ class Selection:
 
         `given` are X, y and sample_weight of the user, for members without a feature map.
         """
-        self._plan("members", len(chosen))
+        self.trials.begin(len(chosen), 1.0)
         complete = with_map(self.rows, filler(self.rows.X, self.prototype.random_state))
 
         @cache
@@ -326,7 +305,7 @@ class Selection:
             if params["trade_off"] is not None:
                 self.tune(classifier, filled.block, params["trade_off"])
             classifier.temperature_ = trial.columns.get("temperature", 1.0)
-            self.trials.step("fitting to all rows", self._work["members"])
+            self.trials.step("fitting to all rows")
             members.append(Member(classifier, feature_map, rows.block, filled.block))
         for trial in self.trials.list:
             trial.columns["member"] = trial in chosen[: len(members)]
@@ -334,7 +313,7 @@ class Selection:
 
     def set_threshold(self, member: Member, params: Params, share: float, groups: np.ndarray | None) -> None:
         """Set the score below which a share of new rows lies; hold out whole groups (n,)."""
-        self.trials.step("finding the threshold of outliers", 0.0)
+        self.trials.step("finding the threshold of outliers", 0)
         feature_map, blur = member.feature_map, None
         if feature_map is not None and feature_map.matrix is not None:
             # Mixtures of features do not show the few values of each.

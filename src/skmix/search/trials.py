@@ -67,7 +67,7 @@ class Trials:
         self.measure = ("log-loss", -1.0)
         self._error: ValueError | None = None
         self._began, self._limit = time.monotonic(), np.inf if time_limit is None else time_limit
-        self._work_done, self._work_left = 0.0, 1.0
+        self._done, self._until, self._per_step = 0.0, 0.0, 0.0
 
     # ------------------------------------------------------------ time and progress
 
@@ -79,18 +79,17 @@ class Trials:
         """Return whether a share of the time limit has passed."""
         return time.monotonic() > self.ends(share)
 
-    def plan(self, work: float) -> None:
-        """Set the work that is left until the search ends, in any unit; plan again once more is known."""
-        self._work_left = work
+    def begin(self, n_steps: float, until: float) -> None:
+        """Begin a stage of about `n_steps` steps, at whose end a share of the search is done."""
+        self._done = max(self._done, self._until)
+        self._until, self._per_step = until, (until - self._done) / max(n_steps, 1.0)
 
-    def step(self, message: str, work: float) -> None:
-        """Report that some of the work is done."""
-        self._work_done += work
-        self._work_left = max(self._work_left - work, 0.0)
+    def step(self, message: str, n_steps: float = 1.0) -> None:
+        """Report that steps of the stage are done."""
+        self._done = min(self._done + n_steps * self._per_step, self._until)
         if self.report is not None:
             passed = (time.monotonic() - self._began) / self._limit if self._limit else 1.0
-            done = self._work_done / (self._work_done + self._work_left)
-            self.report(message, share=min(max(done, passed), _MOST))
+            self.report(message, share=min(max(self._done, passed), _MOST))
 
     def say(self, score: float) -> str:
         """Say a score."""
@@ -100,13 +99,13 @@ class Trials:
     # ------------------------------------------------------------ candidates
 
     def add(
-        self, stage: str, params: Params, evaluate: Callable[[Trial], None], work: float = 1.0
+        self, stage: str, params: Params, evaluate: Callable[[Trial], None], n_steps: float = 1.0
     ) -> Trial | None:
         """Try a candidate and return its trial, whose score `evaluate` sets; None if time is up."""
         trial = self._try(stage, params, evaluate)
         scores = [other.score for other in self.list if other.stage == stage and np.isfinite(other.score)]
         best = f": best {self.say(max(scores))} after {count_candidates(len(scores))}" if scores else ""
-        self.step(f"{_WORDS.get(stage, stage)}{best}", work)
+        self.step(f"{_WORDS.get(stage, stage)}{best}", n_steps)
         return trial
 
     def _try(self, stage: str, params: Params, evaluate: Callable[[Trial], None]) -> Trial | None:
