@@ -87,9 +87,9 @@ def test_the_best_candidates_are_tuned_from_their_own_fits(rows: Data) -> None:
     fitted = [i for i in np.argsort(-scores) if stages[i] == "kernels"]
     tuned = [i for i in np.flatnonzero(stages == "tuning")]
     assert len(fitted) >= 3  # the others were dropped after the first fold
-    # Three of them with three folds, each with both shares of the likelihood.
-    assert [kinds[i] for i in tuned] == [kinds[i] for i in fitted[:3] for _ in range(2)]
-    assert sorted({table["params"][i]["trade_off"] for i in tuned}) == [0.0, 0.1]
+    # Three of them with three folds, with one share of the likelihood as rows are few.
+    assert [kinds[i] for i in tuned] == [kinds[i] for i in fitted[:3]]
+    assert {table["params"][i]["trade_off"] for i in tuned} == {0.1}
     # The winner is the best of all, and the table says so.
     assert scores[search.best_index_] == scores.max() == search.best_score_
     assert table["rank_test_score"][search.best_index_] == 1

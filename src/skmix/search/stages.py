@@ -35,8 +35,8 @@ _PROBES = (("own", 1, "tied"), ("own", 1, "full"), ("own", 4, "full"))
 _WORSE_NUMBERS = 2
 # Number of candidates to tune, and with as many folds as few rows have.
 _TUNED, _TUNED_WITH_FEW, _MANY_FOLDS = 3, 2, 5
-# Weights of the likelihood in tuning; each starts from the EM fit.
-_TRADE_OFFS = (0.1, 0.0)
+# Weights of the likelihood in tuning, with few rows and with many; each starts from the EM fit.
+_TRADE_OFFS, _TRADE_OFFS_WITH_MANY = (0.1,), (0.1, 0.0)
 # Rounds of tuning, without early stopping, so that folds and the final fit are tuned alike.
 _ROUNDS = 10
 # From this many rows on, tuning overfits little even without the likelihood.
@@ -215,7 +215,8 @@ class Selection:
 
     def _tune_best(self) -> None:
         """Tune the best candidates, except those with too many parameters or without tuning."""
-        self.trials.begin(self._n_tuned * len(_TRADE_OFFS), _TUNED_ALL)
+        trade_offs = _TRADE_OFFS_WITH_MANY if len(self.rows.X) >= _MANY_ROWS else _TRADE_OFFS
+        self.trials.begin(self._n_tuned * len(trade_offs), _TUNED_ALL)
         # Keep references: trials drop their models once others are better.
         for params, models in [(t.params, t.models) for t in self.trials.fitted()[: self._n_tuned]]:
             unsuited = params["feature_sets"] is not None or is_robust(self.prototype)
@@ -223,7 +224,7 @@ class Selection:
             if unsuited or n_numbers > MOST_NUMBERS_A_ROW * len(self.rows.X):
                 continue
             evaluate = partial(self._score, fitted=models)
-            for trade_off in _TRADE_OFFS:
+            for trade_off in trade_offs:
                 tuned = {**params, "trade_off": trade_off}
                 self.trials.add("tuning", tuned, evaluate)
 
