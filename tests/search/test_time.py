@@ -41,7 +41,7 @@ def race(first: np.ndarray, second: np.ndarray) -> Trial:
         SimpleNamespace(predict_log_proba=lambda X, odds=odds: np.stack([odds, np.zeros_like(odds)], axis=1))
         for odds in (first, second)
     ]
-    chosen.tune = lambda model, rows, trade_off: model  # type: ignore[method-assign]
+    chosen.tune = lambda model, rows: model  # type: ignore[method-assign]
     trial = Trial("tuning", names)
     chosen._score(trial, models)
     return trial

@@ -35,14 +35,11 @@ _PROBES = (("own", 1, "tied"), ("own", 1, "full"), ("own", 4, "full"))
 _WORSE_NUMBERS = 2
 # Number of candidates to tune, and with as many folds as few rows have.
 _TUNED, _TUNED_WITH_FEW, _MANY_FOLDS = 3, 2, 5
-# Weights of the likelihood in tuning, with few rows and with many; each starts from the EM fit.
-_TRADE_OFFS, _TRADE_OFFS_WITH_MANY = (0.1,), (0.1, 0.0)
-# Rounds of tuning, without early stopping, so that folds and the final fit are tuned alike.
-_ROUNDS = 10
 # From this many rows on, tuning overfits little even without the likelihood.
 _MANY_ROWS = 1000
-# More rounds pay in that case.
-_ROUNDS_WITH_MANY = 30
+# Weight of the likelihood in tuning and number of steps, with few rows and with many. Nothing ends tuning
+# early, so that folds and the final fit are tuned alike.
+_TUNING, _TUNING_WITH_MANY = (0.1, 10), (0.0, 30)
 # Shares of a search that are done after the screening, the comparison on all folds, and tuning.
 _SCREENED, _COMPARED, _TUNED_ALL = 0.3, 0.5, 0.8
 # Replaces a probability of zero in log-losses.
@@ -184,7 +181,7 @@ class Selection:
                 rows, held = self._folds.mapped(number, params["transform"], params["reduction"], some)
                 key = repr(params), id(rows)
                 if fitted:
-                    model = self.tune(deepcopy(fitted[number]), rows.block, params["trade_off"])
+                    model = self.tune(deepcopy(fitted[number]), rows.block)
                 else:
                     if key not in self._models:
                         classifier = rows.classifier(self.prototype, params, self.prototype.random_state)
@@ -213,24 +210,25 @@ class Selection:
 
     # ------------------------------------------------------------ tuning
 
+    @property
+    def _tuning(self) -> tuple[float, int]:
+        """Weight of the likelihood in tuning, and number of steps."""
+        return _TUNING_WITH_MANY if len(self.rows.X) >= _MANY_ROWS else _TUNING
+
     def _tune_best(self) -> None:
         """Tune the best candidates, except those with too many parameters or without tuning."""
-        trade_offs = _TRADE_OFFS_WITH_MANY if len(self.rows.X) >= _MANY_ROWS else _TRADE_OFFS
-        self.trials.begin(self._n_tuned * len(trade_offs), _TUNED_ALL)
+        self.trials.begin(self._n_tuned, _TUNED_ALL)
         # Keep references: trials drop their models once others are better.
         for params, models in [(t.params, t.models) for t in self.trials.fitted()[: self._n_tuned]]:
             unsuited = params["feature_sets"] is not None or is_robust(self.prototype)
             n_numbers = params["n_kernels"] * models[0].n_features_in_
-            if unsuited or n_numbers > MOST_NUMBERS_A_ROW * len(self.rows.X):
-                continue
-            evaluate = partial(self._score, fitted=models)
-            for trade_off in trade_offs:
-                tuned = {**params, "trade_off": trade_off}
-                self.trials.add("tuning", tuned, evaluate)
+            if not unsuited and n_numbers <= MOST_NUMBERS_A_ROW * len(self.rows.X):
+                tuned = {**params, "trade_off": self._tuning[0]}
+                self.trials.add("tuning", tuned, partial(self._score, fitted=models))
 
-    def tune(self, model: SharedKernelClassifier, rows: Block, trade_off: float) -> SharedKernelClassifier:
-        """Tune a fitted classifier on the labelled rows, for a number of rounds, and return it."""
-        labelled, has_many = rows.labelled(), trade_off == 0.0 and len(self.rows.X) >= _MANY_ROWS
+    def tune(self, model: SharedKernelClassifier, rows: Block) -> SharedKernelClassifier:
+        """Tune a fitted classifier on the labelled rows, and return it."""
+        labelled, (trade_off, n_steps) = rows.labelled(), self._tuning
         complete: Any = PreparedRows(labelled.X, None, None)
         return model.tune(
             complete,
@@ -238,7 +236,7 @@ class Selection:
             trade_off=trade_off,
             sample_weight=labelled.weights,
             validation=None,
-            max_iter=_ROUNDS_WITH_MANY if has_many else _ROUNDS,
+            max_iter=n_steps,
             random_state=model.random_state,
         )
 
@@ -304,7 +302,7 @@ class Selection:
             else:
                 rows.fit(classifier)
             if params["trade_off"] is not None:
-                self.tune(classifier, filled.block, params["trade_off"])
+                self.tune(classifier, filled.block)
             classifier.temperature_ = trial.columns.get("temperature", 1.0)
             self.trials.step("fitting to all rows")
             members.append(Member(classifier, feature_map, rows.block, filled.block))
@@ -324,7 +322,7 @@ class Selection:
             return set_threshold(member.classifier, share, member.rows, groups=groups, blur=blur)
 
         def finish(other: SharedKernelClassifier, rows: Block) -> None:
-            self.tune(other, rows, params["trade_off"])
+            self.tune(other, rows)
 
         groups = None if groups is None else groups[member.filled.codes >= 0]
         return set_threshold(member.classifier, share, member.filled.labelled(), finish, groups, blur)
