@@ -68,6 +68,7 @@ bench: $(DEV) $(CORE) ## measure speed beside other libraries, into benchmarks/r
 	$(BIN)/python benchmarks/peers.py --out benchmarks/results/peers.json
 	$(BIN)/python benchmarks/study.py --out benchmarks/results/study.json
 	$(BIN)/python benchmarks/answer.py --out benchmarks/results/answer.json
+	$(BIN)/python benchmarks/optimum.py --out benchmarks/results/optimum.csv
 	$(BIN)/python benchmarks/drop_in.py --out benchmarks/results/drop_in.json
 	$(BIN)/python benchmarks/out_of_core.py --out benchmarks/results/out_of_core.json
 	$(BIN)/python benchmarks/cluster.py --out benchmarks/results/cluster.json

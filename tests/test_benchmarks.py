@@ -254,10 +254,11 @@ SHOWN = {
     )
 }
 # Benchmarks that are run to their end, and no more.
-RUN = ("cores", "study", "samples", "cells_size", "switches", "tables", "pictures")
+RUN = ("cores", "study", "samples", "cells_size", "switches", "tables", "pictures", "optimum")
 OPTIONS: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(("speed", "peers", "cores", "tables", "spark"), ("--small", "--repeats", 1)),
     **dict.fromkeys(("study", "samples", "pictures"), ("--small", "--jobs", 1)),
+    "optimum": ("--small", "--seeds", 2, "--peer-seeds", 1, "--jobs", 1),
     "missing": ("--small", "--structures", "full"),
     "out_of_core": ("--gigabytes", 0.001, "--cached", 0.001, "--repeats", 1),
 }
