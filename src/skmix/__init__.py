@@ -35,7 +35,7 @@ __getattr__, __dir__ = on_first_use(
     | dict.fromkeys(("SharedKernelClassifierCV", "SharedKernelMixtureCV"), "search")
     | {"Study": "groups", "compose": "groups", "load": "groups", "open_rows": "io"},
     (
-        *("datasets", "engine", "estimators", "features", "groups", "io"),
+        *("data", "datasets", "engine", "estimators", "features", "groups", "io"),
         *("metrics", "paper", "plots", "report", "theory"),
     ),
 )

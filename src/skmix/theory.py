@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import entr, logsumexp, softmax, xlogy
 from sklearn.utils import check_array
 
+from .data.labels import check_length
 from .engine.records import FloatArray, Parameters
-from .io.labels import check_length
 
 __all__ = [
     "Parameters",

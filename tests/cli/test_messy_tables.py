@@ -182,10 +182,14 @@ def test_separators_of_thousands(tmp_path: Path) -> None:
         run("predict", tmp_path / name, tmp_path / f"{name}.csv", *given, "-o", tmp_path / f"{name}.out.csv")
         printed = run("evaluate", tmp_path / name, tmp_path / f"{name}.csv", *given, "--json").stdout
         (tmp_path / f"{name}.json").write_text(printed)
+    # The model knows both marks, and takes others if they are given.
+    run("predict", tmp_path / "t", tmp_path / "t.csv", "-o", tmp_path / "x.csv")
+    assert (tmp_path / "x.csv").read_bytes() == (tmp_path / "t.out.csv").read_bytes()
+    plain = ("--decimal", ".", "--thousands", "")
+    run("predict", tmp_path / "t", tmp_path / "plain.csv", *plain, "-o", tmp_path / "x.csv")
     # A feature of the model cannot be left out.
-    refused = run(
-        "predict", tmp_path / "t", tmp_path / "t.csv", *options[:2], "-o", tmp_path / "x.csv", code=1
-    )
+    new = ("predict", tmp_path / "plain", tmp_path / "t.csv", "--decimal", ",", "-o", tmp_path / "x.csv")
+    refused = run(*new, code=1)
     assert "Use --thousands ." in said(refused)
     assert "--drop" not in said(refused)
     # The widths have three decimals here.

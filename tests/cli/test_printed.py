@@ -15,7 +15,7 @@ import typer
 
 from skmix.cli import _common as cli
 from skmix.cli._printing import accuracies, print_evaluation, print_json
-from skmix.io.remarks import column_remarks
+from skmix.data.problems import column_remarks
 from skmix.report import evaluate
 
 COUNTED = np.arange(12.0)

@@ -21,7 +21,7 @@ from skmix import (
     SharedKernelMixtureCV,
     load,
 )
-from skmix.io.encoding import nearest
+from skmix._words import nearest
 
 N = 120
 
@@ -74,7 +74,7 @@ def test_columns_are_those_that_were_given(model: Any, library: str, tmp_path: P
         assert each.score(X, y, weights) == pytest.approx(expected, rel=1e-12)
         assert list(each.sample(2)[0] if hasattr(each, "sample") else COLUMNS) == COLUMNS
         with pytest.raises(
-            ValueError, match=r"encodes columns of text: give a data frame with sex, fare, city"
+            ValueError, match=r"encodes columns of text or dates: give a data frame with sex, fare, city"
         ):
             each.predict(np.zeros((2, 3)))
 
@@ -119,7 +119,11 @@ def test_a_loaded_model_scores_a_table_by_its_target(tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[Any, str, str]] = {
-    "dates": (pd.date_range("2020", periods=N), r"X.drop(columns=['new'])", r"X.drop('new')"),
+    "durations": (
+        pd.to_timedelta(np.arange(N), "h"),
+        r"X.drop(columns=['new'])",
+        r"X.drop('new')",
+    ),
     "identifiers": (
         [f"n{row}" for row in range(N)],
         "X.astype({'new': 'category'}). Otherwise, leave it out with X.drop(columns=['new']).",

@@ -12,8 +12,8 @@ from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from skmix.data.recipe import Recipe, scale_of, transformer_of
 from skmix.features import Arcsinh, Logicle
-from skmix.io.preparation import Columns, scale_of, transformer_of
 
 SETTINGS = [
     (262144.0, 0.5, 4.5, 0.0),
@@ -110,7 +110,7 @@ def test_scales_have_a_name_or_are_kept_with_their_parameters() -> None:
         kept = scale_of(Logicle(**own))
         assert isinstance(kept, dict)
         assert repr(transformer_of(kept)) == repr(Logicle(**own))
-        given = Columns(dict.fromkeys("abc"), {"compensate": True, "transform": kept})
+        given = Recipe(dict.fromkeys("abc"), {"compensate": True, "transform": kept})
         assert given.of_columns([2, 0]) == given.preparation
     for name in ("log", "Arcsinh:5", "logicle:5", ""):
         with pytest.raises(ValueError, match=f"'{name}' is none of arcsinh"):
@@ -121,7 +121,7 @@ def test_scales_have_a_name_or_are_kept_with_their_parameters() -> None:
     with pytest.raises(TypeError, match="transform must be a name, Arcsinh, Logicle, None or 'auto'"):
         scale_of(StandardScaler())
     with pytest.raises(ValueError, match=r"given has -9.0 for column 'a', which stands for a missing value"):
-        Columns({"a": None}, {"transform": "none", "missing": ["-9"]}).encode(0, -9.0)
+        Recipe({"a": None}, {"transform": "none", "missing": ["-9"]}).encode(0, -9.0)
 
 
 def test_what_a_scale_was_fitted_to_is_checked_and_nothing_else_is_needed() -> None:

@@ -422,7 +422,9 @@ def test_groups_may_be_a_column_of_a_data_frame(kind: Any, iris: Data) -> None:
             clone(search).fit(given, "label", groups=groups)
     # Six features encode the five columns.
     for width in (5, 6):
-        with pytest.raises(ValueError, match="encodes columns of text: give a data frame with a, b, c, d, t"):
+        with pytest.raises(
+            ValueError, match="encodes columns of text or dates: give a data frame with a, b, c, d, t"
+        ):
             named.predict(np.zeros((2, width)))
 
 

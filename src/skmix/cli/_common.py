@@ -60,7 +60,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            from skmix.io.encoding import nearest
+            from skmix._words import nearest
 
             error.message = error.message.removeprefix("Value error, ")
             if "is not one of" in error.message:
@@ -141,7 +141,7 @@ def look_for(
     needed = [*libraries, *(["jinja2"] if html is not None else [])]
     needed += ["pyarrow" for path in writing if path is not None and path.lower().endswith(".parquet")]
     for each in map(Path, {*given} - {model}):
-        from skmix.io.tables import format_of
+        from skmix.data.tables import format_of
 
         if each.is_file():
             with guarded():
@@ -160,7 +160,8 @@ def look_for(
 def stop(message: str, code: int = WRONG_USE) -> NoReturn:
     """End the program with a message on the error stream, after all notes."""
     _print_notes()
-    say(f"Error: {message}", err=True)
+    for line in f"Error: {message}".split("\n- "):  # several errors have a line each
+        say(line if line.startswith("Error: ") else f"- {line}", err=True)
     raise typer.Exit(code)
 
 

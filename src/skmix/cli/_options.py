@@ -52,7 +52,11 @@ Data = Annotated[
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Model file, as skmix fit writes it.")]
 Drop = Annotated[
     list[str] | None,
-    typer.Option("--drop", metavar="COLUMN", help="Leave a column out; may be given several times."),
+    typer.Option(
+        "--drop",
+        metavar="COLUMN",
+        help="Leave a column out; may be given several times. With auto, leave out what cannot be a feature.",
+    ),
 ]
 Out = Annotated[
     str,
@@ -131,14 +135,18 @@ def _text(
         _of_text(metavar="CHARACTER", help="Separator of columns, also tab or space; by default detected."),
     ] = None,
     decimal: Annotated[
-        Literal[".", ","], _of_text(metavar="CHARACTER", help="Decimal mark: a point or a comma.")
-    ] = ".",
+        Literal[".", ","] | None,
+        _of_text(
+            metavar="CHARACTER",
+            help="Decimal mark, a point or a comma; by default that of the fit, and in a fit a point.",
+        ),
+    ] = None,
     thousands: Annotated[
         str | None,
         _of_text(
             metavar="CHARACTER",
-            help="Separator of thousands, also space. With '', there is none; by default, numbers that may "
-            "have one are refused.",
+            help="Separator of thousands, also space. With '', there is none; by default that of the "
+            "fit, and in a fit numbers that may have one are refused.",
         ),
     ] = None,
     encoding: Annotated[
@@ -157,7 +165,7 @@ def _text(
     sep = {"tab": "\t", "\\t": "\t", "space": " "}.get(sep or "", sep)
     if sep is not None and (len(sep) != 1 or sep in '"\r\n' or not sep.isascii()):
         refuse("--sep", f"{sep!r} is not one character, tab or space.")
-    if sep == decimal:
+    if sep == (decimal or "."):
         refuse("--sep", f"{sep!r} is also --decimal.")
     thousands = " " if thousands == "space" else thousands
     return {
@@ -172,7 +180,8 @@ def _text(
 
 def parse_preparation(compensate: bool | None, transform: str | None) -> dict[str, Any]:
     """Return arguments of `open_rows`: how files are prepared, by the options of a command."""
-    from skmix.io.preparation import AUTO, scale_of, transformer_of
+    from skmix.data.notation import AUTO
+    from skmix.data.recipe import scale_of, transformer_of
 
     try:
         scale = AUTO if transform is None else scale_of(transformer_of(transform))

@@ -122,7 +122,7 @@ def accuracies(described: dict[str, Any]) -> list[str]:
 
 def _about(described: dict[str, Any]) -> list[str]:
     """Return lines on a model that `report.describe` describes."""
-    from skmix.io.encoding import listed
+    from skmix._words import listed
     from skmix.report.description import facts, serving
 
     names = [
@@ -176,7 +176,7 @@ def print_evaluation(found: Evaluation) -> None:
 
 def print_model(described: dict[str, Any], name: str) -> None:
     """Print what `report.describe` returns for a model."""
-    from skmix.io.encoding import listed
+    from skmix._words import listed
 
     classes, sets = described["classes"], described["feature_sets"]
     say(f"{name}: {described['kind']}")
@@ -237,10 +237,10 @@ def print_study(
 
     `name` is that of the study's file; `fitted` is whether its kernels were fitted to these samples.
     """
+    from skmix._words import listed
+    from skmix.data.recipe import in_words
     from skmix.groups.judging import FEWEST_SAMPLES
     from skmix.groups.study import MOST_LISTED, search_in_words
-    from skmix.io.encoding import listed
-    from skmix.io.preparation import in_words
     from skmix.report.description import ending
 
     samples, markers = outcome["samples"], outcome["markers"]

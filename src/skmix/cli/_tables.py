@@ -14,18 +14,20 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from skmix._words import listed
 from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, failing, guarded, in_options, note, stop
 from skmix.cli._printing import print_json, say
 from skmix.cli._progress import Watch, watching
+from skmix.data.encoding import Kind
+from skmix.data.labels import all_unlabelled, check_classes, code_labels, number_labels, typed
+from skmix.data.notation import AUTO
+from skmix.data.problems import TableError, column_remarks
+from skmix.data.recipe import in_words, target_of, writing_of
+from skmix.data.tables import format_of, named_columns
 from skmix.estimators.rows import read_into_memory, with_features_of
 from skmix.groups import Study, load
 from skmix.io import ColumnError, Source, open_rows, write_columns
-from skmix.io.encoding import Kind, listed, without_constants
-from skmix.io.labels import all_unlabelled, check_classes, code_labels, number_labels, typed
 from skmix.io.missing import is_missing
-from skmix.io.preparation import in_words, target_of
-from skmix.io.remarks import column_remarks
-from skmix.io.tables import format_of, named_columns
 from skmix.io.writing import check_writable, is_device, replacing, writable_folder
 
 Labelled = tuple[Any, NDArray[Any] | None, NDArray[np.float64] | None]
@@ -50,7 +52,7 @@ def _reading(watch: Watch, data: str, *advice: str) -> Iterator[Path]:
             yield path
         except ValueError as error:
             message = in_options(error).replace(folder, "") if folder else in_options(error)
-            if isinstance(error, ColumnError) and error.is_feature:
+            if isinstance(error, ColumnError) and error.is_feature and not isinstance(error, TableError):
                 for each in advice:
                     message += "" if "--drop" in message and "--drop" in each else each.format(error.column)
             stop(message, BAD_INPUT)
@@ -75,6 +77,9 @@ def read_to_fit(
     with _reading(watch, data, " Leave it out with --drop {!r}.", *use) as path:
         source = _open(path, text | {"as_text": _names(target)}, **preparation)
         present = _reader(source).all_names
+        if AUTO in drop and AUTO not in present:
+            drop = [name for name in drop if name != AUTO]
+            source = _open(path, text | {"as_text": _names(target), "drop": AUTO}, **preparation)
         used = [*_names(target, weight), *text["categorical"]]
         _reader(source).check_present([*used, *drop])
         for name in drop:
@@ -97,11 +102,12 @@ def read_to_fit(
         if target is not None and y is not None:
             check_classes(y, target, source.name)
         remarks = column_remarks(rows.X[:, numeric], [names[feature] for feature in numeric])
-    for each in () if reader.is_table else source.remarks():
+        rows, y, weights = _with_values(rows, y, weights, reader)
+    for each in source.remarks():
         note(f"{in_options(each)}.")
-    kinds = _reader(source).kinds
-    for each in without_constants(reader.inferred_kinds)[1] if reader.is_table else ():
-        note(f"{in_options(each)}.")
+    kinds = reader.kinds
+    if encoded := [name for name, kind in kinds.items() if isinstance(kind, list)]:
+        note(f"encoded as categories: {listed(encoded)}.")
     for each in remarks:
         note(in_options(each))
     prepared = source.preparation or {"transform": "none"}
@@ -114,6 +120,16 @@ def read_to_fit(
             f"--target {coded[-1]!r}."
         )
     return _training_rows((rows, y, weights), target, unlabelled)
+
+
+def _with_values(rows: Any, y: Any, weights: Any, reader: Any) -> Labelled:
+    """Leave out rows (n, M) without any value, with a note."""
+    is_empty = np.isnan(rows.X).all(axis=1)
+    places = np.flatnonzero(is_empty)
+    if len(places):
+        where = reader.place(int(places[0])) if reader.is_table else f"row {places[0] + 1}"
+        note(f"{len(places)} of {len(rows)} rows have no value and are left out; the first is {where}.")
+    return rows[~is_empty], *(None if values is None else values[~is_empty] for values in (y, weights))
 
 
 def _training_rows(rows: Labelled, target: str | None, unlabelled: str) -> Labelled:
@@ -174,9 +190,13 @@ def read_for(
     table has a column `sample`, labels are the samples in it.
     """
     columns = columns_of(model)
-    coded = [name for name, kind in columns.items() if kind is not None]
+    coded = [name for name, kind in columns.items() if isinstance(kind, list)]
+    text = {**text, "as_text": [*coded, *keep, *_names(target, sample)]}
+    # The marks of the model's fit, unless others are given.
+    marks = writing_of(getattr(model, "preparation_", None))
+    text |= {name: marks[name] for name in ("decimal", "thousands") if text[name] is None and name in marks}
     with _reading(watch, data) as path:
-        source = _open(path, text | {"as_text": [*coded, *keep, *_names(target, sample)]}, damaged=damaged)
+        source = _open(path, text, damaged=damaged)
         present = _reader(source).all_names
         target = sample if sample in present else target
         weight_of_fit = getattr(model, "metadata_", {}).get("weight")
@@ -185,6 +205,7 @@ def read_for(
             if weight is None:
                 note(f"there is no column {weight_of_fit!r}, the weights of the fit: each row counts once.")
         _reader(source).check_present([*keep, *_names(target, weight)])
+        drop = [name for name in drop if name != AUTO or name in present]
         if needed := sorted({*drop} & {*columns}):
             raise ValueError(
                 f"column {needed[0]!r} is a feature of the model and cannot be left out. Where its values "
@@ -209,7 +230,8 @@ def _with_columns(source: Source, columns: Mapping[str, Kind], present: Sequence
         source = source.select(present)
         for name, kind in _reader(source).kinds.items():
             if kind is not None:
-                raise ValueError(f"column {name!r} holds text, but the model was fitted to numbers.")
+                what = "text" if isinstance(kind, list) else "dates"
+                raise ValueError(f"column {name!r} holds {what}, but the model was fitted to numbers.")
         note("the model has no feature names; columns are taken in their order.")
         return source
     ignored = [name or "(no name)" for name in present if name not in columns]

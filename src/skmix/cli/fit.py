@@ -120,9 +120,11 @@ def fit(
     without it, an ordinary Gaussian mixture. Settings that are not given are
     chosen automatically. Empty cells, and in text files words such as NA, are
     missing values.
-    Text columns of at most 50 different values are one-hot encoded; a two-valued
-    column becomes one 0/1 feature. The model file keeps the names and categories
-    of the columns.
+    Text columns are one-hot encoded; a two-valued column becomes one 0/1 feature,
+    and of more than 50 values the most frequent are kept, the others being one.
+    Dates become numbers of days. Rows without any value are left out. The model
+    file keeps the names and categories of the columns, and how the table is
+    written.
 
     Rows that are less likely than all but a share --outliers of held-out rows
     are outliers. skmix predict marks them in a column of their own.
@@ -152,9 +154,9 @@ def fit(
     import skmix
     from skmix import report
     from skmix.cli import _tables as tables
+    from skmix.data.labels import typed
     from skmix.engine.rows.blocks import Block
     from skmix.estimators.crossfit import set_threshold
-    from skmix.io.labels import typed
     from skmix.io.missing import is_missing
     from skmix.search.base import saved_part
 

@@ -11,10 +11,10 @@ import numpy as np
 from joblib import cpu_count, effective_n_jobs
 from joblib.parallel import get_active_backend
 
+from ..data.recipe import Recipe
 from ..engine.records import FloatArray, Parameters
 from ..engine.starts import uniform_weights
 from ..engine.structures import Structure, structure_of
-from ..io.preparation import Columns
 
 # Largest number of entries in the covariances of a batch of starts.
 NUMBERS_TOGETHER = 1 << 17
@@ -227,7 +227,7 @@ def check_start(
     return Parameters(weights, means, covariances)
 
 
-def indices_of(given: Iterable[Any], columns: Columns, where: str, *, once: bool = True) -> list[int]:
+def indices_of(given: Iterable[Any], columns: Recipe, where: str, *, once: bool = True) -> list[int]:
     """Return the indices of columns given by index or name, without repetition if `once`.
 
     Errors call the given columns `where`.
@@ -246,7 +246,7 @@ def indices_of(given: Iterable[Any], columns: Columns, where: str, *, once: bool
     return indices
 
 
-def check_given(given: Mapping[Any, Any], columns: Columns) -> tuple[list[int], FloatArray]:
+def check_given(given: Mapping[Any, Any], columns: Recipe) -> tuple[list[int], FloatArray]:
     """Return the indices of columns with given values, and the features (1, M), NaN for other columns."""
     if not isinstance(given, Mapping):
         raise ValueError(f"given must be a dict from columns to values, got {given!r}.")
@@ -259,7 +259,7 @@ def check_given(given: Mapping[Any, Any], columns: Columns) -> tuple[list[int], 
     return known, columns.to_scale(row)
 
 
-def check_feature_sets(sets: Sequence[Sequence[Any]], columns: Columns) -> list[list[int]]:
+def check_feature_sets(sets: Sequence[Sequence[Any]], columns: Recipe) -> list[list[int]]:
     """Return the indices of the features in each set of columns; a column is in at most one set."""
     if isinstance(sets, str) or not isinstance(sets, Sequence) or len(sets) == 0:
         raise ValueError(f"feature_sets must be a non-empty list of lists of columns, got {sets!r}.")

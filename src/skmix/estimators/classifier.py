@@ -15,11 +15,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from ..data.recipe import Recipe
 from ..engine.exponentials import log_normalise, log_sum_exp
 from ..engine.numbers import Array, namespace, on_host, safe_log
 from ..engine.records import FloatArray
 from ..engine.rows.blocks import Block
-from ..io.preparation import Columns
 from . import decisions, densities, streams, tuning
 from ._settings import check_distribution, check_feature_sets, fitted_start, is_robust, prior_of_columns
 from .exporting import whitened_kernels
@@ -197,7 +197,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     def _parts_to_fit(self, n_features: int, *, stream: bool = False) -> list[Part]:
         sets = [list(range(n_features))]
         if self.feature_sets is not None:
-            sets = check_feature_sets(self.feature_sets, Columns.of(self, n_features))
+            sets = check_feature_sets(self.feature_sets, Recipe.of(self, n_features))
         last = getattr(self, "feature_sets_", None)
         if stream and last not in (None, sets):
             raise ValueError(f"feature_sets is now {sets}, but the model has {last}: use fit.")

@@ -19,13 +19,13 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import clone
 
+from ..data.recipe import Recipe
 from ..engine import scoring as density
 from ..engine.after.prior import are_separate
 from ..engine.exponentials import log_normalise, log_sum_exp
 from ..engine.numbers import Array, like, namespace, pick, safe_log, to_numpy
 from ..engine.records import FloatArray, IntArray, Parameters
 from ..engine.structures import structure_of
-from ..io.preparation import Columns
 from ._settings import check_given, indices_of, prior_of_columns, threads_of
 from .fitted import Fitted, FittedClassifier, fields_of, parameters_of
 from .rows import columns_of, note_rows, warn_caller
@@ -211,7 +211,7 @@ def _log_joint_of_kernels(model: Any, rows: Array) -> FloatArray:
 
 
 def impute_columns(
-    columns: Columns, model: Any, rows: np.ndarray, codes: IntArray | None = None
+    columns: Recipe, model: Any, rows: np.ndarray, codes: IntArray | None = None
 ) -> FloatArray:
     """Replace missing values of encoded rows (n, M), with numbers in the units of the user."""
     rows = rows.astype(np.float64, copy=False)
@@ -239,9 +239,13 @@ def impute(model: Any, rows: np.ndarray, codes: IntArray | None = None) -> Float
 
 def draw_rows(model: Any, codes: IntArray, random_state: np.random.RandomState) -> FloatArray:
     """Draw a row for each class code (n,), shape (n, M); features in no part are NaN, categories 0 or 1."""
-    columns = Columns.of(model)
+    columns = Recipe.of(model)
     X = np.full((len(codes), columns.n_features), np.nan)
-    encoded = [own for own, kind in zip(columns.features, columns.kinds.values(), strict=True) if kind]
+    encoded = [
+        own
+        for own, kind in zip(columns.features, columns.kinds.values(), strict=True)
+        if isinstance(kind, list)
+    ]
     for features, part in model._parts():
         drawn, kernels = density.draw(parameters_of(part), part.covariance_type_, codes, random_state)
         categories = [[features.index(each) for each in own] for own in encoded if own[0] in features]
@@ -358,7 +362,7 @@ class CriteriaMixin:
 
 def marginal(model: Any, chosen: Sequence[int | str]) -> Any:
     """Return the marginal model of some columns."""
-    columns = Columns.of(model)
+    columns = Recipe.of(model)
     left = indices_of(chosen, columns, "features")
     _refuse_unmodelled(model, columns, left)
     parts: list[DerivedPart] = []
@@ -378,7 +382,7 @@ def condition(model: Any, given: Mapping[int | str, Any]) -> Any:
             "condition cannot be combined with group_shift: groups of this mixture differ in their means, "
             "but the conditional model has common means. Fit without group_shift."
         )
-    columns = Columns.of(model)
+    columns = Recipe.of(model)
     known, row = check_given(given, columns)
     _refuse_unmodelled(model, columns, known)
     joint = log_joint(model, row)
@@ -400,7 +404,7 @@ def condition(model: Any, given: Mapping[int | str, Any]) -> Any:
     return _derive(model, columns, left, parts, posterior, float(scored[0]))
 
 
-def _refuse_unmodelled(model: Any, columns: Columns, chosen: list[int]) -> None:
+def _refuse_unmodelled(model: Any, columns: Recipe, chosen: list[int]) -> None:
     described = {feature for features, _ in model._parts() for feature in features}
     for column, name in enumerate(columns.kinds):
         if column in chosen and not described.issuperset(columns.features[column]):
@@ -409,7 +413,7 @@ def _refuse_unmodelled(model: Any, columns: Columns, chosen: list[int]) -> None:
 
 def _derive(
     model: Any,
-    columns: Columns,
+    columns: Recipe,
     chosen: list[int],
     parts: list[DerivedPart],
     class_prior: FloatArray,
@@ -437,7 +441,7 @@ def _derive(
         _derived_fit(derived, parts[0], class_prior).store(derived)
         return derived
     models = [
-        _derive(part.mixture, Columns.of(part.mixture), part.kept, [part], class_prior) for part in parts
+        _derive(part.mixture, Recipe.of(part.mixture), part.kept, [part], class_prior) for part in parts
     ]
     for name in ("tail", "covariance_type"):
         for mixture in models:
@@ -446,7 +450,7 @@ def _derive(
     index = {feature: i for i, feature in enumerate(features)}
     sets = [[index[feature] for feature in part.features] for part in parts]
     if model.feature_sets is not None:
-        column_of = {own[0]: column for column, own in enumerate(Columns.of(derived).features)}
+        column_of = {own[0]: column for column, own in enumerate(Recipe.of(derived).features)}
         derived.set_params(feature_sets=[[column_of[f] for f in own if f in column_of] for own in sets])
     threshold, blur = -np.inf, getattr(model, "outlier_blur_", None)
     if blur is not None:

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from sklearn import get_config
 from sklearn.utils.validation import check_is_fitted
 
+from ..data.recipe import Recipe
 from ..engine.exponentials import log_normalise, log_sum_exp
 from ..engine.numbers import on_host, safe_log
 from ..engine.problem import open_source
@@ -24,7 +25,6 @@ from ..engine.scoring import kernel_log_densities, most_likely_kernel
 from ..engine.structures import structure_of
 from ..io.dask import is_collection
 from ..io.opening import is_elsewhere
-from ..io.preparation import Columns
 from .exporting import ExportMixin, whitened_kernels
 from .rows import InMemory, is_frame, names_of, validated
 from .saving import FileMixin
@@ -125,7 +125,7 @@ class DropInMixin(FileMixin, ExportMixin):
         same = np.flatnonzero(moments.low == moments.high)
         given = getattr(self, "covariance_prior", None) is not None
         if self.reg_covar == 0.0 and not given and len(same) >= (rows.shape[1] if isotropic else 1):
-            name, value = [*Columns.of(self).kinds][same[0]], moments.low[same[0]]
+            name, value = [*Recipe.of(self).kinds][same[0]], moments.low[same[0]]
             raise ValueError(f"{SINGULAR} Feature {name!r} has no value other than {value:.6g}.")
         return source
 

@@ -11,11 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import _version
 from .._errors import Argument, ArgumentError
+from ..data.recipe import Recipe, in_words
 from ..engine.numbers import safe_log
 from ..engine.records import FARTHEST, Parameters, frame_of
 from ..engine.structures import structure_of
 from ..io.graph import WhitenedKernels, build_graph
-from ..io.preparation import Columns, in_words
 from ..io.writing import replacing
 from .rows import warn_caller
 
@@ -82,7 +82,7 @@ class ExportMixin:
                 f"{in_words(preparation)}."
             )
         model = build_graph(
-            n_features=Columns.of(self).n_features,
+            n_features=Recipe.of(self).n_features,
             columns=preparation.get("columns"),
             dtype=kind,
             producer_version=_version.__version__,

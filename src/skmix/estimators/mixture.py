@@ -28,14 +28,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .._errors import Argument, ArgumentError
+from .._words import nearest
+from ..data.labels import code_labels
+from ..data.recipe import Recipe
 from ..engine.numbers import safe_log
 from ..engine.records import FloatArray, IntArray
 from ..engine.rows.blocks import Block
 from ..engine.structures import STRUCTURES
 from ..engine.threads import one_blas_thread
-from ..io.encoding import nearest
-from ..io.labels import code_labels
-from ..io.preparation import Columns
 from . import densities, streams
 from ._settings import check_count, covariance_type_of, freeze_of, refuse_low_rank
 from .callbacks import CallbackSupportMixin, Monitor, monitoring
@@ -132,13 +132,14 @@ _FITTED = """
     n_features_in_ : int
         Number of columns of X: M, unless columns of text are encoded as several features each.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of the columns, if X had any. Columns of text with a single value are left out.
+        Names of the columns, if X had any. Columns of text with a single value or without any are left out.
     preparation_ : dict
         How the values of X were transformed and encoded, if they were: the scale, ``transform``, or the
         ``scales`` of features that differ, and the divisors of ``linear`` ones; whether FCS files are
-        compensated, ``compensate``; for tables with categories, the categories of each column, ``columns``,
-        and words for missing values, ``missing``. Each category is a 0/1 feature named ``column=category``; a
-        column of two is one feature, for the second. New files and data frames are
+        compensated, ``compensate``; for tables with categories or dates, the kind of each column,
+        ``columns``; and how tables are written, ``missing``, ``decimal`` and ``thousands``. Each category is a
+        0/1 feature named ``column=category``, of which ``(other)`` stands for all that are not listed; a
+        column of two is one feature, for the second. A date is a number of days. New files and data frames are
         prepared alike, and `sample` and `impute` return columns in the units of the files; arrays (refused if
         there are categories), an AnnData, and tables of numbers opened with ``transform=None`` count as
         prepared. Fitted attributes and densities are of prepared rows.
@@ -485,7 +486,7 @@ class SharedKernelBase(
         unscaled = rows.unscaled()
         if unscaled is None:
             return rows.scores(densities.impute, on_cpu=True)
-        filled = unscaled.scores(partial(densities.impute_columns, Columns.of(self)), on_cpu=True)
+        filled = unscaled.scores(partial(densities.impute_columns, Recipe.of(self)), on_cpu=True)
         return in_columns(self, filled, X)
 
     def sample(self, n_samples: int = 1, label: Any = None) -> tuple[Any, np.ndarray]:
@@ -508,7 +509,7 @@ class SharedKernelBase(
             Their labels.
         """
         X, y = self._draw(n_samples, label)
-        return in_columns(self, Columns.of(self).from_scale(X)) if hasattr(self, "preparation_") else X, y
+        return in_columns(self, Recipe.of(self).from_scale(X)) if hasattr(self, "preparation_") else X, y
 
     def _draw(self, n_samples: int, label: Any) -> tuple[FloatArray, np.ndarray]:
         """Draw features (n, M) and labels (n,)."""

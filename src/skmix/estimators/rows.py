@@ -38,6 +38,19 @@ from sklearn.utils.validation import (
 from .. import _version
 from .._errors import ArgumentWarning
 from .._extras import need
+from .._words import listed, nearest
+from ..data.encoding import UNKNOWN_COLUMN, decode_columns
+from ..data.labels import (
+    are_unlabelled,
+    classes_of,
+    code_labels,
+    is_column,
+    number_labels,
+    read_labels,
+    refuse_missing,
+    typed,
+)
+from ..data.recipe import Preparation, Recipe, target_of, writing_of
 from ..engine.device.streamed import PIECE_BYTES, StreamedRows
 from ..engine.numbers import (
     Array,
@@ -58,21 +71,9 @@ from ..engine.rows.blocks import Block, BlockRows
 from ..engine.rows.source import RowSource
 from ..io import Source, open_rows
 from ..io.dask import check_kind, is_collection, map_rows, open_collections
-from ..io.encoding import UNKNOWN_COLUMN, decode_columns, listed, nearest
 from ..io.labelled import LabelledBlocks, LabelSummary, summarise_labels
-from ..io.labels import (
-    are_unlabelled,
-    classes_of,
-    code_labels,
-    is_column,
-    number_labels,
-    read_labels,
-    refuse_missing,
-    typed,
-)
 from ..io.missing import is_missing, refuse_masked_weights, without_mask
 from ..io.opening import encode_frame, source_of
-from ..io.preparation import Columns, Preparation, target_of
 from ..io.sources import prepare
 from ._settings import is_robust, is_robust_fit
 
@@ -404,9 +405,11 @@ def validated(
 
 def refuse_encoding(model: Any) -> None:
     """Raise ValueError if a fitted model encodes columns, which arrays do not name."""
-    kinds = Columns.of(model).kinds
+    kinds = Recipe.of(model).kinds
     if any(kinds.values()):
-        raise ValueError(f"The model encodes columns of text: give a data frame with {listed([*kinds])}.")
+        raise ValueError(
+            f"The model encodes columns of text or dates: give a data frame with {listed([*kinds])}."
+        )
 
 
 def _is_valid(estimator: Any, X: np.ndarray) -> bool:
@@ -435,18 +438,19 @@ class InFrame(InMemory):
         if not names or not len(self.X):
             raise ValueError(f"X has no {'rows' if names else 'columns'}.")
         if least is None:
-            preparation, to_scale = getattr(model, "preparation_", {}), Columns.of(model).to_scale
+            preparation, to_scale = getattr(model, "preparation_", {}), Recipe.of(model).to_scale
             frame, columns = _known_columns(model, self.X), preparation.get("columns")
             if columns is None and is_numeric(frame):
                 return to_scale(validated(model, frame, names=names_of(frame)))
             columns = columns or dict.fromkeys(map(str, names_of(frame)))
-            X, reader = encode_frame(frame, columns, preparation.get("missing", ()))
+            X, reader = encode_frame(frame, columns, writing_of(preparation))
             _warn_of(reader.remarks())
             return validated(for_features(model), to_scale(X), names=reader.feature_names)
         names = names_of(self.X)
         if is_numeric(self.X):
             return validated(model, self.X, least, names)
         X, reader = encode_frame(self.X)
+        _warn_of(reader.remarks())
         rows = PreparedRows(X, reader.feature_names, reader.preparation)
         return Prepared(model, rows, self.y, self.sample_weight, self.name).values(least=least)
 
@@ -519,7 +523,7 @@ def in_columns(model: Any, X: FloatArray, given: Any = None) -> Any:
     If these are the rows `given` by the user, without gaps, and those are a pandas data frame, the result has
     its index and its columns without gaps.
     """
-    pandas, columns = need("pandas", "Rows of a model that prepares columns need"), Columns.of(model)
+    pandas, columns = need("pandas", "Rows of a model that prepares columns need"), Recipe.of(model)
     found: dict[str, Any] = decode_columns(X, columns.kinds)
     if not isinstance(given, pandas.DataFrame):
         return pandas.DataFrame(found)
@@ -535,7 +539,7 @@ def in_columns(model: Any, X: FloatArray, given: Any = None) -> Any:
 def for_features(model: Any) -> Any:
     """Return a copy of a fitted model that takes prepared rows (n, M) without names."""
     plain = copy(model)
-    note_rows(plain, n_features_in_=Columns.of(model).n_features, feature_names_in_=None, preparation_=None)
+    note_rows(plain, n_features_in_=Recipe.of(model).n_features, feature_names_in_=None, preparation_=None)
     return plain
 
 
@@ -630,7 +634,9 @@ class InBlocks(Rows):
     X: Source
 
     def training(self, least: int = 2) -> Training:
-        return _training_in_blocks(self, self.X, device_of(self.estimator), least)
+        training = _training_in_blocks(self, self.X, device_of(self.estimator), least)
+        _warn_of(self.X.remarks())
+        return training
 
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
         model = self.estimator
@@ -702,7 +708,7 @@ def with_features_of(model: Any, source: Source) -> Source:
     """Return a source with the features and the preparation of a fitted model; see `prepare`."""
     names = getattr(model, "feature_names_in_", None)
     source = prepare(source, getattr(model, "preparation_", None), names)
-    n_features = Columns.of(model).n_features
+    n_features = Recipe.of(model).n_features
     if source.n_features != n_features:
         raise ValueError(
             f"X has {source.n_features} features, but {type(model).__name__} is expecting {n_features} "
@@ -803,7 +809,7 @@ class OnCluster(Rows):
                     "The model encodes columns of text, or knows numbers for missing values, which Dask "
                     "collections do not support: give X.compute(), or files."
                 )
-            X, scale = _known_columns(model, X), Columns.of(model).to_scale
+            X, scale = _known_columns(model, X), Recipe.of(model).to_scale
         if X.ndim == 2:
             _check_n_features(model, X, reset=False)
         _check_feature_names(model, getattr(X, "_meta", X), reset=False)
@@ -915,7 +921,7 @@ def check_gaps(rows: Array, estimator: Any = None) -> None:
             f"Row {empty[0]} of X has no value ({such}). Remove such rows, or give them a weight of zero."
         )
     if estimator is not None:
-        _refuse_empty_features(missing.all(axis=0), len(missing), Columns.of(estimator).names)
+        _refuse_empty_features(missing.all(axis=0), len(missing), Recipe.of(estimator).names)
 
 
 def _refuse_empty_features(is_empty: np.ndarray, n_rows: int, names: Sequence[str] | None) -> None:

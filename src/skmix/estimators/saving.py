@@ -15,10 +15,10 @@ import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.utils.validation import check_is_fitted
 
+from ..data.encoding import feature_names
+from ..data.recipe import Recipe, check_preparation
 from ..engine.structures import structure_of
-from ..io.encoding import feature_names
 from ..io.models import Record, pack, read_file, unpack, write_file
-from ..io.preparation import Columns, check_preparation
 from ._settings import check_covariances, check_feature_sets, check_tail, refuse_low_rank
 from .fitted import (
     HUGE,
@@ -285,7 +285,7 @@ def _check_covariances(array: np.ndarray, covariance_type: str, sizes: dict[str,
 
 
 def _check_classifier(model: Any, sizes: dict[str, int]) -> None:
-    models, columns = model.models_, Columns(dict.fromkeys(range(sizes["M"])))
+    models, columns = model.models_, Recipe(dict.fromkeys(range(sizes["M"])))
     sets = check_feature_sets(model.feature_sets_, columns)
     _require(len(sets) == len(models), f"it has {len(models)} models for {len(sets)} feature sets")
     _check_parts("models_", models, "SharedKernelMixture", [len(columns) for columns in sets])
@@ -297,7 +297,7 @@ def _check_parts(name: str, parts: list[Any], kind: str, widths: list[int]) -> N
     for part, n_features in zip(parts, widths, strict=True):
         _require(type(part).__name__ == kind, f"{name} has a {type(part).__name__}")
         _check(part)
-        n_own, classes = Columns.of(part).n_features, parts[0].classes_
+        n_own, classes = Recipe.of(part).n_features, parts[0].classes_
         _require(n_own == n_features, f"a model in {name} has {n_own} features for {n_features} columns")
         same = part.classes_.dtype == classes.dtype and np.array_equal(part.classes_, classes)
         _require(same, f"models in {name} have different classes")

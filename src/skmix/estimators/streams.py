@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import is_classifier
 
+from ..data.labels import code_labels, number_labels, read_labels
 from ..engine.after.shifts import shift_groups
 from ..engine.after.streams import Running, resume, update_from_batch
 from ..engine.loop import fit, run
@@ -20,7 +21,6 @@ from ..engine.rows.blocks import Block
 from ..engine.rows.summary import measure
 from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
-from ..io.labels import code_labels, number_labels, read_labels
 from ..io.missing import is_missing, without_mask
 from ._settings import covariance_type_of, is_robust
 from .decisions import kind_of_labels

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from ..io.encoding import listed, shortened
-from ..io.preparation import Columns
+from .._words import listed, shortened
+from ..data.recipe import Recipe
 
 # Number of classes whose names and sizes are shown.
 _MOST_CLASSES = 8
@@ -33,7 +33,7 @@ def summary_of(model: Any) -> dict[str, str]:
         found, model = _of_search(model), model._model
     if not hasattr(model, "class_prior_"):
         return found
-    columns = Columns.of(given)
+    columns = Recipe.of(given)
     labels, sizes = model.classes_.tolist(), model.class_count_
     rows = _number(sizes.sum())
     if len(labels) > 1:

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from .._errors import Argument, ArgumentError
+from .._words import listed, nearest
+from ..data.notation import MISSING
+from ..data.tables import TableReader
 from ..engine.records import BoolArray, FloatArray, IntArray
 from ..io import open_rows
-from ..io.encoding import MISSING, listed, nearest
 from ..io.opening import stem_of
-from ..io.tables import TableReader
 from .differences import Sides
 from .proportions import pandas, places_of, shown
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._extras import need
+from .._words import nearest
 from ..engine.records import FloatArray, IntArray
 from ..estimators.rows import warn_caller
-from ..io.encoding import nearest
 from . import judging
 from .samples import Samples
 

@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 
 from .._errors import Argument, ArgumentError
+from .._words import listed
+from ..data.notation import AUTO
+from ..data.recipe import BY_CHANNEL, Preparation
 from ..engine.records import FloatArray, IntArray
 from ..estimators.callbacks import progress_bar
 from ..estimators.rows import with_features_of
 from ..io import Source, open_rows
-from ..io.encoding import listed
 from ..io.fcs import FcsReader, without_bookkeeping
 from ..io.opening import files_of
-from ..io.preparation import AUTO, BY_CHANNEL, Preparation
 from ..io.readers import is_path
 
 # Cells read into memory, equally many of each sample, for the start of the fit and for the page.
@@ -99,8 +100,9 @@ def open_cells(
         names = source.feature_names
     kinds = (source.preparation or {}).get("columns") or {}
     if text := [name for name, kind in kinds.items() if kind is not None and model is None]:
+        holds = "text" if isinstance(kinds[text[0]], list) else "dates"
         raise ArgumentError(
-            f"column {text[0]!r} holds text and is not a marker: name the column of samples with ",
+            f"column {text[0]!r} holds {holds} and is not a marker: name the column of samples with ",
             Argument("sample"),
             ", or the markers with ",
             Argument("markers"),

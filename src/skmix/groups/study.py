@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._errors import Argument, ArgumentError
+from .._words import listed
+from ..data.notation import AUTO
+from ..data.recipe import Preparation, in_words, same_scale, scale_in_words
 from ..estimators import SharedKernelMixture
 from ..estimators.callbacks import Lines, progress_bar, watched_by
 from ..estimators.rows import warn_caller
 from ..estimators.saving import estimator_of, read_model, record_of
-from ..io.encoding import listed
 from ..io.models import Record, pack, write_file
-from ..io.preparation import AUTO, Preparation, in_words, same_scale, scale_in_words
 from ..io.writing import replacing
 from .conditions import Design, given_sides, metadata_of, read_metadata, sides_of
 from .differences import Sides, differences

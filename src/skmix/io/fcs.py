@@ -16,6 +16,10 @@ from numpy.typing import NDArray
 
 from .._errors import Argument, ArgumentError, ArgumentWarning
 from .._extras import need
+from .._words import listed, nearest
+from ..data.labels import as_integers
+from ..data.notation import AUTO
+from ..data.recipe import BY_CHANNEL, Preparation
 from .amplification import (
     LENGTH,
     LINEAR,
@@ -27,10 +31,7 @@ from .amplification import (
 )
 from .arrow import stamp
 from .damage import damaged_events
-from .encoding import listed, nearest
 from .labelled import LabelledBlock
-from .labels import as_integers
-from .preparation import AUTO, BY_CHANNEL, Preparation
 from .readers import Reader, rows_in_block, rows_of_npy
 from .writing import replacing
 
@@ -492,7 +493,7 @@ class FcsReader(Reader):
 
     @property
     def kinds(self) -> dict[str, None]:
-        """Kinds of the features, see `skmix.io.encoding`: all are numbers."""
+        """Kinds of the features, see `skmix.data.encoding`: all are numbers."""
         return dict.fromkeys(self.chosen)
 
     def column(self, name: str) -> list[Any]:

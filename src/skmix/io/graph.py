@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._extras import need
-from .encoding import Kind
+from ..data.encoding import OTHER, Kind
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -125,9 +125,10 @@ class _Graph:
                 "LabelEncoder",
                 text,
                 domain="ai.onnx.ml",
-                keys_strings=kind,
-                values_int64s=list(range(len(kind))),
-                default_int64=-1,
+                # An empty text is missing.
+                keys_strings=[*kind, ""],
+                values_int64s=[*range(len(kind)), -1],
+                default_int64=kind.index(OTHER) if OTHER in kind else -1,
             )
             is_category = self.add("Equal", code, np.arange(len(kind))[len(kind) == 2 :])
             known = self.add("GreaterOrEqual", code, np.array(0))

@@ -13,10 +13,10 @@ from typing import Protocol, Self
 
 import numpy as np
 
+from ..data.labels import distinct_labels, encode
+from ..data.recipe import Preparation
 from ..engine.rows.blocks import Answer, Block, Blocks, summarise_block
 from ..engine.rows.summary import Summary
-from .labels import distinct_labels, encode
-from .preparation import Preparation
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,14 @@ from typing import Any
 import numpy as np
 
 from .._errors import Argument
+from .._words import nearest
+from ..data.encoding import Kind
+from ..data.notation import AUTO, Notation
+from ..data.problems import ColumnError, TableError
+from ..data.recipe import Preparation, scale_of, transformer_of
+from ..data.tables import SUFFIXES, TableReader, format_of, open_parquet, open_table, open_text
 from .arrow import pyarrow
-from .encoding import ColumnError, Kind, Notation, nearest
 from .fcs import FcsReader, check_damaged, open_events
-from .preparation import AUTO, Preparation, scale_of, transformer_of
 from .readers import (
     Reader,
     Values,
@@ -28,7 +32,6 @@ from .readers import (
     values_of,
 )
 from .sources import Source
-from .tables import SUFFIXES, TableReader, format_of, open_parquet, open_table, open_text
 
 
 def open_rows(
@@ -296,11 +299,11 @@ def _arrow_table(thing: Any) -> Any:
 
 
 def encode_frame(
-    frame: Any, columns: Mapping[str, Kind] | None = None, missing: Sequence[str] = ()
+    frame: Any, columns: Mapping[str, Kind] | None = None, writing: Mapping[str, Any] | None = None
 ) -> tuple[np.ndarray, TableReader]:
     """Return the features (n, M) of a data frame, and their reader.
 
-    `columns` are the kinds that a model keeps; None infers them.
+    `columns` are the kinds that a model keeps; None infers them. `writing` is that of its recipe.
     """
     arrow = _arrow_table(frame)
     if arrow is None:
@@ -309,20 +312,30 @@ def encode_frame(
             "pyarrow are encoded."
         )
     reader = open_table(arrow, "X", place="row {}".format)
-    reader = reader if columns is None else reader.encoded(columns, missing)
+    reader = reader if columns is None else reader.encoded(columns, writing)
+    library = type(frame).__module__.split(".")[0]
     try:
         blocks = [block.X for block in reader.read(max(1, reader.n_rows))]
+    except TableError as error:
+        remedy = _remedy(library, [one.column for one in error.errors], Argument("drop", AUTO))
+        raise TableError([_for_frame(library, one) for one in error.errors], remedy) from None
     except ColumnError as error:
-        message = error.worded(partial(_remedy, type(frame).__module__.split(".")[0], error.column))
-        raise ColumnError(message, column=error.column, is_feature=error.is_feature) from None
+        raise _for_frame(library, error) from None
     X = np.concatenate(blocks) if blocks else np.empty((0, reader.n_features))
     return np.ascontiguousarray(X, dtype=np.float64), reader
 
 
-def _remedy(library: str, column: str, argument: Argument) -> str:
-    """Return what to do about a column of a data frame X, in place of an argument of `open_rows`."""
+def _for_frame(library: str, error: ColumnError) -> ColumnError:
+    """Return the error of a column with remedies for data frames of a library."""
+    message = error.worded(partial(_remedy, library, [error.column]))
+    return ColumnError(message, column=error.column, is_feature=error.is_feature)
+
+
+def _remedy(library: str, columns: list[str], argument: Argument) -> str:
+    """Return what to do about columns of a data frame X, in place of an argument of `open_rows`."""
+    column = columns[0]
     ways = {
-        ("pandas", "drop"): f"X.drop(columns=[{column!r}])",
+        ("pandas", "drop"): f"X.drop(columns={columns})",
         ("pandas", "categorical"): f"X.astype({{{column!r}: 'category'}})",
         ("pandas", "missing"): f"X.replace({{{column!r}: {argument.value!r}}}, float('nan'))",
         ("pandas", "decimal"): f"X[{column!r}].str.replace({argument.value!r}, '.')",
@@ -331,11 +344,11 @@ def _remedy(library: str, column: str, argument: Argument) -> str:
             "polars",
             "thousands",
         ): f"polars.col({column!r}).str.replace_all({argument.value!r}, '', literal=True)",
-        ("polars", "drop"): f"X.drop({column!r})",
+        ("polars", "drop"): f"X.drop({', '.join(map(repr, columns))})",
         ("polars", "categorical"): f"X.cast({{{column!r}: polars.Categorical}})",
         ("polars", "missing"): f"polars.col({column!r}).replace({argument.value!r}, None)",
         ("polars", "decimal"): f"polars.col({column!r}).str.replace({argument.value!r}, '.')",
-        ("pyarrow", "drop"): f"X.drop_columns([{column!r}])",
+        ("pyarrow", "drop"): f"X.drop_columns({columns})",
     }
     return ways.get((library, argument.name), argument)
 

@@ -16,11 +16,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from .._errors import Argument, ArgumentError, ArgumentWarning
+from .._words import nearest
+from ..data.recipe import Preparation
 from .arrow import Stamp, stamp
-from .encoding import nearest
 from .labelled import LabelledBlock
 from .missing import without_mask
-from .preparation import Preparation
 
 # Default size of a block: large enough that the overhead per block is negligible, and small enough that three
 # blocks fit in any memory and that glibc reuses their pages. From 32 MB on, the system would clear new pages
@@ -131,8 +131,11 @@ class Reader(ABC):
         """Return a reader without these columns, unless columns were selected."""
         return self
 
-    def encoded(self, columns: Mapping[str, Any], missing: Sequence[str] = ()) -> Self:
-        """Return a reader that encodes columns of known kinds, see `skmix.io.encoding`."""
+    def encoded(self, columns: Mapping[str, Any], writing: Mapping[str, Any] | None = None) -> Self:
+        """Return a reader that encodes columns of known kinds, see `skmix.data.encoding`.
+
+        `writing` says how the tables of the fit were written: `missing`, `decimal` and `thousands`.
+        """
         if all(kind is None for kind in columns.values()):
             return self.select(list(columns))
         raise ValueError(

@@ -13,13 +13,21 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from .._errors import Argument, ArgumentError, ArgumentWarning
+from ..data.labels import label_parser, plain_labels
+from ..data.problems import ColumnError
+from ..data.recipe import (
+    BY_CHANNEL,
+    Preparation,
+    rescaled,
+    same_scale,
+    scale_in_words,
+    transformer_of,
+    writing_of,
+)
 from ..engine.rows.blocks import Answer
 from .arrow import NUMERIC, kind_of, stamp
-from .encoding import ColumnError
 from .labelled import LabelledBlock
-from .labels import label_parser, plain_labels
 from .missing import refuse_masked_weights
-from .preparation import BY_CHANNEL, Preparation, rescaled, same_scale, scale_in_words, transformer_of
 from .readers import Reader, Values, values_of
 
 # Largest size of rows that a fit keeps in memory after its first pass, if they are in several files or on
@@ -161,9 +169,9 @@ class Source:
         """Return the rows with the features that have these names, in this order."""
         return self._with(reader.select(names) for reader in self.readers.values())
 
-    def encoded(self, columns: Mapping[str, Any], missing: Sequence[str] = ()) -> Self:
-        """Return the rows with columns of known kinds encoded, see `skmix.io.encoding`."""
-        return self._with(reader.encoded(columns, missing) for reader in self.readers.values())
+    def encoded(self, columns: Mapping[str, Any], writing: Mapping[str, Any] | None = None) -> Self:
+        """Return the rows with columns of known kinds encoded; see `Reader.encoded`."""
+        return self._with(reader.encoded(columns, writing) for reader in self.readers.values())
 
     def chosen(self, columns: Sequence[int | str]) -> Self:
         """Return the rows with the features that a user chose: by name if they have names, else by index."""
@@ -465,7 +473,7 @@ def prepare(source: Source, preparation: Preparation | None, names: Sequence[str
         )
     columns = (preparation or {}).get("columns") or dict.fromkeys(names if names is not None else ())
     if columns and (source.first.named or any(columns.values())):
-        source = source.encoded(columns, (preparation or {}).get("missing", ()))
+        source = source.encoded(columns, writing_of(preparation))
     if preparation is None:
         return source
     if "compensate" in automatic:

@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ..data.notation import Notation, is_number
 from .arrow import pyarrow
-from .encoding import Notation, is_number
 
 _SEPARATORS = ("\t", ",", ";", "|")
 # The column names must be within this many bytes from the beginning of a file.
@@ -108,7 +108,7 @@ class TextFile:
         convert = pacsv.ConvertOptions(
             column_types=types,
             null_values=list(self.notation.number_words),
-            decimal_point=self.notation.decimal,
+            decimal_point=self.notation.mark,
         )
         with self._bytes() as file:
             return pacsv.read_csv(self._plain() if self._is_odd else file, read, parse, convert)
@@ -170,8 +170,8 @@ class TextFile:
             return widths.count(widths[0]) / len(widths), widths[0]
 
         notation = self.notation
-        candidates = [each for each in _SEPARATORS if each != notation.decimal and each in head]
-        default = ";" if notation.decimal == "," else ","
+        candidates = [each for each in _SEPARATORS if each != notation.mark and each in head]
+        default = ";" if notation.mark == "," else ","
         separator = notation.sep or max(candidates, key=fitness, default=default)
         return separator, records(separator)
 

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
+from ..data.recipe import Recipe
 from ..engine.structures import Structure, structure_of
 from ..estimators._settings import indices_of
 from ..estimators.rows import enter, for_features, is_frame
 from ..io.opening import is_elsewhere
-from ..io.preparation import Columns
 from .style import FloatArray
 
 Feature = int | str
@@ -46,7 +46,7 @@ class DrawnKernels:
 
     def indices(self, features: Sequence[Feature]) -> list[int]:
         """Return the indices of features given by index or name."""
-        return indices_of(features, Columns(dict.fromkeys(self.names)), "features", once=False)
+        return indices_of(features, Recipe(dict.fromkeys(self.names)), "features", once=False)
 
     def project(self, directions: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return means (K, F) and covariances (K, F, F) along F directions (F, M)."""
@@ -151,7 +151,7 @@ def chosen_model(model: Any) -> Any:
 
 def feature_names(model: Any) -> list[str] | None:
     """Return the names of the features of `chosen_model`, or None if they have none."""
-    names = Columns.of(model).names
+    names = Recipe.of(model).names
     change = getattr(model, "feature_map_", None)
     if change is None:
         return names

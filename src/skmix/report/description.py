@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
+from ..data.recipe import Recipe, target_of
 from ..estimators.densities import n_parameters
-from ..io.preparation import Columns, target_of
 from ..plots._models import chosen_model, feature_names, kernel_sets, numbered
 from ._predictions import n_blurred, outlier_threshold
 
@@ -26,7 +26,7 @@ def describe(model: Any) -> dict[str, Any]:
     or the model has been fitted again since. `sharing` is what a search chose, 'own' or 'shared' kernels.
     `settings` differ from their defaults.
     """
-    columns = Columns.of(model)
+    columns = Recipe.of(model)
     names = columns.names or list(map(numbered, range(columns.n_features)))
     threshold, target = outlier_threshold(model), target_of(model)
     kind, settings, own = type(model).__name__, settings_of(model), feature_names(model) or names
@@ -44,8 +44,11 @@ def describe(model: Any) -> dict[str, Any]:
     return {
         "kind": kind,
         "columns": [
-            {"name": name if isinstance(name, str) else numbered(name), "categories": categories}
-            for name, categories in columns.kinds.items()
+            {
+                "name": name if isinstance(name, str) else numbered(name),
+                "categories": kind if isinstance(kind, list) else None,
+            }
+            for name, kind in columns.kinds.items()
         ],
         "features": names,
         "n_transformed": n_transformed,

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
+from ..data.recipe import Recipe
 from ..estimators.densities import has_shifts, responsibilities
 from ..estimators.rows import enter
-from ..io.preparation import Columns
 from ..plots._models import DrawnKernels, chosen_model, feature_names, kernel_sets, numbered
 from ..plots.style import FloatArray, short_name
 
@@ -116,7 +116,7 @@ def reasons(model: Any, X: Any) -> Reasons:
             "reasons cannot be combined with group_shift: the means of this mixture depend on the group of a "
             "row. Fit without group_shift."
         )
-    rows, columns = enter(model, X).gathered(), Columns.of(model)
+    rows, columns = enter(model, X).gathered(), Recipe.of(model)
     names = [name if isinstance(name, str) else numbered(name) for name in columns.kinds]
     features = columns.features
     change = getattr(model, "feature_map_", None)

@@ -18,8 +18,8 @@ from ..engine.rows.blocks import Block
 from ..estimators._settings import check_feature_sets, is_robust
 from ..estimators.classifier import SharedKernelClassifier
 from ..estimators.crossfit import blur_of, set_threshold
+from ..data.recipe import Recipe
 from ..estimators.rows import PreparedRows
-from ..io.preparation import Columns
 from .features import FeatureMap, filler, fit_features, with_map
 from .fits import FitRows, Fold, Folds, labels_of
 from .space import MOST_NUMBERS_A_ROW, Space
@@ -99,7 +99,7 @@ class Selection:
         numbers, types = search._settings_to_try()
         sets = search.feature_sets
         if sets is not None:
-            sets = check_feature_sets(sets, Columns.of(search, self.rows.X.shape[1]))
+            sets = check_feature_sets(sets, Recipe.of(search, self.rows.X.shape[1]))
 
         def width(transform: str, reduction: str) -> int:
             try:

@@ -5,49 +5,54 @@ from __future__ import annotations
 import csv
 import gzip
 import re
+import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from .._errors import ArgumentError, ArgumentWarning
-from .arrow import kind_of, numbers_of, pyarrow, stamp
+from .._words import listed, nearest, shortened
+from ..engine.records import FloatArray
+from ..io.arrow import kind_of, numbers_of, pyarrow, stamp
+from ..io.fcs import MAGIC
+from ..io.labelled import LabelledBlock
+from ..io.readers import NPY_DAMAGE, Reader, open_array, rows_in_block, values_of
+from ..io.text import TextFile
 from .encoding import (
     UNKNOWN_COLUMN,
-    ColumnError,
+    Contents,
     Encoder,
-    FloatArray,
     Kind,
-    Notation,
     are_numbers,
-    check_unambiguous,
+    common_kinds,
     feature_names,
     features_by_column,
-    find_kinds,
-    holds_numbers,
-    is_number,
-    listed,
-    nearest,
+    inspect,
     numbers_in,
-    of_text,
-    shortened,
     texts_of,
-    without_constants,
 )
-from .fcs import MAGIC
-from .labelled import LabelledBlock
 from .labels import as_integers
-from .preparation import Preparation
-from .readers import NPY_DAMAGE, Reader, open_array, rows_in_block, values_of
-from .text import TextFile
+from .marks import doubtful_marks
+from .notation import Notation, is_number, of_text
+from .problems import ColumnError, refuse_columns
+from .recipe import Preparation, preparation_of_table
 
+SUFFIXES = {
+    "fcs": (".fcs",),
+    "parquet": (".parquet", ".pq"),
+    "npy": (".npy",),
+    "text": (".csv", ".tsv", ".csv.gz", ".tsv.gz"),
+}
+"""File name suffixes by format."""
+# First bytes of Excel workbooks of before 2007, and of archives such as those since.
+_OLD_EXCEL, _ZIP = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", b"PK\x03\x04"
 # Errors that readers raise for damaged files, besides ValueError.
 _DAMAGE = (*NPY_DAMAGE, gzip.BadGzipFile, zlib.error, csv.Error, NotImplementedError)
 # Prefix of the columns in which pandas stores its index.
@@ -57,20 +62,8 @@ _PANDAS_INDEX = "__index_level_"
 _BUFFER_BYTES = 1 << 15
 
 
-# ---------------------------------------------------------------- files to tables
-
-
-SUFFIXES = {
-    "fcs": (".fcs",),
-    "parquet": (".parquet", ".pq"),
-    "npy": (".npy",),
-    "text": (".csv", ".tsv", ".csv.gz", ".tsv.gz"),
-}
-"""File name suffixes by format."""
-
-
 def format_of(path: Path) -> str:
-    """Return the format of a file: 'fcs', 'parquet', 'npy' or 'text'.
+    """The format of a file: 'fcs', 'parquet', 'npy' or 'text'.
 
     The first bytes decide; if they are damaged, the name does.
     """
@@ -86,8 +79,23 @@ def format_of(path: Path) -> str:
         return "parquet"
     if start.startswith(np.lib.format.MAGIC_PREFIX):
         return "npy"
+    if start.startswith(_OLD_EXCEL) or (start.startswith(_ZIP) and _is_workbook(path)):
+        raise ValueError(
+            f"{path} is a spreadsheet (Excel or alike). Save its sheet as CSV in UTF-8, or read it by "
+            "pandas.read_excel and pass the data frame."
+        )
     name = path.name.lower()
-    return next((each for each, suffixes in SUFFIXES.items() if name.endswith(suffixes)), "text")
+    return next((format for format, suffixes in SUFFIXES.items() if name.endswith(suffixes)), "text")
+
+
+def _is_workbook(path: Path) -> bool:
+    """Whether an archive holds a workbook of Excel or OpenDocument."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except zipfile.BadZipFile:
+        return False
+    return any(name.startswith("xl/") or name == "content.xml" for name in names)
 
 
 @contextmanager
@@ -97,8 +105,7 @@ def naming(name: str, notation: Notation) -> Iterator[None]:
     try:
         yield
     except ColumnError as error:
-        parts = (f"{name}: ", *error.pieces)
-        raise ColumnError(*parts, column=error.column, is_feature=error.is_feature) from None
+        raise error.of_table(name) from None
     except ArgumentError as error:
         raise ArgumentError(f"{name}: ", *error.pieces) from None
     except (ValueError, arrow_error, *_DAMAGE) as error:
@@ -134,12 +141,16 @@ class TableReader(Reader):
     columns: list[str] | None = None
     # Kinds of these columns, if they are known, for example from a model; None infers them.
     given_kinds: dict[str, Kind] | None = None
+    # What there was to say when these kinds were inferred together with those of other tables.
+    notes: list[ArgumentWarning] = field(default_factory=list)
     # Indices of the features to keep; None for all.
     taken: list[int] | None = None
     # Unknown categories by column, and the number of rows with each.
     unknown: dict[str, Counter[str]] = field(default_factory=dict)
 
     is_table = True
+
+    # ------------------------------------------------------------ columns and their kinds
 
     @cached_property
     def column_names(self) -> list[str]:
@@ -149,104 +160,49 @@ class TableReader(Reader):
         names = list(self.types) if self.columns is None else self.columns
         if not names:
             raise ValueError(f"{self.name} has no columns of features.")
-        if "" in names:
-            raise ColumnError(
-                f"column {list(self.types).index('') + 1} has no name. Such a column is often a row "
-                "index, not a feature.",
-                column="",
-                is_feature=True,
-            )
         return names
 
     @cached_property
-    def inferred_kinds(self) -> dict[str, Kind]:
-        """Kinds of the columns, inferred from their values, including columns of one category."""
+    def contents(self) -> Contents:
+        """What the columns hold; columns that cannot be features are refused, or left out."""
+        names = [name for name in self.column_names if name]
         with naming(self.name, self.notation):
-            types = {name: self.types[name] for name in self.column_names}
-            batches = partial(self.batches, self.block_rows)
-            kinds = find_kinds(types, batches, self.notation, self.place)
-            self._check_marks([name for name, kind in kinds.items() if kind is None])
-            return kinds
+            types = {name: self.types[name] for name in names}
+            contents = inspect(types, partial(self.batches, self.block_rows), self.notation, self.place)
+            numbers = [name for name, value in contents.values.items() if value is None]
+            contents.errors.extend(doubtful_marks(self, numbers))
+            if "" in self.column_names:
+                number = list(self.types).index("") + 1
+                what = f"column {number} has no name. Such a column is often a row index, not a feature."
+                contents.errors.insert(0, ColumnError(what, column="", is_feature=True))
+            return contents.settled(self.notation)
 
-    def _check_marks(self, names: Sequence[str]) -> None:
-        """Raise ColumnError if the decimal marks in columns of numbers may separate thousands.
-
-        All of them are followed by three digits, and another column of the file has another decimal mark.
-        """
-        notation = self.notation
-        if not notation.is_text or notation.thousands is not None or self.origin is None:
-            return
-        doubtful = [name for name in names if self._has_three_decimals(name)]
-        other = next((name for name in self.types if self._has_other_mark(name)), None) if doubtful else None
-        if other is None:
-            return
-        reader = open_text(self.origin, replace(notation, as_text=(*notation.as_text, *doubtful)))
-        for name in doubtful:
-            marked = sorted(text for text in reader.label_texts(name) or () if notation.decimal in text)
-            if marked and all(map(notation.swapped.is_grouped, marked)):
-                marks = {".": "point", ",": "comma"}
-                this, that = marks[notation.decimal], marks[notation.swapped.decimal]
-                raise ColumnError(
-                    f"column {name!r} has three digits after every {this}, as in {marked[0]!r}, and column "
-                    f"{other!r} has a decimal {that}: which is the decimal mark? If the {this} separates "
-                    "thousands, use ",
-                    of_text("decimal", notation.swapped.decimal),
-                    " and ",
-                    of_text("thousands", notation.decimal),
-                    f"; if the {this} is a decimal mark, use ",
-                    of_text("thousands", ""),
-                    ".",
-                    column=name,
-                    is_feature=True,
-                )
-
-    def _has_three_decimals(self, name: str) -> bool:
-        """Return whether numbers in a column with fractions may be thousands, divided by a thousand."""
-        if self._is_untyped(name):
-            texts = self.label_texts(name) or ()
-            return holds_numbers(texts, self.notation) and any(map(self.notation.swapped.is_grouped, texts))
-        if str(self.types[name]) != "double":
-            return False
-        has_any = False
-        for batch in self.batches(self.block_rows, [name]):
-            values = numbers_of(batch.column(name))
-            values = np.abs(values[np.isfinite(values) & (values % 1.0 != 0.0)])
-            thousands = 1000.0 * values
-            if np.any((values < 1.0) | (values >= 1000.0) | (np.abs(thousands - np.round(thousands)) > 1e-6)):
-                return False
-            has_any |= len(values) > 0
-        return has_any
-
-    def _has_other_mark(self, name: str) -> bool:
-        """Return whether a column has numbers with the other decimal mark, not all of them thousands."""
-        texts, other = self.label_texts(name) or (), self.notation.swapped
-        as_thousands = replace(self.notation, thousands=other.decimal)
-        return holds_numbers(texts, other) and any(
-            other.decimal in text and not as_thousands.is_grouped(text) for text in texts
-        )
-
-    def _holds_text(self, name: str) -> bool | None:
-        """Return whether a column holds categories, None if it has no value."""
-        if self.inferred_kinds[name] is not None:
-            return True
-        columns = (batch.column(name) for batch in self.batches(self.block_rows, [name]))
-        return False if any(column.null_count < len(column) for column in columns) else None
+    @cached_property
+    def _inferred(self) -> tuple[dict[str, Kind], list[ArgumentWarning]]:
+        with naming(self.name, self.notation):
+            return common_kinds([self.contents])
 
     @cached_property
     def kinds(self) -> dict[str, Kind]:
         """Kinds of the columns that features encode."""
-        if self.given_kinds is not None:
-            return self.given_kinds
-        kinds = without_constants(self.inferred_kinds)[0]
-        check_unambiguous(kinds)
-        return kinds
+        return self._inferred[0] if self.given_kinds is None else self.given_kinds
+
+    def remarks(self) -> list[ArgumentWarning]:
+        notes = self.notes if self.given_kinds is not None else self._inferred[1]
+        return [
+            *notes,
+            *(
+                ArgumentWarning(
+                    f"column {name!r} has categories that the model does not know, in {counts.total()} rows: "
+                    f"{', '.join(map(shortened, list(counts)[:5]))}; they count as missing values"
+                )
+                for name, counts in self.unknown.items()
+            ),
+        ]
 
     @property
     def preparation(self) -> Preparation | None:
-        missing = list(self.notation.missing)
-        if not missing and not any(self.kinds.values()):
-            return None
-        return {"transform": "none", "columns": self.kinds, "missing": missing}
+        return preparation_of_table(self.kinds, self.notation)
 
     @property
     def numeric(self) -> list[bool]:
@@ -268,9 +224,12 @@ class TableReader(Reader):
         )
         return np.dtype(np.float32 if single else np.float64)
 
+    # ------------------------------------------------------------ the same table, read otherwise
+
     def with_features(self, columns: Sequence[int]) -> Self:
         features = range(self.n_features) if self.taken is None else self.taken
-        return replace(self, taken=[features[column] for column in columns], given_kinds=self.kinds)
+        kinds, notes = self.kinds, self.remarks() if self.given_kinds is None else self.notes
+        return replace(self, taken=[features[column] for column in columns], given_kinds=kinds, notes=notes)
 
     def select(self, names: Sequence[str]) -> Self:
         self.check_present(names)
@@ -282,28 +241,59 @@ class TableReader(Reader):
             return self
         return replace(self, columns=[name for name in self.types if name not in names])
 
-    def encoded(self, columns: Mapping[str, Kind], missing: Sequence[str] = ()) -> Self:
-        self.check_present(list(columns), UNKNOWN_COLUMN)
-        reader: Any = self
-        notation = self.notation
-        coded = [name for name, kind in columns.items() if kind is not None]
-        if notation.is_text and self.origin and any(kind_of(self.types[name]) != "text" for name in coded):
-            # Categories such as 007 were parsed as numbers: read them again as text.
-            reader = open_text(self.origin, replace(notation, as_text=(*notation.as_text, *coded)))
-            reader = replace(reader, stamps=self.stamps)  # of the file that was opened
-        with naming(self.name, notation):
-            self._check_marks([name for name, kind in columns.items() if kind is None])
-        notation = replace(reader.notation, missing=(*dict.fromkeys((*notation.missing, *missing)),))
-        return replace(reader, notation=notation, given_kinds=dict(columns), taken=None, unknown={})
+    def read_again(self, **changes: Any) -> Self:
+        """Read a text file again by another notation."""
+        assert self.origin is not None
+        reader: Any = open_text(self.origin, replace(self.notation, **changes))
+        return replace(reader, stamps=self.stamps)  # of the file that was opened
 
-    def remarks(self) -> list[ArgumentWarning]:
-        return [
-            ArgumentWarning(
-                f"column {name!r} has categories that the model does not know, in {counts.total()} rows: "
-                f"{', '.join(map(shortened, list(counts)[:5]))}; they count as missing values"
-            )
-            for name, counts in self.unknown.items()
-        ]
+    def encoded(self, columns: Mapping[str, Kind], writing: Mapping[str, Any] | None = None) -> Self:
+        writing, notation, reader = dict(writing or {}), self.notation, self
+        missing = (*dict.fromkeys((*notation.missing, *writing.pop("missing", ()))),)
+        if notation.is_text and self.origin:
+            # Marks that the user gave stay as they are.
+            changes = {name: mark for name, mark in writing.items() if getattr(notation, name) is None}
+            categories = [name for name, kind in columns.items() if isinstance(kind, list)]
+            if any(kind_of(self.types.get(name)) != "text" for name in categories if name in self.types):
+                # Categories such as 007 were parsed as numbers: read them again as text.
+                changes["as_text"] = (*notation.as_text, *categories)
+            reader = self.read_again(**changes) if changes else self
+        reader.check_present(list(columns), UNKNOWN_COLUMN)
+        with naming(self.name, notation):
+            refuse_columns(doubtful_marks(reader, [name for name, kind in columns.items() if kind is None]))
+        notation = replace(reader.notation, missing=missing)
+        return replace(reader, notation=notation, given_kinds=dict(columns), notes=[], taken=None, unknown={})
+
+    def check_alike(self, other: Any) -> None:
+        super().check_alike(other)
+        if not isinstance(other, TableReader) or self.given_kinds is not None:
+            return
+        for name in self.contents.values.keys() & other.contents.values.keys():
+            kinds = self._kind_in_words(name), other._kind_in_words(name)
+            if None not in kinds and kinds[0] != kinds[1]:
+                both = f"column {name!r} holds {kinds[0]} in {self.name} and {kinds[1]} in {other.name}"
+                raise ArgumentError(f"Files disagree: {both}.")
+
+    def _kind_in_words(self, name: str) -> str | None:
+        """What a column holds in words; None if it has no value."""
+        values = self.contents.values[name]
+        if isinstance(values, Counter):
+            return "text" if values else None
+        columns = (batch.column(name) for batch in self.batches(self.block_rows, [name]))
+        if all(column.null_count == len(column) for column in columns):
+            return None
+        return "numbers" if values is None else "dates"
+
+    @classmethod
+    def with_common_features(cls, readers: list[Any]) -> list[Any]:
+        """Readers of the same columns that encode the categories of all tables."""
+        if len(readers) == 1 or any(reader.given_kinds is not None for reader in readers):
+            return readers
+        kinds, notes = common_kinds([reader.contents for reader in readers])
+        first, *others = (replace(reader, given_kinds=kinds) for reader in readers)
+        return [replace(first, notes=notes), *others]
+
+    # ------------------------------------------------------------ columns of labels and weights
 
     @property
     def all_names(self) -> list[str]:
@@ -311,7 +301,7 @@ class TableReader(Reader):
         return list(self.types)
 
     def column(self, name: str) -> list[Any]:
-        """Return a column (n,) as Python values, None for missing ones."""
+        """A column (n,) as Python values, None for missing ones."""
         import pyarrow as pa
 
         batches = list(self.batches(1 << 16, [name]))
@@ -329,15 +319,15 @@ class TableReader(Reader):
         return values
 
     def label_texts(self, column: str) -> frozenset[str] | None:
-        """Return the distinct labels in a column of a text file, as text; None if the column has a type."""
-        if not self._is_untyped(column):
+        """The distinct labels in a column of a text file, as text; None if the column has a type."""
+        if not self.is_untyped(column):
             return None
         columns = (batch.column(column) for batch in self.batches(self.block_rows, [column]))
-        distinct = (texts_of(each.unique(), self.notation.words).to_pylist() for each in columns)
-        return frozenset(text for each in distinct for text in each if text is not None)
+        distinct = (texts_of(part.unique(), self.notation.words).to_pylist() for part in columns)
+        return frozenset(text for part in distinct for text in part if text is not None)
 
-    def _is_untyped(self, column: str) -> bool:
-        """Return whether a column of a text file is read as text, whatever its values are."""
+    def is_untyped(self, column: str) -> bool:
+        """Whether a column of a text file is read as text, whatever its values are."""
         return self.notation.is_text and kind_of(self.types[column]) == "text"
 
     def check_present(self, names: Sequence[str], advice: str = "") -> None:
@@ -362,6 +352,8 @@ class TableReader(Reader):
             parts.append(hint)
         raise ArgumentError(*parts)
 
+    # ------------------------------------------------------------ blocks
+
     def read(
         self, n_rows: int, label: str | None = None, weight: str | None = None
     ) -> Iterator[LabelledBlock]:
@@ -375,7 +367,7 @@ class TableReader(Reader):
         start, weights = 0, None
         if weight is not None:
             with naming(self.name, self.notation):
-                self._check_marks([weight])
+                refuse_columns(doubtful_marks(self, [weight]))
         for batch in self.batches(n_rows, columns):
             place = partial(lambda first, row: self.place(first + row), start)
             encoder = Encoder(kinds, self.notation, place, self.unknown)
@@ -389,13 +381,13 @@ class TableReader(Reader):
             start += batch.num_rows
 
     def _labels(self, column: Any, name: str) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the labels (n,) of a column and None; or, for text or with nulls, indices into names (C,).
+        """The labels (n,) of a column and None; or, for text or with nulls, indices into names (C,).
 
         Whole numbers become integers; labels of a text file stay text.
         """
         import pyarrow as pa
 
-        if self._is_untyped(name):
+        if self.is_untyped(name):
             column = texts_of(column, self.notation.words)
         elif self.notation.numbers and kind_of(column.type) == "number":
             values = column.to_pylist()
@@ -411,41 +403,17 @@ class TableReader(Reader):
         indices = column.indices.cast(pa.int64()).fill_null(len(known))
         return indices.to_numpy(zero_copy_only=False), np.array([*known, None], dtype=object)
 
-    def check_alike(self, other: Any) -> None:
-        super().check_alike(other)
-        if not isinstance(other, TableReader) or self.given_kinds is not None:
-            return
-        for name in self.column_names:
-            if (self.inferred_kinds[name] is None) != (other.inferred_kinds[name] is None):
-                holds = [each._holds_text(name) for each in (self, other)]
-                if None not in holds:
-                    one, two = ("text" if text else "numbers" for text in holds)
-                    both = f"column {name!r} holds {one} in {self.name} and {two} in {other.name}"
-                    raise ArgumentError(f"Files disagree: {both}.")
-
-    @classmethod
-    def with_common_features(cls, readers: list[Any]) -> list[Any]:
-        """Return readers of the same columns that encode the categories of all tables."""
-        if len(readers) == 1 or any(reader.given_kinds is not None for reader in readers):
-            return readers
-        union: dict[str, Kind] = {}
-        for name in readers[0].column_names:
-            kinds = [kind for reader in readers if (kind := reader.inferred_kinds[name]) is not None]
-            union[name] = sorted({*chain.from_iterable(kinds)}) if kinds else None
-        if not any(union.values()):
-            return readers
-        kept = without_constants(union)[0]
-        check_unambiguous(kept)
-        return [replace(reader, given_kinds=kept) for reader in readers]
-
 
 def _weights(column: Any, name: str, place: Callable[[int], str]) -> FloatArray:
-    """Return the weights (n,) in a column; raise ColumnError if one of them is none."""
+    """The weights (n,) in a column; raise ColumnError if one of them is none."""
     weights = np.asarray(numbers_of(column), dtype=np.float64)
     for row in np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))[:1].tolist():
         problem = f"has the weight {weights[row]:g} on {place(row)}; weights are finite and not negative."
         raise ColumnError(f"column {name!r} {problem}", column=name)
     return weights
+
+
+# ---------------------------------------------------------------- opening tables
 
 
 def open_parquet(path: Path, notation: Notation) -> TableReader:
@@ -463,7 +431,7 @@ def open_parquet(path: Path, notation: Notation) -> TableReader:
 
 
 def open_table(table: Any, name: str, **more: Any) -> TableReader:
-    """Return the reader of an Arrow table, with more of its fields if they are given."""
+    """The reader of an Arrow table, with more of its fields if they are given."""
     return _reader(name, table.schema, table.num_rows, partial(_batches_of_table, table), **more)
 
 

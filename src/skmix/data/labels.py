@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .encoding import BOOLEANS, WHOLE, ColumnError, is_number, nearest, plain_text
-from .missing import is_missing, without_mask
+from .._words import nearest
+from ..io.missing import is_missing, without_mask
+from .notation import BOOLEANS, WHOLE, is_number, plain_text
+from .problems import ColumnError
 
 IntArray = NDArray[np.int64]
 
