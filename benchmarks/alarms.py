@@ -26,9 +26,9 @@ from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
+from skmix.data.write import replacing
 from skmix.engine.records import FloatArray
 from skmix.groups import Study, judging
-from skmix.io.writing import replacing
 
 # Level of the tests.
 LEVEL = 0.05

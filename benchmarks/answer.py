@@ -35,7 +35,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
 from skmix import SharedKernelMixture
-from skmix.io.writing import replacing
+from skmix.data.write import replacing
 
 # Nats a row by which a default fit may end below the peer's.
 TOLERATED = 0.002

@@ -58,9 +58,9 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 from skmix import SharedKernelMixture, compose, open_rows
+from skmix.data.write import replacing
 from skmix.engine.records import FloatArray, IntArray
 from skmix.groups import merge_kernels
-from skmix.io.writing import replacing
 
 DATA = Path(__file__).parent / "data" / "cells"
 # Files of each set.

@@ -47,10 +47,10 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from skmix import SharedKernelMixture, Study
+from skmix.data.write import replacing
 from skmix.engine.records import FloatArray, IntArray
 from skmix.groups import merge_kernels
 from skmix.groups.starting import start_of
-from skmix.io.writing import replacing
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -32,7 +32,7 @@ from flowio import create_fcs
 from joblib import Parallel, cpu_count, delayed
 
 from skmix import load
-from skmix.io.writing import replacing
+from skmix.data.write import replacing
 
 # Markers that are low or high in a population, on the scale of arcsinh:150.
 LEVELS = (0.5, 4.0)

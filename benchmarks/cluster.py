@@ -27,11 +27,11 @@ from rich.console import Console
 from rich.table import Table
 
 import skmix
+from skmix.data.dask import open_collections
 from skmix.engine.loop import Run, fit
 from skmix.engine.problem import open_source
 from skmix.engine.records import Options, Parameters
 from skmix.engine.rows.blocks import Block, BlockRows
-from skmix.io.dask import open_collections
 
 N_FEATURES = 16
 N_KERNELS = 16

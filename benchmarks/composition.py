@@ -37,10 +37,10 @@ from scipy.special import expit, logit
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
+from skmix.data.write import replacing
 from skmix.engine.records import BoolArray, FloatArray, IntArray
 from skmix.groups import Study
 from skmix.groups.differences import Sides, differences
-from skmix.io.writing import replacing
 
 # Mean proportions of the kernels.
 SHARES = np.array([0.5, 0.3, 0.15, 0.04, 0.01])

@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 import skmix
-from skmix.io.writing import replacing
+from skmix.data.write import replacing
 
 # Covariances, M, K and N; fewer rows if a pass over a million would take seconds.
 CASES = [

@@ -34,8 +34,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
 from skmix import SharedKernelMixtureCV
+from skmix.data.write import replacing
 from skmix.engine.records import FloatArray
-from skmix.io.writing import replacing
 
 HELD_OUT, MOST_ROWS = 0.25, 2000
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")

@@ -28,7 +28,7 @@ from answer import PROBLEMS, Problem, table_of
 from recording import processor
 from rich.console import Console
 
-from skmix.io.writing import replacing
+from skmix.data.write import replacing
 
 # Rows times kernels from which two repeats suffice: times of long fits hardly vary.
 LONG = 5_000_000

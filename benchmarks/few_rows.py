@@ -22,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from skmix import SharedKernelClassifier
-from skmix.io.writing import replacing
+from skmix.data.write import replacing
 
 NAMES = ("wine", "breast_cancer", "digits", "seven_segment")
 ROWS_PER_FEATURE = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 12.0)

@@ -24,7 +24,7 @@ from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
-from skmix.io.writing import replacing
+from skmix.data.write import replacing
 
 ALPHAS = (5.0, 50.0, 500.0)
 # Deviation of the kernels' means; their covariances are the identity.

@@ -23,7 +23,7 @@ from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
-from skmix.io.writing import replacing
+from skmix.data.write import replacing
 
 STRUCTURES = ("full", "tied", "diag", "spherical")
 N_KERNELS, N_PATTERNS = 10, 400

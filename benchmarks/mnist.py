@@ -47,8 +47,8 @@ from threadpoolctl import threadpool_limits
 
 import skmix
 from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix.data.write import replacing
 from skmix.features import deskew
-from skmix.io.writing import replacing
 
 N_CLASSES = 10
 N_VALIDATION = 10_000

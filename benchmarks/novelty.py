@@ -30,10 +30,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV
+from skmix.data.write import replacing
 from skmix.engine.rows.blocks import Block
 from skmix.estimators.crossfit import novelty_threshold
 from skmix.estimators.rows import enter
-from skmix.io.writing import replacing
 from skmix.report import outliers
 
 NOMINAL = (0.01, 0.05, 0.1)

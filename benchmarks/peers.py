@@ -36,7 +36,7 @@ from sklearn.exceptions import ConvergenceWarning
 from speed import SPREADS, best_of, clusters
 from threadpoolctl import threadpool_limits
 
-from skmix.io.writing import replacing
+from skmix.data.write import replacing
 
 # N, M and K, full covariances; the first is small.
 CASES = [

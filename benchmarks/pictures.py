@@ -27,7 +27,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 
 from skmix import SharedKernelClassifier
-from skmix.io.writing import replacing
+from skmix.data.write import replacing
 from skmix.paper import digit_features, make_seven_segment_digits
 
 # Numbers of labelled rows among the 100 rows of each digit.

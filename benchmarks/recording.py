@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from skmix.io.writing import replacing
+from skmix.data.write import replacing
 from skmix.paper.harness import NUMBER, Table, plain_table
 
 _LEADING = re.compile(r"[-+]?\d+(?:\.\d+)?")

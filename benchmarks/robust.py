@@ -26,8 +26,8 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix.data.write import replacing
 from skmix.engine.records import FloatArray, IntArray
-from skmix.io.writing import replacing
 
 KERNELS: dict[str, dict[str, Any]] = {"gaussian": {}, "t": {"tail": "t"}}
 ERRORS = ("means", "weights", "shapes")

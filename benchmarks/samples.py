@@ -38,7 +38,7 @@ from sklearn.mixture import GaussianMixture
 from threadpoolctl import threadpool_limits
 
 from skmix import SharedKernelMixture
-from skmix.io.writing import replacing
+from skmix.data.write import replacing
 
 N_FEATURES, N_KERNELS = 10, 50
 # Deviation of the kernels' means; their covariances are the identity.

@@ -23,7 +23,7 @@ from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
-from skmix.io.writing import replacing
+from skmix.data.write import replacing
 
 # Deviation of the kernels' means.
 SPREADS = {"apart": 4.0, "overlapping": 2.5}

@@ -38,13 +38,13 @@ from sklearn.mixture import GaussianMixture as Peer
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import skmix
+from skmix.data.write import replacing
 from skmix.engine import starts
 from skmix.engine.loop import fit
 from skmix.engine.problem import open_source
 from skmix.engine.records import Options
 from skmix.engine.rows.summary import measure
 from skmix.engine.structures import structure_of
-from skmix.io.writing import replacing
 
 # Covariances, N, M, K and the target ratio to scikit-learn, on one thread each.
 FITS = [

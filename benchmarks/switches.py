@@ -29,8 +29,8 @@ from rich.table import Table
 from scipy import stats
 
 from skmix import compose
+from skmix.data.write import replacing
 from skmix.engine.records import FloatArray
-from skmix.io.writing import replacing
 
 KINDS = ("alike", "shifted", "replaced")
 # Samples of each side.

@@ -44,9 +44,9 @@ from skmix import (
     load,
 )
 from skmix._errors import ArgumentError
+from skmix.data.write import replacing
 from skmix.engine.records import FloatArray
 from skmix.engine.structures import STRUCTURES
-from skmix.io.writing import replacing
 
 # Most seconds of CPU time of a fit.
 ALLOWED = 10.0

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skmix import open_rows
-from skmix.io.fcs import open_fcs
+from skmix.data.fcs import open_fcs
 
 
 class Events(NamedTuple):

@@ -100,7 +100,7 @@ def test_the_source_distribution_has_what_a_developer_needs(
     assert needed | {"constraints.txt", "constraints-oldest.txt"} <= names
     assert {"CMakeLists.txt", ".clang-format", "src/skmix/_core/pass.cpp", "src/skmix/_core/core.h"} <= names
     assert {"src/skmix/py.typed", "tests/golden/illustration.npz", "examples/learning/mnist.py"} <= names
-    assert {"src/skmix/data/wells/CFP-A04.fcs", "docs/data/plate/mixed/mixed-H01.fcs"} <= names
+    assert {"src/skmix/examples/wells/CFP-A04.fcs", "docs/data/plate/mixed/mixed-H01.fcs"} <= names
     made = (".ci", ".venv", "build", "results", "docs/_build", "docs/gallery", "docs/api/generated")
     ours = [name for name in names if name.startswith(made) or "__pycache__" in name or name.endswith(".so")]
     assert ours == []

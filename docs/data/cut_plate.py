@@ -1,4 +1,4 @@
-"""Cut the wells of src/skmix/data and docs/data/plate from the FCS files of FlowCytometryTools.
+"""Cut the wells of src/skmix/examples and docs/data/plate from the FCS files of FlowCytometryTools.
 
 ``pip download --no-deps --no-binary :all: FlowCytometryTools==0.5.1``, unpack the archive, then
 ``python docs/data/cut_plate.py FlowCytometryTools-0.5.1``. Of each well 4,000 events are kept, drawn at
@@ -43,7 +43,7 @@ def cut(original: Path, target: Path) -> None:
 if __name__ == "__main__":
     data = Path(sys.argv[1]) / "FlowCytometryTools" / "tests" / "data"
     for plate, folder in (
-        ("Plate01", ROOT / "src" / "skmix" / "data" / "wells"),
+        ("Plate01", ROOT / "src" / "skmix" / "examples" / "wells"),
         ("Plate02", ROOT / "docs" / "data" / "plate" / "mixed"),
     ):
         for path in sorted((data / plate).glob("*.fcs")):

@@ -6,6 +6,7 @@ from ._parts import on_first_use
 from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from .data import open_rows
     from .estimators import (
         BayesianGaussianMixture,
         GaussianMixture,
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
         SharedKernelMixture,
     )
     from .groups import Study, compose, load
-    from .io import open_rows
     from .search import SharedKernelClassifierCV, SharedKernelMixtureCV
 
 __all__ = [
@@ -33,7 +33,7 @@ __getattr__, __dir__ = on_first_use(
     __name__,
     dict.fromkeys(__all__, "estimators")
     | dict.fromkeys(("SharedKernelClassifierCV", "SharedKernelMixtureCV"), "search")
-    | {"Study": "groups", "compose": "groups", "load": "groups", "open_rows": "io"},
+    | {"Study": "groups", "compose": "groups", "load": "groups", "open_rows": "data"},
     (
         *("data", "datasets", "engine", "estimators", "features", "groups", "io"),
         *("metrics", "paper", "plots", "report", "theory"),

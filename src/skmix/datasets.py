@@ -23,7 +23,7 @@ _SUM_TOLERANCE = 1e-6
 # Asymmetry and negative eigenvalues up to this multiple of a covariance's scale count as rounding errors.
 _ROUNDING = 1e-8
 # Its README says where the data come from.
-_EXAMPLES = files("skmix") / "data"
+_EXAMPLES = files("skmix") / "examples"
 
 
 def load_penguins(target: str = "species") -> tuple[Any, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import affine_transform
 
-from .io.scales import Arcsinh, Logicle
+from .data.scales import Arcsinh, Logicle
 
 __all__ = ["Arcsinh", "Logicle", "deskew"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _check_sample_weight
 
-from .io.missing import refuse_masked_weights
+from .data.missing import refuse_masked_weights
 
 __all__ = ["ReliabilityBin", "calibration_error", "reliability_bins"]
 

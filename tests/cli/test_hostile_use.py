@@ -15,7 +15,7 @@ import pytest
 from commands import KINDS, X, run, said, write_example
 
 from skmix import SharedKernelClassifier
-from skmix.io import write_columns
+from skmix.data import write_columns
 
 
 @pytest.fixture(scope="module")

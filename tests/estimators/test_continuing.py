@@ -150,7 +150,7 @@ def test_a_start_of_another_fit_is_refused(settings, rows, message):
 def test_a_saved_model_survives_a_lost_scheduler(tmp_path, mortal_cluster):
     import dask.array as da
 
-    from skmix.io.dask import ClusterError
+    from skmix.data.dask import ClusterError
 
     class Lose(Save):
         def on_fit_task_end(self, estimator, context, *, fitted_estimator):

@@ -23,11 +23,11 @@ from skmix import (
     load,
     open_rows,
 )
+from skmix.data import Source
+from skmix.data import read as reader_module
 from skmix.engine.rows import summary
 from skmix.engine.rows.blocks import Block, BlockRows
 from skmix.engine.starts import samples
-from skmix.io import Source
-from skmix.io import readers as reader_module
 from skmix.report import evaluate
 from skmix.search import mixture as mixture_search
 
@@ -43,7 +43,7 @@ SETTINGS = {"n_kernels": 4, "random_state": 0, "tol": 1e-3}
 def rows(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     """Return X, y and weights of the same rows, as `fit` takes them, and X as the file orders its columns."""
     kind = request.param
-    monkeypatch.setattr(reader_module, "BLOCK_BYTES", 3000)
+    monkeypatch.setattr(reader_module, "_BLOCK_BYTES", 3000)
     if kind == "npy":
         np.save(tmp_path / "labels.npy", NAMES)
         np.save(tmp_path / "rows.npy", X)
@@ -333,7 +333,7 @@ def test_a_search_of_blocks_is_that_of_the_rows(monkeypatch: pytest.MonkeyPatch)
     # By default, rows are held out only where all of them may be read into memory.
     search.set_params(criterion="auto")
     assert clone(search).fit(cut(NAMES)).best_score_ == clone(search).fit(X, NAMES).best_score_
-    monkeypatch.setattr(mixture_search, "CACHED_BYTES", X.nbytes - 1)
+    monkeypatch.setattr(mixture_search, "HELD_BYTES", X.nbytes - 1)
     assert clone(search).fit(cut(NAMES)).best_score_ == there.best_score_
 
 

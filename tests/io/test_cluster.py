@@ -19,7 +19,7 @@ import dask.dataframe as dd
 import pandas as pd
 
 import skmix
-from skmix.io.dask import ClusterError, check_workers, map_rows, open_collections
+from skmix.data.dask import ClusterError, check_workers, map_rows, open_collections
 
 VERSION = skmix.__version__
 RNG = np.random.default_rng(5)

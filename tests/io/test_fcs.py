@@ -14,8 +14,9 @@ from cytometry import read_fcs
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import SharedKernelMixture, load, open_rows
+from skmix.data.events import write_fcs
+from skmix.data.fcs import open_fcs
 from skmix.features import Arcsinh, Logicle
-from skmix.io.fcs import open_fcs, write_fcs
 
 flowio = pytest.importorskip("flowio", reason="flowio is not installed")
 

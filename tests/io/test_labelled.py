@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from calls import Listed
 
+from skmix.data.blocks import LabelledBlock, summarise_labels
 from skmix.data.labels import distinct_labels, encode
-from skmix.io.labelled import LabelledBlock, summarise_labels
 
 RANDOM = np.random.default_rng(0)
 ROWS, CODES = RANDOM.normal(size=(600, 3)), RANDOM.integers(0, 3, 600)

@@ -19,9 +19,9 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from skmix import __version__
+from skmix.data.write import is_device, replacing, write_columns
 from skmix.io import models
 from skmix.io.models import FORMAT, VERSION, Record, pack, read_file, unpack, write_file
-from skmix.io.writing import is_device, replacing, write_columns
 
 
 def names(folder: Path) -> list[str]:

@@ -95,7 +95,7 @@ def test_rows_keep_their_precision_and_gaps(scale: Any, dtype: Any, monkeypatch:
     assert there.dtype == dtype
     assert_array_equal(np.isnan(there), np.isnan(X))
     assert_allclose(there, scale.transform(X.astype(np.float64)), rtol=np.finfo(dtype).eps)
-    monkeypatch.setattr("skmix.io.scales._NUMBERS_AT_A_TIME", 7)
+    monkeypatch.setattr("skmix.data.scales._NUMBERS_AT_A_TIME", 7)
     assert_array_equal(scale.transform(X), there)
 
 

@@ -6,7 +6,6 @@ import gzip
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,12 +18,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from skmix import SharedKernelMixture, SharedKernelMixtureCV, Study, compose, open_rows
+from skmix.data import ColumnError
+from skmix.data import read as reader_module
+from skmix.data import source as sources
+from skmix.data.opening import source_of
+from skmix.data.source import read_ahead
 from skmix.engine.rows.blocks import Block
 from skmix.features import Arcsinh, Logicle
-from skmix.io import ColumnError, sources
-from skmix.io import readers as reader_module
-from skmix.io.opening import source_of
-from skmix.io.sources import read_ahead
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
@@ -155,7 +155,12 @@ def test_rows_are_read_as_they_were_written(layout: dict[str, Any]) -> None:
             coded = source.coded(classes)
             for _ in range(2):
                 check(coded, codes=codes)
+            check(source)
             check(coded.with_features(backwards), backwards, codes=codes)
+            held = source.held()
+            assert (held.feature_names, held.preparation) == (source.feature_names, source.preparation)
+            check(held)
+            check(held.coded(classes).with_features(backwards), backwards, codes=codes)
         bare = source.unlabelled()
         assert (bare.has_labels, bare.feature_names) == (False, source.feature_names)
         assert gathered(bare)[1:] == (None, None)
@@ -220,28 +225,16 @@ def test_threads_read_the_same_rows_and_notice_a_file_that_shrinks(
 
 
 def test_labels_are_coded_once_and_kept(tmp_path: Path) -> None:
-    reads = []
-
-    def read(start: int, stop: int) -> np.ndarray:
-        reads.append(start)
-        return NAMES[start:stop]
-
     source = open_rows(X, chunk_rows=400, label=NAMES.astype(object), weight=Y.astype(np.float32))
-    assert source.labels is not None
     assert source.row_labels().dtype == NAMES.dtype
     assert gathered(source)[2].dtype == np.float64  # type: ignore[union-attr]
-    source = replace(source, labels=replace(source.labels, read=read))
-    coded = source.coded(np.array(["ash", "elm", "oak"]))
-    # A pass that is broken off leaves some blocks without codes.
-    blocks = coded.blocks()
-    next(blocks)
-    blocks.close()
-    for each in (coded, coded, coded.with_features([0])):
-        labels = gathered(each)[1]
+    np.save(tmp_path / "names.npy", NAMES)
+    coded = source.labelled(tmp_path / "names.npy").coded(np.array(["ash", "elm", "oak"]))
+    for part in (coded, coded, coded.with_features([0])):
+        labels = gathered(part)[1]
         assert_array_equal(labels, np.array([2, 1, 0, -1])[Y])
         assert labels is not None
         assert labels.dtype == np.int8
-    assert sorted(reads) == [0, 400, 800]
     found = source.reduce(lambda block: [block.number, len(block.X)], lambda a, b: a + b)
     assert found == [0, 400, 1, 400, 2, 200]
 
@@ -339,7 +332,7 @@ def test_blocks_have_as_many_rows_as_fit(
     """And at least 256, however wide the rows are."""
     rows = write(tmp_path / f"rows{kind}", X) if kind.startswith(".") else X.astype(kind)
     for n_fitting, n_rows in ((300, 300), (400, 400), (10, 256)):
-        monkeypatch.setattr(reader_module, "BLOCK_BYTES", n_fitting * width)
+        monkeypatch.setattr(reader_module, "_BLOCK_BYTES", n_fitting * width)
         assert open_rows(rows).chunk_rows == n_rows
         assert open_rows(rows, chunk_rows=np.int64(7)).chunk_rows == 7  # type: ignore[arg-type]
 
@@ -458,6 +451,7 @@ def test_a_column_may_have_several_roles(tmp_path: Path) -> None:
     # Other values take the place of a column, and the other way round.
     source = source.weighted("y")
     assert_array_equal(gathered(source.labelled(NAMES))[1], NAMES)
+    assert source.labelled(NAMES).feature_names == ["b", "c"]
     assert_array_equal(gathered(source.labelled(NAMES).labelled("y"))[1], Y)
     assert_array_equal(gathered(source.weighted(X[:, 0] ** 2).weighted("y"))[2], Y)
     with pytest.raises(ValueError, match=r"rows\.parquet has no column 'd', 'e'; there are a, b, c"):
@@ -589,29 +583,22 @@ def test_features_go_by_name_or_marker_in_every_file(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_fit_are_read_once_if_they_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for n_files in (3, 1):
-        files = study(tmp_path, ".npy")[:n_files]
-        coded = open_rows(files, chunk_rows=64).coded(np.array(list(SIZES)))
-        first, status = gathered(coded), files[0].stat()
-        # Another file that looks like the first one.
-        np.save(files[0], np.load(files[0]) + 1.0)
-        os.utime(files[0], ns=(status.st_atime_ns, status.st_mtime_ns))
-        rows, labels, _ = gathered(coded.coded(np.array(["a", "c"])))
-        assert_array_equal(rows, first[0])
-        assert_array_equal(labels, np.repeat([0, -1, 1], list(SIZES.values()))[: len(rows)])
-        os.truncate(files[0], 200)
-        for source in (coded, coded.with_features([0])):
-            with pytest.raises(ValueError, match=r"a\.npy has changed"):
-                gathered(source)
-    files = study(tmp_path, ".npy")
-    monkeypatch.setattr(sources, "CACHED_BYTES", X[:200, :2].nbytes - 1)
-    streamed = open_rows(files).coded(np.array(list(SIZES)))
-    # One file is cheap to read again.
-    alone = open_rows(files[0], label=GROUPS[:70]).coded(np.array(["a"]))
-    gathered(streamed)
-    gathered(alone)
+    """And slow to read again: those of several files, or on a scale. Other passes read the files."""
+    files, classes = study(tmp_path, ".npy"), np.array(["a", "c"])
+    several = open_rows(files, chunk_rows=64, weight=np.arange(200.0)).held().coded(classes)
+    scaled = open_rows(files[0], label=GROUPS[:70], transform="arcsinh").held().coded(classes)
+    alone = open_rows(files[0], label=GROUPS[:70]).held().coded(classes)
+    monkeypatch.setattr(sources, "HELD_BYTES", X[:200, :2].nbytes - 1)
+    large = open_rows(files).held().coded(classes)
+    expected = gathered(several), gathered(several.with_features([1]))
     os.truncate(files[0], 200)
-    for source in (streamed, alone):
+    assert_array_equal(expected[0][0], X[:200, :2])
+    assert_array_equal(expected[0][1], np.repeat([0, -1, 1], list(SIZES.values())))
+    for source, rows in ((several, expected[0]), (several.with_features([1]), expected[1])):
+        for found, value in zip(gathered(source), rows, strict=True):
+            assert_array_equal(found, value)
+    assert_allclose(gathered(scaled)[0], Arcsinh().transform(X[:70, :2]))
+    for source in (alone, large):
         with pytest.raises(ValueError, match=r"a\.npy has changed"):
             gathered(source)
 

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import SharedKernelMixture, open_rows
+from skmix.data import ColumnError, write_columns
 from skmix.data.encoding import check_columns, decode_columns, feature_names
+from skmix.data.frames import encode_frame
 from skmix.data.labels import check_classes
-from skmix.io import ColumnError, write_columns
-from skmix.io.opening import encode_frame
 
 TEXT = "width,height,kind\n1.5,2,x\n,4e1,y\n-3,NA,x\n"
 X = np.array([[1.5, 2.0], [np.nan, 40.0], [-3.0, np.nan]])
@@ -68,8 +68,8 @@ def test_all_formats_give_the_same_rows_whatever_the_name_of_the_file(tmp_path: 
 
 def test_many_blocks_are_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Words, and quoted line breaks, may come after the first block."""
-    monkeypatch.setattr("skmix.io.text._BLOCK_BYTES", 100)
-    monkeypatch.setattr("skmix.io.text._HEAD_BYTES", 60)
+    monkeypatch.setattr("skmix.data.text._BLOCK_BYTES", 100)
+    monkeypatch.setattr("skmix.data.text._HEAD_BYTES", 60)
     lines = "".join(f"{i},{2 * i}\n\n" for i in range(100))
     assert_array_equal(read("a,b\n" + lines).X, np.outer(np.arange(100), [1, 2]))
     rows = read("a,b\n" + lines + 'true,NA\n"\n 5",1e3\n')
@@ -708,7 +708,7 @@ def test_cells_and_endings_of_written_tables(tmp_path: Path, monkeypatch: pytest
     written = stream.getvalue().decode().splitlines()
     assert written[:2] == ["a,n,kind,truth,single", "1234.5678,123456,x,True,0.3333333432674408"]
     # A stream stays open, and rows may be written in several parts.
-    monkeypatch.setattr("skmix.io.writing._BATCH_ROWS", 2)
+    monkeypatch.setattr("skmix.data.write._BATCH_ROWS", 2)
     write_columns(stream, columns)
     assert stream.getvalue().decode().splitlines() == 2 * written
     assert written[2] == ",2,,False,2.0"

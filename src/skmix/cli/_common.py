@@ -135,7 +135,7 @@ def look_for(
     given = [str(path) for path in (model, *data) if path is not None and path != STANDARD]
     for path in given:
         if not os.path.lexists(path):
-            from skmix.io.readers import similar_to
+            from skmix.data.read import similar_to
 
             stop(f"cannot read {path}: No such file.{similar_to(Path(path))}", BAD_INPUT)
     needed = [*libraries, *(["jinja2"] if html is not None else [])]

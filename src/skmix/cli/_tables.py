@@ -18,17 +18,17 @@ from skmix._words import listed
 from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, failing, guarded, in_options, note, stop
 from skmix.cli._printing import print_json, say
 from skmix.cli._progress import Watch, watching
+from skmix.data import ColumnError, Source, open_rows, write_columns
 from skmix.data.encoding import Kind
 from skmix.data.labels import all_unlabelled, check_classes, code_labels, number_labels, typed
+from skmix.data.missing import is_missing
 from skmix.data.notation import AUTO
 from skmix.data.problems import TableError, column_remarks
 from skmix.data.recipe import in_words, target_of, writing_of
 from skmix.data.tables import format_of, named_columns
+from skmix.data.write import check_writable, is_device, replacing, writable_folder
 from skmix.estimators.rows import read_into_memory, with_features_of
 from skmix.groups import Study, load
-from skmix.io import ColumnError, Source, open_rows, write_columns
-from skmix.io.missing import is_missing
-from skmix.io.writing import check_writable, is_device, replacing, writable_folder
 
 Labelled = tuple[Any, NDArray[Any] | None, NDArray[np.float64] | None]
 """Rows for an estimator, their labels (n,), None for a row without one, and their weights (n,)."""

@@ -195,7 +195,7 @@ def _check_places(
     files: Sequence[str], places: dict[str, str | None], model: str | None, metadata: str | None
 ) -> None:
     """Stop if a file, a folder or a library cannot be used as it has to be."""
-    from skmix.io.opening import files_of
+    from skmix.data.opening import files_of
 
     with cli.guarded():
         found = (files_of(files[0]) if len(files) == 1 else None) or files

@@ -155,9 +155,9 @@ def fit(
     from skmix import report
     from skmix.cli import _tables as tables
     from skmix.data.labels import typed
+    from skmix.data.missing import is_missing
     from skmix.engine.rows.blocks import Block
     from skmix.estimators.crossfit import set_threshold
-    from skmix.io.missing import is_missing
     from skmix.search.base import saved_part
 
     settings: dict[str, Any] = {"n_jobs": jobs, "random_state": seed}

@@ -59,9 +59,9 @@ def predict(
     """
     cli.look_for(model=model, data=[data], writing=[out])
     from skmix.cli import _tables as tables
+    from skmix.data.opening import stem_of
     from skmix.groups import Study
     from skmix.groups.labelling import by_sample
-    from skmix.io.opening import stem_of
     from skmix.report._predictions import predict_columns
 
     tables.check_place(out, reading=[model, data], table=True)

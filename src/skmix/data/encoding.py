@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from .._errors import ArgumentWarning
 from .._words import listed, shortened
 from ..engine.records import FloatArray
-from ..io.arrow import NUMERIC, kind_of, numbers_of
+from .arrow import NUMERIC, kind_of, numbers_of
 from .notation import AUTO, Notation, days_of, in_list, other_mark, plain_text
 from .problems import (
     ColumnError,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._words import nearest
-from ..io.missing import is_missing, without_mask
+from .missing import is_missing, without_mask
 from .notation import BOOLEANS, WHOLE, is_number, plain_text
 from .problems import ColumnError
 

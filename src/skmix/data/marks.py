@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..io.arrow import numbers_of
+from .arrow import numbers_of
 from .notation import of_text
 from .problems import ColumnError, unusable
 

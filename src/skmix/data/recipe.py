@@ -178,7 +178,7 @@ def preparation_of_table(kinds: Mapping[str, Kind], notation: Notation) -> Prepa
 
 def transformer_of(scale: str | Mapping[str, Any]) -> Any:
     """The transformer of a scale, None for ``none``; raise ValueError if it is unknown."""
-    from ..io.scales import Arcsinh, Logicle  # loads scikit-learn
+    from .scales import Arcsinh, Logicle  # loads scikit-learn
 
     if not isinstance(scale, str):
         if not isinstance(scale, Mapping) or scale.keys() - {"T", "W", "M", "A"}:
@@ -196,7 +196,7 @@ def transformer_of(scale: str | Mapping[str, Any]) -> Any:
 
 def scale_of(transformer: Any) -> str | dict[str, float]:
     """The scale of a transformer."""
-    from ..io.scales import Arcsinh, Logicle
+    from .scales import Arcsinh, Logicle
 
     if transformer is None:
         return "none"

@@ -20,11 +20,8 @@ import numpy as np
 from .._errors import ArgumentError, ArgumentWarning
 from .._words import listed, nearest, shortened
 from ..engine.records import FloatArray
-from ..io.arrow import kind_of, numbers_of, pyarrow, stamp
-from ..io.fcs import MAGIC
-from ..io.labelled import LabelledBlock
-from ..io.readers import NPY_DAMAGE, Reader, open_array, rows_in_block, values_of
-from ..io.text import TextFile
+from .arrow import kind_of, numbers_of, pyarrow
+from .blocks import LabelledBlock
 from .encoding import (
     UNKNOWN_COLUMN,
     Contents,
@@ -38,11 +35,14 @@ from .encoding import (
     numbers_in,
     texts_of,
 )
+from .fcs import MAGIC
 from .labels import as_integers
 from .marks import doubtful_marks
 from .notation import Notation, is_number, of_text
 from .problems import ColumnError, refuse_columns
+from .read import NPY_DAMAGE, Reader, open_array, rows_in_block, stamp, values_of
 from .recipe import Preparation, preparation_of_table
+from .text import TextFile
 
 SUFFIXES = {
     "fcs": (".fcs",),

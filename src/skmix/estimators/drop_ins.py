@@ -15,6 +15,8 @@ from numpy.typing import ArrayLike
 from sklearn import get_config
 from sklearn.utils.validation import check_is_fitted
 
+from ..data.dask import is_collection
+from ..data.opening import is_elsewhere
 from ..data.recipe import Recipe
 from ..engine.exponentials import log_normalise, log_sum_exp
 from ..engine.numbers import on_host, safe_log
@@ -23,8 +25,6 @@ from ..engine.records import FloatArray, IntArray, Parameters
 from ..engine.rows.source import RowSource
 from ..engine.scoring import kernel_log_densities, most_likely_kernel
 from ..engine.structures import structure_of
-from ..io.dask import is_collection
-from ..io.opening import is_elsewhere
 from .exporting import ExportMixin, whitened_kernels
 from .rows import InMemory, is_frame, names_of, validated
 from .saving import FileMixin

@@ -12,11 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 from .. import _version
 from .._errors import Argument, ArgumentError
 from ..data.recipe import Recipe, in_words
+from ..data.write import replacing
 from ..engine.numbers import safe_log
 from ..engine.records import FARTHEST, Parameters, frame_of
 from ..engine.structures import structure_of
 from ..io.graph import WhitenedKernels, build_graph
-from ..io.writing import replacing
 from .rows import warn_caller
 
 if TYPE_CHECKING:

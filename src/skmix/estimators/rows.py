@@ -39,7 +39,11 @@ from .. import _version
 from .._errors import ArgumentWarning
 from .._extras import need
 from .._words import listed, nearest
+from ..data import Source, open_rows
+from ..data.blocks import LabelledBlocks, LabelSummary, summarise_labels
+from ..data.dask import check_kind, is_collection, map_rows, open_collections
 from ..data.encoding import UNKNOWN_COLUMN, decode_columns
+from ..data.frames import encode_frame
 from ..data.labels import (
     are_unlabelled,
     classes_of,
@@ -50,6 +54,8 @@ from ..data.labels import (
     refuse_missing,
     typed,
 )
+from ..data.missing import is_missing, refuse_masked_weights, without_mask
+from ..data.opening import prepare, source_of
 from ..data.recipe import Preparation, Recipe, target_of, writing_of
 from ..engine.device.streamed import PIECE_BYTES, StreamedRows
 from ..engine.numbers import (
@@ -69,12 +75,6 @@ from ..engine.problem import open_source
 from ..engine.records import FloatArray, IntArray
 from ..engine.rows.blocks import Block, BlockRows
 from ..engine.rows.source import RowSource
-from ..io import Source, open_rows
-from ..io.dask import check_kind, is_collection, map_rows, open_collections
-from ..io.labelled import LabelledBlocks, LabelSummary, summarise_labels
-from ..io.missing import is_missing, refuse_masked_weights, without_mask
-from ..io.opening import encode_frame, source_of
-from ..io.sources import prepare
 from ._settings import is_robust, is_robust_fit
 
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
@@ -634,7 +634,7 @@ class InBlocks(Rows):
     X: Source
 
     def training(self, least: int = 2) -> Training:
-        training = _training_in_blocks(self, self.X, device_of(self.estimator), least)
+        training = _training_in_blocks(self, self.X.held(), device_of(self.estimator), least)
         _warn_of(self.X.remarks())
         return training
 
@@ -684,7 +684,7 @@ class InBlocks(Rows):
         return replace(
             self,
             estimator=_without_scale(self.estimator),
-            X=replace(source, scale={"transform": "none"}, cached={}),
+            X=replace(source, scale={"transform": "none"}),
         )
 
     def _unchecked_labels(self) -> Any:

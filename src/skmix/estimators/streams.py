@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from ..data.labels import code_labels, number_labels, read_labels
+from ..data.missing import is_missing, without_mask
 from ..engine.after.shifts import shift_groups
 from ..engine.after.streams import Running, resume, update_from_batch
 from ..engine.loop import fit, run
@@ -21,7 +22,6 @@ from ..engine.rows.blocks import Block
 from ..engine.rows.summary import measure
 from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
-from ..io.missing import is_missing, without_mask
 from ._settings import covariance_type_of, is_robust
 from .decisions import kind_of_labels
 from .fitted import Fitted, History, Shifts, fields_of

@@ -14,11 +14,11 @@ import numpy as np
 
 from .._errors import Argument, ArgumentError
 from .._words import listed, nearest
+from ..data import open_rows
 from ..data.notation import MISSING
+from ..data.opening import stem_of
 from ..data.tables import TableReader
 from ..engine.records import BoolArray, FloatArray, IntArray
-from ..io import open_rows
-from ..io.opening import stem_of
 from .differences import Sides
 from .proportions import pandas, places_of, shown
 

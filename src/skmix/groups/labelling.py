@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..data import Source, open_rows, write_columns
+from ..data.events import FcsReader, write_fcs
+from ..data.missing import is_missing
+from ..data.opening import files_of, source_of
+from ..data.read import is_path
+from ..data.write import check_writable
 from ..estimators.rows import computed
-from ..io import Source, open_rows, write_columns
-from ..io.fcs import FcsReader, write_fcs
-from ..io.missing import is_missing
-from ..io.opening import files_of, source_of
-from ..io.readers import is_path
-from ..io.writing import check_writable
 from .populations import Populations, checked_mixture
 from .samples import mixture_of
 
@@ -121,10 +121,10 @@ def _into_files(
                 "a table, such as labels.csv or labels.parquet."
             )
         # Names of samples are unique; files in several folders may have the same name.
-        target = folder / f"{sample or reader.path.stem}.fcs"
+        target = folder / f"{sample or reader.file.path.stem}.fcs"
         if source is not None and source.comes_from(target):
             raise ValueError(f"{target} is one of the input files: give another folder.")
-        files[target] = (reader.path, rows)
+        files[target] = (reader.file.path, rows)
     for target, (path, rows) in files.items():
         labels = by_sample("predict", model, rows, populations)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
+from ..data.fcs import is_scatter
 from ..engine.records import FloatArray, IntArray
 from ..engine.structures import structure_of
-from ..io.fcs import is_scatter
 from .populations import Populations, average_weights
 
 _TINY = float(np.finfo(float).tiny)

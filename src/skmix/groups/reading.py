@@ -13,15 +13,16 @@ import numpy as np
 
 from .._errors import Argument, ArgumentError
 from .._words import listed
+from ..data import Source, open_rows
+from ..data.events import FcsReader
+from ..data.fcs import without_bookkeeping
 from ..data.notation import AUTO
+from ..data.opening import files_of
+from ..data.read import is_path
 from ..data.recipe import BY_CHANNEL, Preparation
 from ..engine.records import FloatArray, IntArray
 from ..estimators.callbacks import progress_bar
 from ..estimators.rows import with_features_of
-from ..io import Source, open_rows
-from ..io.fcs import FcsReader, without_bookkeeping
-from ..io.opening import files_of
-from ..io.readers import is_path
 
 # Cells read into memory, equally many of each sample, for the start of the fit and for the page.
 SOME_CELLS = 50_000

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import digamma
 from sklearn.exceptions import ConvergenceWarning
 
+from ..data import Source
 from ..engine.after.shifts import shift_groups
 from ..engine.loop import fit
 from ..engine.problem import Problem
@@ -20,7 +21,6 @@ from ..estimators.densities import has_shifts
 from ..estimators.fitted import Fitted, shares_of
 from ..estimators.rows import enter, warn_caller
 from ..estimators.solving import options_of
-from ..io import Source
 
 # The fit of new samples stops when a pass gains less log-likelihood than this, in nats over all cells.
 _GAIN = 1e-3

@@ -19,12 +19,12 @@ from .._errors import Argument, ArgumentError
 from .._words import listed
 from ..data.notation import AUTO
 from ..data.recipe import Preparation, in_words, same_scale, scale_in_words
+from ..data.write import replacing
 from ..estimators import SharedKernelMixture
 from ..estimators.callbacks import Lines, progress_bar, watched_by
 from ..estimators.rows import warn_caller
 from ..estimators.saving import estimator_of, read_model, record_of
 from ..io.models import Record, pack, write_file
-from ..io.writing import replacing
 from .conditions import Design, given_sides, metadata_of, read_metadata, sides_of
 from .differences import Sides, differences
 from .judging import FEWEST_SAMPLES

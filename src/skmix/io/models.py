@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from .._version import __version__
-from .readers import existing
-from .writing import replacing
+from ..data.read import existing
+from ..data.write import replacing
 
 FORMAT = "skmix"
 VERSION = 1

@@ -17,7 +17,7 @@ import joblib
 from rich.console import Console
 from rich.markdown import Markdown
 
-from skmix.io.writing import replacing, writable_folder
+from skmix.data.write import replacing, writable_folder
 
 from . import harness, study
 from .claims import check_claims, differences

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from skmix.io.writing import replacing
+from skmix.data.write import replacing
 from skmix.report.rendering import decimals, in_words, kernel_values, line_styles, number_text, render_page
 
 from . import claims

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import kendalltau
 
-from skmix.io.writing import replacing
+from skmix.data.write import replacing
 
 from . import records
 from .claims import Difference

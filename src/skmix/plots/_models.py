@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
+from ..data.opening import is_elsewhere
 from ..data.recipe import Recipe
 from ..engine.structures import Structure, structure_of
 from ..estimators._settings import indices_of
 from ..estimators.rows import enter, for_features, is_frame
-from ..io.opening import is_elsewhere
 from .style import FloatArray
 
 Feature = int | str

@@ -13,11 +13,11 @@ from scipy.stats import entropy
 from sklearn.base import clone
 from sklearn.metrics import confusion_matrix
 
+from ..data import open_rows
 from ..data.labels import number_labels
 from ..estimators.callbacks import progress_bar
 from ..estimators.holdout import rows_to_divide, single_split, stratified_folds
 from ..estimators.rows import enter, is_frame
-from ..io import open_rows
 from ..metrics import ReliabilityBin, calibration_error, effective_rows, reliability_bins, row_counts, wilson
 from ._predictions import outlier_threshold, refuses
 from ._predictions import outliers as outliers_in

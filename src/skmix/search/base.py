@@ -15,6 +15,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_consistent_length
 
+from ..data import Source
+from ..data.missing import is_missing, without_mask
+from ..data.opening import source_of
+from ..data.read import is_path
 from ..engine.loop import ending_at
 from ..engine.numbers import BoolArray, on_host
 from ..engine.rows.blocks import Block
@@ -37,10 +41,6 @@ from ..estimators.rows import (
 from ..estimators.saving import FileMixin
 from ..estimators.solving import check_inference
 from ..estimators.summary import SummaryMixin
-from ..io import Source
-from ..io.missing import is_missing, without_mask
-from ..io.opening import source_of
-from ..io.readers import is_path
 from .trials import Params, Trial, Trials, count_candidates
 
 _PARAMETERS = """

@@ -15,6 +15,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from ..data import Source
+from ..data.dask import is_collection
+from ..data.source import HELD_BYTES
 from ..engine.loop import ending_at
 from ..engine.numbers import safe_log
 from ..engine.records import FloatArray
@@ -22,9 +25,6 @@ from ..estimators._settings import check_count
 from ..estimators.exporting import refuse_average
 from ..estimators.mixture import SharedKernelMixture
 from ..estimators.rows import computed, enter, note_rows, warn_caller
-from ..io import Source
-from ..io.dask import is_collection
-from ..io.sources import CACHED_BYTES
 from .base import Search, documented_search
 from .fits import FitRows, make_folds
 from .grid import PATIENCE, Scorer, average, covariances_to_try, numbers_to_try, try_grid
@@ -171,7 +171,7 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
         return best
 
     def _read(self, source: Source) -> tuple[Any, Any, Any]:
-        is_large = source.n_rows * source.n_features * source.dtype.itemsize > CACHED_BYTES
+        is_large = source.n_rows * source.n_features * source.dtype.itemsize > HELD_BYTES
         if self.criterion == "bic" or (self.criterion == "auto" and is_large):
             return source, None, None
         return super()._read(source)

@@ -12,13 +12,13 @@ import numpy as np
 from scipy.special import softmax
 from sklearn import config_context
 
+from ..data.recipe import Recipe
 from ..engine.after.temperature import least_log_loss, log_losses
 from ..engine.records import FloatArray, IntArray
 from ..engine.rows.blocks import Block
 from ..estimators._settings import check_feature_sets, is_robust
 from ..estimators.classifier import SharedKernelClassifier
 from ..estimators.crossfit import blur_of, set_threshold
-from ..data.recipe import Recipe
 from ..estimators.rows import PreparedRows
 from .features import FeatureMap, filler, fit_features, with_map
 from .fits import FitRows, Fold, Folds, labels_of

@@ -9,6 +9,7 @@ import pytest
 from libraries import needs_torch
 from numpy.testing import assert_allclose, assert_array_equal
 
+from skmix.data import open_rows
 from skmix.engine import starts
 from skmix.engine.device.streamed import StreamedRows
 from skmix.engine.loop import fit
@@ -18,7 +19,6 @@ from skmix.engine.records import Options, Setting
 from skmix.engine.rows.blocks import BlockRows
 from skmix.engine.structures import structure_of
 from skmix.engine.threads import Workers
-from skmix.io import open_rows
 
 pytestmark = needs_torch
 FULL = structure_of("full")

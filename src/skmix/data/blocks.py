@@ -1,6 +1,6 @@
 """Blocks of rows with labels, which become class codes when all labels are known.
 
-One pass over the blocks finds their labels and the summary of the rows, by class code.
+One pass over the blocks collects their labels and the summary of the rows, by class code.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from ..data.labels import distinct_labels, encode
-from ..data.recipe import Preparation
 from ..engine.rows.blocks import Answer, Block, Blocks, summarise_block
 from ..engine.rows.summary import Summary
+from .labels import distinct_labels, encode
+from .recipe import Preparation
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,17 @@ class LabelledBlock(Block):
     names: np.ndarray | None = None  # (C,): the labels that indices stand for, which sort faster
 
     def rows(self, which: np.ndarray | slice) -> Self:
-        """Return the rows that `which` selects."""
-        some = super().rows(which)
-        return some if self.labels is None else replace(some, labels=self.labels[which])
+        """The rows that `which` selects."""
+        selected = super().rows(which)
+        return selected if self.labels is None else replace(selected, labels=self.labels[which])
 
     def all_labels(self) -> np.ndarray:
-        """Return the label (n,) of each row."""
+        """The label (n,) of each row."""
         assert self.labels is not None
         return self.labels if self.names is None else self.names[self.labels]
 
     def coded(self, classes: np.ndarray) -> Self:
-        """Return the block with class codes, which are indices into the sorted `classes` (L,)."""
+        """The block with class codes, which are indices into the sorted `classes` (L,)."""
         if self.labels is None:
             return self
         y = encode(self.labels, classes) if self.names is None else encode(self.names, classes)[self.labels]
@@ -67,10 +67,10 @@ class LabelledBlocks(Blocks, Protocol):
     def reduce(
         self, work: Callable[[LabelledBlock], Answer], merge: Callable[[Answer, Answer], Answer]
     ) -> Answer:
-        """Return the merged answers of all blocks; `merge` is associative and must not change them."""
+        """The merged answers of all blocks; `merge` is associative and must not change them."""
 
     def coded(self, classes: np.ndarray) -> LabelledBlocks:
-        """Return the blocks with class codes, which are indices into `classes` (L,)."""
+        """The blocks for the passes of a fit, with class codes: indices into the sorted `classes` (L,)."""
 
 
 @dataclass(frozen=True)
@@ -81,37 +81,37 @@ class LabelSummary:
     summary: Summary
 
     def __add__(self, other: LabelSummary) -> LabelSummary:
-        """Return the summary of the rows of both; see `Summary`."""
+        """The summary of the rows of both; see `Summary`."""
         if self.labels is None and other.labels is None:
             return LabelSummary(None, self.summary + other.summary)
         if self.labels is None or other.labels is None:
             raise ValueError(
                 "Some blocks have labels and others have none. Give labels for all blocks or for none."
             )
-        both = [labels for labels in (self.labels, other.labels) if len(labels)] or [self.labels]
-        if len(set(map(_kind_of, both))) > 1:
-            kinds = " and ".join(f"{labels[:3].tolist()} … ({labels.dtype})" for labels in both)
+        parts = [labels for labels in (self.labels, other.labels) if len(labels)] or [self.labels]
+        if len(set(map(_kind_of, parts))) > 1:
+            kinds = " and ".join(f"{labels[:3].tolist()} … ({labels.dtype})" for labels in parts)
             raise ValueError(f"Labels differ in kind between blocks: {kinds}. Give all of them one type.")
-        labels = np.unique(np.concatenate(both))
+        labels = np.unique(np.concatenate(parts))
         return LabelSummary(labels, self.coded(labels) + other.coded(labels))
 
     def coded(self, classes: np.ndarray) -> Summary:
-        """Return the summary with indices into the sorted `classes` (L,) as class codes, −1 for others."""
+        """The summary with indices into the sorted `classes` (L,) as class codes, −1 for other labels."""
         if self.labels is None:
             return self.summary
         return self.summary.recoded(encode(self.labels, classes), len(classes))
 
 
 def summarise_labels(blocks: LabelledBlocks, seed: int, device: str | None = None) -> LabelSummary:
-    """Return the labels and the summary of all blocks, with a random sample that depends on the seed.
+    """The labels and the summary of all blocks, with a random sample that depends on the seed.
 
     Moments are computed on a `device` if one is given.
     """
-    total = blocks.reduce(partial(_summarise_labels, seed, device), add)
+    total = blocks.reduce(partial(_summarise, seed, device), add)
     return replace(total, summary=total.summary.trimmed())
 
 
-def _summarise_labels(seed: int, device: str | None, block: LabelledBlock) -> LabelSummary:
+def _summarise(seed: int, device: str | None, block: LabelledBlock) -> LabelSummary:
     if block.labels is None:
         return LabelSummary(None, summarise_block(seed, device, block))
     block.check()
@@ -123,6 +123,6 @@ def _summarise_labels(seed: int, device: str | None, block: LabelledBlock) -> La
 
 
 def _kind_of(labels: np.ndarray) -> str:
-    """Return the kind of labels as one letter, the same for all numeric types."""
+    """The kind of labels as one letter, the same for all numeric types."""
     kind: str = np.array(labels[:1].tolist()).dtype.kind
     return "n" if kind in "iuf" else kind

@@ -1,4 +1,4 @@
-"""Readers: read the features of a file or an array in blocks, one class per format."""
+"""Readers of features in blocks: what all of them do, and the reader of arrays and .npy files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -17,37 +17,38 @@ import numpy as np
 
 from .._errors import Argument, ArgumentError, ArgumentWarning
 from .._words import nearest
-from ..data.recipe import Preparation
-from .arrow import Stamp, stamp
-from .labelled import LabelledBlock
+from .blocks import LabelledBlock
 from .missing import without_mask
+from .recipe import Preparation
 
+Stamp = tuple[int, int]
+"""Size of a file and time of its last change."""
+NPY_DAMAGE = (EOFError, SyntaxError, tokenize.TokenError)
+"""Errors that NumPy raises for damaged files, besides ValueError."""
 # Default size of a block: large enough that the overhead per block is negligible, and small enough that three
 # blocks fit in any memory and that glibc reuses their pages. From 32 MB on, the system would clear new pages
 # for every block, and reading a cached file would take twice as long.
-BLOCK_BYTES = 1 << 24
+_BLOCK_BYTES = 1 << 24
+# Fewest rows of a block, however wide they are.
+_FEWEST_ROWS = 256
 # Largest number of threads that read a block of a .npy file: one thread copies from the system's cache more
 # slowly than a device processes rows.
 _MOST_THREADS = min(8, os.cpu_count() or 1)
 # Smallest number of bytes per thread, so that its overhead is negligible.
 _BYTES_PER_THREAD = 1 << 21
-# Errors that NumPy raises for damaged files, besides ValueError.
-NPY_DAMAGE = (EOFError, SyntaxError, tokenize.TokenError)
-
-COLUMNS = Argument("columns", wording="open_rows(..., columns=[...])")
+_COLUMNS = Argument("columns", wording="open_rows(..., columns=[...])")
 
 
 def rows_in_block(n_bytes: int) -> int:
-    """Return the default number of rows in a block, if a row has `n_bytes` bytes."""
-    return max(256, BLOCK_BYTES // n_bytes)
+    """The default number of rows in a block, if a row has `n_bytes` bytes."""
+    return max(_FEWEST_ROWS, _BLOCK_BYTES // n_bytes)
 
 
 def not_fcs(name: str) -> ArgumentError:
-    """Return the error that rows cannot be compensated."""
+    """The error that rows cannot be compensated."""
     compensate = Argument("compensate", True)
-    return ArgumentError(
-        compensate, f" needs FCS files, which hold their spill-over matrix. {name} is not one."
-    )
+    problem = f" needs FCS files, which hold their spill-over matrix. {name} is not one."
+    return ArgumentError(compensate, problem)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -100,7 +101,7 @@ class Reader(ABC):
 
     @classmethod
     def usual_scale(cls, readers: Sequence[Any]) -> tuple[Preparation, str | None]:
-        """Return the default scale of a fit to readers with the same features, and what to say of it."""
+        """The default scale of a fit to readers with the same features, and a sentence about it."""
         return {"transform": "none"}, None
 
     @property
@@ -115,11 +116,11 @@ class Reader(ABC):
 
     @abstractmethod
     def with_features(self, columns: Sequence[int]) -> Self:
-        """Return a reader of some features, given by index."""
+        """A reader of some features, given by index."""
 
     @abstractmethod
     def select(self, names: Sequence[str]) -> Self:
-        """Return a reader of the columns with these names, in this order."""
+        """A reader of the columns with these names, in this order."""
 
     @abstractmethod
     def read(
@@ -128,11 +129,11 @@ class Reader(ABC):
         """Yield blocks of at most `n_rows` rows, in order, with labels and weights from columns if given."""
 
     def without(self, names: set[str | None]) -> Self:
-        """Return a reader without these columns, unless columns were selected."""
+        """A reader without these columns, unless columns were selected."""
         return self
 
     def encoded(self, columns: Mapping[str, Any], writing: Mapping[str, Any] | None = None) -> Self:
-        """Return a reader that encodes columns of known kinds, see `skmix.data.encoding`.
+        """A reader that encodes columns of known kinds, see `skmix.data.encoding`.
 
         `writing` says how the tables of the fit were written: `missing`, `decimal` and `thousands`.
         """
@@ -144,13 +145,13 @@ class Reader(ABC):
         )
 
     def compensated(self, wanted: bool | str) -> Self:
-        """Return a reader with or without compensation; 'auto' compensates if there is a matrix."""
+        """A reader with or without compensation; 'auto' compensates if there is a matrix."""
         if wanted is True:
             raise not_fcs(self.name)
         return self
 
     def remarks(self) -> list[ArgumentWarning]:
-        """Return notes on values that were read as missing."""
+        """Notes on values that were read as missing."""
         return []
 
     def check_alike(self, other: Any) -> None:
@@ -159,18 +160,18 @@ class Reader(ABC):
             has = "feature names" if self.named else "no feature names"
             raise ArgumentError(f"Files disagree: {self.name} has {has}, unlike {other.name}.")
         if not self.named and self.n_features != other.n_features:
-            both = f"{self.name} has {self.n_features} features, and {other.name} has {other.n_features}"
-            raise ArgumentError(f"Files disagree: {both}.")
-        mine, theirs = self.column_names or [], other.column_names or []
-        for name in (*theirs, *mine):
-            if (name in mine) != (name in theirs):
-                has, has_other = ("a", "none") if name in mine else ("no", "one")
-                both = f"{self.name} has {has} {self.column_word} {name!r}, and {other.name} has {has_other}"
-                raise ArgumentError(f"Files disagree: {both}. Choose the features with ", COLUMNS, ".")
+            counts = f"{self.name} has {self.n_features} features, and {other.name} has {other.n_features}"
+            raise ArgumentError(f"Files disagree: {counts}.")
+        names, others = self.column_names or [], other.column_names or []
+        for name in (*others, *names):
+            if (name in names) != (name in others):
+                has, has_other = ("a", "none") if name in names else ("no", "one")
+                what = f"{self.name} has {has} {self.column_word} {name!r}, and {other.name} has {has_other}"
+                raise ArgumentError(f"Files disagree: {what}. Choose the features with ", _COLUMNS, ".")
 
     @classmethod
     def with_common_features(cls, readers: list[Any]) -> list[Any]:
-        """Return readers that encode their columns, which are the same, as the same features."""
+        """Readers that encode their columns, which are the same, as the same features."""
         return readers
 
 
@@ -189,8 +190,12 @@ class Values:
     stamps: dict[Path, Stamp] = field(default_factory=dict)
 
     def rows(self, first: int, n_rows: int) -> Values:
-        """Return `n_rows` consecutive rows, from row `first` on."""
-        return replace(self, shape=(n_rows, *self.shape[1:]), read=partial(_rows_after, self.read, first))
+        """`n_rows` consecutive rows, from row `first` on."""
+        return replace(self, shape=(n_rows, *self.shape[1:]), read=partial(_read_after, self.read, first))
+
+
+def _read_after(read: Callable[[int, int], np.ndarray], first: int, start: int, stop: int) -> np.ndarray:
+    return read(first + start, first + stop)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -201,6 +206,8 @@ class MatrixReader(Reader):
     columns: list[int]
     # Names of all columns of the matrix, or None.
     names: list[str] | None = None
+    # How values were transformed and encoded before.
+    prepared: Preparation | None = None
 
     @property
     def feature_names(self) -> list[str] | None:
@@ -218,20 +225,23 @@ class MatrixReader(Reader):
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(np.float32 if self.values.dtype == np.float32 else np.float64)
 
+    @property
+    def preparation(self) -> Preparation | None:
+        return self.prepared
+
     def with_features(self, columns: Sequence[int]) -> Self:
         return replace(self, columns=[self.columns[column] for column in columns])
 
     def select(self, names: Sequence[str]) -> Self:
         if self.names is None:
             raise ValueError(f"{self.name} has no feature names; select columns by index.")
-        indices = {name: column for column, name in enumerate(self.names)}
-        missing = [name for name in names if name not in indices]
+        missing = [name for name in names if name not in self.names]
         if missing:
             raise ValueError(
                 f"{self.name} has no feature {', '.join(map(repr, missing[:5]))} ({len(missing)} missing); "
                 f"its features are {self.names[:20]}.{nearest(missing[0], self.names)}"
             )
-        return replace(self, columns=[indices[name] for name in names])
+        return replace(self, columns=[self.names.index(name) for name in names])
 
     def read(
         self, n_rows: int, label: str | None = None, weight: str | None = None
@@ -244,7 +254,7 @@ class MatrixReader(Reader):
 
 
 def open_array(values: Values, names: Sequence[str] | None = None) -> MatrixReader:
-    """Return the reader of a matrix, whose columns may have names."""
+    """The reader of a matrix, whose columns may have names."""
     if len(values.shape) != 2:
         raise ValueError(f"{values.name} has shape {values.shape}; expected two dimensions (rows, features).")
     if values.dtype.kind not in "fiub" or values.dtype.itemsize > 8:
@@ -266,16 +276,26 @@ def open_array(values: Values, names: Sequence[str] | None = None) -> MatrixRead
 
 
 def values_of(thing: Any, name: str) -> Values:
-    """Return the values of the path of a .npy file or of an array-like, which errors call `name`."""
+    """The values of the path of a .npy file or of an array-like, which errors call `name`."""
     if is_path(thing):
-        return _npy(existing(thing))
+        return _values_of_file(existing(thing))
     array = np.asarray(without_mask(thing, np.nan))
     if array.dtype.kind == "O" and array.ndim == 1 and all(isinstance(value, str) for value in array):
         array = np.array(array.tolist())
-    return Values(name, array.shape, array.dtype, partial(rows_of_array, array))
+    return values_in_memory(array, name)
 
 
-def _npy(path: Path) -> Values:
+def values_in_memory(array: Any, name: str) -> Values:
+    """The values of an array, which may be sparse or mapped from a file."""
+    return Values(name, array.shape, np.dtype(array.dtype), partial(_read_array, array))
+
+
+def _read_array(array: Any, start: int, stop: int) -> np.ndarray:
+    rows = array[start:stop]
+    return np.asarray(rows.toarray() if hasattr(rows, "toarray") else without_mask(rows, np.nan))
+
+
+def _values_of_file(path: Path) -> Values:
     with open(path, "rb") as file:
         start = file.read(6)
     if start != np.lib.format.MAGIC_PREFIX:
@@ -284,35 +304,39 @@ def _npy(path: Path) -> Values:
         mapped = np.load(path, mmap_mode="r")
     except (ValueError, *NPY_DAMAGE) as error:
         raise ValueError(f"{path} cannot be read as a .npy file: {error}") from None
-    transposed = mapped.ndim == 2 and not mapped.flags.c_contiguous
-    read = partial(rows_of_npy, path, mapped.offset, mapped.shape, mapped.dtype, transposed)
+    by_column = mapped.ndim == 2 and not mapped.flags.c_contiguous
+    read = partial(_read_npy, path, mapped.offset, mapped.shape, mapped.dtype, by_column)
     return Values(str(path), mapped.shape, mapped.dtype, read, {path: stamp(path)})
 
 
-def rows_of_npy(
+def _read_npy(
     path: Path,
     offset: int,
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
-    transposed: bool,
+    by_column: bool,
     start: int,
     stop: int,
 ) -> np.ndarray:
-    """Read rows of a file: the pages of a memory map would count as memory of the process."""
-    width = 1 if transposed else int(np.prod(shape[1:]))
-    values = np.empty((shape[1] if transposed else 1, (stop - start) * width), dtype)
+    """Rows `start` … `stop` − 1 of an array that begins at an offset of a file.
+
+    They are read and not mapped: the pages of a memory map would count as memory of the process.
+    """
+    width = 1 if by_column else int(np.prod(shape[1:]))
+    values = np.empty((shape[1] if by_column else 1, (stop - start) * width), dtype)
+    n_threads = max(1, min(_MOST_THREADS, values.nbytes // _BYTES_PER_THREAD))
+    step = max(1, -(-values.nbytes // n_threads))
     pieces = []
     for column, memory in enumerate(values.view(np.uint8)):
         position = offset + (column * shape[0] + start * width) * dtype.itemsize
-        n_pieces = max(1, min(_MOST_THREADS, len(memory) // _BYTES_PER_THREAD))
-        step = max(1, -(-len(memory) // n_pieces))
         pieces += [(position + a, memory[a : a + step]) for a in range(0, len(memory), step)]
-    if values.nbytes < 2 * _BYTES_PER_THREAD:
+    if n_threads == 1:
         for piece in pieces:
             _read_into(path, piece)
     else:
-        list(_threads(os.getpid()).map(partial(_read_into, path), pieces))
-    return np.ascontiguousarray(values.T) if transposed else values.reshape(stop - start, *shape[1:])
+        with ThreadPoolExecutor(n_threads, thread_name_prefix="skmix-reader") as pool:
+            list(pool.map(partial(_read_into, path), pieces))
+    return np.ascontiguousarray(values.T) if by_column else values.reshape(stop - start, *shape[1:])
 
 
 def _read_into(path: Path, piece: tuple[int, np.ndarray]) -> None:
@@ -324,40 +348,30 @@ def _read_into(path: Path, piece: tuple[int, np.ndarray]) -> None:
             raise ValueError(f"{path} became shorter while it was being read.")
 
 
-@lru_cache(maxsize=1)
-def _threads(process: int) -> ThreadPoolExecutor:
-    """Return the threads that read a block; a forked process needs a new pool."""
-    return ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="skmix-reader")
-
-
-def _rows_after(read: Callable[[int, int], np.ndarray], first: int, start: int, stop: int) -> np.ndarray:
-    return read(first + start, first + stop)
-
-
-def rows_of_array(array: Any, start: int, stop: int) -> np.ndarray:
-    """Return rows of an array that may be sparse or stored in a file."""
-    rows = array[start:stop]
-    return np.asarray(rows.toarray() if hasattr(rows, "toarray") else without_mask(rows, np.nan))
-
-
-# ---------------------------------------------------------------- kinds of arguments
+# ---------------------------------------------------------------- paths
 
 
 def is_path(thing: Any) -> bool:
-    """Return whether `thing` is a path."""
+    """Whether `thing` is a path."""
     return isinstance(thing, (str, os.PathLike))
 
 
 def existing(path: str | os.PathLike[str]) -> Path:
-    """Return a path; raise FileNotFoundError unless it exists."""
-    found = Path(path)
-    if not found.exists():
-        raise FileNotFoundError(f"There is no file or folder {path}.{similar_to(found)}")
-    return found
+    """A path; raise FileNotFoundError unless it exists."""
+    place = Path(path)
+    if not place.exists():
+        raise FileNotFoundError(f"There is no file or folder {path}.{similar_to(place)}")
+    return place
 
 
 def similar_to(path: Path) -> str:
-    """Return a question that suggests a file beside a path that does not exist; or ""."""
+    """A question that suggests a file beside a path that does not exist; or ""."""
     with suppress(OSError):
         return nearest(path.name, os.listdir(path.parent))
     return ""
+
+
+def stamp(path: Path) -> Stamp:
+    """The size of a file and the time of its last change."""
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns

@@ -26,9 +26,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from ..data.labels import encode
 from ..engine.rows.blocks import Answer
-from .labelled import LabelledBlock
+from .blocks import LabelledBlock
+from .labels import encode
 from .missing import refuse_masked_weights, without_mask
 
 # Blocks of a worker that one task works on: the scheduler takes milliseconds for each task.

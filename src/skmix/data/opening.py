@@ -6,32 +6,20 @@ import glob
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .._errors import Argument
+from .._errors import Argument, ArgumentError
 from .._words import nearest
-from ..data.encoding import Kind
-from ..data.notation import AUTO, Notation
-from ..data.problems import ColumnError, TableError
-from ..data.recipe import Preparation, scale_of, transformer_of
-from ..data.tables import SUFFIXES, TableReader, format_of, open_parquet, open_table, open_text
-from .arrow import pyarrow
-from .fcs import FcsReader, check_damaged, open_events
-from .readers import (
-    Reader,
-    Values,
-    existing,
-    is_path,
-    not_fcs,
-    open_array,
-    rows_of_array,
-    values_of,
-)
-from .sources import Source
+from .events import FcsReader, open_events
+from .frames import as_arrow_table
+from .notation import AUTO, Notation
+from .read import Reader, existing, is_path, not_fcs, open_array, values_in_memory, values_of
+from .recipe import Preparation, same_scale, scale_in_words, scale_of, transformer_of, writing_of
+from .source import Source
+from .tables import SUFFIXES, TableReader, format_of, open_parquet, open_table, open_text
 
 
 def open_rows(
@@ -76,7 +64,7 @@ def open_rows(
     transform : str, Arcsinh, Logicle, None or 'auto', default='auto'
         The scale of the features: a name (``"arcsinh:150"``, ``"logicle"``), an object with its parameters,
         such as ``Logicle(W=1.0)``, or None for untransformed values. With 'auto', each channel of FCS files
-        has the scale that follows from how it was recorded, see `skmix.io.amplification`, such as
+        has the scale that follows from how it was recorded, see `skmix.data.amplification`, such as
         ``arcsinh:5`` for mass cytometry; other rows have no scale; and a fitted model reads files and data
         frames on the scales of its fit. A name leaves the scatter channels of FCS files (FSC, SSC) linear; an
         object is for all channels.
@@ -111,35 +99,31 @@ def open_rows(
     >>> SharedKernelMixture(2, random_state=0).fit(rows).class_count_
     array([3., 3.])
     """
-    whole = isinstance(chunk_rows, (int, np.integer)) and not isinstance(chunk_rows, bool)
-    if chunk_rows is not None and not (whole and chunk_rows >= 1):
+    is_integer = isinstance(chunk_rows, (int, np.integer)) and not isinstance(chunk_rows, bool)
+    if chunk_rows is not None and not (is_integer and chunk_rows >= 1):
         raise ValueError(f"chunk_rows must be None or an integer of at least 1, got {chunk_rows!r}.")
     if not isinstance(compensate, bool) and compensate != AUTO:
         raise ValueError(f"compensate must be True, False or 'auto', got {compensate!r}.")
-    settings = {"compensate": compensate, "transform": transform}
-    automatic = {name for name, value in settings.items() if isinstance(value, str) and value == AUTO}
-    scale: Preparation | None = {"transform": "none"}
-    if "transform" not in automatic:
+    if damaged not in ("refuse", "drop", "keep"):
+        problem = f" must be 'refuse', 'drop' or 'keep', got {damaged!r}."
+        raise ArgumentError(Argument("damaged", wording="damaged"), problem)
+    if (layer is not None or obsm is not None) and not _is_anndata(rows):
+        raise ValueError(f"layer and obsm are for an AnnData; got a {type(rows).__name__}.")
+    scale: Preparation = {"transform": "none"}
+    if not _is_auto(transform):
         scale = {
             "transform": scale_of(transformer_of(transform) if isinstance(transform, str) else transform)
         }
+        # A name leaves scatter linear, an object is for all channels.
         scale |= {} if isinstance(transform, str) else {"linear": {}}
     notation = Notation(**(text or {}))
     if isinstance(label, str):
         notation = replace(notation, as_text=(*notation.as_text, label))
-    check_damaged(damaged)
-    files = files_of(rows)
-    if (layer is not None or obsm is not None) and not _is_anndata(rows):
-        raise ValueError(f"layer and obsm are for an AnnData; got a {type(rows).__name__}.")
-    readers: dict[str, Reader] = {}
-    if files is not None:
-        for group, path in zip(_names_of(files), files, strict=True):
-            reader = _open_file(existing(path), compensate is True, notation, damaged)
-            if reader.n_rows:
-                readers[group] = reader
-            # A large table may have empty partitions.
-            elif not isinstance(label, str):
-                raise ValueError(f"{path} is empty: it has no rows.")
+    paths = files_of(rows)
+    name, readers = "", {}
+    if paths is not None:
+        name = str(rows) if is_path(rows) else f"{len(paths)} files"
+        readers = _open_files(paths, compensate is True, notation, damaged, empty_ok=isinstance(label, str))
     elif is_path(rows):
         readers = {"": _open_file(existing(rows), compensate is True, notation, damaged)}
     elif compensate is True:
@@ -147,39 +131,41 @@ def open_rows(
     elif _is_anndata(rows):
         readers = {"": _open_anndata(rows, layer, obsm)}
         label, weight = _of_obs(rows, label), _of_obs(rows, weight)
-    elif (table := _arrow_table(rows)) is not None:
+    elif (table := as_arrow_table(rows)) is not None:
         readers = {"": open_table(table, "the table", notation=notation)}
     else:
         readers = {"": open_array(values_of(rows, "X"))}
     for reader in readers.values():
         if isinstance(reader, TableReader):
             reader.check_present(notation.categorical)
-    name = next((reader.name for reader in readers.values()), "")
-    if files is not None:
-        name = str(rows) if is_path(rows) else f"{len(files)} files"
+    name = name or next(iter(readers.values())).name
     if not any(reader.n_rows for reader in readers.values()):
-        raise ValueError(f"{name}: no file has rows." if files else f"{name} is empty: it has no rows.")
+        raise ValueError(f"{name}: no file has rows." if paths else f"{name} is empty: it has no rows.")
     source = Source(
         name=name,
         readers=readers,
         chunk_rows=int(chunk_rows or min(reader.block_rows for reader in readers.values())),
-        by_file=files is not None,
+        scale=scale,
     )
-    if columns is not None:
-        source = source.chosen(columns)
-    if is_path(rows) or files is not None or (hasattr(rows, "columns") and not _is_anndata(rows)):
-        source = replace(source, automatic=frozenset(automatic))
-    if "compensate" in source.automatic:
-        source = source.compensated(AUTO)
-    has_usual = "transform" in source.automatic and isinstance(source.first, FcsReader)
-    source = replace(source, scale=None if has_usual else scale)
-    if label is not None:
-        source = source.labelled(label)
+    source = source if paths is None else source.labelled_by_file()
+    source = source if columns is None else source.chosen(columns)
+    if is_path(rows) or paths is not None or (hasattr(rows, "columns") and not _is_anndata(rows)):
+        settings = {"compensate": compensate, "transform": transform}
+        automatic = frozenset(setting for setting, value in settings.items() if _is_auto(value))
+        source = replace(source, automatic=automatic)
+        source = source.compensated(AUTO) if "compensate" in automatic else source
+        if "transform" in automatic and isinstance(source.first, FcsReader):
+            source = replace(source, scale=None)
+    source = source if label is None else source.labelled(label)
     return source if weight is None else source.weighted(weight)
 
 
+def _is_auto(setting: Any) -> bool:
+    return isinstance(setting, str) and setting == AUTO
+
+
 def source_of(X: Any, label: Any = None, weight: Any = None) -> Source | None:
-    """Open files or an AnnData with labels and weights; return None for other rows."""
+    """Open files or an AnnData with labels and weights; None for other rows."""
     if isinstance(X, Source):
         X = X if label is None else X.labelled(label)
         return X if weight is None else X.weighted(weight)
@@ -187,11 +173,25 @@ def source_of(X: Any, label: Any = None, weight: Any = None) -> Source | None:
 
 
 def is_elsewhere(X: Any) -> bool:
-    """Return whether rows are files, an AnnData or a source."""
+    """Whether rows are files, an AnnData or a source."""
     return isinstance(X, Source) or is_path(X) or _is_list(X) or _is_anndata(X)
 
 
 # ---------------------------------------------------------------- files
+
+
+def _open_files(
+    paths: Sequence[Path], compensate: bool, notation: Notation, damaged: str, *, empty_ok: bool
+) -> dict[str, Reader]:
+    """Readers of files by the names of their groups, without empty files if these are `empty_ok`."""
+    readers = {}
+    for group, path in zip(_names_of(paths), paths, strict=True):
+        reader = _open_file(existing(path), compensate, notation, damaged)
+        if reader.n_rows:
+            readers[group] = reader
+        elif not empty_ok:  # a large table may have empty partitions
+            raise ValueError(f"{path} is empty: it has no rows.")
+    return readers
 
 
 def _open_file(path: Path, compensate: bool, notation: Notation, damaged: str) -> Reader:
@@ -208,13 +208,13 @@ def _open_file(path: Path, compensate: bool, notation: Notation, damaged: str) -
 
 
 def _names_of(files: Sequence[Path]) -> list[str]:
-    """Return a name for each file: its stem, with the suffix or folders if stems are not unique."""
+    """A name for each file: its stem, with the suffix or folders if stems are not unique."""
     paths = [Path(os.path.abspath(path)) for path in files]
     stems = [stem_of(path.name) for path in paths]
     for n_folders in range(max(len(path.parts) for path in paths)):
-        for last in (stems, [path.name for path in paths]):
+        for ends in (stems, [path.name for path in paths]):
             folders = (path.parts[len(path.parts) - 1 - n_folders : -1] for path in paths)
-            names = ["/".join([*parents, name]) for parents, name in zip(folders, last, strict=True)]
+            names = ["/".join([*parents, end]) for parents, end in zip(folders, ends, strict=True)]
             if len(set(names)) == len(names):
                 return names
     twice = next(path for path in paths if paths.count(path) > 1)
@@ -222,13 +222,13 @@ def _names_of(files: Sequence[Path]) -> list[str]:
 
 
 def stem_of(name: str) -> str:
-    """Return the name of a file without its suffix, such as ``.fcs`` or ``.csv.gz``."""
-    known = [suffix for each in SUFFIXES.values() for suffix in each if name.lower().endswith(suffix)]
-    return name[: -max(map(len, known))] if known else os.path.splitext(name)[0]
+    """The name of a file without its suffix, such as ``.fcs`` or ``.csv.gz``."""
+    endings = [end for ends in SUFFIXES.values() for end in ends if name.lower().endswith(end)]
+    return name[: -max(map(len, endings))] if endings else os.path.splitext(name)[0]
 
 
 def files_of(rows: Any) -> list[Path] | None:
-    """Return the files in a list, a folder or a pattern; None for anything else."""
+    """The files in a list, a folder or a pattern; None for anything else."""
     if _is_list(rows):
         if not rows:
             raise ValueError("The list of files or rows is empty.")
@@ -237,120 +237,39 @@ def files_of(rows: Any) -> list[Path] | None:
         return None
     path = Path(rows)
     if not path.exists() and glob.has_magic(str(path)):
-        found = sorted(Path(each) for each in glob.glob(str(path), recursive=True))
-        if not found:
+        matches = sorted(map(Path, glob.glob(str(path), recursive=True)))
+        if not matches:
             raise FileNotFoundError(f"No file matches {path}.")
-        return found
-    if not path.is_dir():
-        return None
-    inside = sorted(
-        each for each in path.rglob("*") if each.is_file() and not each.name.startswith((".", "_"))
+        return matches
+    return _files_in(path) if path.is_dir() else None
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """The files of rows in a folder, at any depth; they must be of one format."""
+    files = sorted(
+        path for path in folder.rglob("*") if path.is_file() and not path.name.startswith((".", "_"))
     )
-    by_format = (
-        [each for each in inside if each.name.lower().endswith(suffixes)] for suffixes in SUFFIXES.values()
-    )
-    present = [files for files in by_format if files]
+    by_format = [
+        [path for path in files if path.name.lower().endswith(endings)] for endings in SUFFIXES.values()
+    ]
+    present = [paths for paths in by_format if paths]
     if not present:
-        endings = ", ".join(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
-        raise ValueError(f"The folder {path} has no files of rows ({endings}).")
+        endings = ", ".join(ending for endings in SUFFIXES.values() for ending in endings)
+        raise ValueError(f"The folder {folder} has no files of rows ({endings}).")
     if len(present) > 1:
+        first, second = present[0][0], present[1][0]
         raise ValueError(
-            f"The folder {path} has files of two formats: {present[0][0].name} and {present[1][0].name}. "
-            f"Give a pattern, such as '{path}/*{present[0][0].suffix}', or a list."
+            f"The folder {folder} has files of two formats: {first.name} and {second.name}. "
+            f"Give a pattern, such as '{folder}/*{first.suffix}', or a list."
         )
     return present[0]
-
-
-# ---------------------------------------------------------------- tables, frames and AnnData
 
 
 def _is_list(thing: Any) -> bool:
     return isinstance(thing, (list, tuple)) and all(map(is_path, thing))
 
 
-def _arrow_table(thing: Any) -> Any:
-    """Return a data frame as an Arrow table, None for anything else; import neither pandas nor polars."""
-    library = type(thing).__module__.split(".")[0]
-    if not hasattr(thing, "columns") or library not in ("pandas", "polars", "pyarrow"):
-        return None
-    pa = pyarrow()
-    if library == "pandas":
-        for name, values in thing.items():
-            if values.dtype.kind == "c":
-                problem = (
-                    f"column {name!r} holds complex numbers; a feature must be real numbers or categories."
-                )
-                raise ColumnError(problem, column=name)
-            if values.dtype == object:
-                try:
-                    pa.array(values, from_pandas=True)
-                except (pa.ArrowInvalid, pa.ArrowTypeError):
-                    types = ", ".join(sorted({type(value).__name__ for value in values}))
-                    raise ColumnError(
-                        f"column {name!r} holds values of different types: {types}. For numbers, use "
-                        f"pandas.to_numeric(X[{name!r}], errors='coerce'); for categories, "
-                        f"X.astype({{{name!r}: str}}).astype({{{name!r}: 'category'}}).",
-                        column=name,
-                    ) from None
-        return pa.Table.from_pandas(thing, preserve_index=False)
-    if library == "polars":
-        return thing.to_arrow()
-    return thing if isinstance(thing, pa.Table) else pa.Table.from_batches([thing])
-
-
-def encode_frame(
-    frame: Any, columns: Mapping[str, Kind] | None = None, writing: Mapping[str, Any] | None = None
-) -> tuple[np.ndarray, TableReader]:
-    """Return the features (n, M) of a data frame, and their reader.
-
-    `columns` are the kinds that a model keeps; None infers them. `writing` is that of its recipe.
-    """
-    arrow = _arrow_table(frame)
-    if arrow is None:
-        raise TypeError(
-            f"X is a {type(frame).__name__} with columns of text: only data frames of pandas, polars and "
-            "pyarrow are encoded."
-        )
-    reader = open_table(arrow, "X", place="row {}".format)
-    reader = reader if columns is None else reader.encoded(columns, writing)
-    library = type(frame).__module__.split(".")[0]
-    try:
-        blocks = [block.X for block in reader.read(max(1, reader.n_rows))]
-    except TableError as error:
-        remedy = _remedy(library, [one.column for one in error.errors], Argument("drop", AUTO))
-        raise TableError([_for_frame(library, one) for one in error.errors], remedy) from None
-    except ColumnError as error:
-        raise _for_frame(library, error) from None
-    X = np.concatenate(blocks) if blocks else np.empty((0, reader.n_features))
-    return np.ascontiguousarray(X, dtype=np.float64), reader
-
-
-def _for_frame(library: str, error: ColumnError) -> ColumnError:
-    """Return the error of a column with remedies for data frames of a library."""
-    message = error.worded(partial(_remedy, library, [error.column]))
-    return ColumnError(message, column=error.column, is_feature=error.is_feature)
-
-
-def _remedy(library: str, columns: list[str], argument: Argument) -> str:
-    """Return what to do about columns of a data frame X, in place of an argument of `open_rows`."""
-    column = columns[0]
-    ways = {
-        ("pandas", "drop"): f"X.drop(columns={columns})",
-        ("pandas", "categorical"): f"X.astype({{{column!r}: 'category'}})",
-        ("pandas", "missing"): f"X.replace({{{column!r}: {argument.value!r}}}, float('nan'))",
-        ("pandas", "decimal"): f"X[{column!r}].str.replace({argument.value!r}, '.')",
-        ("pandas", "thousands"): f"X[{column!r}].str.replace({argument.value!r}, '')",
-        (
-            "polars",
-            "thousands",
-        ): f"polars.col({column!r}).str.replace_all({argument.value!r}, '', literal=True)",
-        ("polars", "drop"): f"X.drop({', '.join(map(repr, columns))})",
-        ("polars", "categorical"): f"X.cast({{{column!r}: polars.Categorical}})",
-        ("polars", "missing"): f"polars.col({column!r}).replace({argument.value!r}, None)",
-        ("polars", "decimal"): f"polars.col({column!r}).str.replace({argument.value!r}, '.')",
-        ("pyarrow", "drop"): f"X.drop_columns({columns})",
-    }
-    return ways.get((library, argument.name), argument)
+# ---------------------------------------------------------------- AnnData
 
 
 def _is_anndata(thing: Any) -> bool:
@@ -370,22 +289,66 @@ def _open_anndata(adata: Any, layer: str | None, obsm: str | None) -> Reader:
         matrix, name = known[chosen], f"{chosen!r} of the AnnData's {where}"
     if matrix is None:
         raise ValueError("The AnnData has no X: choose a layer or obsm.")
-    names = None if obsm is not None else [str(each) for each in adata.var_names]
+    names = None if obsm is not None else list(map(str, adata.var_names))
     if hasattr(matrix, "columns"):
-        matrix, names = matrix.to_numpy(), [str(each) for each in matrix.columns]
+        matrix, names = matrix.to_numpy(), list(map(str, matrix.columns))
     if names is not None and len(set(names)) < len(names):
         raise ValueError(
             "The AnnData has two variables of the same name: call adata.var_names_make_unique()."
         )
-    values = Values(name, matrix.shape, np.dtype(matrix.dtype), partial(rows_of_array, matrix))
-    return open_array(values, names)
+    return open_array(values_in_memory(matrix, name), names)
 
 
 def _of_obs(adata: Any, values: Any) -> Any:
-    """Return a column of ``obs`` if `values` is a name, else `values`."""
+    """A column of ``obs`` if `values` is a name, else `values`."""
     if not isinstance(values, str):
         return values
     if values not in adata.obs:
         known = f"{list(adata.obs)[:20]}.{nearest(values, adata.obs)}"
         raise ValueError(f"The AnnData's obs has no column {values!r}; it has {known}")
     return np.asarray(adata.obs[values])
+
+
+# ---------------------------------------------------------------- rows for a model
+
+
+def prepare(source: Source, preparation: Preparation | None, names: Sequence[str] | None) -> Source:
+    """Rows with the features of a model; those of files are prepared as by the model's fit.
+
+    `preparation` is the one that the model keeps, and `names` are its feature names, if it has any. Raise
+    ValueError if scale or compensation of the rows differ from those of the fit, or if the model keeps no
+    preparation.
+    """
+    automatic, of_fit = source.automatic, preparation or {}
+    if "transform" in automatic and preparation is not None:
+        # The scale of the model replaces the default scale of the files.
+        scale = {name: of_fit[name] for name in ("transform", "scales") if name in of_fit}
+        source = replace(source, scale=scale | {"linear": of_fit.get("linear", {})})
+    elif source.scale is None:
+        raise ArgumentError(
+            "the model does not say on which scale it was fitted: choose that scale with ",
+            Argument("transform", wording="open_rows(..., transform=...)"),
+            ".",
+        )
+    columns = of_fit.get("columns") or dict.fromkeys(() if names is None else names)
+    if columns and (source.first.named or any(columns.values())):
+        source = source.encoded(columns, writing_of(preparation))
+    if preparation is None:
+        return source
+    if "compensate" in automatic:
+        source = source.compensated(of_fit.get("compensate", False))
+    if source.scale is not None and "linear" not in source.scale:
+        source = replace(source, scale=source.scale | {"linear": of_fit.get("linear", {})})
+    opened = of_fit | {"linear": {}} | source.preparation if source.preparation else of_fit
+    is_same = same_scale(opened["transform"], of_fit["transform"])
+    if not is_same or any(opened.get(name, {}) != of_fit.get(name, {}) for name in ("linear", "scales")):
+        raise ValueError(
+            f"{source.name}: opened on the scale {scale_in_words(opened)}, but the fit was on "
+            f"{scale_in_words(of_fit)}: leave transform out, and the model applies the scale of its fit."
+        )
+    if opened.get("compensate", False) != of_fit.get("compensate", False):
+        raise ValueError(
+            f"{source.name} was opened {'with' if opened['compensate'] else 'without'} compensation for "
+            "spill-over, unlike the rows of the fit: leave compensate out, and the model does as its fit did."
+        )
+    return replace(source, automatic=frozenset())

@@ -98,7 +98,7 @@ def write_columns(target: str | os.PathLike[str] | BinaryIO, columns: Mapping[st
     --------
     >>> import io
     >>> import numpy as np
-    >>> from skmix.io import write_columns
+    >>> from skmix.data import write_columns
     >>> write_columns(stream := io.BytesIO(), {"a": np.array([1.0, 2.5])})
     >>> stream.getvalue()
     b'a\n1.0\n2.5\n'
