@@ -21,8 +21,8 @@ from skmix import SharedKernelMixture, SharedKernelMixtureCV, Study, compose, op
 from skmix.data import ColumnError
 from skmix.data import read as reader_module
 from skmix.data import source as sources
+from skmix.data.blocks import read_ahead
 from skmix.data.opening import source_of
-from skmix.data.source import read_ahead
 from skmix.engine.rows.blocks import Block
 from skmix.features import Arcsinh, Logicle
 

@@ -5,11 +5,12 @@ One pass over the blocks collects their labels and the summary of the rows, by c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -47,6 +48,41 @@ class LabelledBlock(Block):
         """Refuse parts of different lengths and bad weights."""
         self.check_length("labels", self.labels)
         super().check()
+
+
+def joined(blocks: list[LabelledBlock], dtype: np.dtype[Any]) -> LabelledBlock:
+    """One block of the rows of several, of the type of all rows."""
+    first, *others = blocks
+    if not others:
+        return replace(first, X=first.X.astype(dtype, copy=False))
+    X = np.concatenate([block.X for block in blocks]).astype(dtype, copy=False)
+    weights = None if first.weights is None else np.concatenate([block.row_weights for block in blocks])
+    labels, names = joined_labels(blocks)
+    return LabelledBlock(X, weights=weights, labels=labels, names=names)
+
+
+def joined_labels(blocks: list[LabelledBlock]) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """The labels (n,) of several blocks, and the names (C,) that they are indices into, or None."""
+    if blocks[0].labels is None:
+        return None, None
+    names = [block.names for block in blocks if block.names is not None]
+    if len(names) < len(blocks):
+        return np.concatenate([block.all_labels() for block in blocks]), None
+    firsts = np.cumsum([0, *map(len, names[:-1])])
+    labels = [first + block.labels for first, block in zip(firsts, blocks, strict=True)]
+    return np.concatenate(labels), np.concatenate(names)
+
+
+def read_ahead(blocks: Iterator[LabelledBlock]) -> Generator[LabelledBlock, None, None]:
+    """Yield blocks while a thread reads the next one."""
+    with ThreadPoolExecutor(1, thread_name_prefix="skmix-reader") as pool:
+        following = pool.submit(next, blocks, None)
+        try:
+            while (block := following.result()) is not None:
+                following = pool.submit(next, blocks, None)
+                yield block
+        finally:
+            following.cancel()
 
 
 class LabelledBlocks(Blocks, Protocol):

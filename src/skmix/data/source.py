@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -15,7 +14,7 @@ import numpy as np
 from .._errors import Argument, ArgumentError, ArgumentWarning
 from ..engine.rows.blocks import Answer
 from .arrow import NUMERIC, kind_of
-from .blocks import LabelledBlock
+from .blocks import LabelledBlock, joined, joined_labels, read_ahead
 from .labels import label_parser, plain_labels
 from .missing import refuse_masked_weights
 from .problems import ColumnError
@@ -276,7 +275,7 @@ class Source:
                 X[start : start + len(block.X)] = block.X
                 start += len(block.X)
                 blocks.append(replace(block, X=X[:0]))
-        y, names = _joined_labels(blocks)
+        y, names = joined_labels(blocks)
         weights = [block.weights for block in blocks if block.weights is not None]
         reader = open_array(values_in_memory(X, self.name), self.feature_names)
         return Source(
@@ -391,10 +390,10 @@ class Source:
                 block = block.rows(slice(n_missing, None))
                 n_missing -= len(parts[-1].X)
                 if not n_missing:
-                    yield _joined(parts, self.dtype)
+                    yield joined(parts, self.dtype)
                     parts, n_missing = [], self.chunk_rows
         if parts:
-            yield _joined(parts, self.dtype)
+            yield joined(parts, self.dtype)
 
     def _blocks_of_files(self) -> Iterator[LabelledBlock]:
         """Yield the blocks of all readers, with the labels and the weights in their columns."""
@@ -419,29 +418,6 @@ class Source:
         return rescaled(X, "transform", self._scale, places, self._aligned[0].numeric)
 
 
-def _joined(blocks: list[LabelledBlock], dtype: np.dtype[Any]) -> LabelledBlock:
-    """One block of the rows of several, of the type of all rows."""
-    first, *others = blocks
-    if not others:
-        return replace(first, X=first.X.astype(dtype, copy=False))
-    X = np.concatenate([block.X for block in blocks]).astype(dtype, copy=False)
-    weights = None if first.weights is None else np.concatenate([block.row_weights for block in blocks])
-    labels, names = _joined_labels(blocks)
-    return LabelledBlock(X, weights=weights, labels=labels, names=names)
-
-
-def _joined_labels(blocks: list[LabelledBlock]) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """The labels (n,) of several blocks, and the names (C,) that they are indices into, or None."""
-    if blocks[0].labels is None:
-        return None, None
-    names = [block.names for block in blocks if block.names is not None]
-    if len(names) < len(blocks):
-        return np.concatenate([block.all_labels() for block in blocks]), None
-    firsts = np.cumsum([0, *map(len, names[:-1])])
-    labels = [first + block.labels for first, block in zip(firsts, blocks, strict=True)]
-    return np.concatenate(labels), np.concatenate(names)
-
-
 def _numbers_of_files(ends: np.ndarray, start: int, stop: int) -> np.ndarray:
     """The number of the file of each row, given the rows at which files end."""
     return np.searchsorted(ends, np.arange(start, stop), side="right")
@@ -453,18 +429,6 @@ def _parsed(texts: np.ndarray | None, all_texts: frozenset[str], column: str) ->
     parse = label_parser(all_texts, column)
     labels = [None if text is None else parse(text) for text in texts.tolist()]
     return np.array(labels, dtype=object if None in labels else None if labels else "<U1")
-
-
-def read_ahead(blocks: Iterator[LabelledBlock]) -> Generator[LabelledBlock, None, None]:
-    """Yield blocks while a thread reads the next one."""
-    with ThreadPoolExecutor(1, thread_name_prefix="skmix-reader") as pool:
-        following = pool.submit(next, blocks, None)
-        try:
-            while (block := following.result()) is not None:
-                following = pool.submit(next, blocks, None)
-                yield block
-        finally:
-            following.cancel()
 
 
 def _check_finite(reader: Reader, block: LabelledBlock, start: int) -> bool:
