@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +19,6 @@ from scipy import sparse
 
 from skmix import SharedKernelMixture, SharedKernelMixtureCV, Study, compose, open_rows
 from skmix.data import ColumnError
-from skmix.data import read as reader_module
 from skmix.data import source as sources
 from skmix.data.blocks import read_ahead
 from skmix.data.opening import source_of
@@ -189,39 +188,19 @@ def test_a_file_of_any_type_and_order(tmp_path: Path, dtype: str, order: str) ->
     assert_array_equal(read, written.astype(np.float64))
 
 
-@pytest.fixture(params=["one thread", "many threads"])
-def readers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Read small files in one thread or several; return the sizes of the pieces."""
-    sizes: list[int] = []
-    read_into = reader_module._read_into
-
-    def noted(path: Path, cut: tuple[int, np.ndarray]) -> None:
-        sizes.append(len(cut[1]))
-        read_into(path, cut)
-
-    monkeypatch.setattr(reader_module, "_read_into", noted)
-    if request.param == "many threads":
-        monkeypatch.setattr(reader_module, "_MOST_THREADS", 4)
-        monkeypatch.setattr(reader_module, "_BYTES_PER_THREAD", 500)
-    return sizes
-
-
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_threads_read_the_same_rows_and_notice_a_file_that_shrinks(
-    tmp_path: Path, readers: list[int], order: str
+def test_large_blocks_are_read_by_threads_and_a_file_that_shrinks_is_noticed(
+    tmp_path: Path, order: str
 ) -> None:
-    path = tmp_path / "rows.npy"
-    np.save(path, np.asarray(X, order=order))  # type: ignore[call-overload]
-    assert_array_equal(gathered(open_rows(path, chunk_rows=201))[0], X)
-    whole = 201 * 8 * (3 if order == "C" else 1)
-    assert (max(readers) < whole) is (reader_module._BYTES_PER_THREAD == 500)
-    assert sum(readers) == X.nbytes
-    (reader,) = open_rows(path).readers.values()
-    blocks = reader.read(100)
+    path, rows = tmp_path / "rows.npy", np.random.default_rng(2).normal(size=(300_001, 4))
+    np.save(path, np.asarray(rows, order=order))  # type: ignore[call-overload]
+    for chunk_rows in (None, 150_000):
+        assert_array_equal(gathered(open_rows(path, chunk_rows=chunk_rows))[0], rows)
+    blocks = open_rows(path, chunk_rows=100_000).blocks()
     next(blocks)
     os.truncate(path, 2000)
     with pytest.raises(ValueError, match=r"rows\.npy became shorter while it was being read"):
-        next(blocks)
+        list(blocks)
 
 
 def test_labels_are_coded_once_and_kept(tmp_path: Path) -> None:
@@ -321,20 +300,11 @@ def test_bad_settings_are_told(options: dict[str, Any], words: str) -> None:
         open_rows(X, **options)
 
 
-# Bytes of a row in a block: those of the array, but four for each feature at least.
-@pytest.mark.parametrize(
-    ("kind", "width"),
-    [("float64", 24), ("float32", 12), ("int8", 12), (".npy", 24), (".parquet", 24), (".fcs", 36)],
-)
-def test_blocks_have_as_many_rows_as_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, width: int
-) -> None:
-    """And at least 256, however wide the rows are."""
-    rows = write(tmp_path / f"rows{kind}", X) if kind.startswith(".") else X.astype(kind)
-    for n_fitting, n_rows in ((300, 300), (400, 400), (10, 256)):
-        monkeypatch.setattr(reader_module, "_BLOCK_BYTES", n_fitting * width)
-        assert open_rows(rows).chunk_rows == n_rows
+def test_a_block_has_16_megabytes_or_as_many_rows_as_are_asked_for(tmp_path: Path) -> None:
+    for rows, width in ((X, 24), (X.astype(np.float32), 12), (write(tmp_path / "rows.parquet", X), 24)):
+        assert open_rows(rows).chunk_rows == 2**24 // width
         assert open_rows(rows, chunk_rows=np.int64(7)).chunk_rows == 7  # type: ignore[arg-type]
+    assert open_rows(np.zeros((1, 2**20))).chunk_rows == 256
 
 
 @pytest.mark.parametrize("what", ["rows.npy", "rows.parquet", "rows.fcs", "label.npy", "weight.npy"])
@@ -734,52 +704,27 @@ def test_matrices_of_an_anndata() -> None:
 
 # ---------------------------------------------------------------- files that change between fits
 
-CONSUMERS: dict[str, Any] = {
-    "fit": lambda rows, model: SharedKernelMixture(1).fit(rows),
-    "partial_fit": lambda rows, model: SharedKernelMixture(1).partial_fit(rows),
-    "score": lambda rows, model: model.score(rows),
-    "score_samples": lambda rows, model: model.score_samples(rows),
-    "predict": lambda rows, model: model.predict(rows),
-    "search": lambda rows, model: SharedKernelMixtureCV(n_kernels=1, covariance_type="full", cv=2).fit(rows),
-    "search by BIC": lambda rows, model: SharedKernelMixtureCV(
-        n_kernels=1, covariance_type="full", criterion="bic"
-    ).fit(rows),
-    "compose": lambda rows, model: compose(rows, n_kernels=1),
-    "apply_to": lambda rows, model: Study(model).apply_to(rows),
-}
-WRITTEN = {
-    "one csv": ["a.csv"],
-    "one parquet": ["a.parquet"],
-    "one npy": ["a.npy"],
-    "one fcs": ["a.fcs"],
-    "csv": ["a.csv", "b.csv"],
-    "compressed": ["a.csv.gz", "b.csv.gz"],
-    "parquet": ["a.parquet", "b.parquet"],
-    "npy": ["a.npy", "b.npy"],
-    "fcs": ["a.fcs", "b.fcs"],
-    "mixed": ["a.csv", "b.parquet"],
-}
 
-
-@pytest.mark.parametrize("kind", WRITTEN)
-def test_opened_files_that_were_overwritten_are_refused(tmp_path: Path, kind: str) -> None:
-    """Whether a fit has kept their rows in memory or not."""
-    files = [write(tmp_path / name, X[:200, :2]) for name in WRITTEN[kind]]
-    given = files if len(files) > 1 else files[0]
-    fitted, opened = open_rows(given, transform=None), open_rows(given, transform=None)
-    model = SharedKernelMixture(1).fit(fitted)
-    study = compose(fitted, n_kernels=1)
+@pytest.mark.parametrize("names", [["a.csv"], ["a.npy", "b.npy"], ["a.fcs", "b.fcs"], ["a.csv", "b.parquet"]])
+def test_opened_files_that_were_overwritten_are_refused(tmp_path: Path, names: list[str]) -> None:
+    """Whether they were fitted before or not."""
+    files = [write(tmp_path / name, X[:200, :2]) for name in names]
+    rows = files if len(files) > 1 else files[0]
+    fitted, opened = open_rows(rows, transform=None), open_rows(rows, transform=None)
+    model, study = SharedKernelMixture(1).fit(fitted), compose(fitted, n_kernels=1)
     write(files[-1], X[:200, :2] + 1.0)
     os.utime(files[-1], ns=(0, 1))
-    for source in (fitted, opened):
-        for consume in CONSUMERS.values():
+    search = SharedKernelMixtureCV(n_kernels=1, covariance_type="full", criterion="bic")
+    uses: list[Callable[[Any], Any]] = [SharedKernelMixture(1).fit, SharedKernelMixture(1).partial_fit]
+    uses += [model.score, model.predict, search.fit, Study(model).apply_to]
+    for use in uses:
+        for source in (fitted, opened):
             with pytest.raises(ValueError, match=rf"{files[-1].name} has changed since it was opened"):
-                consume(source, model)
+                use(source)
     with pytest.raises(ValueError, match="has changed since it was opened"):
         study.label_cells(tmp_path / "labels.csv")
-    again = SharedKernelMixture(1).fit(open_rows(given, transform=None)).means_
-    expected = X[:200, :2].mean(axis=0) + 1.0 / len(files)
-    assert_allclose(again, [expected], atol=1e-6)
+    again = SharedKernelMixture(1).fit(open_rows(rows, transform=None)).means_
+    assert_allclose(again, [X[:200, :2].mean(axis=0) + 1.0 / len(files)], atol=1e-6)
 
 
 @pytest.mark.parametrize("what", ["label", "weight"])

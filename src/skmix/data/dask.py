@@ -52,7 +52,7 @@ class ClusterError(RuntimeError):
 
 
 def is_collection(value: Any) -> bool:
-    """Return whether `value` is a Dask collection: an array, dataframe, series, bag or delayed object."""
+    """Whether `value` is a Dask collection: an array, dataframe, series, bag or delayed object."""
     return type(value).__module__.split(".")[0] == "dask" and hasattr(value, "__dask_graph__")
 
 
@@ -98,7 +98,7 @@ class DaskBlocks:
     def reduce(
         self, work: Callable[[LabelledBlock], Answer], merge: Callable[[Answer, Answer], Answer]
     ) -> Answer:
-        """Return the answers of all blocks, merged by a tree of tasks, always in the same order."""
+        """The answers of all blocks, merged by a tree of tasks, always in the same order."""
         import dask
 
         if self.client is None:
@@ -113,7 +113,7 @@ class DaskBlocks:
             return reduce(merge, self.client.gather(futures))
 
     def _merged(self, shared: Any, merge: Callable[..., Any]) -> list[Any]:
-        """Return the roots of the tree, futures or delayed: each worker merges its own answers first."""
+        """The roots of the tree, futures or delayed: each worker merges its own answers first."""
         roots: list[Any] = []
         for worker, held in groupby(self.parts, key=attrgetter("worker")):
             parts = [part[:5] for part in held]
@@ -136,13 +136,13 @@ class DaskBlocks:
     def _tree(
         self, level: list[Any], merge: Callable[..., Any], n_roots: int, worker: str | None = None
     ) -> list[Any]:
-        """Return at most `n_roots` answers, merged level by level."""
+        """At most `n_roots` answers, merged level by level."""
         while len(level) > n_roots:
             level = self._map(reduce, [(merge, batch) for batch in _batches(level, _FAN_IN)], worker)
         return level
 
     def coded(self, classes: np.ndarray) -> DaskBlocks:
-        """Return the blocks with class codes, indices into `classes` (L,), kept where the labels are."""
+        """The blocks with class codes, indices into `classes` (L,), kept where the labels are."""
         import dask
 
         if self.parts[0].labels is None:
@@ -156,14 +156,14 @@ class DaskBlocks:
         return replace(self, parts=parts)
 
     def with_features(self, columns: list[int]) -> DaskBlocks:
-        """Return the blocks with some of their features."""
+        """The blocks with some of their features."""
         names = None if self.feature_names is None else [self.feature_names[column] for column in columns]
         if self.columns is not None:
             columns = [self.columns[column] for column in columns]
         return replace(self, n_features=len(columns), feature_names=names, columns=columns)
 
     def _map(self, function: Callable[..., Any], arguments: list[Any], worker: str | None = None) -> Any:
-        """Return a future or delayed call for each tuple of arguments; any worker may replace a lost one."""
+        """A future or delayed call for each tuple of arguments; any worker may replace a lost one."""
         import dask
 
         if self.client is None:
@@ -177,7 +177,7 @@ def _batches(values: list[Any], size: int) -> list[list[Any]]:
 
 
 def _answer(shared: tuple[Any, Any], merge: Callable[..., Any], *parts: list[Any]) -> Any:
-    """Return the work's merged results for some blocks: lists of rows, codes, weights, numbers and labels."""
+    """The work's merged results for some blocks: lists of rows, codes, weights, numbers and labels."""
     work, columns = shared
     blocks = map(LabelledBlock, *parts)
     answers = (work(block if columns is None else block.with_features(columns)) for block in blocks)
@@ -185,7 +185,7 @@ def _answer(shared: tuple[Any, Any], merge: Callable[..., Any], *parts: list[Any
 
 
 def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
-    """Return rows X (N, M), labels and weights (N,) or None as blocks, held by the cluster in use if any.
+    """Rows X (N, M), labels and weights (N,) or None as blocks, held by the cluster in use if any.
 
     All workers must have skmix in this version. Labels and weights may be in memory.
     """
@@ -227,7 +227,7 @@ def _is_frame(value: Any) -> bool:
 
 
 def _matrix(X: Any) -> Any:
-    """Return X as a Dask array (N, M) whose blocks have all features; N may be unknown."""
+    """X as a Dask array (N, M) whose blocks have all features; N may be unknown."""
     check_kind(X, "X")
     if _is_frame(X):
         wrong = [name for name, dtype in X.dtypes.items() if not _is_numeric(dtype)]
@@ -252,7 +252,7 @@ def _is_numeric(dtype: Any) -> bool:
 
 
 def _aligned(rows: Any, values: Any, name: str) -> tuple[Any, Any]:
-    """Return rows (N, M), and labels or weights (N,) as a Dask array with the same chunks, or None."""
+    """Rows (N, M), and labels or weights (N,) as a Dask array with the same chunks, or None."""
     import dask.array
 
     if values is None:
@@ -284,7 +284,7 @@ def _aligned(rows: Any, values: Any, name: str) -> tuple[Any, Any]:
 
 
 def _as_rows(values: Any) -> np.ndarray:
-    """Return a partition as rows of floats; missing values become NaN."""
+    """A partition as rows of floats; missing values become NaN."""
     if hasattr(values, "to_numpy"):
         return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
     rows = np.asarray(without_mask(values, np.nan))
@@ -292,12 +292,12 @@ def _as_rows(values: Any) -> np.ndarray:
 
 
 def _as_labels(values: Any) -> np.ndarray:
-    """Return the labels of a partition; masked ones become None."""
+    """The labels of a partition; masked ones become None."""
     return np.asarray(without_mask(values, None))
 
 
 def _as_weights(values: Any) -> np.ndarray:
-    """Return the row weights of a partition as floats; refuse masked ones."""
+    """The row weights of a partition as floats; refuse masked ones."""
     refuse_masked_weights(values)
     return np.asarray(values, dtype=float)
 
@@ -305,7 +305,7 @@ def _as_weights(values: Any) -> np.ndarray:
 def map_rows(
     X: Any, function: Callable[..., np.ndarray], width: int | None, dtype: Any, y: Any = None
 ) -> Any:
-    """Return a lazy Dask array of a function of the rows, in the blocks of X, (n,) or (n, width).
+    """A lazy Dask array of a function of the rows, in the blocks of X, (n,) or (n, width).
 
     X is a Dask array (n, M) or dataframe, of known or unknown length, y (n,) a collection or an array. The
     function takes rows (n, M), and labels (n,) where y is given.
@@ -347,7 +347,7 @@ def check_workers(client: Any, version: str) -> None:
 
 
 def _client_in_use() -> Any | None:
-    """Return the client of the cluster in use; None without one."""
+    """The client of the cluster in use; None without one."""
     distributed = sys.modules.get("distributed")
     try:
         return None if distributed is None else distributed.get_client()
@@ -407,7 +407,7 @@ def _lost(client: Any, error: BaseException) -> ClusterError:
 
 
 def _unique_name(what: Any) -> str:
-    """Return a unique task name, so that results of an earlier pass are never reused."""
+    """A unique task name, so that results of an earlier pass are never reused."""
     what = getattr(what, "func", what)
     name = getattr(what, "__name__", type(what).__name__)
     return f"skmix-{name.strip('_').lower()}-{secrets.token_hex(8)}"

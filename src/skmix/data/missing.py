@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def is_missing(labels: np.ndarray) -> NDArray[np.bool_]:
-    """Return which labels (n,) are NaN, None or pandas.NA: the rows have no label."""
+    """Which labels (n,) are NaN, None or pandas.NA: the rows have no label."""
     if labels.dtype.kind == "f":
         return np.isnan(labels)
     if labels.dtype.kind != "O":
@@ -19,7 +19,7 @@ def is_missing(labels: np.ndarray) -> NDArray[np.bool_]:
 
 
 def without_mask(values: Any, missing: float | None) -> Any:
-    """Return a masked array as an ordinary one with `missing`, NaN or None, in place of masked values.
+    """A masked array as an ordinary one with `missing`, NaN or None, in place of masked values.
 
     Anything else is returned unchanged: most functions of NumPy ignore a mask.
     """

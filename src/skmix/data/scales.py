@@ -41,14 +41,14 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Return rows X (n, M) on the new scale, NaN where X is NaN.
+        """Rows X (n, M) on the new scale, NaN where X is NaN.
 
         They are computed in double precision and returned in the precision of X.
         """
         return self._apply(X, "_forward")
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the rows (n, M) that `transform` maps to rows X (n, M) on the new scale, NaN where X is NaN.
+        """The rows (n, M) that `transform` maps to rows X (n, M) on the new scale, NaN where X is NaN.
 
         Values that X's precision cannot hold become its largest number by 1e-8, so that sums over rows are
         finite.
@@ -59,7 +59,7 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return np.clip(found, -largest, largest)
 
     def _apply(self, X: ArrayLike, method: str) -> NDArray[Any]:
-        """Return what a method makes of values (n, M), computed piece by piece; masked values are missing."""
+        """What a method makes of values (n, M), computed piece by piece; masked values are missing."""
         X = without_mask(X, np.nan)
         scale = self if "n_features_in_" in vars(self) else clone(self).fit(X)
         rows = validate_data(scale, X, dtype=_FLOATS, ensure_all_finite="allow-nan", reset=False)
@@ -78,7 +78,7 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return tags
 
     def _checked(self, name: str, low: float, high: float, rule: str) -> float:
-        """Return a parameter that is a number from `low` to `high`; errors state the rule."""
+        """A parameter that is a number from `low` to `high`; errors state the rule."""
         value = getattr(self, name)
         if not isinstance(value, Real) or not low <= float(value) <= high:
             raise ValueError(f"{name} must be {rule}, got {self!r}.")
@@ -192,7 +192,7 @@ class Logicle(ChannelTransformer):
         self.zero_ = zero
 
     def _biexponential(self, u: Any) -> Any:
-        """Return B at a distance u ≥ 0 from the position of zero.
+        """B at a distance u ≥ 0 from the position of zero.
 
         B vanishes at u = 0, which determines f, and so does its second derivative, which determines the
         ratio of its two terms. In terms of expm1, f drops out, and no large numbers cancel.

@@ -28,7 +28,7 @@ _BATCH_ROWS = 1 << 16
 
 
 def is_device(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path names a device, pipe or open stream, which is never replaced."""
+    """Whether a path names a device, pipe or open stream, which is never replaced."""
     place = Path(path)
     special = place.exists() and not place.is_file() and not place.is_dir()
     return special or os.path.abspath(place).startswith(("/dev/std", "/dev/fd/", "/proc/"))
@@ -78,7 +78,7 @@ def writable_folder(path: str | os.PathLike[str]) -> Path:
 
 
 def _alike(values: NDArray[Any]) -> NDArray[Any]:
-    """Return values (n,) of one type: if some are text, numbers become text, as in text files."""
+    """Values (n,) of one type: if some are text, numbers become text, as in text files."""
     if values.dtype != object or not any(isinstance(value, str) for value in values):
         return values
     return np.array([value if value is None else str(value) for value in values], dtype=object)
@@ -123,7 +123,7 @@ def write_columns(target: str | os.PathLike[str] | BinaryIO, columns: Mapping[st
 
 
 def check_writable(path: Path) -> str:
-    """Return the suffix of a table's name, one of `WRITABLE`, or raise ValueError; devices receive CSV."""
+    """The suffix of a table's name, one of `WRITABLE`, or raise ValueError; devices receive CSV."""
     if is_device(path):
         return ".csv"
     for ending in WRITABLE:
@@ -145,5 +145,5 @@ def _write_text(file: IO[bytes] | gzip.GzipFile, columns: Mapping[str, NDArray[A
 
 
 def _cells(values: NDArray[Any]) -> list[Any]:
-    """Return values (n,) as cells of a text file, empty for missing ones."""
+    """Values (n,) as cells of a text file, empty for missing ones."""
     return ["" if value is None or value != value else value for value in values.tolist()]
