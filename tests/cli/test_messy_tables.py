@@ -15,7 +15,7 @@ from commands import run, said
 from numpy.testing import assert_allclose, assert_array_equal
 
 import skmix
-from skmix.estimators.rows import for_features
+from skmix.estimators.frames import PreparedRows
 
 N = 60
 
@@ -108,7 +108,7 @@ def test_columns_that_are_not_there_are_refused_and_empty_ones_are_missing(
     empty.to_csv(table, index=False)
     rows = np.full((N, 6), np.nan)
     rows[:, 0] = FRAME["width"]
-    expected = for_features(model).predict_proba(rows)[:, 0]
+    expected = model.predict_proba(PreparedRows(rows))[:, 0]
     printed = pd.read_csv(io.StringIO(run("predict", folder / "m.skmix", table).stdout))
     for found in (printed["p_a"], model.predict_proba(table)[:, 0], model.predict_proba(empty)[:, 0]):
         assert_allclose(found, expected, rtol=1e-7)

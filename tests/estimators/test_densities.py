@@ -20,7 +20,7 @@ from sklearn.base import clone
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, load, open_rows
 from skmix.engine.records import FloatArray, Parameters
-from skmix.estimators.rows import for_features
+from skmix.estimators.frames import PreparedRows
 from skmix.features import Arcsinh
 
 MAKERS = {"mixture": random_mixture, "classifier": random_classifier, "product": random_product}
@@ -306,7 +306,7 @@ def test_gaps_of_prepared_columns_are_filled_in_their_units(kind: str, tmp_path:
     rows = features(gaps)
     for name, own in OF_COLUMN.items():
         rows[np.ix_(gaps[name].isna(), own)] = np.nan
-    expected = for_features(model).impute(rows)
+    expected = model.impute(PreparedRows(rows))
     assert_allclose(filled["b"], 150.0 * np.sinh(expected[:, 5]), rtol=1e-7)
     assert_array_equal(filled["city"], np.array(["x", "y", "z"])[expected[:, 2:5].argmax(axis=1)])
     assert_array_equal(filled["sex"] == "male", expected[:, 1] > 0.5)

@@ -26,7 +26,7 @@ from skmix import (
     load,
     open_rows,
 )
-from skmix.estimators import rows as estimator_rows
+from skmix.estimators import devices
 
 X, y = load_iris(return_X_y=True)
 
@@ -140,7 +140,6 @@ def test_the_choice_of_a_classifier(library: str, wide: bool) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda rows: np.where(np.arange(150)[:, None] == 3, np.nan, rows), "Row 3 of X has no value"),
         (lambda rows: np.where(np.arange(4) == 1, np.nan, rows), "Feature 1 of X has no value"),
         (lambda rows: np.where(rows == rows.max(), np.inf, rows), "infinity"),
         (lambda rows: rows[:, 0], "2D"),
@@ -195,9 +194,9 @@ def test_a_model_from_another_machine_is_scored_on_the_cpu(
     def room_on(device: str) -> float:
         raise ImportError(f"device={device!r} needs PyTorch.")
 
-    monkeypatch.setattr(estimator_rows, "room_on", room_on)
-    monkeypatch.setattr(estimator_rows, "send", None)
-    estimator_rows._is_here.cache_clear()
+    monkeypatch.setattr(devices, "room_on", room_on)
+    monkeypatch.setattr(devices, "send", None)
+    devices._is_here.cache_clear()
     model = SharedKernelMixture(2, random_state=0).fit(X)
     expected = model.score_samples(X)
     model.set_params(device="cuda").save(tmp_path / "m")
@@ -205,7 +204,7 @@ def test_a_model_from_another_machine_is_scored_on_the_cpu(
     with pytest.warns(UserWarning, match="device='cuda' needs PyTorch. Rows are scored on the CPU."):
         assert_array_equal(back.score_samples(X), expected)
     assert_array_equal(back.score_samples(open_rows(X)), expected)
-    estimator_rows._is_here.cache_clear()
+    devices._is_here.cache_clear()
 
 
 @needs_torch
@@ -217,8 +216,8 @@ def test_numpy_rows_are_sent_and_results_come_back(monkeypatch: pytest.MonkeyPat
         sent.append(device)
         return torch.tensor(rows)
 
-    monkeypatch.setattr("skmix.estimators.rows.send", send)
-    monkeypatch.setattr("skmix.estimators.rows.room_on", lambda device: np.inf)
+    monkeypatch.setattr("skmix.estimators.devices.send", send)
+    monkeypatch.setattr("skmix.estimators.devices.room_on", lambda device: np.inf)
     ours = SharedKernelClassifier(4, random_state=0).fit(X, y)
     theirs = SharedKernelClassifier(4, random_state=0, device="somewhere").fit(X, y)
     assert sent == ["somewhere"]
@@ -252,7 +251,7 @@ def test_rows_that_a_device_has_no_room_for(
     # Pieces of 40 rows, of which some or none stay on the device.
     monkeypatch.setattr("skmix.engine.device.streamed.PIECE_BYTES", 40 * 32)
     monkeypatch.setattr("skmix.engine.device.streamed.room_on", lambda device: room)
-    monkeypatch.setattr("skmix.estimators.rows.room_on", lambda device: 0)
+    monkeypatch.setattr("skmix.estimators.devices.room_on", lambda device: 0)
     rows, labels = with_gaps(0.0), np.where(np.arange(len(y)) % 7 == 0, -1, y)
     weights = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
     weights[5] = 0.0

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
@@ -22,6 +23,7 @@ from skmix import (
 )
 from skmix.engine.records import Status
 from skmix.estimators import densities, streams
+from skmix.estimators.frames import PreparedRows
 
 
 def sample(n_rows: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -157,6 +159,34 @@ def test_weights_of_zero_count_as_if_rows_were_left_out() -> None:
     X[y != y.max(), 1] = np.nan
     with pytest.raises(ValueError, match="Feature 1 of X has no value"):
         SharedKernelClassifier(1).fit(X, y, sample_weight=weights)
+
+
+@pytest.mark.parametrize("kind", ["array", "frame", "blocks", "file", "prepared"])
+def test_rows_without_values_are_left_out_of_a_fit(kind: str, tmp_path: Path) -> None:
+    X, y = sample(60)
+    y = np.where(np.arange(60) == 33, y.max() + 1, y)  # the only row of its class
+    empty = np.isin(np.arange(60), [7, 33])
+    gaps = np.where(empty[:, None], np.nan, X)
+    frame = pd.DataFrame(gaps).rename(columns="x{}".format).assign(kind=y)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    rows: Any = {
+        "array": gaps,
+        "frame": frame.drop(columns="kind"),
+        "blocks": open_rows(gaps, label=y, chunk_rows=20),
+        "file": open_rows(tmp_path / "t.csv", label="kind"),
+        "prepared": PreparedRows(gaps),
+    }[kind]
+    first = {"file": "line 9", "blocks": "row 8"}.get(kind, "row 7, counted from 0")
+    message = f"2 of 60 rows of .* have no value and are left out; the first is {first}"
+    with pytest.warns(UserWarning, match=message) as told:
+        model = SharedKernelClassifier(2, random_state=0).fit(rows, None if kind in ("blocks", "file") else y)
+    assert len(told) == 1
+    expected = SharedKernelClassifier(2, random_state=0).fit(X[~empty], y[~empty])
+    assert_array_equal(model.classes_, expected.classes_)
+    assert_array_equal(model.class_count_, expected.class_count_)
+    assert_allclose(model.means_, expected.means_, rtol=1e-7)
+    # A new row without values gets the shares of the classes.
+    assert_allclose(model.predict_proba(PreparedRows(gaps[7:8]))[0], model.class_prior_)
 
 
 @pytest.mark.parametrize("freeze", ["kernels", "weights"])

@@ -27,7 +27,8 @@ from skmix.data.problems import TableError, column_remarks
 from skmix.data.recipe import in_words, target_of, writing_of
 from skmix.data.tables import format_of, named_columns
 from skmix.data.write import check_writable, is_device, replacing, writable_folder
-from skmix.estimators.rows import read_into_memory, with_features_of
+from skmix.estimators.frames import read_into_memory
+from skmix.estimators.rows import with_features_of
 from skmix.groups import Study, load
 
 Labelled = tuple[Any, NDArray[Any] | None, NDArray[np.float64] | None]

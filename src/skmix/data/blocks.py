@@ -151,11 +151,12 @@ def _summarise(seed: int, device: str | None, block: LabelledBlock) -> LabelSumm
     if block.labels is None:
         return LabelSummary(None, summarise_block(seed, device, block))
     block.check()
-    block = block.weighted()
+    n_rows = len(block.weighted().X)
+    block = block.informative()
     assert block.labels is not None
     labels, codes = distinct_labels(block.labels, block.names)
-    coded = replace(block, y=codes, labels=None, names=None)
-    return LabelSummary(labels, summarise_block(seed, device, coded))
+    summary = summarise_block(seed, device, replace(block, y=codes, labels=None, names=None))
+    return LabelSummary(labels, replace(summary, n_empty=n_rows - len(block.X)))
 
 
 def _kind_of(labels: np.ndarray) -> str:

@@ -22,10 +22,13 @@ from ..engine.records import FloatArray
 from ..engine.rows.blocks import Block
 from . import decisions, densities, streams, tuning
 from ._settings import check_distribution, check_feature_sets, fitted_start, is_robust, prior_of_columns
+from .checks import note_rows, updating
 from .exporting import whitened_kernels
 from .fitted import FitRecord, Fitted, FittedClassifier
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented_model
-from .rows import Training, computed, enter, note_rows, score_rows, updating
+from .rows import enter, score_rows
+from .rows_in_memory import computed
+from .training import Training
 
 
 def _of_only_model(name: str, *, alone: bool = True) -> Any:

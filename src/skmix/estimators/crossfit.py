@@ -21,9 +21,11 @@ from ..engine.problem import open_source
 from ..engine.records import FloatArray
 from ..engine.rows.blocks import Block
 from ..engine.rows.resolution import unresolved
+from .checks import note_rows, warn_caller
 from .densities import log_novelty
+from .devices import device_of, sent
 from .holdout import stratified_folds
-from .rows import Training, device_of, note_rows, sent, warn_caller
+from .training import Training
 
 # Number of folds for a threshold.
 _N_FOLDS = 10

@@ -12,9 +12,12 @@ from ..engine.after.temperature import least_log_loss
 from ..engine.numbers import on_host
 from ..engine.records import FloatArray, IntArray
 from ..engine.rows.blocks import Block
+from .checks import note_rows, warn_caller
 from .crossfit import blur_of, quantile, set_threshold
 from .densities import novelty
-from .rows import Training, device_of, note_rows, score_rows, sent, warn_caller
+from .devices import device_of, sent
+from .rows import score_rows
+from .training import Training
 
 
 def best_temperature(log_joints: FloatArray, codes: IntArray, weights: FloatArray | None = None) -> float:

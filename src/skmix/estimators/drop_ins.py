@@ -25,8 +25,10 @@ from ..engine.records import FloatArray, IntArray, Parameters
 from ..engine.rows.source import RowSource
 from ..engine.scoring import kernel_log_densities, most_likely_kernel
 from ..engine.structures import structure_of
+from .checks import check_values
 from .exporting import ExportMixin, whitened_kernels
-from .rows import InMemory, is_frame, names_of, validated
+from .frames import is_frame, names_of
+from .rows_in_memory import check_weights
 from .saving import FileMixin
 
 SINGULAR = (
@@ -132,10 +134,10 @@ class DropInMixin(FileMixin, ExportMixin):
     def _rows(self, X: ArrayLike, *, least: int | None = None) -> np.ndarray:
         """Return rows (n, M) of floats; a fit needs `least` of them and notes their features."""
         if not is_frame(X):
-            return validated(self, on_host(X), least)
+            return check_values(self, on_host(X), least)
         _refuse_dates(X)
         try:
-            return validated(self, X, least, names_of(X))
+            return check_values(self, X, least, names_of(X))
         except (TypeError, ValueError):
             _refuse_text(X)
             raise
@@ -198,7 +200,7 @@ class DropInMixin(FileMixin, ExportMixin):
 
 def weights_of(sample_weight: Any, n_rows: int) -> FloatArray | None:
     """Return checked row weights (n,), not all zero; None if none are given."""
-    return InMemory(None, None, None, on_host(sample_weight), "y").weights(n_rows)
+    return check_weights(on_host(sample_weight), n_rows)
 
 
 def _refuse_dates(frame: Any) -> None:

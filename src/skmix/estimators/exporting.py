@@ -17,7 +17,7 @@ from ..engine.numbers import safe_log
 from ..engine.records import FARTHEST, Parameters, frame_of
 from ..engine.structures import structure_of
 from ..io.graph import WhitenedKernels, build_graph
-from .rows import warn_caller
+from .checks import warn_caller
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -39,22 +39,16 @@ from ..engine.threads import one_blas_thread
 from . import densities, streams
 from ._settings import check_count, covariance_type_of, freeze_of, refuse_low_rank
 from .callbacks import CallbackSupportMixin, Monitor, monitoring
+from .checks import updating, warn_caller
 from .exporting import ExportMixin, whitened_kernels
 from .fitted import FitRecord, Fitted, FittedClassifier, parameters_of
-from .rows import (
-    Rows,
-    Training,
-    computed,
-    enter,
-    in_columns,
-    score_rows,
-    updating,
-    warn_caller,
-    warn_of_ungrouped,
-)
+from .frames import in_columns
+from .rows import enter, score_rows
+from .rows_in_memory import Rows, computed
 from .saving import FileMixin
 from .solving import check_inference, fit_model, refuse_unlabelled
 from .summary import SummaryMixin
+from .training import Training, warn_of_ungrouped
 
 Estimator = TypeVar("Estimator", bound=type)
 Part = tuple[list[int], Any]
@@ -137,12 +131,12 @@ _FITTED = """
         How the values of X were transformed and encoded, if they were: the scale, ``transform``, or the
         ``scales`` of features that differ, and the divisors of ``linear`` ones; whether FCS files are
         compensated, ``compensate``; for tables with categories or dates, the kind of each column,
-        ``columns``; and how tables are written, ``missing``, ``decimal`` and ``thousands``. Each category is a
-        0/1 feature named ``column=category``, of which ``(other)`` stands for all that are not listed; a
-        column of two is one feature, for the second. A date is a number of days. New files and data frames are
-        prepared alike, and `sample` and `impute` return columns in the units of the files; arrays (refused if
-        there are categories), an AnnData, and tables of numbers opened with ``transform=None`` count as
-        prepared. Fitted attributes and densities are of prepared rows.
+        ``columns``; and how tables are written, ``missing``, ``decimal`` and ``thousands``. Each category is
+        a 0/1 feature named ``column=category``, of which ``(other)`` stands for all that are not listed; a
+        column of two is one feature, for the second. A date is a number of days. New files and data frames
+        are prepared alike, and `sample` and `impute` return columns in the units of the files; arrays
+        (refused if there are categories), an AnnData, and tables of numbers opened with ``transform=None``
+        count as prepared. Fitted attributes and densities are of prepared rows.
     class_count_ : ndarray of shape (L,)
         Number of labelled training rows in each class, or the sum of their weights.
     expected_count_ : ndarray of shape (L,)

@@ -20,6 +20,8 @@ from ..data.recipe import Recipe, check_preparation
 from ..engine.structures import structure_of
 from ..io.models import Record, pack, read_file, unpack, write_file
 from ._settings import check_covariances, check_feature_sets, check_tail, refuse_low_rank
+from .checks import OF_CALLBACKS
+from .devices import device_and_precision
 from .fitted import (
     HUGE,
     FitRecord,
@@ -31,7 +33,6 @@ from .fitted import (
     FittedMixtureSearch,
     RowsOfFit,
 )
-from .rows import OF_CALLBACKS, device_and_precision
 
 # Attributes that scikit-learn sets.
 _OF_SCIKIT_LEARN = ("_skl_callbacks", "_sklearn_output_config", "_metadata_request", *OF_CALLBACKS)

@@ -44,6 +44,8 @@ from ._settings import (
     threads_of,
 )
 from .callbacks import AfterPass
+from .checks import warn_caller
+from .devices import device_and_precision
 from .fitted import (
     Fitted,
     Floor,
@@ -55,7 +57,7 @@ from .fitted import (
     fields_of,
     parameters_of,
 )
-from .rows import Training, device_and_precision, warn_caller
+from .training import Training
 
 if TYPE_CHECKING:
     from .mixture import SharedKernelMixture as Mixture

@@ -23,10 +23,13 @@ from ..engine.rows.summary import measure
 from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
 from ._settings import covariance_type_of, is_robust
+from .checks import check_gaps, check_labelled, columns_of
 from .decisions import kind_of_labels
+from .devices import device_of, sent, warn_of_host
 from .fitted import Fitted, History, Shifts, fields_of
-from .rows import Training, check_gaps, check_labelled, columns_of, device_of, enter, sent, warn_of_host
+from .rows import enter
 from .solving import best_start, options_of, refuse_unlabelled, start_batches, with_resolution
+from .training import Training
 
 if TYPE_CHECKING:
     from .mixture import SharedKernelMixture as Mixture

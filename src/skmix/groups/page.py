@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..engine.records import IntArray
-from ..estimators.rows import for_features
+from ..estimators.frames import PreparedRows
 from ..plots._models import drawn_kernels
 from ..plots.style import CLASS_COLOURS, FloatArray, short_name
 from ..report import describe
@@ -214,11 +214,12 @@ def drawn_cells(
     model: Any, populations: Populations | None, X: FloatArray
 ) -> tuple[IntArray, FloatArray, IntArray]:
     """Return indices (n,) of the cells to draw, their rows (n, M), and their populations or kernels (n,)."""
-    chosen, nameless = np.arange(len(X)), for_features(model)
+    chosen = np.arange(len(X))
     if len(X) > _MAX_CELLS:
         chosen = np.sort(np.random.RandomState(0).choice(len(X), _MAX_CELLS, replace=False))
     rows = X[chosen]
-    found = nameless.predict(rows) if populations is None else populations.predict(nameless, rows)
+    prepared: Any = PreparedRows(rows)
+    found = model.predict(prepared) if populations is None else populations.predict(model, prepared)
     return chosen, rows, found
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from .._extras import need
 from .._words import nearest
 from ..engine.records import FloatArray, IntArray
-from ..estimators.rows import warn_caller
+from ..estimators.checks import warn_caller
 from . import judging
 from .samples import Samples
 

@@ -17,9 +17,10 @@ from ..engine.problem import Problem
 from ..engine.records import FloatArray, IntArray, Status, frame_of
 from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
+from ..estimators.checks import warn_caller
 from ..estimators.densities import has_shifts
 from ..estimators.fitted import Fitted, shares_of
-from ..estimators.rows import enter, warn_caller
+from ..estimators.rows import enter
 from ..estimators.solving import options_of
 
 # The fit of new samples stops when a pass gains less log-likelihood than this, in nats over all cells.

@@ -22,7 +22,7 @@ from ..data.recipe import Preparation, in_words, same_scale, scale_in_words
 from ..data.write import replacing
 from ..estimators import SharedKernelMixture
 from ..estimators.callbacks import Lines, progress_bar, watched_by
-from ..estimators.rows import warn_caller
+from ..estimators.checks import warn_caller
 from ..estimators.saving import estimator_of, read_model, record_of
 from ..io.models import Record, pack, write_file
 from .conditions import Design, given_sides, metadata_of, read_metadata, sides_of

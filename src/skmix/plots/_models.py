@@ -14,7 +14,8 @@ from ..data.opening import is_elsewhere
 from ..data.recipe import Recipe
 from ..engine.structures import Structure, structure_of
 from ..estimators._settings import indices_of
-from ..estimators.rows import enter, for_features, is_frame
+from ..estimators.frames import PreparedRows, is_frame
+from ..estimators.rows import enter
 from .style import FloatArray
 
 Feature = int | str
@@ -164,8 +165,8 @@ def rows_of(model: Any, X: ArrayLike) -> FloatArray:
     """Return rows (n, M) prepared as for the fit of a model; a table must have the columns of the fit."""
     if not hasattr(model, "n_features_in_"):  # a record of fitted parameters
         return np.asarray(X, dtype=np.float64)
-    has_names = is_frame(X) or is_elsewhere(X)
-    return enter(model if has_names else for_features(model), X).gathered()
+    rows = X if is_frame(X) or is_elsewhere(X) else PreparedRows(np.asarray(X))
+    return enter(model, rows).gathered()
 
 
 def numbered(column: int) -> str:

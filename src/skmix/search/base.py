@@ -27,17 +27,11 @@ from ..engine.structures import STRUCTURES, structure_of
 from ..engine.threads import one_blas_thread
 from ..estimators._settings import refuse_low_rank
 from ..estimators.callbacks import CallbackSupportMixin, Lines, progress_bar, task_of, watched_by
+from ..estimators.checks import check_gaps, check_labelled, updating
 from ..estimators.exporting import ExportMixin
+from ..estimators.frames import is_frame, read_into_memory, take_columns
 from ..estimators.mixture import documented
-from ..estimators.rows import (
-    check_gaps,
-    check_labelled,
-    enter,
-    is_frame,
-    read_into_memory,
-    take_columns,
-    updating,
-)
+from ..estimators.rows import enter
 from ..estimators.saving import FileMixin
 from ..estimators.solving import check_inference
 from ..estimators.summary import SummaryMixin

@@ -18,10 +18,11 @@ from sklearn.utils.validation import check_is_fitted
 from ..engine.loop import ending_at
 from ..engine.numbers import on_host
 from ..engine.records import FloatArray
+from ..estimators.checks import warn_caller
 from ..estimators.classifier import SharedKernelClassifier
 from ..estimators.decisions import novelty_scores, with_outliers
 from ..estimators.exporting import refuse_average
-from ..estimators.rows import enter, warn_caller
+from ..estimators.rows import enter
 from .base import Search, documented_search
 from .features import FeatureMap, filler, with_map
 from .fits import make_folds

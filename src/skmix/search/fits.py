@@ -21,8 +21,10 @@ from ..engine.rows.blocks import Block
 from ..engine.starts import draw_seeds
 from ..estimators.callbacks import monitoring
 from ..estimators.classifier import SharedKernelClassifier
+from ..estimators.frames import PreparedRows
 from ..estimators.holdout import check_splits, default_splits, splits_of
-from ..estimators.rows import PreparedRows, Training, enter
+from ..estimators.rows import enter
+from ..estimators.training import Training
 from .features import FeatureMap, deviations_from, fit_transform, project, with_map
 from .trials import Params
 

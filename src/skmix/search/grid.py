@@ -13,9 +13,10 @@ from ..engine.records import FloatArray
 from ..engine.rows.blocks import Block
 from ..engine.structures import STRUCTURES
 from ..estimators._settings import is_wide
+from ..estimators.checks import warn_caller
 from ..estimators.densities import criterion, n_parameters
 from ..estimators.mixture import SharedKernelMixture
-from ..estimators.rows import enter, warn_caller
+from ..estimators.rows import enter
 from .fits import FitRows, labels_of
 from .trials import Params, Trial, Trials
 

@@ -22,9 +22,11 @@ from ..engine.loop import ending_at
 from ..engine.numbers import safe_log
 from ..engine.records import FloatArray
 from ..estimators._settings import check_count
+from ..estimators.checks import note_rows, warn_caller
 from ..estimators.exporting import refuse_average
 from ..estimators.mixture import SharedKernelMixture
-from ..estimators.rows import computed, enter, note_rows, warn_caller
+from ..estimators.rows import enter
+from ..estimators.rows_in_memory import computed
 from .base import Search, documented_search
 from .fits import FitRows, make_folds
 from .grid import PATIENCE, Scorer, average, covariances_to_try, numbers_to_try, try_grid

@@ -19,7 +19,7 @@ from ..engine.rows.blocks import Block
 from ..estimators._settings import check_feature_sets, is_robust
 from ..estimators.classifier import SharedKernelClassifier
 from ..estimators.crossfit import blur_of, set_threshold
-from ..estimators.rows import PreparedRows
+from ..estimators.frames import PreparedRows
 from .features import FeatureMap, filler, fit_features, with_map
 from .fits import FitRows, Fold, Folds, labels_of
 from .space import MOST_NUMBERS_A_ROW, Space
