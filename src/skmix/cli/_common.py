@@ -141,7 +141,7 @@ def look_for(
     needed = [*libraries, *(["jinja2"] if html is not None else [])]
     needed += ["pyarrow" for path in writing if path is not None and path.lower().endswith(".parquet")]
     for each in map(Path, {*given} - {model}):
-        from skmix.data.tables import format_of
+        from skmix.data.formats import format_of
 
         if each.is_file():
             with guarded():

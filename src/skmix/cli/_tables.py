@@ -20,12 +20,12 @@ from skmix.cli._printing import print_json, say
 from skmix.cli._progress import Watch, watching
 from skmix.data import ColumnError, Source, open_rows, write_columns
 from skmix.data.encoding import Kind
+from skmix.data.formats import format_of, named_columns
 from skmix.data.labels import all_unlabelled, check_classes, code_labels, number_labels, typed
 from skmix.data.missing import is_missing
 from skmix.data.notation import AUTO
 from skmix.data.problems import TableError, column_remarks
 from skmix.data.recipe import in_words, target_of, writing_of
-from skmix.data.tables import format_of, named_columns
 from skmix.data.write import check_writable, is_device, replacing, writable_folder
 from skmix.estimators.frames import read_into_memory
 from skmix.estimators.rows import with_features_of

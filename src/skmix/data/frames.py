@@ -11,9 +11,10 @@ import numpy as np
 from .._errors import Argument
 from .arrow import pyarrow
 from .encoding import Kind
+from .formats import open_table
 from .notation import AUTO
 from .problems import ColumnError, TableError
-from .tables import TableReader, open_table
+from .tables import TableReader
 
 
 def as_arrow_table(thing: Any) -> Any:

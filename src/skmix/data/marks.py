@@ -6,15 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from .arrow import numbers_of
 from .notation import of_text
 from .problems import ColumnError, unusable
 
 _NAMES = {".": "point", ",": "comma"}
-# Rounding of a thousand times a number that has three decimals, at most.
-_ROUNDING = 1e-6
 
 
 def doubtful_marks(table: Any, names: Sequence[str]) -> list[ColumnError]:
@@ -24,16 +19,16 @@ def doubtful_marks(table: Any, names: Sequence[str]) -> list[ColumnError]:
     is a `TableReader`.
     """
     notation = table.notation
-    if not notation.is_text or notation.thousands is not None or table.origin is None:
+    if table.again is None or notation.thousands is not None:
         return []
-    doubtful = [name for name in names if _has_three_decimals(table, name)]
-    other = next((name for name in table.types if _has_other_mark(table, name)), None) if doubtful else None
+    other = next((name for name in table.types if _has_other_mark(table, name)), None)
     if other is None:
         return []
-    errors, as_text = [], table.read_again(as_text=(*notation.as_text, *doubtful))
-    for name in doubtful:
+    errors, as_text = [], table.read_again(as_text=(*notation.as_text, *names))
+    for name in names:
         marked = sorted(text for text in as_text.label_texts(name) or () if notation.mark in text)
-        if marked and all(map(notation.swapped.is_grouped, marked)):
+        is_doubtful = notation.are_numbers(marked) and all(map(notation.swapped.is_grouped, marked))
+        if marked and is_doubtful:
             mark, other_mark = _NAMES[notation.mark], _NAMES[notation.swapped.mark]
             errors.append(
                 unusable(
@@ -50,25 +45,6 @@ def doubtful_marks(table: Any, names: Sequence[str]) -> list[ColumnError]:
                 )
             )
     return errors
-
-
-def _has_three_decimals(table: Any, name: str) -> bool:
-    """Whether the numbers with fractions in a column may all be thousands, divided by a thousand."""
-    if table.is_untyped(name):
-        texts = table.label_texts(name) or ()
-        return table.notation.are_numbers(texts) and any(map(table.notation.swapped.is_grouped, texts))
-    if str(table.types[name]) != "double":
-        return False
-    has_fractions = False
-    for batch in table.batches(table.block_rows, [name]):
-        values = numbers_of(batch.column(name))
-        values = np.abs(values[np.isfinite(values) & (values % 1.0 != 0.0)])
-        thousands = 1000.0 * values
-        is_whole = np.abs(thousands - np.round(thousands)) <= _ROUNDING
-        if not np.all(is_whole & (values >= 1.0) & (values < 1000.0)):
-            return False
-        has_fractions |= len(values) > 0
-    return has_fractions
 
 
 def _has_other_mark(table: Any, name: str) -> bool:

@@ -14,12 +14,13 @@ import numpy as np
 from .._errors import Argument, ArgumentError
 from .._words import nearest
 from .events import FcsReader, open_events
+from .formats import SUFFIXES, format_of, open_parquet, open_table, open_text
 from .frames import as_arrow_table
 from .notation import AUTO, Notation
 from .read import Reader, existing, is_path, not_fcs, open_array, values_in_memory, values_of
 from .recipe import Preparation, same_scale, scale_in_words, scale_of, transformer_of, writing_of
 from .source import Source
-from .tables import SUFFIXES, TableReader, format_of, open_parquet, open_table, open_text
+from .tables import TableReader
 
 
 def open_rows(

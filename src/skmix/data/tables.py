@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import re
-import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,70 +31,17 @@ from .encoding import (
     feature_names,
     features_by_column,
     inspect,
-    numbers_in,
     texts_of,
 )
-from .fcs import MAGIC
 from .labels import as_integers
 from .marks import doubtful_marks
-from .notation import Notation, is_number, of_text
+from .notation import Notation, of_text
 from .problems import ColumnError, refuse_columns
-from .read import NPY_DAMAGE, Reader, open_array, rows_in_block, stamp, values_of
+from .read import NPY_DAMAGE, Reader
 from .recipe import Preparation, preparation_of_table
-from .text import TextFile
 
-SUFFIXES = {
-    "fcs": (".fcs",),
-    "parquet": (".parquet", ".pq"),
-    "npy": (".npy",),
-    "text": (".csv", ".tsv", ".csv.gz", ".tsv.gz"),
-}
-"""File name suffixes by format."""
-# First bytes of Excel workbooks of before 2007, and of archives such as those since.
-_OLD_EXCEL, _ZIP = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", b"PK\x03\x04"
 # Errors that readers raise for damaged files, besides ValueError.
 _DAMAGE = (*NPY_DAMAGE, gzip.BadGzipFile, zlib.error, csv.Error, NotImplementedError)
-# Prefix of the columns in which pandas stores its index.
-_PANDAS_INDEX = "__index_level_"
-# Buffer for reading a Parquet column. Pages that do not fit into it are read directly; a buffer as large as a
-# page would copy most of it once more.
-_BUFFER_BYTES = 1 << 15
-
-
-def format_of(path: Path) -> str:
-    """The format of a file: 'fcs', 'parquet', 'npy' or 'text'.
-
-    The first bytes decide; if they are damaged, the name does.
-    """
-    if path.is_dir():
-        raise ValueError(
-            f"{path} is a folder: give one table. A folder of samples, one file each, is for compose."
-        )
-    with open(path, "rb") as file:
-        start = file.read(10)
-    if start.startswith(MAGIC) and start.endswith(b"    "):
-        return "fcs"
-    if start.startswith(b"PAR1"):
-        return "parquet"
-    if start.startswith(np.lib.format.MAGIC_PREFIX):
-        return "npy"
-    if start.startswith(_OLD_EXCEL) or (start.startswith(_ZIP) and _is_workbook(path)):
-        raise ValueError(
-            f"{path} is a spreadsheet (Excel or alike). Save its sheet as CSV in UTF-8, or read it by "
-            "pandas.read_excel and pass the data frame."
-        )
-    name = path.name.lower()
-    return next((format for format, suffixes in SUFFIXES.items() if name.endswith(suffixes)), "text")
-
-
-def _is_workbook(path: Path) -> bool:
-    """Whether an archive holds a workbook of Excel or OpenDocument."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-    except zipfile.BadZipFile:
-        return False
-    return any(name.startswith("xl/") or name == "content.xml" for name in names)
 
 
 @contextmanager
@@ -134,6 +80,8 @@ class TableReader(Reader):
     types: dict[str, Any]
     # Takes n and the names of some columns; yields record batches of at most n rows.
     batches: Callable[[int, list[str]], Iterator[Any]]
+    # Reads a text file by another notation.
+    again: Callable[[Notation], Any] | None = None
     # Takes a row number, counted from 0; returns where that row is, such as "line 12".
     place: Callable[[int], str] = lambda row: f"row {row + 1}"
     notation: Notation = field(default_factory=Notation)
@@ -243,14 +191,14 @@ class TableReader(Reader):
 
     def read_again(self, **changes: Any) -> Self:
         """Read a text file again by another notation."""
-        assert self.origin is not None
-        reader: Any = open_text(self.origin, replace(self.notation, **changes))
+        assert self.again is not None
+        reader: Self = self.again(replace(self.notation, **changes))
         return replace(reader, stamps=self.stamps)  # of the file that was opened
 
     def encoded(self, columns: Mapping[str, Kind], writing: Mapping[str, Any] | None = None) -> Self:
         writing, notation, reader = dict(writing or {}), self.notation, self
         missing = (*dict.fromkeys((*notation.missing, *writing.pop("missing", ()))),)
-        if notation.is_text and self.origin:
+        if self.again is not None:
             # Marks that the user gave stay as they are.
             changes = {name: mark for name, mark in writing.items() if getattr(notation, name) is None}
             categories = [name for name, kind in columns.items() if isinstance(kind, list)]
@@ -411,92 +359,3 @@ def _weights(column: Any, name: str, place: Callable[[int], str]) -> FloatArray:
         problem = f"has the weight {weights[row]:g} on {place(row)}; weights are finite and not negative."
         raise ColumnError(f"column {name!r} {problem}", column=name)
     return weights
-
-
-# ---------------------------------------------------------------- opening tables
-
-
-def open_parquet(path: Path, notation: Notation) -> TableReader:
-    """Open a Parquet file."""
-    pyarrow()
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as opened:
-            schema, n_rows = opened.schema_arrow, opened.metadata.num_rows
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read as a Parquet file: {error}") from error
-    more = {"stamps": {path: stamp(path)}, "notation": notation}
-    return _reader(str(path), schema, n_rows, partial(_batches_of_file, path), **more)
-
-
-def open_table(table: Any, name: str, **more: Any) -> TableReader:
-    """The reader of an Arrow table, with more of its fields if they are given."""
-    return _reader(name, table.schema, table.num_rows, partial(_batches_of_table, table), **more)
-
-
-def _reader(name: str, schema: Any, n_rows: int, batches: Any, **more: Any) -> TableReader:
-    types = dict(zip(schema.names, schema.types, strict=True))
-    if len(types) < len(schema.names):
-        twice = Counter(schema.names).most_common(1)[0][0]
-        raise ValueError(f"{name} has two columns called {twice!r}. Rename one of them.")
-    types = {column: type_ for column, type_ in types.items() if not column.startswith(_PANDAS_INDEX)}
-    block_rows = rows_in_block(8 * max(1, len(types)))
-    return TableReader(name=name, n_rows=n_rows, block_rows=block_rows, types=types, batches=batches, **more)
-
-
-def _batches_of_file(path: Path, n_rows: int, columns: list[str]) -> Iterator[Any]:
-    import pyarrow.parquet as pq
-
-    # No prefetching: the columns of a row group may be large.
-    with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as opened:
-        yield from opened.iter_batches(n_rows, columns=columns)
-
-
-def _batches_of_table(table: Any, n_rows: int, columns: list[str]) -> Iterator[Any]:
-    chosen = table.select(columns)
-    for start in range(0, table.num_rows, n_rows):
-        yield from chosen.slice(start, n_rows).combine_chunks().to_batches()
-
-
-def open_text(path: Path, notation: Notation) -> TableReader:
-    """Read a text file."""
-    notation = replace(notation, is_text=True)
-    # A pipe or a terminal can be read only once.
-    stamps = {path: stamp(path)} if path.is_file() else {}
-    with naming(str(path), notation):
-        file = TextFile(path, notation)
-        if not file.names:
-            raise ValueError("the file is empty.")
-        if notation.header and all(map(is_number, file.names)):
-            problem = f"its first line has numbers instead of names: {listed(file.names)}. "
-            raise ArgumentError(f"{problem}Add a line of names, or use ", of_text("header", False), ".")
-        more = {"place": file.place, "notation": notation, "origin": path, "stamps": stamps}
-        table = file.read()
-        reader = open_table(_without_separators(table, notation), str(path), **more)
-    if not reader.n_rows:
-        raise ValueError(f"{path}: it has column names but no rows.")
-    return reader
-
-
-def _without_separators(table: Any, notation: Notation) -> Any:
-    """Replace columns of text by numbers if all are numbers, and some have separators of thousands."""
-    import pyarrow as pa
-
-    for index, name in enumerate(table.column_names if notation.thousands else ()):
-        column = table.column(index)
-        if kind_of(column.type) != "text" or name in (*notation.as_text, *notation.categorical):
-            continue
-        if any(notation.is_grouped(text.strip()) for text in column.unique().to_pylist() if text):
-            values, wrong = numbers_in(column.combine_chunks(), notation)
-            if wrong is None:
-                table = table.set_column(index, name, pa.array(values))
-    return table
-
-
-def named_columns(path: Path) -> Any:
-    """Read a .npy file as an Arrow table with columns ``column_1`` and so on."""
-    values = values_of(path, str(path))
-    n_features = open_array(values).n_features  # refuses anything but a matrix of numbers
-    rows = values.read(0, values.shape[0])
-    return pyarrow().table({f"column_{i + 1}": rows[:, i] for i in range(n_features)})
