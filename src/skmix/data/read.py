@@ -19,6 +19,7 @@ from .._errors import Argument, ArgumentError, ArgumentWarning
 from .._words import nearest
 from .blocks import LabelledBlock
 from .missing import without_mask
+from .problems import ColumnError
 from .recipe import Preparation
 
 Stamp = tuple[int, int]
@@ -63,6 +64,8 @@ class Reader(ABC):
     stamps: dict[Path, Stamp] = field(default_factory=dict)
     # The file that rows in memory were read from; it may be removed after opening, but not changed.
     origin: Path | None = None
+    # Takes a row number, counted from 0; returns where that row is, such as "line 12".
+    place: Callable[[int], str] = lambda row: f"row {row + 1}"
 
     # The word for a column in errors.
     column_word: ClassVar[str] = "column"
@@ -173,6 +176,22 @@ class Reader(ABC):
     def with_common_features(cls, readers: list[Any]) -> list[Any]:
         """Readers that encode their columns, which are the same, as the same features."""
         return readers
+
+
+def check_finite(reader: Reader, X: np.ndarray, start: int) -> bool:
+    """Refuse infinite values in rows X (n, M) from row `start` on; say whether any value is not NaN."""
+    # A finite sum proves that all values are finite, and is cheap.
+    with np.errstate(all="ignore"):
+        if np.isfinite(X.sum()):
+            return True
+    infinite = np.argwhere(np.isinf(X))
+    if len(infinite):
+        row, column = infinite[0].tolist()
+        name = column if reader.feature_names is None else reader.feature_names[column]
+        what = f"has an infinite value: feature {name!r}, row {row + start}, counted from 0."
+        problem = f"{reader.name} {what} NaN marks missing values; remove infinite ones."
+        raise ColumnError(problem, column=str(name), is_feature=True)
+    return not np.isnan(X).all()
 
 
 # ---------------------------------------------------------------- arrays and .npy files

@@ -17,8 +17,7 @@ from .arrow import NUMERIC, kind_of
 from .blocks import LabelledBlock, joined, joined_labels, read_ahead
 from .labels import label_parser, plain_labels
 from .missing import refuse_masked_weights
-from .problems import ColumnError
-from .read import Reader, Values, open_array, stamp, values_in_memory, values_of
+from .read import Reader, Values, check_finite, open_array, stamp, values_in_memory, values_of
 from .recipe import BY_CHANNEL, Preparation, rescaled, transformer_of
 
 # Largest size of rows that a fit reads into memory, if they are in several files or on another scale, and
@@ -280,7 +279,7 @@ class Source:
         reader = open_array(values_in_memory(X, self.name), self.feature_names)
         return Source(
             name=self.name,
-            readers={self.name: replace(reader, prepared=self.preparation)},
+            readers={self.name: replace(reader, prepared=self.preparation, place=self.place)},
             chunk_rows=self.chunk_rows,
             labels=None if y is None else values_in_memory(y, "labels"),
             label_names=names,
@@ -325,6 +324,15 @@ class Source:
     def _opened(self) -> list[Reader | Values]:
         beside = (values for values in (self.labels, self.weights) if values is not None)
         return [*self.readers.values(), *beside]
+
+    def place(self, row: int) -> str:
+        """Where a row, counted from 0, is in its file, such as "line 12" or "row 12 of b.npy"."""
+        for reader in self.readers.values():
+            if row < reader.n_rows:
+                place = reader.place(row)
+                return place if len(self.readers) == 1 else f"{place} of {reader.name}"
+            row -= reader.n_rows
+        raise IndexError(f"{self.name} has no such row.")
 
     def comes_from(self, path: Path) -> bool:
         """Whether rows, labels or weights are read from this file."""
@@ -402,7 +410,7 @@ class Source:
             has_value, start = self.is_checked, 0
             for block in reader.read(self.chunk_rows, label, self.weight):
                 if not self.is_checked:
-                    has_value |= _check_finite(reader, block, start)
+                    has_value |= check_finite(reader, block.X, start)
                     start += len(block.X)
                 if label is not None and self.label_texts is not None:
                     block = replace(block, names=_parsed(block.names, self.label_texts, label))
@@ -429,19 +437,3 @@ def _parsed(texts: np.ndarray | None, all_texts: frozenset[str], column: str) ->
     parse = label_parser(all_texts, column)
     labels = [None if text is None else parse(text) for text in texts.tolist()]
     return np.array(labels, dtype=object if None in labels else None if labels else "<U1")
-
-
-def _check_finite(reader: Reader, block: LabelledBlock, start: int) -> bool:
-    """Refuse infinite values; say whether any value is not NaN. The block begins at row `start`."""
-    # A finite sum proves that all values are finite, and is cheap.
-    with np.errstate(all="ignore"):
-        if np.isfinite(block.X.sum()):
-            return True
-    infinite = np.argwhere(np.isinf(block.X))
-    if len(infinite):
-        row, column = infinite[0].tolist()
-        name = column if reader.feature_names is None else reader.feature_names[column]
-        what = f"has an infinite value: feature {name!r}, row {row + start}, counted from 0."
-        problem = f"{reader.name} {what} NaN marks missing values; remove infinite ones."
-        raise ColumnError(problem, column=str(name), is_feature=True)
-    return not np.isnan(block.X).all()

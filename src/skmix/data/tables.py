@@ -82,8 +82,6 @@ class TableReader(Reader):
     batches: Callable[[int, list[str]], Iterator[Any]]
     # Reads a text file by another notation.
     again: Callable[[Notation], Any] | None = None
-    # Takes a row number, counted from 0; returns where that row is, such as "line 12".
-    place: Callable[[int], str] = lambda row: f"row {row + 1}"
     notation: Notation = field(default_factory=Notation)
     # The columns that features encode; None for all.
     columns: list[str] | None = None

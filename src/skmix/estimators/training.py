@@ -160,12 +160,6 @@ def _first_empty_row(blocks: LabelledBlocks) -> str:
         for part in parts:
             is_empty = np.isnan(part.X).all(axis=1) & (part.row_weights > 0.0)
             if is_empty.any():
-                start += int(is_empty.argmax())
-                break
+                return blocks.place(start + int(is_empty.argmax()))
             start += len(part.X)
-    for reader in blocks.readers.values():
-        if start < reader.n_rows:
-            place = reader.place(start) if reader.is_table else f"row {start + 1}"  # type: ignore[attr-defined]
-            return place if len(blocks.readers) == 1 else f"{place} of {reader.name}"
-        start -= reader.n_rows
     raise LookupError("no row is without values")
