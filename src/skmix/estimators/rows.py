@@ -100,7 +100,8 @@ class InBlocks(Rows):
         training = training_in_blocks(
             self.estimator, source, self.y, device, least, name=self.name, table=self.table
         )
-        warn_of(self.X.remarks())
+        if self.X.first.is_table:
+            warn_of(self.X.remarks())
         return training
 
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
