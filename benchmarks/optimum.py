@@ -24,10 +24,10 @@ from rich.console import Console
 from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
-from skmix.io.writing import replacing
 from threadpoolctl import threadpool_limits
 
 from skmix import SharedKernelMixture
+from skmix.data.write import replacing
 
 # Nats a row by which a fit may end below the optimum.
 TOLERATED = 1e-3

@@ -181,14 +181,24 @@ def test_the_remedies_help() -> None:
     assert fitted(X.assign(new=X["new"].str.replace(",", "."))).preparation_["columns"]["new"] is None
     gaps = PEOPLE.assign(new=["1.5", "2.5", "?-"] * (N // 3)).replace({"new": "?-"}, float("nan"))
     assert fitted(gaps).has_gaps_
-    mixed = PEOPLE.assign(new=[1, "a"] * (N // 2))
+    mixed = PEOPLE.assign(new=[1, "a", 2] * (N // 3))
     with pytest.raises(
         ValueError, match=r"different types: int, str.*to_numeric.*str}\).astype\({'new': 'cat"
     ):
         fitted(mixed)
     text = mixed.astype({"new": str}).astype({"new": "category"})
-    assert fitted(text).preparation_["columns"]["new"] == ["1", "a"]
+    assert fitted(text).preparation_["columns"]["new"] == ["1", "2", "a"]
     assert fitted(mixed.assign(new=pd.to_numeric(mixed["new"], errors="coerce"))).has_gaps_
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("columns", [["fare", "id"], ["fare", "city", "id"]])
+def test_columns_that_are_no_measurements_are_told(library: str, columns: list[str]) -> None:
+    table = in_library(library, PEOPLE.assign(id=np.arange(N))[columns])
+    leave = {"pandas": r"X\.drop\(columns=\['id'\]\)", "polars": r"X\.drop\('id'\)"}[library]
+    with pytest.warns(UserWarning, match=f"column 'id' numbers the rows .*leave it out with {leave}") as told:
+        SharedKernelMixture(1).fit(table)
+    assert len(told) == 1
 
 
 NUMBERS = PEOPLE[["fare", "weight"]]

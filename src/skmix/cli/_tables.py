@@ -24,7 +24,7 @@ from skmix.data.formats import format_of, named_columns
 from skmix.data.labels import all_unlabelled, check_classes, code_labels, number_labels, typed
 from skmix.data.missing import is_missing
 from skmix.data.notation import AUTO
-from skmix.data.problems import TableError, column_remarks
+from skmix.data.problems import TableError, column_remarks, refuse_empty_columns
 from skmix.data.recipe import in_words, target_of, writing_of
 from skmix.data.write import check_writable, is_device, replacing, writable_folder
 from skmix.estimators.frames import read_into_memory
@@ -102,7 +102,9 @@ def read_to_fit(
         names = source.feature_names or []
         if target is not None and y is not None:
             check_classes(y, target, source.name)
-        remarks = column_remarks(rows.X[:, numeric], [names[feature] for feature in numeric])
+        numbers, named = rows.X[:, numeric], [names[feature] for feature in numeric]
+        refuse_empty_columns(numbers, named)
+        remarks = column_remarks(numbers, named)
         rows, y, weights = _with_values(rows, y, weights, reader)
     for each in source.remarks():
         note(f"{in_options(each)}.")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .._errors import Argument
+from ..engine.records import FloatArray
 from .arrow import pyarrow
 from .encoding import Kind
 from .formats import open_table
 from .notation import AUTO
-from .problems import ColumnError, TableError
+from .problems import ColumnError, TableError, column_remarks
 from .tables import TableReader
 
 
@@ -97,6 +98,15 @@ _REMEDIES = {
     },
     "pyarrow": {"drop": "X.drop_columns({columns})"},
 }
+
+
+def frame_remarks(frame: Any, X: FloatArray, names: Sequence[str]) -> list[str]:
+    """Remarks on numeric columns (n, q) of a data frame with names (q,); see `column_remarks`."""
+    library = type(frame).__module__.split(".")[0]
+    return [
+        remark.worded(partial(_remedy, library, [remark.column])).removesuffix(".")
+        for remark in column_remarks(X, names)
+    ]
 
 
 def _remedy(library: str, columns: list[str], argument: Argument) -> str:

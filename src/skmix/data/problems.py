@@ -146,50 +146,57 @@ def separators_error(
 # ---------------------------------------------------------------- columns of numbers
 
 
-def column_remarks(X: FloatArray, names: Sequence[str]) -> list[ArgumentWarning]:
-    """Remarks on numeric columns (n, q) with names (q,) that may be identifiers, constants or codes.
+class ColumnRemark(ArgumentWarning):
+    """A remark on a column that may be no measurement."""
 
-    Raise ColumnError if some have no value.
-    """
-    is_known = ~np.isnan(X)
-    empty = [name for name, known in zip(names, is_known.T, strict=True) if not known.any()]
-    refuse_columns(
-        [unusable(name, "has no value in any row.", *_drop(" Leave it out with ", name)) for name in empty]
-    )
-    columns = zip(names, X.T, is_known.T, strict=True)
+    def __init__(self, *parts: str, column: str) -> None:
+        super().__init__(f"column {column!r} ", *parts)
+        self.column = column
+
+
+def column_remarks(X: FloatArray, names: Sequence[str]) -> list[ColumnRemark]:
+    """Remarks on numeric columns (n, q) with names (q,) that may be identifiers, constants or codes."""
+    columns = ((name, column, ~np.isnan(column)) for name, column in zip(names, X.T, strict=True))
     return [
-        remark for name, column, known in columns for remark in _remarks(name, column[known], len(column))
+        remark
+        for name, column, known in columns
+        if known.any()
+        for remark in _remarks(name, column[known], len(column))
     ]
 
 
-def _remarks(name: str, known: FloatArray, n_rows: int) -> list[ArgumentWarning]:
+def refuse_empty_columns(X: FloatArray, names: Sequence[str]) -> None:
+    """Raise ColumnError if some of the numeric columns (n, q) with names (q,) have no value."""
+    empty = [name for name, column in zip(names, X.T, strict=True) if np.isnan(column).all()]
+    refuse_columns(
+        [unusable(name, "has no value in any row.", *_drop(" Leave it out with ", name)) for name in empty]
+    )
+
+
+def _remarks(name: str, known: FloatArray, n_rows: int) -> list[ColumnRemark]:
+    """Remarks on a column, given its values that are known."""
     least, most = known.min(), known.max()
     drop = _drop(" leave it out with ", name)
-    start = f"column {name!r}"
     if least == most:
-        what = f"{start} is {least:g} in all rows that have a value. It carries no information:"
-        return [ArgumentWarning(what, *drop)]
-    found = []
-    n_distinct = len(np.unique(known))
-    whole = len(known) >= _MIN_COUNTED and np.array_equal(known, np.round(known))
-    what = ""
-    if whole and len(known) == n_rows and most - least == n_rows - 1 == n_distinct - 1:
-        what = f"numbers the rows from {least:.0f} to {most:.0f}"
-    elif whole and _IDENTIFIER.search(name) and n_distinct == len(known):
-        what = "has a different whole number in every row"
-    if what:
-        what += ". If this is an identifier and not a measurement,"
-        found.append(ArgumentWarning(f"{start} {what}", *drop))
+        what = f"is {least:g} in all rows that have a value. It carries no information:"
+        return [ColumnRemark(what, *drop, column=name)]
+    remarks = []
+    if len(known) >= _MIN_COUNTED and np.array_equal(known, np.round(known)):
+        n_distinct, what = len(np.unique(known)), ""
+        if len(known) == n_rows and most - least == n_rows - 1 == n_distinct - 1:
+            what = f"numbers the rows from {least:.0f} to {most:.0f}"
+        elif _IDENTIFIER.search(name) and n_distinct == len(known):
+            what = "has a different whole number in every row"
+        if what:
+            what += ". If this is an identifier and not a measurement,"
+            remarks.append(ColumnRemark(what, *drop, column=name))
     for value in {least, most} & _SENTINELS:
         others = known[known != value]
         if np.abs(others - value).min() > np.ptp(others):
             n_such = len(known) - len(others)
-            found.append(
-                ArgumentWarning(
-                    f"{start} is {value:g} in {n_such} {'row' if n_such == 1 else 'rows'}, far from all "
-                    "other values. If that stands for a missing value, add ",
-                    in_list("missing", f"{value:g}"),
-                    ".",
-                )
+            what = (
+                f"is {value:g} in {n_such} {'row' if n_such == 1 else 'rows'}, far from all other values. If "
+                "that stands for a missing value, add "
             )
-    return found
+            remarks.append(ColumnRemark(what, in_list("missing", f"{value:g}"), ".", column=name))
+    return remarks

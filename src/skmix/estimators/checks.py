@@ -34,7 +34,7 @@ def warn_caller(message: str | Warning, category: type[Warning] = UserWarning) -
     warnings.warn(message, category, stacklevel=level)
 
 
-def warn_of(notes: Iterable[ArgumentWarning]) -> None:
+def warn_of(notes: Iterable[ArgumentWarning | str]) -> None:
     """Warn of notes on tables."""
     for note in notes:
         warn_caller(f"{note}.")

@@ -17,7 +17,7 @@ from .._extras import need
 from .._words import listed, nearest
 from ..data import Source
 from ..data.encoding import UNKNOWN_COLUMN, decode_columns
-from ..data.frames import encode_frame
+from ..data.frames import encode_frame, frame_remarks
 from ..data.recipe import Preparation, Recipe, writing_of
 from ..engine.records import FloatArray
 from .checks import check_features, check_values, note_columns, warn_of
@@ -154,9 +154,12 @@ def frame_to_fit(frame: Any, estimator: Any, least: int) -> np.ndarray:
     names = names_of(frame)
     if is_numeric(frame):
         X: np.ndarray = check_values(estimator, frame, least, names)
+        warn_of(frame_remarks(frame, X, [str(name) for name in names]))
         return X
     encoded, reader = encode_frame(frame)
-    warn_of(reader.remarks())
+    numbers = [name for name, kind in reader.kinds.items() if kind is None]
+    columns = [reader.feature_names.index(name) for name in numbers]
+    warn_of([*reader.remarks(), *frame_remarks(frame, encoded[:, columns], numbers)])
     return PreparedRows(encoded, reader.feature_names, reader.preparation).noted_in(estimator, least)
 
 
