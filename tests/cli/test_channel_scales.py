@@ -158,6 +158,16 @@ def test_integers_of_linear_amplifiers(tmp_path: Path, bits: int, span: int, cof
     assert_allclose(found[:, 1], stored[:, 1] * LENGTH / span, rtol=1e-6)
 
 
+def test_the_widest_range_of_a_study_counts(tmp_path: Path) -> None:
+    stored, settings = np.arange(5000)[:, None] * 40, {"kind": "I", "bits": 32}
+    files = [
+        write_fcs_file(tmp_path / f"{bits}.fcs", stored, ["FL1-A"], ranges=2**bits, **settings)  # type: ignore[arg-type]
+        for bits in (18, 20)
+    ]
+    for order in (files, files[::-1]):
+        assert open_rows(order).preparation == {"compensate": False, "transform": "arcsinh:600"}
+
+
 def test_a_gain_changes_the_unit_but_not_the_picture(tmp_path: Path) -> None:
     values = np.random.default_rng(0).normal(3000.0, 2000.0, (50, 2))
     names = ["PE-A", "FSC-A"]
