@@ -139,6 +139,21 @@ def test_categories_are_a_second_input() -> None:
             assert np.isnan(found["probabilities"][3]).all()
 
 
+def test_rare_categories_and_dates_have_a_graph() -> None:
+    """Whatever is no category of its own is another one; dates are numbers of days."""
+    days, site = np.arange(len(X)), np.arange(len(X)) % 60
+    dates = np.datetime64("1970-01-01") + days
+    frame = pd.DataFrame({"a": X[:, 0], "site": [f"s{number:02}" for number in site], "date": dates})
+    with pytest.warns(UserWarning, match="60 categories|holds dates"):
+        model = SharedKernelClassifier(2, **SEED).fit(frame, Y)
+    frame.loc[0, "site"] = "elsewhere"
+    numbers, text = np.column_stack([X[:, 0], days]), frame[["site"]].to_numpy(dtype=object, copy=True)
+    out = run(model.to_onnx(), X=numbers, categories=text)
+    assert_allclose(out["probabilities"], model.predict_proba(frame), rtol=0, atol=1e-9)
+    text[0] = ""
+    assert np.isnan(run(model.to_onnx(), X=numbers, categories=text)["log_density"][0])
+
+
 @pytest.mark.parametrize(
     ("labels", "kind"),
     [

@@ -75,13 +75,15 @@ def open_rows(
     layer, obsm : str, default=None
         The matrix of an AnnData that holds the rows; ``X`` if both are None.
     text : dict, default=None
-        How values are written. For any table: `missing`, a list of words and numbers for missing values; and
-        `categorical`, a list of columns whose numbers are categories. In text files, empty cells and the
+        How values are written. For any table: `missing`, a list of words and numbers for missing values;
+        `categorical`, a list of columns whose numbers are categories; and `drop`, 'auto' to leave out columns
+        that cannot be features, with a warning in a fit. In text files, empty cells and the
         usual words, such as ``NA``, ``N/A``, ``NaN``, ``null``, ``None`` and ``?``, are missing too; an empty
         word in `missing` turns off the usual ones. In other tables, text is a value, whatever it says. For
         text files: `header`, whether the first line has names; `sep`, the separator of columns, None to
         choose among tab, comma, semicolon and ``|``; `decimal`, the decimal mark; `thousands`, the separator
-        of thousands, ``""`` for none, None to refuse numbers that may have one; `encoding`, None for UTF-8,
+        of thousands, ``""`` for none, None to refuse numbers that may have one (models read new files by the
+        marks of their fit); `encoding`, None for UTF-8,
         or UTF-16 with a byte-order mark; and `as_text`, a list of columns to read as text.
 
     Returns

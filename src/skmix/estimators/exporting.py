@@ -69,7 +69,7 @@ class ExportMixin:
         -----
         Rows with a missing value get NaN as probabilities and an arbitrary label: the graph does not
         marginalise over missing values. Nor does it reject outliers, or compensate and transform values: X is
-        on the scale of the model, and a warning says so.
+        on the scale of the model, and a warning says so. Dates are numbers of days since 1970.
         """
         check_is_fitted(self)
         kind = np.dtype(dtype)
