@@ -166,45 +166,45 @@ def inspect(
             values = categories_in(batch.column(name), notation.words).drop_null()
             for entry in values.value_counts().to_pylist():
                 counts[name][entry["values"]] += entry["counts"]
-    found = Contents(declared=frozenset(declared))
+    contents = Contents(declared=frozenset(declared))
     for name, type_ in types.items():
         if name in declared or pa_types.is_null(type_):
-            found.values[name] = counts.get(name, Counter())
+            contents.values[name] = counts.get(name, Counter())
         elif name in counts:
             example = partial(_example, batches, name, notation, place)
-            _inspect_text(found, name, counts[name], notation, example)
+            _inspect_text(contents, name, counts[name], notation, example)
         elif kind_of(type_) in NUMERIC:
-            found.values[name] = None
+            contents.values[name] = None
         elif _holds_dates(type_):
-            found.values[name] = DATE
+            contents.values[name] = DATE
         else:
             what = f"is of type {type_}; a feature must be numbers, categories or dates."
-            found.errors.append(unusable(name, what, *otherwise_drop(name)))
-    return found
+            contents.errors.append(unusable(name, what, *otherwise_drop(name)))
+    return contents
 
 
 def _inspect_text(
-    found: Contents, name: str, counts: Counter[str], notation: Notation, example: Callable[[str], str]
+    contents: Contents, name: str, counts: Counter[str], notation: Notation, example: Callable[[str], str]
 ) -> None:
-    """Add to `found` what a column of text holds, given how often it has each value.
+    """Add to `contents` what a column of text holds, given how often each value occurs.
 
     `example` words a value with the place of its first row.
     """
     others = [value for value in counts if not notation.are_numbers([value])]
     known = [value for value in counts if value not in notation.number_words]
     if counts and not others:
-        found.values[name] = None
+        contents.values[name] = None
     elif known and not np.isnan([days_of(value) for value in known]).any():
-        found.values[name] = DATE
+        contents.values[name] = DATE
     elif others and all(map(_LIKE_DATE.fullmatch, others)):
         what = f"column {name!r} holds dates, {example(others[0])}, and is left out"
-        found.notes.append(ArgumentWarning(f"{what}: write dates as 2024-01-31 to use it"))
+        contents.notes.append(ArgumentWarning(f"{what}: write dates as 2024-01-31 to use it"))
     elif others and (
         error := categories_error(name, counts, others[0], notation, partial(example, others[0]))
     ):
-        found.errors.append(error)
+        contents.errors.append(error)
     else:
-        found.values[name] = counts
+        contents.values[name] = counts
 
 
 def _example(batches: Batches, name: str, notation: Notation, place: Callable[[int], str], value: str) -> str:

@@ -1,7 +1,7 @@
 """Read labels, find the classes among them, and encode them.
 
-Predicted labels have the type of the given ones. Labels in a column of a file or a data frame are whole
-numbers, booleans or text. NaN, None and the mask of a masked array mark unlabelled rows and, as in
+Predicted labels have the type of the labels of the fit. Labels in a column of a file or a data frame are
+whole numbers, booleans or text. NaN, None and the mask of a masked array mark unlabelled rows and, as in
 scikit-learn's `semi_supervised`, so does the number −1 if it cannot be a class.
 """
 
@@ -34,7 +34,7 @@ def read_labels(y: Any, n_rows: int, name: str = "y", *, of_fit: bool = True) ->
     """Check the number, shape and type of labels, called `name` in errors, and return them as an array (n,).
 
     Arrays and lists keep their type. Labels in a column of a data frame become whole numbers, booleans or
-    text, as those of a file. With `of_fit`, scikit-learn warns if most labels occur only once.
+    text, as labels of a file do. With `of_fit`, scikit-learn warns if most labels occur only once.
     """
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import column_or_1d
@@ -62,7 +62,7 @@ def read_labels(y: Any, n_rows: int, name: str = "y", *, of_fit: bool = True) ->
 
 
 def plain_labels(y: Any) -> Any:
-    """Return labels (n,) of a list, a column or an array of objects as an array; others unchanged.
+    """Labels (n,) of a list, a column or an array of objects as an array; others unchanged.
 
     Labels that are masked become None.
     Text and numbers stay what they are: NumPy would turn the numbers in a list of text into text. Among text,
@@ -89,14 +89,14 @@ def check_length(n_labels: int, n_rows: int, name: str = "y") -> None:
 
 
 def is_column(y: Any) -> bool:
-    """Return whether labels are a column of a data frame, such as those of pandas, polars and Dask."""
+    """Whether labels are a column of a data frame of pandas, polars, Dask or the like."""
     return not isinstance(y, np.ndarray) and any(
         hasattr(y, each) for each in ("to_numpy", "to_frame", "columns")
     )
 
 
 def typed(labels: np.ndarray) -> np.ndarray:
-    """Return labels (n,), none of them missing, as integers, booleans or text.
+    """Labels (n,), none of them missing, as integers, booleans or text.
 
     None and data frames force dtype object, and NaN turns whole numbers into floats.
     """
@@ -113,31 +113,31 @@ def as_integers(labels: np.ndarray) -> np.ndarray:
 
 
 def all_unlabelled(n_rows: int, table: str | None = None) -> ValueError:
-    """Return the error that no row has a label; `table` is the name of their file."""
+    """The error that no row has a label; `table` is the name of their file."""
     of = "" if table is None else f" of {table}"
     return ValueError(f"All {n_rows} rows{of} are unlabelled. Give some of them a label.")
 
 
 def classes_of(
-    found: np.ndarray, n_rows: int, *, missing: bool, name: str = "y", table: str | None = None
+    labels: np.ndarray, n_rows: int, *, missing: bool, name: str = "y", table: str | None = None
 ) -> np.ndarray:
-    """Return the classes among the sorted labels (C,) of all rows; `missing`: whether some are NaN or None.
+    """The classes among the sorted labels (C,) of all rows; `missing`: whether some are NaN or None.
 
     If no label is NaN or None, −1 marks unlabelled rows. Two labels, −1 and another one, are the classes of a
     binary problem. Labels are refused if −1 is ambiguous.
     """
-    if not len(found):
+    if not len(labels):
         raise all_unlabelled(n_rows, table)
     if missing:
-        return typed(found)
-    if found.dtype.kind not in "if" or -1 not in found or len(found) == 2:
-        return found
-    others = found[found != -1]
+        return typed(labels)
+    if labels.dtype.kind not in "if" or -1 not in labels or len(labels) == 2:
+        return labels
+    others = labels[labels != -1]
     if not len(others):
         raise ValueError(f"All {n_rows} rows are unlabelled ({name} is -1 everywhere). Label some of them.")
     if others[0] < -1 or others.tolist() == [0, 1]:
         raise ValueError(
-            f"{name} has the labels {found[:5].tolist()}: -1 marks rows without a label, but may be a class "
+            f"{name} has the labels {labels[:5].tolist()}: -1 marks rows without a label, but may be a class "
             f"here. If it is a class, give the labels as text, {name}.astype(str). If these rows have no "
             f"label, mark them with NaN or None, numpy.where({name} == -1, numpy.nan, {name})."
         )
@@ -145,7 +145,7 @@ def classes_of(
 
 
 def distinct_labels(labels: np.ndarray, names: np.ndarray | None = None) -> tuple[np.ndarray, IntArray]:
-    """Return the distinct labels (C,), sorted, and each label (n,) as an index into them, −1 if missing.
+    """The distinct labels (C,), sorted, and each label (n,) as an index into them, −1 if missing.
 
     With `names`, labels are indices into these.
     """
@@ -169,7 +169,7 @@ def distinct_labels(labels: np.ndarray, names: np.ndarray | None = None) -> tupl
 
 
 def encode(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return labels (n,) as indices into the sorted classes (L,), −1 for others.
+    """Labels (n,) as indices into the sorted classes (L,), −1 for others.
 
     The integer type is the smallest possible: up to 16 bits, NumPy orders rows by class with a radix sort,
     which is ten times faster.
@@ -184,17 +184,17 @@ def encode(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 
 def number_labels(labels: np.ndarray, name: str = "y") -> tuple[np.ndarray, IntArray]:
-    """Return the sorted classes (L,) and the codes (n,) of labels: indices into them, −1 if unlabelled."""
-    found, codes = distinct_labels(labels)
-    classes = classes_of(found, len(labels), missing=bool(np.any(codes < 0)), name=name)
+    """The sorted classes (L,) and the codes (n,) of labels: indices into them, −1 if unlabelled."""
+    distinct, codes = distinct_labels(labels)
+    classes = classes_of(distinct, len(labels), missing=bool(np.any(codes < 0)), name=name)
     # −1 sorts first, so dropping it shifts the codes by one.
-    return classes, codes - (len(found) - len(classes))
+    return classes, codes - (len(distinct) - len(classes))
 
 
 def code_labels(
     y: Any, classes: np.ndarray, n_rows: int, *, unlabelled: bool = False, name: str = "y"
 ) -> IntArray:
-    """Return the codes (n,) of labels, given the classes (L,) of a fit; refuse other labels.
+    """The codes (n,) of labels, given the classes (L,) of a fit; refuse other labels.
 
     With `unlabelled`, a label may be missing: NaN, None, or −1 if that is not a class.
     """
@@ -217,7 +217,7 @@ def code_labels(
 
 
 def are_unlabelled(labels: np.ndarray, classes: Collection[Any]) -> np.ndarray:
-    """Return whether each label (n,) is missing: NaN, None, or −1 if that is none of the classes."""
+    """Whether each label (n,) is missing: NaN, None, or −1 if that is none of the classes."""
     missing = is_missing(labels)
     if labels.dtype.kind in "if" and -1 not in classes:
         missing = missing | (labels == -1)
@@ -239,7 +239,7 @@ def refuse_missing(missing: np.ndarray, name: str, table: str | None = None) -> 
 
 
 def label_parser(texts: Collection[str], name: str) -> Callable[[str], Any]:
-    """Return a function that parses a label, given all texts in a column of labels.
+    """A function that parses a label, given all texts in a column of labels.
 
     Whole numbers with leading zeros are identifiers and stay text; text is stripped of blanks. Raise
     ColumnError if all labels are numbers but some are fractional.

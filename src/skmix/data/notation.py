@@ -47,7 +47,7 @@ class Notation:
     categorical: Sequence[str] = ()
     # 'auto' leaves out columns that cannot be features; None refuses them.
     drop: str | None = None
-    # Decimal mark; None for that of the model, and a point in a fit.
+    # Decimal mark; None for the mark of the model, and for a point in a fit.
     decimal: str | None = None
     # Separator of thousands, "" if there is none; None if unknown: then ambiguous numbers are refused.
     thousands: str | None = None

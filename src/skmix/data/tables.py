@@ -46,7 +46,7 @@ _DAMAGE = (*NPY_DAMAGE, gzip.BadGzipFile, zlib.error, csv.Error, NotImplementedE
 
 @contextmanager
 def naming(name: str, notation: Notation) -> Iterator[None]:
-    """Prefix errors of the body with the name of the table, and explain those of damaged files."""
+    """Prefix errors of the body with the name of the table, and explain errors of damaged files."""
     arrow_error = pyarrow().ArrowException
     try:
         yield
@@ -86,11 +86,11 @@ class TableReader(Reader):
     # The columns that features encode; None for all.
     columns: list[str] | None = None
     # Kinds of these columns, if they are known, for example from a model; None infers them.
-    given_kinds: dict[str, Kind] | None = None
-    # What there was to say when these kinds were inferred together with those of other tables.
+    fixed_kinds: dict[str, Kind] | None = None
+    # Notes on these kinds, if they were inferred from several tables together.
     notes: list[ArgumentWarning] = field(default_factory=list)
     # Indices of the features to keep; None for all.
-    taken: list[int] | None = None
+    chosen: list[int] | None = None
     # Unknown categories by column, and the number of rows with each.
     unknown: dict[str, Counter[str]] = field(default_factory=dict)
 
@@ -101,8 +101,8 @@ class TableReader(Reader):
     @cached_property
     def column_names(self) -> list[str]:
         """Names of the columns that features encode."""
-        if self.given_kinds is not None:
-            return list(self.given_kinds)
+        if self.fixed_kinds is not None:
+            return list(self.fixed_kinds)
         names = list(self.types) if self.columns is None else self.columns
         if not names:
             raise ValueError(f"{self.name} has no columns of features.")
@@ -131,10 +131,10 @@ class TableReader(Reader):
     @cached_property
     def kinds(self) -> dict[str, Kind]:
         """Kinds of the columns that features encode."""
-        return self._inferred[0] if self.given_kinds is None else self.given_kinds
+        return self._inferred[0] if self.fixed_kinds is None else self.fixed_kinds
 
     def remarks(self) -> list[ArgumentWarning]:
-        notes = self.notes if self.given_kinds is not None else self._inferred[1]
+        notes = self.notes if self.fixed_kinds is not None else self._inferred[1]
         return [
             *notes,
             *(
@@ -153,13 +153,13 @@ class TableReader(Reader):
     @property
     def numeric(self) -> list[bool]:
         numeric = are_numbers(self.kinds)
-        return numeric if self.taken is None else [numeric[feature] for feature in self.taken]
+        return numeric if self.chosen is None else [numeric[feature] for feature in self.chosen]
 
     @cached_property
     def feature_names(self) -> list[str]:
         """Names of the features."""
         names = feature_names(self.kinds)
-        return names if self.taken is None else [names[feature] for feature in self.taken]
+        return names if self.chosen is None else [names[feature] for feature in self.chosen]
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
@@ -173,16 +173,16 @@ class TableReader(Reader):
     # ------------------------------------------------------------ the same table, read otherwise
 
     def with_features(self, columns: Sequence[int]) -> Self:
-        features = range(self.n_features) if self.taken is None else self.taken
-        kinds, notes = self.kinds, self.remarks() if self.given_kinds is None else self.notes
-        return replace(self, taken=[features[column] for column in columns], given_kinds=kinds, notes=notes)
+        features = range(self.n_features) if self.chosen is None else self.chosen
+        kinds, notes = self.kinds, self.remarks() if self.fixed_kinds is None else self.notes
+        return replace(self, chosen=[features[column] for column in columns], fixed_kinds=kinds, notes=notes)
 
     def select(self, names: Sequence[str]) -> Self:
         self.check_present(names)
-        return replace(self, columns=list(names), given_kinds=None, taken=None)
+        return replace(self, columns=list(names), fixed_kinds=None, chosen=None)
 
     def without(self, names: set[str | None]) -> Self:
-        is_chosen = self.columns is not None or self.given_kinds is not None
+        is_chosen = self.columns is not None or self.fixed_kinds is not None
         if is_chosen or names.isdisjoint(self.types):
             return self
         return replace(self, columns=[name for name in self.types if name not in names])
@@ -208,11 +208,13 @@ class TableReader(Reader):
         with naming(self.name, notation):
             refuse_columns(doubtful_marks(reader, [name for name, kind in columns.items() if kind is None]))
         notation = replace(reader.notation, missing=missing)
-        return replace(reader, notation=notation, given_kinds=dict(columns), notes=[], taken=None, unknown={})
+        return replace(
+            reader, notation=notation, fixed_kinds=dict(columns), notes=[], chosen=None, unknown={}
+        )
 
     def check_alike(self, other: Any) -> None:
         super().check_alike(other)
-        if not isinstance(other, TableReader) or self.given_kinds is not None:
+        if not isinstance(other, TableReader) or self.fixed_kinds is not None:
             return
         for name in self.contents.values.keys() & other.contents.values.keys():
             kinds = self._kind_in_words(name), other._kind_in_words(name)
@@ -233,10 +235,10 @@ class TableReader(Reader):
     @classmethod
     def with_common_features(cls, readers: list[Any]) -> list[Any]:
         """Readers of the same columns that encode the categories of all tables."""
-        if len(readers) == 1 or any(reader.given_kinds is not None for reader in readers):
+        if len(readers) == 1 or any(reader.fixed_kinds is not None for reader in readers):
             return readers
         kinds, notes = common_kinds([reader.contents for reader in readers])
-        first, *others = (replace(reader, given_kinds=kinds) for reader in readers)
+        first, *others = (replace(reader, fixed_kinds=kinds) for reader in readers)
         return [replace(first, notes=notes), *others]
 
     # ------------------------------------------------------------ columns of labels and weights
@@ -303,12 +305,12 @@ class TableReader(Reader):
     def read(
         self, n_rows: int, label: str | None = None, weight: str | None = None
     ) -> Iterator[LabelledBlock]:
-        kinds, taken = self.kinds, self.taken
-        if taken is not None:
+        kinds, chosen = self.kinds, self.chosen
+        if chosen is not None:
             features = dict(zip(kinds, features_by_column(kinds), strict=True))
-            kinds = {name: kind for name, kind in kinds.items() if not {*taken}.isdisjoint(features[name])}
+            kinds = {name: kind for name, kind in kinds.items() if not {*chosen}.isdisjoint(features[name])}
             kept = [feature for name in kinds for feature in features[name]]
-            taken = [kept.index(feature) for feature in taken]
+            chosen = [kept.index(feature) for feature in chosen]
         columns = list(dict.fromkeys(name for name in (*kinds, label, weight) if name))
         start, weights = 0, None
         if weight is not None:
@@ -322,7 +324,7 @@ class TableReader(Reader):
                 if weight is not None:
                     weights = _weights(batch.column(weight), weight, place)
             labels, names = (None, None) if label is None else self._labels(batch.column(label), label)
-            X = X if taken is None else X[:, taken]
+            X = X if chosen is None else X[:, chosen]
             yield LabelledBlock(X, weights=weights, labels=labels, names=names)
             start += batch.num_rows
 

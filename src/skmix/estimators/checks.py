@@ -159,7 +159,7 @@ def columns_of(X: Array, columns: list[int]) -> Array:
 
 
 def used_rows(X: Array, weights: FloatArray | None) -> BoolArray | None:
-    """Which rows (n,) a fit uses: those of positive weight that have a value; None if it uses all.
+    """Which rows (n,) of positive weight have a value, which a fit uses; None if it uses all.
 
     Warn of rows without a value.
     """

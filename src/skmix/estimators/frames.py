@@ -30,7 +30,7 @@ _POLARS_NUMBER = re.compile(r"(U?Int\d+|Float\d+|Boolean|Decimal)\b")
 
 
 def is_frame(X: Any) -> bool:
-    """Whether X is a data frame, such as those of pandas, polars and Dask."""
+    """Whether X is a data frame of pandas, polars, Dask or the like."""
     return hasattr(X, "columns") and not isinstance(X, Source)
 
 
@@ -57,16 +57,16 @@ def take_columns(X: Any, y: Any, sample_weight: Any, *, name: str = "y") -> tupl
     column_of = {argument: value for argument, value in arguments.items() if isinstance(value, str)}
     if not column_of:
         return X, y, sample_weight
-    names, taken = names_of(X), {*column_of.values()}
+    names, roles = names_of(X), {*column_of.values()}
     for argument, column in column_of.items():
         if column not in names:
             known = f"{listed(names, 20)}.{nearest(column, names)}"
             raise ValueError(f"{argument} names {column!r}, but X has the columns {known}")
-    if taken.issuperset(names):
+    if roles.issuperset(names):
         taken_as = " and ".join(column_of)
         raise ValueError(f"No column of X is left as a feature: it has {listed(names)}, taken as {taken_as}.")
     y, sample_weight = (X[value] if isinstance(value, str) else value for value in (y, sample_weight))
-    return _select(X, [column for column in names if column not in taken]), y, sample_weight
+    return _select(X, [column for column in names if column not in roles]), y, sample_weight
 
 
 def known_columns(model: Any, frame: Any) -> Any:

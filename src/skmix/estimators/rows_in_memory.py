@@ -91,7 +91,7 @@ class Rows(ABC):
         """The label (n,) of each row, in memory; with `unlabelled`, some may be missing."""
         labels = read_labels(self._unchecked_labels(), n_rows, self.name, of_fit=False)
         if not unlabelled:
-            # A classifier, or that of a search, may predict −1 for outliers.
+            # A classifier, also inside a search, may predict −1 for outliers.
             model = getattr(self.estimator, "classifier_", self.estimator)
             known = [*model.classes_.tolist(), getattr(model, "outlier_label", None)]
             refuse_missing(are_unlabelled(labels, known), self.name, self.table)
@@ -232,7 +232,7 @@ class InFrame(InMemory):
 
 @dataclass(frozen=True)
 class Prepared(InMemory):
-    """Rows of files in memory. A fit notes their names and preparation, as it does those of the files."""
+    """Rows of files in memory. A fit notes their names and preparation, as for the files."""
 
     X: PreparedRows
 
