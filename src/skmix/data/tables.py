@@ -217,6 +217,9 @@ class TableReader(Reader):
         if not isinstance(other, TableReader) or self.fixed_kinds is not None:
             return
         for name in self.contents.values.keys() & other.contents.values.keys():
+            values, others = self.contents.values[name], other.contents.values[name]
+            if values == others or (isinstance(values, Counter) and isinstance(others, Counter)):
+                continue
             kinds = self._kind_in_words(name), other._kind_in_words(name)
             if None not in kinds and kinds[0] != kinds[1]:
                 both = f"column {name!r} holds {kinds[0]} in {self.name} and {kinds[1]} in {other.name}"
