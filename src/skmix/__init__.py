@@ -36,6 +36,6 @@ __getattr__, __dir__ = on_first_use(
     | {"Study": "groups", "compose": "groups", "load": "groups", "open_rows": "data"},
     (
         *("data", "datasets", "engine", "estimators", "features", "groups", "io"),
-        *("metrics", "paper", "plots", "report", "theory"),
+        *("metrics", "paper", "plots", "report", "search", "theory"),
     ),
 )
