@@ -154,12 +154,14 @@ def frame_to_fit(frame: Any, estimator: Any, least: int) -> np.ndarray:
     names = names_of(frame)
     if is_numeric(frame):
         X: np.ndarray = check_values(estimator, frame, least, names)
-        warn_of(frame_remarks(frame, X, [str(name) for name in names]))
+        if least > 1:  # the first batch of a stream says little of its columns
+            warn_of(frame_remarks(frame, X, [str(name) for name in names]))
         return X
     encoded, reader = encode_frame(frame)
     numbers = [name for name, kind in reader.kinds.items() if kind is None]
     columns = [reader.feature_names.index(name) for name in numbers]
-    warn_of([*reader.remarks(), *frame_remarks(frame, encoded[:, columns], numbers)])
+    remarks = frame_remarks(frame, encoded[:, columns], numbers) if least > 1 else []
+    warn_of([*reader.remarks(), *remarks])
     return PreparedRows(encoded, reader.feature_names, reader.preparation).noted_in(estimator, least)
 
 
