@@ -91,7 +91,7 @@ def planted(frame: pd.DataFrame, title: str | None = None) -> pd.DataFrame:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:column 'rare")  # that have no other value than 0 in these rows
+@pytest.mark.filterwarnings("ignore:column '(rare|same)")  # which are constant in these rows
 @pytest.mark.parametrize("make", MAKERS)
 def test_the_share_of_new_rows_and_planted_ages(make: Any) -> None:
     shares = []
