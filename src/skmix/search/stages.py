@@ -31,8 +31,6 @@ _KEPT = 8
 _KEPT_FEATURES = 3
 # Candidates that compare feature maps: ownership of kernels, kernels per class, and covariance type.
 _PROBES = (("own", 1, "tied"), ("own", 1, "full"), ("own", 4, "full"))
-# More kernels are tried until this many numbers in a row were worse.
-_WORSE_NUMBERS = 2
 # Number of candidates to tune, and with as many folds as few rows have.
 _TUNED, _TUNED_WITH_FEW, _MANY_FOLDS = 3, 2, 5
 # From this many rows on, tuning overfits little even without the likelihood.
@@ -138,7 +136,7 @@ class Selection:
     def _screened(self, candidates: list[Params]) -> list[Params]:
         """Return the best candidates of the screening, the best first.
 
-        Unless numbers of kernels are given, stop after two numbers in a row that were worse.
+        Unless numbers of kernels are given, stop after a number that was worse.
         """
         self.trials.begin(len(candidates), _SCREENED)
         paths: dict[tuple[Any, ...], dict[int, float]] = {}
@@ -147,8 +145,8 @@ class Selection:
             kind = tuple(params[name] for name in ("transform", "reduction", "kernels", "covariance_type"))
             path = paths.setdefault(kind, {})
             if isinstance(self.search.n_kernels, str) and params["n_kernels"] not in path:
-                last = list(path.values())[-_WORSE_NUMBERS:]
-                if len(path) > _WORSE_NUMBERS and max(last) < max(path.values()):
+                scores = list(path.values())
+                if scores and scores[-1] < max(scores):
                     continue
             score = self._screening_score(params)
             path[params["n_kernels"]] = max(score, path.get(params["n_kernels"], -np.inf))
