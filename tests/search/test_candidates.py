@@ -84,7 +84,10 @@ def test_candidates_of_feature_sets() -> None:
     sets: dict[str, Any] = {"feature_sets": [[0, 1, 2], [3]], "cv": 2, "random_state": 0, "n_members": 1}
     names = ("n_kernels", "prior_rows", "weight_prior")
     search = SharedKernelClassifierCV(**sets).fit(X, Y)
-    assert tried(search, *names) == set(product((4, 8, 16), (0.5, 4.0), (1.0, 1.1)))
+    # More kernels are tried only while they help.
+    numbers = {k for (k,) in tried(search, "n_kernels")}
+    assert numbers in ({4, 8}, {4, 8, 16})
+    assert tried(search, *names) == set(product(numbers, (0.5, 4.0), (1.0, 1.1)))
     assert tried(search, "transform", "reduction", "trade_off") == {("none", "none", None)}
     own = SharedKernelClassifierCV(kernels="own", **sets).fit(X, Y)
     assert tried(own, "n_kernels", "weight_prior") == {(3, None), (6, None), (12, None)}

@@ -63,7 +63,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         When to change: to 'shared' to see what classes have in common; to 'own' for separate kernels.
     feature_sets : list of lists of int or str, default=None
         Sets of independent features, see `SharedKernelClassifier`. With feature sets, features are not
-        transformed, and 4, 8 and 16 kernels per set are tried.
+        transformed, and 4, 8 and 16 kernels per set are tried, as long as more help.
         When to change: if sets of features are known to be independent within the classes.
     tune : {'auto', False}, default='auto'
         Whether to tune the best candidates for classification, see `SharedKernelClassifier.tune`. 'auto'
