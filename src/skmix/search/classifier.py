@@ -30,7 +30,7 @@ from .stages import Selection
 from .trials import CHOOSING, Params, Trial, Trials
 
 # Default settings of fits: candidates can be compared before they converge to the last digit.
-_QUICK_FITS: Params = {"max_iter": 100, "tol": 1e-2}
+_QUICK_FITS: Params = {"max_iter": 100, "tol": 3e-2}
 
 
 @documented_search
@@ -48,7 +48,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     estimator : SharedKernelClassifier, default=None
         Settings that are not searched: `init`, `n_init`, `max_iter`, `priors`, `reject_below` and so on. Its
         `covariance_prior`, and with feature sets its `weight_prior`, are searched unless they differ from
-        the default. In a search, `max_iter` is 100 and `tol` 0.01 unless they differ from their defaults.
+        the default. In a search, `max_iter` is 100 and `tol` 0.03 unless they differ from their defaults.
         When to change: for settings that all candidates share, such as `tail='t'` or class `priors`.
     n_kernels : int, list of int or 'auto', default='auto'
         Numbers of kernels to try. With ``kernels='own'``, all classes have the same number: the total is
