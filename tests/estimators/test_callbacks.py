@@ -171,7 +171,7 @@ def test_a_search_prints_how_far_it_is(
     shares = [int(re.findall(r", about (\d+) % done$", line)[0]) for line in lines]
     assert max(shares) < 100
     assert "pass 1" not in "".join(lines)
-    assert re.search(r": comparing settings: best .* -?[\d.]+ after 1 candidate, about", lines[0])
+    assert re.search(r": (screening|comparing settings): best .* -?[\d.]+ after 1 candidate, about", lines[0])
     assert "after 2 candidates" in lines[1]
     clone(found).set_params(verbose=2, time_limit=1000).fit(X, Y)
     *lines, _ = capsys.readouterr().out.splitlines()
