@@ -418,6 +418,30 @@ def test_nothing_is_exchanged_where_kernels_fit() -> None:
     assert n_wrong == 0
 
 
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_a_kernel_of_mirrored_clusters_is_split(covariance_type: str) -> None:
+    """The two rows farthest from its mean are equally far, on opposite sides."""
+    random, structure = np.random.default_rng(0), structure_of(covariance_type)
+    side = 3.0 + 0.3 * np.abs(random.normal(size=150))
+    rows = np.concatenate([-side, side, 20.0 + random.normal(size=300)])[:, None]
+    owner = np.repeat([0, 1, 2], [300, 150, 150])
+    shares = (np.arange(3)[:, None] == owner).astype(float)
+    covariances = structure.from_common(np.ones((1, 1, 1) if structure.triangular else (1, 1)), 3)[0]
+    model = Parameters(np.full((3, 1), 1 / 3), np.array([[0.0], [20.0], [20.0]]), covariances)
+    after = Exchange(rows, shares, structure, pooled=False).run(model).parameters
+    assert_allclose(np.sort(after.means[:, 0]), [-side.mean(), side.mean(), 20.0], atol=0.3)
+
+
+def test_refinement_keeps_clusters_of_which_all_rows_have_gaps() -> None:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(2600, 2)) + np.repeat(
+        [[0.0, 0.0], [30.0, 0.0], [0.0, 30.0]], [1000, 1000, 600], axis=0
+    )
+    X[2000:, 0] = np.nan
+    model = SharedKernelMixture(3, init="k-means", random_state=0).fit(X)
+    assert_allclose(np.sort(model.weights_[:, 0]), np.array([600, 1000, 1000]) / 2600, atol=0.02)
+
+
 @pytest.mark.parametrize("n_clusters", [3, 5, 8])
 def test_exchanges_keep_few_or_empty_clusters(n_clusters: int) -> None:
     rows = np.repeat([[0.0], [1.0]], 3, axis=0)

@@ -18,7 +18,7 @@ from ..records import FloatArray, Frame, IntArray, Parameters, Regulariser
 from ..structures import Structure, structure_of
 from ..threads import workers
 from .exchange import Exchange, rows_needed
-from .samples import draw_rows, in_frame, rows_for_exchange
+from .samples import draw_rows, in_frame, spread
 from .seeds import lloyd, seeds_of
 
 # Rows sampled for each kernel that is seeded inside a class.
@@ -109,7 +109,7 @@ def k_means(
             if n_rows < len(classes):
                 sample, masses = draw_rows(len(classes), n_rows, random_state, row_weights), None
             x, codes = in_frame(X, sample, drawing.frame), classes[sample]
-            centres, nearest = lloyd(x, masses, _centres(x, masses, drawing, len(classes), pool), pool)
+            centres, nearest = lloyd(x, masses, _centres(x, masses, drawing, pool), pool)
             covariances = _covariances(x, masses, centres, nearest, drawing)
             known = np.flatnonzero(codes >= 0)
             place = to_numpy(nearest)[known] * n_classes + codes[known]
@@ -123,25 +123,21 @@ def k_means(
     return Parameters(weights, means, covariances)
 
 
-def _centres(x: Array, masses: FloatArray | None, drawing: Drawing, n_rows: int, pool: Any) -> Array:
-    """Return centres (K, M) of rows x (n, M) by seeds, Lloyd's iterations and exchanges on a sample.
-
-    The rows are of N rows in all.
-    """
+def _centres(x: Array, masses: FloatArray | None, drawing: Drawing, pool: Any) -> Array:
+    """Return centres (K, M) of rows x (n, M) by seeds, Lloyd's iterations and exchanges on a sample."""
     n_kernels, random_state = drawing.n_kernels, drawing.random_state
     n_sample = min(_ROWS_PER_SEED * n_kernels, max(_MANY_SEEDED, _FEWEST_PER_SEED * n_kernels))
     n_sample = max(n_sample, min(x.shape[0], _FEWEST_SEEDED))
     if masses is not None or n_sample < x.shape[0]:
         x = pick(x, draw_rows(x.shape[0], n_sample, random_state, masses))
     centres, nearest = lloyd(x, None, seeds_of(x, n_kernels, random_state), pool)
-    # EM exchanges kernels of few rows later, and sees all of them.
-    if n_kernels < 3 or n_rows <= rows_for_exchange(n_rows, n_kernels, x.shape[1], drawing.structure):
+    if n_kernels < 3:
         return centres
-    some = slice(None, None, max(1, x.shape[0] // rows_needed(n_kernels, x.shape[1], structure_of("diag"))))
+    some = spread(x.shape[0], rows_needed(n_kernels, x.shape[1], structure_of("diag")))
     tied, model = structure_of("tied"), Parameters(np.ones((n_kernels, 1)), to_numpy(centres), np.zeros(0))
     for _ in range(_EXCHANGED):
-        clusters = np.arange(n_kernels)[:, None] == to_numpy(nearest[some])
-        outcome = Exchange(x[some], clusters.astype(np.float64), tied, pooled=True).run(model)
+        clusters = np.arange(n_kernels)[:, None] == to_numpy(nearest)[some]
+        outcome = Exchange(pick(x, some), clusters.astype(np.float64), tied, pooled=True).run(model)
         if not outcome.n_exchanges:
             break
         centres, nearest = lloyd(x, None, as_float64(outcome.parameters.means, x), pool)

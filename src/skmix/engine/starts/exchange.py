@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..kernels import StudentT
-from ..numbers import TINY, Array, Record, as_float64, clip, namespace, pick, to_numpy, where
+from ..numbers import TINY, Array, Record, as_float64, clip, constant, namespace, pick, to_numpy, where
 from ..records import FloatArray, IntArray, Parameters
 from ..structures import Structure, structure_of
 
@@ -128,12 +128,13 @@ class Exchange:
         """Return the model after exchanges of different kernels, the most gainful first."""
         kernels = self._kernels
         parted = self._compare(kernels, self._first_shares(kernels), 1)
-        gains, (pairs, bounds) = to_numpy(parted.gain), self._pairs()
+        gains, (pairs, bounds) = _of_splits(parted), self._pairs()
         if bounds.min() > _FARTHEST_STEPS * gains.max():
             return Outcome(parameters, 0, is_certain=True)
         best = np.argsort(-gains, kind="stable")[: self._n_compared]
         splits = self._compare(kernels.take(best), pick(parted.shares, best), _STEPS).map(to_numpy)
-        pairs = pairs[bounds < splits.gain.max()]
+        split_gains = _of_splits(splits)
+        pairs = pairs[bounds < split_gains.max()]
         if not len(pairs):
             return Outcome(parameters, 0)
         index, mass = self._members(pairs)
@@ -142,12 +143,12 @@ class Exchange:
         # Kernels without rows lose nothing.
         losses, mergers = np.maximum(to_numpy(merged.gain), 0.0), unions.whole.map(to_numpy)
         used: set[int] = set()
-        for place in np.argsort(-splits.gain, kind="stable"):
+        for place in np.argsort(-split_gains, kind="stable"):
             for pair in np.argsort(losses, kind="stable"):
                 three = {int(best[place]), *pairs[pair].tolist()}
                 if used & three or len(three) < 3:
                     continue
-                if splits.gain[place] - losses[pair] > self._least_gain:
+                if split_gains[place] - losses[pair] > self._least_gain:
                     split, merger = splits.take(int(place)), mergers.take(int(pair))
                     parameters = self._exchanged(parameters, int(best[place]), split, pairs[pair], merger)
                     used |= three
@@ -215,14 +216,16 @@ class Exchange:
         total, means = self._means(x, mass)
         variances = namespace(x).var(self._x, axis=0)
         common = self._scatter(x, mass, means).sum(0) / total.sum()
-        common = common + self._structure.common(_LEAST_VARIANCE * variances + TINY)
+        least = self._structure.common(_LEAST_VARIANCE * variances + TINY)
+        common = common + least
         white = self._structure.whiten(self._whitener_of(common), (x - means[:, None]).mT)
         scatter = to_numpy((mass * (white * white).sum(-2)).sum(-1))
         mass_of_kernels = to_numpy(total)
         some = mass_of_kernels > _LEAST_ROWS
         if not some.any():
             return common
-        return common * float(np.median(scatter[some] / (mass_of_kernels[some] - 1.0)) / x.shape[-1])
+        median = np.median(scatter[some] / (mass_of_kernels[some] - 1.0)) / x.shape[-1]
+        return common * float(median) + least
 
     def _whitener_of(self, common: Array) -> Array:
         """Return the whitener (M, M) or (M,) of one covariance."""
@@ -243,7 +246,9 @@ class Exchange:
         about = (groups.x - groups.whole.means[:, None]).mT
         about = structure.whiten(self._whitener_of(self._common), about)
         lengths = (about * about).sum(-2) * mass
-        farthest = lengths >= xp.max(lengths, axis=-1, keepdims=True)
+        # One row: rows on opposite sides that are equally far would cancel.
+        places = constant(np.arange, lengths.shape[1], example=lengths)
+        farthest = places == xp.argmax(lengths, axis=-1)[:, None]
         direction = (about @ as_float64(farthest, about)[..., None])[..., 0]
         for _ in range(_POWER_STEPS):
             along = (direction[:, None] @ about)[:, 0]
@@ -268,8 +273,7 @@ class Exchange:
             shares = xp.exp(joint[:n_groups] - both)
         first, second = two.take(slice(n_groups)), two.take(slice(n_groups, None))
         gain = (mass * both).sum(-1) - groups.log_likelihood
-        enough = (first.mass > _LEAST_ROWS) & (second.mass > _LEAST_ROWS)
-        return Comparison(where(enough, gain, -np.inf), first, second, shares)
+        return Comparison(where(gain == gain, gain, -np.inf), first, second, shares)
 
     def _mixed(self, two: Gaussians) -> Gaussians:
         """Mix into the covariance of each Gaussian that of its pair, or replace it by that.
@@ -279,8 +283,9 @@ class Exchange:
         if self._root is not None:
             return two
         covariances = two.covariances.reshape((2, -1, *two.covariances.shape[1:]))
-        mass = as_wide(two.mass, two.covariances).reshape((2, -1, *(1,) * (covariances.ndim - 2)))
-        of_pair = (mass * covariances).sum(0) / clip(mass.sum(0), TINY, np.inf)
+        mass = clip(as_wide(two.mass, two.covariances), _LEAST_MASS, np.inf)
+        mass = mass.reshape((2, -1, *(1,) * (covariances.ndim - 2)))
+        of_pair = (mass * covariances).sum(0) / mass.sum(0)
         # Pooled: as if the pair had many more rows than each of the two.
         rows = _POOLED if self._pooled else self._pair_rows
         mixed = (mass * covariances + rows * of_pair) / (mass + rows)
@@ -291,14 +296,15 @@ class Exchange:
         structure, whole = self._structure, self._kernels.whole.map(to_numpy)
         n_kernels, n_features = whole.means.shape
         means = structure.whiten(to_numpy(self._whitener_of(self._common)), whole.means.T).T
-        squares = ((means[:, None] - means) ** 2).sum(-1)
+        lengths = np.vecdot(means, means)
+        squares = lengths[:, None] + lengths - 2.0 * means @ means.T
         responsibilities = as_float64(self._responsibilities, self._x)
         overlaps = to_numpy(responsibilities @ responsibilities.mT).copy()
         np.fill_diagonal(squares, np.inf)
         np.fill_diagonal(overlaps, -np.inf)
         n_partners = min(_PARTNERS, n_kernels - 1)
         partners = np.concatenate(
-            [np.argsort(table, axis=1)[:, :n_partners] for table in (squares, -overlaps)], 1
+            [np.argsort(table, axis=1, kind="stable")[:, :n_partners] for table in (squares, -overlaps)], 1
         )
         kernels = np.repeat(np.arange(n_kernels), partners.shape[1])
         pairs = np.unique(np.sort(np.stack([kernels, partners.ravel()], axis=1), axis=1), axis=0)
@@ -347,6 +353,12 @@ class Exchange:
             degrees[freed] = degrees[kernel]
             tail = StudentT(degrees)
         return replace(parameters, weights=weights, means=means, covariances=covariances, tail=tail)
+
+
+def _of_splits(comparison: Comparison) -> FloatArray:
+    """Return the gains (B,) of splits: none with few rows on one side."""
+    rows = np.minimum(to_numpy(comparison.first.mass), to_numpy(comparison.second.mass))
+    return np.where(rows > _LEAST_ROWS, to_numpy(comparison.gain), -np.inf)
 
 
 def as_wide(values: Array, example: Array) -> Array:

@@ -62,6 +62,11 @@ def draw_rows(
     return drawn
 
 
+def spread(n_rows: int, n_needed: int) -> IntArray:
+    """Return the numbers of about so many rows, or of all, in an order that has nothing to do with theirs."""
+    return np.random.RandomState(0).permutation(n_rows)[: max(n_needed, 1)]
+
+
 def without_outliers(
     X: Array, codes: IntArray, weights: FloatArray | None, frame: Frame
 ) -> tuple[FloatArray, IntArray, FloatArray | None]:
@@ -106,19 +111,20 @@ def refined(problem: Problem, starts: Parameters, seed: int) -> Parameters:
     rows take as long.
     """
     source, options = problem.source, problem.options
-    if options.freeze is not None:
+    if options.freeze is not None or source.summary.gaps:
         return starts
     n_kernels, n_features = starts.means.shape[1:]
     X, codes, weights = source.start_rows()
-    if source.summary.gaps:
-        complete = np.flatnonzero(~np.isnan(X).any(axis=1))
-        X, codes, weights = X[complete], codes[complete], None if weights is None else weights[complete]
     n_all, random_state = X.shape[0], np.random.RandomState(seed)
     n_exchanged = rows_for_exchange(n_all, n_kernels, n_features, problem.structure)
     sizes = _sizes(problem, n_all)
     for size in sorted({n_exchanged, *sizes} - {0}):
         rows = np.arange(n_all) if size == n_all else draw_rows(n_all, size, random_state, weights)
-        sample = _plain(problem, pick(X, rows), codes[rows], weights if size == n_all else None)
+        masses = weights
+        if weights is not None and size < n_all:
+            # Rows were drawn by their weights; priors are in units of these.
+            masses = np.full(size, weights.mean())
+        sample = _plain(problem, pick(X, rows), codes[rows], masses)
         if size == n_exchanged:
             x = in_frame(X, rows, problem.frame)
             starts = join([_exchanged(sample, x, starts.take([r])) for r in range(len(starts.means))])
@@ -127,8 +133,8 @@ def refined(problem: Problem, starts: Parameters, seed: int) -> Parameters:
             result = run(sample.with_options(tol=max(options.tol, gain)), starts)
             good = np.flatnonzero(result.status != Status.FAILED)
             starts = starts.put(good, result.parameters.take(good))
-        # A group may have rows of a kernel that none of its few rows in the sample is of.
-        even = _EVEN_WEIGHT if starts.weights.shape[-1] > 1 else 0.0
+        # All rows may have some of a kernel, or of one in a group, that the few rows of the sample have not.
+        even = _EVEN_WEIGHT if starts.weights.shape[-1] > 1 or (starts.weights <= 0).any() else 0.0
         starts = replace(starts, weights=(1.0 - even) * starts.weights + even / n_kernels)
     return starts
 
@@ -152,9 +158,9 @@ def _n_parameters(n_kernels: int, n_features: int, structure: Structure) -> int:
 def _sizes(problem: Problem, n_all: int) -> list[int]:
     """Return the sizes of samples of which EM saves passes over all rows."""
     source, options, n_features = problem.source, problem.options, len(problem.frame.scale)
-    # Hierarchical weights depend on the sizes of groups, and rows with gaps are in no sample.
+    # Hierarchical weights depend on the sizes of groups.
     plain = options.inference == "em" and not isinstance(options.weight_prior, str)
-    if not plain or source.summary.gaps or not source.samples_are_quicker:
+    if not plain or not source.samples_are_quicker:
         return []
     sizes, n_rows = [], source.summary.n_rows
     while operations(n_rows, problem.n_kernels, n_features) >= _WORTH_SAMPLING:
@@ -181,8 +187,8 @@ def _exchanged(sample: Problem, x: Array, start: Parameters) -> Parameters:
     if result.status[0] == Status.FAILED:
         return start
     _, codes, weights = sample.source.start_rows()
-    some = slice(None, None, max(1, x.shape[0] // rows_needed(n_kernels, n_features, structure)))
-    x, codes, weights = x[some], codes[some], None if weights is None else weights[some]
+    some = spread(x.shape[0], rows_needed(n_kernels, n_features, structure))
+    x, codes, weights = pick(x, some), codes[some], None if weights is None else weights[some]
     for _ in range(_ROUNDS):
         responsibilities = _responsibilities(sample, x, codes, result.parameters.take(0))
         if weights is not None:
@@ -195,6 +201,8 @@ def _exchanged(sample: Problem, x: Array, start: Parameters) -> Parameters:
                 break
             n_passes = _LAST_PASSES
         following = run(sample.with_options(max_iter=n_passes), outcome.parameters.batch())
+        if following.status[0] == Status.FAILED:
+            break
         if outcome.n_exchanges and not following.objective[0] > result.objective[0]:
             break
         result = following
