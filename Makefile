@@ -25,7 +25,7 @@ RUN_BY_GALLERY := $(shell find src examples -name '*.py')
 # The oldest versions have an environment of their own.
 OLDEST_VENV := build/oldest
 OLDEST := $(OLDEST_VENV)/.installed
-OLDEST_TESTS := engine estimators io cli test_import.py
+OLDEST_TESTS := engine model data cli test_import.py
 
 # Without byte code, every process of the tests would parse all it imports.
 unexport PYTHONDONTWRITEBYTECODE

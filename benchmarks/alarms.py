@@ -28,7 +28,7 @@ from sklearn.exceptions import ConvergenceWarning
 from skmix import SharedKernelMixture
 from skmix.data.write import replacing
 from skmix.engine.records import FloatArray
-from skmix.groups import Study, judging
+from skmix.samples import Study, judging
 
 # Level of the tests.
 LEVEL = 0.05

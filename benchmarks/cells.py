@@ -60,7 +60,7 @@ from threadpoolctl import threadpool_limits
 from skmix import SharedKernelMixture, compose, open_rows
 from skmix.data.write import replacing
 from skmix.engine.records import FloatArray, IntArray
-from skmix.groups import merge_kernels
+from skmix.samples import merge_kernels
 
 DATA = Path(__file__).parent / "data" / "cells"
 # Files of each set.

@@ -49,8 +49,8 @@ from threadpoolctl import threadpool_limits
 from skmix import SharedKernelMixture, Study
 from skmix.data.write import replacing
 from skmix.engine.records import FloatArray, IntArray
-from skmix.groups import merge_kernels
-from skmix.groups.starting import start_of
+from skmix.samples import merge_kernels
+from skmix.samples.starting import start_of
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},

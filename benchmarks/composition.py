@@ -39,8 +39,8 @@ from sklearn.exceptions import ConvergenceWarning
 from skmix import SharedKernelMixture
 from skmix.data.write import replacing
 from skmix.engine.records import BoolArray, FloatArray, IntArray
-from skmix.groups import Study
-from skmix.groups.differences import Sides, differences
+from skmix.samples import Study
+from skmix.samples.differences import Sides, differences
 
 # Mean proportions of the kernels.
 SHARES = np.array([0.5, 0.3, 0.15, 0.04, 0.01])

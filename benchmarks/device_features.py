@@ -163,7 +163,7 @@ def time_search(device: str, shrink: int) -> dict[str, Any]:
 @contextmanager
 def room(n_bytes: float) -> Iterator[None]:
     """Pretend that a device has memory for this many bytes of rows."""
-    places = ("skmix.engine.device.streamed.room_on", "skmix.estimators.devices.room_on")
+    places = ("skmix.engine.device.streamed.room_on", "skmix.model.devices.room_on")
     with patch(places[0], lambda device: n_bytes), patch(places[1], lambda device: n_bytes):
         yield
 

@@ -32,8 +32,8 @@ from sklearn.model_selection import StratifiedShuffleSplit
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV
 from skmix.data.write import replacing
 from skmix.engine.rows.blocks import Block
-from skmix.estimators.crossfit import novelty_threshold
-from skmix.estimators.rows import enter
+from skmix.model.crossfit import novelty_threshold
+from skmix.model.rows import enter
 from skmix.report import outliers
 
 NOMINAL = (0.01, 0.05, 0.1)

@@ -23,7 +23,7 @@ from scipy.optimize import linear_sum_assignment
 from skmix import SharedKernelMixture
 from skmix.data.write import replacing
 from skmix.engine.records import FloatArray, IntArray
-from skmix.groups import merge_kernels
+from skmix.samples import merge_kernels
 
 SHARES = (0.5, 0.3, 0.2)
 MOST_KERNELS = 15

@@ -55,7 +55,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
 from skmix.engine.records import FloatArray
-from skmix.estimators.callbacks import Report, watched_by
+from skmix.model.callbacks import Report, watched_by
 
 N_FEATURES = 16
 N_KERNELS = 16

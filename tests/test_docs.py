@@ -18,7 +18,7 @@ from scripts import load_script
 from typer.testing import CliRunner
 
 import skmix
-from skmix import estimators
+from skmix import model
 from skmix.cli import app
 
 ROOT = Path(__file__).parents[1]
@@ -110,11 +110,11 @@ def test_every_public_package_has_its_page() -> None:
         if (path.suffix == ".py" or (path / "__init__.py").is_file()) and not path.name.startswith("_")
     }
     # What skmix itself has is listed one by one; the engine has its own page.
-    others = {"skmix." + name for name in ("cli", "engine", "estimators", "io", "search")}
+    others = {"skmix." + name for name in ("cli", "engine", "model", "search")}
     inside = ("paper.figures", "paper.harness", "paper.page", "plots.style", "report.rendering")
     modules = (public - others) | {f"skmix.{name}" for name in inside}
     names = {f"skmix.{name}" for name in skmix.__all__}
-    names |= {f"skmix.estimators.{name}" for name in set(estimators.__all__) - set(skmix.__all__)}
+    names |= {f"skmix.model.{name}" for name in set(model.__all__) - set(skmix.__all__)}
     assert listed == modules | names
     for name in modules:
         assert importlib.import_module(name).__all__, name

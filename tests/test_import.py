@@ -23,7 +23,7 @@ OPTIONAL = (
 # What neither a mixture nor a saved study needs.
 UNUSED = (
     *("scipy.cluster", "sklearn.cluster", "sklearn.metrics", "sklearn.model_selection"),
-    *("skmix.estimators.classifier", "skmix.estimators.gaussian", "skmix.search", "skmix.plots"),
+    *("skmix.model.classifier", "skmix.model.gaussian", "skmix.search", "skmix.plots"),
 )
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from skmix import Study, compose, open_rows
-from skmix.groups.separation import _BLUR, _PLACES, HEIGHT, _log_density
 from skmix.plots import draw_kernels
+from skmix.samples.separation import _BLUR, _PLACES, HEIGHT, _log_density
 
 ROOT = Path(__file__).parents[2]
 IMAGES = Path(__file__).parents[1] / "images"

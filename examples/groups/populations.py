@@ -11,8 +11,8 @@ import numpy as np
 from scipy.cluster.hierarchy import dendrogram
 
 from skmix import SharedKernelMixture, SharedKernelMixtureCV
-from skmix.groups import merge_kernels
 from skmix.plots import draw_kernels
+from skmix.samples import merge_kernels
 
 # %%
 # Three populations: one bent, one skewed, one even. BIC chooses the number of kernels.

@@ -7,13 +7,13 @@ from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .data import open_rows
-    from .estimators import (
+    from .model import (
         BayesianGaussianMixture,
         GaussianMixture,
         SharedKernelClassifier,
         SharedKernelMixture,
     )
-    from .groups import Study, compose, load
+    from .samples import Study, compose, load
     from .search import SharedKernelClassifierCV, SharedKernelMixtureCV
 
 __all__ = [
@@ -31,11 +31,11 @@ __all__ = [
 # NumPy and scikit-learn take seconds to load on some machines.
 __getattr__, __dir__ = on_first_use(
     __name__,
-    dict.fromkeys(__all__, "estimators")
+    dict.fromkeys(__all__, "model")
     | dict.fromkeys(("SharedKernelClassifierCV", "SharedKernelMixtureCV"), "search")
-    | {"Study": "groups", "compose": "groups", "load": "groups", "open_rows": "data"},
+    | {"Study": "samples", "compose": "samples", "load": "samples", "open_rows": "data"},
     (
-        *("data", "datasets", "engine", "estimators", "features", "groups", "io"),
+        *("data", "datasets", "engine", "model", "features", "samples"),
         *("metrics", "paper", "plots", "report", "search", "theory"),
     ),
 )

@@ -18,7 +18,7 @@ from commands import said
 from numpy.testing import assert_allclose
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, Study, compose, load
-from skmix.groups import merge_kernels
+from skmix.samples import merge_kernels
 
 CENTRES = np.array([[0.0, 0.0, 0.0], [12.0, 0.0, 3.0], [0.0, 12.0, -3.0]])
 SHARES = {"a": [0.6, 0.3, 0.1], "b": [0.5, 0.4, 0.1], "c": [0.1, 0.1, 0.8]}
@@ -171,11 +171,11 @@ def test_metadata_are_checked_before_the_fit(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, message: str
 ) -> None:
     (tmp_path / "about.csv").write_text(table)
-    monkeypatch.setattr("skmix.groups.study.start_of", lambda *_, **__: pytest.fail("it began to work"))
+    monkeypatch.setattr("skmix.samples.study.start_of", lambda *_, **__: pytest.fail("it began to work"))
     options = ("--metadata", tmp_path / "about.csv", "--condition", "arm", "--covariate", "batch")
     assert message in said(run(*files_of(study), *options, "-o", tmp_path / "m", code=1))
     model = ("--model", study / "model.skmix")
-    monkeypatch.setattr("skmix.groups.study.new_samples", lambda *_: pytest.fail("it began to work"))
+    monkeypatch.setattr("skmix.samples.study.new_samples", lambda *_: pytest.fail("it began to work"))
     assert message in said(run(*files_of(study), *model, *options, code=1))
 
 

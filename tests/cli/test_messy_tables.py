@@ -15,7 +15,7 @@ from commands import run, said
 from numpy.testing import assert_allclose, assert_array_equal
 
 import skmix
-from skmix.estimators.frames import PreparedRows
+from skmix.model.frames import PreparedRows
 
 N = 60
 

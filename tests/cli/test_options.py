@@ -18,7 +18,7 @@ from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 import skmix
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, SharedKernelMixtureCV
 from skmix.engine.rows.blocks import Block
-from skmix.estimators.crossfit import novelty_threshold
+from skmix.model.crossfit import novelty_threshold
 
 OFTEN = 1.0 + np.arange(42) % 3
 OTHER = np.roll(KINDS, 5)

@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import SharedKernelMixture, SharedKernelMixtureCV, Study, compose, load, open_rows
 from skmix.features import Arcsinh, Logicle
-from skmix.groups import merge_kernels
+from skmix.samples import merge_kernels
 
 flowio = pytest.importorskip("flowio", reason="flowio is not installed")
 

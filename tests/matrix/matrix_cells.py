@@ -18,7 +18,7 @@ from libraries import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.estimators import solving
+from skmix.model import solving
 
 Array = brute.Array
 

@@ -18,7 +18,7 @@ from scipy import stats
 from study_cells import Cell, Cells, Errors, Sample, covering, fitted, name_of, quiet
 
 from skmix import Study, load, open_rows
-from skmix.groups import merge_kernels
+from skmix.samples import merge_kernels
 
 Array = np.ndarray
 DEFAULT = {name: values[0] for name, values in cells.FEATURES.items()}

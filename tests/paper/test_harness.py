@@ -58,8 +58,8 @@ def test_the_library_is_its_version_and_its_code(tmp_path: Path, monkeypatch: py
     assert library(str(code)) != before
     # All that may change results: generators of data and features too.
     monkeypatch.setattr("skmix.__file__", str(tmp_path / "__init__.py"))
-    names = ("engine/loop.py", "engine/rules/weights.py", "estimators/io.py", "features.py", "datasets.py")
-    for name in (*names, "io/labels.py", "metrics.py", "theory.py", "paper/digits.py", "paper/harness.py"):
+    names = ("engine/loop.py", "engine/rules/weights.py", "model/files.py", "features.py", "datasets.py")
+    for name in (*names, "data/labels.py", "metrics.py", "theory.py", "paper/digits.py", "paper/harness.py"):
         before = library()
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("a = 1\n")

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from synthetic import make_run, same_runs
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.estimators import fit_each
+from skmix.model import fit_each
 from skmix.paper import (
     DIGIT_FEATURES,
     Settings,

@@ -14,13 +14,13 @@ from browsing import choose, embedded, fetched, fits, visit, wait_for
 from numpy.testing import assert_allclose
 
 from skmix import SharedKernelMixture
-from skmix.groups import Populations, Study, merge_kernels
-from skmix.groups import page as pages
-from skmix.groups.page import study_page
-from skmix.groups.proportions import Composition
-from skmix.groups.reading import Origin
 from skmix.plots._models import drawn_kernels
 from skmix.report.model_page import offered_planes
+from skmix.samples import Populations, Study, merge_kernels
+from skmix.samples import page as pages
+from skmix.samples.page import study_page
+from skmix.samples.proportions import Composition
+from skmix.samples.reading import Origin
 
 pd = pytest.importorskip("pandas")
 
@@ -165,7 +165,7 @@ def test_populations_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> 
     # The weights of the picture are those of all samples together.
     assert_allclose(np.ravel(data["mixture"]["weights"]), weights, atol=5e-6)
     # Of many cells some are drawn, each with its sample.
-    monkeypatch.setattr("skmix.groups.page._MAX_CELLS", 50)
+    monkeypatch.setattr("skmix.samples.page._MAX_CELLS", 50)
     some = values(monkeypatch, model, named_ones, table, cells=(X, y))["rows"]
     places = [int(np.abs(X - row).sum(axis=1).argmin()) for row in np.array(some["values"])[:4].T]
     assert len(set(places)) == 50

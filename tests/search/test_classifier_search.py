@@ -21,7 +21,7 @@ from sklearn.pipeline import Pipeline
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, SharedKernelMixtureCV
 from skmix.engine.rows.blocks import Block
 from skmix.engine.structures import STRUCTURES
-from skmix.estimators.callbacks import watched_by
+from skmix.model.callbacks import watched_by
 from skmix.search import classifier as search_of_classifiers
 from skmix.search import space, stages
 from skmix.search.features import filler, fit_features

@@ -11,8 +11,8 @@ from sklearn.datasets import load_iris
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, SharedKernelMixtureCV
 from skmix.engine.rows.blocks import Block
-from skmix.estimators import crossfit
-from skmix.estimators.crossfit import novelty_threshold
+from skmix.model import crossfit
+from skmix.model.crossfit import novelty_threshold
 from skmix.search.fits import FitRows, make_folds
 from skmix.search.stages import Selection
 

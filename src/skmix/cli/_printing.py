@@ -239,9 +239,9 @@ def print_study(
     """
     from skmix._words import listed
     from skmix.data.recipe import in_words
-    from skmix.groups.judging import FEWEST_SAMPLES
-    from skmix.groups.study import MOST_LISTED, search_in_words
     from skmix.report.description import ending
+    from skmix.samples.judging import FEWEST_SAMPLES
+    from skmix.samples.study import MOST_LISTED, search_in_words
 
     samples, markers = outcome["samples"], outcome["markers"]
     kernels = counted(outcome["n_kernels"], "kernel")
@@ -303,9 +303,9 @@ def _print_proportions(samples: Sequence[dict[str, Any]], proportions: Any, rest
 
 def _print_differences(differences: Any, design: dict[str, str | None], rest: str) -> None:
     """Print the clearest differences between two conditions in percent; an option has the `rest`."""
-    from skmix.groups.differences import by_q_value
     from skmix.plots.style import short_name
     from skmix.report.intervals import outwards
+    from skmix.samples.differences import by_q_value
 
     part, *columns = list(differences)
     order = by_q_value(differences)

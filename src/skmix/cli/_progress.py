@@ -72,7 +72,7 @@ class Watch(Progress):
 @contextmanager
 def watching(console: Console | None = None, patience: float = 2.0) -> Iterator[Watch]:
     """Show the progress of the body's work on a terminal, the error stream, after `patience` seconds."""
-    from skmix.estimators.callbacks import watched_by
+    from skmix.model.callbacks import watched_by
 
     console = console or Console(stderr=True)
     watch = Watch(

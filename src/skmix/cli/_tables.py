@@ -27,9 +27,9 @@ from skmix.data.notation import AUTO
 from skmix.data.problems import TableError, column_remarks, refuse_empty_columns
 from skmix.data.recipe import in_words, target_of, writing_of
 from skmix.data.write import check_writable, is_device, replacing, writable_folder
-from skmix.estimators.frames import read_into_memory
-from skmix.estimators.rows import with_features_of
-from skmix.groups import Study, load
+from skmix.model.frames import read_into_memory
+from skmix.model.rows import with_features_of
+from skmix.samples import Study, load
 
 Labelled = tuple[Any, NDArray[Any] | None, NDArray[np.float64] | None]
 """Rows for an estimator, their labels (n,), None for a row without one, and their weights (n,)."""

@@ -16,7 +16,7 @@ from skmix.cli import _printing as printing
 from skmix.cli._progress import watching
 
 if TYPE_CHECKING:
-    from skmix.groups import Study
+    from skmix.samples import Study
 
 _of_files = partial(typer.Option, rich_help_panel="The files")
 _of_model = partial(typer.Option, rich_help_panel="The model")
@@ -152,8 +152,8 @@ def compose(
         cli.stop(f"--sample is for one table, but there are {len(files)} files.")
     _check_places(files, places, model, metadata)
     from skmix.cli import _tables as tables
-    from skmix.groups import compose as compose_samples
-    from skmix.groups.populations import AlternativesWarning
+    from skmix.samples import compose as compose_samples
+    from skmix.samples.populations import AlternativesWarning
 
     given: Any = files[0] if len(files) == 1 else files
     with cli.guarded(), watching() as watch:
@@ -231,8 +231,8 @@ def _join(study: Study, joined: Sequence[str], out: str | None) -> Study:
 def _load(path: str) -> Study:
     """Return the study in a file, or that of a mixture in a file."""
     from skmix.cli import _tables as tables
-    from skmix.estimators import SharedKernelMixture
-    from skmix.groups import Study
+    from skmix.model import SharedKernelMixture
+    from skmix.samples import Study
 
     found = tables.load_any(path)
     if isinstance(found, SharedKernelMixture):

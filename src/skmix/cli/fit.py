@@ -157,7 +157,7 @@ def fit(
     from skmix.data.labels import typed
     from skmix.data.missing import is_missing
     from skmix.engine.rows.blocks import Block
-    from skmix.estimators.crossfit import set_threshold
+    from skmix.model.crossfit import set_threshold
     from skmix.search.base import saved_part
 
     settings: dict[str, Any] = {"n_jobs": jobs, "random_state": seed}

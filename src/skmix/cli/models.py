@@ -60,9 +60,9 @@ def predict(
     cli.look_for(model=model, data=[data], writing=[out])
     from skmix.cli import _tables as tables
     from skmix.data.opening import stem_of
-    from skmix.groups import Study
-    from skmix.groups.labelling import by_sample
     from skmix.report._predictions import predict_columns
+    from skmix.samples import Study
+    from skmix.samples.labelling import by_sample
 
     tables.check_place(out, reading=[model, data], table=True)
     with cli.guarded(), watching() as watch:
@@ -163,7 +163,7 @@ def show(model: options.Model, html: options.Html = None, as_json: options.Json 
     cli.look_for(model=model, html=html)
     from skmix import report
     from skmix.cli import _tables as tables
-    from skmix.groups import Study
+    from skmix.samples import Study
 
     tables.check_place(html, reading=[model])
     name = Path(model).name

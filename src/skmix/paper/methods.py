@@ -21,7 +21,7 @@ from scipy.special import logsumexp
 from threadpoolctl import threadpool_limits
 
 from skmix import SharedKernelMixture
-from skmix.estimators import fit_each
+from skmix.model import fit_each
 from skmix.theory import Parameters
 
 from .digits import FloatArray, IntArray

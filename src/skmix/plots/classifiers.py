@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike
 from scipy.special import softmax
 from sklearn.utils.validation import check_is_fitted
 
-from ..estimators.rows import enter
 from ..metrics import N_BINS, reliability_bins, wilson
+from ..model.rows import enter
 from .style import CLASS_COLOURS, LEGEND, Axes, finish, panels_for
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 
-from ..estimators.rows import enter
+from ..model.rows import enter
 from ._models import Feature, drawn_kernels, rows_of
 from .style import (
     DASHES,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 
-from ..estimators.decisions import novelty_scores, with_outliers
+from ..model.decisions import novelty_scores, with_outliers
 from ..plots._models import chosen_model
 from .explanation import reasons
 

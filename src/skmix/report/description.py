@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from ..data.recipe import Recipe, target_of
-from ..estimators.densities import n_parameters
+from ..model.densities import n_parameters
 from ..plots._models import chosen_model, feature_names, kernel_sets, numbered
 from ._predictions import n_blurred, outlier_threshold
 

@@ -15,11 +15,11 @@ from sklearn.metrics import confusion_matrix
 
 from ..data import open_rows
 from ..data.labels import number_labels
-from ..estimators.callbacks import progress_bar
-from ..estimators.frames import is_frame
-from ..estimators.holdout import rows_to_divide, single_split, stratified_folds
-from ..estimators.rows import enter
 from ..metrics import ReliabilityBin, calibration_error, effective_rows, reliability_bins, row_counts, wilson
+from ..model.callbacks import progress_bar
+from ..model.frames import is_frame
+from ..model.holdout import rows_to_divide, single_split, stratified_folds
+from ..model.rows import enter
 from ._predictions import outlier_threshold, refuses
 from ._predictions import outliers as outliers_in
 from .intervals import Interval, bootstrap, outwards, ratio

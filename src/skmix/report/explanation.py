@@ -11,8 +11,8 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from ..data.recipe import Recipe
-from ..estimators.densities import has_shifts, responsibilities
-from ..estimators.rows import enter
+from ..model.densities import has_shifts, responsibilities
+from ..model.rows import enter
 from ..plots._models import DrawnKernels, chosen_model, feature_names, kernel_sets, numbered
 from ..plots.style import FloatArray, short_name
 

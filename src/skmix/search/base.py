@@ -25,16 +25,16 @@ from ..engine.rows.blocks import Block
 from ..engine.rows.summary import measure
 from ..engine.structures import STRUCTURES, structure_of
 from ..engine.threads import one_blas_thread
-from ..estimators._settings import refuse_low_rank
-from ..estimators.callbacks import CallbackSupportMixin, Lines, progress_bar, task_of, watched_by
-from ..estimators.checks import check_gaps, check_labelled, updating
-from ..estimators.exporting import ExportMixin
-from ..estimators.frames import is_frame, read_into_memory, take_columns
-from ..estimators.mixture import documented
-from ..estimators.rows import enter
-from ..estimators.saving import FileMixin
-from ..estimators.solving import check_inference
-from ..estimators.summary import SummaryMixin
+from ..model._settings import refuse_low_rank
+from ..model.callbacks import CallbackSupportMixin, Lines, progress_bar, task_of, watched_by
+from ..model.checks import check_gaps, check_labelled, updating
+from ..model.exporting import ExportMixin
+from ..model.frames import is_frame, read_into_memory, take_columns
+from ..model.mixture import documented
+from ..model.rows import enter
+from ..model.saving import FileMixin
+from ..model.solving import check_inference
+from ..model.summary import SummaryMixin
 from .trials import Params, Trial, Trials, count_candidates
 
 _PARAMETERS = """

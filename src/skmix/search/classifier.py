@@ -18,11 +18,11 @@ from sklearn.utils.validation import check_is_fitted
 from ..engine.loop import ending_at
 from ..engine.numbers import on_host
 from ..engine.records import FloatArray
-from ..estimators.checks import warn_caller
-from ..estimators.classifier import SharedKernelClassifier
-from ..estimators.decisions import novelty_scores, with_outliers
-from ..estimators.exporting import refuse_average
-from ..estimators.rows import enter
+from ..model.checks import warn_caller
+from ..model.classifier import SharedKernelClassifier
+from ..model.decisions import novelty_scores, with_outliers
+from ..model.exporting import refuse_average
+from ..model.rows import enter
 from .base import Search, documented_search
 from .features import FeatureMap, filler, with_map
 from .fits import make_folds

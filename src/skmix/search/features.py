@@ -13,7 +13,7 @@ from sklearn.utils.extmath import svd_flip
 
 from ..engine.records import BoolArray, FloatArray
 from ..engine.rows.blocks import Block
-from ..estimators.mixture import SharedKernelMixture
+from ..model.mixture import SharedKernelMixture
 
 # Few passes and a loose tolerance to fill missing values: the result serves only to choose settings.
 _PASSES_TO_FILL = 20

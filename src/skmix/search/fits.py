@@ -19,12 +19,12 @@ from ..engine.numbers import BoolArray
 from ..engine.records import FloatArray, IntArray
 from ..engine.rows.blocks import Block
 from ..engine.starts import draw_seeds
-from ..estimators.callbacks import monitoring
-from ..estimators.classifier import SharedKernelClassifier
-from ..estimators.frames import PreparedRows
-from ..estimators.holdout import check_splits, default_splits, splits_of
-from ..estimators.rows import enter
-from ..estimators.training import Training
+from ..model.callbacks import monitoring
+from ..model.classifier import SharedKernelClassifier
+from ..model.frames import PreparedRows
+from ..model.holdout import check_splits, default_splits, splits_of
+from ..model.rows import enter
+from ..model.training import Training
 from .features import FeatureMap, deviations_from, fit_transform, project, with_map
 from .trials import Params
 

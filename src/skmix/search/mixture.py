@@ -21,12 +21,12 @@ from ..data.source import HELD_BYTES
 from ..engine.loop import ending_at
 from ..engine.numbers import safe_log
 from ..engine.records import FloatArray
-from ..estimators._settings import check_count
-from ..estimators.checks import note_rows, warn_caller
-from ..estimators.exporting import refuse_average
-from ..estimators.mixture import SharedKernelMixture
-from ..estimators.rows import enter
-from ..estimators.rows_in_memory import computed
+from ..model._settings import check_count
+from ..model.checks import note_rows, warn_caller
+from ..model.exporting import refuse_average
+from ..model.mixture import SharedKernelMixture
+from ..model.rows import enter
+from ..model.rows_in_memory import computed
 from .base import Search, documented_search
 from .fits import FitRows, make_folds
 from .grid import PATIENCE, Scorer, average, covariances_to_try, numbers_to_try, try_grid

@@ -16,10 +16,10 @@ from ..data.recipe import Recipe
 from ..engine.after.temperature import least_log_loss, log_losses
 from ..engine.records import FloatArray, IntArray
 from ..engine.rows.blocks import Block
-from ..estimators._settings import check_feature_sets, is_robust
-from ..estimators.classifier import SharedKernelClassifier
-from ..estimators.crossfit import blur_of, set_threshold
-from ..estimators.frames import PreparedRows
+from ..model._settings import check_feature_sets, is_robust
+from ..model.classifier import SharedKernelClassifier
+from ..model.crossfit import blur_of, set_threshold
+from ..model.frames import PreparedRows
 from .features import FeatureMap, filler, fit_features, with_map
 from .fits import FitRows, Fold, Folds, labels_of
 from .space import MOST_NUMBERS_A_ROW, Space

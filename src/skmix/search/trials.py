@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from ..engine.records import FloatArray
-from ..estimators.callbacks import Report
+from ..model.callbacks import Report
 
 Params = dict[str, Any]
 """Settings of a candidate."""

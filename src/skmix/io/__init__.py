@@ -1,1 +1,0 @@
-"""Model files and ONNX graphs."""

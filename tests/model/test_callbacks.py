@@ -1,0 +1,208 @@
+"""scikit-learn's callbacks on fits, and watchers of all fits."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from models import AfterPass
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+
+from skmix import (
+    SharedKernelClassifier,
+    SharedKernelClassifierCV,
+    SharedKernelMixture,
+    SharedKernelMixtureCV,
+    compose,
+    load,
+)
+from skmix.model import callbacks
+from skmix.model.callbacks import Lines, watched_by
+
+callback = pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9 has no callbacks")
+
+RNG = np.random.default_rng(0)
+Y = RNG.integers(0, 3, 200)
+X = RNG.normal(size=(200, 2)) + 3.0 * np.eye(3)[Y][:, :2]
+
+
+@pytest.mark.parametrize("settings", [{}, {"feature_sets": [[0], [1]]}, {"n_init": 3}])
+def test_a_progress_bar_follows_a_fit(settings: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("rich")
+    model = SharedKernelClassifier(4, random_state=0, **settings).set_callbacks(callback.ProgressBar())
+    model.fit(X, Y)
+    assert "SharedKernelClassifier - fit" in capsys.readouterr().out
+
+
+def test_callbacks_of_a_search_reach_the_fits() -> None:
+    seen: list[int] = []
+    mixture = SharedKernelMixture(random_state=0, tol=1e-2).set_callbacks(AfterPass(seen.append))
+    GridSearchCV(mixture, {"n_kernels": [2, 3]}, cv=2).fit(X)
+    assert seen.count(1) == 5
+
+
+class Tasks(AfterPass):
+    """Callback that lists the tasks that began and those that did not end; it may fail in the second step."""
+
+    def __init__(self, error: type[BaseException] | None = None) -> None:
+        self.error, self.begun, self.running = error, list[str](), list[Any]()
+
+    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+        self.begun.append(context.task_name)
+        self.running.append(context)
+
+    def on_fit_task_end(self, estimator: Any, context: Any) -> None:
+        self.running.remove(context)
+        if self.error is not None and len(self.begun) == 3:
+            raise ZeroDivisionError if context.task_name == "fit" else self.error
+
+
+@pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
+@pytest.mark.parametrize(
+    "model",
+    [
+        SharedKernelMixture(4),
+        SharedKernelClassifier(feature_sets=[[0], [1]]),
+        SharedKernelMixtureCV(n_kernels=[1, 2], covariance_type="tied"),
+        SharedKernelClassifierCV(n_kernels=[1, 2], covariance_type="tied"),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_an_error_ends_all_tasks_and_leaves_the_estimator(model: Any, error: type[BaseException]) -> None:
+    tasks = Tasks(error)
+    model = clone(model).set_params(random_state=0).set_callbacks(tasks)
+    before = {*vars(model)}
+    with pytest.raises(error):
+        model.fit(X, Y)
+    assert tasks.begun[0] == "fit"
+    assert tasks.running == []
+    assert {*vars(model)} == before
+
+
+@pytest.mark.filterwarnings("ignore:The chosen model did not converge")
+@pytest.mark.parametrize("limit", [0.0, None])
+def test_fits_that_fail_or_have_no_time_end_their_tasks(limit: float | None, tmp_path: Path) -> None:
+    tasks, fits = Tasks(), Tasks()
+    # Fifteen kernels for thirty rows become singular.
+    estimator = SharedKernelClassifier(variance_floor=0.0, covariance_prior=None).set_callbacks(fits)
+    search = SharedKernelClassifierCV(estimator, n_kernels=[1, 15], covariance_type="full", cv=2)
+    search.set_params(time_limit=limit, random_state=0).set_callbacks(tasks).fit(X[:60], Y[:60])
+    failed = np.isinf(search.cv_results_["mean_test_score"])
+    assert failed.any() == (limit is None)
+    assert fits.begun.count("fit") > len(failed)
+    assert fits.running == tasks.running == []
+    assert "_callback_fit_ctx" not in vars(search.classifier_)
+    search.save(tmp_path / "search.skmix")
+    assert load(tmp_path / "search.skmix").best_params_ == search.best_params_
+
+
+def test_watchers_are_told_the_mean_log_likelihood() -> None:
+    told: list[str] = []
+
+    @contextmanager
+    def watcher(title: str, total: int | None) -> Any:
+        assert (title, total) == ("fitting", 77)
+        yield told.append
+
+    gaps = X.copy()
+    gaps[::5, 0] = np.nan
+    with watched_by(watcher):
+        model = SharedKernelMixture(4, random_state=0, max_iter=77).fit(gaps, Y)
+    assert len(told) == model.n_iter_
+    before, last = model.log_likelihood_path_[-2:].sum(axis=1) / len(X)
+    assert f"mean log-likelihood {last:.5f}, changed by {last - before:.2e}," in told[-1]
+    told.clear()
+    SharedKernelMixture(4, random_state=0).fit(X, Y)
+    assert told == []
+
+
+# ---------------------------------------------------------------- searches and studies
+
+
+SEARCHES = [
+    SharedKernelClassifierCV(
+        SharedKernelClassifier(reject_below=0.05),
+        n_kernels=[1, 2],
+        covariance_type=["diag", "tied"],
+        random_state=0,
+    ),
+    SharedKernelMixtureCV(n_kernels=[1, 2], covariance_type=["diag", "tied"], random_state=0),
+]
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: type(search).__name__)
+def test_callbacks_of_a_search_count_its_candidates(search: Any, tmp_path: Path) -> None:
+    seen: list[int] = []
+    plain = clone(search).fit(X, Y)
+    watched = clone(clone(search).set_callbacks(AfterPass(seen.append))).fit(X, Y)
+    assert len(seen) >= len(watched.cv_results_["params"])
+    assert seen == list(range(1, len(seen) + 1))
+    assert watched.best_params_ == plain.best_params_
+    watched.save(tmp_path / "search.skmix")
+    assert load(tmp_path / "search.skmix").best_score_ == plain.best_score_
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: type(search).__name__)
+def test_a_search_prints_how_far_it_is(
+    search: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plain = clone(search).fit(X, Y)
+    assert capsys.readouterr().out == ""
+    # A short search prints its result alone.
+    monkeypatch.setattr(callbacks, "_PAUSE", np.inf)
+    found = clone(search).set_params(verbose=True).fit(X, Y)
+    (line,) = capsys.readouterr().out.splitlines()
+    told = r"(\d+ min )?\d+ s: tried \d+ candidates and chose .*n_kernels=\d, .*: .* -?\d"
+    assert re.match(rf"\[{type(search).__name__}\] {told}", line)
+    assert found.best_params_ == plain.best_params_
+    found.save(tmp_path / "search.skmix")
+    assert load(tmp_path / "search.skmix").verbose is True
+    monkeypatch.setattr(callbacks, "_PAUSE", 0.0)
+    monkeypatch.setattr(callbacks, "_SHARE", 0.0)
+    clone(found).fit(X, Y)
+    *lines, _ = capsys.readouterr().out.splitlines()
+    assert len(lines) >= len(found.cv_results_["params"])
+    shares = [int(re.findall(r", about (\d+) % done$", line)[0]) for line in lines]
+    assert max(shares) < 100
+    assert "pass 1" not in "".join(lines)
+    assert re.search(r": (screening|comparing settings): best .* -?[\d.]+ after 1 candidate, about", lines[0])
+    assert "after 2 candidates" in lines[1]
+    clone(found).set_params(verbose=2, time_limit=1000).fit(X, Y)
+    *lines, _ = capsys.readouterr().out.splitlines()
+    assert all(re.search(r", at most \d+ min \d+ s left$", line) for line in lines)
+    assert "fitting, pass 1: " in "".join(lines)
+
+
+def test_lines_of_a_long_fit_are_few(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(callbacks, "time", SimpleNamespace(monotonic=lambda: now))
+    with Lines("fit")("fitting", None) as report:
+        for second in range(1, 36_001):
+            now = float(second)
+            report(f"pass {second}", share=second / 40_000)
+    lines = capsys.readouterr().out.splitlines()
+    assert 50 < len(lines) < 110
+    assert lines[0] == "[fit] 2 s: fitting, pass 2, about 0 % done"
+    assert re.match(r"\[fit\] 9 h \d+ min: fitting, pass 3\d{4}, about \d\d % done", lines[-1])
+
+
+def test_a_study_prints_how_far_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = compose(X, sample=Y, n_kernels=2)
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(callbacks, "_PAUSE", 0.0)
+    monkeypatch.setattr(callbacks, "_SHARE", 0.0)
+    study = compose(X, sample=Y, n_kernels=2, verbose=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert any("fitting, pass 2: 1 start" in line for line in lines)
+    assert re.fullmatch(r"\[compose\] (\d+ min )?\d+ s: Study of 3 samples and \d populations?", lines[-1])
+    assert study.proportions.equals(expected.proportions)

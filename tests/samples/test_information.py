@@ -1,0 +1,390 @@
+"""The information about weights against numerical integrals, and intervals against closed forms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import as_full, random_model
+from scipy import stats
+from scipy.optimize import approx_fprime
+
+from skmix.engine import scoring as density
+from skmix.engine.exponentials import log_mix
+from skmix.engine.kernels import GAUSSIAN, StudentT
+from skmix.engine.records import Parameters
+from skmix.samples import information, judging
+
+MEANS, DEVIATIONS = np.array([0.0, 2.0, 4.5]), np.array([1.0, 0.7, 1.2])
+WEIGHTS = np.array([[0.6, 0.2], [0.3, 0.3], [0.1, 0.5]])
+SIZES = np.array([400.0, 1000.0])
+N_EACH = 10000
+
+
+def model() -> Parameters:
+    return Parameters(WEIGHTS, MEANS[:, None], DEVIATIONS[:, None, None] ** 2)
+
+
+def drawn(parameters: Parameters, covariance_type: str = "full") -> tuple[np.ndarray, np.ndarray]:
+    """Return rows, as many from each kernel, and the kernels' log-densities."""
+    n_kernels = len(parameters.means)
+    apart = Parameters(np.eye(n_kernels), parameters.means, parameters.covariances)
+    kernels = np.repeat(np.arange(n_kernels), N_EACH)
+    X = density.draw(apart, covariance_type, kernels, np.random.RandomState(1))[0]
+    return X, density.kernel_log_densities(X, parameters, covariance_type)
+
+
+def gradients(theta: np.ndarray, weights: np.ndarray, grid: np.ndarray, *, tied: bool) -> np.ndarray:
+    """Return the derivatives (n, P) of the log-density by weights, means and standard deviations."""
+
+    def log_density(values: np.ndarray) -> np.ndarray:
+        deviations = np.repeat(values[6:], 3) if tied else values[6:]
+        return np.log(stats.norm.pdf(grid[:, None], values[3:6], deviations) @ values[:3])
+
+    return approx_fprime(np.concatenate([weights, theta]), log_density, 1e-6)
+
+
+def integral(weights: np.ndarray, deviations: np.ndarray, *, tied: bool = False) -> np.ndarray:
+    """Return the information (P, P) of one row about weights, means and standard deviations."""
+    grid, theta = np.linspace(-8.0, 14.0, 4001), [*MEANS, *(deviations[:1] if tied else deviations)]
+    slopes = gradients(np.array(theta), weights, grid, tied=tied)
+    p = stats.norm.pdf(grid[:, None], MEANS, deviations) @ weights
+    return (slopes * p[:, None]).T @ slopes * (grid[1] - grid[0])
+
+
+def brute_force(deviations: np.ndarray, *, tied: bool) -> list[np.ndarray]:
+    """Return the covariances of both classes' weights, from the information about all parameters."""
+    n_theta = 4 if tied else 6
+    total = np.zeros((6 + n_theta, 6 + n_theta))
+    for j, size in enumerate(SIZES):
+        own = size * integral(WEIGHTS[:, j], deviations, tied=tied)
+        place = np.concatenate([3 * j + np.arange(3), 6 + np.arange(n_theta)])
+        total[np.ix_(place, place)] += own
+    # On the simplex: two free weights of each class.
+    free = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
+    basis = np.zeros((6 + n_theta, 4 + n_theta))
+    basis[:3, :2], basis[3:6, 2:4], basis[6:, 4:] = free, free, np.eye(n_theta)
+    covariance = basis @ np.linalg.inv(basis.T @ total @ basis) @ basis.T
+    return [covariance[:3, :3], covariance[3:6, 3:6]]
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_errors_of_kernels_are_those_of_the_information_about_everything(tied: bool) -> None:
+    deviations = np.full(3, 0.9) if tied else DEVIATIONS
+    covariances = np.array([[0.81]]) if tied else deviations[:, None, None] ** 2
+    parameters, kind = Parameters(WEIGHTS, MEANS[:, None], covariances), "tied" if tied else "full"
+    X, log_densities = drawn(parameters, kind)
+    ratios = information.density_ratios(log_densities)
+    errors = information.kernel_errors(X, log_densities, parameters, kind, SIZES)
+    for j, expected in enumerate(brute_force(deviations, tied=tied)):
+        found = information.covariance(ratios, WEIGHTS[:, j], SIZES[j], None, errors)
+        known = information.covariance(ratios, WEIGHTS[:, j], SIZES[j])
+        assert_allclose(np.diag(found), np.diag(expected), rtol=0.12)
+        assert_allclose(found.sum(axis=1), 0.0, atol=1e-12)
+        # The errors of kernels matter here.
+        assert np.trace(expected) > 1.3 * np.trace(known)
+
+
+def test_errors_of_shifts_are_those_of_the_information_about_weights_and_means() -> None:
+    """Means have a prior of sixty rows, in units of the kernels' deviations; the rest is known."""
+    X, log_densities = drawn(model())
+    ratios = information.density_ratios(log_densities)
+    total = 400.0 * integral(WEIGHTS[:, 0], DEVIATIONS)[:6, :6]
+    total[[3, 4, 5], [3, 4, 5]] += 60.0 / DEVIATIONS**2
+    basis = np.zeros((6, 5))
+    basis[:3, :2], basis[3:, 2:] = [[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]], np.eye(3)
+    expected = np.diag(basis @ np.linalg.inv(basis.T @ total @ basis) @ basis.T)[:3]
+    one = Parameters(WEIGHTS[:, :1], MEANS[:, None], DEVIATIONS[:, None, None] ** 2)
+    errors = information.kernel_errors(X, log_densities, one, "full", SIZES[:1], shift=60.0)
+    found, known = (
+        np.diag(information.covariance(ratios, WEIGHTS[:, 0], 400.0, None, each)) for each in (errors, None)
+    )
+    assert_allclose(found, expected, rtol=0.1)
+    assert np.all(expected > 1.05 * known)
+
+
+def test_kernels_far_apart_have_the_covariance_of_counts() -> None:
+    w = np.array([0.7, 0.25, 0.05])
+    ratios = np.repeat(3.0 * np.eye(3), 10, axis=0)
+    expected = (np.diag(w) - np.outer(w, w)) / 1e4
+    assert_allclose(information.covariance(ratios, w, 1e4), expected, rtol=1e-3, atol=1e-10)
+    # With a prior, that of the Dirichlet posterior, whose rows are those of both and one more.
+    prior = np.array([40.0, 30.0, 30.0])
+    posterior = stats.dirichlet(w * 600.0)
+    assert_allclose(
+        information.covariance(ratios, w, 500.0, prior) * 600.0 / 601.0, posterior.cov(), rtol=1e-9
+    )
+
+
+def test_intervals_of_kernels_that_overlap_are_normal() -> None:
+    share, n, variance = 0.4, 1e6, 1e-4
+    lower, upper = information.intervals(
+        np.array(share), np.array(n * variance - 0.24), np.array(n), 0.95, 0.5
+    )
+    assert_allclose([lower, upper], stats.norm(share, 0.01).ppf([0.025, 0.975]), rtol=1e-4)
+    # A share of zero has one limit.
+    lower, upper = information.intervals(np.array(0.0), np.array(n * variance), np.array(n), 0.95, 0.5)
+    assert lower == 0.0
+    assert_allclose(upper, 0.0196, rtol=0.01)
+
+
+def test_lower_tails_are_those_of_beta_binomial_counts() -> None:
+    a, b = np.array([0.2, 12.0, 40.0]), np.array([19.8, 8.0, 2000.0])
+    for size, counts, atol in ((300, (0, 1, 7, 24), 0.0), (300, (25, 140, 299), 0.003), (4, (0, 3, 4), 0.0)):
+        for count in counts:
+            found = judging.lower_tail(float(count), float(size - count), a, b)
+            assert_allclose(found, stats.betabinom(size, a, b).cdf(count), rtol=1e-9, atol=atol)
+    # A quarter of a row counts by a quarter.
+    exact = stats.betabinom(300, a, b)
+    expected = 0.75 * exact.cdf(6) + 0.25 * exact.cdf(7)
+    assert_allclose(judging.lower_tail(6.25, 293.75, a, b), expected, rtol=1e-9)
+
+
+def posterior_by_integration(counts: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return shares, concentrations and weights of a dense grid, for beta-binomial counts of groups."""
+    typical = np.median(sizes)
+    angle = (np.arange(120) + 0.5) * (0.5 * np.pi / 120)
+    inflation = (np.arange(30) + 0.5) * (np.log1p(0.9 * typical) / 30)
+    mean, total = np.meshgrid(np.sin(angle) ** 2, typical / np.expm1(inflation) - 1.0)
+    mean, total = mean.ravel(), total.ravel()
+    logs = sum(
+        stats.betabinom(int(n), mean * total, (1.0 - mean) * total).logpmf(c)
+        for c, n in zip(counts, sizes, strict=True)
+    )
+    weights = np.exp(logs - np.max(logs))
+    return mean, total, weights / weights.sum()
+
+
+def test_shares_are_judged_by_the_posterior_of_the_others() -> None:
+    first, sizes = np.array([12, 20, 31, 9, 14, 60]), np.array([80, 100, 120, 60, 100, 100])
+    usual = np.arange(6) != 4
+    p_values, means = judging.judge_proportions(np.column_stack([first, sizes - first]).astype(float), usual)
+    for j in (0, 4, 5):
+        others = usual & (np.arange(6) != j)
+        mean, total, weights = posterior_by_integration(first[others], sizes[others])
+        assert_allclose(means[j, 0], weights @ mean, rtol=0.01)
+        marginal = stats.betabinom(sizes[j], mean * total, (1.0 - mean) * total)
+        higher = first[j] > sizes[j] * means[j, 0]
+        tail = marginal.sf(first[j] - 1) if higher else marginal.cdf(first[j])
+        # The median size, for the prior, is that of all usual groups.
+        assert_allclose(p_values[j, 0], min(1.0, 2.0 * weights @ tail), rtol=0.06)
+    assert_allclose(p_values[:, 0], p_values[:, 1], rtol=1e-6)
+
+
+def test_shares_of_many_rows_are_judged_by_students_t() -> None:
+    """Shares that differ little have a normal distribution, of which the prior gives the prediction."""
+    x = 0.5 + 0.005 * np.random.default_rng(1).normal(size=6)
+    p_values, _ = judging.judge_proportions(1e8 * np.column_stack([x, 1.0 - x]), np.ones(6, dtype=bool))
+    others = [np.delete(x, j) for j in range(6)]
+    z = [(x[j] - o.mean()) / (o.std(ddof=1) * np.sqrt(1.2)) for j, o in enumerate(others)]
+    assert_allclose(p_values[:, 0], 2.0 * stats.t(4).sf(np.abs(z)), rtol=0.06)
+
+
+def test_parts_learn_from_each_other_how_much_groups_differ() -> None:
+    """Against integrals over each part's inflation, its distribution among parts, and their weights."""
+    random, inflation = np.random.default_rng(0), (np.arange(30) + 0.5) * 0.2
+    evidence = -0.5 * ((inflation[None, :, None] - random.uniform(1.0, 4.0, (4, 1, 2))) / 0.4) ** 2
+    evidence[3] = 0.0
+    expected = np.zeros((4, 30, 2))
+    for g in range(4):
+        for r in range(2):
+            for spread in judging._SPREADS:
+                for middle in inflation:
+                    among = np.exp(-0.5 * ((inflation - middle) / spread) ** 2)
+                    among /= among.sum()
+                    others = [np.log(among @ np.exp(evidence[h, :, r])) for h in range(4) if h != g]
+                    # Of four shares, three say everything.
+                    weight = np.exp(np.sum(others) * 2.0 / 3.0) / spread
+                    expected[g, :, r] += weight * among * np.exp(evidence[g, :, r])
+    expected /= expected.sum(axis=1, keepdims=True)
+    assert_allclose(judging._pooled(evidence, inflation), expected, rtol=1e-9)
+    # A part without rows has what the others have.
+    assert expected[3, :20].sum() > 0.8
+
+
+def values_of(found: np.ndarray, error: float, skew: float = 0.0) -> judging.Residuals:
+    """Return values of groups that have the same error and skewness."""
+    return judging.Residuals(found, np.full(len(found), error), np.full(len(found), skew))
+
+
+def test_values_are_judged_by_students_t() -> None:
+    x = np.random.default_rng(0).normal(size=7)
+    x[3] = 8.0
+    usual = np.arange(7) != 5
+    z = judging.judge_residuals(values_of(x, 1e-4), usual)
+    for j in range(7):
+        others = x[usual & (np.arange(7) != j)]
+        n, deviation = len(others), others.std(ddof=1)
+        t = (x[j] - others.mean()) / (deviation * np.sqrt(1.0 + 1.0 / n))
+        assert_allclose(z[j], stats.norm.ppf(stats.t(n - 1).cdf(t)), rtol=0.03)
+    # Neither the sign nor the unit of the values matters.
+    assert_allclose(judging.judge_residuals(values_of(-2.0 * x, 2e-4), usual), -z, rtol=1e-6)
+
+
+def test_values_of_many_groups_with_the_same_error_have_its_distribution() -> None:
+    """If groups do not differ, their values are those of the errors, skewness and all."""
+    random = np.random.default_rng(0)
+    x = 2.0 + 0.3 * stats.pearson3(-0.8).rvs(size=400, random_state=random)
+    z = judging.judge_residuals(values_of(x, 0.3, skew=-0.8), np.ones(400, dtype=bool))
+    expected = stats.norm.ppf(stats.pearson3(-0.8).cdf((x - x.mean()) / 0.3))
+    assert_allclose(z, expected, atol=0.25)
+    some = np.abs(expected) < 2.0
+    assert_allclose(z[some], expected[some], atol=0.15)
+
+
+def test_groups_are_judged_by_p_values_for_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bonferroni for the parts and the value of a group, and Holm for groups; new ones among themselves."""
+    p_parts = np.array([[1e-4, 0.5, 0.9], [0.0022, 0.5, 0.9], [0.4, 0.02, 0.9], *[[0.3, 0.6, 0.9]] * 5])
+    z, of_fit = np.array([0.0, 1.0, 0.5, 3.5, 0.1, 0.2, -2.0, 0.3]), np.arange(8) < 6
+    monkeypatch.setattr(judging, "judge_proportions", lambda counts, _: (p_parts[:, : counts.shape[1]],) * 2)
+    monkeypatch.setattr(judging, "judge_residuals", lambda *_: z)
+    for values, tests in ((values_of(z, 1.0), 4), (None, 3)):
+        found = judging.judge(np.ones((8, 3)), values, of_fit, 1e-9)
+        p_values = np.where(values is None, np.nan, 2.0 * stats.norm.sf(np.abs(z)))
+        assert_allclose(found.p_composition, np.minimum(1.0, 3.0 * p_parts.min(axis=1)))
+        assert_allclose(found.p_likelihood, p_values)
+        least = tests * np.fmin(p_parts.min(axis=1), p_values)
+        for some in (np.arange(6), np.array([6, 7])):
+            order = some[np.argsort(least[some], kind="stable")]
+            steps = [max((len(order) - k) * least[order[k]] for k in range(i + 1)) for i in range(len(order))]
+            assert_allclose(found.p_adjusted[order], np.minimum(steps, 1.0))
+    # One part says nothing.
+    monkeypatch.undo()
+    one = judging.judge(np.ones((8, 1)), values_of(z, 1.0), np.ones(8, dtype=bool), 1e-9)
+    assert_array_equal(one.p_composition, 1.0)
+    assert_allclose(one.p_adjusted.min(), min(1.0, 8.0 * one.p_likelihood.min()))
+
+
+def test_an_unusual_group_does_not_hide_another() -> None:
+    """The second one is found once the first does not tell any longer what is usual."""
+    counts = np.random.default_rng(0).multinomial(1000, [0.6, 0.35, 0.05], size=10).astype(float)
+    counts[3], counts[4] = [0.0, 0.0, 1000.0], [480.0, 300.0, 220.0]
+    found = judging.judge(counts, None, np.ones(10, dtype=bool), 0.05)
+    assert_array_equal(np.flatnonzero(found.p_adjusted <= 0.05), [3, 4])
+    assert found.usual_proportions[4, 2] == pytest.approx(0.05, abs=0.02)
+    # At a level at which the first is not found, it hides the second.
+    hidden = judging.judge(counts, None, np.ones(10, dtype=bool), 1e-300)
+    assert hidden.p_adjusted[4] > 0.05
+
+
+def test_weights_that_are_fitted_explain_a_part_of_the_likelihood() -> None:
+    # Kernels far apart: log p is log w_k + c − χ²/2, and the first two terms are what the weights fit.
+    random, n_features, means = np.random.default_rng(0), 3, np.array([0.0, 50.0, 100.0])
+    X = random.normal(size=(3, 20000, n_features))
+    X[..., 0] += means[:, None]
+    from_mean = [((X.reshape(-1, n_features) - [at, 0.0, 0.0]) ** 2).sum(axis=1) for at in means]
+    logs = -0.5 * np.stack(from_mean, axis=1) - 0.5 * n_features * np.log(2.0 * np.pi)
+    w = np.array([0.7, 0.3, 0.0])
+    mixed = log_mix(logs.T, w[:, None])[0]
+    found = information.log_likelihood_moments(mixed, information.density_ratios(logs), w, 5.0)
+    entropy = -(0.7 * np.log(0.7) + 0.3 * np.log(0.3))
+    expected = -entropy - 0.5 * n_features * (1.0 + np.log(2.0 * np.pi))
+    assert_allclose(found[0], expected, rtol=0.005)
+    # Those of a half chi-squared variate, with a little more where the prior of the shares is felt.
+    assert_allclose(found[1:], [n_features / 2, -np.sqrt(8.0 / n_features)], rtol=0.1)
+
+
+def test_kernels_without_weight_change_no_likelihood() -> None:
+    random = np.random.default_rng(0)
+    x = np.concatenate([random.normal(at, 1.0, size=500) for at in (0.0, 1.5, 100.0)])
+    logs = -0.5 * (x[:, None] - [0.0, 1.5, 100.0]) ** 2
+    for prior in (None, np.array([3.0, 9.0, 5.0])):
+        found, expected = (
+            information.log_likelihood_moments(
+                log_mix(own.T, w[:, None])[0],
+                information.density_ratios(own),
+                w,
+                50.0,
+                None if prior is None else prior[: len(w)],
+            )
+            for own, w in ((logs, np.array([0.4, 0.6, 0.0])), (logs[:1000, :2], np.array([0.4, 0.6])))
+        )
+        assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("degrees", [None, np.array([3.0, 7.0])])
+@pytest.mark.parametrize("kind", ["full", "diag", "spherical"])
+def test_scores_are_derivatives_in_whitened_coordinates(kind: str, degrees: np.ndarray | None) -> None:
+    """By mean and covariance: μ + L e and L (1 + A) Lᵀ, with units in which a row's information is one."""
+    random = np.random.default_rng(0)
+    parameters = random_model(random, 2, 1, 3, kind)
+    parameters = replace(parameters, tail=GAUSSIAN if degrees is None else StudentT(degrees))
+    X, near = random.normal(size=(20, 3)), [np.arange(0, 20, 2), np.arange(1, 20, 3)]
+    full, step, eye = as_full(parameters.covariances, kind, 2, 3), 1e-5, np.eye(3)
+    own = [np.sqrt(2.0) * np.outer(e, e) for e in eye]
+    moves = {"spherical": [np.sqrt(2.0 / 3.0) * eye], "diag": own}.get(kind) or [
+        own[i] if i == j else np.outer(eye[i], eye[j]) + np.outer(eye[j], eye[i])
+        for i in range(3)
+        for j in range(i + 1)
+    ]
+
+    def logs(k: int, mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+        if degrees is None:
+            return np.asarray(stats.multivariate_normal(mean, covariance).logpdf(X[near[k]]))
+        return np.asarray(stats.multivariate_t(mean, covariance, df=degrees[k]).logpdf(X[near[k]]))
+
+    found = information._kernel_scores(X, near, parameters, kind, kind)
+    for k, mean in enumerate(parameters.means):
+        root = np.linalg.cholesky(full[k])
+        slopes = [
+            logs(k, mean + step * root @ e, full[k]) - logs(k, mean - step * root @ e, full[k]) for e in eye
+        ]
+        for move in moves:
+            ahead, behind = (root @ (eye + sign * step * move) @ root.T for sign in (1.0, -1.0))
+            slopes.append(logs(k, mean, ahead) - logs(k, mean, behind))
+        assert_allclose(found[k], np.transpose(slopes) / (2.0 * step), rtol=1e-5, atol=1e-7)
+
+
+def test_some_groups_stand_for_the_rows_of_many() -> None:
+    """Kernels are as well known by fifty groups of equal weights as by one group of all their rows."""
+    X, log_densities = drawn(model())
+    totals = []
+    for n_groups in (1, 50):
+        parameters = replace(model(), weights=np.tile(WEIGHTS[:, :1], n_groups))
+        sizes = np.full(n_groups, 50_000.0 / n_groups)
+        errors = information.kernel_errors(X, log_densities, parameters, "full", sizes)
+        assert errors is not None
+        totals.append(np.trace(np.cov(errors.forces(WEIGHTS[:, 0], 400.0))))
+    assert_allclose(totals[0], totals[1], rtol=0.2)
+
+
+def test_kernels_with_many_parameters_have_fewer_directions_or_parameters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parameters = random_model(np.random.default_rng(0), 12, 2, 2)
+    apart = Parameters(np.eye(12), parameters.means, parameters.covariances)
+    X = density.draw(apart, "full", np.repeat(np.arange(12), 400), np.random.RandomState(0))[0]
+    log_densities = density.kernel_log_densities(X, parameters, "full")
+
+    def errors_of(draws: int, most: int) -> information.KernelErrors | None:
+        monkeypatch.setattr(information, "_DIRECTIONS", draws)
+        monkeypatch.setattr(information, "_MOST_PARAMETERS", most)
+        return information.kernel_errors(X, log_densities, parameters, "full", SIZES)
+
+    # Some directions stand for all; then covariances count by diagonals, by scales, or not.
+    totals = []
+    for draws, most, expected in ((60, 60, 60), (20, 60, 20), (99, 59, 48), (99, 47, 36), (99, 36, 36)):
+        errors = errors_of(draws, most)
+        assert errors is not None
+        assert errors.slopes[0].shape[1] == expected
+        totals.append(sum(float((own**2).mean()) * own.shape[1] for own in errors.slopes))
+    assert totals[0] == pytest.approx(totals[1], rel=0.3)
+    assert errors_of(99, 35) is None
+
+
+def test_a_part_that_all_other_groups_lack_is_not_impossible() -> None:
+    """Its share is about that of half a row among all of theirs."""
+    counts = np.array([[400.0, 380.0, 420.0, 410.0, 390.0], [100.0, 120.0, 80.0, 90.0, 95.0], [0.0] * 5]).T
+    p_values, usual = judging.judge_proportions(counts, np.ones(5, dtype=bool))
+    assert_array_equal(p_values[:, 2], 1.0)
+    for j in range(5):
+        others = np.delete(counts, j, axis=0)
+        assert 0.1 / others.sum() < usual[j, 2] < 5.0 / others.sum()
+        assert usual[j, 0] == pytest.approx(others[:, 0].sum() / others.sum(), abs=0.02)
+    # One row is no surprise, a tenth of all rows is.
+    counts[:, 2] = [1.0, 0.0, 0.0, 0.0, 50.0]
+    p_values, _ = judging.judge_proportions(counts, np.arange(5) < 4)
+    assert p_values[0, 2] > 0.05
+    assert p_values[4, 2] < 0.02

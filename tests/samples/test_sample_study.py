@@ -1,0 +1,424 @@
+"""The study of many samples in Python: files to proportions, comparisons, names, labels, pages and files."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skmix import SharedKernelMixture, Study, compose, load, open_rows
+from skmix._errors import ArgumentError
+from skmix.model.files import Record
+from skmix.samples import information, merge_kernels, reading, study
+
+CENTRES = np.array([[0.0, 0.0, 0.0], [12.0, 0.0, 3.0], [0.0, 12.0, -3.0]])
+NAMES = ["CD3", "CD4", "CD8"]
+# No two populations are equally large: their order would be that of rounding.
+SHARES = {f"s{i}": [0.6 - 0.02 * i, 0.3, 0.1 + 0.02 * i] for i in (3, 1, 2, 5, 4)} | {
+    "odd": [0.1, 0.15, 0.75]
+}
+N = 200
+
+
+def drawn(shares: Sequence[float], seed: int) -> np.ndarray:
+    counts = np.round(np.array(shares) * N).astype(int)
+    return np.repeat(CENTRES, counts, axis=0) + np.random.default_rng(seed).normal(size=(counts.sum(), 3))
+
+
+def frames() -> dict[str, pd.DataFrame]:
+    return {name: pd.DataFrame(drawn(own, i), columns=NAMES) for i, (name, own) in enumerate(SHARES.items())}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("study")
+    for name, frame in frames().items():
+        frame.to_csv(folder / f"{name}.csv", index=False)
+    return [folder / f"{name}.csv" for name in SHARES]
+
+
+@pytest.fixture(scope="module")
+def whole(files: list[Path]) -> Study:
+    metadata = pd.DataFrame({"sample": sorted(SHARES), "arm": list("babbab"), "age": range(6)})
+    return compose(files, n_kernels=4, n_populations=3, metadata=metadata)
+
+
+@pytest.fixture
+def found(whole: Study) -> Study:
+    return copy.copy(whole)
+
+
+def test_everything_is_that_of_the_model(found: Study, files: list[Path]) -> None:
+    model = found.model
+    assert found.populations is not None
+    assert found.populations.display_names == ["CD3⁻ CD4⁻", "CD3⁺ CD8⁺", "CD4⁺"]
+    merged = merge_kernels(model, n_populations=3).renamed(found.populations.names)
+    assert_array_equal(found.populations.of_kernels, merged.of_kernels)
+    # The order is that of the files here, and of the names there.
+    assert found.samples == list(SHARES)
+    own, in_order = Study(model, merged), {name: place for place, name in enumerate(SHARES)}
+    for table, expected in ((found.proportions, own.proportions), (found.unusual(), own.unusual())):
+        order = expected["sample"].map(in_order).argsort(kind="stable")
+        pd.testing.assert_frame_equal(table, expected.iloc[order].reset_index(drop=True))
+    table = found.proportions.pivot(index="sample", columns="population", values="proportion")
+    for name, shares in SHARES.items():
+        assert_allclose(np.sort(table.loc[name]), np.sort(shares), atol=0.01)
+    unusual = found.unusual()
+    assert unusual.loc[unusual["unusual"], "sample"].tolist() == ["odd"]
+    sides = [["s1", "s4"], ["s2", "odd"]]
+    pd.testing.assert_frame_equal(found.compare(*sides), own.compare(*sides))
+
+
+def test_samples_may_be_in_one_table(found: Study, files: list[Path]) -> None:
+    """As a frame, a Parquet file, an array with labels, and what was opened before."""
+    table = pd.concat([frame.assign(donor=name) for name, frame in frames().items()])
+    table = table.sample(frac=1.0, random_state=0)
+    path = files[0].parent / "cells.parquet"
+    table.to_parquet(path)
+    rows = table[NAMES].to_numpy()
+    expected = found.proportions.sort_values("sample", kind="stable", ignore_index=True)
+    for given, options in (
+        (table, {"sample": "donor"}),
+        (path, {"sample": "donor"}),
+        (open_rows(rows, label=table["donor"].to_numpy()), {}),
+        (rows, {"sample": table["donor"].to_numpy()}),
+    ):
+        own = compose(given, n_kernels=4, n_populations=3, **options)
+        assert own.samples == sorted(SHARES)
+        assert_allclose(own.proportions["proportion"], expected["proportion"], atol=2e-3)
+        by = "column donor" if isinstance(options.get("sample"), str) else None
+        assert dict(own.provenance()).get("samples by") == by
+    path.unlink()
+    for name, value in {"sample": "donor", "markers": ["CD3"], "transform": None}.items():
+        with pytest.raises(ArgumentError, match=f"{name} is for samples to open"):
+            compose(open_rows(table, label="donor"), **{name: value})
+    one = compose(rows, n_kernels=2)
+    assert (one.samples, one.proportions["population"].tolist()) == ([0], [0, 1])
+    assert one.plot_markers().get_xticklabels()[1].get_text() == "marker 1"
+    with pytest.raises(ValueError, match="column 'donor' names no sample in 7 of 1200 rows"):
+        compose(table.assign(donor=table["donor"].where(np.arange(1200) > 6)), sample="donor")
+
+
+def test_new_samples_have_proportions_of_the_same_populations(found: Study, files: list[Path]) -> None:
+    again = found.apply_to([files[5], files[0]])
+    assert again.samples == ["odd", "s3"]
+    pd.testing.assert_frame_equal(found.proportions_of([files[5], files[0]]), again.proportions)
+    assert again.unusual()["unusual"].tolist() == [True, False]
+    assert [name for name, _ in again.provenance()][-1] == "model"
+    assert again.unusual()["reason"].tolist() == ["proportions", ""]
+    with pytest.warns(UserWarning, match="cells of 0 are unlike those of the study: are they on the same"):
+        found.proportions_of(10.0 * pd.read_csv(files[5]))
+    with pytest.raises(ArgumentError, match="markers are those of the study"):
+        found.apply_to(files[0], markers=["CD4"])
+    with pytest.raises(ValueError, match="new samples has no fit of its own"):
+        again.save("never")
+
+
+def test_populations_are_renamed_everywhere(found: Study, tmp_path: Path) -> None:
+    before = found.proportions
+    assert found.rename({0: "CD4 T", 1: "B"}) is found
+    assert found.proportions["population"].tolist() == ["CD4 T", "B", "CD4⁺"] * 6
+    assert_array_equal(found.proportions["proportion"], before["proportion"])
+    assert set(found.unusual()["population"]) <= {"CD4 T", "CD4⁺", "B"}
+    assert set(found.compare("arm")["population"]) == {"CD4 T", "CD4⁺", "B"}
+    assert "CD4 T" in found.to_html()
+    found.label_cells(tmp_path / "labels.csv", probabilities=False)
+    assert set(pd.read_csv(tmp_path / "labels.csv")["population"]) == {"CD4 T", "CD4⁺", "B"}
+    found.save(tmp_path / "study.skmix")
+    assert load(tmp_path / "study.skmix").populations.display_names == ["CD4 T", "B", "CD4⁺"]
+    assert found.rename({"B": "B cells"}).proportions["population"][1] == "B cells"
+    assert found.rename({"CD4+": "T"}).proportions["population"][2] == "T"
+    for names in (["a", "b"], {0: " "}):
+        with pytest.raises((TypeError, ValueError), match=r"^(names must map|A population cannot)"):
+            found.rename(names)
+
+
+def test_a_study_comes_back_from_its_file(
+    found: Study, files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found.save(tmp_path / "study.skmix")
+    again, new, calls = load(tmp_path / "study.skmix"), found.apply_to(files[0]), []
+    assert isinstance(again, Study)
+    assert repr(again) == repr(found) == "<Study of 6 samples and 3 populations>"
+    expected = [found.proportions, found.unusual(), found.compare("arm"), new.proportions, new.unusual()]
+    # The samples of the fit are not described again.
+    intervals = information.intervals
+    monkeypatch.setattr(information, "intervals", lambda *given: calls.append(0) or intervals(*given))
+    new = again.apply_to(files[0])
+    tables = [again.proportions, again.unusual(), again.compare("arm"), new.proportions, new.unusual()]
+    for table, before in zip(tables, expected, strict=True):
+        pd.testing.assert_frame_equal(table, before)
+    assert len(calls) == 1
+    assert again.provenance() == found.provenance()
+    assert again.describe() == found.describe()
+    # Cells stay where they were.
+    assert again.to_html() != found.to_html()
+    with pytest.raises(ArgumentError, match="samples is missing"):
+        again.label_cells(tmp_path / "out.csv")
+    again.label_cells(tmp_path / "out.csv", files)
+    assert len(pd.read_csv(tmp_path / "out.csv")) == 1200
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f["populations"].update(of_kernels=np.zeros(3, dtype=int)), "populations are not 4 whole"),
+        (lambda f: f.pop("model"), "model"),
+        (lambda f: f.update(model=Record("Study", {})), "its class is 'Study'"),
+        (lambda f: f.update(samples=np.array(["s1", "nobody"])), "'nobody'"),
+        (lambda f: f["origin"].update(folder="x"), "folder"),
+        (lambda f: f["results"].update(lower=np.zeros((6, 2))), r"lower are not finite .* shape \(6, 3\)"),
+        (lambda f: f["results"].update(moments=np.full((6, 3), np.nan)), "moments are not finite"),
+        (lambda f: f["results"].pop("effective_cells"), "effective_cells"),
+    ],
+)
+def test_files_whose_parts_do_not_belong_together_are_refused(
+    found: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any, message: str
+) -> None:
+    pack = study.pack
+
+    def changed(record: Record) -> Any:
+        change(record.fields)
+        return pack(record)
+
+    monkeypatch.setattr(study, "pack", changed)
+    found.save(tmp_path / "study.skmix")
+    with pytest.raises(ValueError, match=rf"study\.skmix holds no valid model: .*{message}"):
+        load(tmp_path / "study.skmix")
+
+
+# ---------------------------------------------------------------- conditions
+
+
+def test_a_condition_is_a_column_of_the_metadata(found: Study, tmp_path: Path) -> None:
+    arms = dict(zip(sorted(SHARES), "babbab", strict=True))
+    sides = [[name for name in SHARES if arms[name] == arm] for arm in "ab"]
+    table, expected = found.compare("arm"), found.compare(*sides)
+    assert table.columns.tolist()[1:3] == ["proportion_a", "proportion_b"]
+    pd.testing.assert_frame_equal(table, expected)
+    frame = pd.DataFrame({"treated": [arms[name] == "b" for name in SHARES]}, index=list(SHARES))
+    other = found.compare("treated", metadata=frame)
+    assert other.columns.tolist()[1:3] == ["proportion_False", "proportion_True"]
+    assert_allclose(other["difference"], table["difference"])
+    frame.index = [f"in/{name}.csv " for name in SHARES]
+    frame.rename_axis("sample").reset_index().to_csv(tmp_path / "about.csv", index=False)
+    pd.testing.assert_frame_equal(found.compare("treated", metadata=tmp_path / "about.csv"), other)
+    # Differences are those from the reference; by default, from the value that comes last.
+    turned = found.compare("arm", "a")
+    assert turned.columns.tolist()[1:3] == ["proportion_b", "proportion_a"]
+    assert_allclose(turned["difference"], -table["difference"])
+    coded = {"arm": [*([0.0, 1.0] * 2), None, 1.0], "day": pd.to_datetime(["2026-01-05", "2026-02-03"] * 3)}
+    assert found.compare("day", metadata=coded).columns[1] == "proportion_2026-01-05"
+    with pytest.warns(UserWarning, match="for lack of a condition"):
+        assert found.compare("arm", 0, metadata=coded).columns[1:3].tolist() == [
+            "proportion_1",
+            "proportion_0",
+        ]
+
+
+def test_a_study_remembers_what_it_compares(found: Study, files: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="condition is missing"):
+        found.compare()
+    about = {"arm": list("xyxyxy"), "donor": [1, 1, 2, 2, 3, 3]}
+    new = found.apply_to(files, metadata=about, condition="arm", pair="donor", reference="x")
+    table = new.compare()
+    pd.testing.assert_frame_equal(table, new.compare("arm", "x", pair="donor"))
+    assert table.columns[2] == "proportion_x"
+    assert 'id="conditions"' in new.to_html()
+    assert 'id="conditions"' not in found.to_html()
+    given: Any = {"n_kernels": 2, "condition": "arm", "covariate": "age"}
+    frame = pd.DataFrame(about | {"age": [1.5, 2, 2.5, 4, 6, 7]}, index=list(SHARES))
+    dated = frame.assign(day=pd.Timestamp("2026-01-05"), ok=frame["age"] > 2)
+    own = compose(files, metadata=dated, **given)
+    own.save(tmp_path / "study.skmix")
+    pd.testing.assert_frame_equal(
+        load(tmp_path / "study.skmix").compare(), own.compare("arm", covariate="age")
+    )
+
+
+def test_conditions_are_plotted_by_q_value(found: Study) -> None:
+    panels = found.rename({1: "B"}).plot_conditions("arm")
+    table = found.compare("arm").sort_values(["q_value", "p_value"])
+    names = table["population"].tolist()
+    assert [panel.get_title().split("\n") for panel in panels] == [
+        [name, f"q = {q:.2g}"] for name, q in zip(names, table["q_value"], strict=True)
+    ]
+    shares = found.proportions.pivot(index="sample", columns="population", values="proportion")
+    points = panels[0].lines[-1].get_ydata()
+    assert_allclose(np.sort(points), np.sort(100 * shares[table["population"].iloc[0]]))
+    assert [text.get_text() for text in panels[0].get_xticklabels()] == ["a", "b"]
+    plt.close("all")
+
+
+def test_wrong_conditions_and_metadata_are_refused(found: Study) -> None:
+    for given, message in (
+        (("age",), "condition='age' must have two values, but has"),
+        (("sex",), r"condition='sex' is not a column of the metadata: \['arm', 'age'\]"),
+        ((["s1", "s2"],), r"^Name a metadata column as condition, or give both .* compare\(list1, list2\)"),
+        (("arm", "B"), r"reference='B' is not a value of arm, which has \['a', 'b'\]. Did you mean 'b'?"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            found.compare(*given)
+    for table, message in (
+        (
+            pd.DataFrame({"sample": ["s1", "s2"], "arm": [0, 1]}),
+            "has no row for odd, s3, .* sample has s1, s2",
+        ),
+        (pd.DataFrame({"sample": [*SHARES, "s1"], "arm": 0}), "metadata has two rows for s1"),
+        (pd.DataFrame({"Sample": list(SHARES)}), "its index has 0, .* Did you mean 'Sample'"),
+        (pd.DataFrame({"sample": ["ODD", *SHARES][:-1], "arm": 0}), "no row for odd: .* Did you mean 'ODD'"),
+        ({"arm": [0, 1, 2]}, "metadata has 3 rows for 6 samples"),
+    ):
+        with pytest.raises(ArgumentError, match=message) as caught:
+            Study(found.model, metadata=table)
+        assert caught.value.argument == "metadata"
+
+
+# ---------------------------------------------------------------- shown
+
+
+def test_a_notebook_shows_the_table_and_the_picture(found: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = found.rename({1: "<b>T"})._repr_html_()
+    assert f"<td>{100 * found.proportions['proportion'][0]:.1f}<br>" in shown
+    assert "e-" not in shown.split("<img")[0]
+    assert "&lt;b&gt;T" in shown
+    assert 'src="data:image/png;base64,' in shown
+    assert plt.get_fignums() == []
+
+    def missing(*_: Any, **__: Any) -> None:
+        raise ImportError
+
+    monkeypatch.setattr(Study, "plot", missing)
+    assert found._repr_html_().rstrip().endswith("</table>")
+
+
+def test_the_picture_and_the_page(found: Study, tmp_path: Path) -> None:
+    axes = found.plot()
+    assert "→ odd" in [text.get_text() for text in axes.get_yticklabels()]
+    page = found.to_html(tmp_path / "study.html")
+    assert (tmp_path / "study.html").read_text(encoding="utf-8") == page
+    made = dict(found.provenance())
+    assert made["files"] == "6: s3.csv, s1.csv, s2.csv, s5.csv, s4.csv, odd.csv"
+    assert made["passes of EM"] == str(found.model.n_iter_)
+    assert all(value in page for value in made.values())
+    assert str(tmp_path) not in page
+
+
+def test_a_study_of_a_model_alone(tmp_path: Path) -> None:
+    X = np.concatenate([drawn(own, i) for i, own in enumerate(SHARES.values())])
+    model = SharedKernelMixture(3, init="k-means", random_state=0).fit(X, np.repeat(list(SHARES), N))
+    found = Study(model)
+    assert found.samples == sorted(SHARES)
+    assert "k0" in found.to_html()
+    assert "3 kernels" in repr(found)
+    with pytest.raises(ValueError, match="no populations to name"):
+        found.rename({0: "T"})
+    few = SharedKernelMixture(2, random_state=0).fit(X[:400], np.repeat(["a", "b"], N))
+    assert Study(few).describe()["samples"][0] == {"sample": "a", "cells": N, "unusual": None}
+
+
+# ---------------------------------------------------------------- reading and choosing
+
+
+def test_as_many_cells_of_every_sample_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"b": 500, "a": 4, "c": 90}
+    rows = {name: np.random.default_rng(i).normal(size=(n, 3)) for i, (name, n) in enumerate(sizes.items())}
+    for name, own in rows.items():
+        np.save(tmp_path / f"{name}.npy", own)
+    monkeypatch.setattr(reading, "SOME_CELLS", 150)
+    labels = np.repeat(list(sizes), list(sizes.values()))
+    everything = np.concatenate(list(rows.values()))
+    by_file = open_rows([tmp_path / f"{name}.npy" for name in sizes], chunk_rows=7)
+    for source in (by_file, open_rows(everything, label=labels, chunk_rows=64)):
+        cells = reading.open_cells(source)
+        assert cells.sizes == sizes
+        assert {name: int((cells.y == name).sum()) for name in sizes} == {"b": 50, "a": 4, "c": 50}
+        for name, own in rows.items():
+            taken = [tuple(row) for row in cells.X[cells.y == name].tolist()]
+            assert set(taken) <= {tuple(row) for row in own.tolist()}
+            assert len(set(taken)) == len(taken)
+    assert list(reading.open_cells(by_file).sizes) == ["b", "a", "c"]
+    assert not np.array_equal(reading.open_cells(source, seed=1).X, cells.X)
+
+
+def test_the_number_of_kernels_is_chosen(files: list[Path]) -> None:
+    """By the lowest AICc of those that were tried, for which there are two cells for each parameter."""
+    found = compose(files, random_state=1)
+    search = found.describe()["search"]
+    assert (search["criterion"], search["n_cells"], search["highest"]) == ("aicc", 1200, 32)
+    best = len(found.model.means_)
+    assert search["lowest"] <= best
+    assert dict(found.provenance())["kernels"] == (
+        f"{best}, chosen by AICc from {search['lowest']} to 32 on 1,200 cells"
+    )
+    assert found.populations is not None
+    assert len(found.populations) == 3
+    # There are not fewer kernels than populations.
+    assert compose(files, n_populations=best + 1).describe()["search"]["lowest"] > best
+
+
+def test_aicc_of_few_cells_counts_parameters_more_than_aic() -> None:
+    """By the criterion itself, of fits with a number that is given: AIC would take twice as many kernels."""
+    random = np.random.default_rng(4)
+    X = random.normal(size=(70, 2)) * [1.0, 0.5] + np.where(random.random(70) < 0.4, 5.0, 0.0)[:, None]
+    X[:, 1] += 0.4 * X[:, 0] ** 2
+    aic, aicc = {}, {}
+    for n_kernels in (8, 4, 2, 1):
+        n = 6 * n_kernels - 1  # a weight, two means and three covariances each
+        fit = compose(X, n_kernels=n_kernels).model
+        aic[n_kernels] = 2.0 * n - 2.0 * fit.log_likelihood_
+        aicc[n_kernels] = aic[n_kernels] + 2.0 * n * (n + 1.0) / (70 - n - 1.0)
+    assert (min(aic, key=aic.__getitem__), min(aicc, key=aicc.__getitem__)) == (4, 2)
+    found = compose(X)
+    assert len(found.model.means_) == 2
+    assert found.describe()["search"] == {"criterion": "aicc", "n_cells": 70, "lowest": 1, "highest": 4}
+
+
+def test_settings_reach_the_model(files: list[Path]) -> None:
+    expected: dict[str, Any] = {"n_kernels": 4, "random_state": 7, "n_jobs": 1, "device": "cpu"}
+    found = compose(files, n_populations=2, markers=["CD4", "CD3"], transform="arcsinh:2", **expected)
+    assert {name: getattr(found.model, name) for name in expected} == expected
+    assert found.model.feature_names_in_.tolist() == ["CD4", "CD3"]
+    assert found.model.preparation_ == {"transform": "arcsinh:2"}
+    assert found.populations is not None
+    assert len(found.populations) == 2
+
+
+def test_errors_name_their_argument(files: list[Path]) -> None:
+    for given, argument, message in (
+        ({"n_populations": 33}, "n_populations", "n_populations=33 is more than the 32 kernels there are"),
+        ({"n_populations": 0}, "n_populations", "n_populations=0 must be a whole number of at least 1"),
+        ({"n_kernels": True}, "n_kernels", "n_kernels=True must be a whole number"),
+        ({"markers": "CD4"}, "columns", "markers must be a list of at least one column, got 'CD4'"),
+        ({"markers": ["CD5"]}, None, "has no column 'CD5'.* Leave out files that are no samples"),
+    ):
+        with pytest.raises(ArgumentError, match=message) as caught:
+            compose(files, **given)
+        assert caught.value.argument == argument
+    for given in (frames(), [*frames().values()], (path for path in files)):
+        with pytest.raises(TypeError, match="give paths, or one table with a column of samples"):
+            compose(given)
+
+
+def test_cells_with_gaps_are_studied_and_an_empty_marker_is_refused(found: Study) -> None:
+    table = pd.concat([frame.assign(donor=name) for name, frame in frames().items()], ignore_index=True)
+    table.loc[::7, "CD3"] = np.nan
+    table.loc[3::11, "CD8"] = np.nan
+    gapped = compose(table, sample="donor", n_kernels=4, n_populations=3)
+    own = (np.sort(study.proportions["proportion"]) for study in (gapped, found))
+    assert_allclose(*own, atol=0.03)
+    for gone, message in (
+        ([5, 1199], r"the table has no value in row 5, .*\(2 such rows\)"),
+        ([0], "row 0,"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            compose(table.assign(**{name: table[name].drop(gone) for name in NAMES}), sample="donor")
+    with pytest.raises(ValueError, match="marker CD4 has no value"):
+        compose(table.fillna(0.0).assign(CD4=np.nan), sample="donor")
