@@ -52,7 +52,7 @@ __all__ = [
 
 # Modules of skmix whose code affects the results of an experiment: data, models and scores, and no pages.
 _CODE = (
-    *("datasets.py", "engine/**/*.py", "estimators/**/*.py", "features.py", "io/**/*.py"),
+    *("datasets.py", "engine/**/*.py", "data/**/*.py", "features.py", "model/**/*.py"),
     *("metrics.py", "theory.py", "paper/digits.py", "paper/harness.py", "paper/images.py"),
 )
 
