@@ -197,7 +197,7 @@ def test_a_failed_fit_leaves_no_block_on_the_cluster(client):
 @pytest.mark.parametrize(("n_jobs", "expected"), [(None, 1), (2, 2)])
 def test_a_block_is_scored_by_one_thread_unless_there_is_a_number(monkeypatch, n_jobs, expected):
     model, used = SharedKernelMixture(2, n_jobs=n_jobs, random_state=0).fit(X), []
-    monkeypatch.setattr("skmix.model._settings.cpu_count", lambda: 3)
+    monkeypatch.setattr("skmix.model.settings.cpu_count", lambda: 3)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     usual = density.class_log_likelihood
     monkeypatch.setattr(density, "class_log_likelihood", lambda *a: used.append(a[-1]) or usual(*a))

@@ -17,9 +17,9 @@ from ..engine.problem import Problem
 from ..engine.records import FloatArray, IntArray, Options, Parameters
 from ..engine.scoring import most_likely_kernel
 from ..engine.structures import structure_of
-from ._settings import threads_of
 from .checks import updating
 from .drop_ins import DropInMixin, or_scikit_learn
+from .settings import threads_of
 
 # Logarithm of the largest weight. Components without rows may have weights smaller by a factor of exp(1000),
 # which float64 can then represent too; still smaller ones are replaced by its smallest number.

@@ -21,13 +21,14 @@ from ..engine.numbers import Array, namespace, on_host, safe_log
 from ..engine.records import FloatArray
 from ..engine.rows.blocks import Block
 from . import decisions, densities, streams, tuning
-from ._settings import check_distribution, check_feature_sets, fitted_start, is_robust, prior_of_columns
+from .arguments import check_distribution, check_feature_sets
 from .checks import note_rows, updating
 from .exporting import whitened_kernels
 from .fitted import FitRecord, Fitted, FittedClassifier
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented_model
 from .rows import enter, score_rows
 from .rows_in_memory import computed
+from .settings import Settings, prior_of_columns
 from .training import Training
 
 
@@ -205,7 +206,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         if stream and last not in (None, sets):
             raise ValueError(f"feature_sets is now {sets}, but the model has {last}: use fit.")
         starts = self.init if isinstance(self.init, list) else [self.init] * len(sets)
-        fitted = fitted_start(self.init)
+        fitted = Settings.of(self).fitted_start
         if isinstance(fitted, SharedKernelClassifier):
             if fitted.feature_sets_ != sets:
                 raise ValueError(
@@ -384,7 +385,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             a class is zero.
         """
         check_is_fitted(self)
-        if is_robust(self):
+        if Settings.of(self).is_robust:
             raise ValueError("tune cannot be combined with t kernels: fit with tail=None.")
         if len(self.models_) > 1:
             raise ValueError(

@@ -26,9 +26,10 @@ from ..engine.exponentials import log_normalise, log_sum_exp
 from ..engine.numbers import Array, like, namespace, pick, safe_log, to_numpy
 from ..engine.records import FloatArray, IntArray, Parameters
 from ..engine.structures import structure_of
-from ._settings import check_given, indices_of, prior_of_columns, threads_of
+from .arguments import check_given, indices_of
 from .checks import columns_of, note_rows, warn_caller
 from .fitted import Fitted, FittedClassifier, fields_of, parameters_of
+from .settings import prior_of_columns, threads_of
 
 # Smallest share of a category, so that some category can always be drawn.
 _TINY = 1e-12

@@ -8,26 +8,7 @@ from typing import Any
 from ..engine.numbers import Array, has_gaps, is_device_array, is_numpy, room_on, send, taken_in, to_numpy
 from ._settings import is_robust_fit
 from .checks import warn_caller
-
-_PRECISIONS = ("float64", "float32", "tf32")
-
-
-def device_and_precision(device: str | None) -> tuple[str | None, str]:
-    """The name of the device, None for the CPU, and the precision of sums over rows on it."""
-    if device is None:
-        return None, "float64"
-    name, _, precision = device.partition("/")
-    precision = precision or "float64"
-    if not name or precision not in _PRECISIONS:
-        raise ValueError(
-            f"device={device!r} is not of the form 'cuda:0' or 'cuda:0/float32'; precisions are "
-            f"{', '.join(_PRECISIONS)}."
-        )
-    if name == "cpu" and precision != "float64":
-        raise ValueError(
-            f"device={device!r}: {precision} is for accelerators only; the CPU computes in float64."
-        )
-    return None if name == "cpu" else name, precision
+from .settings import device_and_precision
 
 
 def device_of(estimator: Any) -> str | None:

@@ -24,10 +24,10 @@ from ..engine.records import FloatArray, IntArray, Options, Parameters, Status, 
 from ..engine.scoring import class_log_likelihood, most_likely_kernel
 from ..engine.starts import from_responsibilities
 from ..engine.structures import structure_of
-from ._settings import NUMBERS_TOGETHER, threads_of
 from .checks import check_gaps, updating
 from .densities import CriteriaMixin, total_score
 from .drop_ins import SINGULAR, DropInMixin, or_scikit_learn, weights_of
+from .settings import NUMBERS_TOGETHER, threads_of
 
 # Relative variance floor without reg_covar: below the rounding errors of scikit-learn's variances.
 _ROUNDING = 1e-20

@@ -37,7 +37,8 @@ from ..engine.rows.blocks import Block
 from ..engine.structures import STRUCTURES
 from ..engine.threads import one_blas_thread
 from . import densities, streams
-from ._settings import check_count, covariance_type_of, freeze_of, refuse_low_rank
+from ._settings import covariance_type_of, freeze_of
+from .arguments import check_count
 from .callbacks import CallbackSupportMixin, Monitor, monitoring
 from .checks import updating, warn_caller
 from .exporting import ExportMixin, whitened_kernels
@@ -46,6 +47,7 @@ from .frames import in_columns
 from .rows import enter, score_rows
 from .rows_in_memory import Rows, computed
 from .saving import FileMixin
+from .settings import refuse_low_rank
 from .solving import check_inference, fit_model, refuse_unlabelled
 from .summary import SummaryMixin
 from .training import Training, warn_of_ungrouped

@@ -18,9 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from ..data.encoding import feature_names
 from ..data.recipe import Recipe, check_preparation
 from ..engine.structures import structure_of
-from ._settings import check_covariances, check_feature_sets, check_tail, refuse_low_rank
+from .arguments import check_covariances, check_feature_sets
 from .checks import OF_CALLBACKS
-from .devices import device_and_precision
 from .files import Record, pack, read_file, unpack, write_file
 from .fitted import (
     HUGE,
@@ -33,6 +32,7 @@ from .fitted import (
     FittedMixtureSearch,
     RowsOfFit,
 )
+from .settings import Settings, device_and_precision, refuse_low_rank
 
 # Attributes that scikit-learn sets.
 _OF_SCIKIT_LEARN = ("_skl_callbacks", "_sklearn_output_config", "_metadata_request", *OF_CALLBACKS)
@@ -267,7 +267,11 @@ def _check_mixture(model: Any, sizes: dict[str, int]) -> None:
     refuse_low_rank(fitted.covariance_type)
     for name, setting, found in (
         ("covariance_type", model.covariance_type, fitted.covariance_type),
-        ("tail", check_tail(model.tail)[0], None if fitted.kernel_degrees is None else "t"),
+        (
+            "tail",
+            "t" if Settings.of(model).is_robust else None,
+            None if fitted.kernel_degrees is None else "t",
+        ),
     ):
         _require(setting in ("auto", found), f"{name} is {setting!r}, but {found!r} was fitted: fit again")
     labels, n_classes = fitted.classes, sizes["L"]

@@ -31,9 +31,6 @@ from ..engine.starts import refined
 from ..engine.structures import Structure, structure_of
 from ..engine.structures.factors import rescaled
 from ._settings import (
-    AUTO_TOL,
-    NUMBERS_TOGETHER,
-    check_covariance_prior,
     check_start,
     check_tail,
     check_tol,
@@ -41,11 +38,9 @@ from ._settings import (
     fitted_start,
     freeze_of,
     is_robust,
-    threads_of,
 )
 from .callbacks import AfterPass
 from .checks import warn_caller
-from .devices import device_and_precision
 from .fitted import (
     Fitted,
     Floor,
@@ -56,6 +51,14 @@ from .fitted import (
     WeightPosterior,
     fields_of,
     parameters_of,
+)
+from .settings import (
+    AUTO_TOL,
+    NUMBERS_TOGETHER,
+    _given_prior,
+    check_covariance_prior,
+    device_and_precision,
+    threads_of,
 )
 from .training import Training
 
@@ -337,7 +340,7 @@ def options_of(model: Mixture, n_features: int, covariance_type: str) -> Options
     """Return the engine's options for the settings of a mixture; `covariance_type` replaces 'auto'."""
     rows, scale = None, None
     if not isinstance(model.covariance_prior, str | None):
-        rows, scale = check_covariance_prior(model.covariance_prior, n_features)
+        rows, scale = check_covariance_prior(_given_prior(model.covariance_prior), n_features)
     stopping, tol = check_tol(model.tol)
     freeze = freeze_of(model)
     return Options(

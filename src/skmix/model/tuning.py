@@ -19,11 +19,12 @@ from ..engine.after import tuning as discriminative
 from ..engine.after.tuning import Selection, Stage
 from ..engine.numbers import has_gaps
 from ..engine.rows.blocks import Block
-from ._settings import check_count, threads_of
+from .arguments import check_count
 from .crossfit import refit, set_threshold
 from .fitted import Fitted
 from .holdout import rows_to_divide, single_split
 from .rows import enter
+from .settings import threads_of
 from .solving import fitted_options
 
 # Values of λ, from nearly the EM fit to a model that only separates classes.

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..data.opening import is_elsewhere
 from ..data.recipe import Recipe
 from ..engine.structures import Structure, structure_of
-from ..model._settings import indices_of
+from ..model.arguments import indices_of
 from ..model.frames import PreparedRows, is_frame
 from ..model.rows import enter
 from .style import FloatArray

@@ -14,7 +14,7 @@ from ..engine import scoring as density
 from ..engine.exponentials import log_mix
 from ..engine.records import FloatArray
 from ..engine.threads import one_blas_thread
-from ..model._settings import freeze_of, threads_of
+from ..model.settings import Settings, threads_of
 from . import information
 from .judging import FEWEST_SAMPLES
 from .populations import Populations, alternatives
@@ -94,7 +94,7 @@ class Reference:
     @property
     def has_errors(self) -> bool:
         """Whether the kernels are estimates, not given ones that the fit left unchanged."""
-        return freeze_of(self.model) != "kernels"
+        return Settings.of(self.model).freeze != "kernels"
 
     @property
     def is_judged(self) -> bool:

@@ -25,7 +25,6 @@ from ..engine.rows.blocks import Block
 from ..engine.rows.summary import measure
 from ..engine.structures import STRUCTURES, structure_of
 from ..engine.threads import one_blas_thread
-from ..model._settings import refuse_low_rank
 from ..model.callbacks import CallbackSupportMixin, Lines, progress_bar, task_of, watched_by
 from ..model.checks import check_gaps, check_labelled, updating
 from ..model.exporting import ExportMixin
@@ -33,7 +32,7 @@ from ..model.frames import is_frame, read_into_memory, take_columns
 from ..model.mixture import documented
 from ..model.rows import enter
 from ..model.saving import FileMixin
-from ..model.solving import check_inference
+from ..model.settings import Settings, refuse_low_rank
 from ..model.summary import SummaryMixin
 from .trials import Params, Trial, Trials, count_candidates
 
@@ -256,7 +255,7 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
         prototype.set_params(n_jobs=n_jobs, device=device, random_state=seed)
         self._settings_to_try()  # raises an error early
         prototype._validate_params()
-        check_inference(prototype)
+        Settings.of(prototype)
         return prototype
 
     def _settings_to_try(self) -> tuple[list[int] | None, list[str] | None]:

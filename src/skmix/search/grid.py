@@ -12,11 +12,11 @@ from sklearn.base import clone
 from ..engine.records import FloatArray
 from ..engine.rows.blocks import Block
 from ..engine.structures import STRUCTURES
-from ..model._settings import is_wide
 from ..model.checks import warn_caller
 from ..model.densities import criterion, n_parameters
 from ..model.mixture import SharedKernelMixture
 from ..model.rows import enter
+from ..model.settings import is_wide
 from .fits import FitRows, labels_of
 from .trials import Params, Trial, Trials
 

@@ -21,7 +21,7 @@ from ..data.source import HELD_BYTES
 from ..engine.loop import ending_at
 from ..engine.numbers import safe_log
 from ..engine.records import FloatArray
-from ..model._settings import check_count
+from ..model.arguments import check_count
 from ..model.checks import note_rows, warn_caller
 from ..model.exporting import refuse_average
 from ..model.mixture import SharedKernelMixture

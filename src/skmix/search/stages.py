@@ -16,10 +16,11 @@ from ..data.recipe import Recipe
 from ..engine.after.temperature import least_log_loss, log_losses
 from ..engine.records import FloatArray, IntArray
 from ..engine.rows.blocks import Block
-from ..model._settings import check_feature_sets, is_robust
+from ..model.arguments import check_feature_sets
 from ..model.classifier import SharedKernelClassifier
 from ..model.crossfit import blur_of, set_threshold
 from ..model.frames import PreparedRows
+from ..model.settings import Settings
 from .features import FeatureMap, filler, fit_features, with_map
 from .fits import FitRows, Fold, Folds, labels_of
 from .space import MOST_NUMBERS_A_ROW, Space
@@ -218,7 +219,7 @@ class Selection:
         self.trials.begin(self._n_tuned, _TUNED_ALL)
         # Keep references: trials drop their models once others are better.
         for params, models in [(t.params, t.models) for t in self.trials.fitted()[: self._n_tuned]]:
-            unsuited = params["feature_sets"] is not None or is_robust(self.prototype)
+            unsuited = params["feature_sets"] is not None or Settings.of(self.prototype).is_robust
             n_numbers = params["n_kernels"] * models[0].n_features_in_
             if not unsuited and n_numbers <= MOST_NUMBERS_A_ROW * len(self.rows.X):
                 tuned = {**params, "trade_off": self._tuning[0]}

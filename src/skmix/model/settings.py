@@ -1,0 +1,311 @@
+"""The settings of a mixture or classifier: its constructor parameters, checked and parsed once per fit.
+
+`Settings.of(estimator)` refuses what cannot be combined, and everything below an estimator reads its fields:
+
+- `n_kernels`: the number of kernels, None for the default of the rows (or the length of given means);
+- `covariance_type`: a name or 'auto', which `covariance_type_for(n_rows, n_features)` resolves;
+- `is_robust`, `degrees`: whether kernels are Student's t, and their degrees of freedom, None if learnt;
+- `init`: the name of a start, None if the start is given; `start`: then a dict of arrays, a list of dicts (a
+  classifier's feature sets) or a fitted estimator; `freeze`: 'kernels', 'weights' or None;
+- `n_init`, `max_iter`; `stopping`: 'total' or 'per-class'; `tol`: its tolerance, None for 'auto';
+- `variance_floor`; `learnt_prior`: the strength of a prior on covariances that is learnt, relative to
+  'auto', None for no such prior; `given_prior`: rows and covariance (None for the default) of a given one;
+- `weight_prior`: a concentration, 'hierarchical' or None; `group_shift`: a strength, 'auto' or None;
+- `is_variational`; `device`: its name, None for the CPU; `precision`: of sums over rows on it;
+- `n_jobs`, `random_state`: as given.
+
+`options(covariance_type, n_features)` are the options of the engine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Literal, cast
+
+import numpy as np
+from joblib import cpu_count, effective_n_jobs
+from joblib.parallel import get_active_backend
+
+from ..engine.records import FloatArray, Options
+from ..engine.structures import structure_of
+from .arguments import check_covariances
+
+# Largest number of entries in the covariances of a batch of starts.
+NUMBERS_TOGETHER = 1 << 17
+# Smallest and largest tolerance of tol='auto', for many rows and for few.
+AUTO_TOL = 3e-4, 1e-3
+# Strengths of learnt priors on covariances, relative to 'auto'.
+_LEARNT_PRIORS = {"auto": 1.0, "weak": 0.01}
+# Full covariances take too long with more features than this, if there are also fewer rows than features.
+_MANY_FEATURES = 500
+_PRECISIONS = ("float64", "float32", "tf32")
+# Settings that cannot be combined unless one of them has its default value.
+_EXCLUSIVE = (
+    ("tail", "inference"),
+    ("tail", "device"),
+    ("inference", "freeze"),
+    ("inference", "tol"),
+    ("weight_prior", "inference"),
+    ("weight_prior", "tol"),
+    ("group_shift", "inference"),
+    ("group_shift", "tail"),
+    ("group_shift", "tol"),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """The settings of a mixture, or of the mixtures of a classifier; see the module."""
+
+    n_kernels: int | None
+    covariance_type: str
+    is_robust: bool
+    degrees: float | None
+    init: str | None
+    start: Any
+    freeze: Literal["kernels", "weights"] | None
+    n_init: int
+    max_iter: int
+    stopping: Literal["total", "per-class"]
+    tol: float | None
+    variance_floor: float
+    learnt_prior: float | None
+    given_prior: tuple[float, Any] | None
+    weight_prior: float | Literal["hierarchical"] | None
+    group_shift: float | Literal["auto"] | None
+    is_variational: bool
+    device: str | None
+    precision: Literal["float64", "float32", "tf32"]
+    n_jobs: int | None
+    random_state: Any
+
+    @classmethod
+    def of(cls, estimator: Any) -> Settings:
+        """Check and parse the parameters of an estimator, of which each alone has a valid type.
+
+        Raise ValueError for values that are impossible, or that cannot be combined.
+        """
+        is_robust, degrees = _tail(estimator.tail)
+        is_named = isinstance(estimator.init, str)
+        stopping, tol = _stopping(estimator.tol)
+        device, precision = device_and_precision(estimator.device)
+        prior = estimator.covariance_prior
+        settings = cls(
+            n_kernels=estimator.n_kernels,
+            covariance_type=estimator.covariance_type,
+            is_robust=is_robust,
+            degrees=degrees,
+            init=estimator.init if is_named else None,
+            start=None if is_named else estimator.init,
+            freeze=_freeze(estimator.init),
+            n_init=estimator.n_init,
+            max_iter=estimator.max_iter,
+            stopping=stopping,
+            tol=tol,
+            variance_floor=estimator.variance_floor,
+            learnt_prior=_LEARNT_PRIORS[prior] if isinstance(prior, str) else None,
+            given_prior=None if isinstance(prior, str | None) else _given_prior(prior),
+            weight_prior=estimator.weight_prior,
+            group_shift=getattr(estimator, "group_shift", None),
+            is_variational=estimator.inference == "variational",
+            device=device,
+            precision=precision,
+            n_jobs=estimator.n_jobs,
+            random_state=estimator.random_state,
+        )
+        settings._refuse_combinations(estimator)
+        return settings
+
+    def _refuse_combinations(self, estimator: Any) -> None:
+        is_hierarchical = self.weight_prior == "hierarchical"
+        differs = {
+            "tail": estimator.tail,
+            "inference": "variational" if self.is_variational else None,
+            "device": estimator.device,
+            "freeze": self.freeze,
+            "tol": estimator.tol if self.stopping == "per-class" else None,
+            "weight_prior": "hierarchical" if is_hierarchical else None,
+            "group_shift": self.group_shift,
+        }
+        # Frozen weights cannot be learnt.
+        frozen = [("freeze", "weight_prior")] if self.freeze == "weights" else []
+        for one, other in (*_EXCLUSIVE, *frozen):
+            if differs[one] is not None and differs[other] is not None:
+                raise ValueError(
+                    f"{one}={differs[one]!r} cannot be combined with {other}={differs[other]!r}: leave one "
+                    "out."
+                )
+        if self.freeze == "kernels" and self.is_robust and self.degrees is None:
+            raise ValueError(
+                "freeze='kernels' keeps the degrees of freedom too: tail must be ('t', degrees)."
+            )
+        if not (self.is_variational or is_hierarchical) and cast(float, self.weight_prior or 1.0) < 1.0:
+            raise ValueError(
+                f"weight_prior={self.weight_prior} must be at least 1 for EM, whose weights would become "
+                "negative; inference='variational' accepts any positive number."
+            )
+
+    @property
+    def fitted_start(self) -> Any:
+        """The fitted estimator from which the fit goes on; None if the start is something else."""
+        if self.start is None or isinstance(self.start, Mapping | list):
+            return None
+        if not hasattr(self.start, "class_prior_"):
+            raise ValueError(f"init is a {type(self.start).__name__} that is not fitted.")
+        return self.start
+
+    @property
+    def is_learnt_by_em(self) -> bool:
+        """Whether EM learns the kernels, so that covariances may have a resolution and a learnt prior."""
+        return not self.is_variational and self.freeze is None
+
+    @property
+    def n_threads(self) -> int:
+        """Number of threads."""
+        return threads_of(self.n_jobs)
+
+    def covariance_type_for(self, n_rows: int, n_features: int) -> str:
+        """The name of the covariance type, where 'auto' depends on the start and on the rows."""
+        if self.covariance_type != "auto":
+            return self.covariance_type
+        if self.fitted_start is not None:
+            return str(self.fitted_start.covariance_type_)
+        is_given = isinstance(self.start, Mapping) and self.start.get("covariances") is not None
+        return "diag" if is_wide(n_rows, n_features) and not is_given else "full"
+
+    def options(self, covariance_type: str, n_features: int) -> Options:
+        """The options of the engine, with the smallest tolerance for tol='auto' and without learnt priors."""
+        rows, covariance = None, None
+        if self.given_prior is not None:
+            rows, covariance = check_covariance_prior(self.given_prior, n_features)
+        return Options(
+            covariance_type=covariance_type,
+            max_iter=self.max_iter,
+            tol=AUTO_TOL[0] if self.tol is None else self.tol,
+            stopping=self.stopping,
+            # A floor would raise frozen covariances.
+            floor=0.0 if self.freeze == "kernels" else self.variance_floor,
+            covariance_prior=rows,
+            covariance_prior_scale=covariance,
+            weight_prior=self.weight_prior,
+            n_jobs=self.n_threads,
+            freeze=self.freeze,
+            precision=self.precision,
+            inference="variational" if self.is_variational else "em",
+            learn_degrees=self.is_robust and self.degrees is None,
+        )
+
+
+# ---------------------------------------------------------------- single settings
+
+
+def _tail(tail: Any) -> tuple[bool, float | None]:
+    if tail is None or isinstance(tail, str):
+        return tail is not None, None
+    degrees = tail[1] if len(tail) == 2 and tail[0] == "t" else None
+    if not isinstance(degrees, Real) or isinstance(degrees, bool) or not 1.0 <= float(degrees) < np.inf:
+        raise ValueError(
+            f"tail must be None, 't' or ('t', degrees), with degrees of at least 1, got {tail!r}."
+        )
+    return True, float(degrees)
+
+
+def _stopping(tol: Any) -> tuple[Literal["total", "per-class"], float | None]:
+    if tol == "auto":
+        return "total", None
+    if not isinstance(tol, tuple):
+        return "total", float(tol)
+    rule, value = tol if len(tol) == 2 else (None, None)
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else -1.0
+    if rule != "per-class" or not number >= 0.0:
+        raise ValueError(f"tol as a tuple is ('per-class', tolerance), got {tol!r}.")
+    return "per-class", number
+
+
+def _freeze(init: Any) -> Literal["kernels", "weights"] | None:
+    starts = init if isinstance(init, list) else [init]
+    values = {start.get("freeze") for start in starts if isinstance(start, Mapping)} or {None}
+    if len(values) > 1:
+        raise ValueError(f"init has starts with different values of 'freeze': {sorted(map(str, values))}.")
+    freeze = values.pop()
+    if freeze not in (None, "kernels", "weights"):
+        raise ValueError(f"freeze in init must be 'kernels' or 'weights', got {freeze!r}.")
+    return cast(Literal["kernels", "weights"] | None, freeze)
+
+
+def _given_prior(prior: Any) -> tuple[float, Any]:
+    if isinstance(prior, tuple) and len(prior) != 2:
+        raise ValueError(f"covariance_prior as a tuple is (rows, covariance), got {len(prior)} entries.")
+    rows, covariance = prior if isinstance(prior, tuple) else (prior, None)
+    if not isinstance(rows, Real) or not 0 < float(rows) < np.inf:
+        raise ValueError(f"covariance_prior must be a positive number of rows, got {rows!r}.")
+    return float(rows), covariance
+
+
+def check_covariance_prior(prior: tuple[float, Any], n_features: int) -> tuple[float, FloatArray | None]:
+    """The rows and the covariance of a prior: (M, M), (M,) for independent features, None for the default."""
+    rows, covariance = prior
+    if covariance is None:
+        return rows, None
+    if np.ndim(covariance) == 1:
+        return rows, check_covariances([covariance], structure_of("diag"), 1, n_features)[0]
+    return rows, check_covariances(covariance, structure_of("tied"), 1, n_features)
+
+
+def prior_of_columns(prior: Any, columns: list[int], n_features: int) -> tuple[float, FloatArray]:
+    """A prior (rows, covariance) on the covariances of M features, of some of these features."""
+    rows, covariance = check_covariance_prior(_given_prior(prior), n_features)
+    assert covariance is not None
+    return rows, covariance[columns] if covariance.ndim == 1 else covariance[np.ix_(columns, columns)]
+
+
+def refuse_low_rank(covariance_type: Any) -> None:
+    """Refuse 'low_rank' and ('low_rank', q), which earlier versions had, with what to use instead."""
+    name = covariance_type[:1] if isinstance(covariance_type, tuple) else (covariance_type,)
+    if name == ("low_rank",):
+        raise ValueError(
+            f"covariance_type={covariance_type!r} is not supported any more: principal components before the "
+            "model classify better. Use make_pipeline(PCA(n), ...) with another covariance_type, or "
+            "SharedKernelClassifierCV, which tries such projections itself."
+        )
+
+
+def is_wide(n_rows: int, n_features: int) -> bool:
+    """Whether there are too many features for full covariances."""
+    return n_features > max(n_rows, _MANY_FEATURES)
+
+
+def device_and_precision(
+    device: str | None,
+) -> tuple[str | None, Literal["float64", "float32", "tf32"]]:
+    """The name of the device, None for the CPU, and the precision of sums over rows on it."""
+    if device is None:
+        return None, "float64"
+    name, _, precision = device.partition("/")
+    precision = precision or "float64"
+    if not name or precision not in _PRECISIONS:
+        raise ValueError(
+            f"device={device!r} is not of the form 'cuda:0' or 'cuda:0/float32'; precisions are "
+            f"{', '.join(_PRECISIONS)}."
+        )
+    if name == "cpu" and precision != "float64":
+        raise ValueError(
+            f"device={device!r}: {precision} is for accelerators only; the CPU computes in float64."
+        )
+    return None if name == "cpu" else name, cast(Literal["float64", "float32", "tf32"], precision)
+
+
+def threads_of(n_jobs: int | None) -> int:
+    """The number of threads: for None all cores, or the variable OMP_NUM_THREADS, as in scikit-learn.
+
+    Workers of joblib have one thread.
+    """
+    if n_jobs is not None:
+        return int(effective_n_jobs(n_jobs))
+    if get_active_backend()[0].nesting_level:  # in a worker of joblib
+        return int(effective_n_jobs(None))
+    wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return min(int(wanted), cpu_count()) if wanted.isdecimal() and int(wanted) else int(cpu_count())
