@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import skmix
 from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV
-from skmix.model._settings import covariance_type_of
+from skmix.model.settings import Settings
 
 
 def whole_numbers(n_rows: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -238,10 +238,11 @@ def test_a_small_batch_does_not_widen_kernels_of_a_stream() -> None:
 def test_many_features_have_diagonal_covariances_by_default(
     n_rows: int, n_features: int, expected: str
 ) -> None:
-    assert covariance_type_of(SharedKernelMixture(), n_rows, n_features) == expected
-    assert covariance_type_of(SharedKernelMixture(covariance_type="tied"), n_rows, n_features) == "tied"
+    assert Settings.of(SharedKernelMixture()).covariance_type_for(n_rows, n_features) == expected
+    tied = Settings.of(SharedKernelMixture(covariance_type="tied"))
+    assert tied.covariance_type_for(n_rows, n_features) == "tied"
     given = SharedKernelMixture(init={"means": np.zeros((1, n_features)), "covariances": np.eye(n_features)})
-    assert covariance_type_of(given, n_rows, n_features) == "full"
+    assert Settings.of(given).covariance_type_for(n_rows, n_features) == "full"
 
 
 def test_fits_of_many_features_say_what_they_take() -> None:

@@ -1,7 +1,7 @@
-"""Progress and monitoring of a fit, through scikit-learn's callbacks.
+"""Progress of long work: watchers of all fits, and scikit-learn's callbacks of one estimator.
 
-A fit is a task, and each of its passes a subtask; in a search, each of its candidates. After a pass, a
-callback that asks for `fitted_estimator` gets the model so far.
+`task` tells both of every step. A step of a fit is a pass, and one of a search a candidate; after a pass,
+callbacks that ask for `fitted_estimator` get the model so far.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,41 +29,119 @@ except ImportError:  # before scikit-learn 1.9
             raise TypeError("Callbacks need scikit-learn 1.9 or later.")
 
 
-# ---------------------------------------------------------------- progress of all fits
-
-
 # Takes a message after each step and, if steps differ in work, the `share` of it that is done, from 0 to 1.
 Report = Callable[..., None]
 # Takes a title and the number of steps, None if it is unknown.
 Watcher = Callable[[str, int | None], AbstractContextManager[Report]]
+# Takes a message after a step, its `share`, and the `model`: a function that returns the fitted attributes.
+Step = Callable[..., None]
 # Takes a run after a pass, and a function that returns the record of the mixture so far, if there is one.
 AfterPass = Callable[[Run, Callable[[], Fitted | None]], None]
-# Takes that record, and returns the attributes of the estimator so far.
-Attributes = Callable[[Fitted], dict[str, Any]]
-# See `monitoring`.
-Monitor = Callable[[float, Attributes | None], AbstractContextManager[AfterPass] | None]
 
-watcher_of_fits: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
+# Seconds between two lines, and the least share of the time so far.
+_PAUSE, _SHARE = 2.0, 0.1
+_watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 
 @contextmanager
 def watched_by(watcher: Watcher) -> Iterator[None]:
-    """Report the progress of all fits in the body to a watcher."""
-    before = watcher_of_fits.set(watcher)
+    """Report the progress of all work in the body to a watcher."""
+    before = _watcher.set(watcher)
     try:
         yield
     finally:
-        watcher_of_fits.reset(before)
+        _watcher.reset(before)
 
 
 def progress_bar(title: str, total: int | None) -> AbstractContextManager[Report]:
-    """Return a context that yields a function to call after each of `total` steps, with a message."""
-    watcher = watcher_of_fits.get()
+    """A context that yields a function to call after each of `total` steps, with a message."""
+    watcher = _watcher.get()
     return nullcontext(lambda message, *, share=None: None) if watcher is None else watcher(title, total)
 
 
-# Seconds between two lines, and the least share of the time so far.
-_PAUSE, _SHARE = 2.0, 0.1
+def is_watched(estimator: Any) -> bool:
+    """Whether a watcher, or a callback of the estimator, wants to know of the steps of its fit."""
+    return _watcher.get() is not None or bool(getattr(estimator, "_skl_callbacks", ()))
+
+
+@contextmanager
+def task(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    bar: AbstractContextManager[Report],
+    *,
+    total: int | None = None,
+    subtask: str = "pass",
+) -> Iterator[Step]:
+    """Tell a progress bar, and the callbacks of an estimator, of the steps that the body calls.
+
+    X, y and sample_weight are the arguments of `fit`. There are at most `total` steps, None if unknown.
+    """
+    if not (getattr(estimator, "_skl_callbacks", ()) and hasattr(estimator, "_init_callback_context")):
+        with bar as report:
+            yield lambda message, *, model=None, **share: report(message, **share)
+        return
+    metadata = None if sample_weight is None else {"sample_weight": sample_weight}
+    arguments = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
+    context = estimator._init_callback_context(max_subtasks=total)
+    context.call_on_fit_task_begin(**arguments)
+    try:
+        with bar as report:
+
+            def step(message: str, *, model: Any = None, **share: float) -> None:
+                report(message, **share)
+                part = context.subcontext(subtask).call_on_fit_task_begin(**arguments)
+                part.call_on_fit_task_end(**arguments, reconstruction_attributes=model)
+
+            yield step
+    except BaseException:
+        # The user needs the error of the body, not one that follows from it.
+        with suppress(Exception):
+            context.call_on_fit_task_end(**arguments)
+        raise
+    context.call_on_fit_task_end(**arguments)
+
+
+@contextmanager
+def fit_task(estimator: Any, X: Any, y: Any, sample_weight: Any, n_parts: int) -> Iterator[Step | None]:
+    """Make the body, which fits `n_parts` mixtures, a task; yield None if nobody wants to know of passes."""
+    most = n_parts * estimator.max_iter
+    bar = progress_bar("fitting", most)
+    with task(estimator, X, y, sample_weight, bar, total=most) as step:
+        yield step if is_watched(estimator) else None
+
+
+def after_pass(
+    step: Step | None, n_rows: float, attributes: Callable[[Fitted], dict[str, Any]] | None
+) -> AfterPass | None:
+    """A function to call after each pass over rows of this total weight; None without a `step`.
+
+    `attributes` are those of the estimator, given the record of its mixture so far; None if it has several.
+    """
+    if step is None:
+        return None
+    best, since = float("nan"), time.monotonic()
+
+    def call(run: Run, so_far: Callable[[], Fitted | None]) -> None:
+        nonlocal best, since
+
+        def model() -> dict[str, Any] | None:
+            record = None if attributes is None else so_far()
+            return None if attributes is None or record is None else attributes(record)
+
+        before, best = best, float(run.totals().max()) / n_rows
+        changed = "" if np.isnan(before) else f", changed by {best - before:.2e}"
+        n_starts = len(run.active)
+        step(
+            f"pass {run.n_passes}: {n_starts} start{'' if n_starts == 1 else 's'}, mean log-likelihood "
+            f"{best:.5f}{changed}, {time.monotonic() - since:.2g} s a pass",
+            model=model,
+        )
+        since = time.monotonic()
+
+    return call
 
 
 class Lines:
@@ -105,83 +182,3 @@ def _duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes, seconds = divmod(round(seconds), 60)
     return f"{minutes} min {seconds:.0f} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-# ---------------------------------------------------------------- the passes of a fit
-
-
-@contextmanager
-def task_of(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, most: int | None
-) -> Iterator[Callable[..., None]]:
-    """Make the body a task of an estimator's callbacks, which ends even if the body fails.
-
-    Yield a function that reports a subtask by its name and, if there is a model so far, a function that
-    returns its fitted attributes. There are at most `most` subtasks, None if unknown. X, y and sample_weight
-    are the arguments of `fit`.
-    """
-    if not (getattr(estimator, "_skl_callbacks", ()) and hasattr(estimator, "_init_callback_context")):
-        yield lambda name, attributes=None: None
-        return
-    metadata = None if sample_weight is None else {"sample_weight": sample_weight}
-    arguments = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
-    task = estimator._init_callback_context(max_subtasks=most)
-
-    def step(name: str, attributes: Callable[[], dict[str, Any] | None] | None = None) -> None:
-        subtask = task.subcontext(name).call_on_fit_task_begin(**arguments)
-        subtask.call_on_fit_task_end(**arguments, reconstruction_attributes=attributes)
-
-    task.call_on_fit_task_begin(**arguments)
-    try:
-        yield step
-    except BaseException:
-        # The user needs the error of the body, not one that follows from it.
-        with suppress(Exception):
-            task.call_on_fit_task_end(**arguments)
-        raise
-    task.call_on_fit_task_end(**arguments)
-
-
-@contextmanager
-def monitoring(estimator: Any, X: Any, y: Any, sample_weight: Any, n_parts: int) -> Iterator[Monitor]:
-    """Call the callbacks of an estimator while the body fits its `n_parts` mixtures.
-
-    X, y and sample_weight are the arguments of `fit`. Yield a function that takes the number of rows of a
-    mixture, or the sum of their weights, and how to get the estimator's attributes from the mixture so far;
-    it returns a context that yields a function to call after each pass, or None if nobody watches.
-    """
-    watched = bool(getattr(estimator, "_skl_callbacks", ())) or watcher_of_fits.get() is not None
-    with task_of(estimator, X, y, sample_weight, n_parts * estimator.max_iter) as step:
-
-        def watch(n_rows: float, attributes: Attributes | None) -> AbstractContextManager[AfterPass] | None:
-            return _passes(n_rows, estimator.max_iter, step, attributes) if watched else None
-
-        yield watch
-
-
-@contextmanager
-def _passes(
-    n_rows: float, most: int, step: Callable[..., None], attributes: Attributes | None
-) -> Iterator[AfterPass]:
-    """Yield a function to call after each of at most `most` passes of one mixture."""
-    best, since = float("nan"), time.monotonic()
-
-    def attributes_so_far(so_far: Callable[[], Fitted | None]) -> dict[str, Any] | None:
-        record = None if attributes is None else so_far()
-        return None if attributes is None or record is None else attributes(record)
-
-    def after_pass(run: Run, so_far: Callable[[], Fitted | None]) -> None:
-        nonlocal best, since
-        mean = float(run.totals().max()) / n_rows
-        change, best = mean - best, mean
-        gained = "" if np.isnan(change) else f", changed by {change:.2e}"
-        n_starts = len(run.active)
-        report(
-            f"pass {run.n_passes}: {n_starts} start{'' if n_starts == 1 else 's'}, mean log-likelihood "
-            f"{best:.5f}{gained}, {time.monotonic() - since:.2g} s a pass"
-        )
-        since = time.monotonic()
-        step("pass", partial(attributes_so_far, so_far))
-
-    with progress_bar("fitting", most) as report:
-        yield after_pass

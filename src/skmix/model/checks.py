@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
-from sklearn.utils.validation import check_array, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_array, validate_data
 
 from .._errors import ArgumentWarning
-from ..data.missing import without_mask
+from ..data.dask import is_collection
+from ..data.missing import refuse_masked_weights, without_mask
 from ..data.recipe import Preparation, Recipe
-from ..engine.numbers import Array, has_gaps, is_numpy, namespace, pick, to_numpy
+from ..engine.numbers import Array, has_gaps, is_numpy, namespace, on_host, pick, to_numpy
 from ..engine.records import BoolArray, FloatArray
 
 # Attributes in which scikit-learn keeps the callbacks of a running fit.
@@ -155,7 +156,26 @@ def columns_of(X: Array, columns: list[int]) -> Array:
     return X[:, columns] if is_numpy(X) else pick(X.T, columns).T
 
 
-# ---------------------------------------------------------------- gaps
+# ---------------------------------------------------------------- weights and gaps
+
+
+def computed(values: Any) -> Any:
+    """Scores or labels that are lazy or on a device as a NumPy array; others unchanged."""
+    return on_host(values.compute() if is_collection(values) else values)
+
+
+def check_weights(sample_weight: Any, n_rows: int) -> FloatArray | None:
+    """Row weights (n,) that are not negative and not all zero; None if none were given."""
+    if sample_weight is None:
+        return None
+    values = computed(sample_weight)
+    refuse_masked_weights(values)
+    weights: FloatArray = _check_sample_weight(
+        values, np.empty((n_rows, 0)), dtype=np.float64, ensure_non_negative=True
+    )
+    if not weights.any():  # older scikit-learn lets them pass
+        raise ValueError("Sample weights must contain at least one non-zero number.")
+    return weights
 
 
 def used_rows(X: Array, weights: FloatArray | None) -> BoolArray | None:

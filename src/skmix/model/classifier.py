@@ -22,12 +22,13 @@ from ..engine.records import FloatArray
 from ..engine.rows.blocks import Block
 from . import decisions, densities, streams, tuning
 from .arguments import check_distribution, check_feature_sets
-from .checks import note_rows, updating
+from .base import Part, SharedKernelBase
+from .checks import computed, note_rows, updating
+from .docs import documented_model
 from .exporting import whitened_kernels
 from .fitted import FitRecord, Fitted, FittedClassifier
-from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented_model
+from .mixture import SharedKernelMixture
 from .rows import enter, score_rows
-from .rows_in_memory import computed
 from .settings import Settings, prior_of_columns
 from .training import Training
 

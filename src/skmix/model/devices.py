@@ -5,9 +5,20 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from ..engine.numbers import Array, has_gaps, is_device_array, is_numpy, room_on, send, taken_in, to_numpy
-from ._settings import is_robust_fit
-from .checks import warn_caller
+from sklearn.utils.validation import _check_n_features
+
+from ..engine.numbers import (
+    Array,
+    has_gaps,
+    is_device_array,
+    is_numpy,
+    namespace,
+    room_on,
+    send,
+    taken_in,
+    to_numpy,
+)
+from .checks import note_rows, warn_caller
 from .settings import device_and_precision
 
 
@@ -27,12 +38,8 @@ def on_device_or_host(estimator: Any, X: Any) -> Any:
     array = taken_in(X)
     if is_numpy(array):
         return array
-    kind, device = array.device.type, estimator.device
-    if device is None:
-        stays = kind != "cpu"
-    else:
-        name = device_and_precision(device)[0]
-        stays = name is not None and name.partition(":")[0] == kind
+    kind, device = array.device.type, device_of(estimator)
+    stays = kind != "cpu" if estimator.device is None else (device or "").partition(":")[0] == kind
     return array if stays else to_numpy(array)
 
 
@@ -44,6 +51,11 @@ def sent(rows: Any, device: str | None) -> Array:
 def has_room(device: str, X: Any) -> bool:
     """Whether a device has room for rows."""
     return bool(X.nbytes <= room_on(device))
+
+
+def is_robust_fit(model: Any) -> bool:
+    """Whether a model was fitted with t kernels, whatever its settings are now."""
+    return any(hasattr(part, "kernel_degrees_") for part in getattr(model, "models_", [model]))
 
 
 def device_of_scores(model: Any) -> str | None:
@@ -71,3 +83,24 @@ def warn_of_host(reason: str, device: str | None) -> None:
     if device is not None:
         room_on(device)
     warn_caller(f"{reason}: this fit runs on the host, not on the device.")
+
+
+def check_device_values(estimator: Any, X: Array, least: int | None) -> Array:
+    """Check a tensor of rows (n, M); see `check_values`."""
+    xp, n_needed = namespace(X), 1 if least is None else least
+    if X.ndim != 2:
+        raise ValueError(f"Expected 2D array, got {X.ndim}D array instead.")
+    if X.shape[0] < n_needed or X.shape[1] < 1:
+        raise ValueError(f"Found array of shape {tuple(X.shape)}; at least {n_needed} row(s) are needed.")
+    if X.dtype not in (xp.float64, xp.float32):
+        if not xp.isdtype(X.dtype, ("bool", "integral", "real floating")):
+            raise ValueError(f"X must be of real numbers, got {X.dtype}.")
+        X = xp.astype(X, xp.float64)
+    # Finite sums prove that all values are finite, and are cheap.
+    finite = bool(xp.all(xp.isfinite(xp.sum(X, axis=0, dtype=xp.float64))))
+    if not finite and bool(xp.any(xp.isinf(X))):
+        raise ValueError("Input X contains infinity or a value too large for its type.")
+    if least is not None:
+        note_rows(estimator, feature_names_in_=None, preparation_=None)
+    _check_n_features(estimator, X, reset=least is not None)
+    return X

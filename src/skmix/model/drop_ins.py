@@ -25,10 +25,9 @@ from ..engine.records import FloatArray, IntArray, Parameters
 from ..engine.rows.source import RowSource
 from ..engine.scoring import kernel_log_densities, most_likely_kernel
 from ..engine.structures import structure_of
-from .checks import check_values
+from .checks import check_values, check_weights
 from .exporting import ExportMixin, whitened_kernels
 from .frames import is_frame, names_of
-from .rows_in_memory import check_weights
 from .saving import FileMixin
 
 SINGULAR = (

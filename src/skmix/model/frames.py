@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -34,7 +33,7 @@ def is_frame(X: Any) -> bool:
     return hasattr(X, "columns") and not isinstance(X, Source)
 
 
-def is_numeric(frame: Any) -> bool:
+def _is_numeric(frame: Any) -> bool:
     """Whether all columns of a data frame have a numeric type."""
     return all(
         getattr(column_type, "kind", None) in ("f", "i", "u", "b") or _POLARS_NUMBER.match(str(column_type))
@@ -152,7 +151,7 @@ def frame_to_fit(frame: Any, estimator: Any, least: int) -> np.ndarray:
     """Encode a data frame for a fit, and note its columns in the estimator; features have shape (n, M)."""
     _refuse_empty(frame)
     names = names_of(frame)
-    if is_numeric(frame):
+    if _is_numeric(frame):
         X: np.ndarray = check_values(estimator, frame, least, names)
         if least > 1:  # the first batch of a stream says little of its columns
             warn_of(frame_remarks(frame, X, [str(name) for name in names]))
@@ -170,7 +169,7 @@ def encoded_frame(model: Any, frame: Any) -> FloatArray:
     _refuse_empty(frame)
     frame, preparation = known_columns(model, frame), Recipe.of(model).preparation
     columns = preparation.get("columns")
-    if columns is None and is_numeric(frame):
+    if columns is None and _is_numeric(frame):
         X: FloatArray = check_values(model, frame, names=names_of(frame))
         return X
     columns = columns or dict.fromkeys(map(str, names_of(frame)))
@@ -194,20 +193,18 @@ def refuse_encoding(model: Any) -> None:
         )
 
 
-def in_columns(model: Any, X: FloatArray, original: Any = None) -> Any:
+def in_columns(model: Any, X: FloatArray, frame: Any = None, encoded: FloatArray | None = None) -> Any:
     """Turn encoded rows (n, M), with numbers in the units of the user, into a data frame of the columns.
 
-    If the user gave these rows as a pandas data frame, `original`, the result has its index and its columns
-    without gaps.
+    If they are a pandas data frame whose gaps were filled, the result has its index and its columns without
+    gaps. `encoded` (n, M) are its features, NaN where a value is missing.
     """
     pandas, recipe = need("pandas", "Rows of a model that prepares columns need"), Recipe.of(model)
     columns: dict[str, Any] = decode_columns(X, recipe.kinds)
-    if not isinstance(original, pandas.DataFrame):
+    if encoded is None or not isinstance(frame, pandas.DataFrame):
         return pandas.DataFrame(columns)
-    original = known_columns(model, original)
-    with warnings.catch_warnings(action="ignore"):  # what there was to say of the rows was said before
-        encoded = encoded_frame(model, original)
+    frame = known_columns(model, frame)
     for name, features in zip(columns, recipe.features, strict=True):
         if not np.isnan(encoded[:, features]).any():
-            columns[name] = original[name]
-    return pandas.DataFrame(columns, index=original.index)
+            columns[name] = frame[name]
+    return pandas.DataFrame(columns, index=frame.index)

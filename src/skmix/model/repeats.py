@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +15,9 @@ from ..engine.numbers import join
 from ..engine.records import Parameters
 from .mixture import SharedKernelMixture
 from .rows import enter
-from .solving import problem_of, record_of_start, start_batches
+from .settings import Settings
+from .solving import problem_of, record_of_start
+from .starting import start_batches
 
 
 def fit_each(
@@ -35,17 +38,17 @@ def fit_each(
         if getattr(model, name) != value:
             raise ValueError(f"fit_each needs {name}={value!r}, got {getattr(model, name)!r}.")
     model = clone(model).set_params(n_init=1)
-    training = enter(model, X, y).training()
-    problem, own_kernels, _ = problem_of(model, training)
+    settings, training = Settings.of(model), enter(model, X, y).training()
+    problem, given, _ = problem_of(settings, training)
     starts: list[Parameters] = []
     for random_state in random_states:
-        model.random_state = random_state
-        starts += start_batches(model, training, problem, own_kernels)
+        of_state = replace(settings, random_state=random_state)
+        starts += start_batches(of_state, training, problem, given)
     result = problem.leave_with(run(problem, join(starts)))
-    fitted = []
-    for r, random_state in enumerate(random_states):
+    mixtures = []
+    for number, random_state in enumerate(random_states):
         mixture = copy(model)
         mixture.random_state = random_state
-        record_of_start(model, training, result, r).store(mixture)
-        fitted.append(mixture)
-    return fitted
+        record_of_start(settings, training, result, number).store(mixture)
+        mixtures.append(mixture)
+    return mixtures

@@ -1,7 +1,7 @@
-"""Recognise what a user passes as X, y and sample_weight.
+"""The door for rows: what a user passes as X, y and sample_weight, in memory, in blocks or on a Dask cluster.
 
-`enter` puts rows in memory, in a data frame, on a device, in blocks or on a Dask cluster behind one
-interface, `Rows`. Fits, scores, streams and searches use it and need not know what X was.
+`enter` recognises it once. Fits, scores, streams and searches use what it returns, and need not know what X
+was: an array, a tensor, a data frame, files, an AnnData or a Dask collection.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from os import PathLike
 from typing import Any
 
@@ -19,36 +19,63 @@ from joblib.parallel import ThreadingBackend
 from sklearn.utils.validation import _check_feature_names, _check_n_features, check_is_fitted
 
 from .. import _version
-from ..data import Source
+from ..data import Source, open_rows
 from ..data.dask import check_kind, is_collection, map_rows, open_collections
-from ..data.labels import code_labels
+from ..data.labels import are_unlabelled, code_labels, number_labels, read_labels, refuse_missing
 from ..data.missing import is_missing
 from ..data.opening import prepare, source_of
 from ..data.recipe import Recipe, target_of
-from ..engine.numbers import Array, is_device_array, on_host
-from ..engine.records import FloatArray
+from ..engine.device.streamed import PIECE_BYTES
+from ..engine.numbers import Array, has_gaps, is_device_array, is_numpy, on_host, pick, to_numpy
+from ..engine.problem import open_source
+from ..engine.records import FloatArray, IntArray
 from ..engine.rows.blocks import Block
-from .checks import warn_of
-from .devices import device_of, device_of_scores, on_device_or_host, sent
-from .frames import PreparedRows, is_frame, known_columns, read_into_memory, refuse_encoding, take_columns
-from .rows_in_memory import InFrame, InMemory, OnDevice, Prepared, Rows, check_weights
-from .training import Training, training_in_blocks
-
-# ---------------------------------------------------------------- entry
+from .checks import (
+    check_features,
+    check_gaps,
+    check_labelled,
+    check_values,
+    check_weights,
+    computed,
+    is_valid,
+    used_rows,
+    warn_of,
+)
+from .devices import (
+    check_device_values,
+    device_of,
+    device_of_scores,
+    has_room,
+    is_robust_fit,
+    on_device_or_host,
+    sent,
+    warn_of_host,
+)
+from .frames import (
+    PreparedRows,
+    encoded_frame,
+    frame_to_fit,
+    is_frame,
+    known_columns,
+    read_into_memory,
+    refuse_encoding,
+    take_columns,
+)
+from .training import Training, training_by_pieces, training_in_blocks
 
 
 def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, name: str = "y") -> Rows:
-    """Put rows of any kind behind the interface `Rows`; `name` is what messages call the labels.
+    """Recognise rows of any kind; `name` is what messages call the labels.
 
     X is an array or tensor (n, M), a data frame, files, a source, an AnnData, a Dask collection, or rows that
     `read_into_memory` returned. y and sample_weight are arrays (n,) or Dask collections; with files, also
     paths or names of columns; with a data frame, also names of columns.
     """
     if isinstance(X, PreparedRows):
-        return Prepared(estimator, X, y, sample_weight, name)
+        return Rows(estimator, X, y, sample_weight, name)
     source = source_of(X, y, sample_weight)
     if source is not None:
-        return InBlocks(estimator, source, y, sample_weight, name)
+        return RowsInBlocks(estimator, source, y, sample_weight, name)
     if is_frame(X):
         X, y, sample_weight = take_columns(X, y, sample_weight, name=name)
     for argument, values in ((name, y), ("sample_weight", sample_weight)):
@@ -63,19 +90,15 @@ def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, n
                 f"Dask collections, or {argument}.compute()."
             )
     if is_collection(X):
-        return OnCluster(estimator, X, y, sample_weight, name)
-    sample_weight = on_host(sample_weight)
-    if is_frame(X):
-        return InFrame(estimator, X, y, sample_weight, name)
-    X = on_device_or_host(estimator, X)
-    kind = OnDevice if is_device_array(X) else InMemory
-    return kind(estimator, X, y, sample_weight, name)
+        return RowsOnCluster(estimator, X, y, sample_weight, name)
+    X = X if is_frame(X) else on_device_or_host(estimator, X)
+    return Rows(estimator, X, y, on_host(sample_weight), name)
 
 
 def score_rows(
     estimator: Any, X: Any, function: Callable[..., Any], y: Any = None, *, name: str = "y"
 ) -> Any:
-    """Return ``function(model, rows, codes)`` for rows of any kind, as a NumPy array.
+    """``function(model, rows, codes)`` of rows of any kind, as a NumPy array (n, …).
 
     Files are read in blocks; for a Dask collection, the result is a lazy Dask array. `function`, which must
     be defined at the top of a module, takes the estimator, validated rows (n, M) and, if labels are given,
@@ -86,11 +109,180 @@ def score_rows(
     return enter(estimator, X, y, name=name).scores(function)
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Rows of an estimator with labels and weights; of this class: an array, a data frame, prepared rows."""
+
+    estimator: Any
+    X: Any
+    y: Any
+    sample_weight: Any
+    name: str  # of the labels in messages
+
+    # ------------------------------------------------------------ what fits and scores need
+
+    def training(self, least: int = 2) -> Training:
+        """At least `least` training rows; their features are noted in the estimator.
+
+        Without labels, there is one class; a classifier needs labels.
+        """
+        estimator, device = self.estimator, device_of(self.estimator)
+        check_labelled(estimator, self.y)
+        rows, classes, _ = self.coded(self.values(least=least))
+        X, codes, why_host = rows.X, None if self.y is None else rows.y, None
+        if device is not None or not is_numpy(X):
+            is_robust = getattr(estimator, "tail", None) is not None
+            why_host = "t kernels" if is_robust else "Missing values" if has_gaps(X) else None
+        if why_host is not None:
+            X = to_numpy(X)
+        elif device is not None and is_numpy(X):
+            if not has_room(device, X):
+                blocks = open_rows(X, label=codes, weight=rows.weights, chunk_rows=_rows_of_a_piece(X))
+                return training_by_pieces(estimator, blocks, classes, device)
+            X = sent(X, device)
+        source = open_source(X, codes, rows.weights)
+        if source.summary.gaps:
+            check_gaps(X, estimator)
+        if why_host is not None:
+            warn_of_host(why_host, device)
+        return Training(source, classes)
+
+    def scores(self, function: Callable[..., Any], *, on_cpu: bool = False, scaled: bool = True) -> Any:
+        """``function(model, rows, codes)``, see `score_rows`.
+
+        With `on_cpu`, it needs NumPy rows; unless `scaled`, the encoded rows in the units of the user.
+        """
+        model = self.estimator
+        X = self.values(on_cpu=on_cpu or is_robust_fit(model)) if scaled else self.encoded
+        codes = None if self.y is None else self.codes(len(X))
+        device = None if on_cpu or not is_numpy(X) else device_of_scores(model)
+        if device is None or has_room(device, X):
+            return on_host(_score(function, model, sent(X, device), codes))
+        pieces, step = [], _rows_of_a_piece(X)
+        for start in range(0, len(X), step):
+            part = slice(start, start + step)
+            some = None if codes is None else codes[part]
+            pieces.append(on_host(_score(function, model, sent(X[part], device), some)))
+        return np.concatenate(pieces)
+
+    def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
+        """Rows (n, M) of floats in memory, NaN for missing values; refuse files and Dask collections.
+
+        A fit requires at least `least` rows, and notes their features in the estimator. With `on_cpu`, they
+        are a NumPy array.
+        """
+        model, X = self.estimator, self.X
+        if isinstance(X, PreparedRows):
+            return check_features(model, X.X) if least is None else X.noted_in(model, least)
+        if is_frame(X):
+            if least is not None:
+                return frame_to_fit(X, model, least)
+            return Recipe.of(model).to_scale(self.encoded)
+        if least is None:
+            if type(X) is np.ndarray and is_valid(model, X):
+                return X
+            refuse_encoding(model)
+        if is_device_array(X) and not on_cpu:
+            return check_device_values(model, X, least)
+        try:
+            return check_values(model, on_host(X), least)
+        except ValueError as error:
+            if "could not convert string" not in str(error):
+                raise
+            problem = f"X holds text: {error}. Give a data frame, whose columns are encoded."
+            raise ValueError(problem) from None
+
+    @cached_property
+    def encoded(self) -> FloatArray:
+        """The features (n, M) of a data frame before the scale of the fitted model."""
+        return encoded_frame(self.estimator, self.X)
+
+    @property
+    def is_in_units(self) -> bool:
+        """Whether rows are in the units of the user, which the model puts on its scale."""
+        return is_frame(self.X) and hasattr(self.estimator, "preparation_")
+
+    def in_memory(self) -> Rows:
+        """The rows in memory, after reading files whole."""
+        return self
+
+    def gathered(self) -> FloatArray:
+        """Rows (n, M) of float64 with the features of the fitted estimator; files are read whole."""
+        return np.asarray(self.in_memory().values(on_cpu=True), dtype=np.float64)
+
+    # ------------------------------------------------------------ labels and weights
+
+    @property
+    def table(self) -> str | None:
+        """Name of the file that the rows are from, or of several."""
+        return None
+
+    def with_own_labels(self) -> Rows:
+        """The rows with the labels that they were opened with, if no others are given."""
+        return self
+
+    def labels(self, n_rows: int, *, unlabelled: bool = False) -> np.ndarray:
+        """The label (n,) of each row, in memory; with `unlabelled`, some may be missing."""
+        labels = read_labels(self._unchecked_labels(), n_rows, self.name, of_fit=False)
+        if not unlabelled:
+            # A classifier, also inside a search, may predict −1 for outliers.
+            model = getattr(self.estimator, "classifier_", self.estimator)
+            known = [*model.classes_.tolist(), getattr(model, "outlier_label", None)]
+            refuse_missing(are_unlabelled(labels, known), self.name, self.table)
+        return labels
+
+    def codes(self, n_rows: int) -> IntArray:
+        """Labels as indices (n,) into the classes of the fitted estimator; see `code_labels`."""
+        return code_labels(self._unchecked_labels(), self.estimator.classes_, n_rows, name=self.name)
+
+    def _unchecked_labels(self) -> Any:
+        if self.y is not None:
+            return computed(self.y)
+        target = target_of(self.estimator)
+        if target is None or not is_frame(self.X):
+            raise ValueError(f"The rows of X have no labels: give {self.name}.")
+        return computed(take_columns(self.X, target, None, name="the target of the model")[1])
+
+    def weights(self, n_rows: int) -> FloatArray | None:
+        """Row weights (n,), not negative and not all zero; None if none were given."""
+        return check_weights(self.sample_weight, n_rows)
+
+    def coded(self, X: Array) -> tuple[Block, np.ndarray, IntArray | None]:
+        """Validated rows X (n, M) with class codes, the classes (L,), and the positions of the rows.
+
+        Rows of weight zero or without any value are left out, and classes without other rows; positions are
+        None if all rows are kept. Without labels, all codes are 0.
+        """
+        n_rows = X.shape[0]
+        classes, codes = np.zeros(1, dtype=np.int64), np.zeros(n_rows, dtype=np.int64)
+        if self.y is not None:
+            classes, codes = number_labels(read_labels(on_host(self.y), n_rows, self.name), self.name)
+        weights = self.weights(n_rows)
+        used = used_rows(X, weights)
+        if used is None:
+            return Block(X, codes, weights), classes, None
+        kept = np.flatnonzero(used)
+        present, codes = np.unique(codes[kept], return_inverse=True)
+        if present[0] == -1:
+            present, codes = present[1:], codes - 1
+        if not len(present):
+            raise ValueError("sample_weight is zero for every row that has a label and a value.")
+        return Block(pick(X, kept), codes, None if weights is None else weights[kept]), classes[present], kept
+
+
+def _score(function: Callable[..., Any], model: Any, rows: Array, codes: IntArray | None) -> Any:
+    return function(model, rows) if codes is None else function(model, rows, codes)
+
+
+def _rows_of_a_piece(X: np.ndarray) -> int:
+    return max(1, PIECE_BYTES // X[:1].nbytes)
+
+
 # ---------------------------------------------------------------- rows in blocks
 
 
 @dataclass(frozen=True)
-class InBlocks(Rows):
+class RowsInBlocks(Rows):
     """Files and other sources that are read in blocks, with labels and weights."""
 
     X: Source
@@ -104,49 +296,52 @@ class InBlocks(Rows):
             warn_of(self.X.remarks())
         return training
 
-    def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
-        model = self.estimator
-        source = self._of_model()
-        if self.y is None:
-            source = source.unlabelled()
-        out, start = np.empty(0), 0
+    def scores(self, function: Callable[..., Any], *, on_cpu: bool = False, scaled: bool = True) -> Any:
+        model, source = self.estimator, self._of_model
+        source = source if scaled else replace(source, scale={"transform": "none"})
+        source = source.unlabelled() if self.y is None else source
+        scores, start = np.empty(0), 0
         device = None if on_cpu else device_of_scores(model)
         with closing(source.blocks()) as blocks:
             for block in blocks:
-                stop = start + len(block.X)
-                arguments = [model, sent(block.X, device)]
+                codes = None
                 if self.y is not None:
                     labels = block.all_labels()
                     if is_missing(labels).any():
                         self.labels(source.n_rows)  # raises ValueError, with the number of all such rows
-                    arguments.append(code_labels(labels, model.classes_, len(block.X), name=self.name))
-                part = on_host(function(*arguments))
+                    codes = code_labels(labels, model.classes_, len(block.X), name=self.name)
+                part = on_host(_score(function, model, sent(block.X, device), codes))
                 if not start:
-                    out = np.empty((source.n_rows, *part.shape[1:]), dtype=part.dtype)
-                out[start:stop] = part
-                start = stop
+                    scores = np.empty((source.n_rows, *part.shape[1:]), dtype=part.dtype)
+                scores[start : start + len(part)] = part
+                start += len(part)
         warn_of(source.remarks())
-        return out
+        return scores
 
     def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
         raise ValueError(f"This needs rows in memory, but X is {self.X!r}: give an array or a data frame.")
 
+    @property
+    def is_in_units(self) -> bool:
+        return self._of_model.preparation is not None
+
+    def in_memory(self) -> Rows:
+        source = self._of_model if hasattr(self.estimator, "n_features_in_") else self.X
+        X, y, weights = read_into_memory(source)
+        warn_of(source.remarks())
+        return Rows(self.estimator, X, y, weights, self.name)
+
+    @cached_property
+    def _of_model(self) -> Source:
+        return with_features_of(self.estimator, self.X)
+
+    @property
+    def table(self) -> str | None:
+        return self.X.name
+
     def with_own_labels(self) -> Rows:
         # Names of files are groups for a fit, but new files are none of its groups.
         return self if self.X.by_file or not self.X.has_labels else replace(self, y=self.X)
-
-    def in_memory(self) -> Rows:
-        source = self._of_model() if hasattr(self.estimator, "n_features_in_") else self.X
-        X, y, weights = read_into_memory(source)
-        warn_of(source.remarks())
-        return Prepared(self.estimator, X, y, weights, self.name)
-
-    def unscaled(self) -> Rows | None:
-        return None if self._of_model().preparation is None else replace(self, scaled=False)
-
-    def _of_model(self) -> Source:
-        source = with_features_of(self.estimator, self.X)
-        return source if self.scaled else replace(source, scale={"transform": "none"})
 
     def _unchecked_labels(self) -> Any:
         source, target = self.X, target_of(self.estimator)
@@ -160,7 +355,7 @@ class InBlocks(Rows):
     def weights(self, n_rows: int) -> FloatArray | None:
         if self.X.weight is None and self.X.weights is None:
             return None
-        with closing(with_features_of(self.estimator, self.X).blocks()) as blocks:
+        with closing(self._of_model.blocks()) as blocks:
             return check_weights(np.concatenate([block.row_weights for block in blocks]), n_rows)
 
 
@@ -185,7 +380,7 @@ def with_features_of(model: Any, source: Source) -> Source:
 
 
 @dataclass(frozen=True)
-class OnCluster(Rows):
+class RowsOnCluster(Rows):
     """Dask collections; scores are lazy Dask arrays."""
 
     def training(self, least: int = 2) -> Training:
@@ -197,10 +392,9 @@ class OnCluster(Rows):
         blocks = open_collections(self.X, self.y, self.sample_weight, _version.__version__)
         return training_in_blocks(self.estimator, blocks, self.y, None, least, name=self.name)
 
-    def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
-        model, X, y = self.estimator, self.X, self.y
+    def scores(self, function: Callable[..., Any], *, on_cpu: bool = False, scaled: bool = True) -> Any:
+        model, X, y, scale = self.estimator, self.X, self.y, None
         check_kind(X, "X")
-        scale = None
         if not is_frame(X):
             refuse_encoding(model)
         else:
@@ -219,13 +413,14 @@ class OnCluster(Rows):
         example = score(row) if y is None else score(row, model.classes_[:1])
         return map_rows(X, score, example.shape[1] if example.ndim == 2 else None, example.dtype, y)
 
-    def unscaled(self) -> Rows | None:
-        if is_frame(self.X) and hasattr(self.estimator, "preparation_"):
+    @property
+    def is_in_units(self) -> bool:
+        if super().is_in_units:
             raise ValueError(
                 "The model prepares the columns of data frames, which Dask collections do not support here: "
                 "give X.compute()."
             )
-        return None
+        return False
 
     def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
         raise ValueError(
@@ -239,7 +434,7 @@ def _score_block(
 ) -> np.ndarray:
     Block(rows).refuse_infinite()
     rows = rows if scale is None else scale(rows)
-    codes = (code_labels(labels, model.classes_, len(rows), name=name) for labels in y)
+    codes = code_labels(y[0], model.classes_, len(rows), name=name) if y else None
     # Other blocks run on the other cores, as in a worker of joblib.
     with parallel_config(ThreadingBackend(nesting_level=1)):
-        return np.asarray(function(model, rows, *codes))
+        return np.asarray(_score(function, model, rows, codes))

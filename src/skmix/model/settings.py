@@ -159,8 +159,13 @@ class Settings:
 
     @property
     def is_learnt_by_em(self) -> bool:
-        """Whether EM learns the kernels, so that covariances may have a resolution and a learnt prior."""
+        """Whether EM learns all parameters: only then may covariances have a learnt prior."""
         return not self.is_variational and self.freeze is None
+
+    @property
+    def has_floor(self) -> bool:
+        """Whether the resolution of the features bounds the variances: not in maximum likelihood."""
+        return self.is_learnt_by_em and (self.learnt_prior is not None or self.given_prior is not None)
 
     @property
     def n_threads(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,17 @@ from ..data import Source
 from ..data.blocks import LabelledBlocks, LabelSummary, summarise_labels
 from ..data.labels import classes_of, is_column, typed
 from ..engine.device.streamed import StreamedRows
-from ..engine.records import FloatArray
+from ..engine.numbers import Array, pick, to_numpy
+from ..engine.records import FloatArray, Frame, IntArray
 from ..engine.rows.blocks import BlockRows
+from ..engine.rows.resolution import resolution_of
 from ..engine.rows.source import RowSource
+from ..engine.structures import structure_of
 from .checks import check_labelled, note_columns, refuse_empty_features, warn_caller, warn_of_empty_rows
 from .devices import warn_of_host
+
+# Largest number of rows from which to estimate the resolution and the mild prior.
+_SOME_ROWS = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,12 @@ class Training:
         """Number of rows without a label."""
         return self.source.summary.n_unlabelled
 
+    @cached_property
+    def resolution(self) -> FloatArray:
+        """Smallest variance (M,) that each feature resolves; a search fits many candidates to these rows."""
+        rows, _, weights = self.source.start_rows()
+        return resolution_of_rows(rows, weights, self.source.summary.frame(structure_of("full")))
+
     def with_features(self, columns: list[int], number: int) -> Training:
         """The columns of feature set `number`, and the rows that have a value in them.
 
@@ -66,15 +79,45 @@ class Training:
             )
         return chosen
 
+    def warn_of_ungrouped(self, estimator: Any) -> None:
+        """Warn if some rows of files that a mixture is fitted to have no group."""
+        if isinstance(self.blocks, Source) and self.n_unlabelled and not is_classifier(estimator):
+            warn_caller(
+                f"{self.n_unlabelled} of {self.source.summary.n_rows} rows of {self.blocks.name} have no "
+                "group: they affect the kernels, but not the weights of any group. Leave them out if that is "
+                "not intended."
+            )
 
-def warn_of_ungrouped(estimator: Any, training: Training) -> None:
-    """Warn if some rows of files that a mixture is fitted to have no group."""
-    if isinstance(training.blocks, Source) and training.n_unlabelled and not is_classifier(estimator):
-        warn_caller(
-            f"{training.n_unlabelled} of {training.source.summary.n_rows} rows of {training.blocks.name} "
-            "have no group: they affect the kernels, but not the weights of any group. Leave them out if "
-            "that is not intended."
+
+def refuse_unlabelled(n_rows: int, n_sets: int) -> None:
+    """Raise ValueError for unlabelled rows with several feature sets."""
+    if n_rows and n_sets > 1:
+        raise ValueError(
+            f"{n_rows} rows without a label cannot be combined with {n_sets} feature sets: the class of such "
+            "a row depends on all sets. Leave these rows out, or fit one set."
         )
+
+
+def some_rows(n_rows: int, weights: FloatArray | None) -> tuple[IntArray, FloatArray | None]:
+    """Some rows, evenly spaced by weight, and how often each is drawn if rows have weights (n,)."""
+    if n_rows <= _SOME_ROWS:
+        return np.arange(n_rows), weights
+    # Weights that are all equal draw the same rows as no weights.
+    places = (np.arange(_SOME_ROWS) + 0.5) / _SOME_ROWS
+    if weights is None:
+        return np.ceil(places * float(n_rows)).astype(np.int64) - 1, None
+    ends = np.cumsum(weights)
+    some, counts = np.unique(np.searchsorted(ends, places * ends[-1]), return_counts=True)
+    return some, counts.astype(np.float64)
+
+
+def resolution_of_rows(X: Array, weights: FloatArray | None, frame: Frame) -> FloatArray:
+    """Smallest variance (M,) that some of the rows X (n, M) with weights (n,) resolve."""
+    some, masses = some_rows(X.shape[0], weights)
+    return resolution_of(to_numpy(pick(X, some)).astype(np.float64), masses, frame)
+
+
+# ---------------------------------------------------------------- rows in blocks
 
 
 def training_in_blocks(
@@ -91,26 +134,24 @@ def training_in_blocks(
 
     `y` are the labels as the user gave them, which messages call `name`, and `table` is the file's name.
     """
-    labelled, seed = _summarise(estimator, blocks, device, least)
+    summary, seed = _summarise(estimator, blocks, device, least)
     advice = "these rows have no labels. Give y, or open a file by open_rows with label=."
-    check_labelled(estimator, labelled.labels, advice)
+    check_labelled(estimator, summary.labels, advice)
     classes = np.zeros(1, dtype=np.int64)
-    if labelled.labels is not None:
-        n_rows, missing = labelled.summary.n_rows, labelled.summary.n_unlabelled > 0
-        classes = classes_of(labelled.labels, n_rows, missing=missing, name=name, table=table)
+    if summary.labels is not None:
+        n_rows, missing = summary.summary.n_rows, summary.summary.n_unlabelled > 0
+        classes = classes_of(summary.labels, n_rows, missing=missing, name=name, table=table)
         classes = typed(classes) if is_column(y) else classes
         # Unique labels look like regression targets.
         check_classification_targets(np.repeat(classes, 2))
     note_columns(estimator, blocks.n_features, blocks.feature_names, blocks.preparation)
-    return _coded(blocks, labelled, classes, classes, seed, device)
+    return _coded(blocks, summary, classes, classes, seed, device)
 
 
-def training_by_pieces(
-    estimator: Any, blocks: LabelledBlocks, classes: np.ndarray, device: str, least: int = 2
-) -> Training:
+def training_by_pieces(estimator: Any, blocks: LabelledBlocks, classes: np.ndarray, device: str) -> Training:
     """Rows in memory that a device has no room for; their labels are indices into the classes (L,)."""
-    labelled, seed = _summarise(estimator, blocks, device, least)
-    return _coded(blocks, labelled, np.arange(len(classes)), classes, seed, device)
+    summary, seed = _summarise(estimator, blocks, device, least=2)
+    return _coded(blocks, summary, np.arange(len(classes)), classes, seed, device)
 
 
 def _coded(
@@ -133,7 +174,7 @@ def _coded(
 def _summarise(
     estimator: Any, blocks: LabelledBlocks, device: str | None, least: int
 ) -> tuple[LabelSummary, int]:
-    """The summary of training blocks, and the seed of its sample of rows."""
+    """The labels and the summary of training blocks, and the seed of its sample of rows."""
     seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
     labelled = summarise_labels(blocks, seed, device)
     summary = labelled.summary

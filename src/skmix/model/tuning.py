@@ -24,7 +24,7 @@ from .crossfit import refit, set_threshold
 from .fitted import Fitted
 from .holdout import rows_to_divide, single_split
 from .rows import enter
-from .settings import threads_of
+from .settings import Settings, threads_of
 from .solving import fitted_options
 
 # Values of λ, from nearly the EM fit to a model that only separates classes.
@@ -79,7 +79,9 @@ def _tuned_model(
     assert fitted is not None
     # Tuning needs the floor even if kernels were frozen in the fit, without a floor.
     options = replace(
-        fitted_options(model, fitted), floor=model.variance_floor, n_jobs=threads_of(classifier.n_jobs)
+        fitted_options(Settings.of(model), fitted),
+        floor=model.variance_floor,
+        n_jobs=threads_of(classifier.n_jobs),
     )
     prior = classifier.class_prior_
     selection = discriminative.tune(fitted.parameters, prior, training, held_out, options, stages)

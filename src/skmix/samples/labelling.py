@@ -16,7 +16,7 @@ from ..data.missing import is_missing
 from ..data.opening import files_of, source_of
 from ..data.read import is_path
 from ..data.write import check_writable
-from ..model.rows_in_memory import computed
+from ..model.checks import computed
 from .populations import Populations, checked_mixture
 from .samples import mixture_of
 

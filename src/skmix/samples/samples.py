@@ -21,7 +21,7 @@ from ..model.checks import warn_caller
 from ..model.densities import has_shifts
 from ..model.fitted import Fitted, shares_of
 from ..model.rows import enter
-from ..model.solving import options_of
+from ..model.settings import Settings
 
 # The fit of new samples stops when a pass gains less log-likelihood than this, in nats over all cells.
 _GAIN = 1e-3
@@ -113,7 +113,7 @@ def new_samples(model: Any, source: Source) -> Samples:
     training = enter(copy(model), source).training(least=1)
     n_samples, (prior, has_posterior) = len(training.classes), prior_of(model)
     options = replace(
-        options_of(model, training.n_features, model.covariance_type_),
+        Settings.of(model).options(model.covariance_type_, training.n_features),
         inference="em",
         freeze="kernels",
         floor=0.0,

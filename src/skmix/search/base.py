@@ -25,11 +25,11 @@ from ..engine.rows.blocks import Block
 from ..engine.rows.summary import measure
 from ..engine.structures import STRUCTURES, structure_of
 from ..engine.threads import one_blas_thread
-from ..model.callbacks import CallbackSupportMixin, Lines, progress_bar, task_of, watched_by
+from ..model.callbacks import CallbackSupportMixin, Lines, progress_bar, task, watched_by
 from ..model.checks import check_gaps, check_labelled, updating
+from ..model.docs import documented
 from ..model.exporting import ExportMixin
 from ..model.frames import is_frame, read_into_memory, take_columns
-from ..model.mixture import documented
 from ..model.rows import enter
 from ..model.saving import FileMixin
 from ..model.settings import Settings, refuse_low_rank
@@ -159,20 +159,14 @@ class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEst
         bar = lines("", None) if self.verbose else progress_bar("choosing settings", None)
         with (
             updating(self),
-            task_of(self, X, y, sample_weight, None) as step,
             watched_by(lines) if self.verbose > 1 else nullcontext(),
-            bar as report,
+            task(self, X, y, sample_weight, bar, subtask="candidate") as step,
             ending_at(trials.ends(1.0)),
             one_blas_thread(),
             # A candidate that did not converge is scored as it is.
             warnings.catch_warnings(action="ignore", category=ConvergenceWarning),
         ):
-
-            def tell(message: str, *, share: float) -> None:
-                report(message, share=share)
-                step("candidate")
-
-            trials.report = tell
+            trials.report = step
             best = self._choose(trials, X, y, sample_weight, groups)
             self.cv_results_ = trials.table()
             self.n_untried_ = len(trials.untried)

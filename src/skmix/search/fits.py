@@ -19,7 +19,7 @@ from ..engine.numbers import BoolArray
 from ..engine.records import FloatArray, IntArray
 from ..engine.rows.blocks import Block
 from ..engine.starts import draw_seeds
-from ..model.callbacks import monitoring
+from ..model.callbacks import fit_task
 from ..model.classifier import SharedKernelClassifier
 from ..model.frames import PreparedRows
 from ..model.holdout import check_splits, default_splits, splits_of
@@ -91,8 +91,8 @@ class FitRows:
             raise ValueError(f"n_kernels={model.n_kernels} is more than the {n_rows} rows.")
         model.n_features_in_ = self.training.n_features
         parts = model._parts_to_fit(self.training.n_features)
-        with monitoring(model, self.block.X, None, None, len(parts)) as monitor:
-            model._fit_parts(parts, self.training, monitor)
+        with fit_task(model, self.block.X, None, None, len(parts)) as step:
+            model._fit_parts(parts, self.training, step)
         return model
 
     @cached_property

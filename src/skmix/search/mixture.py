@@ -22,11 +22,10 @@ from ..engine.loop import ending_at
 from ..engine.numbers import safe_log
 from ..engine.records import FloatArray
 from ..model.arguments import check_count
-from ..model.checks import note_rows, warn_caller
+from ..model.checks import computed, note_rows, warn_caller
 from ..model.exporting import refuse_average
 from ..model.mixture import SharedKernelMixture
 from ..model.rows import enter
-from ..model.rows_in_memory import computed
 from .base import Search, documented_search
 from .fits import FitRows, make_folds
 from .grid import PATIENCE, Scorer, average, covariances_to_try, numbers_to_try, try_grid
