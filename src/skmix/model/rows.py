@@ -61,7 +61,7 @@ from .frames import (
     refuse_encoding,
     take_columns,
 )
-from .training import Training, training_by_pieces, training_in_blocks
+from .training import Training, training_in_blocks
 
 
 def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, name: str = "y") -> Rows:
@@ -138,7 +138,7 @@ class Rows:
         elif device is not None and is_numpy(X):
             if not has_room(device, X):
                 blocks = open_rows(X, label=codes, weight=rows.weights, chunk_rows=_rows_of_a_piece(X))
-                return training_by_pieces(estimator, blocks, classes, device)
+                return training_in_blocks(estimator, blocks, self.y, device, classes=classes)
             X = sent(X, device)
         source = open_source(X, codes, rows.weights)
         if source.summary.gaps:

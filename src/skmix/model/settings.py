@@ -1,20 +1,6 @@
 """The settings of a mixture or classifier: its constructor parameters, checked and parsed once per fit.
 
-`Settings.of(estimator)` refuses what cannot be combined, and everything below an estimator reads its fields:
-
-- `n_kernels`: the number of kernels, None for the default of the rows (or the length of given means);
-- `covariance_type`: a name or 'auto', which `covariance_type_for(n_rows, n_features)` resolves;
-- `is_robust`, `degrees`: whether kernels are Student's t, and their degrees of freedom, None if learnt;
-- `init`: the name of a start, None if the start is given; `start`: then a dict of arrays, a list of dicts (a
-  classifier's feature sets) or a fitted estimator; `freeze`: 'kernels', 'weights' or None;
-- `n_init`, `max_iter`; `stopping`: 'total' or 'per-class'; `tol`: its tolerance, None for 'auto';
-- `variance_floor`; `learnt_prior`: the strength of a prior on covariances that is learnt, relative to
-  'auto', None for no such prior; `given_prior`: rows and covariance (None for the default) of a given one;
-- `weight_prior`: a concentration, 'hierarchical' or None; `group_shift`: a strength, 'auto' or None;
-- `is_variational`; `device`: its name, None for the CPU; `precision`: of sums over rows on it;
-- `n_jobs`, `random_state`: as given.
-
-`options(covariance_type, n_features)` are the options of the engine.
+`Settings.of(estimator)` refuses what cannot be combined; everything below an estimator reads its fields.
 """
 
 from __future__ import annotations
@@ -23,7 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Literal, cast
+from typing import Any
 
 import numpy as np
 from joblib import cpu_count, effective_n_jobs
@@ -58,41 +44,40 @@ _EXCLUSIVE = (
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """The settings of a mixture, or of the mixtures of a classifier; see the module."""
+    """The settings of a mixture, or of the mixtures of a classifier."""
 
-    n_kernels: int | None
-    covariance_type: str
-    is_robust: bool
-    degrees: float | None
-    init: str | None
-    start: Any
-    freeze: Literal["kernels", "weights"] | None
+    n_kernels: int | None  # None: the default for the rows, or the number of given means
+    covariance_type: str  # a name or 'auto', see `covariance_type_for`
+    is_robust: bool  # whether kernels are Student's t
+    degrees: float | None  # their degrees of freedom; None: learnt
+    init: str | None  # the name of the start; None if it is given
+    start: Any  # a given start: a dict of arrays, a list of them (for feature sets) or a fitted estimator
+    freeze: Any  # what a given start keeps: 'kernels', 'weights' or None
     n_init: int
     max_iter: int
-    stopping: Literal["total", "per-class"]
-    tol: float | None
+    stopping: Any  # 'total' or 'per-class'
+    tol: float | None  # None: 'auto'
     variance_floor: float
-    learnt_prior: float | None
-    given_prior: tuple[float, Any] | None
-    weight_prior: float | Literal["hierarchical"] | None
-    group_shift: float | Literal["auto"] | None
+    learnt_prior: float | None  # strength of a prior on covariances that is learnt, relative to 'auto'
+    given_prior: tuple[float, Any] | None  # rows and covariance, None for the default, of a given prior
+    weight_prior: Any  # a concentration, 'hierarchical' or None
+    group_shift: Any  # a strength, 'auto' or None
     is_variational: bool
-    device: str | None
-    precision: Literal["float64", "float32", "tf32"]
+    device: str | None  # None: the CPU
+    precision: Any  # of sums over rows on the device
     n_jobs: int | None
     random_state: Any
 
     @classmethod
     def of(cls, estimator: Any) -> Settings:
-        """Check and parse the parameters of an estimator, of which each alone has a valid type.
+        """Check and parse the parameters of an estimator, each of which has a valid type.
 
-        Raise ValueError for values that are impossible, or that cannot be combined.
+        Raise ValueError for impossible values, and for settings that cannot be combined.
         """
         is_robust, degrees = _tail(estimator.tail)
-        is_named = isinstance(estimator.init, str)
         stopping, tol = _stopping(estimator.tol)
         device, precision = device_and_precision(estimator.device)
-        prior = estimator.covariance_prior
+        prior, is_named = estimator.covariance_prior, isinstance(estimator.init, str)
         settings = cls(
             n_kernels=estimator.n_kernels,
             covariance_type=estimator.covariance_type,
@@ -121,7 +106,7 @@ class Settings:
 
     def _refuse_combinations(self, estimator: Any) -> None:
         is_hierarchical = self.weight_prior == "hierarchical"
-        differs = {
+        used = {
             "tail": estimator.tail,
             "inference": "variational" if self.is_variational else None,
             "device": estimator.device,
@@ -133,16 +118,14 @@ class Settings:
         # Frozen weights cannot be learnt.
         frozen = [("freeze", "weight_prior")] if self.freeze == "weights" else []
         for one, other in (*_EXCLUSIVE, *frozen):
-            if differs[one] is not None and differs[other] is not None:
-                raise ValueError(
-                    f"{one}={differs[one]!r} cannot be combined with {other}={differs[other]!r}: leave one "
-                    "out."
-                )
+            if used[one] is not None and used[other] is not None:
+                problem = f"{one}={used[one]!r} cannot be combined with {other}={used[other]!r}"
+                raise ValueError(f"{problem}: leave one out.")
         if self.freeze == "kernels" and self.is_robust and self.degrees is None:
             raise ValueError(
                 "freeze='kernels' keeps the degrees of freedom too: tail must be ('t', degrees)."
             )
-        if not (self.is_variational or is_hierarchical) and cast(float, self.weight_prior or 1.0) < 1.0:
+        if not (self.is_variational or is_hierarchical) and (self.weight_prior or 1.0) < 1.0:
             raise ValueError(
                 f"weight_prior={self.weight_prior} must be at least 1 for EM, whose weights would become "
                 "negative; inference='variational' accepts any positive number."
@@ -183,9 +166,7 @@ class Settings:
 
     def options(self, covariance_type: str, n_features: int) -> Options:
         """The options of the engine, with the smallest tolerance for tol='auto' and without learnt priors."""
-        rows, covariance = None, None
-        if self.given_prior is not None:
-            rows, covariance = check_covariance_prior(self.given_prior, n_features)
+        rows, covariance = _checked_prior(self.given_prior, n_features)
         return Options(
             covariance_type=covariance_type,
             max_iter=self.max_iter,
@@ -218,7 +199,7 @@ def _tail(tail: Any) -> tuple[bool, float | None]:
     return True, float(degrees)
 
 
-def _stopping(tol: Any) -> tuple[Literal["total", "per-class"], float | None]:
+def _stopping(tol: Any) -> tuple[str, float | None]:
     if tol == "auto":
         return "total", None
     if not isinstance(tol, tuple):
@@ -230,15 +211,15 @@ def _stopping(tol: Any) -> tuple[Literal["total", "per-class"], float | None]:
     return "per-class", number
 
 
-def _freeze(init: Any) -> Literal["kernels", "weights"] | None:
+def _freeze(init: Any) -> str | None:
     starts = init if isinstance(init, list) else [init]
     values = {start.get("freeze") for start in starts if isinstance(start, Mapping)} or {None}
     if len(values) > 1:
         raise ValueError(f"init has starts with different values of 'freeze': {sorted(map(str, values))}.")
-    freeze = values.pop()
+    (freeze,) = values
     if freeze not in (None, "kernels", "weights"):
         raise ValueError(f"freeze in init must be 'kernels' or 'weights', got {freeze!r}.")
-    return cast(Literal["kernels", "weights"] | None, freeze)
+    return freeze
 
 
 def _given_prior(prior: Any) -> tuple[float, Any]:
@@ -250,9 +231,9 @@ def _given_prior(prior: Any) -> tuple[float, Any]:
     return float(rows), covariance
 
 
-def check_covariance_prior(prior: tuple[float, Any], n_features: int) -> tuple[float, FloatArray | None]:
-    """The rows and the covariance of a prior: (M, M), (M,) for independent features, None for the default."""
-    rows, covariance = prior
+def _checked_prior(prior: Any, n_features: int) -> tuple[float | None, FloatArray | None]:
+    """The rows and the covariance, (M, M) or (M,), of a prior; None where they are not given."""
+    rows, covariance = prior or (None, None)
     if covariance is None:
         return rows, None
     if np.ndim(covariance) == 1:
@@ -262,7 +243,8 @@ def check_covariance_prior(prior: tuple[float, Any], n_features: int) -> tuple[f
 
 def prior_of_columns(prior: Any, columns: list[int], n_features: int) -> tuple[float, FloatArray]:
     """A prior (rows, covariance) on the covariances of M features, of some of these features."""
-    rows, covariance = check_covariance_prior(_given_prior(prior), n_features)
+    rows, covariance = _checked_prior(_given_prior(prior), n_features)
+    assert rows is not None
     assert covariance is not None
     return rows, covariance[columns] if covariance.ndim == 1 else covariance[np.ix_(columns, columns)]
 
@@ -283,9 +265,7 @@ def is_wide(n_rows: int, n_features: int) -> bool:
     return n_features > max(n_rows, _MANY_FEATURES)
 
 
-def device_and_precision(
-    device: str | None,
-) -> tuple[str | None, Literal["float64", "float32", "tf32"]]:
+def device_and_precision(device: str | None) -> tuple[str | None, str]:
     """The name of the device, None for the CPU, and the precision of sums over rows on it."""
     if device is None:
         return None, "float64"
@@ -300,7 +280,7 @@ def device_and_precision(
         raise ValueError(
             f"device={device!r}: {precision} is for accelerators only; the CPU computes in float64."
         )
-    return None if name == "cpu" else name, cast(Literal["float64", "float32", "tf32"], precision)
+    return None if name == "cpu" else name, precision
 
 
 def threads_of(n_jobs: int | None) -> int:

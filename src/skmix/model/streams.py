@@ -142,18 +142,19 @@ def _update(
 
     A fit to all rows counts as earlier batches. A stream has no learnt prior, posterior or shifts.
     """
-    covariance_type = settings.covariance_type_for(*batch.X.shape)
-    if fitted is not None:
-        _refuse_changes(settings, fitted)
-        covariance_type = fitted.covariance_type
-    options, structure = settings.options(covariance_type, batch.X.shape[1]), structure_of(covariance_type)
-    past = None if fitted is None else _past_of(fitted)
-    frame = measure(batch.X, structure, row_weights=batch.weights) if past is None else past.frame
-    floor = None
+    if fitted is None:
+        past, covariance_type = None, settings.covariance_type_for(*batch.X.shape)
+        frame = measure(batch.X, structure_of(covariance_type), row_weights=batch.weights)
+    else:
+        past, covariance_type = _past_of(settings, fitted), fitted.covariance_type
+        frame = past.frame
+    options, floor = settings.options(covariance_type, batch.X.shape[1]), None
     if settings.has_floor:
         resolution = resolution_of_rows(batch.X, batch.weights, frame)
         if fitted is not None and fitted.floor is not None:
-            resolution = _finer(resolution, fitted.floor.resolution)
+            # A feature that is constant in a batch has no resolution there, zero.
+            before = np.where(fitted.floor.resolution > 0, fitted.floor.resolution, resolution)
+            resolution = np.where(resolution > 0, np.minimum(resolution, before), before)
         floor = floor_of(options, frame, resolution)
         options = replace(options, resolution=floor.variance_floor)
     if fitted is None:
@@ -184,34 +185,21 @@ def _update(
     )
 
 
-def _refuse_changes(settings: Settings, fitted: Fitted) -> None:
+def _with_priors(fitted: Fitted) -> Parameters:
+    return replace(fitted.parameters, class_prior=fitted.class_prior, concentration=fitted.weight_prior)
+
+
+def _past_of(settings: Settings, fitted: Fitted) -> Running:
+    """The state of a stream after earlier batches, or after a fit to all rows."""
     _check_covariance_type(settings, fitted)
     if fitted.kernel_degrees is not None:
         raise ValueError(
             "partial_fit cannot be combined with t kernels, with which this model was fitted: fit again."
         )
-
-
-def _check_covariance_type(settings: Settings, fitted: Fitted) -> None:
-    if settings.covariance_type not in ("auto", fitted.covariance_type):
-        raise ValueError(
-            f"covariance_type is now {settings.covariance_type!r}, but the model has "
-            f"{fitted.covariance_type!r}: use fit."
-        )
-
-
-def _with_priors(fitted: Fitted) -> Parameters:
-    return replace(fitted.parameters, class_prior=fitted.class_prior, concentration=fitted.weight_prior)
-
-
-def _past_of(fitted: Fitted) -> Running:
-    """The state of a stream after earlier batches, or after a fit to all rows."""
     if fitted.stream is not None:
         return Running.from_dict(fitted.stream)
-    is_labelled = fitted.history is None or (
-        fitted.history.log_likelihood_path.shape[1] == len(fitted.classes)
-    )
-    if fitted.expected_count is None and not is_labelled:
+    n_columns = 0 if fitted.history is None else fitted.history.log_likelihood_path.shape[1]
+    if fitted.expected_count is None and n_columns > len(fitted.classes):
         raise ValueError(
             "This model has no expected_count_, and some of its training rows had no label: it was saved by "
             "a version of skmix that did not keep their number, which partial_fit needs. Use fit."
@@ -222,10 +210,12 @@ def _past_of(fitted: Fitted) -> Running:
     return resume(counted, frame, fitted.covariance_type, float(fitted.rows_behind.sum()))
 
 
-def _finer(one: FloatArray, other: FloatArray) -> FloatArray:
-    """The finer of two resolutions (M,); a feature that is constant in a batch has none there, zero."""
-    both = (one > 0) & (other > 0)
-    return np.where(both, np.minimum(one, other), np.maximum(one, other))
+def _check_covariance_type(settings: Settings, fitted: Fitted) -> None:
+    if settings.covariance_type not in ("auto", fitted.covariance_type):
+        raise ValueError(
+            f"covariance_type is now {settings.covariance_type!r}, but the model has "
+            f"{fitted.covariance_type!r}: use fit."
+        )
 
 
 def _fit_first_batch(

@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 
 from ..data import Source
-from ..data.blocks import LabelledBlocks, LabelSummary, summarise_labels
+from ..data.blocks import LabelledBlocks, summarise_labels
 from ..data.labels import classes_of, is_column, typed
 from ..engine.device.streamed import StreamedRows
 from ..engine.numbers import Array, pick, to_numpy
@@ -21,6 +21,7 @@ from ..engine.records import FloatArray, Frame, IntArray
 from ..engine.rows.blocks import BlockRows
 from ..engine.rows.resolution import resolution_of
 from ..engine.rows.source import RowSource
+from ..engine.rows.summary import Summary
 from ..engine.structures import structure_of
 from .checks import check_labelled, note_columns, refuse_empty_features, warn_caller, warn_of_empty_rows
 from .devices import warn_of_host
@@ -125,44 +126,33 @@ def training_in_blocks(
     blocks: LabelledBlocks,
     y: Any,
     device: str | None,
-    least: int,
+    least: int = 2,
     *,
+    classes: np.ndarray | None = None,
     name: str = "y",
     table: str | None = None,
 ) -> Training:
     """Summarise all blocks in one pass, note their features in the estimator, and return them.
 
-    `y` are the labels as the user gave them, which messages call `name`, and `table` is the file's name.
+    `y` are the labels as the user gave them, which messages call `name`, and `table` is the file's name. With
+    `classes` (L,), the labels are codes, and the features were noted before.
     """
-    summary, seed = _summarise(estimator, blocks, device, least)
-    advice = "these rows have no labels. Give y, or open a file by open_rows with label=."
-    check_labelled(estimator, summary.labels, advice)
-    classes = np.zeros(1, dtype=np.int64)
-    if summary.labels is not None:
-        n_rows, missing = summary.summary.n_rows, summary.summary.n_unlabelled > 0
-        classes = classes_of(summary.labels, n_rows, missing=missing, name=name, table=table)
-        classes = typed(classes) if is_column(y) else classes
-        # Unique labels look like regression targets.
-        check_classification_targets(np.repeat(classes, 2))
-    note_columns(estimator, blocks.n_features, blocks.feature_names, blocks.preparation)
-    return _coded(blocks, summary, classes, classes, seed, device)
-
-
-def training_by_pieces(estimator: Any, blocks: LabelledBlocks, classes: np.ndarray, device: str) -> Training:
-    """Rows in memory that a device has no room for; their labels are indices into the classes (L,)."""
-    summary, seed = _summarise(estimator, blocks, device, least=2)
-    return _coded(blocks, summary, np.arange(len(classes)), classes, seed, device)
-
-
-def _coded(
-    blocks: LabelledBlocks,
-    labelled: LabelSummary,
-    labels: np.ndarray,
-    classes: np.ndarray,
-    seed: int,
-    device: str | None,
-) -> Training:
-    """Rows in blocks with class codes; `labels` (L,) in the blocks stand for the classes (L,)."""
+    seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
+    labelled = summarise_labels(blocks, seed, device)
+    _check_summary(blocks, labelled.summary, least)
+    if classes is None:
+        advice = "these rows have no labels. Give y, or open a file by open_rows with label=."
+        check_labelled(estimator, labelled.labels, advice)
+        labels = classes = np.zeros(1, dtype=np.int64)
+        if labelled.labels is not None:
+            n_rows, missing = labelled.summary.n_rows, labelled.summary.n_unlabelled > 0
+            classes = classes_of(labelled.labels, n_rows, missing=missing, name=name, table=table)
+            labels = classes = typed(classes) if is_column(y) else classes
+            # Unique labels look like regression targets.
+            check_classification_targets(np.repeat(classes, 2))
+        note_columns(estimator, blocks.n_features, blocks.feature_names, blocks.preparation)
+    else:
+        labels = np.arange(len(classes))
     coded, summary = blocks.coded(labels), labelled.coded(labels)
     if device is not None and summary.gaps:
         warn_of_host("Missing values", device)
@@ -171,13 +161,8 @@ def _coded(
     return Training(source, classes, coded)
 
 
-def _summarise(
-    estimator: Any, blocks: LabelledBlocks, device: str | None, least: int
-) -> tuple[LabelSummary, int]:
-    """The labels and the summary of training blocks, and the seed of its sample of rows."""
-    seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
-    labelled = summarise_labels(blocks, seed, device)
-    summary = labelled.summary
+def _check_summary(blocks: LabelledBlocks, summary: Summary, least: int) -> None:
+    """Refuse too few rows and features without any value, and warn of rows without any value."""
     if not summary.n_rows and summary.n_empty:
         raise ValueError(
             f"All {summary.n_empty} rows of {blocks.name} have no value: their {blocks.n_features} features "
@@ -189,18 +174,16 @@ def _summarise(
     if summary.n_empty:
         n_rows = summary.n_rows + summary.n_empty
         warn_of_empty_rows(summary.n_empty, n_rows, blocks.name, _first_empty_row(blocks))
-    return labelled, seed
 
 
 def _first_empty_row(blocks: LabelledBlocks) -> str:
     """Where the first row without any value is, as its file counts rows."""
-    if not isinstance(blocks, Source):
-        return "in one of the blocks"
     start = 0
-    with closing(blocks.blocks()) as parts:
-        for part in parts:
-            is_empty = np.isnan(part.X).all(axis=1) & (part.row_weights > 0.0)
-            if is_empty.any():
-                return blocks.place(start + int(is_empty.argmax()))
-            start += len(part.X)
-    raise LookupError("no row is without values")
+    if isinstance(blocks, Source):
+        with closing(blocks.blocks()) as parts:
+            for part in parts:
+                is_empty = np.isnan(part.X).all(axis=1) & (part.row_weights > 0.0)
+                if is_empty.any():
+                    return blocks.place(start + int(is_empty.argmax()))
+                start += len(part.X)
+    return "in one of the blocks"
