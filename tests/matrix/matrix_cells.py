@@ -259,9 +259,9 @@ def noted_starts() -> Iterator[list[list[dict[str, Array]]]]:
     """Note the starts of each mixture that is fitted, as `init` takes them; none is refined."""
     draw, noted = solving.start_batches, []
 
-    def drawn(model: Any, training: Any, problem: Any, *rest: Any) -> Iterator[Any]:
+    def drawn(settings: Any, training: Any, problem: Any, *rest: Any, **more: Any) -> Iterator[Any]:
         noted.append(starts := [])
-        for batch in draw(model, training, problem, *rest):
+        for batch in draw(settings, training, problem, *rest, **more):
             names, outside = ("means", "covariances", "weights"), problem.leave(batch)
             for r in range(len(batch.means)):
                 starts.append({name: host(getattr(outside.take(r), name)) for name in names})

@@ -1,6 +1,6 @@
-"""The door for rows: what a user passes as X, y and sample_weight, in memory, in blocks or on a Dask cluster.
+"""Rows as a user passes them, X, y and sample_weight: in memory, in blocks or on a Dask cluster.
 
-`enter` recognises it once. Fits, scores, streams and searches use what it returns, and need not know what X
+`enter` recognises them once. Fits, scores, streams and searches use what it returns, and need not know what X
 was: an array, a tensor, a data frame, files, an AnnData or a Dask collection.
 """
 

@@ -57,7 +57,7 @@ def fit_mixture(
     problem, given, floor = problem_of(settings, training, columns)
     refines = settings.init in ("auto", "k-means") and settings.stopping == "total"
     # Before a start is drawn, so that a `RandomState` gives the same samples however starts are batched.
-    seed = seed_of(deepcopy(settings.random_state)) if refines else 0
+    seed = seed_of(deepcopy(check_random_state(settings.random_state))) if refines else 0
     batches = start_batches(settings, training, problem, given, together=after_pass is not None)
     first = next(batches)
     problem, prior = _with_learnt_prior(settings, training, problem, first)
@@ -285,39 +285,33 @@ def _record(
     assert fitted.history is not None
     history = replace(
         fitted.history,
-        start_status=_names_of(np.concatenate([each.status for each in results])),
-        start_log_likelihoods=np.concatenate([each.log_likelihood.sum(axis=1) for each in results]),
+        start_status=_names_of(np.concatenate([batch.status for batch in results])),
+        start_log_likelihoods=np.concatenate([batch.log_likelihood.sum(axis=1) for batch in results]),
     )
     fitted = replace(fitted, history=history, prior=prior, floor=floor)
-    structure = structure_of(fitted.covariance_type)
-    if settings.is_variational:
-        fitted = fitted.with_parameters(living_kernels(fitted.parameters, structure))
     if result.counts is None or result.bounds is None:
         return fitted
-    # Leave out kernels without weight.
-    parameters, of_rule = result.parameters.take(result.best), result.prior
-    alive, counts = np.flatnonzero(parameters.weights.any(axis=1)), result.counts[result.best]
-    added: Any = 0.0 if of_rule is None else of_rule.concentration
+    parameters, counts = result.parameters.take(result.best), result.counts[result.best]
+    # Leave out kernels without weight, which only a variational fit has.
+    structure, alive = structure_of(fitted.covariance_type), parameters.weights.any(axis=1)
+    added: Any = 0.0 if result.prior is None else result.prior.concentration
     if parameters.concentration is not None:
         added = parameters.concentration[:, None]
-    posterior = WeightPosterior(
+    weight_posterior = WeightPosterior(
         lower_bound=float(result.objective[result.best]),
         lower_bound_path=result.bounds[result.best],
         weight_concentration=counts[alive] + added,
     )
-    of_kernels = None
-    if of_rule is not None:
-        rows, degrees = counts.sum(axis=1), wishart_degrees(counts[None], structure, of_rule)[0]
-        of_kernels = KernelPosterior(
-            mean_precision=rows[alive] + of_rule.mean_rows,
-            wishart_degrees=np.broadcast_to(degrees, rows.shape)[alive].copy(),
-        )
-    return replace(
-        fitted,
-        weight_prior=parameters.concentration,
-        weight_posterior=posterior,
-        kernel_posterior=of_kernels,
+    fitted = replace(fitted, weight_prior=parameters.concentration, weight_posterior=weight_posterior)
+    if result.prior is None:
+        return fitted
+    rows, degrees = counts.sum(axis=1), wishart_degrees(counts[None], structure, result.prior)[0]
+    kernel_posterior = KernelPosterior(
+        mean_precision=rows[alive] + result.prior.mean_rows,
+        wishart_degrees=np.broadcast_to(degrees, rows.shape)[alive].copy(),
     )
+    fitted = replace(fitted, kernel_posterior=kernel_posterior)
+    return fitted.with_parameters(living_kernels(fitted.parameters, structure))
 
 
 def record_of_start(settings: Settings, training: Training, result: Result, start: int) -> Fitted:
