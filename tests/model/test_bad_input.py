@@ -205,16 +205,6 @@ def test_samples_of_no_number(n_samples: Any) -> None:
         fitted_model("mixture").sample(n_samples)
 
 
-def test_masked_values_are_missing() -> None:
-    masked = np.ma.masked_array(X.copy(), mask=np.zeros(X.shape, dtype=bool))
-    masked.mask[3, 1] = True
-    masked.data[3, 1] = 1e9
-    gaps = with_entry(np.nan, 1, 3)
-    model, expected = (SharedKernelMixture(3, random_state=0).fit(each, Y) for each in (masked, gaps))
-    assert_array_equal(model.means_, expected.means_)
-    assert_array_equal(model.score_samples(masked), model.score_samples(gaps))
-
-
 def test_more_kernels_than_rows_are_refused(tmp_path: Path) -> None:
     few = X[:6, :2]
     np.save(tmp_path / "rows.npy", few)

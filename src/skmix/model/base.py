@@ -99,8 +99,8 @@ class SharedKernelBase(
         try:
             super()._validate_params()
         except InvalidParameterError as error:
-            given, names = re.search("Got '(.+)' instead", str(error)), re.findall("'([^']+)'", str(error))
-            hint = nearest(given[1], names[1:-1]) if given else ""
+            value, names = re.search("Got '(.+)' instead", str(error)), re.findall("'([^']+)'", str(error))
+            hint = nearest(value[1], names[1:-1]) if value else ""
             raise InvalidParameterError(f"{error}{hint}") from None
 
     def _parts(self) -> list[Part]:
@@ -382,9 +382,9 @@ class SharedKernelBase(
         return enter(self, X, y, sample_weight).with_own_labels()
 
     def _total_score(self, X: Any, y: Any = None, sample_weight: Any = None) -> tuple[float, float, int]:
-        given = self._labelled(X, y, sample_weight)
-        scores = computed(given.scores(densities.log_density))
-        return densities.total_score(scores, given.weights(len(scores)))
+        rows = self._labelled(X, y, sample_weight)
+        scores = computed(rows.scores(densities.log_density))
+        return densities.total_score(scores, rows.weights(len(scores)))
 
 
 SharedKernelBase._parameter_constraints["init"].append(SharedKernelBase)

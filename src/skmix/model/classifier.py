@@ -24,10 +24,9 @@ from . import decisions, densities, streams, tuning
 from .arguments import check_distribution, check_feature_sets
 from .base import Part, SharedKernelBase
 from .checks import computed, note_rows, updating
-from .docs import documented_model
 from .exporting import whitened_kernels
 from .fitted import FitRecord, Fitted, FittedClassifier
-from .mixture import SharedKernelMixture
+from .mixture import SharedKernelMixture, documented_model
 from .rows import enter, score_rows
 from .settings import Settings, prior_of_columns
 from .training import Training

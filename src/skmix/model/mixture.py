@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,10 +15,165 @@ from ..engine.numbers import safe_log
 from ..engine.records import FloatArray, IntArray
 from . import densities
 from .base import SharedKernelBase
-from .docs import documented_model
 from .exporting import whitened_kernels
 from .fitted import parameters_of
 from .rows import score_rows
+
+Estimator = TypeVar("Estimator", bound=type)
+
+_PARAMETERS = """
+    n_kernels : int, default=None
+        Number K of shared kernels. None takes √(n / 2p) for n rows and p parameters of a kernel, at least 1
+        and at most 50; in a classifier, that many per class, with n the geometric mean over classes.
+        When to change: if you know how many clusters to expect; or let `SharedKernelClassifierCV` or
+        `SharedKernelMixtureCV` choose.
+    covariance_type : {'auto', 'full', 'tied', 'diag', 'spherical'}, default='auto'
+        Structure of the covariances. 'auto' is 'full', or 'diag' with more than 500 features and fewer rows
+        than features.
+        When to change: to 'diag' or 'tied' for few rows.
+    tail : 't', ('t', float) or None, default=None
+        Tails of the kernels; None has Gaussian kernels. 't' has Student's t kernels and learns their degrees
+        of freedom, ('t', 4.0) fixes them; `covariances_` are then scale matrices.
+        When to change: to 't' for heavy tails, debris and wrong measurements.
+    init : {'auto', 'class', 'k-means', 'random_from_data', 'uniform'} or dict, default='auto'
+        Starting points. 'auto' is 'class' (k-means++ in each class) in a classifier, else 'k-means': on a
+        sample if there are many rows, then refined by passes over samples. A dict has `means` (K, M) and
+        optionally `covariances`, `weights` (K, L), or (K,) without labels, and `freeze`: 'kernels' or
+        'weights', which keep their given values. A classifier with `feature_sets` takes a list of dicts. A
+        fitted estimator, such as one that a callback has saved, goes on from its parameters and its prior.
+        When to change: to a dict if you know where kernels are.
+    n_init : int, default=1
+        Number of starts, which run as one batch; the best is kept.
+        When to change: to 5 to 20 if the density or the clusters matter; a classifier rarely benefits.
+    max_iter : int, default=200
+        Largest number of passes over all rows; those over samples, which refine a start, do not count.
+        When to change: increase it after a ConvergenceWarning.
+    tol : float, 'auto' or ('per-class', float), default='auto', in a classifier 3e-4
+        The fit stops once the mean log-likelihood per row changes by less. 'auto' stops once a pass gains
+        less than one in all, or 0.001 for each parameter, but at no less than 3e-4 and no more than 1e-3 per
+        row. ('per-class', 0.1) is the paper's rule: a class counts as converged, and stays so, once the
+        log-likelihood of its rows changes by less than 0.1; the fit ends when all classes have converged.
+        When to change: decrease it to compare parameters between fits, increase it for a quick look.
+    variance_floor : float, default=1e-6
+        Smallest variance of a kernel in any direction, relative to the variances of the features. It is a
+        bound, not an addition, so the likelihood never decreases. Zero removes it.
+        When to change: increase it if kernels collapse onto a few equal rows and there is no prior.
+    covariance_prior : {'auto', 'weak'}, float, tuple or None, default='auto'
+        Inverse-Wishart prior on covariances. A number is its strength in rows; a pair (rows, covariance)
+        gives both; None is maximum likelihood. 'auto' chooses the strength from the data, a stronger one if
+        kernels have few rows; 'weak' takes a hundredth of it. Every prior also raises the variance floor to
+        the resolution of each feature. When to change: to None for maximum likelihood as in scikit-learn.
+    weight_prior : float or 'hierarchical', default=None
+        Concentration of a Dirichlet prior on the weights of each class: at least 1 for EM, any positive
+        number for a variational fit (None is 1 / K there). 'hierarchical' learns one prior from all classes,
+        so that classes with few rows borrow from the others; weights are then posterior means.
+        When to change: to 'hierarchical' for many groups with few rows each, if kernels are well separated.
+    inference : {'em', 'variational'}, default='em'
+        'em' maximises the likelihood or the posterior density. 'variational' finds the posterior of the
+        parameters by mean-field variational Bayes: `n_kernels` is then an upper bound, and kernels that
+        explain less than one row are removed.
+        When to change: to 'variational' for the uncertainty of parameters, or to remove superfluous kernels.
+    device : str, default=None
+        PyTorch device to compute on, such as 'cuda' or 'cuda:1'. None computes where the rows are: on the
+        device of a tensor, else on the CPU. Results are NumPy arrays. Rows that
+        do not fit into its memory are streamed. 'cuda/float32' and 'cuda/tf32' use lower precision for sums
+        over rows, and keep about five, or two to three, digits.
+        When to change: if there is a GPU and there are many rows.
+    n_jobs : int, default=None
+        Number of threads. None uses all cores, or the number in the environment variable OMP_NUM_THREADS, as
+        scikit-learn's own threads do. Results do not depend on it.
+        When to change: to 1 if something else needs the cores.
+    random_state : int, RandomState instance or None, default=None
+        Source of randomness of the starts and of `sample`.
+        When to change: to an integer for repeatable results.
+"""
+
+_FITTED = """
+    n_features_in_ : int
+        Number of columns of X: M, unless columns of text are encoded as several features each.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of the columns, if X had any. Columns of text with a single value or without any are left out.
+    preparation_ : dict
+        How the values of X were transformed and encoded, if they were: the scale, ``transform``, or the
+        ``scales`` of features that differ, and the divisors of ``linear`` ones; whether FCS files are
+        compensated, ``compensate``; for tables with categories or dates, the kind of each column,
+        ``columns``; and how tables are written, ``missing``, ``decimal`` and ``thousands``. Each category is
+        a 0/1 feature named ``column=category``, of which ``(other)`` stands for all that are not listed; a
+        column of two is one feature, for the second. A date is a number of days. New files and data frames
+        are prepared alike, and `sample` and `impute` return columns in the units of the files; arrays
+        (refused if there are categories), an AnnData, and tables of numbers opened with ``transform=None``
+        count as prepared. Fitted attributes and densities are of prepared rows.
+    class_count_ : ndarray of shape (L,)
+        Number of labelled training rows in each class, or the sum of their weights.
+    expected_count_ : ndarray of shape (L,)
+        The same with the expected shares of rows without a label. With feature sets, each mixture counts the
+        rows that have a value in its set. In a stream, all rows so far, shared like the average statistics.
+        `partial_fit` weighs the model by it.
+    covariance_type_ : str
+        Covariance type of the fit.
+    weights_ : ndarray of shape (K, L)
+        Pr(kernel k | class j).
+    means_ : ndarray of shape (K, M)
+        Kernel means.
+    covariances_ : ndarray
+        Kernel covariances: full (K, M, M), tied (M, M), diag (K, M), spherical (K,).
+    converged_ : bool
+        Whether the best start met the stopping rule.
+    n_iter_ : int
+        Number of passes of the best start.
+    log_likelihood_ : float
+        Total log-likelihood of the training rows given their classes, under the best start; with unlabelled
+        rows, that of rows and labels together.
+    log_likelihood_path_ : ndarray of shape (n_iter, L)
+        Log-likelihood of the rows of each class before each pass; another column has that of unlabelled rows,
+        if there are any. If weights have a posterior, the expectation under it.
+    has_gaps_ : bool
+        Whether a training row had a missing value.
+    has_weights_ : bool
+        Whether the training rows had weights, so that `class_count_` is a sum of weights.
+    start_status_ : ndarray of shape (n_init,)
+        How each start ended: 'converged', 'stopped' (at `max_iter`), or 'failed' (a covariance became
+        singular, or the objective decreased).
+    start_log_likelihoods_ : ndarray of shape (n_init,)
+        Total log-likelihood at the end of each start.
+    shrinkage_ : float
+        With ``covariance_prior='auto'`` or ``'weak'``: share of the prior in the covariance of a kernel with
+        an average number of rows.
+    weight_prior_ : ndarray of shape (K,)
+        With ``weight_prior='hierarchical'``: concentration α β of the Dirichlet prior on the weights of each
+        class; its sum is α.
+    lower_bound_ : float
+        In a variational fit: lower bound of the log-evidence, the log-probability of rows given labels with
+        all parameters integrated out. In EM with hierarchical weights, only the weights are integrated out,
+        and the log-density of a prior on covariances is added up to a constant. The start with the highest
+        bound is kept.
+    lower_bound_path_ : ndarray of shape (n_iter,)
+        The lower bound after each pass, if there is one.
+    weight_concentration_ : ndarray of shape (K, L)
+        In a variational fit, and with hierarchical weights: parameters of the posterior of the weights, a
+        Dirichlet distribution for each class.
+    mean_precision_ : ndarray of shape (K,)
+        In a variational fit: the mean of kernel k has the posterior N(means_[k], P_k / mean_precision_[k]).
+    kernel_degrees_ : ndarray of shape (K,)
+        With ``tail='t'``: degrees of freedom of the kernels.
+    wishart_degrees_ : ndarray of shape (K,)
+        In a variational fit: degrees of freedom of the Wishart posterior of P_k⁻¹, whose mean is the inverse
+        of ``covariances_[k]``.
+"""
+
+
+def documented(**texts: str) -> Callable[[Estimator], Estimator]:
+    """Return a decorator that inserts texts into the docstring of a class, at their names in braces."""
+
+    def insert(cls: Estimator) -> Estimator:
+        for name, text in texts.items():
+            cls.__doc__ = (cls.__doc__ or "").replace(f"{{{name}}}", text.strip())
+        return cls
+
+    return insert
+
+
+documented_model = documented(parameters=_PARAMETERS, fitted=_FITTED)
 
 
 @documented_model

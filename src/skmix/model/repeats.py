@@ -39,11 +39,11 @@ def fit_each(
             raise ValueError(f"fit_each needs {name}={value!r}, got {getattr(model, name)!r}.")
     model = clone(model).set_params(n_init=1)
     settings, training = Settings.of(model), enter(model, X, y).training()
-    problem, given, _ = problem_of(settings, training)
+    problem, start, _ = problem_of(settings, training)
     starts: list[Parameters] = []
     for random_state in random_states:
         of_state = replace(settings, random_state=random_state)
-        starts += start_batches(of_state, training, problem, given)
+        starts += start_batches(of_state, training, problem, start)
     result = problem.leave_with(run(problem, join(starts)))
     mixtures = []
     for number, random_state in enumerate(random_states):

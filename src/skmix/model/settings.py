@@ -29,17 +29,12 @@ _LEARNT_PRIORS = {"auto": 1.0, "weak": 0.01}
 _MANY_FEATURES = 500
 _PRECISIONS = ("float64", "float32", "tf32")
 # Settings that cannot be combined unless one of them has its default value.
-_EXCLUSIVE = (
-    ("tail", "inference"),
-    ("tail", "device"),
-    ("inference", "freeze"),
-    ("inference", "tol"),
-    ("weight_prior", "inference"),
-    ("weight_prior", "tol"),
-    ("group_shift", "inference"),
-    ("group_shift", "tail"),
-    ("group_shift", "tol"),
-)
+_EXCLUSIVE = {
+    "tail": ("inference", "device"),
+    "inference": ("freeze", "tol"),
+    "weight_prior": ("inference", "tol"),
+    "group_shift": ("inference", "tail", "tol"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,11 +111,12 @@ class Settings:
             "group_shift": self.group_shift,
         }
         # Frozen weights cannot be learnt.
-        frozen = [("freeze", "weight_prior")] if self.freeze == "weights" else []
-        for one, other in (*_EXCLUSIVE, *frozen):
-            if used[one] is not None and used[other] is not None:
-                problem = f"{one}={used[one]!r} cannot be combined with {other}={used[other]!r}"
-                raise ValueError(f"{problem}: leave one out.")
+        frozen = {"freeze": ("weight_prior",)} if self.freeze == "weights" else {}
+        for one, others in (_EXCLUSIVE | frozen).items():
+            for other in others:
+                if used[one] is not None and used[other] is not None:
+                    problem = f"{one}={used[one]!r} cannot be combined with {other}={used[other]!r}"
+                    raise ValueError(f"{problem}: leave one out.")
         if self.freeze == "kernels" and self.is_robust and self.degrees is None:
             raise ValueError(
                 "freeze='kernels' keeps the degrees of freedom too: tail must be ('t', degrees)."
@@ -292,5 +288,5 @@ def threads_of(n_jobs: int | None) -> int:
         return int(effective_n_jobs(n_jobs))
     if get_active_backend()[0].nesting_level:  # in a worker of joblib
         return int(effective_n_jobs(None))
-    wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    return min(int(wanted), cpu_count()) if wanted.isdecimal() and int(wanted) else int(cpu_count())
+    limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return min(int(limit), cpu_count()) if limit.isdecimal() and int(limit) else int(cpu_count())

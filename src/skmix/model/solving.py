@@ -54,14 +54,14 @@ def fit_mixture(
     """
     if settings.group_shift is not None:
         check_source(training.source)
-    problem, given, floor = problem_of(settings, training, columns)
+    problem, start, floor = problem_of(settings, training, columns)
     refines = settings.init in ("auto", "k-means") and settings.stopping == "total"
     # Before a start is drawn, so that a `RandomState` gives the same samples however starts are batched.
     seed = seed_of(deepcopy(check_random_state(settings.random_state))) if refines else 0
-    batches = start_batches(settings, training, problem, given, together=after_pass is not None)
+    batches = start_batches(settings, training, problem, start, together=after_pass is not None)
     first = next(batches)
     problem, prior = _with_learnt_prior(settings, training, problem, first)
-    frozen = None if settings.freeze is None else given
+    frozen = None if settings.freeze is None else start
 
     def watch(running: Run) -> None:
         def so_far() -> Fitted | None:
@@ -75,8 +75,8 @@ def fit_mixture(
 
     results = []
     for batch in chain([first], batches):
-        start = refined(problem, batch, seed) if refines else batch
-        result = run(problem, start, None if after_pass is None else watch)
+        batch = refined(problem, batch, seed) if refines else batch
+        result = run(problem, batch, None if after_pass is None else watch)
         results.append(problem.leave_with(result, frozen))
     refuse_failures(results, settings.variance_floor)
     fitted = _record(results, settings, training, prior, floor)
@@ -113,16 +113,16 @@ def problem_of(
     if settings.has_floor:
         floor = floor_of(options, frame, training.resolution)
         options = replace(options, resolution=floor.variance_floor)
-    given = given_start(settings, training, frame, structure)
-    if given is not None:
-        n_kernels = given.means.shape[1]
+    start = given_start(settings, training, frame, structure)
+    if start is not None:
+        n_kernels = start.means.shape[1]
     elif settings.n_kernels is None:
         n_kernels = int(default_kernels(training, structure, shared=settings.init == "auto").sum())
     else:
         n_kernels = settings.n_kernels
     if settings.tol is None and not settings.is_variational:
         options = replace(options, tol=_tolerance(training, structure, n_kernels))
-    return Problem.of(training.source, options, n_kernels, frame), given, floor
+    return Problem.of(training.source, options, n_kernels, frame), start, floor
 
 
 def floor_of(options: Options, frame: Frame, resolution: FloatArray) -> Floor:

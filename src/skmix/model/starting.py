@@ -30,17 +30,17 @@ def start_batches(
     settings: Settings,
     training: Training,
     problem: Problem,
-    given: Parameters | None = None,
+    start: Parameters | None = None,
     *,
     together: bool = False,
 ) -> Iterator[Parameters]:
     """Yield batches of starts in the frame of the problem; all starts are one batch if `together`.
 
-    `given` is the start of the user, if there is one. Starts are drawn one after the other, so that they do
+    `start` is the given start, if there is one. Others are drawn one after the other, so that they do
     not depend on the batches.
     """
-    if given is not None:
-        yield problem.enter(given)
+    if start is not None:
+        yield problem.enter(start)
         return
     frame, structure, init = problem.frame, problem.structure, settings.init
     n_classes, n_features, n_kernels = len(training.classes), training.n_features, problem.n_kernels
@@ -186,7 +186,7 @@ def _start_of_dict(
 
 def _start_of_fit(settings: Settings, fitted: Any, structure: Structure, training: Training) -> Parameters:
     """The parameters of the fitted mixture that a fit goes on from."""
-    parameters, n_features, wanted = parameters_of(fitted), training.n_features, settings.n_kernels
+    parameters, n_features, n_set = parameters_of(fitted), training.n_features, settings.n_kernels
     n_kernels, n_columns = parameters.means.shape
     if fitted.covariance_type_ != structure.name:
         raise ValueError(
@@ -196,9 +196,9 @@ def _start_of_fit(settings: Settings, fitted: Any, structure: Structure, trainin
     if n_columns != n_features:
         raise ValueError(f"init was fitted to {n_columns} features, and X has {n_features}.")
     # A variational fit has left out kernels without rows.
-    is_reduced = settings.is_variational and n_kernels < (wanted or n_kernels)
-    if wanted not in (None, n_kernels) and not is_reduced:
-        raise ValueError(f"init has {n_kernels} kernels, and n_kernels is {wanted}.")
+    is_reduced = settings.is_variational and n_kernels < (n_set or n_kernels)
+    if n_set not in (None, n_kernels) and not is_reduced:
+        raise ValueError(f"init has {n_kernels} kernels, and n_kernels is {n_set}.")
     if not np.array_equal(fitted.classes_, training.classes):
         raise ValueError(
             f"init was fitted to the classes {fitted.classes_.tolist()}, and y has "

@@ -234,15 +234,15 @@ def _fit_first_batch(
     new_codes[present] = np.arange(len(present))
     training = Training(open_source(batch.X, new_codes[batch.codes], batch.weights), classes[present])
     settings = replace(settings, n_kernels=settings.n_kernels or len(classes)) if settings.init else settings
-    given = given_start(settings, training, frame, structure_of(options.covariance_type))
-    n_kernels = settings.n_kernels if given is None else given.means.shape[1]
+    start = given_start(settings, training, frame, structure_of(options.covariance_type))
+    n_kernels = settings.n_kernels if start is None else start.means.shape[1]
     assert n_kernels is not None
     # With few rows, a kernel may collapse onto some of them, and later batches would not undo that.
     weak = (training.n_features + 2.0) * average
     careful = replace(options, covariance_prior=options.covariance_prior or weak)
     problem = Problem.of(training.source, careful, n_kernels, frame)
-    start = next(start_batches(settings, training, problem, given, together=True))
-    result = problem.leave_with(run(problem, start))
+    starts = next(start_batches(settings, training, problem, start, together=True))
+    result = problem.leave_with(run(problem, starts))
     refuse_failures([result], settings.variance_floor)
     best = result.parameters.take(result.best)
     weights = uniform_weights(1, n_kernels, len(classes))[0]
