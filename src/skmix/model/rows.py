@@ -158,12 +158,10 @@ class Rows:
         device = None if on_cpu or not is_numpy(X) else device_of_scores(model)
         if device is None or has_room(device, X):
             return on_host(_score(function, model, sent(X, device), codes))
-        pieces, step = [], _rows_of_a_piece(X)
-        for start in range(0, len(X), step):
-            part = slice(start, start + step)
-            some = None if codes is None else codes[part]
-            pieces.append(on_host(_score(function, model, sent(X[part], device), some)))
-        return np.concatenate(pieces)
+        step = _rows_of_a_piece(X)
+        pieces = [Block(X, codes).rows(slice(start, start + step)) for start in range(0, len(X), step)]
+        scores = [on_host(_score(function, model, sent(piece.X, device), piece.y)) for piece in pieces]
+        return np.concatenate(scores)
 
     def values(self, *, least: int | None = None, on_cpu: bool = False) -> Array:
         """Rows (n, M) of floats in memory, NaN for missing values; refuse files and Dask collections.
