@@ -121,6 +121,19 @@ def test_watchers_are_told_the_mean_log_likelihood() -> None:
     assert told == []
 
 
+def test_a_fit_of_two_feature_sets_is_one_task() -> None:
+    begun: list[tuple[str, int | None]] = []
+
+    @contextmanager
+    def watcher(title: str, total: int | None) -> Any:
+        begun.append((title, total))
+        yield lambda message: None
+
+    with watched_by(watcher):
+        SharedKernelClassifier(4, feature_sets=[[0], [1]], max_iter=50, random_state=0).fit(X, Y)
+    assert begun == [("fitting", 100)]
+
+
 # ---------------------------------------------------------------- searches and studies
 
 

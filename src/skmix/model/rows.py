@@ -138,7 +138,7 @@ class Rows:
         elif device is not None and is_numpy(X):
             if not has_room(device, X):
                 blocks = open_rows(X, label=codes, weight=rows.weights, chunk_rows=_rows_of_a_piece(X))
-                return training_in_blocks(estimator, blocks, self.y, device, classes=classes)
+                return training_in_blocks(self, blocks, device, classes=classes)
             X = sent(X, device)
         source = open_source(X, codes, rows.weights)
         if source.summary.gaps:
@@ -286,10 +286,7 @@ class RowsInBlocks(Rows):
     X: Source
 
     def training(self, least: int = 2) -> Training:
-        source, device = self.X.held(), device_of(self.estimator)
-        training = training_in_blocks(
-            self.estimator, source, self.y, device, least, name=self.name, table=self.table
-        )
+        training = training_in_blocks(self, self.X.held(), device_of(self.estimator), least)
         if self.X.first.is_table:
             warn_of(self.X.remarks())
         return training
@@ -388,7 +385,7 @@ class RowsOnCluster(Rows):
                 "of their cluster process. Leave device out."
             )
         blocks = open_collections(self.X, self.y, self.sample_weight, _version.__version__)
-        return training_in_blocks(self.estimator, blocks, self.y, None, least, name=self.name)
+        return training_in_blocks(self, blocks, None, least)
 
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False, scaled: bool = True) -> Any:
         model, X, y, scale = self.estimator, self.X, self.y, None

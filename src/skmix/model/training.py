@@ -122,35 +122,26 @@ def resolution_of_rows(X: Array, weights: FloatArray | None, frame: Frame) -> Fl
 
 
 def training_in_blocks(
-    estimator: Any,
-    blocks: LabelledBlocks,
-    y: Any,
-    device: str | None,
-    least: int = 2,
-    *,
-    classes: np.ndarray | None = None,
-    name: str = "y",
-    table: str | None = None,
+    rows: Any, blocks: LabelledBlocks, device: str | None, least: int = 2, classes: np.ndarray | None = None
 ) -> Training:
-    """Summarise all blocks in one pass, note their features in the estimator, and return them.
+    """Summarise all blocks of `Rows` in one pass, note their features in the estimator, and return them.
 
-    `y` are the labels as the user gave them, which messages call `name`, and `table` is the file's name. With
-    `classes` (L,), the labels are codes, and the features were noted before.
+    With `classes` (L,), the labels of the blocks are codes, and the features were noted before.
     """
-    seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
+    seed = int(check_random_state(rows.estimator.random_state).randint(np.iinfo(np.int32).max))
     labelled = summarise_labels(blocks, seed, device)
     _check_summary(blocks, labelled.summary, least)
     if classes is None:
         advice = "these rows have no labels. Give y, or open a file by open_rows with label=."
-        check_labelled(estimator, labelled.labels, advice)
+        check_labelled(rows.estimator, labelled.labels, advice)
         labels = classes = np.zeros(1, dtype=np.int64)
         if labelled.labels is not None:
             n_rows, missing = labelled.summary.n_rows, labelled.summary.n_unlabelled > 0
-            classes = classes_of(labelled.labels, n_rows, missing=missing, name=name, table=table)
-            labels = classes = typed(classes) if is_column(y) else classes
+            classes = classes_of(labelled.labels, n_rows, missing=missing, name=rows.name, table=rows.table)
+            labels = classes = typed(classes) if is_column(rows.y) else classes
             # Unique labels look like regression targets.
             check_classification_targets(np.repeat(classes, 2))
-        note_columns(estimator, blocks.n_features, blocks.feature_names, blocks.preparation)
+        note_columns(rows.estimator, blocks.n_features, blocks.feature_names, blocks.preparation)
     else:
         labels = np.arange(len(classes))
     coded, summary = blocks.coded(labels), labelled.coded(labels)
