@@ -40,7 +40,7 @@ def read(path: Path | str | bytes, label: str | None = None, columns: Any = None
         rows: Any = open_rows(path, label=label, columns=columns, text=text)
         found = np.concatenate([block.X for block in rows.unlabelled().blocks()])
         labels = None if label is None else rows.row_labels().tolist()
-        kinds = getattr(next(iter(rows.readers.values())).without({label}), "kinds", None)
+        kinds = rows.kinds
         return SimpleNamespace(X=found, names=rows.feature_names, labels=labels, kinds=kinds, source=rows)
 
 

@@ -98,7 +98,7 @@ def read_to_fit(
         source = _with_roles(source.select(features), target, weight)
         reader = _reader(source)
         rows, y, weights = read_into_memory(source)
-        numeric = np.flatnonzero(reader.numeric)
+        numeric = np.flatnonzero(source.numeric)
         names = source.feature_names or []
         if target is not None and y is not None:
             check_classes(y, target, source.name)
@@ -108,7 +108,7 @@ def read_to_fit(
         rows, y, weights = _with_values(rows, y, weights, reader)
     for each in source.remarks():
         note(f"{in_options(each)}.")
-    kinds = reader.kinds
+    kinds = source.kinds
     if encoded := [name for name, kind in kinds.items() if isinstance(kind, list)]:
         note(f"encoded as categories: {listed(encoded)}.")
     for each in remarks:
@@ -231,7 +231,7 @@ def _with_columns(source: Source, columns: Mapping[str, Kind], present: Sequence
         if not reader.is_table:  # all channels but Time
             present = [name for name in source.feature_names or [] if name in present]
         source = source.select(present)
-        for name, kind in _reader(source).kinds.items():
+        for name, kind in source.kinds.items():
             if kind is not None:
                 what = "text" if isinstance(kind, list) else "dates"
                 raise ValueError(f"column {name!r} holds {what}, but the model was fitted to numbers.")

@@ -50,29 +50,6 @@ class LabelledBlock(Block):
         super().check()
 
 
-def joined(blocks: list[LabelledBlock], dtype: np.dtype[Any]) -> LabelledBlock:
-    """One block of the rows of several, of the type of all rows."""
-    first, *others = blocks
-    if not others:
-        return replace(first, X=first.X.astype(dtype, copy=False))
-    X = np.concatenate([block.X for block in blocks]).astype(dtype, copy=False)
-    weights = None if first.weights is None else np.concatenate([block.row_weights for block in blocks])
-    labels, names = joined_labels(blocks)
-    return LabelledBlock(X, weights=weights, labels=labels, names=names)
-
-
-def joined_labels(blocks: list[LabelledBlock]) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """The labels (n,) of several blocks, and the names (C,) that they are indices into, or None."""
-    if blocks[0].labels is None:
-        return None, None
-    names = [block.names for block in blocks if block.names is not None]
-    if len(names) < len(blocks):
-        return np.concatenate([block.all_labels() for block in blocks]), None
-    firsts = np.cumsum([0, *map(len, names[:-1])])
-    labels = [first + block.labels for first, block in zip(firsts, blocks, strict=True)]
-    return np.concatenate(labels), np.concatenate(names)
-
-
 def read_ahead(blocks: Iterator[LabelledBlock]) -> Generator[LabelledBlock, None, None]:
     """Yield blocks while a thread reads the next one."""
     with ThreadPoolExecutor(1, thread_name_prefix="skmix-reader") as pool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,12 +15,12 @@ from numpy.typing import NDArray
 from .._errors import Argument, ArgumentError, ArgumentWarning
 from .._words import listed, nearest
 from .amplification import default_scale
-from .blocks import LabelledBlock
-from .fcs import LABELS, FcsFile, is_scatter, open_fcs
+from .encoding import Kind
+from .fcs import LABELS, Channel, FcsFile, is_scatter, open_fcs
 from .labels import as_integers
 from .notation import AUTO
-from .read import Reader, rows_in_block, stamp
-from .recipe import Preparation
+from .read import Column, Encoding, Reader, Rows, rows_in_block, stamp
+from .recipe import Preparation, transformer_of
 from .write import replacing
 
 # Keywords, in lower case, that describe how events are stored.
@@ -30,92 +29,39 @@ _STORAGE = re.compile(r"p\d+[begrns]|datatype|timestep")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FcsReader(Reader):
-    """The events of an FCS file; features are named by channel, or by marker if chosen by marker."""
+    """Reads the events of an FCS file; channels are chosen by name or by marker."""
 
     file: FcsFile
-    # Names of the features.
-    chosen: list[str]
     compensate: bool = False
-    # What to do with damaged events.
+    # What to do with damaged events: refuse, drop or keep them.
     damaged: str = "refuse"
 
     column_word = "channel"
 
     @property
-    def feature_names(self) -> list[str]:
-        return self.chosen
-
-    @cached_property
-    def _columns(self) -> list[int]:
-        return self.file.find(self.chosen)
-
-    @property
     def all_names(self) -> list[str]:
-        """Names of all channels of the file."""
+        """Names of all channels."""
         return self.file.names
 
     @property
-    def markers(self) -> list[str]:
-        """Marker of each feature, empty if the file has none."""
-        return [self.file.channels[column].marker for column in self._columns]
+    def features(self) -> Sequence[Column]:
+        return self.file.markers
 
-    @property
-    def kinds(self) -> dict[str, None]:
-        """Kinds of the features, see `skmix.data.encoding`: all are numbers."""
-        return dict.fromkeys(self.chosen)
+    def channels(self, columns: Sequence[Any]) -> list[Channel]:
+        """The channels of some columns."""
+        return [self.file.channels[index] for index in self.file.find(columns)]
 
-    @cached_property
-    def dtype(self) -> np.dtype[Any]:
-        file = self.file
-        are_single = all(
-            file.dtype[c].kind == "f" and file.dtype[c].itemsize == 4 and file.channels[c].is_plain
-            for c in self._columns
-        )
-        return np.dtype(np.float32 if are_single and not self.compensate else np.float64)
-
-    @property
-    def preparation(self) -> Preparation:
-        return {"compensate": self.compensate, "transform": "none"}
-
-    @property
-    def scatter(self) -> dict[str, float]:
-        chosen = zip(self.chosen, (self.file.channels[column] for column in self._columns), strict=True)
-        return {
-            name: channel.top for name, channel in chosen if is_scatter(channel.name) and not channel.rate
-        }
-
-    @classmethod
-    def usual_scale(cls, readers: Sequence[Any]) -> tuple[Preparation, str | None]:
-        files = [reader for reader in readers if isinstance(reader, FcsReader)]
-        cells = [reader.file.recorded[c] for reader in files for c in reader.file.find(reader.file.markers)]
-        channels = {
-            name: [reader.file.recorded[reader._columns[feature]] for reader in files]
-            for feature, name in enumerate(files[0].chosen)
-        }
-        return default_scale([reader.name for reader in files], cells, channels)
-
-    def with_features(self, columns: Sequence[int]) -> Self:
-        return replace(self, chosen=[self.chosen[column] for column in columns])
-
-    def select(self, names: Sequence[str]) -> Self:
-        self.file.find(names)
-        return replace(self, chosen=list(names))
-
-    def compensated(self, wanted: bool | str) -> Self:
-        if wanted is True:
-            assert self.file.spilling  # the property checks the matrix
-        has_matrix = self.file.spillover is not None
-        return replace(self, compensate=wanted is True or (wanted == AUTO and has_matrix))
+    def check(self, columns: Sequence[Any]) -> None:
+        self.file.find(columns)
 
     def check_present(self, names: Sequence[str]) -> None:
-        """Raise ValueError if the file lacks a channel."""
+        """Raise ValueError if the file lacks a channel of one of these names."""
         for name in names:
             if name not in self.all_names:
                 known = f"{listed(self.all_names)}.{nearest(name, self.all_names)}"
                 raise ValueError(f"{self.name} has no channel {name!r}; there are {known}")
 
-    def check_alike(self, other: Any) -> None:
-        super().check_alike(other)
+    def check_alike(self, other: Any, columns: Sequence[Any]) -> None:
         if not isinstance(other, FcsReader):
             return
         if self.compensate != other.compensate:
@@ -125,27 +71,36 @@ class FcsReader(Reader):
                 Argument("compensate", False),
                 " reads both without compensation.",
             )
-        markers = dict(zip(other.feature_names, other.markers, strict=True))
-        for name, marker in zip(self.feature_names, self.markers, strict=True):
-            differ = marker and markers[name] and marker.casefold() != markers[name].casefold()
+        pairs = zip(columns, self.channels(columns), other.channels(columns), strict=True)
+        for name, channel, theirs in pairs:
+            differ = channel.marker and theirs.marker and channel.marker.casefold() != theirs.marker.casefold()
             # Some instruments write the duration as the marker of Time.
             if differ and name.casefold() != "time":
-                both = f"marker {markers[name]!r} in {other.name} and {marker!r} in {self.name}"
+                both = f"marker {theirs.marker!r} in {other.name} and {channel.marker!r} in {self.name}"
                 raise ArgumentError(f"Files disagree: channel {name!r} has {both}.")
+
+    def compensated(self, wanted: bool | str) -> Self:
+        if wanted is True:
+            assert self.file.spilling  # the property checks the matrix
+        has_matrix = self.file.spillover is not None
+        return replace(self, compensate=wanted is True or (wanted == AUTO and has_matrix))
+
+    def preparation(self, kinds: Mapping[Any, Kind]) -> Preparation:
+        return {"compensate": self.compensate, "transform": "none"}
+
+    def dtype(self, kinds: Mapping[Any, Kind]) -> np.dtype[Any]:
+        stored = [self.file.dtype[index] for index in self.file.find(list(kinds))]
+        are_single = all(dtype.kind == "f" and dtype.itemsize == 4 for dtype in stored)
+        are_plain = all(channel.is_plain for channel in self.channels(list(kinds)))
+        is_single = are_single and are_plain and not self.compensate
+        return np.dtype(np.float32 if is_single else np.float64)
 
     def remarks(self) -> list[ArgumentWarning]:
         if self.damaged != "drop" or not len(self.file.damaged):
             return []
         return [ArgumentWarning(f"{self.name}: damaged events are left out: {self.file.damage}")]
 
-    def column(self, name: str) -> list[Any]:
-        """The values (n,) of a channel without compensation."""
-        blocks = self.compensated(False).select([name]).read(self.n_rows)
-        return [value for block in blocks for value in as_integers(block.X[:, 0].astype(np.float64)).tolist()]
-
-    def read(
-        self, n_rows: int, label: str | None = None, weight: str | None = None
-    ) -> Iterator[LabelledBlock]:
+    def read(self, n_rows: int, encoding: Encoding) -> Iterator[Rows]:
         file = self.file
         if self.damaged == "refuse" and len(file.damaged):
             raise ArgumentError(
@@ -154,7 +109,7 @@ class FcsReader(Reader):
                 Argument("damaged", "drop", wording="open_rows(..., damaged='drop')"),
                 ".",
             )
-        start = 0
+        columns, start = file.find(list(encoding.kinds)), 0
         for events in file.blocks(n_rows):
             stop = start + len(events)
             if self.damaged == "drop":
@@ -162,8 +117,39 @@ class FcsReader(Reader):
                 events = np.delete(events, file.damaged[first:last] - start)
             start = stop
             if len(events):
-                X = file.values(events, self._columns, self.dtype, compensate=self.compensate)
-                yield LabelledBlock(X)
+                yield file.values(events, columns, encoding.dtype, compensate=self.compensate), None
+
+    def column(self, name: str) -> list[Any]:
+        """The values (n,) of a channel without compensation."""
+        encoding = Encoding({name: None}, np.dtype(np.float64))
+        blocks = [X[:, 0] for X, _ in self.compensated(False).read(self.n_rows, encoding)]
+        values: list[Any] = as_integers(np.concatenate(blocks)).tolist()
+        return values
+
+
+def usual_scale(readers: Sequence[Any], columns: Sequence[Any]) -> tuple[Preparation, str]:
+    """The default scale of channels of several files, and a sentence about it."""
+    files = [reader.file for reader in readers if isinstance(reader, FcsReader)]
+    cells = [file.recorded[index] for file in files for index in file.find(file.markers)]
+    indices = [file.find(columns) for file in files]
+    channels = {
+        name: [file.recorded[places[number]] for file, places in zip(files, indices, strict=True)]
+        for number, name in enumerate(columns)
+    }
+    return default_scale([str(file.path) for file in files], cells, channels)
+
+
+def scatter_units(reader: FcsReader, columns: Sequence[Any], scale: Any) -> dict[str, float]:
+    """The units in which scattered light is linear beside other channels on a scale.
+
+    The top of the range of a channel is then as far from 0 as on the scale.
+    """
+    change = transformer_of(scale).transform
+    return {
+        name: channel.top / float(np.ptp(change([[0.0], [channel.top]])))
+        for name, channel in zip(columns, reader.channels(columns), strict=True)
+        if is_scatter(channel.name) and not channel.rate
+    }
 
 
 def open_events(path: Path, damaged: str = "refuse") -> FcsReader:
@@ -181,7 +167,6 @@ def open_events(path: Path, damaged: str = "refuse") -> FcsReader:
         block_rows=rows_in_block(file.dtype.itemsize + 8 * len(file.channels)),
         stamps={path: stamp(path)},
         file=file,
-        chosen=file.markers,
         damaged=damaged,
     )
 

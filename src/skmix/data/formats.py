@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,11 +14,10 @@ import numpy as np
 
 from .._errors import ArgumentError
 from .._words import listed
-from .arrow import kind_of, pyarrow
-from .encoding import numbers_in
+from .arrow import pyarrow
 from .fcs import MAGIC
 from .notation import Notation, is_number, of_text
-from .read import open_array, rows_in_block, stamp, values_of
+from .read import open_npy, rows_in_block, stamp
 from .tables import TableReader, naming
 from .text import TextFile
 
@@ -87,8 +86,8 @@ def open_parquet(path: Path, notation: Notation) -> TableReader:
             schema, n_rows = opened.schema_arrow, opened.metadata.num_rows
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as a Parquet file: {error}") from error
-    more = {"stamps": {path: stamp(path)}, "notation": notation}
-    return _reader(str(path), schema, n_rows, partial(_batches_of_file, path), **more)
+    batches = partial(_batches_of_file, path)
+    return _reader(str(path), schema, n_rows, batches, stamps={path: stamp(path)}, notation=notation)
 
 
 def open_table(table: Any, name: str, **more: Any) -> TableReader:
@@ -96,11 +95,13 @@ def open_table(table: Any, name: str, **more: Any) -> TableReader:
     return _reader(name, table.schema, table.num_rows, partial(_batches_of_table, table), **more)
 
 
-def _reader(name: str, schema: Any, n_rows: int, batches: Any, **more: Any) -> TableReader:
+def _reader(
+    name: str, schema: Any, n_rows: int, batches: Callable[[int, list[str]], Iterator[Any]], **more: Any
+) -> TableReader:
+    name_twice, count = Counter(schema.names).most_common(1)[0] if schema.names else ("", 0)
+    if count > 1:
+        raise ValueError(f"{name} has two columns called {name_twice!r}. Rename one of them.")
     types = dict(zip(schema.names, schema.types, strict=True))
-    if len(types) < len(schema.names):
-        twice = Counter(schema.names).most_common(1)[0][0]
-        raise ValueError(f"{name} has two columns called {twice!r}. Rename one of them.")
     types = {column: type_ for column, type_ in types.items() if not column.startswith(_PANDAS_INDEX)}
     block_rows = rows_in_block(8 * max(1, len(types)))
     return TableReader(name=name, n_rows=n_rows, block_rows=block_rows, types=types, batches=batches, **more)
@@ -132,33 +133,22 @@ def open_text(path: Path, notation: Notation) -> TableReader:
         if notation.header and all(map(is_number, file.names)):
             problem = f"its first line has numbers instead of names: {listed(file.names)}. "
             raise ArgumentError(f"{problem}Add a line of names, or use ", of_text("header", False), ".")
-        more = {"place": file.place, "notation": notation, "origin": path, "stamps": stamps}
-        more["again"] = partial(open_text, path)
-        table = file.read()
-        reader = open_table(_without_separators(table, notation), str(path), **more)
+        reader = open_table(
+            file.read(),
+            str(path),
+            notation=notation,
+            again=partial(open_text, path),
+            place=file.place,
+            origin=path,
+            stamps=stamps,
+        )
     if not reader.n_rows:
         raise ValueError(f"{path}: it has column names but no rows.")
     return reader
 
 
-def _without_separators(table: Any, notation: Notation) -> Any:
-    """Replace columns of text by numbers if all are numbers, and some have separators of thousands."""
-    import pyarrow as pa
-
-    for index, name in enumerate(table.column_names if notation.thousands else ()):
-        column = table.column(index)
-        if kind_of(column.type) != "text" or name in (*notation.as_text, *notation.categorical):
-            continue
-        if any(notation.is_grouped(text.strip()) for text in column.unique().to_pylist() if text):
-            values, wrong = numbers_in(column.combine_chunks(), notation)
-            if wrong is None:
-                table = table.set_column(index, name, pa.array(values))
-    return table
-
-
 def named_columns(path: Path) -> Any:
     """Read a .npy file as an Arrow table with columns ``column_1`` and so on."""
-    values = values_of(path, str(path))
-    n_features = open_array(values).n_features  # refuses anything but a matrix of numbers
-    rows = values.read(0, values.shape[0])
-    return pyarrow().table({f"column_{i + 1}": rows[:, i] for i in range(n_features)})
+    matrix = open_npy(path)
+    rows = matrix.rows(0, matrix.n_rows)
+    return pyarrow().table({f"column_{i + 1}": rows[:, i] for i in range(matrix.n_columns)})

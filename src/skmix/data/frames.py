@@ -15,7 +15,7 @@ from .encoding import Kind
 from .formats import open_table
 from .notation import AUTO
 from .problems import ColumnError, TableError, column_remarks
-from .tables import TableReader
+from .source import Source
 
 
 def as_arrow_table(thing: Any) -> Any:
@@ -55,8 +55,8 @@ def _check_types(name: Any, values: Any) -> None:
 
 def encode_frame(
     frame: Any, columns: Mapping[str, Kind] | None = None, writing: Mapping[str, Any] | None = None
-) -> tuple[np.ndarray, TableReader]:
-    """The features (n, M) of a data frame, and their reader.
+) -> tuple[np.ndarray, Source]:
+    """The features (n, M) of a data frame, and their source, which knows the kinds of the columns.
 
     `columns` are the kinds that a model keeps; None infers them. `writing` is that of its recipe.
     """
@@ -66,18 +66,20 @@ def encode_frame(
             f"X is a {type(frame).__name__} with columns of text: only data frames of pandas, polars and "
             "pyarrow are encoded."
         )
-    reader = open_table(arrow, "X", place="row {}".format)
-    reader = reader if columns is None else reader.encoded(columns, writing)
+    reader, n_rows = open_table(arrow, "X", place="row {}".format), max(1, arrow.num_rows)
+    # The estimator checks the values.
+    source = Source(name="X", readers={"X": reader}, chunk_rows=n_rows, is_checked=True)
     library = type(frame).__module__.split(".")[0]
     try:
-        blocks = [block.X for block in reader.read(max(1, reader.n_rows))]
+        source = source if columns is None else source.encoded(columns, writing)
+        blocks = [X for X, _ in source.rows()]
     except TableError as error:
         remedy = _remedy(library, [problem.column for problem in error.errors], Argument("drop", AUTO))
         raise TableError([_for_frame(library, problem) for problem in error.errors], remedy) from None
     except ColumnError as error:
         raise _for_frame(library, error) from None
-    X = np.concatenate(blocks) if blocks else np.empty((0, reader.n_features))
-    return np.ascontiguousarray(X, dtype=np.float64), reader
+    X = np.concatenate(blocks) if blocks else np.empty((0, source.n_features))
+    return np.ascontiguousarray(X, dtype=np.float64), source
 
 
 # What to do about columns of a data frame X of each library, in place of an argument of `open_rows`.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._errors import Argument, ArgumentError
+from .._words import nearest
 
 WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 BOOLEANS = ("true", "false")
@@ -59,7 +60,22 @@ class Notation:
     # Whether the table is a text file, in which columns have no type.
     is_text: bool = False
 
+    @classmethod
+    def of(cls, text: Mapping[str, Any] | None, **settings: Any) -> Notation:
+        """The notation that a user describes by a dictionary, and by settings that are not None."""
+        settings = {**(text or {}), **{name: value for name, value in settings.items() if value is not None}}
+        names = [each.name for each in fields(cls) if each.name != "is_text"]
+        for name in settings:
+            if name not in names:
+                known = f"{', '.join(names)}.{nearest(name, names)}"
+                raise ArgumentError(Argument("text"), f" has the key {name!r}; its keys are {known}")
+        if isinstance(settings.get("missing"), str):
+            raise ArgumentError(Argument("missing", settings["missing"]), " is not a list of words.")
+        return cls(**settings)
+
     def __post_init__(self) -> None:
+        if self.decimal not in (None, ".", ","):
+            raise ArgumentError(Argument("decimal", self.decimal), " is neither a point nor a comma.")
         try:
             codecs.lookup(self.encoding or "utf-8")
         except LookupError:

@@ -16,9 +16,10 @@ from .._words import nearest
 from .events import FcsReader, open_events
 from .formats import SUFFIXES, format_of, open_parquet, open_table, open_text
 from .frames import as_arrow_table
+from .missing import without_mask
 from .notation import AUTO, Notation
-from .read import Reader, existing, is_path, not_fcs, open_array, values_in_memory, values_of
-from .recipe import Preparation, same_scale, scale_in_words, scale_of, transformer_of, writing_of
+from .read import Reader, existing, is_path, not_fcs, open_array, open_npy
+from .recipe import UNPREPARED, Preparation, same_scale, scale_in_words, scale_of, transformer_of, writing_of
 from .source import Source
 from .tables import TableReader
 
@@ -35,6 +36,9 @@ def open_rows(
     damaged: str = "refuse",
     layer: str | None = None,
     obsm: str | None = None,
+    decimal: str | None = None,
+    thousands: str | None = None,
+    missing: Sequence[str] | None = None,
     text: Mapping[str, Any] | None = None,
 ) -> Source:
     """Open rows that need not fit in memory, from one file or several, for `fit`, `predict` and so on.
@@ -74,17 +78,19 @@ def open_rows(
         drop these events, or keep them without a check.
     layer, obsm : str, default=None
         The matrix of an AnnData that holds the rows; ``X`` if both are None.
+    decimal, thousands : str, default=None
+        In text files, the decimal mark and the separator of thousands, ``""`` for none. None means the marks
+        of the model's fit; in a fit, a point, and numbers that may have a separator are refused.
+    missing : list of str, default=None
+        Words and numbers for missing values in tables.
     text : dict, default=None
-        How values are written. For any table: `missing`, a list of words and numbers for missing values;
-        `categorical`, a list of columns whose numbers are categories; and `drop`, 'auto' to leave out columns
+        How values are written: `decimal`, `thousands` and `missing` and, for any table, `categorical`, a list of columns whose numbers are categories; and `drop`, 'auto' to leave out columns
         that cannot be features, with a warning in a fit. In text files, empty cells and the
         usual words, such as ``NA``, ``N/A``, ``NaN``, ``null``, ``None`` and ``?``, are missing too; an empty
         word in `missing` turns off the usual ones. In other tables, text is a value, whatever it says. For
         text files: `header`, whether the first line has names; `sep`, the separator of columns, None to
-        choose among tab, comma, semicolon and ``|``; `decimal`, the decimal mark; `thousands`, the separator
-        of thousands, ``""`` for none, None to refuse numbers that may have one (models read new files by the
-        marks of their fit); `encoding`, None for UTF-8,
-        or UTF-16 with a byte-order mark; and `as_text`, a list of columns to read as text.
+        choose among tab, comma, semicolon and ``|``; `encoding`, None for UTF-8, or UTF-16 with a byte-order
+        mark; and `as_text`, a list of columns to read as text.
 
     Returns
     -------
@@ -112,49 +118,30 @@ def open_rows(
         raise ArgumentError(Argument("damaged", wording="damaged"), problem)
     if (layer is not None or obsm is not None) and not _is_anndata(rows):
         raise ValueError(f"layer and obsm are for an AnnData; got a {type(rows).__name__}.")
-    scale: Preparation = {"transform": "none"}
-    if not _is_auto(transform):
-        scale = {
-            "transform": scale_of(transformer_of(transform) if isinstance(transform, str) else transform)
-        }
-        # A name leaves scatter linear, an object is for all channels.
-        scale |= {} if isinstance(transform, str) else {"linear": {}}
-    notation = Notation(**(text or {}))
+    scale = _scale_of_user(transform)
+    notation = Notation.of(text, decimal=decimal, thousands=thousands, missing=missing)
     if isinstance(label, str):
         notation = replace(notation, as_text=(*notation.as_text, label))
     paths = files_of(rows)
-    name, readers = "", {}
+    readers = _open_readers(rows, paths, compensate is True, notation, damaged, layer, obsm, label)
+    if _is_anndata(rows):
+        label, weight = _of_obs(rows, label), _of_obs(rows, weight)
+    name = next(iter(readers.values())).name if readers else ""
     if paths is not None:
         name = str(rows) if is_path(rows) else f"{len(paths)} files"
-        readers = _open_files(paths, compensate is True, notation, damaged, empty_ok=isinstance(label, str))
-    elif is_path(rows):
-        readers = {"": _open_file(existing(rows), compensate is True, notation, damaged)}
-    elif compensate is True:
-        raise not_fcs(f"A {type(rows).__name__}")
-    elif _is_anndata(rows):
-        readers = {"": _open_anndata(rows, layer, obsm)}
-        label, weight = _of_obs(rows, label), _of_obs(rows, weight)
-    elif (table := as_arrow_table(rows)) is not None:
-        readers = {"": open_table(table, "the table", notation=notation)}
-    else:
-        readers = {"": open_array(values_of(rows, "X"))}
-    for reader in readers.values():
-        if isinstance(reader, TableReader):
-            reader.check_present(notation.categorical)
-    name = name or next(iter(readers.values())).name
     if not any(reader.n_rows for reader in readers.values()):
         raise ValueError(f"{name}: no file has rows." if paths else f"{name} is empty: it has no rows.")
     source = Source(
         name=name,
         readers=readers,
         chunk_rows=int(chunk_rows or min(reader.block_rows for reader in readers.values())),
-        scale=scale,
+        scale=UNPREPARED if scale is None else scale,
     )
     source = source if paths is None else source.labelled_by_file()
     source = source if columns is None else source.chosen(columns)
     if is_path(rows) or paths is not None or (hasattr(rows, "columns") and not _is_anndata(rows)):
-        settings = {"compensate": compensate, "transform": transform}
-        automatic = frozenset(setting for setting, value in settings.items() if _is_auto(value))
+        settings = {"compensate": compensate == AUTO, "transform": scale is None}
+        automatic = frozenset(name for name, is_automatic in settings.items() if is_automatic)
         source = replace(source, automatic=automatic)
         source = source.compensated(AUTO) if "compensate" in automatic else source
         if "transform" in automatic and isinstance(source.first, FcsReader):
@@ -163,8 +150,48 @@ def open_rows(
     return source if weight is None else source.weighted(weight)
 
 
-def _is_auto(setting: Any) -> bool:
-    return isinstance(setting, str) and setting == AUTO
+def _scale_of_user(transform: Any) -> Preparation | None:
+    """The scale that a user chose; None for 'auto'."""
+    if isinstance(transform, str):
+        return None if transform == AUTO else {"transform": scale_of(transformer_of(transform))}
+    # A name leaves scatter linear, an object is for all channels.
+    return {"transform": scale_of(transform), "linear": {}}
+
+
+def _open_readers(
+    rows: Any,
+    paths: Sequence[Path] | None,
+    compensate: bool,
+    notation: Notation,
+    damaged: str,
+    layer: str | None,
+    obsm: str | None,
+    label: Any,
+) -> dict[str, Reader]:
+    """Readers of rows of any kind; those of several files have the names of the files."""
+    readers: dict[str, Reader] = {}
+    if paths is not None:
+        for name, path in zip(_names_of(paths), paths, strict=True):
+            reader = _open_file(existing(path), compensate, notation, damaged)
+            if reader.n_rows:
+                readers[name] = reader
+            elif not isinstance(label, str):  # a large table may have empty partitions
+                raise ValueError(f"{path} is empty: it has no rows.")
+    elif is_path(rows):
+        readers[""] = _open_file(existing(rows), compensate, notation, damaged)
+    elif compensate:
+        raise not_fcs(f"A {type(rows).__name__}")
+    elif _is_anndata(rows):
+        readers[""] = _open_anndata(rows, layer, obsm)
+    elif (table := as_arrow_table(rows)) is not None:
+        readers[""] = open_table(table, "the table", notation=notation)
+    else:
+        array = rows if hasattr(rows, "shape") else np.asarray(rows)
+        readers[""] = open_array(without_mask(array, np.nan), "X")
+    for reader in readers.values():
+        if isinstance(reader, TableReader):
+            reader.check_present(notation.categorical)
+    return readers
 
 
 def source_of(X: Any, label: Any = None, weight: Any = None) -> Source | None:
@@ -183,20 +210,6 @@ def is_elsewhere(X: Any) -> bool:
 # ---------------------------------------------------------------- files
 
 
-def _open_files(
-    paths: Sequence[Path], compensate: bool, notation: Notation, damaged: str, *, empty_ok: bool
-) -> dict[str, Reader]:
-    """Readers of files by the names of their groups, without empty files if these are `empty_ok`."""
-    readers = {}
-    for group, path in zip(_names_of(paths), paths, strict=True):
-        reader = _open_file(existing(path), compensate, notation, damaged)
-        if reader.n_rows:
-            readers[group] = reader
-        elif not empty_ok:  # a large table may have empty partitions
-            raise ValueError(f"{path} is empty: it has no rows.")
-    return readers
-
-
 def _open_file(path: Path, compensate: bool, notation: Notation, damaged: str) -> Reader:
     file_format = format_of(path)
     if file_format == "fcs":
@@ -207,7 +220,7 @@ def _open_file(path: Path, compensate: bool, notation: Notation, damaged: str) -
         return open_parquet(path, notation)
     if file_format == "text":
         return open_text(path, notation)
-    return open_array(values_of(path, "X"))
+    return open_npy(path)
 
 
 def _names_of(files: Sequence[Path]) -> list[str]:
@@ -299,7 +312,7 @@ def _open_anndata(adata: Any, layer: str | None, obsm: str | None) -> Reader:
         raise ValueError(
             "The AnnData has two variables of the same name: call adata.var_names_make_unique()."
         )
-    return open_array(values_in_memory(matrix, name), names)
+    return open_array(matrix, name, names)
 
 
 def _of_obs(adata: Any, values: Any) -> Any:

@@ -1,29 +1,40 @@
-"""Readers of features in blocks: what all of them do, and the reader of arrays and .npy files."""
+"""Readers of files and arrays: what they have in common, and the reader of arrays and .npy files.
+
+A reader knows all columns of one file or array. It keeps no choice of columns: `read` gets the columns and
+their kinds from a `Source`, and yields rows of features.
+"""
 
 from __future__ import annotations
 
 import os
 import tokenize
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._errors import Argument, ArgumentError, ArgumentWarning
 from .._words import nearest
-from .blocks import LabelledBlock
+from ..engine.records import FloatArray
+from .encoding import Kind
 from .missing import without_mask
 from .problems import ColumnError
 from .recipe import Preparation
 
 Stamp = tuple[int, int]
 """Size of a file and time of its last change."""
+Column = str | int
+"""Name of a column, or its index if columns have no names."""
+Rows = tuple[NDArray[Any], FloatArray | None]
+"""Features (n, M) of some rows, and their weights (n,) if a column has them."""
 NPY_DAMAGE = (EOFError, SyntaxError, tokenize.TokenError)
 """Errors that NumPy raises for damaged files, besides ValueError."""
 # Default size of a block: large enough that the overhead per block is negligible, and small enough that three
@@ -37,7 +48,6 @@ _FEWEST_ROWS = 256
 _MOST_THREADS = min(8, os.cpu_count() or 1)
 # Smallest number of bytes per thread, so that its overhead is negligible.
 _BYTES_PER_THREAD = 1 << 21
-_COLUMNS = Argument("columns", wording="open_rows(..., columns=[...])")
 
 
 def rows_in_block(n_bytes: int) -> int:
@@ -47,20 +57,30 @@ def rows_in_block(n_bytes: int) -> int:
 
 def not_fcs(name: str) -> ArgumentError:
     """The error that rows cannot be compensated."""
-    compensate = Argument("compensate", True)
     problem = f" needs FCS files, which hold their spill-over matrix. {name} is not one."
-    return ArgumentError(compensate, problem)
+    return ArgumentError(Argument("compensate", True), problem)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Which columns readers read, and how these become features."""
+
+    kinds: Mapping[Any, Kind]  # of the columns, by name or index
+    dtype: np.dtype[Any]  # of the features
+    weight: str | None = None  # column of row weights
+    # Rows with categories that are not among the kinds, by column and category; readers add to them.
+    unknown: dict[str, Counter[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reader(ABC):
-    """Reads the features of one file or array; `Source` adds labels, weights and a scale."""
+    """Reads the rows of one file or array."""
 
     name: str
     n_rows: int
     # Default number of rows in a block.
     block_rows: int
-    # Size and time of last change of the files, when they were opened.
+    # Size and time of last change of the file, when it was opened.
     stamps: dict[Path, Stamp] = field(default_factory=dict)
     # The file that rows in memory were read from; it may be removed after opening, but not changed.
     origin: Path | None = None
@@ -74,78 +94,42 @@ class Reader(ABC):
 
     @property
     @abstractmethod
-    def feature_names(self) -> list[str] | None:
-        """Names of the features, if they have any."""
-
-    @property
-    def column_names(self) -> list[str] | None:
-        """Names of the columns that the features encode, if they have any."""
-        return self.feature_names
+    def features(self) -> Sequence[Column]:
+        """The columns that become features unless others are chosen."""
 
     @property
     def named(self) -> bool:
-        """Whether features can be selected by name."""
+        """Whether columns have names."""
         return True
 
-    @property
-    def n_features(self) -> int:
-        """Number M of features."""
-        return len(self.feature_names or ())
-
-    @property
-    def numeric(self) -> list[bool]:
-        """Which features (M,) are numbers, not categories."""
-        return [True] * self.n_features
-
-    @property
     @abstractmethod
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the rows, float64 or float32."""
+    def check(self, columns: Sequence[Any]) -> None:
+        """Raise ValueError if one of the columns cannot be chosen."""
 
-    @classmethod
-    def usual_scale(cls, readers: Sequence[Any]) -> tuple[Preparation, str | None]:
-        """The default scale of a fit to readers with the same features, and a sentence about it."""
-        return {"transform": "none"}, None
+    @abstractmethod
+    def dtype(self, kinds: Mapping[Any, Kind]) -> np.dtype[Any]:
+        """Type of the features that columns of these kinds become, float64 or float32."""
 
-    @property
-    def scatter(self) -> dict[str, float]:
-        """Features that a scale given by name leaves linear, and the tops of their ranges."""
-        return {}
+    @abstractmethod
+    def read(self, n_rows: int, encoding: Encoding) -> Iterator[Rows]:
+        """Yield at most `n_rows` rows at a time, in order."""
 
-    @property
-    def preparation(self) -> Preparation | None:
-        """How values are transformed and encoded while they are read; None if they are not."""
+    def preparation(self, kinds: Mapping[Any, Kind]) -> Preparation | None:
+        """How values of columns are encoded and compensated; None if they are read as they are."""
         return None
 
-    @abstractmethod
-    def with_features(self, columns: Sequence[int]) -> Self:
-        """A reader of some features, given by index."""
+    def encoded(self, columns: Mapping[Any, Kind], writing: Mapping[str, Any]) -> Self:
+        """A reader that can read columns of kinds that a model knows.
 
-    @abstractmethod
-    def select(self, names: Sequence[str]) -> Self:
-        """A reader of the columns with these names, in this order."""
-
-    @abstractmethod
-    def read(
-        self, n_rows: int, label: str | None = None, weight: str | None = None
-    ) -> Iterator[LabelledBlock]:
-        """Yield blocks of at most `n_rows` rows, in order, with labels and weights from columns if given."""
-
-    def without(self, names: set[str | None]) -> Self:
-        """A reader without these columns, unless columns were selected."""
-        return self
-
-    def encoded(self, columns: Mapping[str, Any], writing: Mapping[str, Any] | None = None) -> Self:
-        """A reader that encodes columns of known kinds, see `skmix.data.encoding`.
-
-        `writing` says how the tables of the fit were written: `missing`, `decimal` and `thousands`.
+        `writing` says how the tables of its fit were written: `missing`, `decimal` and `thousands`.
         """
-        if all(kind is None for kind in columns.values()):
-            return self.select(list(columns))
-        raise ValueError(
-            f"The model encodes columns with categories, but {self.name} has columns of numbers without "
-            "names: give the path of a table, or a data frame."
-        )
+        if any(columns.values()):
+            raise ValueError(
+                f"The model encodes columns with categories, but {self.name} has columns of numbers without "
+                "names: give the path of a table, or a data frame."
+            )
+        self.check(list(columns))
+        return self
 
     def compensated(self, wanted: bool | str) -> Self:
         """A reader with or without compensation; 'auto' compensates if there is a matrix."""
@@ -154,31 +138,14 @@ class Reader(ABC):
         return self
 
     def remarks(self) -> list[ArgumentWarning]:
-        """Notes on values that were read as missing."""
+        """Notes on rows that are left out."""
         return []
 
-    def check_alike(self, other: Any) -> None:
-        """Raise ArgumentError if the features of two readers differ."""
-        if self.named != other.named:
-            has = "feature names" if self.named else "no feature names"
-            raise ArgumentError(f"Files disagree: {self.name} has {has}, unlike {other.name}.")
-        if not self.named and self.n_features != other.n_features:
-            counts = f"{self.name} has {self.n_features} features, and {other.name} has {other.n_features}"
-            raise ArgumentError(f"Files disagree: {counts}.")
-        names, others = self.column_names or [], other.column_names or []
-        for name in (*others, *names):
-            if (name in names) != (name in others):
-                has, has_other = ("a", "none") if name in names else ("no", "one")
-                what = f"{self.name} has {has} {self.column_word} {name!r}, and {other.name} has {has_other}"
-                raise ArgumentError(f"Files disagree: {what}. Choose the features with ", _COLUMNS, ".")
-
-    @classmethod
-    def with_common_features(cls, readers: list[Any]) -> list[Any]:
-        """Readers that encode their columns, which are the same, as the same features."""
-        return readers
+    def check_alike(self, other: Any, columns: Sequence[Column]) -> None:
+        """Raise ArgumentError if columns that two readers have mean something else."""
 
 
-def check_finite(reader: Reader, X: np.ndarray, start: int) -> bool:
+def check_finite(table: str, X: NDArray[Any], names: Sequence[str] | None, start: int) -> bool:
     """Refuse infinite values in rows X (n, M) from row `start` on; say whether any value is not NaN."""
     # A finite sum proves that all values are finite, and is cheap.
     with np.errstate(all="ignore"):
@@ -187,9 +154,9 @@ def check_finite(reader: Reader, X: np.ndarray, start: int) -> bool:
     infinite = np.argwhere(np.isinf(X))
     if len(infinite):
         row, column = infinite[0].tolist()
-        name = column if reader.feature_names is None else reader.feature_names[column]
+        name = column if names is None else names[column]
         what = f"has an infinite value: feature {name!r}, row {row + start}, counted from 0."
-        problem = f"{reader.name} {what} NaN marks missing values; remove infinite ones."
+        problem = f"{table} {what} NaN marks missing values; remove infinite ones."
         raise ColumnError(problem, column=str(name), is_feature=True)
     return not np.isnan(X).all()
 
@@ -197,138 +164,113 @@ def check_finite(reader: Reader, X: np.ndarray, start: int) -> bool:
 # ---------------------------------------------------------------- arrays and .npy files
 
 
-@dataclass(frozen=True)
-class Values:
-    """An array of one or two dimensions that is read by rows; errors call it `name`."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    # Returns rows start … stop − 1 as an array in memory.
-    read: Callable[[int, int], np.ndarray]
-    stamps: dict[Path, Stamp] = field(default_factory=dict)
-
-    def rows(self, first: int, n_rows: int) -> Values:
-        """`n_rows` consecutive rows, from row `first` on."""
-        return replace(self, shape=(n_rows, *self.shape[1:]), read=partial(_read_after, self.read, first))
-
-
-def _read_after(read: Callable[[int, int], np.ndarray], first: int, start: int, stop: int) -> np.ndarray:
-    return read(first + start, first + stop)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MatrixReader(Reader):
-    """Reads some columns of a matrix as features."""
+    """Reads the rows of a matrix."""
 
-    values: Values
-    columns: list[int]
-    # Names of all columns of the matrix, or None.
-    names: list[str] | None = None
-    # How values were transformed and encoded before.
+    # Takes a and b; returns rows a … b − 1 as an array.
+    rows: Callable[[int, int], np.ndarray]
+    n_columns: int
+    stored: np.dtype[Any]
+    all_names: list[str] | None = None
+    # How values were prepared before.
     prepared: Preparation | None = None
 
     @property
-    def feature_names(self) -> list[str] | None:
-        return None if self.names is None else [self.names[column] for column in self.columns]
+    def features(self) -> Sequence[Column]:
+        return range(self.n_columns) if self.all_names is None else self.all_names
 
     @property
     def named(self) -> bool:
-        return self.names is not None
+        return self.all_names is not None
 
-    @property
-    def n_features(self) -> int:
-        return len(self.columns)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.float32 if self.values.dtype == np.float32 else np.float64)
-
-    @property
-    def preparation(self) -> Preparation | None:
-        return self.prepared
-
-    def with_features(self, columns: Sequence[int]) -> Self:
-        return replace(self, columns=[self.columns[column] for column in columns])
-
-    def select(self, names: Sequence[str]) -> Self:
-        if self.names is None:
-            raise ValueError(f"{self.name} has no feature names; select columns by index.")
-        missing = [name for name in names if name not in self.names]
+    def check(self, columns: Sequence[Any]) -> None:
+        if self.all_names is None:
+            for column in columns:
+                if not isinstance(column, (int, np.integer)) or not 0 <= column < self.n_columns:
+                    problem = f" has {column!r}, but {self.name} has columns 0 to {self.n_columns - 1}."
+                    raise ArgumentError(Argument("columns"), problem)
+            return
+        missing = [name for name in columns if name not in self.all_names]
         if missing:
             raise ValueError(
                 f"{self.name} has no feature {', '.join(map(repr, missing[:5]))} ({len(missing)} missing); "
-                f"its features are {self.names[:20]}.{nearest(missing[0], self.names)}"
+                f"its features are {self.all_names[:20]}.{nearest(missing[0], self.all_names)}"
             )
-        return replace(self, columns=[self.names.index(name) for name in names])
 
-    def read(
-        self, n_rows: int, label: str | None = None, weight: str | None = None
-    ) -> Iterator[LabelledBlock]:
-        has_all = self.columns == list(range(self.values.shape[1]))
+    def dtype(self, kinds: Mapping[Any, Kind]) -> np.dtype[Any]:
+        return np.dtype(np.float32 if self.stored == np.float32 else np.float64)
+
+    def preparation(self, kinds: Mapping[Any, Kind]) -> Preparation | None:
+        return self.prepared
+
+    def read(self, n_rows: int, encoding: Encoding) -> Iterator[Rows]:
+        columns: list[Any] = list(encoding.kinds)
+        if self.all_names is not None:
+            columns = [self.all_names.index(name) for name in columns]
+        has_all = columns == list(range(self.n_columns))
         for start in range(0, self.n_rows, n_rows):
-            X = self.values.read(start, min(start + n_rows, self.n_rows))
-            X = X if has_all else X[:, self.columns]
-            yield LabelledBlock(X.astype(self.dtype, copy=False))
+            X = self.rows(start, min(start + n_rows, self.n_rows))
+            yield (X if has_all else X[:, columns]).astype(encoding.dtype, copy=False), None
 
 
-def open_array(values: Values, names: Sequence[str] | None = None) -> MatrixReader:
-    """The reader of a matrix, whose columns may have names."""
-    if len(values.shape) != 2:
-        raise ValueError(f"{values.name} has shape {values.shape}; expected two dimensions (rows, features).")
-    if values.dtype.kind not in "fiub" or values.dtype.itemsize > 8:
-        raise ValueError(
-            f"{values.name} is of type {values.dtype}; features must be numbers of at most 64 bits."
-        )
-    n_rows, n_features = values.shape
-    if not n_rows or not n_features:
-        raise ValueError(f"{values.name} is empty: its shape is {values.shape}.")
+def open_array(array: Any, name: str, names: Sequence[str] | None = None, **more: Any) -> MatrixReader:
+    """The reader of a matrix in memory, which may be sparse or mapped, and whose columns may have names."""
+    return _open_matrix(array.shape, array.dtype, partial(_rows_of_array, array), name, names, **more)
+
+
+def open_npy(path: Path) -> MatrixReader:
+    """The reader of the matrix in a .npy file."""
+    mapped = load_npy(path, mmap_mode="r")
+    by_column = mapped.ndim == 2 and not mapped.flags.c_contiguous
+    rows = partial(_rows_of_npy, path, mapped.offset, mapped.shape, mapped.dtype, by_column)
+    return _open_matrix(mapped.shape, mapped.dtype, rows, str(path), None, stamps={path: stamp(path)})
+
+
+def _open_matrix(
+    shape: tuple[int, ...],
+    stored: np.dtype[Any],
+    rows: Callable[[int, int], np.ndarray],
+    name: str,
+    names: Sequence[str] | None,
+    **more: Any,
+) -> MatrixReader:
+    if len(shape) != 2:
+        raise ValueError(f"{name} has shape {shape}; expected two dimensions (rows, features).")
+    if stored.kind not in "fiub" or stored.itemsize > 8:
+        raise ValueError(f"{name} is of type {stored}; features must be numbers of at most 64 bits.")
+    if not shape[0] or not shape[1]:
+        raise ValueError(f"{name} is empty: its shape is {shape}.")
     return MatrixReader(
-        name=values.name,
-        n_rows=n_rows,
-        block_rows=rows_in_block(n_features * max(4, values.dtype.itemsize)),
-        stamps=values.stamps,
-        values=values,
-        columns=list(range(n_features)),
-        names=None if names is None else list(names),
+        name=name,
+        n_rows=shape[0],
+        block_rows=rows_in_block(shape[1] * max(4, stored.itemsize)),
+        rows=rows,
+        n_columns=shape[1],
+        stored=np.dtype(stored),
+        all_names=None if names is None else list(names),
+        **more,
     )
 
 
-def values_of(thing: Any, name: str) -> Values:
-    """The values of the path of a .npy file or of an array-like, which errors call `name`."""
-    if is_path(thing):
-        return _values_of_file(existing(thing))
-    array = np.asarray(without_mask(thing, np.nan))
-    if array.dtype.kind == "O" and array.ndim == 1 and all(isinstance(value, str) for value in array):
-        array = np.array(array.tolist())
-    return values_in_memory(array, name)
-
-
-def values_in_memory(array: Any, name: str) -> Values:
-    """The values of an array, which may be sparse or mapped from a file."""
-    return Values(name, array.shape, np.dtype(array.dtype), partial(_read_array, array))
-
-
-def _read_array(array: Any, start: int, stop: int) -> np.ndarray:
+def _rows_of_array(array: Any, start: int, stop: int) -> np.ndarray:
     rows = array[start:stop]
     return np.asarray(rows.toarray() if hasattr(rows, "toarray") else without_mask(rows, np.nan))
 
 
-def _values_of_file(path: Path) -> Values:
+def load_npy(path: Path, **options: Any) -> Any:
+    """The array in a .npy file; raise ValueError if there is none."""
     with open(path, "rb") as file:
         start = file.read(6)
     if start != np.lib.format.MAGIC_PREFIX:
         raise ValueError(f"{path} is not a .npy file: it begins with {start!r}. Write it with numpy.save.")
     try:
-        mapped = np.load(path, mmap_mode="r")
+        return np.load(path, **options)
     except (ValueError, *NPY_DAMAGE) as error:
         raise ValueError(f"{path} cannot be read as a .npy file: {error}") from None
-    by_column = mapped.ndim == 2 and not mapped.flags.c_contiguous
-    read = partial(_read_npy, path, mapped.offset, mapped.shape, mapped.dtype, by_column)
-    return Values(str(path), mapped.shape, mapped.dtype, read, {path: stamp(path)})
 
 
-def _read_npy(
+def _rows_of_npy(
     path: Path,
     offset: int,
     shape: tuple[int, ...],
@@ -337,25 +279,21 @@ def _read_npy(
     start: int,
     stop: int,
 ) -> np.ndarray:
-    """Rows `start` … `stop` − 1 of an array that begins at an offset of a file.
+    """Rows `start` … `stop` − 1 of a matrix that begins at an offset of a file.
 
     They are read and not mapped: the pages of a memory map would count as memory of the process.
     """
-    width = 1 if by_column else int(np.prod(shape[1:]))
-    values = np.empty((shape[1] if by_column else 1, (stop - start) * width), dtype)
+    n_lines, width = (shape[1], 1) if by_column else (1, shape[1])
+    values = np.empty((n_lines, (stop - start) * width), dtype)
     n_threads = max(1, min(_MOST_THREADS, values.nbytes // _BYTES_PER_THREAD))
     step = max(1, -(-values.nbytes // n_threads))
     pieces = []
     for column, memory in enumerate(values.view(np.uint8)):
         position = offset + (column * shape[0] + start * width) * dtype.itemsize
         pieces += [(position + a, memory[a : a + step]) for a in range(0, len(memory), step)]
-    if n_threads == 1:
-        for piece in pieces:
-            _read_into(path, piece)
-    else:
-        with ThreadPoolExecutor(n_threads, thread_name_prefix="skmix-reader") as pool:
-            list(pool.map(partial(_read_into, path), pieces))
-    return np.ascontiguousarray(values.T) if by_column else values.reshape(stop - start, *shape[1:])
+    with ThreadPoolExecutor(n_threads, thread_name_prefix="skmix-reader") as pool:
+        list(pool.map(partial(_read_into, path), pieces))
+    return np.ascontiguousarray(values.T) if by_column else values.reshape(stop - start, width)
 
 
 def _read_into(path: Path, piece: tuple[int, np.ndarray]) -> None:

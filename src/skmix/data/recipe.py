@@ -234,10 +234,11 @@ def rescaled(
 
     `places` has the indices of features by name. Only `numeric` features (M,) have a scale.
     """
-    linear = {places[name]: unit for name, unit in preparation.get("linear", {}).items()}
+    linear = {places[name]: unit for name, unit in preparation.get("linear", {}).items() if name in places}
     columns_of: dict[str, list[int]] = {}
     for name, scale in preparation.get("scales", {}).items():
-        columns_of.setdefault(scale, []).append(places[name])
+        if name in places:
+            columns_of.setdefault(scale, []).append(places[name])
     changes = [(transformer_of(scale), columns) for scale, columns in columns_of.items()]
     if preparation["transform"] != BY_CHANNEL:
         columns = [feature for feature, number in enumerate(numeric) if number and feature not in linear]

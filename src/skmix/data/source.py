@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from .._errors import Argument, ArgumentError, ArgumentWarning
+from .._words import shortened
+from ..engine.records import FloatArray
 from ..engine.rows.blocks import Answer
-from .arrow import NUMERIC, kind_of
-from .blocks import LabelledBlock, joined, joined_labels, read_ahead
-from .labels import label_parser, plain_labels
+from .arrow import NUMERIC
+from .beside import for_each_row, labels_in_column, types_of
+from .blocks import LabelledBlock, read_ahead
+from .contents import check_same_kinds, common_kinds
+from .encoding import Kind, are_numbers, feature_names, features_by_column
+from .events import scatter_units, usual_scale
+from .labels import encode, label_parser, plain_labels
 from .missing import refuse_masked_weights
-from .read import Reader, Values, check_finite, open_array, stamp, values_in_memory, values_of
-from .recipe import BY_CHANNEL, Preparation, rescaled, transformer_of
+from .read import Column, Encoding, Reader, Rows, Stamp, check_finite, open_array, stamp
+from .recipe import BY_CHANNEL, UNPREPARED, Preparation, Recipe
+from .tables import TableReader, naming
 
 # Largest size of rows that a fit reads into memory, if they are in several files or on another scale, and
 # therefore slow to read again in each pass.
 HELD_BYTES = 1 << 29
+_COLUMNS = Argument("columns", wording="open_rows(..., columns=[...])")
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -35,25 +44,32 @@ class Source:
     chunk_rows: int
     # Whether the label of a row is the name of its file.
     by_file: bool = False
+    # The columns that become features, by name or index; None for all but those of labels and weights.
+    columns: list[Column] | None = None
+    # Kinds of these columns and notes on them, if a model or an earlier pass knows them.
+    known: tuple[dict[Any, Kind], list[ArgumentWarning]] | None = None
+    # Indices of the features to keep; None for all.
+    features: list[int] | None = None
     # Settings left open by the user: for files and data frames, a model takes them from its preparation.
     automatic: frozenset[str] = frozenset()
     # `transform`, `linear` and `scales` of a preparation; without `linear`, scatter channels are linear. None
     # lets the files decide.
-    scale: Preparation | None = field(default_factory=lambda: {"transform": "none"})
-    # Type of the rows before features were taken from them; None if that did not happen.
-    precision: np.dtype[Any] | None = None
+    scale: Preparation | None = field(default_factory=UNPREPARED.copy)
     # Columns of tables with labels and weights.
     label: str | None = None
     weight: str | None = None
-    # Labels (N,) and weights (N,) from elsewhere, in place of columns.
-    labels: Values | None = None
-    weights: Values | None = None
-    # Labels (C,) that the labels from elsewhere are indices into, such as names of files.
+    # Labels (N,), or indices of labels among names (C,); and weights (N,) that are no column.
+    labels: np.ndarray | None = None
     label_names: np.ndarray | None = None
+    weights: np.ndarray | None = None
     # Distinct labels of text files, as text: all of them together decide whether labels are numbers.
     label_texts: frozenset[str] | None = None
-    # Columns that held labels or weights before; they do not become features.
+    # Files of labels and weights, when they were opened.
+    beside: dict[str, dict[Path, Stamp]] = field(default_factory=dict)
+    # Columns that held labels before; they do not become features.
     excluded: frozenset[str | None] = frozenset()
+    # Rows with categories that a model does not know, by column and category.
+    unknown: dict[str, Counter[str]] = field(default_factory=dict)
     # Whether a fit has checked all values in its first pass, and the class codes (N,) that labels became.
     is_checked: bool = False
     codes: np.ndarray | None = None
@@ -64,104 +80,55 @@ class Source:
     def __repr__(self) -> str:
         return f"<{self.n_rows} rows of {self.name}>"
 
-    # ------------------------------------------------------------ features
-
-    @cached_property
-    def _aligned(self) -> list[Reader]:
-        """The readers, with the same features in the same order."""
-        first, *others = (
-            reader.without({self.label, self.weight, *self.excluded}) for reader in self.readers.values()
-        )
-        for other in others:
-            other.check_alike(first)
-        names = first.column_names
-        others = [other if other.column_names == names else other.select(names or []) for other in others]
-        are_same = all(type(other) is type(first) for other in others)
-        return type(first).with_common_features([first, *others]) if are_same else [first, *others]
-
-    @cached_property
-    def n_rows(self) -> int:
-        """Number N of rows."""
-        return sum(reader.n_rows for reader in self.readers.values())
+    # ------------------------------------------------------------ columns
 
     @property
-    def n_features(self) -> int:
-        """Number M of features."""
-        return self._aligned[0].n_features
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of rows and of features."""
-        return self.n_rows, self.n_features
-
-    @property
-    def first(self) -> Reader:
+    def first(self) -> Any:
         """The first reader, which says how features are named and scaled."""
         return next(iter(self.readers.values()))
 
-    @property
-    def feature_names(self) -> list[str] | None:
-        """Names of the features, if they have any."""
-        return self._aligned[0].feature_names
-
     @cached_property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the rows, float64 or float32."""
-        return self.precision or np.result_type(*(reader.dtype for reader in self._aligned))
+    def _known(self) -> tuple[dict[Any, Kind], list[ArgumentWarning]]:
+        """The kinds of the columns, which all files have, and notes on them."""
+        readers, aside = list(self.readers.values()), {self.label, self.weight, *self.excluded}
+        columns = [self.columns or [c for c in reader.features if c not in aside] for reader in readers]
+        for reader, own_columns in zip(readers[1:], columns[1:], strict=True):
+            _check_same_columns(reader, readers[0], own_columns, columns[0])
+            reader.check_alike(readers[0], columns[0])
+        if self.known is not None:
+            return self.known
+        tables = [reader for reader in readers if isinstance(reader, TableReader)]
+        if not tables:
+            return dict.fromkeys(columns[0]), []
+        contents = [table.contents([str(column) for column in columns[0]]) for table in tables]
+        for table, what in zip(tables[1:], contents[1:], strict=True):
+            check_same_kinds(table, tables[0], what, contents[0])
+        if len(readers) > 1:
+            return common_kinds(contents)
+        with naming(tables[0].name, tables[0].notation):
+            return common_kinds(contents)
 
     @property
-    def preparation(self) -> Preparation | None:
-        """How values are transformed and encoded while they are read; None if they are not."""
-        of_reader = self._aligned[0].preparation
-        return of_reader if self._scale["transform"] == "none" else {**(of_reader or {}), **self._scale}
-
-    @cached_property
-    def _scale(self) -> Preparation:
-        """The scale of these features."""
-        scale = self._aligned[0].usual_scale(self._aligned)[0] if self.scale is None else self.scale
-        if scale["transform"] == "none":
-            return {"transform": "none"}
-        if "linear" not in scale:
-            # The top of their range is as far from 0 as on the scale.
-            tops, change = self._aligned[0].scatter, transformer_of(scale["transform"]).transform
-            units = {name: top / float(np.ptp(change([[0.0], [top]]))) for name, top in tops.items()}
-            scale = scale | {"linear": units}
-        names = self.feature_names or ()
-        linear, scales = (
-            {name: scale[setting][name] for name in names if name in scale.get(setting, {})}
-            for setting in ("linear", "scales")
-        )
-        found: Preparation = {"transform": scale["transform"]}
-        if scales or scale["transform"] == BY_CHANNEL:
-            found["scales"] = scales
-        return found | ({"linear": linear} if linear else {})
-
-    def scale_note(self) -> str | None:
-        """Which scales the files decided for; None if somebody else did."""
-        return self._aligned[0].usual_scale(self._aligned)[1] if self.scale is None else None
+    def kinds(self) -> dict[Any, Kind]:
+        """Kinds of the columns that features are made of, by name or index; see `skmix.data.encoding`."""
+        return self._known[0]
 
     def remarks(self) -> list[ArgumentWarning]:
-        """Notes on values that were read as missing."""
-        return [note for reader in self._aligned for note in reader.remarks()]
+        """Notes on columns and rows that are left out, and on values that were read as missing."""
+        unknown = [
+            ArgumentWarning(
+                f"column {name!r} has categories that the model does not know, in {counts.total()} rows: "
+                f"{', '.join(map(shortened, list(counts)[:5]))}; they count as missing values"
+            )
+            for name, counts in self.unknown.items()
+        ]
+        return [*self._known[1], *unknown, *(n for r in self.readers.values() for n in r.remarks())]
 
-    def _with(self, readers: Iterable[Reader], precision: np.dtype[Any] | None = None) -> Self:
-        return replace(self, readers=dict(zip(self.readers, readers, strict=True)), precision=precision)
-
-    def compensated(self, wanted: bool | str) -> Self:
-        """The rows with or without compensation; 'auto' compensates files that have a matrix."""
-        return self._with(reader.compensated(wanted) for reader in self.readers.values())
-
-    def with_features(self, columns: Sequence[int]) -> Self:
-        """The rows with some features, given by index, in the same blocks."""
-        return self._with((reader.with_features(columns) for reader in self._aligned), self.dtype)
-
-    def select(self, names: Sequence[str]) -> Self:
-        """The rows with the features that have these names, in this order."""
-        return self._with(reader.select(names) for reader in self.readers.values())
-
-    def encoded(self, columns: Mapping[str, Any], writing: Mapping[str, Any] | None = None) -> Self:
-        """The rows with columns of known kinds encoded; see `Reader.encoded`."""
-        return self._with(reader.encoded(columns, writing) for reader in self.readers.values())
+    def select(self, names: Sequence[Column]) -> Self:
+        """The rows with the features of these columns, in this order."""
+        for reader in self.readers.values():
+            reader.check(names)
+        return replace(self, columns=list(names), known=None, features=None)
 
     def chosen(self, columns: Sequence[int | str]) -> Self:
         """The rows with the features that a user chose: by name if they have names, else by index."""
@@ -170,96 +137,164 @@ class Source:
             raise ArgumentError(argument, f" must be a list of at least one column, got {columns!r}.")
         if len(set(columns)) < len(columns):
             raise ArgumentError(argument, f" must not repeat a column, got {list(columns)}.")
-        if self.first.named:
-            if not all(isinstance(name, str) for name in columns):
-                raise ValueError(f"Columns of {self.name} are chosen by name, got {list(columns)}.")
-            return self.select([str(name) for name in columns])
-        for column in columns:
-            if not isinstance(column, (int, np.integer)) or not 0 <= column < self.n_features:
-                problem = f" has {column!r}, but {self.name} has columns 0 to {self.n_features - 1}."
-                raise ArgumentError(argument, problem)
-        return self.with_features([int(column) for column in columns])
+        if self.first.named and not all(isinstance(name, str) for name in columns):
+            raise ValueError(f"Columns of {self.name} are chosen by name, got {list(columns)}.")
+        return self.select(columns)
+
+    def encoded(self, columns: Mapping[Any, Kind], writing: Mapping[str, Any] | None = None) -> Self:
+        """The rows with columns of known kinds; `writing` says how the tables of the fit were written."""
+        readers = {name: reader.encoded(columns, writing or {}) for name, reader in self.readers.items()}
+        known: tuple[dict[Any, Kind], list[ArgumentWarning]] = dict(columns), []
+        return replace(
+            self, readers=readers, columns=list(columns), known=known, features=None, unknown={}
+        )
+
+    def compensated(self, wanted: bool | str) -> Self:
+        """The rows with or without compensation; 'auto' compensates files that have a matrix."""
+        readers = {name: reader.compensated(wanted) for name, reader in self.readers.items()}
+        return replace(self, readers=readers)
+
+    # ------------------------------------------------------------ features
+
+    @property
+    def n_rows(self) -> int:
+        """Number N of rows."""
+        return sum(reader.n_rows for reader in self.readers.values())
+
+    @cached_property
+    def n_features(self) -> int:
+        """Number M of features."""
+        return len(are_numbers(self.kinds)) if self.features is None else len(self.features)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of features."""
+        return self.n_rows, self.n_features
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the features, if they have any."""
+        if not self.first.named:
+            return None
+        names = feature_names(self.kinds)
+        return names if self.features is None else [names[feature] for feature in self.features]
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Whether each feature (M,) is a number, and not a category or a date."""
+        numeric = are_numbers(self.kinds)
+        return numeric if self.features is None else [numeric[feature] for feature in self.features]
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the rows, float64 or float32; taking some of the features does not change it."""
+        return np.result_type(*(reader.dtype(self.kinds) for reader in self.readers.values()))
+
+    def with_features(self, columns: Sequence[int]) -> Self:
+        """The rows with some features, given by index, in the same blocks."""
+        features = range(self.n_features) if self.features is None else self.features
+        return replace(self, known=self._known, features=[features[column] for column in columns])
+
+    @property
+    def preparation(self) -> Preparation | None:
+        """How values are transformed and encoded while they are read; None if they are not."""
+        of_reader: Preparation | None = self.first.preparation(self.kinds)
+        return of_reader if self._scale["transform"] == "none" else {**(of_reader or {}), **self._scale}
+
+    @cached_property
+    def _scale(self) -> Preparation:
+        """The scale of these features."""
+        scale, names = self._usual_scale[0] if self.scale is None else self.scale, self.feature_names or ()
+        if scale["transform"] == "none":
+            return {"transform": "none"}
+        if "linear" not in scale:
+            is_fcs = hasattr(self.first, "file")
+            units = scatter_units(self.first, names, scale["transform"]) if is_fcs else {}
+            scale = scale | {"linear": units}
+        by_name = {
+            setting: {name: scale[setting][name] for name in names if name in scale.get(setting, {})}
+            for setting in ("linear", "scales")
+        }
+        is_kept = {"linear": by_name["linear"], "scales": scale["transform"] == BY_CHANNEL or by_name["scales"]}
+        return {"transform": scale["transform"], **{name: by_name[name] for name in by_name if is_kept[name]}}
+
+    @property
+    def _usual_scale(self) -> tuple[Preparation, str]:
+        return usual_scale(list(self.readers.values()), list(self.kinds))
+
+    def scale_note(self) -> str | None:
+        """Which scales the files decided for; None if somebody else did."""
+        return self._usual_scale[1] if self.scale is None else None
+
+    @cached_property
+    def _reading(self) -> tuple[Recipe, list[int] | None]:
+        """The recipe of the columns to read, and the places of the features among theirs; None for all."""
+        if self.features is None:
+            return Recipe(self.kinds, self._scale), None
+        by_column = zip(self.kinds, features_by_column(self.kinds), strict=True)
+        needed = {column: own for column, own in by_column if not {*own}.isdisjoint(self.features)}
+        places = [feature for own in needed.values() for feature in own]
+        recipe = Recipe({column: self.kinds[column] for column in needed}, self._scale)
+        return recipe, [places.index(feature) for feature in self.features]
 
     # ------------------------------------------------------------ labels and weights
 
     @property
     def has_labels(self) -> bool:
         """Whether the rows have labels, or class codes instead."""
-        return self.label is not None or self.labels is not None or self.codes is not None
+        return self.labels is not None or self.codes is not None
 
     def labelled(self, y: Any) -> Self:
         """The rows with labels: an array, its file, or the name of a column that all tables have."""
+        plain = replace(self, label=None, label_names=None, label_texts=None, by_file=False)
         if not self._is_column(y):
-            values = self._for_each_row(plain_labels(y), "labels", "labels")
+            labels, beside = for_each_row(plain_labels(y), "labels", "labels", self.name, self.n_rows)
             excluded = self.excluded | {self.label}
-            labelled = replace(self, labels=values, label_names=None, by_file=False)
-            return replace(labelled, label=None, label_texts=None, excluded=excluded)
-        rule = "labels must be whole numbers, strings or booleans"
-        (first, kind), *others = self._types_of(y, ("boolean", "number", "text"), rule).items()
-        for other, other_kind in others:
-            if kind_of(other_kind) != kind_of(kind):
-                raise ValueError(
-                    f"Labels differ in kind: column {y!r} is {kind} in {first} and {other_kind} in {other}."
-                )
-        texts = [reader.label_texts(y) for reader in self.readers.values()]  # type: ignore[attr-defined]
-        all_texts = None if None in texts else frozenset().union(*texts)
-        unlabelled = replace(self, labels=None, label_names=None, by_file=False)
-        return replace(unlabelled, label=y, label_texts=all_texts)
+            return replace(plain, labels=labels, beside=self.beside | {"label": beside}, excluded=excluded)
+        labels, names, texts = labels_in_column(list(self.readers.values()), y)
+        beside = self.beside | {"label": {}}
+        return replace(plain, label=y, labels=labels, label_names=names, label_texts=texts, beside=beside)
 
     def labelled_by_file(self) -> Self:
         """The rows with the names of their files as labels."""
-        ends = np.cumsum([reader.n_rows for reader in self.readers.values()])
-        labels = Values("labels", (self.n_rows,), np.dtype(np.int64), partial(_numbers_of_files, ends))
-        return replace(self, labels=labels, label_names=np.array(list(self.readers)), by_file=True)
+        sizes = [reader.n_rows for reader in self.readers.values()]
+        numbers = np.arange(len(sizes), dtype=np.min_scalar_type(len(sizes)))
+        names = np.array(list(self.readers))
+        return replace(self, labels=np.repeat(numbers, sizes), label_names=names, by_file=True)
 
     def weighted(self, weights: Any) -> Self:
         """The rows with weights, given like labels."""
         refuse_masked_weights(weights)
         if self._is_column(weights):
-            self._types_of(weights, NUMERIC, "weights must be numbers")
-            return replace(self, weight=weights, weights=None)
-        values = self._for_each_row(weights, "sample_weight", "weights")
-        if values.dtype.kind not in "fiub":
-            raise ValueError(f"{values.name} is of type {values.dtype}; weights must be numbers.")
-        return replace(self, weights=values)
+            types_of(list(self.readers.values()), weights, NUMERIC, "weights must be numbers")
+            return replace(self, weight=weights, weights=None, beside=self.beside | {"weight": {}})
+        values, beside = for_each_row(weights, "sample_weight", "weights", self.name, self.n_rows)
+        return replace(self, weights=values, beside=self.beside | {"weight": beside})
 
     def _is_column(self, values: Any) -> bool:
         """Whether labels or weights are given as the name of a column."""
         return isinstance(values, str) and all(reader.is_table for reader in self.readers.values())
 
-    def _types_of(self, column: str, kinds: Sequence[str], rule: str) -> dict[str, Any]:
-        """The Arrow types of a column by file; raise ValueError unless they are of these kinds."""
-        types = {}
-        tables: Any = self.readers.values()
-        for reader in tables:
-            reader.check_present([column])
-            types[reader.name] = reader.types[column]
-        for name, arrow_type in types.items():
-            if kind_of(arrow_type) not in kinds:
-                raise ValueError(f"Column {column!r} of {name} is of type {arrow_type}; {rule}.")
-        return types
-
-    def _for_each_row(self, array: Any, name: str, what: str) -> Values:
-        values = values_of(array, name)
-        if values.shape != (self.n_rows,):
-            raise ValueError(
-                f"{self.name} has {self.n_rows} rows, but {values.name} has shape {values.shape}: "
-                f"give {what}, one for each row."
-            )
-        return values
-
     def unlabelled(self) -> Self:
         """The rows without labels and weights; their columns do not become features."""
         excluded = self.excluded | {self.label, self.weight}
         plain = replace(self, label=None, labels=None, label_names=None, label_texts=None, by_file=False)
-        return replace(plain, weight=None, weights=None, codes=None, excluded=excluded)
+        return replace(plain, weight=None, weights=None, codes=None, excluded=excluded, beside={})
+
+    @cached_property
+    def _names(self) -> np.ndarray | None:
+        """The labels (C,) that `labels` are indices into, None for missing ones; texts are parsed."""
+        if self.label_texts is None or self.label_names is None or self.label is None:
+            return self.label_names
+        parse = label_parser(self.label_texts, self.label)
+        labels = [None if text is None else parse(text) for text in self.label_names.tolist()]
+        return np.array(labels, dtype=object if None in labels else None if labels else "<U1")
 
     def row_labels(self) -> np.ndarray:
         """The label (N,) of each row."""
-        if self.labels is not None:
-            return np.concatenate([block.all_labels() for block in self._blocks_of_labels()])
-        with closing(self.blocks()) as blocks:
-            return np.concatenate([block.all_labels() for block in blocks])
+        assert self.labels is not None
+        self._check_unchanged()
+        return self.labels if self._names is None else self._names[self.labels]
 
     # ------------------------------------------------------------ the passes of a fit
 
@@ -268,44 +303,32 @@ class Source:
         is_slow = self.by_file or len(self.readers) > 1 or self._scale["transform"] != "none"
         if not is_slow or self.n_rows * self.n_features * self.dtype.itemsize > HELD_BYTES:
             return self
-        X, blocks, start = np.empty(self.shape, dtype=self.dtype), [], 0
-        with closing(self.blocks()) as opened:
-            for block in opened:
+        X, weights, start = np.empty(self.shape, dtype=self.dtype), [], 0
+        with closing(self.blocks()) as blocks:
+            for block in blocks:
                 X[start : start + len(block.X)] = block.X
                 start += len(block.X)
-                blocks.append(replace(block, X=X[:0]))
-        y, names = joined_labels(blocks)
-        weights = [block.weights for block in blocks if block.weights is not None]
-        reader = open_array(values_in_memory(X, self.name), self.feature_names)
+                weights += [] if block.weights is None else [block.weights]
+        names, more = self.feature_names, {"prepared": self.preparation, "place": self.place}
         return Source(
             name=self.name,
-            readers={self.name: replace(reader, prepared=self.preparation, place=self.place)},
+            readers={self.name: open_array(X, self.name, names, **more)},
             chunk_rows=self.chunk_rows,
-            labels=None if y is None else values_in_memory(y, "labels"),
-            label_names=names,
-            weights=values_in_memory(np.concatenate(weights), "sample_weight") if weights else None,
+            labels=self.labels,
+            label_names=self._names,
+            weights=np.concatenate(weights) if weights else None,
             is_checked=True,
         )
 
     def coded(self, classes: np.ndarray) -> Self:
         """The rows after the first pass of a fit, with class codes: indices into sorted `classes` (L,)."""
-        # Aligned readers have inferred the kinds of their columns.
-        readers = dict(zip(self.readers, self._aligned, strict=True))
-        source = replace(self, readers=readers, is_checked=True)
-        if not self.has_labels:
-            return source
         self._check_unchanged()
-        # Only tables have columns of labels, and they read no other columns for them.
-        blocks = (
-            self._blocks_of_labels() if self.label is None else source.with_features([])._blocks_of_files()
-        )
-        return replace(source, codes=np.concatenate([block.coded(classes).codes for block in blocks]))
-
-    def _blocks_of_labels(self) -> Iterator[LabelledBlock]:
-        assert self.labels is not None
-        for start in range(0, self.n_rows, self.chunk_rows):
-            labels = self.labels.read(start, min(start + self.chunk_rows, self.n_rows))
-            yield LabelledBlock(np.empty((len(labels), 0)), labels=labels, names=self.label_names)
+        codes = None
+        if self.labels is not None:
+            names = self._names
+            codes = encode(self.labels if names is None else names, classes)
+            codes = codes if names is None else codes[self.labels]
+        return replace(self, known=self._known, is_checked=True, codes=codes)
 
     # ------------------------------------------------------------ files
 
@@ -313,17 +336,11 @@ class Source:
         """Yield the name of each reader, and a source of its rows."""
         first = 0
         for name, reader in self.readers.items():
-            labels, weights = (
-                None if values is None else values.rows(first, reader.n_rows)
-                for values in (self.labels, self.weights)
-            )
-            first += reader.n_rows
+            part = slice(first, first + reader.n_rows)
+            first = part.stop
+            labels = None if self.labels is None else self.labels[part]
+            weights = None if self.weights is None else self.weights[part]
             yield name, replace(self, readers={name: reader}, labels=labels, weights=weights)
-
-    @property
-    def _opened(self) -> list[Reader | Values]:
-        beside = (values for values in (self.labels, self.weights) if values is not None)
-        return [*self.readers.values(), *beside]
 
     def place(self, row: int) -> str:
         """Where a row, counted from 0, is in its file, such as "line 12" or "row 12 of b.npy"."""
@@ -338,16 +355,19 @@ class Source:
         """Whether rows, labels or weights are read from this file."""
         if not path.exists():
             return False
-        files = {file for opened in self._opened for file in opened.stamps}
-        files |= {reader.origin for reader in self.readers.values() if reader.origin is not None}
+        readers = self.readers.values()
+        files = {file for stamps in (*(r.stamps for r in readers), *self.beside.values()) for file in stamps}
+        files |= {reader.origin for reader in readers if reader.origin is not None}
         return any(file.exists() and path.samefile(file) for file in files)
 
     def _check_unchanged(self) -> None:
-        for opened in self._opened:
-            for path, before in opened.stamps.items():
+        """Raise ValueError if a file has changed since it was opened."""
+        in_memory = {reader.origin for reader in self.readers.values()}
+        for stamps in (*(reader.stamps for reader in self.readers.values()), *self.beside.values()):
+            for path, before in stamps.items():
                 if not path.exists():
-                    if isinstance(opened, Reader) and opened.origin == path:
-                        continue  # its rows are in memory
+                    if path in in_memory:
+                        continue
                     raise ValueError(f"{path} no longer exists: files must not be moved while they are read.")
                 if stamp(path) != before:
                     raise ValueError(
@@ -371,69 +391,76 @@ class Source:
     def blocks(self) -> Generator[LabelledBlock, None, None]:
         """Yield all blocks in order, after a check that the files have not changed since they were opened."""
         self._check_unchanged()
-        return read_ahead(self._whole_blocks())
+        return read_ahead(self._blocks())
 
-    def _whole_blocks(self) -> Iterator[LabelledBlock]:
-        """Yield blocks on the scale of the rows, with weights, and with codes or labels."""
+    def _blocks(self) -> Iterator[LabelledBlock]:
+        """Yield blocks with weights, and with codes or labels."""
         start = 0
-        for number, block in enumerate(self._equal_blocks()):
-            stop = start + len(block.X)
-            block = replace(block, X=self._rescaled(block.X), number=number)
+        for number, (X, weights) in enumerate(self._equal_parts()):
+            part = slice(start, start + len(X))
+            start = part.stop
             if self.weights is not None:
-                block = replace(block, weights=self.weights.read(start, stop).astype(np.float64))
+                weights = self.weights[part].astype(np.float64)
             if self.codes is not None:
-                block = replace(block, y=self.codes[start:stop])
+                yield LabelledBlock(X, self.codes[part], weights, number)
             elif self.labels is not None:
-                block = replace(block, labels=self.labels.read(start, stop), names=self.label_names)
-            yield block
-            start = stop
+                yield LabelledBlock(X, None, weights, number, self.labels[part], self._names)
+            else:
+                yield LabelledBlock(X, None, weights, number)
 
-    def _equal_blocks(self) -> Iterator[LabelledBlock]:
-        """Yield blocks of `chunk_rows` rows, which may span files; the last one may have fewer."""
-        parts: list[LabelledBlock] = []
+    def _equal_parts(self) -> Iterator[Rows]:
+        """Yield `chunk_rows` rows at a time, which may span files; the last time, they may be fewer."""
+        parts: list[Rows] = []
         n_missing = self.chunk_rows
-        for block in self._blocks_of_files():
-            while len(block.X):
-                parts.append(block.rows(slice(0, n_missing)))
-                block = block.rows(slice(n_missing, None))
-                n_missing -= len(parts[-1].X)
+        for X, weights in self.rows():
+            first = 0
+            while first < len(X):
+                part = slice(first, first + n_missing)
+                parts.append((X[part], None if weights is None else weights[part]))
+                first += len(parts[-1][0])
+                n_missing -= len(parts[-1][0])
                 if not n_missing:
-                    yield joined(parts, self.dtype)
+                    yield _joined(parts)
                     parts, n_missing = [], self.chunk_rows
         if parts:
-            yield joined(parts, self.dtype)
+            yield _joined(parts)
 
-    def _blocks_of_files(self) -> Iterator[LabelledBlock]:
-        """Yield the blocks of all readers, with the labels and the weights in their columns."""
-        label = self.label if self.codes is None else None
-        for reader in self._aligned:
+    def rows(self) -> Iterator[Rows]:
+        """Yield the rows of all files, on their scale, with the weights of their column, as files are read."""
+        recipe, places = self._reading
+        weight = self.weight if self.weights is None else None
+        encoding = Encoding(recipe.kinds, self.dtype, weight, self.unknown)
+        for reader in self.readers.values():
             has_value, start = self.is_checked, 0
-            for block in reader.read(self.chunk_rows, label, self.weight):
+            for X, weights in reader.read(self.chunk_rows, encoding):
                 if not self.is_checked:
-                    has_value |= check_finite(reader, block.X, start)
-                    start += len(block.X)
-                if label is not None and self.label_texts is not None:
-                    block = replace(block, names=_parsed(block.names, self.label_texts, label))
-                yield block
+                    has_value |= check_finite(reader.name, X, recipe.names, start)
+                    start += len(X)
+                X = recipe.to_scale(X)
+                yield X if places is None else X[:, places], weights
             # Single rows may have no value, but a sample must have some.
             if self.by_file and not has_value:
                 raise ValueError(f"{reader.name} has no value: all features of all its rows are NaN.")
 
-    def _rescaled(self, X: np.ndarray) -> np.ndarray:
-        if self._scale["transform"] == "none":
-            return X
-        places = {name: feature for feature, name in enumerate(self.feature_names or ())}
-        return rescaled(X, "transform", self._scale, places, self._aligned[0].numeric)
+
+def _check_same_columns(reader: Reader, first: Reader, own: Sequence[Any], others: Sequence[Any]) -> None:
+    """Raise ArgumentError if the columns of a reader are not those of the first one."""
+    if reader.named != first.named:
+        has = "feature names" if reader.named else "no feature names"
+        raise ArgumentError(f"Files disagree: {reader.name} has {has}, unlike {first.name}.")
+    if not reader.named and len(own) != len(others):
+        counts = f"{reader.name} has {len(own)} features, and {first.name} has {len(others)}"
+        raise ArgumentError(f"Files disagree: {counts}.")
+    for name in (*others, *own):
+        if (name in own) != (name in others):
+            has, has_other = ("a", "none") if name in own else ("no", "one")
+            what = f"{reader.name} has {has} {reader.column_word} {name!r}, and {first.name} has {has_other}"
+            raise ArgumentError(f"Files disagree: {what}. Choose the features with ", _COLUMNS, ".")
 
 
-def _numbers_of_files(ends: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """The number of the file of each row, given the rows at which files end."""
-    return np.searchsorted(ends, np.arange(start, stop), side="right")
-
-
-def _parsed(texts: np.ndarray | None, all_texts: frozenset[str], column: str) -> np.ndarray:
-    """The labels (C,) of texts (C,), None for missing ones, given all texts of the column."""
-    assert texts is not None  # columns of text files have names
-    parse = label_parser(all_texts, column)
-    labels = [None if text is None else parse(text) for text in texts.tolist()]
-    return np.array(labels, dtype=object if None in labels else None if labels else "<U1")
+def _joined(parts: Sequence[Rows]) -> Rows:
+    if len(parts) == 1:
+        return parts[0]
+    X = np.concatenate([X for X, _ in parts])
+    weights: list[FloatArray] = [weights for _, weights in parts if weights is not None]
+    return X, np.concatenate(weights) if weights else None

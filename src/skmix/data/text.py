@@ -1,7 +1,4 @@
-"""Read text files, CSV and TSV, plain or compressed by gzip.
-
-Arrow parses them; pandas parses files with several blanks between values, or with blanks before quotes.
-"""
+"""Read text files, CSV and TSV, plain or compressed by gzip, as Arrow tables."""
 
 from __future__ import annotations
 
@@ -17,8 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .._extras import need
-from .arrow import pyarrow
+from .arrow import kind_of, numbers_in, pyarrow
 from .notation import Notation, is_number
 
 # Separators to choose from; of equally good ones, the first.
@@ -31,6 +27,8 @@ _BLOCK_BYTES = 1 << 24
 _HEAD_RECORDS = 20
 # Of these records, those within about this many cells decide which columns hold numbers.
 _HEAD_CELLS = 20_000
+# Records that Python parses at a time.
+_BATCH_RECORDS = 1 << 16
 # Longest cell, in characters; Python refuses longer ones than 131,072 by default.
 _LONGEST_CELL = 1 << 30
 
@@ -65,8 +63,7 @@ class TextFile:
         if not notation.header:
             self.names = [f"column_{number + 1}" for number in range(len(self.names))]
         regular = [record for record in full[notation.header :] if len(record) == len(self.names)]
-        regular = regular[: max(2, _HEAD_CELLS // max(1, len(self.names)))]
-        columns = zip(*regular, strict=True)
+        columns = zip(*regular[: max(2, _HEAD_CELLS // max(1, len(self.names)))], strict=True)
         self._numbers = [index for index, cells in enumerate(columns) if self._are_numbers(cells)]
 
     def _are_numbers(self, cells: Iterable[str]) -> bool:
@@ -84,21 +81,32 @@ class TextFile:
         pa = pyarrow()
         if not self._has_rows:
             return pa.table({name: pa.array([], pa.float64()) for name in self.names})
-        parse = self._by_pandas if self._has_blanks else self._by_arrow
-        try:
+        if self._has_blanks:
+            table = self._by_python()
+        else:
             try:
-                table = parse(self._numbers)
-            except ValueError:  # Arrow's errors are of this type
-                # Text occurs only after the first bytes.
-                table = parse(())
-        except pa.ArrowInvalid:
-            self._check_widths()
-            raise
+                table = self._by_arrow(self._numbers)
+            except pa.ArrowInvalid:
+                table = self._with_late_text()
+        if self.notation.thousands:
+            table = self._without_separators(table)
         *others, last = range(table.num_columns)
         values = table.column(last).unique().to_pylist()
         if self.names[last] == "" and not any(str(value or "").strip() for value in values):
             return table.select(others).rename_columns(self.names[:-1])
         return table.rename_columns(self.names)
+
+    def _with_late_text(self) -> Any:
+        """The table of a file with text in a column that has numbers in its first records."""
+        import pyarrow as pa
+
+        try:
+            return self._by_arrow(())
+        except pa.ArrowInvalid:
+            with self._records_of_file("replace") as records, suppress(csv.Error):
+                for _ in self._full_records(records):
+                    pass  # raises ValueError for a record of another width
+            raise
 
     def _by_arrow(self, numbers: Collection[int]) -> Any:
         """The table, with the columns `numbers` parsed as numbers; Arrow infers the types of the others."""
@@ -106,9 +114,10 @@ class TextFile:
         import pyarrow.csv as pacsv
 
         keys = [str(column) for column in range(len(self.names))]
-        as_text = {*self.notation.as_text, *self.notation.categorical}
         types = {keys[column]: pa.float64() for column in numbers}
-        types |= {key: pa.string() for key, name in zip(keys, self.names, strict=True) if name in as_text}
+        types |= {
+            key: pa.string() for key, name in zip(keys, self.names, strict=True) if self._stays_text(name)
+        }
         read = pacsv.ReadOptions(
             column_names=keys,
             skip_rows_after_names=self._n_blank + self.notation.header,
@@ -124,44 +133,63 @@ class TextFile:
         with self._bytes() as file:
             return pacsv.read_csv(file, read, parse, convert)
 
-    def _by_pandas(self, numbers: Collection[int]) -> Any:
-        """The table, with the columns `numbers` parsed as numbers and the others as text."""
-        pandas = need("pandas", "Text files with several blanks between values, or before quotes, need")
-        self._check_widths()  # pandas would fill and cut rows
-        as_text = {*self.notation.as_text, *self.notation.categorical}
-        numbers = [column for column in numbers if self.names[column] not in as_text]
-        with self._bytes() as file:
-            frame = pandas.read_csv(
-                file,
-                sep=r"\s+" if self._separator == " " else self._separator,
-                skipinitialspace=True,
-                header=0 if self.notation.header else None,
-                names=range(len(self.names)),
-                dtype={column: "float64" if column in numbers else str for column in range(len(self.names))},
-                na_values={column: list(self.notation.number_words) for column in numbers},
-                keep_default_na=False,
-                decimal=self.notation.mark,
-                encoding=self._encoding,
-            )
-        return pyarrow().Table.from_pandas(frame, preserve_index=False)
+    def _by_python(self) -> Any:
+        """The table of a file that Arrow cannot parse, with its columns of numbers as numbers."""
+        import pyarrow as pa
+
+        keys, tables = [str(column) for column in range(len(self.names))], []
+        with self._records_of_file("strict") as records:
+            rows = self._full_records(records)
+            while batch := list(islice(rows, _BATCH_RECORDS)):
+                columns = [pa.array(cells, pa.string()) for cells in zip(*batch, strict=True)]
+                tables.append(pa.table(columns, names=keys))
+        table = pa.concat_tables(tables)
+        return self._with_numbers(table, [i for i in self._numbers if not self._stays_text(self.names[i])])
+
+    def _without_separators(self, table: Any) -> Any:
+        """Replace columns of text by numbers if all are numbers, and some have separators of thousands."""
+        grouped = []
+        for index, name in enumerate(self.names):
+            if kind_of(table.column(index).type) == "text" and not self._stays_text(name):
+                texts = table.column(index).unique().to_pylist()
+                if any(self.notation.is_grouped(text.strip()) for text in texts if text):
+                    grouped.append(index)
+        return self._with_numbers(table, grouped)
+
+    def _with_numbers(self, table: Any, columns: Iterable[int]) -> Any:
+        """Turn columns of text into numbers if all of their values are numbers."""
+        import pyarrow as pa
+
+        for index in columns:
+            values, wrong = numbers_in(table.column(index).combine_chunks(), self.notation)
+            if wrong is None:
+                table = table.set_column(index, table.column_names[index], pa.array(values))
+        return table
+
+    def _stays_text(self, name: str) -> bool:
+        return name in self.notation.as_text or name in self.notation.categorical
 
     def place(self, row: int) -> str:
         """The line on which a row ends. Only errors need it, so the file is read again."""
-        with self._lines("replace") as lines, suppress(csv.Error):
-            for number, _ in enumerate(filter(None, lines)):
+        with self._records_of_file("replace") as records, suppress(csv.Error):
+            for number, _ in enumerate(filter(None, records)):
                 if number == row + self.notation.header:
-                    return f"line {lines.line_num}"
+                    return f"line {records.line_num}"
         return f"row {row + 1}"
 
-    def _check_widths(self) -> None:
-        with self._lines("replace") as lines, suppress(csv.Error):
-            for record in filter(None, lines):
-                if len(record) != len(self.names):
-                    where = f"line {lines.line_num} has {len(record)} values"
-                    raise ValueError(f"{where}, but the first line has {len(self.names)}.")
+    def _full_records(self, records: Any) -> Iterator[list[str]]:
+        """Yield the records of rows; raise ValueError if one has more or fewer values than the first line."""
+        n_lines = 0
+        for record in filter(None, records):
+            if len(record) != len(self.names):
+                problem = f"line {records.line_num} has {len(record)} values"
+                raise ValueError(f"{problem}, but the first line has {len(self.names)}.")
+            n_lines += 1
+            if n_lines > self.notation.header:
+                yield record
 
     @contextmanager
-    def _lines(self, errors: str = "strict") -> Iterator[Any]:
+    def _records_of_file(self, errors: str) -> Iterator[Any]:
         """Open the file as records, parsed by Python."""
         with self._bytes() as content, io.TextIOWrapper(content, self._encoding, errors, newline="") as text:
             yield _records(text, self._separator)

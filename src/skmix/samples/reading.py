@@ -126,7 +126,8 @@ def open_cells(
         if note := source.scale_note():
             notes.append(note)
     notes += [f"{each}." for each in (source.remarks() if events else ())]
-    known = dict(zip(events[0].feature_names, events[0].markers, strict=True)) if events else {}
+    channels = events[0].channels(list(source.kinds)) if events else []
+    known = {name: channel.marker for name, channel in zip(source.kinds, channels, strict=bool(channels))}
     labels = [
         f"{known[name]} ({name})" if known.get(name, name) not in ("", name) else name for name in names or ()
     ]
