@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 

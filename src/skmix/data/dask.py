@@ -76,7 +76,7 @@ class _Partition(NamedTuple):
     weights: Any  # (n,)
     number: int
     labels: Any  # (n,): as long as there are no codes
-    worker: str | None  # the one that holds the block
+    worker: str | None = None  # the one that holds the block
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class DaskBlocks:
 
     n_features: int
     feature_names: list[str] | None
-    parts: list[_Partition]
+    parts: list[_Partition]  # those of a worker are neighbours
     client: Any = None  # None without a cluster
     threads: dict[str | None, int] = field(default_factory=dict)  # number of threads of each worker
     places: dict[str | None, str] = field(default_factory=dict)  # workers in place of those that left
@@ -113,54 +113,23 @@ class DaskBlocks:
             return reduce(merge, self.client.gather(futures))
 
     def _merged(self, shared: Any, merge: Callable[..., Any]) -> list[Any]:
-        """The roots of the tree, futures or delayed: each worker merges its own answers first."""
-        roots: list[Any] = []
+        """The last answers of the tree, futures or delayed: each worker merges its own answers first."""
+        answers: list[Any] = []
         for worker, held in groupby(self.parts, key=attrgetter("worker")):
-            parts = [part[:5] for part in held]
+            parts, place = [part[:-1] for part in held], self.places.get(worker, worker)
             # Every thread gets a task. Without a cluster blocks stay apart: a task would hold all of its own.
             size = max(1, min(_BLOCKS_PER_TASK, len(parts) // self.threads.get(worker, len(parts))))
-            batches = [zip(*batch, strict=True) for batch in _batches(parts, size)]
-            place = self.places.get(worker, worker)
-            answers = self._map(_answer, [(shared, merge, *map(list, batch)) for batch in batches], place)
-            roots += self._tree(answers, merge, 1, place)
-        return self._tree(roots, merge, _ROOTS)
-
-    def _fill_places(self) -> None:
-        """Let workers that have joined take the places, and so the blocks, of those that left."""
-        present = self.client.nthreads().keys()
-        for left in {part.worker for part in self.parts if part.worker} - present:
-            free = present - self.threads.keys() - set(self.places.values())
-            if free and self.places.get(left) not in present:
-                self.places[left] = min(free)
+            tasks = [(shared, merge, *map(list, zip(*some, strict=True))) for some in _batches(parts, size)]
+            answers += self._tree(self._map(_answer, tasks, place), merge, 1, place)
+        return self._tree(answers, merge, _ROOTS)
 
     def _tree(
-        self, level: list[Any], merge: Callable[..., Any], n_roots: int, worker: str | None = None
+        self, answers: list[Any], merge: Callable[..., Any], most: int, worker: str | None = None
     ) -> list[Any]:
-        """At most `n_roots` answers, merged level by level."""
-        while len(level) > n_roots:
-            level = self._map(reduce, [(merge, batch) for batch in _batches(level, _FAN_IN)], worker)
-        return level
-
-    def coded(self, classes: np.ndarray) -> DaskBlocks:
-        """The blocks with class codes, indices into `classes` (L,), kept where the labels are."""
-        import dask
-
-        if self.parts[0].labels is None:
-            return self
-        codes = self._map(encode, [(part.labels, classes) for part in self.parts])
-        if self.client is None:
-            codes = dask.persist(*codes)
-        parts = [
-            part._replace(codes=of_part, labels=None) for part, of_part in zip(self.parts, codes, strict=True)
-        ]
-        return replace(self, parts=parts)
-
-    def with_features(self, columns: list[int]) -> DaskBlocks:
-        """The blocks with some of their features."""
-        names = None if self.feature_names is None else [self.feature_names[column] for column in columns]
-        if self.columns is not None:
-            columns = [self.columns[column] for column in columns]
-        return replace(self, n_features=len(columns), feature_names=names, columns=columns)
+        """At most `most` answers, merged level by level."""
+        while len(answers) > most:
+            answers = self._map(reduce, [(merge, some) for some in _batches(answers, _FAN_IN)], worker)
+        return answers
 
     def _map(self, function: Callable[..., Any], arguments: list[Any], worker: str | None = None) -> Any:
         """A future or delayed call for each tuple of arguments; any worker may replace a lost one."""
@@ -171,6 +140,32 @@ class DaskBlocks:
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
         return self.client.map(function, *zip(*arguments, strict=True), pure=False, **where)
 
+    def _fill_places(self) -> None:
+        """Let workers that have joined take the places, and so the blocks, of those that left."""
+        present = self.client.nthreads().keys()
+        for left in {part.worker for part in self.parts if part.worker} - present:
+            free = present - self.threads.keys() - set(self.places.values())
+            if free and self.places.get(left) not in present:
+                self.places[left] = min(free)
+
+    def coded(self, classes: np.ndarray) -> DaskBlocks:
+        """The blocks with class codes, indices into `classes` (L,), kept where the labels are."""
+        import dask
+
+        if self.parts[0].labels is None:
+            return self
+        codes = self._map(encode, [(part.labels, classes) for part in self.parts])
+        codes = dask.persist(*codes) if self.client is None else codes
+        pairs = zip(self.parts, codes, strict=True)
+        return replace(self, parts=[part._replace(codes=of_part, labels=None) for part, of_part in pairs])
+
+    def with_features(self, columns: list[int]) -> DaskBlocks:
+        """The blocks with some of their features."""
+        names = None if self.feature_names is None else [self.feature_names[column] for column in columns]
+        if self.columns is not None:
+            columns = [self.columns[column] for column in columns]
+        return replace(self, n_features=len(columns), feature_names=names, columns=columns)
+
 
 def _batches(values: list[Any], size: int) -> list[list[Any]]:
     return [values[a : a + size] for a in range(0, len(values), size)]
@@ -180,8 +175,9 @@ def _answer(shared: tuple[Any, Any], merge: Callable[..., Any], *parts: list[Any
     """The work's merged results for some blocks: lists of rows, codes, weights, numbers and labels."""
     work, columns = shared
     blocks = map(LabelledBlock, *parts)
-    answers = (work(block if columns is None else block.with_features(columns)) for block in blocks)
-    return reduce(merge, answers)
+    return reduce(
+        merge, (work(block if columns is None else block.with_features(columns)) for block in blocks)
+    )
 
 
 def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
@@ -206,20 +202,46 @@ def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
             # In one call, so that a file that both rows and labels come from is read once.
             arrays = client.compute(arrays)
             _wait(client, arrays[:n_blocks])
-            workers_of = client.who_has(arrays[:n_blocks])
-            threads = client.nthreads()
+            workers_of, threads = client.who_has(arrays[:n_blocks]), client.nthreads()
             holders = [min(workers_of[future.key], default=None) for future in arrays[:n_blocks]]
+    columns = (arrays[first : first + n_blocks] for first in (0, n_blocks, 2 * n_blocks))
     parts = [
-        _Partition(arrays[i], None, arrays[2 * n_blocks + i], i, arrays[n_blocks + i], holders[i])
-        for i in range(n_blocks)
+        _Partition(of_rows, None, of_weights, number, of_labels, worker)
+        for number, (of_rows, of_labels, of_weights, worker) in enumerate(zip(*columns, holders, strict=True))
     ]
-    # By worker, so that each merges its own answers first.
     parts.sort(key=lambda part: part.worker or "")
     names = list(X.columns) if _is_frame(X) else []
     strings = [isinstance(name, str) for name in names]
     if any(strings) and not all(strings):
         raise TypeError(f"Feature names must all be strings, or none of them: got {names[:5]}.")
     return DaskBlocks(rows.shape[1], names if any(strings) else None, parts, client, threads)
+
+
+def map_rows(
+    X: Any, function: Callable[..., np.ndarray], width: int | None, dtype: Any, y: Any = None
+) -> Any:
+    """A lazy Dask array of a function of the rows, in the blocks of X, (n,) or (n, width).
+
+    X is a Dask array (n, M) or dataframe, of known or unknown length, y (n,) a collection or an array. The
+    function takes rows (n, M), and labels (n,) where y is given.
+    """
+    import dask.array
+
+    rows, labels = _aligned(_matrix(X), y, "y")
+    # Labels as a column: map_blocks aligns arrays from the last axis on.
+    parts = (rows,) if labels is None else (rows, labels[:, None])
+    shape: dict[str, Any] = {"drop_axis": 1, "meta": np.empty(0, dtype=dtype)}
+    if width is not None:
+        shape = {"chunks": (rows.chunks[0], (width,)), "meta": np.empty((0, width), dtype=dtype)}
+
+    def call(block: np.ndarray, *y: np.ndarray) -> np.ndarray:
+        arguments = (_as_rows(block), *(_as_labels(labels[:, 0]) for labels in y))
+        return np.asarray(function(*arguments)) if len(block) else shape["meta"]
+
+    return dask.array.map_blocks(call, *parts, name=_unique_name(function), dtype=dtype, **shape)
+
+
+# ---------------------------------------------------------------- collections as arrays
 
 
 def _is_frame(value: Any) -> bool:
@@ -230,7 +252,7 @@ def _matrix(X: Any) -> Any:
     """X as a Dask array (N, M) whose blocks have all features; N may be unknown."""
     check_kind(X, "X")
     if _is_frame(X):
-        wrong = [name for name, dtype in X.dtypes.items() if not _is_numeric(dtype)]
+        wrong = [name for name, dtype in X.dtypes.items() if getattr(dtype, "kind", "O") not in "fiub"]
         if wrong:
             raise ValueError(
                 f"Column {wrong[0]!r} of X has type {X.dtypes[wrong[0]]}, which is not numeric "
@@ -240,15 +262,11 @@ def _matrix(X: Any) -> Any:
     if not hasattr(X, "chunks") or X.ndim != 2:
         kind = f"array of {X.ndim} dimensions" if hasattr(X, "chunks") else type(X).__name__
         raise ValueError(f"X must be a Dask array of two dimensions or a Dask dataframe, got a Dask {kind}.")
-    if not _is_numeric(X.dtype):
+    if X.dtype.kind not in "fiub":
         raise ValueError(f"X must hold numbers, got a Dask array of type {X.dtype}.")
     if not X.shape[1] > 0:
         raise ValueError(f"X has no features, or call compute_chunk_sizes() to find them: shape {X.shape}.")
     return X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
-
-
-def _is_numeric(dtype: Any) -> bool:
-    return getattr(dtype, "kind", "O") in "fiub"
 
 
 def _aligned(rows: Any, values: Any, name: str) -> tuple[Any, Any]:
@@ -261,10 +279,9 @@ def _aligned(rows: Any, values: Any, name: str) -> tuple[Any, Any]:
     in_memory = not is_collection(values)
     column: Any = np.asanyarray(values) if in_memory else values
     if hasattr(column, "to_frame") or _is_frame(column):
-        if column.ndim == 2 and len(column.columns) == 1:
-            column = column[column.columns[0]]
-        elif column.ndim == 2:
+        if column.ndim == 2 and len(column.columns) > 1:
             raise ValueError(f"{name} must be one column, got a Dask dataframe of {len(column.columns)}.")
+        column = column[column.columns[0]] if column.ndim == 2 else column
         column = column.map_partitions(np.asarray, meta=np.empty(0, dtype=object))
     if column.ndim == 2 and column.shape[1] == 1:
         column = column[:, 0]
@@ -300,30 +317,6 @@ def _as_weights(values: Any) -> np.ndarray:
     """The row weights of a partition as floats; refuse masked ones."""
     refuse_masked_weights(values)
     return np.asarray(values, dtype=float)
-
-
-def map_rows(
-    X: Any, function: Callable[..., np.ndarray], width: int | None, dtype: Any, y: Any = None
-) -> Any:
-    """A lazy Dask array of a function of the rows, in the blocks of X, (n,) or (n, width).
-
-    X is a Dask array (n, M) or dataframe, of known or unknown length, y (n,) a collection or an array. The
-    function takes rows (n, M), and labels (n,) where y is given.
-    """
-    import dask.array
-
-    rows, labels = _aligned(_matrix(X), y, "y")
-    # Labels as a column: map_blocks aligns arrays from the last axis on.
-    parts = (rows,) if labels is None else (rows, labels[:, None])
-    shape: dict[str, Any] = {"drop_axis": 1, "meta": np.empty(0, dtype=dtype)}
-    if width is not None:
-        shape = {"chunks": (rows.chunks[0], (width,)), "meta": np.empty((0, width), dtype=dtype)}
-
-    def call(block: np.ndarray, *y: np.ndarray) -> np.ndarray:
-        arguments = (_as_rows(block), *(_as_labels(labels[:, 0]) for labels in y))
-        return np.asarray(function(*arguments)) if len(block) else shape["meta"]
-
-    return dask.array.map_blocks(call, *parts, name=_unique_name(function), dtype=dtype, **shape)
 
 
 # ---------------------------------------------------------------- clusters

@@ -60,7 +60,9 @@ def shown(categories: list[str]) -> list[str]:
 def features_by_column(columns: Mapping[Any, Kind]) -> list[list[int]]:
     """Indices of the features of each column."""
     ends = np.cumsum([len(shown(kind)) if isinstance(kind, list) else 1 for kind in columns.values()])
-    return [list(range(first, end)) for first, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)]
+    return [
+        list(range(first, end)) for first, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)
+    ]
 
 
 def are_numbers(columns: Mapping[Any, Kind]) -> list[bool]:

@@ -73,7 +73,9 @@ class FcsReader(Reader):
             )
         pairs = zip(columns, self.channels(columns), other.channels(columns), strict=True)
         for name, channel, theirs in pairs:
-            differ = channel.marker and theirs.marker and channel.marker.casefold() != theirs.marker.casefold()
+            differ = (
+                channel.marker and theirs.marker and channel.marker.casefold() != theirs.marker.casefold()
+            )
             # Some instruments write the duration as the marker of Time.
             if differ and name.casefold() != "time":
                 both = f"marker {theirs.marker!r} in {other.name} and {channel.marker!r} in {self.name}"

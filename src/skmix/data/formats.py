@@ -149,6 +149,6 @@ def open_text(path: Path, notation: Notation) -> TableReader:
 
 def named_columns(path: Path) -> Any:
     """Read a .npy file as an Arrow table with columns ``column_1`` and so on."""
-    matrix = open_npy(path)
-    rows = matrix.rows(0, matrix.n_rows)
-    return pyarrow().table({f"column_{i + 1}": rows[:, i] for i in range(matrix.n_columns)})
+    reader = open_npy(path)
+    rows = reader.matrix[0 : reader.n_rows]
+    return pyarrow().table({f"column_{i + 1}": column for i, column in enumerate(rows.T)})

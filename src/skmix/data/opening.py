@@ -82,13 +82,13 @@ def open_rows(
         In text files, the decimal mark and the separator of thousands, ``""`` for none. None means the marks
         of the model's fit; in a fit, a point, and numbers that may have a separator are refused.
     missing : list of str, default=None
-        Words and numbers for missing values in tables.
+        Words and numbers for missing values in tables. In text files, empty cells and the usual words, such
+        as ``NA``, ``N/A``, ``NaN``, ``null``, ``None`` and ``?``, are missing too; an empty word turns off
+        the usual ones. In other tables, text is a value, whatever it says.
     text : dict, default=None
-        How values are written: `decimal`, `thousands` and `missing` and, for any table, `categorical`, a list of columns whose numbers are categories; and `drop`, 'auto' to leave out columns
-        that cannot be features, with a warning in a fit. In text files, empty cells and the
-        usual words, such as ``NA``, ``N/A``, ``NaN``, ``null``, ``None`` and ``?``, are missing too; an empty
-        word in `missing` turns off the usual ones. In other tables, text is a value, whatever it says. For
-        text files: `header`, whether the first line has names; `sep`, the separator of columns, None to
+        More about how values are written; it may also have the three settings above. For any table:
+        `categorical`, a list of columns whose numbers are categories; and `drop`, 'auto' to leave out columns
+        that cannot be features, with a warning in a fit. For text files: `header`, whether the first line has names; `sep`, the separator of columns, None to
         choose among tab, comma, semicolon and ``|``; `encoding`, None for UTF-8, or UTF-16 with a byte-order
         mark; and `as_text`, a list of columns to read as text.
 
@@ -116,30 +116,41 @@ def open_rows(
     if damaged not in ("refuse", "drop", "keep"):
         problem = f" must be 'refuse', 'drop' or 'keep', got {damaged!r}."
         raise ArgumentError(Argument("damaged", wording="damaged"), problem)
-    if (layer is not None or obsm is not None) and not _is_anndata(rows):
+    is_anndata = _is_anndata(rows)
+    if (layer is not None or obsm is not None) and not is_anndata:
         raise ValueError(f"layer and obsm are for an AnnData; got a {type(rows).__name__}.")
     scale = _scale_of_user(transform)
     notation = Notation.of(text, decimal=decimal, thousands=thousands, missing=missing)
     if isinstance(label, str):
         notation = replace(notation, as_text=(*notation.as_text, label))
-    paths = files_of(rows)
-    readers = _open_readers(rows, paths, compensate is True, notation, damaged, layer, obsm, label)
-    if _is_anndata(rows):
-        label, weight = _of_obs(rows, label), _of_obs(rows, weight)
-    name = next(iter(readers.values())).name if readers else ""
-    if paths is not None:
-        name = str(rows) if is_path(rows) else f"{len(paths)} files"
-    if not any(reader.n_rows for reader in readers.values()):
-        raise ValueError(f"{name}: no file has rows." if paths else f"{name} is empty: it has no rows.")
-    source = Source(
-        name=name,
-        readers=readers,
-        chunk_rows=int(chunk_rows or min(reader.block_rows for reader in readers.values())),
-        scale=UNPREPARED if scale is None else scale,
-    )
+    paths, readers = files_of(rows), dict[str, Reader]()
+    name = f"{len(paths or ())} files" if paths is not None and not is_path(rows) else str(rows)
+    if paths is not None or is_path(rows):
+        files = {"": Path(rows)} if paths is None else dict(zip(_names_of(paths), paths, strict=True))
+        for group, path in files.items():
+            reader = _open_file(existing(path), compensate is True, notation, damaged)
+            if reader.n_rows:
+                readers[group] = reader
+            elif not isinstance(label, str):  # a large table may have empty partitions
+                raise ValueError(f"{path} is empty: it has no rows.")
+        if not readers:
+            raise ValueError(f"{name}: no file has rows.")
+    elif compensate is True:
+        raise not_fcs(f"A {type(rows).__name__}")
+    elif is_anndata:
+        readers[""] = _open_anndata(rows, layer, obsm)
+        label, weight, name = _of_obs(rows, label), _of_obs(rows, weight), readers[""].name
+    else:
+        readers[""] = _open_in_memory(rows, notation)
+        name = readers[""].name
+    for reader in readers.values():
+        if isinstance(reader, TableReader):
+            reader.check_present(notation.categorical)
+    n_rows = int(chunk_rows or min(reader.block_rows for reader in readers.values()))
+    source = Source(name=name, readers=readers, chunk_rows=n_rows, scale=scale or UNPREPARED)
     source = source if paths is None else source.labelled_by_file()
     source = source if columns is None else source.chosen(columns)
-    if is_path(rows) or paths is not None or (hasattr(rows, "columns") and not _is_anndata(rows)):
+    if is_path(rows) or paths is not None or (hasattr(rows, "columns") and not is_anndata):
         settings = {"compensate": compensate == AUTO, "transform": scale is None}
         automatic = frozenset(name for name, is_automatic in settings.items() if is_automatic)
         source = replace(source, automatic=automatic)
@@ -158,40 +169,15 @@ def _scale_of_user(transform: Any) -> Preparation | None:
     return {"transform": scale_of(transform), "linear": {}}
 
 
-def _open_readers(
-    rows: Any,
-    paths: Sequence[Path] | None,
-    compensate: bool,
-    notation: Notation,
-    damaged: str,
-    layer: str | None,
-    obsm: str | None,
-    label: Any,
-) -> dict[str, Reader]:
-    """Readers of rows of any kind; those of several files have the names of the files."""
-    readers: dict[str, Reader] = {}
-    if paths is not None:
-        for name, path in zip(_names_of(paths), paths, strict=True):
-            reader = _open_file(existing(path), compensate, notation, damaged)
-            if reader.n_rows:
-                readers[name] = reader
-            elif not isinstance(label, str):  # a large table may have empty partitions
-                raise ValueError(f"{path} is empty: it has no rows.")
-    elif is_path(rows):
-        readers[""] = _open_file(existing(rows), compensate, notation, damaged)
-    elif compensate:
-        raise not_fcs(f"A {type(rows).__name__}")
-    elif _is_anndata(rows):
-        readers[""] = _open_anndata(rows, layer, obsm)
-    elif (table := as_arrow_table(rows)) is not None:
-        readers[""] = open_table(table, "the table", notation=notation)
-    else:
-        array = rows if hasattr(rows, "shape") else np.asarray(rows)
-        readers[""] = open_array(without_mask(array, np.nan), "X")
-    for reader in readers.values():
-        if isinstance(reader, TableReader):
-            reader.check_present(notation.categorical)
-    return readers
+def _open_in_memory(rows: Any, notation: Notation) -> Reader:
+    """The reader of a table or an array."""
+    table = as_arrow_table(rows)
+    if table is None:
+        rows = rows if hasattr(rows, "shape") else np.asarray(rows)
+        return open_array(without_mask(rows, np.nan), "X")
+    if not table.num_rows:
+        raise ValueError("the table is empty: it has no rows.")
+    return open_table(table, "the table", notation=notation)
 
 
 def source_of(X: Any, label: Any = None, weight: Any = None) -> Source | None:
@@ -226,9 +212,8 @@ def _open_file(path: Path, compensate: bool, notation: Notation, damaged: str) -
 def _names_of(files: Sequence[Path]) -> list[str]:
     """A name for each file: its stem, with the suffix or folders if stems are not unique."""
     paths = [Path(os.path.abspath(path)) for path in files]
-    stems = [stem_of(path.name) for path in paths]
     for n_folders in range(max(len(path.parts) for path in paths)):
-        for ends in (stems, [path.name for path in paths]):
+        for ends in ([stem_of(path.name) for path in paths], [path.name for path in paths]):
             folders = (path.parts[len(path.parts) - 1 - n_folders : -1] for path in paths)
             names = ["/".join([*parents, end]) for parents, end in zip(folders, ends, strict=True)]
             if len(set(names)) == len(names):
@@ -265,9 +250,7 @@ def _files_in(folder: Path) -> list[Path]:
     files = sorted(
         path for path in folder.rglob("*") if path.is_file() and not path.name.startswith((".", "_"))
     )
-    by_format = [
-        [path for path in files if path.name.lower().endswith(endings)] for endings in SUFFIXES.values()
-    ]
+    by_format = ([path for path in files if path.name.lower().endswith(ends)] for ends in SUFFIXES.values())
     present = [paths for paths in by_format if paths]
     if not present:
         endings = ", ".join(ending for endings in SUFFIXES.values() for ending in endings)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -141,8 +140,8 @@ class Reader(ABC):
         """Notes on rows that are left out."""
         return []
 
-    def check_alike(self, other: Any, columns: Sequence[Column]) -> None:
-        """Raise ArgumentError if columns that two readers have mean something else."""
+    def check_alike(self, other: Any, columns: Sequence[Column]) -> None:  # noqa: B027
+        """Raise ArgumentError if columns of the same names mean something else in two files."""
 
 
 def check_finite(table: str, X: NDArray[Any], names: Sequence[str] | None, start: int) -> bool:
@@ -166,19 +165,16 @@ def check_finite(table: str, X: NDArray[Any], names: Sequence[str] | None, start
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MatrixReader(Reader):
-    """Reads the rows of a matrix."""
+    """Reads the rows of a matrix, whose columns may have names."""
 
-    # Takes a and b; returns rows a … b − 1 as an array.
-    rows: Callable[[int, int], np.ndarray]
-    n_columns: int
-    stored: np.dtype[Any]
+    matrix: Any  # an array, also sparse or mapped, or a `NpyFile`
     all_names: list[str] | None = None
     # How values were prepared before.
     prepared: Preparation | None = None
 
     @property
     def features(self) -> Sequence[Column]:
-        return range(self.n_columns) if self.all_names is None else self.all_names
+        return range(self.matrix.shape[1]) if self.all_names is None else self.all_names
 
     @property
     def named(self) -> bool:
@@ -186,20 +182,19 @@ class MatrixReader(Reader):
 
     def check(self, columns: Sequence[Any]) -> None:
         if self.all_names is None:
+            last = self.matrix.shape[1] - 1
             for column in columns:
-                if not isinstance(column, (int, np.integer)) or not 0 <= column < self.n_columns:
-                    problem = f" has {column!r}, but {self.name} has columns 0 to {self.n_columns - 1}."
+                if not isinstance(column, (int, np.integer)) or not 0 <= column <= last:
+                    problem = f" has {column!r}, but {self.name} has columns 0 to {last}."
                     raise ArgumentError(Argument("columns"), problem)
-            return
-        missing = [name for name in columns if name not in self.all_names]
-        if missing:
+        elif missing := [name for name in columns if name not in self.all_names]:
             raise ValueError(
                 f"{self.name} has no feature {', '.join(map(repr, missing[:5]))} ({len(missing)} missing); "
                 f"its features are {self.all_names[:20]}.{nearest(missing[0], self.all_names)}"
             )
 
     def dtype(self, kinds: Mapping[Any, Kind]) -> np.dtype[Any]:
-        return np.dtype(np.float32 if self.stored == np.float32 else np.float64)
+        return np.dtype(np.float32 if self.matrix.dtype == np.float32 else np.float64)
 
     def preparation(self, kinds: Mapping[Any, Kind]) -> Preparation | None:
         return self.prepared
@@ -208,54 +203,32 @@ class MatrixReader(Reader):
         columns: list[Any] = list(encoding.kinds)
         if self.all_names is not None:
             columns = [self.all_names.index(name) for name in columns]
-        has_all = columns == list(range(self.n_columns))
+        has_all = columns == list(range(self.matrix.shape[1]))
         for start in range(0, self.n_rows, n_rows):
-            X = self.rows(start, min(start + n_rows, self.n_rows))
+            rows = self.matrix[start : min(start + n_rows, self.n_rows)]
+            X = np.asarray(rows.toarray() if hasattr(rows, "toarray") else without_mask(rows, np.nan))
             yield (X if has_all else X[:, columns]).astype(encoding.dtype, copy=False), None
 
 
-def open_array(array: Any, name: str, names: Sequence[str] | None = None, **more: Any) -> MatrixReader:
-    """The reader of a matrix in memory, which may be sparse or mapped, and whose columns may have names."""
-    return _open_matrix(array.shape, array.dtype, partial(_rows_of_array, array), name, names, **more)
+def open_array(matrix: Any, name: str, names: Sequence[str] | None = None, **more: Any) -> MatrixReader:
+    """The reader of a matrix, see `MatrixReader`, with more of its fields if they are given."""
+    shape, dtype = matrix.shape, matrix.dtype
+    if len(shape) != 2:
+        raise ValueError(f"{name} has shape {shape}; expected two dimensions (rows, features).")
+    if dtype.kind not in "fiub" or dtype.itemsize > 8:
+        raise ValueError(f"{name} is of type {dtype}; features must be numbers of at most 64 bits.")
+    if not shape[0] or not shape[1]:
+        raise ValueError(f"{name} is empty: its shape is {shape}.")
+    block_rows = rows_in_block(shape[1] * max(4, dtype.itemsize))
+    all_names = None if names is None else list(names)
+    return MatrixReader(
+        name=name, n_rows=shape[0], block_rows=block_rows, matrix=matrix, all_names=all_names, **more
+    )
 
 
 def open_npy(path: Path) -> MatrixReader:
     """The reader of the matrix in a .npy file."""
-    mapped = load_npy(path, mmap_mode="r")
-    by_column = mapped.ndim == 2 and not mapped.flags.c_contiguous
-    rows = partial(_rows_of_npy, path, mapped.offset, mapped.shape, mapped.dtype, by_column)
-    return _open_matrix(mapped.shape, mapped.dtype, rows, str(path), None, stamps={path: stamp(path)})
-
-
-def _open_matrix(
-    shape: tuple[int, ...],
-    stored: np.dtype[Any],
-    rows: Callable[[int, int], np.ndarray],
-    name: str,
-    names: Sequence[str] | None,
-    **more: Any,
-) -> MatrixReader:
-    if len(shape) != 2:
-        raise ValueError(f"{name} has shape {shape}; expected two dimensions (rows, features).")
-    if stored.kind not in "fiub" or stored.itemsize > 8:
-        raise ValueError(f"{name} is of type {stored}; features must be numbers of at most 64 bits.")
-    if not shape[0] or not shape[1]:
-        raise ValueError(f"{name} is empty: its shape is {shape}.")
-    return MatrixReader(
-        name=name,
-        n_rows=shape[0],
-        block_rows=rows_in_block(shape[1] * max(4, stored.itemsize)),
-        rows=rows,
-        n_columns=shape[1],
-        stored=np.dtype(stored),
-        all_names=None if names is None else list(names),
-        **more,
-    )
-
-
-def _rows_of_array(array: Any, start: int, stop: int) -> np.ndarray:
-    rows = array[start:stop]
-    return np.asarray(rows.toarray() if hasattr(rows, "toarray") else without_mask(rows, np.nan))
+    return open_array(NpyFile(path), str(path), stamps={path: stamp(path)})
 
 
 def load_npy(path: Path, **options: Any) -> Any:
@@ -270,39 +243,39 @@ def load_npy(path: Path, **options: Any) -> Any:
         raise ValueError(f"{path} cannot be read as a .npy file: {error}") from None
 
 
-def _rows_of_npy(
-    path: Path,
-    offset: int,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    by_column: bool,
-    start: int,
-    stop: int,
-) -> np.ndarray:
-    """Rows `start` … `stop` − 1 of a matrix that begins at an offset of a file.
+class NpyFile:
+    """The array in a .npy file. Its rows are read by slices.
 
-    They are read and not mapped: the pages of a memory map would count as memory of the process.
+    They are not mapped: the pages of a memory map would count as memory of the process.
     """
-    n_lines, width = (shape[1], 1) if by_column else (1, shape[1])
-    values = np.empty((n_lines, (stop - start) * width), dtype)
-    n_threads = max(1, min(_MOST_THREADS, values.nbytes // _BYTES_PER_THREAD))
-    step = max(1, -(-values.nbytes // n_threads))
-    pieces = []
-    for column, memory in enumerate(values.view(np.uint8)):
-        position = offset + (column * shape[0] + start * width) * dtype.itemsize
-        pieces += [(position + a, memory[a : a + step]) for a in range(0, len(memory), step)]
-    with ThreadPoolExecutor(n_threads, thread_name_prefix="skmix-reader") as pool:
-        list(pool.map(partial(_read_into, path), pieces))
-    return np.ascontiguousarray(values.T) if by_column else values.reshape(stop - start, width)
 
+    def __init__(self, path: Path) -> None:
+        mapped = load_npy(path, mmap_mode="r")
+        self.path, self.shape, self.dtype = path, mapped.shape, mapped.dtype
+        self._offset = mapped.offset
+        self._by_column = not mapped.flags.c_contiguous
 
-def _read_into(path: Path, piece: tuple[int, np.ndarray]) -> None:
-    """Fill memory (n,) with the bytes of a file from a position on."""
-    position, memory = piece
-    with open(path, "rb") as file:
-        file.seek(position)
-        if file.readinto(memory.data) < len(memory):
-            raise ValueError(f"{path} became shorter while it was being read.")
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        """Some rows (n, M) of a matrix, read by several threads if they are many."""
+        n_lines, width = (self.shape[1], 1) if self._by_column else (1, self.shape[1])
+        values = np.empty((n_lines, (rows.stop - rows.start) * width), self.dtype)
+        n_threads = max(1, min(_MOST_THREADS, values.nbytes // _BYTES_PER_THREAD))
+        step = max(1, -(-values.nbytes // n_threads))
+        pieces = []
+        for line, memory in enumerate(values.view(np.uint8)):
+            position = self._offset + (line * self.shape[0] + rows.start * width) * self.dtype.itemsize
+            pieces += [(position + a, memory[a : a + step]) for a in range(0, len(memory), step)]
+        with ThreadPoolExecutor(n_threads, thread_name_prefix="skmix-reader") as pool:
+            list(pool.map(self._read_into, pieces))
+        return np.ascontiguousarray(values.T) if self._by_column else values.reshape(-1, width)
+
+    def _read_into(self, piece: tuple[int, np.ndarray]) -> None:
+        """Fill memory (n,) with the bytes of the file from a position on."""
+        position, memory = piece
+        with open(self.path, "rb") as file:
+            file.seek(position)
+            if file.readinto(memory.data) < len(memory):
+                raise ValueError(f"{self.path} became shorter while it was being read.")
 
 
 # ---------------------------------------------------------------- paths

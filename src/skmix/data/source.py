@@ -145,9 +145,7 @@ class Source:
         """The rows with columns of known kinds; `writing` says how the tables of the fit were written."""
         readers = {name: reader.encoded(columns, writing or {}) for name, reader in self.readers.items()}
         known: tuple[dict[Any, Kind], list[ArgumentWarning]] = dict(columns), []
-        return replace(
-            self, readers=readers, columns=list(columns), known=known, features=None, unknown={}
-        )
+        return replace(self, readers=readers, columns=list(columns), known=known, features=None, unknown={})
 
     def compensated(self, wanted: bool | str) -> Self:
         """The rows with or without compensation; 'auto' compensates files that have a matrix."""
@@ -211,12 +209,12 @@ class Source:
             is_fcs = hasattr(self.first, "file")
             units = scatter_units(self.first, names, scale["transform"]) if is_fcs else {}
             scale = scale | {"linear": units}
-        by_name = {
-            setting: {name: scale[setting][name] for name in names if name in scale.get(setting, {})}
-            for setting in ("linear", "scales")
-        }
-        is_kept = {"linear": by_name["linear"], "scales": scale["transform"] == BY_CHANNEL or by_name["scales"]}
-        return {"transform": scale["transform"], **{name: by_name[name] for name in by_name if is_kept[name]}}
+        kept: Preparation = {"transform": scale["transform"]}
+        for setting in ("linear", "scales"):
+            by_name = {name: scale[setting][name] for name in names if name in scale.get(setting, {})}
+            if by_name or (setting == "scales" and scale["transform"] == BY_CHANNEL):
+                kept[setting] = by_name
+        return kept
 
     @property
     def _usual_scale(self) -> tuple[Preparation, str]:
@@ -252,8 +250,8 @@ class Source:
             excluded = self.excluded | {self.label}
             return replace(plain, labels=labels, beside=self.beside | {"label": beside}, excluded=excluded)
         labels, names, texts = labels_in_column(list(self.readers.values()), y)
-        beside = self.beside | {"label": {}}
-        return replace(plain, label=y, labels=labels, label_names=names, label_texts=texts, beside=beside)
+        plain = replace(plain, label_names=names, label_texts=texts, beside=self.beside | {"label": {}})
+        return replace(plain, label=y, labels=labels)
 
     def labelled_by_file(self) -> Self:
         """The rows with the names of their files as labels."""
@@ -426,7 +424,7 @@ class Source:
             yield _joined(parts)
 
     def rows(self) -> Iterator[Rows]:
-        """Yield the rows of all files, on their scale, with the weights of their column, as files are read."""
+        """Yield the rows of all files on their scale, with weights if a column has them, as they are read."""
         recipe, places = self._reading
         weight = self.weight if self.weights is None else None
         encoding = Encoding(recipe.kinds, self.dtype, weight, self.unknown)

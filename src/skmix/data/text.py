@@ -179,13 +179,11 @@ class TextFile:
 
     def _full_records(self, records: Any) -> Iterator[list[str]]:
         """Yield the records of rows; raise ValueError if one has more or fewer values than the first line."""
-        n_lines = 0
-        for record in filter(None, records):
+        for number, record in enumerate(filter(None, records)):
             if len(record) != len(self.names):
                 problem = f"line {records.line_num} has {len(record)} values"
                 raise ValueError(f"{problem}, but the first line has {len(self.names)}.")
-            n_lines += 1
-            if n_lines > self.notation.header:
+            if number >= self.notation.header:
                 yield record
 
     @contextmanager

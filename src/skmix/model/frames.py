@@ -158,7 +158,7 @@ def frame_to_fit(frame: Any, estimator: Any, least: int) -> np.ndarray:
         return X
     encoded, reader = encode_frame(frame)
     numbers = [name for name, kind in reader.kinds.items() if kind is None]
-    columns = [reader.feature_names.index(name) for name in numbers]
+    columns = np.flatnonzero(reader.numeric)
     remarks = frame_remarks(frame, encoded[:, columns], numbers) if least > 1 else []
     warn_of([*reader.remarks(), *remarks])
     return PreparedRows(encoded, reader.feature_names, reader.preparation).noted_in(estimator, least)
