@@ -30,12 +30,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from .._errors import Argument, ArgumentError
 from .._words import listed
+from .fcs import Channel, FcsFile
 from .recipe import BY_CHANNEL, Preparation
 
 _LINEAR = "linear"
@@ -54,65 +56,54 @@ _BOTTOM_OF_FLOATS, _TOP_OF_FLOATS, _RANGE_OF_FLOATS = 1.0, 1e4, float(1 << 14)
 _ROUNDING = 1e-5
 
 
-class Recorded(NamedTuple):
-    """How a channel was recorded; values are on the linear scale, after the gain."""
+@dataclass(frozen=True)
+class Recorded:
+    """How a channel was recorded in one file, or in several."""
 
+    channel: Channel
     is_mass: bool
-    is_scatter: bool
-    is_integer: bool  # as stored
-    decades: float  # f1 and
-    bottom: float  # f2 of $PnE; 0 decades are linear
-    top: float  # of the range
-    gain: float  # values were divided by it
     low: float  # smallest and
-    high: float  # largest value in some events
+    high: float  # largest of some values on the linear scale
     whole: bool  # whether all these are whole numbers, before the gain
+
+    @classmethod
+    def in_file(cls, file: FcsFile, index: int) -> Recorded:
+        """The record of a channel of a file, given by index."""
+        return cls(file.channels[index], file.is_mass, *file.extremes[index])
 
     @property
     def amplifier(self) -> tuple[object, ...]:
         """What files must agree in to have a scale in common; gains and linear ranges may differ."""
-        if self.decades == 0.0:
+        channel = self.channel
+        if channel.decades == 0.0:
             return self.is_mass, 0.0
-        return self.is_mass, self.decades, self.bottom * self.gain, self.is_integer
+        return self.is_mass, channel.decades, channel.bottom * channel.gain, channel.is_integer
 
     def __str__(self) -> str:
-        stored = "integers" if self.is_integer else "floats"
+        stored = "integers" if self.channel.is_integer else "floats"
         if self.is_mass:
             return f"{stored} of mass cytometry"
-        if self.decades:
-            return f"{stored}, {self.decades:g} decades from {self.bottom:g}"
+        if self.channel.decades:
+            return f"{stored}, {self.channel.decades:g} decades from {self.channel.bottom:g}"
         return f"linear {stored}"
 
 
-def default_scale(
-    files: Sequence[str], cells: Sequence[Recorded], channels: dict[str, list[Recorded]]
-) -> tuple[Preparation, str]:
-    """The scale of the features of several files, as a preparation, and a sentence that says which it is.
-
-    `files` are their names, `cells` all channels of cells in any of them, and `channels` has the records of
-    each feature, by name, one for each file.
-    """
+def usual_scale(files: Sequence[FcsFile], columns: Sequence[Any]) -> tuple[Preparation, str]:
+    """The default scale of channels of several files, as a preparation, and a sentence about it."""
+    cells = [Recorded.in_file(file, index) for file in files for index in file.find(file.markers)]
     if _are_transformed(cells):
         note = "No value is beyond ±20, so they have been transformed before: they are used as they are."
         return {"transform": "none"}, note
     scales: dict[str, str] = {}
     linear: dict[str, float] = {}
     names_of: dict[tuple[str, str], list[str]] = {}
-    for name, parts in channels.items():
-        for file, part in zip(files, parts, strict=True):
-            if part.amplifier != parts[0].amplifier:
-                raise ArgumentError(
-                    f"Files disagree: channel {name!r} has {parts[0]} in {files[0]} and {part} in {file} "
-                    "($PnE and $DATATYPE). If their values mean the same, choose one scale for both with ",
-                    Argument("transform", "arcsinh:5"),
-                    " or another.",
-                )
-        channel = _merged(parts)
-        scale, reason = _usual_scale(channel)
+    for name in columns:
+        recorded = _in_all(files, name)
+        scale, reason = _scale_of(recorded)
         names_of.setdefault((scale, reason), []).append(name)
         if scale == _LINEAR:
             # The top of their range is as far from 0 as on the scale of the others.
-            linear[name] = channel.top / _LENGTH
+            linear[name] = recorded.channel.top / _LENGTH
         else:
             scales[name] = scale
     note = _in_words(names_of)
@@ -123,36 +114,51 @@ def default_scale(
 
 def _are_transformed(channels: Sequence[Recorded]) -> bool:
     """Whether the values of all channels of a study have been transformed before."""
-    measured = [channel for channel in channels if not channel.is_scatter]
+    measured = [recorded for recorded in channels if not recorded.channel.is_scatter]
     are_small = all(
-        not channel.is_integer and max(-channel.low, channel.high) <= _TRANSFORMED for channel in measured
+        not recorded.channel.is_integer and max(-recorded.low, recorded.high) <= _TRANSFORMED
+        for recorded in measured
     )
-    return bool(measured) and are_small and not all(channel.whole for channel in measured)
+    return bool(measured) and are_small and not all(recorded.whole for recorded in measured)
 
 
-def _merged(parts: Sequence[Recorded]) -> Recorded:
-    """One record of a channel in several files, which were amplified alike."""
-    return parts[0]._replace(
-        is_integer=all(part.is_integer for part in parts),
-        bottom=min(part.bottom for part in parts),
-        top=max(part.top for part in parts),
-        low=min(part.low for part in parts),
-        high=max(part.high for part in parts),
-        whole=all(part.whole for part in parts),
+def _in_all(files: Sequence[FcsFile], name: str) -> Recorded:
+    """One record of a channel in several files, which must have amplified it alike."""
+    parts = [Recorded.in_file(file, file.find([name])[0]) for file in files]
+    for file, part in zip(files, parts, strict=True):
+        if part.amplifier != parts[0].amplifier:
+            raise ArgumentError(
+                f"Files disagree: channel {name!r} has {parts[0]} in {files[0].path} and {part} in "
+                f"{file.path} ($PnE and $DATATYPE). If their values mean the same, choose one scale for both "
+                "with ",
+                Argument("transform", "arcsinh:5"),
+                " or another.",
+            )
+    channels = [part.channel for part in parts]
+    channel = replace(
+        channels[0],
+        is_integer=all(channel.is_integer for channel in channels),
+        bottom=min(channel.bottom for channel in channels),
+        top=max(channel.top for channel in channels),
     )
+    low, high = min(part.low for part in parts), max(part.high for part in parts)
+    return Recorded(channel, parts[0].is_mass, low, high, all(part.whole for part in parts))
 
 
-def _usual_scale(channel: Recorded) -> tuple[str, str]:
+def _scale_of(recorded: Recorded) -> tuple[str, str]:
     """The scale of a channel whose values have not been transformed, and the reason in words."""
-    if channel.is_mass:
+    if recorded.is_mass:
         return _MASS_SCALE, "mass cytometry"
-    is_logarithmic, top = channel.decades > 0.0, channel.top
+    channel, top = recorded.channel, recorded.channel.top
+    is_logarithmic = channel.decades > 0.0
     if not channel.is_integer:
         bottom, highest, widest = channel.bottom, channel.bottom * 10.0**channel.decades, np.inf
         if channel.decades == 0.0:
             bottom, highest, widest = _BOTTOM_OF_FLOATS, _TOP_OF_FLOATS, _RANGE_OF_FLOATS
-        is_inside = bottom * (1.0 - _ROUNDING) <= channel.low and channel.high <= highest * (1.0 + _ROUNDING)
-        if is_inside and top * channel.gain <= widest and not channel.whole:
+        is_inside = bottom * (1.0 - _ROUNDING) <= recorded.low and recorded.high <= highest * (
+            1.0 + _ROUNDING
+        )
+        if is_inside and top * channel.gain <= widest and not recorded.whole:
             is_logarithmic, top = True, highest
         elif channel.is_scatter:
             is_logarithmic = False
@@ -161,7 +167,7 @@ def _usual_scale(channel: Recorded) -> tuple[str, str]:
     if channel.is_scatter:
         return _LINEAR, "scatter"
     top *= channel.gain
-    if channel.whole and max(top, channel.high * channel.gain) <= _FEW_LEVELS:
+    if recorded.whole and max(top, recorded.high * channel.gain) <= _FEW_LEVELS:
         return _LINEAR, "whole numbers of at most 12 bits"
     top = 2.0 ** round(np.log2(top))
     top = top if channel.is_integer else max(top, _TOP)

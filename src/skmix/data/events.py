@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from .._errors import Argument, ArgumentError, ArgumentWarning
 from .._words import listed, nearest
-from .amplification import default_scale
 from .encoding import Kind
-from .fcs import LABELS, Channel, FcsFile, is_scatter, open_fcs
+from .fcs import LABELS, Channel, FcsFile, open_fcs
 from .labels import as_integers
 from .notation import AUTO
 from .read import Column, Encoding, Reader, Rows, rows_in_block, stamp
@@ -129,18 +128,6 @@ class FcsReader(Reader):
         return values
 
 
-def usual_scale(readers: Sequence[Any], columns: Sequence[Any]) -> tuple[Preparation, str]:
-    """The default scale of channels of several files, and a sentence about it."""
-    files = [reader.file for reader in readers if isinstance(reader, FcsReader)]
-    cells = [file.recorded[index] for file in files for index in file.find(file.markers)]
-    indices = [file.find(columns) for file in files]
-    channels = {
-        name: [file.recorded[places[number]] for file, places in zip(files, indices, strict=True)]
-        for number, name in enumerate(columns)
-    }
-    return default_scale([str(file.path) for file in files], cells, channels)
-
-
 def scatter_units(reader: FcsReader, columns: Sequence[Any], scale: Any) -> dict[str, float]:
     """The units in which scattered light is linear beside other channels on a scale.
 
@@ -150,7 +137,7 @@ def scatter_units(reader: FcsReader, columns: Sequence[Any], scale: Any) -> dict
     return {
         name: channel.top / float(np.ptp(change([[0.0], [channel.top]])))
         for name, channel in zip(columns, reader.channels(columns), strict=True)
-        if is_scatter(channel.name) and not channel.rate
+        if channel.is_scatter and not channel.rate
     }
 
 

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from .._errors import Argument, ArgumentError
 from .._extras import need
 from .._words import nearest
-from .amplification import Recorded
 from .damage import damaged_events
 from .read import rows_in_block
 
@@ -95,6 +94,13 @@ class Channel:
     # Decades of the logarithmic amplifier, 0 if it was linear, and its lowest value on the linear scale.
     decades: float
     bottom: float
+    # Whether values are stored as integers.
+    is_integer: bool
+
+    @property
+    def is_scatter(self) -> bool:
+        """Whether the channel measures scattered light."""
+        return is_scatter(self.name)
 
     @property
     def is_plain(self) -> bool:
@@ -186,30 +192,21 @@ class FcsFile:
         return f"{n_damaged} of {self.n_rows} events hold bytes that no instrument writes; {where}"
 
     @cached_property
-    def recorded(self) -> list[Recorded]:
-        """How each channel was recorded; lowest and highest values are those of the first intact events."""
+    def extremes(self) -> list[tuple[float, float, bool]]:
+        """The smallest and the largest value of each channel, and whether all are whole before the gain.
+
+        They are those of the first intact events, on the linear scale; 0 if none is finite.
+        """
         events = next(self.blocks(min(self.n_rows, _SOME_EVENTS)))
         intact = np.delete(events, self.damaged[self.damaged < len(events)])
-        events = intact if len(intact) else events
-        return [self._recorded(c, events[str(c)]) for c in range(len(self.channels))]
-
-    def _recorded(self, c: int, stored: NDArray[Any]) -> Recorded:
-        channel = self.channels[c]
-        values = np.asarray(channel.scaled(stored), dtype=np.float64)
-        values = values[np.isfinite(values)] if np.isfinite(values).any() else np.zeros(1)
-        before_gain = values * channel.gain
-        return Recorded(
-            is_mass=self.is_mass,
-            is_scatter=is_scatter(channel.name),
-            is_integer=self.dtype[c].kind == "u",
-            decades=channel.decades,
-            bottom=channel.bottom,
-            top=channel.top,
-            gain=channel.gain,
-            low=float(values.min()),
-            high=float(values.max()),
-            whole=bool(np.allclose(before_gain, np.round(before_gain), rtol=0.0, atol=1e-6)),
-        )
+        events, extremes = intact if len(intact) else events, []
+        for c, channel in enumerate(self.channels):
+            values = channel.scaled(events[str(c)]).astype(np.float64)
+            values = values[np.isfinite(values)] if np.isfinite(values).any() else np.zeros(1)
+            before_gain = values * channel.gain
+            whole = np.allclose(before_gain, np.round(before_gain), rtol=0.0, atol=1e-6)
+            extremes.append((float(values.min()), float(values.max()), whole))
+        return extremes
 
     @cached_property
     def spillover(self) -> str | None:
@@ -404,4 +401,5 @@ def _channel(n: int, name: str, bits: int | None, text: dict[str, str]) -> Chann
         gain=gain,
         decades=decades,
         bottom=bottom / gain,
+        is_integer=bits is not None,
     )

@@ -88,9 +88,10 @@ def open_rows(
     text : dict, default=None
         More about how values are written; it may also have the three settings above. For any table:
         `categorical`, a list of columns whose numbers are categories; and `drop`, 'auto' to leave out columns
-        that cannot be features, with a warning in a fit. For text files: `header`, whether the first line has names; `sep`, the separator of columns, None to
-        choose among tab, comma, semicolon and ``|``; `encoding`, None for UTF-8, or UTF-16 with a byte-order
-        mark; and `as_text`, a list of columns to read as text.
+        that cannot be features, with a warning in a fit. For text files: `header`, whether the first line has
+        names; `sep`, the separator of columns, None to choose among tab, comma, semicolon and ``|``;
+        `encoding`, None for UTF-8, or UTF-16 with a byte-order mark; and `as_text`, a list of columns to read
+        as text.
 
     Returns
     -------

@@ -12,7 +12,7 @@ A scale is a name, such as ``none``, ``arcsinh:150`` or ``logicle``, or a dictio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -131,10 +131,31 @@ class Recipe:
         return self._scaled(X, "inverse_transform")
 
     def _scaled(self, X: FloatArray, method: str) -> FloatArray:
-        if self.preparation["transform"] == "none":
+        """Apply `method` of the scales, transform or inverse_transform, to features (n, M)."""
+        settings = self.preparation
+        if settings["transform"] == "none":
             return X
         places = {name: self.features[column][0] for name, column in self._positions.items()}
-        return rescaled(X, method, self.preparation, places, are_numbers(self.kinds))
+        linear = {places[name]: unit for name, unit in settings.get("linear", {}).items() if name in places}
+        columns_of: dict[str, list[int]] = {}
+        for name, scale in settings.get("scales", {}).items():
+            if name in places:
+                columns_of.setdefault(scale, []).append(places[name])
+        changes = [(transformer_of(scale), columns) for scale, columns in columns_of.items()]
+        if settings["transform"] != BY_CHANNEL:
+            numeric = are_numbers(self.kinds)
+            columns = [feature for feature, number in enumerate(numeric) if number and feature not in linear]
+            changes = [(transformer_of(settings["transform"]), columns)]
+            if len(columns) == X.shape[1]:
+                scaled: FloatArray = getattr(changes[0][0], method)(X)
+                return scaled
+        X = X.copy()
+        for transformer, columns in changes:
+            if columns:
+                X[:, columns] = getattr(transformer, method)(X[:, columns])
+        for feature, unit in linear.items():
+            X[:, feature] *= 1.0 / unit if method == "transform" else unit
+        return X
 
     def of_columns(self, columns: Sequence[int]) -> Preparation | None:
         """The preparation of some columns; None if their values are used as they are."""
@@ -227,33 +248,6 @@ def same_scale(one: Any, other: Any) -> bool:
     return first == second
 
 
-def rescaled(
-    X: FloatArray, method: str, preparation: Preparation, places: Mapping[str, int], numeric: Sequence[bool]
-) -> FloatArray:
-    """Apply `method` of the scales of a preparation, transform or inverse_transform, to features (n, M).
-
-    `places` has the indices of features by name. Only `numeric` features (M,) have a scale.
-    """
-    linear = {places[name]: unit for name, unit in preparation.get("linear", {}).items() if name in places}
-    columns_of: dict[str, list[int]] = {}
-    for name, scale in preparation.get("scales", {}).items():
-        if name in places:
-            columns_of.setdefault(scale, []).append(places[name])
-    changes = [(transformer_of(scale), columns) for scale, columns in columns_of.items()]
-    if preparation["transform"] != BY_CHANNEL:
-        columns = [feature for feature, number in enumerate(numeric) if number and feature not in linear]
-        changes = [(transformer_of(preparation["transform"]), columns)]
-        if len(columns) == X.shape[1]:
-            return getattr(changes[0][0], method)(X)
-    X = X.copy()
-    for transformer, columns in changes:
-        if columns:
-            X[:, columns] = getattr(transformer, method)(X[:, columns])
-    for feature, unit in linear.items():
-        X[:, feature] *= 1.0 / unit if method == "transform" else unit
-    return X
-
-
 def in_words(preparation: Preparation) -> str:
     """The scale and the compensation of a preparation as text."""
     spilt = ", compensated for spill-over" if preparation.get("compensate") else ""
@@ -286,18 +280,14 @@ def check_preparation(preparation: Any, names: Sequence[str]) -> None:
     """Raise ValueError if the preparation in a model file is invalid or does not match its features."""
     settings = preparation if isinstance(preparation, dict) else {}
     missing = settings.get("missing", [])
-    checks: dict[str, Callable[[Any], bool]] = {
-        "transform": lambda value: True,
-        "compensate": lambda value: isinstance(value, bool),
-        "missing": lambda value: isinstance(missing, list) and all(isinstance(word, str) for word in missing),
-        "decimal": lambda value: value in (".", ","),
-        "thousands": lambda value: value in ("", *THOUSANDS),
-        "columns": lambda value: True,
-        "linear": lambda value: True,
-        "scales": lambda value: True,
+    is_right = {
+        "compensate": isinstance(settings.get("compensate", False), bool),
+        "missing": isinstance(missing, list) and all(isinstance(word, str) for word in missing),
+        "decimal": settings.get("decimal", ".") in (".", ","),
+        "thousands": settings.get("thousands", "") in ("", *THOUSANDS),
     }
-    is_known = "transform" in settings and settings.keys() <= checks.keys()
-    if not is_known or not all(checks[name](value) for name, value in settings.items()):
+    known = {"transform", "columns", "linear", "scales", *is_right}
+    if "transform" not in settings or not settings.keys() <= known or not all(is_right.values()):
         raise ValueError(f"preparation_ is {preparation!r}")
     if "columns" in settings:
         check_columns(settings["columns"], names)

@@ -16,12 +16,13 @@ from .._errors import Argument, ArgumentError, ArgumentWarning
 from .._words import shortened
 from ..engine.records import FloatArray
 from ..engine.rows.blocks import Answer
+from .amplification import usual_scale
 from .arrow import NUMERIC
 from .beside import for_each_row, labels_in_column, types_of
 from .blocks import LabelledBlock, read_ahead
 from .contents import check_same_kinds, common_kinds
 from .encoding import Kind, are_numbers, feature_names, features_by_column
-from .events import scatter_units, usual_scale
+from .events import FcsReader, scatter_units
 from .labels import encode, label_parser, plain_labels
 from .missing import refuse_masked_weights
 from .read import Column, Encoding, Reader, Rows, Stamp, check_finite, open_array, stamp
@@ -206,7 +207,7 @@ class Source:
         if scale["transform"] == "none":
             return {"transform": "none"}
         if "linear" not in scale:
-            is_fcs = hasattr(self.first, "file")
+            is_fcs = isinstance(self.first, FcsReader)
             units = scatter_units(self.first, names, scale["transform"]) if is_fcs else {}
             scale = scale | {"linear": units}
         kept: Preparation = {"transform": scale["transform"]}
@@ -218,7 +219,8 @@ class Source:
 
     @property
     def _usual_scale(self) -> tuple[Preparation, str]:
-        return usual_scale(list(self.readers.values()), list(self.kinds))
+        files = [reader.file for reader in self.readers.values() if isinstance(reader, FcsReader)]
+        return usual_scale(files, list(self.kinds))
 
     def scale_note(self) -> str | None:
         """Which scales the files decided for; None if somebody else did."""
