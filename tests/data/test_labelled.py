@@ -7,7 +7,6 @@ import pytest
 from calls import Listed
 
 from skmix.data.blocks import LabelledBlock, summarise_labels
-from skmix.data.labels import distinct_labels, encode
 
 RANDOM = np.random.default_rng(0)
 ROWS, CODES = RANDOM.normal(size=(600, 3)), RANDOM.integers(0, 3, 600)
@@ -47,51 +46,6 @@ def test_labels_of_blocks_become_codes_of_all_labels() -> None:
     assert summary.class_sizes(2).tolist() == [expected[1], expected[3]]
     assert summary.sample is not None
     assert np.bincount(summary.sample.codes + 1).tolist() == summary.counts.tolist()
-
-
-def test_names_may_stand_beside_their_indices() -> None:
-    names = np.array(["pine", "oak", "unseen", "ash"])
-    index = np.array([0, 3, 3, 1, 0])
-    rows = LabelledBlock(np.arange(10.0).reshape(5, 2), labels=index, names=names)
-    assert rows.all_labels().tolist() == names[index].tolist()
-    assert rows.rows(np.array([3, 1])).all_labels().tolist() == ["oak", "ash"]
-    found = summarise_labels(Listed([rows]), 0)
-    assert found.labels is not None
-    assert found.labels.tolist() == ["ash", "oak", "pine"]
-    assert found.summary.counts.tolist() == [0, 2, 1, 2]
-    coded = rows.coded(np.array(["ash", "pine"]))
-    assert coded.y is not None
-    assert coded.y.tolist() == [1, 0, 0, -1, 1]
-    assert coded.labels is None
-
-
-def test_codes_are_small_and_unknown_labels_have_none() -> None:
-    classes = np.array([-5, 3, 8])
-    codes = encode(np.array([8, 3, -5, 4, 100, -100]), classes)
-    assert codes.tolist() == [2, 1, 0, -1, -1, -1]
-    assert codes.dtype == np.int8
-    assert encode(np.arange(300), np.arange(300)).dtype == np.int16
-
-
-class NAType:
-    """Compares like pandas.NA."""
-
-    def __ne__(self, other: object) -> bool:
-        raise TypeError("boolean value of NA is ambiguous")
-
-
-def test_labels_that_are_missing_have_no_number() -> None:
-    for labels, expected in (
-        (np.array([3.0, np.nan, 1.0]), [1, -1, 0]),
-        (np.array(["b", None, "a", np.nan, NAType(), "b"], dtype=object), [1, -1, 0, -1, -1, 1]),
-        (np.array(["b", "a", "b"]), [1, 0, 1]),
-    ):
-        distinct, index = distinct_labels(labels)
-        assert index.tolist() == expected
-        assert len(distinct) == 2
-        assert encode(labels, distinct).tolist() == expected
-        # Of one class only, the others have none either.
-        assert encode(labels, distinct[1:]).tolist() == [0 if code == 1 else -1 for code in expected]
 
 
 @pytest.mark.parametrize(

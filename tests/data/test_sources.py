@@ -18,9 +18,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from skmix import SharedKernelMixture, SharedKernelMixtureCV, Study, compose, open_rows
+from skmix._errors import ArgumentError
 from skmix.data import ColumnError
 from skmix.data import source as sources
-from skmix.data.blocks import read_ahead
 from skmix.data.opening import source_of
 from skmix.engine.rows.blocks import Block
 from skmix.features import Arcsinh, Logicle
@@ -203,21 +203,6 @@ def test_large_blocks_are_read_by_threads_and_a_file_that_shrinks_is_noticed(
         list(blocks)
 
 
-def test_labels_are_coded_once_and_kept(tmp_path: Path) -> None:
-    source = open_rows(X, chunk_rows=400, label=NAMES.astype(object), weight=Y.astype(np.float32))
-    assert source.row_labels().dtype == NAMES.dtype
-    assert gathered(source)[2].dtype == np.float64  # type: ignore[union-attr]
-    np.save(tmp_path / "names.npy", NAMES)
-    coded = source.labelled(tmp_path / "names.npy").coded(np.array(["ash", "elm", "oak"]))
-    for part in (coded, coded, coded.with_features([0])):
-        labels = gathered(part)[1]
-        assert_array_equal(labels, np.array([2, 1, 0, -1])[Y])
-        assert labels is not None
-        assert labels.dtype == np.int8
-    found = source.reduce(lambda block: [block.number, len(block.X)], lambda a, b: a + b)
-    assert found == [0, 400, 1, 400, 2, 200]
-
-
 def test_what_is_a_source_without_being_asked(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", X)
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
@@ -300,6 +285,27 @@ def test_bad_settings_are_told(options: dict[str, Any], words: str) -> None:
         open_rows(X, **options)
 
 
+def test_marks_and_words_are_settings_of_their_own(tmp_path: Path) -> None:
+    """As on the command line; a dictionary of more settings may have them too."""
+    path = tmp_path / "t.csv"
+    path.write_text("a;b\n1.674,5;k.A.\n-12.000,0;2\n3;5\n")
+    marks = {"decimal": ",", "thousands": "."}
+    sources = (
+        open_rows(path, **marks, missing=["k.A."]),  # type: ignore[arg-type]
+        open_rows(path, text={**marks, "missing": ["k.A."]}),
+        open_rows(path, decimal=",", text={"decimal": ".", "thousands": ".", "missing": ["k.A."]}),
+    )
+    for source in sources:
+        assert_array_equal(gathered(source)[0], [[1674.5, np.nan], [-12000.0, 2.0], [3.0, 5.0]])
+    for options, words in (
+        ({"decimal": ";"}, "decimal=';' is neither a point nor a comma"),
+        ({"missing": "NA"}, "missing='NA' is not a list of words"),
+        ({"text": {"decimals": ","}}, "text has the key 'decimals'; .* Did you mean 'decimal'"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            open_rows(path, **options)  # type: ignore[arg-type]
+
+
 def test_a_block_has_16_megabytes_or_as_many_rows_as_are_asked_for(tmp_path: Path) -> None:
     for rows, width in ((X, 24), (X.astype(np.float32), 12), (write(tmp_path / "rows.parquet", X), 24)):
         assert open_rows(rows).chunk_rows == 2**24 // width
@@ -327,36 +333,7 @@ def test_files_that_change_between_passes_are_told(tmp_path: Path, what: str) ->
         gathered(source)
 
 
-# ---------------------------------------------------------------- reading ahead
-
-
-def test_the_next_block_is_read_while_one_is_worked_on() -> None:
-    read: list[int] = []
-    begun = threading.Event()
-
-    def blocks():  # type: ignore[no-untyped-def]
-        for number in range(4):
-            read.append(number)
-            if number == 1:
-                begun.set()
-            yield Block(X[:1], number=number)
-
-    ahead = read_ahead(blocks())
-    assert next(ahead).number == 0
-    assert begun.wait(timeout=600)
-    assert [block.number for block in ahead] == [1, 2, 3]
-    assert read == [0, 1, 2, 3]
-
-
-def test_errors_of_the_reader_and_of_the_work_reach_the_caller() -> None:
-    def blocks():  # type: ignore[no-untyped-def]
-        yield Block(X[:1])
-        raise OSError("the disk is gone")
-
-    ahead = read_ahead(blocks())
-    next(ahead)
-    with pytest.raises(OSError, match="the disk is gone"):
-        next(ahead)
+def test_an_error_of_the_work_ends_the_reading() -> None:
     n_threads = threading.active_count()
 
     def fail(block: Block) -> int:

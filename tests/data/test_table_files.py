@@ -21,7 +21,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import SharedKernelMixture, open_rows
 from skmix.data import ColumnError, write_columns
-from skmix.data.encoding import check_columns, decode_columns, feature_names
+from skmix.data.encoding import decode_columns, feature_names
 from skmix.data.frames import encode_frame
 from skmix.data.labels import check_classes
 
@@ -568,15 +568,6 @@ def test_the_most_labels_that_are_classes() -> None:
     ):
         with pytest.raises(ColumnError, match=f"column 'y' has {message}"):
             check_classes(np.array(values, dtype=object), "y", "table")
-
-
-def test_what_a_model_keeps_of_columns_is_checked() -> None:
-    columns = {"colour": ["blue", "green", "red"], "a": None, "smoker": ["no", "yes"]}
-    check_columns(columns, ["colour", "a", "smoker"])
-    wrong: list[Any] = [[], None, {"a": 5}, {"a": "time"}, {"a": ()}, {"a": []}, {"a": ["x"]}, {"b": None}]
-    for each in (*wrong, {"a": ["x", 1]}, {"a": ["x", "x"]}, {"b": ["x", "y", "y"]}, {"a": ("x", "y")}):
-        with pytest.raises(ValueError, match="columns of preparation_ are not those"):
-            check_columns(each, ["a"])
 
 
 # ---------------------------------------------------------------- the same rows by every road
