@@ -14,19 +14,19 @@ from .read import Stamp, existing, is_path, load_npy, stamp
 
 
 def for_each_row(
-    given: Any, name: str, what: str, table: str, n_rows: int
+    values: Any, name: str, what: str, table: str, n_rows: int
 ) -> tuple[np.ndarray, dict[Path, Stamp]]:
     """Labels or weights (N,), given as an array or its file, and the state of the file.
 
     Errors call the values `name` or, in advice, `what`; `table` is the name of the rows.
     """
     beside = {}
-    if is_path(given):
-        path = existing(given)
+    if is_path(values):
+        path = existing(values)
         beside, name = {path: stamp(path)}, str(path)
         values = load_npy(path)
     else:
-        values = np.asarray(without_mask(given, np.nan))
+        values = np.asarray(without_mask(values, np.nan))
         if values.dtype.kind == "O" and all(isinstance(value, str) for value in values.flat):
             values = np.array(values.tolist())
     if values.shape != (n_rows,):
@@ -63,9 +63,9 @@ def labels_in_column(
             raise ValueError(
                 f"Labels differ in kind: column {column!r} is {kind} in {first} and {other_kind} in {other}."
             )
-    texts = [table.label_texts(column) for table in tables]
     indices, names = zip(*(table.labels(column) for table in tables), strict=True)
     starts = np.cumsum([0, *map(len, names)])
     labels = np.concatenate([index + start for index, start in zip(indices, starts[:-1], strict=True)])
-    all_texts = None if None in texts else frozenset().union(*texts)
-    return labels.astype(np.min_scalar_type(int(starts[-1]))), np.concatenate(names), all_texts
+    labels, all_names = labels.astype(np.min_scalar_type(int(starts[-1]))), np.concatenate(names)
+    are_texts = all(table.is_untyped(column) for table in tables)
+    return labels, all_names, frozenset(all_names.tolist()) - {None} if are_texts else None

@@ -93,8 +93,8 @@ class Source:
         """The kinds of the columns, which all files have, and notes on them."""
         readers, aside = list(self.readers.values()), {self.label, self.weight, *self.excluded}
         columns = [self.columns or [c for c in reader.features if c not in aside] for reader in readers]
-        for reader, own_columns in zip(readers[1:], columns[1:], strict=True):
-            _check_same_columns(reader, readers[0], own_columns, columns[0])
+        for reader, of_reader in zip(readers[1:], columns[1:], strict=True):
+            _check_same_columns(reader, readers[0], of_reader, columns[0])
             reader.check_alike(readers[0], columns[0])
         if self.known is not None:
             return self.known
@@ -232,8 +232,8 @@ class Source:
         if self.features is None:
             return Recipe(self.kinds, self._scale), None
         by_column = zip(self.kinds, features_by_column(self.kinds), strict=True)
-        needed = {column: own for column, own in by_column if not {*own}.isdisjoint(self.features)}
-        places = [feature for own in needed.values() for feature in own]
+        needed = {column: numbers for column, numbers in by_column if {*numbers} & {*self.features}}
+        places = [feature for numbers in needed.values() for feature in numbers]
         recipe = Recipe({column: self.kinds[column] for column in needed}, self._scale)
         return recipe, [places.index(feature) for feature in self.features]
 
@@ -443,17 +443,19 @@ class Source:
                 raise ValueError(f"{reader.name} has no value: all features of all its rows are NaN.")
 
 
-def _check_same_columns(reader: Reader, first: Reader, own: Sequence[Any], others: Sequence[Any]) -> None:
+def _check_same_columns(
+    reader: Reader, first: Reader, columns: Sequence[Any], first_columns: Sequence[Any]
+) -> None:
     """Raise ArgumentError if the columns of a reader are not those of the first one."""
     if reader.named != first.named:
         has = "feature names" if reader.named else "no feature names"
         raise ArgumentError(f"Files disagree: {reader.name} has {has}, unlike {first.name}.")
-    if not reader.named and len(own) != len(others):
-        counts = f"{reader.name} has {len(own)} features, and {first.name} has {len(others)}"
+    if not reader.named and len(columns) != len(first_columns):
+        counts = f"{reader.name} has {len(columns)} features, and {first.name} has {len(first_columns)}"
         raise ArgumentError(f"Files disagree: {counts}.")
-    for name in (*others, *own):
-        if (name in own) != (name in others):
-            has, has_other = ("a", "none") if name in own else ("no", "one")
+    for name in (*first_columns, *columns):
+        if (name in columns) != (name in first_columns):
+            has, has_other = ("a", "none") if name in columns else ("no", "one")
             what = f"{reader.name} has {has} {reader.column_word} {name!r}, and {first.name} has {has_other}"
             raise ArgumentError(f"Files disagree: {what}. Choose the features with ", _COLUMNS, ".")
 
