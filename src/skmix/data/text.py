@@ -27,8 +27,6 @@ _BLOCK_BYTES = 1 << 24
 _HEAD_RECORDS = 20
 # Of these records, those within about this many cells decide which columns hold numbers.
 _HEAD_CELLS = 20_000
-# Records that Python parses at a time.
-_BATCH_RECORDS = 1 << 16
 # Longest cell, in characters; Python refuses longer ones than 131,072 by default.
 _LONGEST_CELL = 1 << 30
 
@@ -81,13 +79,10 @@ class TextFile:
         pa = pyarrow()
         if not self._has_rows:
             return pa.table({name: pa.array([], pa.float64()) for name in self.names})
-        if self._has_blanks:
-            table = self._by_python()
-        else:
-            try:
-                table = self._by_arrow(self._numbers)
-            except pa.ArrowInvalid:
-                table = self._with_late_text()
+        try:
+            table = self._parsed(self._numbers)
+        except pa.ArrowInvalid:
+            table = self._with_late_text()
         if self.notation.thousands:
             table = self._without_separators(table)
         *others, last = range(table.num_columns)
@@ -101,14 +96,14 @@ class TextFile:
         import pyarrow as pa
 
         try:
-            return self._by_arrow(())
+            return self._parsed(())
         except pa.ArrowInvalid:
             with self._records_of_file("replace") as records, suppress(csv.Error):
                 for _ in self._full_records(records):
                     pass  # raises ValueError for a record of another width
             raise
 
-    def _by_arrow(self, numbers: Collection[int]) -> Any:
+    def _parsed(self, numbers: Collection[int]) -> Any:
         """The table, with the columns `numbers` parsed as numbers; Arrow infers the types of the others."""
         import pyarrow as pa
         import pyarrow.csv as pacsv
@@ -118,52 +113,41 @@ class TextFile:
         types |= {
             key: pa.string() for key, name in zip(keys, self.names, strict=True) if self._stays_text(name)
         }
+        skipped, separator = self._n_blank + self.notation.header, self._separator
+        encoding = "utf-8" if self._encoding == "utf-8-sig" else self._encoding
+        if self._has_blanks:
+            skipped, separator, encoding = 0, "\t", "utf-8"
         read = pacsv.ReadOptions(
-            column_names=keys,
-            skip_rows_after_names=self._n_blank + self.notation.header,
-            block_size=_BLOCK_BYTES,
-            encoding="utf-8" if self._encoding == "utf-8-sig" else self._encoding,
+            column_names=keys, skip_rows_after_names=skipped, block_size=_BLOCK_BYTES, encoding=encoding
         )
-        parse = pacsv.ParseOptions(delimiter=self._separator, newlines_in_values=True)
+        parse = pacsv.ParseOptions(delimiter=separator, newlines_in_values=True)
         convert = pacsv.ConvertOptions(
             column_types=types,
             null_values=list(self.notation.number_words),
             decimal_point=self.notation.mark,
         )
-        with self._bytes() as file:
+        with self._without_blanks() if self._has_blanks else self._bytes() as file:
             return pacsv.read_csv(file, read, parse, convert)
 
-    def _by_python(self) -> Any:
-        """The table of a file that Arrow cannot parse, with its columns of numbers as numbers."""
-        import pyarrow as pa
-
-        keys, tables = [str(column) for column in range(len(self.names))], []
+    def _without_blanks(self) -> io.BytesIO:
+        """The rows of a file in memory, written in a way that Arrow can parse."""
+        text = io.StringIO(newline="")
         with self._records_of_file("strict") as records:
-            rows = self._full_records(records)
-            while batch := list(islice(rows, _BATCH_RECORDS)):
-                columns = [pa.array(cells, pa.string()) for cells in zip(*batch, strict=True)]
-                tables.append(pa.table(columns, names=keys))
-        table = pa.concat_tables(tables)
-        return self._with_numbers(table, [i for i in self._numbers if not self._stays_text(self.names[i])])
+            csv.writer(text, delimiter="\t", lineterminator="\n").writerows(self._full_records(records))
+        return io.BytesIO(text.getvalue().encode())
 
     def _without_separators(self, table: Any) -> Any:
         """Replace columns of text by numbers if all are numbers, and some have separators of thousands."""
-        grouped = []
-        for index, name in enumerate(self.names):
-            if kind_of(table.column(index).type) == "text" and not self._stays_text(name):
-                texts = table.column(index).unique().to_pylist()
-                if any(self.notation.is_grouped(text.strip()) for text in texts if text):
-                    grouped.append(index)
-        return self._with_numbers(table, grouped)
-
-    def _with_numbers(self, table: Any, columns: Iterable[int]) -> Any:
-        """Turn columns of text into numbers if all of their values are numbers."""
         import pyarrow as pa
 
-        for index in columns:
-            values, wrong = numbers_in(table.column(index).combine_chunks(), self.notation)
-            if wrong is None:
-                table = table.set_column(index, table.column_names[index], pa.array(values))
+        for index, name in enumerate(self.names):
+            column = table.column(index)
+            if kind_of(column.type) != "text" or self._stays_text(name):
+                continue
+            if any(self.notation.is_grouped(text.strip()) for text in column.unique().to_pylist() if text):
+                values, wrong = numbers_in(column.combine_chunks(), self.notation)
+                if wrong is None:
+                    table = table.set_column(index, table.column_names[index], pa.array(values))
         return table
 
     def _stays_text(self, name: str) -> bool:
@@ -221,5 +205,5 @@ def _first_records(head: str, is_whole: bool, separator: str) -> list[list[str]]
 def _records(lines: Iterable[str], separator: str) -> Any:
     """An iterator over records; blanks at the end of a line are no separators."""
     if separator == " ":
-        lines = (re.sub(r" +(?=[\r\n]*$)", "", line) for line in lines)
+        lines = (line.rstrip(" \r\n") + "\n" for line in lines)
     return csv.reader(lines, delimiter=separator, skipinitialspace=True)
