@@ -28,7 +28,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Record:
-    """The fields of an object, and the name of its class, which the caller looks up."""
+    """The fields of an object, and the name of its class."""
 
     kind: str
     fields: dict[str, Any]
@@ -52,7 +52,7 @@ def write_file(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, 
 
 
 def read_file(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:
-    """Return the content and arrays of a file; raise ValueError if this version cannot read it."""
+    """The content and arrays of a file; raise ValueError if this version cannot read it."""
     from safetensors import SafetensorError, safe_open
 
     name = os.fspath(existing(path))
@@ -77,7 +77,7 @@ def read_file(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]
 
 
 def _header(name: str, text: str | None) -> dict[str, Any]:
-    """Return the parsed header, after checking that this version of skmix can read it."""
+    """The parsed header of a file that this version of skmix can read."""
     if text is None:
         raise ValueError(f"{name} is not a skmix model: it is a safetensors file without the skmix header.")
     try:
@@ -99,8 +99,7 @@ def _header(name: str, text: str | None) -> dict[str, Any]:
 
 def _digest(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
     digest = hashlib.sha256(json.dumps(header, sort_keys=True, allow_nan=False).encode())
-    for name in sorted(arrays):
-        array = arrays[name]
+    for name, array in sorted(arrays.items()):
         digest.update(json.dumps([name, array.dtype.name, array.shape]).encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
@@ -121,43 +120,40 @@ def pack(value: Any) -> tuple[Any, dict[str, np.ndarray]]:
     stored: dict[int, tuple[np.ndarray, Any]] = {}
 
     def to_json(value: Any, path: str) -> Any:
-        if value is None or type(value) in (bool, int, str):
+        kind = type(value)
+        if value is None or kind in (bool, int, str):
             return value
+        if kind is float:
+            return value if math.isfinite(value) else _tagged("float", repr(value))
+        if kind in (list, range):
+            return [to_json(item, f"{path}.{i}".lstrip(".")) for i, item in enumerate(value)]
+        if kind is tuple:
+            return _tagged("tuple", to_json([*value], path))
+        if kind is dict:
+            return _tagged("dict", fields_to_json(value, path))
+        if kind is Record:
+            return _tagged("record", value.kind) | {"fields": fields_to_json(value.fields, path)}
         if isinstance(value, np.generic):
             return _tagged("scalar", array_to_json(np.asarray(value), path))
         if isinstance(value, np.ndarray):
             if id(value) not in stored:
                 stored[id(value)] = value, array_to_json(np.asarray(value), path)
             return stored[id(value)][1]
-        if isinstance(value, Record):
-            return _tagged("record", value.kind) | {"fields": fields_to_json(value.fields, path)}
-        if type(value) is float:
-            return value if math.isfinite(value) else _tagged("float", repr(value))
-        if type(value) in (list, range):
-            return items_to_json(value, path)
-        if type(value) is tuple:
-            return _tagged("tuple", items_to_json(value, path))
-        if type(value) is dict:
-            return _tagged("dict", fields_to_json(value, path))
         raise TypeError(
-            f"{path} is a {type(value).__module__}.{type(value).__qualname__}; a model file can only hold "
-            "arrays, numbers, strings, lists, tuples and dicts."
+            f"{path} is a {kind.__module__}.{kind.__qualname__}; a model file can only hold arrays, numbers, "
+            "strings, lists, tuples and dicts."
         )
 
-    def items_to_json(values: Any, path: str) -> list[Any]:
-        return [to_json(value, f"{path}.{i}".lstrip(".")) for i, value in enumerate(values)]
-
     def fields_to_json(values: dict[Any, Any], path: str) -> dict[str, Any]:
-        wrong = [key for key in values if type(key) is not str]
-        if wrong:
-            raise TypeError(f"{path} has the key {wrong[0]!r}; keys in a model file must be strings.")
+        for key in values:
+            if type(key) is not str:
+                raise TypeError(f"{path} has the key {key!r}; keys in a model file must be strings.")
         return {key: to_json(value, f"{path}.{key}".lstrip(".")) for key, value in values.items()}
 
     def array_to_json(array: np.ndarray, path: str) -> Any:
-        if array.dtype == object:
-            items = items_to_json(array.ravel().tolist(), path)
-            return _tagged("objects", items) | {"shape": list(array.shape)}
         kind = "array"
+        if array.dtype == object:
+            return _tagged("objects", to_json(array.ravel().tolist(), path)) | {"shape": list(array.shape)}
         if array.dtype.kind == "U":
             characters = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", ndmin=1)
             shape = (*array.shape, array.dtype.itemsize // 4)
@@ -180,9 +176,24 @@ def pack(value: Any) -> tuple[Any, dict[str, np.ndarray]]:
     return to_json(value, ""), arrays
 
 
+def _tagged(kind: str, content: Any) -> dict[str, Any]:
+    return {"is": kind, "of": content}
+
+
 def unpack(content: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Return the value that `pack` split; raise ValueError if content or arrays are malformed."""
+    """The value that `pack` split; raise ValueError if content or arrays are malformed."""
     made: dict[tuple[str, str], np.ndarray] = {}
+
+    def fields_of(fields: dict[str, Any]) -> dict[str, Any]:
+        return {key: from_json(value) for key, value in fields.items()}
+
+    def array_of(kind: str, name: str) -> np.ndarray:
+        if name not in arrays:
+            raise ValueError(f"the array {name!r} is missing")
+        if (kind, name) not in made:
+            array = arrays[name].copy()
+            made[kind, name] = {"text": _text, "fortran array": np.transpose}.get(kind, np.asarray)(array)
+        return made[kind, name]
 
     def from_json(content: Any) -> Any:
         match content:
@@ -193,27 +204,20 @@ def unpack(content: Any, arrays: Mapping[str, np.ndarray]) -> Any:
             case {"is": "scalar", "of": {"is": "array" | "text"} as inner} if from_json(inner).shape == ():
                 return from_json(inner)[()]
             case {"is": "tuple", "of": list(items)}:
-                return tuple(from_json(item) for item in items)
+                return tuple(from_json(items))
             case {"is": "dict", "of": dict(fields)}:
-                return {key: from_json(value) for key, value in fields.items()}
+                return fields_of(fields)
             case {"is": "record", "of": str(kind), "fields": dict(fields)}:
-                return Record(kind, {key: from_json(value) for key, value in fields.items()})
+                return Record(kind, fields_of(fields))
             case {"is": "objects", "of": list(items), "shape": list(shape)} if _is_shape(shape, len(items)):
-                objects = (from_json(item) for item in items)
-                return np.fromiter(objects, dtype=object, count=len(items)).reshape(shape)
+                return np.fromiter(from_json(items), dtype=object, count=len(items)).reshape(shape)
             case {"is": "array" | "fortran array" | "text" as kind, "of": str(name)}:
-                if name not in arrays:
-                    raise ValueError(f"the array {name!r} is missing")
-                if (kind, name) not in made:
-                    array = arrays[name].copy()
-                    made[kind, name] = _text(array) if kind == "text" else array
-                    if kind == "fortran array":
-                        made[kind, name] = array.T
-                return made[kind, name]
+                return array_of(kind, name)
             case dict():
                 shown = repr(content)
-                shown = shown if len(shown) < 60 else f"{shown[:57]}..."
-                raise ValueError(f"it has a malformed value {shown}")
+                raise ValueError(
+                    f"it has a malformed value {shown if len(shown) < 60 else f'{shown[:57]}...'}"
+                )
             case _:
                 return content
 
@@ -230,14 +234,10 @@ def _is_shape(shape: list[Any], n_items: int) -> bool:
 
 
 def _text(codes: np.ndarray) -> np.ndarray:
-    """Return strings (…) from their code points (…, length)."""
+    """Strings (…) from their code points (…, length)."""
     if codes.dtype != np.uint32 or codes.ndim < 1 or codes.shape[-1] < 1:
         raise ValueError(f"it has characters of type {codes.dtype} and shape {codes.shape}")
     if codes.size and codes.max() > 0x10FFFF:
         raise ValueError(f"it has the character code {codes.max()}, which does not exist")
     strings: np.ndarray = codes.view(np.dtype(("U", codes.shape[-1]))).reshape(codes.shape[:-1])
     return strings
-
-
-def _tagged(kind: str, content: Any) -> dict[str, Any]:
-    return {"is": kind, "of": content}

@@ -1,8 +1,7 @@
 """Records of a fit, whose fields are the fitted attributes of an estimator.
 
-The field `means` is the attribute ``means_``. Fits, streams and files create and read these records; only
-`of` and `store` access the attributes. Axes are K kernels, L classes and M features; lower-case axes may have
-any size.
+The field `means` is the attribute ``means_``. Only `of` and `store` access the attributes. Axes are K kernels,
+L classes and M features; lower-case axes may have any size.
 """
 
 # Each call of a function below makes a new dataclass field.
@@ -10,8 +9,8 @@ any size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, field, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cache
 from numbers import Integral, Real
 from typing import Any, Self
@@ -27,45 +26,102 @@ TINY = float(np.finfo(np.float64).tiny)
 SQUARABLE = 1e154
 
 
-def _value(
-    kind: Any = np.ndarray,
-    axes: str | None = None,
-    low: float | None = None,
+# ---------------------------------------------------------------- fields
+
+
+def _value(kind: Any = np.ndarray, low: float | None = None, high: float = HUGE, **default: Any) -> Any:
+    """A field for a value of type `kind`, with numbers from `low` to `high` if `low` is given."""
+    bounds = None if low is None else (low, high)
+    return field(metadata={"kind": kind, "axes": None, "bounds": bounds, "sums": False}, **default)
+
+
+def _array(
+    axes: str | dict[str, str],
+    low: float = -HUGE,
     high: float = HUGE,
     *,
+    kind: Any = np.ndarray,
     sums: bool = False,
     **default: Any,
 ) -> Any:
-    """Return a field for a value of type `kind`, with numbers from `low` to `high` if `low` is given.
+    """A field for an array of floating-point numbers, finite by default, whose columns sum to one if `sums`.
 
-    An array with `axes` has floating-point numbers, finite by default; capital axes have the same size in all
-    arrays of a record. With `sums`, its columns must sum to one.
+    Axes of the same capital letter have the same size in all arrays of a record. They may depend on a setting
+    of the estimator.
     """
-    low = -HUGE if low is None and axes is not None else low
-    bounds = None if low is None else (low, high)
-    return field(metadata={"kind": kind, "axes": axes, "bounds": bounds, "sums": sums}, **default)
+    return field(metadata={"kind": kind, "axes": axes, "bounds": (low, high), "sums": sums}, **default)
 
 
 def _part(record: type) -> Any:
-    """Return a field for a record whose values are either all present or all missing."""
+    """A field for a record whose values are either all present or all missing."""
     return field(metadata={"record": record}, default=None)
+
+
+def check_value(
+    name: str, value: Any, expected: Mapping[str, Any], sizes: dict[str, int], settings: Sequence[Any]
+) -> None:
+    """Raise ValueError unless a value fits the metadata of its field, given `settings` of the estimator.
+
+    `sizes` are of axes, by letter; note those of axes that are new.
+    """
+    kind, axes = expected["kind"], expected["axes"]
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"{name} is a {type(value).__name__}")
+    if isinstance(axes, dict):
+        axes = next(axes[setting] for setting in settings if setting in axes)
+    if axes is not None:
+        _check_shape(name, np.asarray(value), axes, sizes)
+    if expected["bounds"] is not None:
+        check_range(name, value, *expected["bounds"])
+    if expected["sums"]:
+        sums = np.ravel(value.sum(axis=0, dtype=np.float64))
+        worst = sums[np.argmax(np.abs(sums - 1.0))]
+        if abs(worst - 1.0) > (1e-4 if value.dtype == np.float32 else 1e-6):
+            raise ValueError(f"{name} must sum to one, got a sum of {worst:.6g}")
+
+
+def _check_shape(name: str, array: np.ndarray, axes: str, sizes: dict[str, int]) -> None:
+    if axes and array.dtype not in (np.float64, np.float32):
+        raise ValueError(f"{name} is of type {array.dtype}")
+    named = {axis: n for axis, n in zip(axes, array.shape, strict=False) if axis.isupper()}
+    if array.ndim != len(axes) or any(n == 0 or sizes.setdefault(axis, n) != n for axis, n in named.items()):
+        shape = ", ".join(str(sizes.get(axis, axis)) for axis in axes)
+        raise ValueError(f"{name} has shape {array.shape}, not ({shape})")
+
+
+def check_range(name: str, values: Any, lowest: float, highest: float) -> None:
+    """Raise ValueError for NaN and for numbers outside a closed interval."""
+    values = np.asarray(values, dtype=np.float64)  # float32 could not hold the bounds
+    for wrong in values[~((values >= lowest) & (values <= highest))][:1]:
+        why = f"between {lowest:g} and {highest:g}" if np.isfinite(wrong) else "a finite number"
+        raise ValueError(f"{name} has {wrong}, which is not {why}")
 
 
 class FitRecord:
     """Base class of records, whose fields are attributes of an estimator, or records of them."""
 
     @classmethod
+    @cache
+    def names(cls) -> dict[str, Field[Any]]:
+        """The fields of all attributes, by attribute name."""
+        by_name: dict[str, Field[Any]] = {}
+        for item in fields(cls):  # type: ignore[arg-type]
+            record = item.metadata.get("record")
+            by_name |= record.names() if record else {f"{item.name}_": item}
+        return by_name
+
+    @classmethod
     def of(cls, estimator: Any) -> Self | None:
-        """Return the record of a fitted estimator; None if a required attribute is missing."""
-        found = {}
-        for each in fields(cls):  # type: ignore[arg-type]
-            record = each.metadata.get("record")
-            value = record.of(estimator) if record else getattr(estimator, f"{each.name}_", None)
+        """The record of a fitted estimator; None if a required attribute is missing."""
+        values = {}
+        for item in fields(cls):  # type: ignore[arg-type]
+            record = item.metadata.get("record")
+            value = record.of(estimator) if record else getattr(estimator, f"{item.name}_", None)
             if value is not None:
-                found[each.name] = value
-            elif each.default is MISSING:
+                values[item.name] = value
+            elif item.default is MISSING:
                 return None
-        return cls(**found)
+        return cls(**values)
 
     def store(self, estimator: Any) -> None:
         """Set the attributes of an estimator, and delete those that are None in the record."""
@@ -74,35 +130,28 @@ class FitRecord:
         estimator.__dict__.update(self.attributes())
 
     def attributes(self) -> dict[str, Any]:
-        """Return the values that are not None, by attribute name."""
-        found: dict[str, Any] = {}
-        for each in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, each.name)
+        """The values that are not None, by attribute name."""
+        values: dict[str, Any] = {}
+        for item in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, item.name)
             if isinstance(value, FitRecord):
-                found |= value.attributes()
+                values |= value.attributes()
             elif value is not None:
-                found[f"{each.name}_"] = value
-        return found
-
-    @classmethod
-    @cache
-    def names(cls) -> dict[str, Any]:
-        """Return the fields of all attributes, by attribute name."""
-        found: dict[str, Any] = {}
-        for each in fields(cls):  # type: ignore[arg-type]
-            record = each.metadata.get("record")
-            found |= record.names() if record else {f"{each.name}_": each}
-        return found
+                values[f"{item.name}_"] = value
+        return values
 
     @classmethod
     def missing(cls, present: set[str]) -> Iterator[str]:
         """Yield the names of required attributes that are not present."""
-        for each in fields(cls):  # type: ignore[arg-type]
-            record = each.metadata.get("record")
+        for item in fields(cls):  # type: ignore[arg-type]
+            record = item.metadata.get("record")
             if record and not present.isdisjoint(record.names()):
                 yield from record.missing(present)
-            elif each.default is MISSING and f"{each.name}_" not in present:
-                yield f"{each.name}_"
+            elif item.default is MISSING and f"{item.name}_" not in present:
+                yield f"{item.name}_"
+
+
+# ---------------------------------------------------------------- mixtures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,11 +159,10 @@ class History(FitRecord):
     """Course of a fit to rows; marginal and conditional models have none."""
 
     log_likelihood: float = _value(float, low=-HUGE)  # of all rows, under the best start
-    # (p, c): of the rows of each class, and of unlabelled rows, before each pass
-    log_likelihood_path: FloatArray = _value(axes="pc")
+    # Of the rows of each class, and of unlabelled rows, before each pass.
+    log_likelihood_path: FloatArray = _array("pc")
     start_status: np.ndarray = _value()  # (s,): 'converged', 'stopped' or 'failed'
-    # (s,): minus infinity for a start that failed
-    start_log_likelihoods: FloatArray = _value(axes="s", low=-np.inf)
+    start_log_likelihoods: FloatArray = _array("s", low=-np.inf)  # minus infinity for a start that failed
     # Whether rows had missing values, and whether they had weights; None in a stream.
     has_gaps: bool | None = _value(bool, default=None)
     has_weights: bool | None = _value(bool, default=None)
@@ -125,18 +173,17 @@ class WeightPosterior(FitRecord):
     """Posterior of the weights, in a variational fit or with a learnt prior on weights."""
 
     lower_bound: float = _value(float, low=-HUGE)  # of the log-evidence
-    lower_bound_path: FloatArray = _value(axes="s", low=-np.inf)  # (s,): after each pass
-    # (K, L): parameters of the Dirichlet distribution of each class
-    weight_concentration: FloatArray = _value(axes="KL", low=TINY)
+    lower_bound_path: FloatArray = _array("s", low=-np.inf)  # after each pass
+    weight_concentration: FloatArray = _array("KL", low=TINY)  # of the Dirichlet distribution of each class
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelPosterior(FitRecord):
     """Posterior of means and covariances, in a variational fit."""
 
-    mean_precision: FloatArray = _value(axes="K", low=TINY)  # (K,): in rows
-    # (K,): degrees of freedom of the Wishart distribution of inverse covariances
-    wishart_degrees: FloatArray = _value(axes="K", low=TINY)
+    mean_precision: FloatArray = _array("K", low=TINY)  # in rows
+    # Degrees of freedom of the Wishart distribution of inverse covariances.
+    wishart_degrees: FloatArray = _array("K", low=TINY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,8 +198,8 @@ class LearntPrior(FitRecord):
 class Floor(FitRecord):
     """Smallest variance of each feature, with a prior on covariances."""
 
-    resolution: FloatArray = _value(axes="M", low=0.0)  # (M,): zero if unknown
-    variance_floor: FloatArray = _value(axes="M", low=0.0)  # (M,)
+    resolution: FloatArray = _array("M", low=0.0)  # zero if unknown
+    variance_floor: FloatArray = _array("M", low=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,8 +207,7 @@ class Shifts(FitRecord):
     """Shifts of the means in each group, with `group_shift`."""
 
     group_shift: float = _value(float, low=TINY, high=np.inf)  # strength of the prior, in rows
-    # (L, K, M): added to the means
-    group_shifts: FloatArray = _value(axes="LKM", low=-SQUARABLE, high=SQUARABLE)
+    group_shifts: FloatArray = _array("LKM", low=-SQUARABLE, high=SQUARABLE)  # added to the means
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,21 +215,20 @@ class Fitted(FitRecord):
     """A fitted mixture."""
 
     classes: np.ndarray = _value()  # (L,): labels, sorted
-    class_prior: FloatArray = _value(axes="L", low=0.0, sums=True)  # (L,)
-    class_count: FloatArray = _value(axes="L", low=0.0)  # (L,): labelled rows, or the sum of their weights
-    # (L,): the same with the expected shares of rows without a label, of the rows that have a value in the
-    # features of this mixture; None in files of versions that did not keep it.
-    expected_count: FloatArray | None = _value(axes="L", low=0.0, default=None)
+    class_prior: FloatArray = _array("L", low=0.0, sums=True)
+    class_count: FloatArray = _array("L", low=0.0)  # labelled rows, or the sum of their weights
+    # The same with the expected shares of rows without a label, of the rows that have a value in the features
+    # of this mixture; None in files of versions that did not keep it.
+    expected_count: FloatArray | None = _array("L", low=0.0, default=None)
     covariance_type: str = _value(str)
     n_kernels: int = _value(Integral, low=1)
-    weights: FloatArray = _value(axes="KL", low=0.0, sums=True)  # (K, L): Pr(kernel | class)
-    means: FloatArray = _value(axes="KM", low=-SQUARABLE, high=SQUARABLE)  # (K, M)
+    weights: FloatArray = _array("KL", low=0.0, sums=True)  # Pr(kernel | class)
+    means: FloatArray = _array("KM", low=-SQUARABLE, high=SQUARABLE)
     covariances: FloatArray = _value()  # shape by structure, see `Parameters`
-    # (K,): degrees of freedom of t kernels
-    kernel_degrees: FloatArray | None = _value(axes="K", low=1.0, default=None)
+    kernel_degrees: FloatArray | None = _array("K", low=1.0, default=None)  # of t kernels
     converged: bool = _value(bool)
     n_iter: int = _value(Integral, low=0)
-    weight_prior: FloatArray | None = _value(axes="K", low=TINY, default=None)  # (K,): learnt concentration
+    weight_prior: FloatArray | None = _array("K", low=TINY, default=None)  # learnt concentration
     history: History | None = _part(History)
     weight_posterior: WeightPosterior | None = _part(WeightPosterior)
     kernel_posterior: KernelPosterior | None = _part(KernelPosterior)
@@ -191,9 +236,8 @@ class Fitted(FitRecord):
     floor: Floor | None = _part(Floor)
     shifts: Shifts | None = _part(Shifts)
     stream: dict[str, Any] | None = _value(dict, default=None)  # running statistics, see `Running`
-    # Rows of a lower log-density are outliers.
-    threshold: float | None = _value(float, low=-np.inf, default=None)
-    outlier_blur: FloatArray | None = _value(axes="rM", default=None)  # (R, M): see `log_novelty`
+    threshold: float | None = _value(float, low=-np.inf, default=None)  # lower log-densities are outliers
+    outlier_blur: FloatArray | None = _array("rM", default=None)  # see `log_novelty`
 
     @property
     def parameters(self) -> Parameters:
@@ -218,14 +262,15 @@ class Fitted(FitRecord):
         return shares_of(np.maximum(concentration - self.weight_prior[:, None], 0.0), self.weights)
 
     def with_parameters(self, parameters: Parameters) -> Fitted:
-        """Return the record with other parameters."""
+        """The record with other parameters."""
         return replace(self, **fields_of(parameters))
 
     def moved(self, parameters: Parameters) -> Fitted:
-        """Return the record with other kernels, without the posteriors and statistics of the old ones."""
-        moved = self.with_parameters(parameters)
-        moved = replace(moved, weight_posterior=None, kernel_posterior=None, stream=None)
-        return replace(moved, threshold=None, outlier_blur=None)
+        """The record with other kernels, without the posteriors and statistics of the old ones."""
+        no_longer = dict.fromkeys(
+            ("weight_posterior", "kernel_posterior", "stream", "threshold", "outlier_blur")
+        )
+        return replace(self.with_parameters(parameters), **no_longer)
 
 
 def shares_of(counts: FloatArray, otherwise: FloatArray) -> FloatArray:
@@ -235,7 +280,7 @@ def shares_of(counts: FloatArray, otherwise: FloatArray) -> FloatArray:
 
 
 def fields_of(parameters: Parameters) -> dict[str, Any]:
-    """Return the fields of a `Fitted` that hold parameters."""
+    """The fields of a `Fitted` that hold parameters."""
     return {
         "weights": parameters.weights,
         "means": parameters.means,
@@ -246,12 +291,13 @@ def fields_of(parameters: Parameters) -> dict[str, Any]:
 
 
 def parameters_of(fitted: Any, ending: str = "_") -> Parameters:
-    """Return the parameters of a fitted mixture, or of a record with an empty `ending` of names."""
+    """The parameters of a fitted mixture, or of a record with an empty `ending` of names."""
     degrees = getattr(fitted, f"kernel_degrees{ending}", None)
-    weights, means, covariances = (
-        getattr(fitted, f"{name}{ending}") for name in ("weights", "means", "covariances")
-    )
-    return Parameters(weights, means, covariances, tail=GAUSSIAN if degrees is None else StudentT(degrees))
+    values = (getattr(fitted, f"{name}{ending}") for name in ("weights", "means", "covariances"))
+    return Parameters(*values, tail=GAUSSIAN if degrees is None else StudentT(degrees))
+
+
+# ---------------------------------------------------------------- other estimators
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,23 +306,27 @@ class FittedClassifier(FitRecord):
 
     models: list[Any] = _value(list)
     feature_sets: list[list[int]] = _value(list)  # columns of each model
-    class_prior: FloatArray = _value(axes="L", low=0.0, sums=True)  # (L,)
+    class_prior: FloatArray = _array("L", low=0.0, sums=True)
     # Beyond these bounds, the log-joints of distant rows would overflow.
     temperature: float = _value(float, low=1e-100, high=1e100)
-    threshold: float = _value(float, low=-np.inf)  # rows of a lower log-density are outliers
-    outlier_blur: FloatArray | None = _value(axes="rM", default=None)  # (R, M): see `log_novelty`
+    threshold: float = _value(float, low=-np.inf)  # lower log-densities are outliers
+    outlier_blur: FloatArray | None = _array("rM", default=None)  # see `log_novelty`
     tuned: dict[str, Any] | None = _value(dict, default=None)  # report of `tune`
+
+
+# Axes of covariances.
+_BY_STRUCTURE = {"full": "KMM", "tied": "MM", "diag": "KM", "spherical": "K"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FittedGaussian(FitRecord):
     """A fitted Gaussian mixture, with scikit-learn's attributes."""
 
-    weights: FloatArray = _value(axes="K", low=0.0, sums=True)  # (K,)
-    means: FloatArray = _value(axes="KM", low=-SQUARABLE, high=SQUARABLE)  # (K, M)
-    covariances: FloatArray = _value()
-    precisions: FloatArray = _value()
-    precisions_cholesky: FloatArray = _value()
+    weights: FloatArray = _array("K", low=0.0, sums=True)
+    means: FloatArray = _array("KM", low=-SQUARABLE, high=SQUARABLE)
+    covariances: FloatArray = _array(_BY_STRUCTURE)
+    precisions: FloatArray = _array(_BY_STRUCTURE)
+    precisions_cholesky: FloatArray = _array(_BY_STRUCTURE)
     converged: bool = _value(bool)
     n_iter: int = _value(Integral, low=0)
     lower_bound: float = _value(float, low=-np.inf)
@@ -287,15 +337,20 @@ class FittedGaussian(FitRecord):
 class FittedBayesian(FittedGaussian):
     """A fitted variational Gaussian mixture, with scikit-learn's attributes."""
 
-    # (K,), or two of them for a Dirichlet process
-    weight_concentration: Any = _value((tuple, np.ndarray), low=TINY)
+    weight_concentration: Any = _array(
+        {"dirichlet_process": "pK", "dirichlet_distribution": "K"}, low=TINY, kind=(tuple, np.ndarray)
+    )
     weight_concentration_prior: float = _value(Real, low=TINY)
-    mean_precision: FloatArray = _value(axes="K", low=TINY)  # (K,)
+    mean_precision: FloatArray = _array("K", low=TINY)
     mean_precision_prior: float = _value(Real, low=TINY)
-    mean_prior: FloatArray = _value(axes="M")  # (M,)
-    degrees_of_freedom: Any = _value((np.ndarray, Real), low=TINY)  # (K,), or one for tied covariances
+    mean_prior: FloatArray = _array("M")
+    degrees_of_freedom: Any = _array(
+        {"full": "K", "tied": "", "diag": "K", "spherical": "K"}, low=TINY, kind=(np.ndarray, Real)
+    )
     degrees_of_freedom_prior: float = _value(Real, low=TINY)
-    covariance_prior: Any = _value((np.ndarray, Real), low=-HUGE)  # (M, M), (M,) or one variance
+    covariance_prior: Any = _array(
+        {"full": "MM", "tied": "MM", "diag": "M", "spherical": ""}, kind=(np.ndarray, Real)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,10 +377,9 @@ class FittedMixtureSearch(FittedSearch):
     """A fitted search for a mixture."""
 
     mixtures: list[Any] = _value(list)
-    shares: FloatArray = _value(axes="S", low=0.0, sums=True)  # (S,): of the members in the average
-    # Rows of a lower log-density are outliers.
-    threshold: float | None = _value(float, low=-np.inf, default=None)
-    outlier_blur: FloatArray | None = _value(axes="rM", default=None)  # (R, M): see `log_novelty`
+    shares: FloatArray = _array("S", low=0.0, sums=True)  # of the members in the average
+    threshold: float | None = _value(float, low=-np.inf, default=None)  # lower log-densities are outliers
+    outlier_blur: FloatArray | None = _array("rM", default=None)  # see `log_novelty`
 
 
 @dataclass(frozen=True, kw_only=True)

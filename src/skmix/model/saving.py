@@ -1,7 +1,4 @@
-"""Save estimators in files, and read them without running code.
-
-The same checks run before a file is written and after it is read, so that every saved file can be loaded.
-"""
+"""Estimators in model files. The same checks run before one is written and after it is read."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone, is_classifier
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from ..data.encoding import feature_names
@@ -31,6 +28,8 @@ from .fitted import (
     FittedGaussian,
     FittedMixtureSearch,
     RowsOfFit,
+    check_range,
+    check_value,
 )
 from .settings import Settings, device_and_precision, refuse_low_rank
 
@@ -38,6 +37,8 @@ from .settings import Settings, device_and_precision, refuse_low_rank
 _OF_SCIKIT_LEARN = ("_skl_callbacks", "_sklearn_output_config", "_metadata_request", *OF_CALLBACKS)
 # Errors that inconsistent values in a file may raise.
 _MALFORMED = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
+# Parts of a feature map; the last three may be None.
+_MAP = ("shift", "scale", "powers", "curves", "offset", "matrix")
 
 
 class FileMixin:
@@ -81,68 +82,8 @@ class FileMixin:
         write_file(path, *pack(record_of(self)))
 
 
-def record_of(estimator: Any) -> Record:
-    """Return the record of a fitted estimator; raise an error if `estimator_of` would refuse it."""
-    name = type(estimator).__name__
-    if _class_of(name) is not type(estimator):
-        raise TypeError(f"{name} cannot be saved; {', '.join(_KINDS)} can.")
-    check_is_fitted(estimator)
-    estimator._validate_params()
-    try:
-        _check(estimator)
-        record = _record_of(estimator)
-        pack(record)
-    except (ValueError, TypeError) as error:
-        raise type(error)(f"This {name} cannot be saved: {str(error).rstrip('.')}.") from None
-    return record
-
-
-def _class_of(name: Any) -> Any:
-    """Return the class that a file may hold, imported when it is first needed, or None."""
-    return getattr(import_module(__package__.partition(".")[0]), name) if name in _KINDS else None
-
-
-def _record_of(estimator: Any) -> Record:
-    """Return the record of an estimator, without checking its attributes."""
-    parameters = estimator.get_params(deep=False)
-    if isinstance(parameters.get("random_state"), np.random.RandomState):
-        parameters["random_state"] = None
-    if not isinstance(parameters.get("cv"), int):
-        parameters.pop("cv", None)  # a file cannot hold splitters, and a fitted search does not need them
-    attributes = {name: getattr(estimator, name) for name in _attributes_of(estimator)}
-    return Record(
-        type(estimator).__name__,
-        {
-            # Estimators among the parameters are saved unfitted.
-            "parameters": {
-                name: _record_of(clone(value)) if isinstance(value, FileMixin) else value
-                for name, value in parameters.items()
-            },
-            "fitted": {name: _plain(value) for name, value in attributes.items()},
-        },
-    )
-
-
-def _attributes_of(estimator: Any) -> list[str]:
-    """Return the names of fitted attributes; raise TypeError if the user has set others."""
-    parameters, found, known = estimator.get_params(deep=False), [], _known_names(estimator)
-    for name in estimator.__dict__:
-        if name in known:
-            found.append(name)
-        elif name not in parameters and name not in _OF_SCIKIT_LEARN:
-            advice = "put it into metadata_" if name.endswith("_") else "delete it first"
-            raise TypeError(f"{name} is neither a parameter nor an attribute of a fit: {advice}")
-    return found
-
-
-def _plain(value: Any) -> Any:
-    if type(value) is list:
-        return [_plain(item) for item in value]
-    return _record_of(value) if isinstance(value, FileMixin) else value
-
-
 def read_model(path: str | os.PathLike[str], others: Mapping[str, Callable[[Record], Any]]) -> Any:
-    """Return the estimator in a file, or another object by the function in `others` for its kind."""
+    """The estimator in a file, or another object by the function in `others` for its kind."""
     content, arrays = read_file(path)
     try:
         record = unpack(content, arrays)
@@ -153,16 +94,77 @@ def read_model(path: str | os.PathLike[str], others: Mapping[str, Callable[[Reco
         raise ValueError(f"{os.fspath(path)} holds no valid model: {str(error).rstrip('.')}.") from None
 
 
+# ---------------------------------------------------------------- estimators to records and back
+
+
+def record_of(estimator: Any) -> Record:
+    """The record of a fitted estimator; raise an error if `estimator_of` would refuse it."""
+    name = type(estimator).__name__
+    if _class_of(name) is not type(estimator):
+        raise TypeError(f"{name} cannot be saved; {', '.join(_KINDS)} can.")
+    check_is_fitted(estimator)
+    estimator._validate_params()
+    try:
+        _check(estimator)
+        record = _unchecked_record(estimator)
+        pack(record)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"This {name} cannot be saved: {str(error).rstrip('.')}.") from None
+    return record
+
+
 def estimator_of(record: Record) -> Any:
-    """Return the estimator of a record; raise an error if it is invalid."""
-    estimator = _estimator_of(record)
+    """The estimator of a record; raise an error if it is invalid."""
+    estimator = _unchecked_estimator(record)
     with np.errstate(all="ignore"):  # invalid numbers are refused below
         _check(estimator)
     return estimator
 
 
-def _estimator_of(record: Record) -> Any:
-    """Return the estimator of a record, without checking its attributes."""
+def _class_of(name: Any) -> Any:
+    """The class that a file may hold, imported when it is first needed, or None."""
+    return getattr(import_module(__package__.partition(".")[0]), name) if name in _KINDS else None
+
+
+def _fields_of(estimator: Any) -> dict[str, Any]:
+    """The fields of all attributes that a fit may set, by name."""
+    return RowsOfFit.names() | _KINDS[type(estimator).__name__][0].names()
+
+
+def _attributes_of(estimator: Any) -> dict[str, Any]:
+    """The fitted attributes; raise TypeError if the user has set others."""
+    parameters, fields = estimator.get_params(deep=False), _fields_of(estimator)
+    for name in vars(estimator):
+        if name not in fields and name not in parameters and name not in _OF_SCIKIT_LEARN:
+            advice = "put it into metadata_" if name.endswith("_") else "delete it first"
+            raise TypeError(f"{name} is neither a parameter nor an attribute of a fit: {advice}")
+    return {name: value for name, value in vars(estimator).items() if name in fields}
+
+
+def _unchecked_record(estimator: Any) -> Record:
+    def plain(value: Any) -> Any:
+        if type(value) is list:
+            return [plain(item) for item in value]
+        return _unchecked_record(value) if isinstance(value, FileMixin) else value
+
+    parameters = estimator.get_params(deep=False)
+    if isinstance(parameters.get("random_state"), np.random.RandomState):
+        parameters["random_state"] = None
+    if not isinstance(parameters.get("cv"), int):
+        parameters.pop("cv", None)  # a file cannot hold splitters, and a fitted search does not need them
+    for name, value in parameters.items():
+        if isinstance(value, FileMixin):
+            parameters[name] = _unchecked_record(clone(value))  # saved unfitted
+    fitted = {name: plain(value) for name, value in _attributes_of(estimator).items()}
+    return Record(type(estimator).__name__, {"parameters": parameters, "fitted": fitted})
+
+
+def _unchecked_estimator(record: Record) -> Any:
+    def restored(value: Any) -> Any:
+        if type(value) is list:
+            return [restored(item) for item in value]
+        return _unchecked_estimator(value) if isinstance(value, Record) else value
+
     kind = _class_of(record.kind)
     if kind is None:
         raise ValueError(f"its class is {record.kind!r}, not one of {', '.join(_KINDS)}")
@@ -175,26 +177,17 @@ def _estimator_of(record: Record) -> Any:
         raise ValueError(f"{record.kind} has no parameter {min(unknown)!r}; another version may")
     if any(isinstance(value, Record) and value.fields.get("fitted") for value in parameters.values()):
         raise ValueError("a parameter is a fitted estimator")
-    estimator = kind(**{name: _restored(value) for name, value in parameters.items()})
+    estimator = kind(**{name: restored(value) for name, value in parameters.items()})
     estimator._validate_params()
-    known = _known_names(estimator)
+    fields = _fields_of(estimator)
     for name, value in fitted.items():
-        if name not in known:
+        if name not in fields:
             raise ValueError(f"{name!r} is not an attribute of a fitted {record.kind}")
-        setattr(estimator, name, _restored(value))
+        setattr(estimator, name, restored(value))
     return estimator
 
 
-def _restored(value: Any) -> Any:
-    if type(value) is list:
-        return [_restored(item) for item in value]
-    return _estimator_of(value) if isinstance(value, Record) else value
-
-
 # ---------------------------------------------------------------- checks of fitted attributes
-
-# Parts of a feature map; the last three may be None.
-_MAP = ("shift", "scale", "powers", "curves", "offset", "matrix")
 
 
 def _require(valid: Any, problem: str) -> None:
@@ -203,14 +196,22 @@ def _require(valid: Any, problem: str) -> None:
 
 
 def _check(model: Any) -> None:
+    """Raise an error unless the attributes of a fitted estimator are valid and belong together."""
     record, check_agreement = _KINDS[type(model).__name__]
-    present = set(_attributes_of(model))
-    for name in (*record.missing(present), *RowsOfFit.missing(present)):
+    attributes = _attributes_of(model)
+    for name in (*record.missing(set(attributes)), *RowsOfFit.missing(set(attributes))):
         raise ValueError(f"{name} is missing")
-    sizes: dict[str, int] = {}
-    for name, each in _known_names(model).items():
-        if name in present:
-            _check_value(name, getattr(model, name), each.metadata, sizes)
+    sizes: dict[str, int] = {}  # of axes, by letter
+    settings = [getattr(model, name, None) for name in ("covariance_type", "weight_concentration_prior_type")]
+    for name, field in _fields_of(model).items():
+        if name in attributes:
+            check_value(name, attributes[name], field.metadata, sizes, settings)
+    _check_columns(model, sizes)
+    device_and_precision(getattr(model, "device", None))
+    check_agreement(model, sizes)
+
+
+def _check_columns(model: Any, sizes: dict[str, int]) -> None:
     names, kinds = getattr(model, "feature_names_in_", None), None
     if hasattr(model, "preparation_"):
         check_preparation(model.preparation_, [] if names is None else names.tolist())
@@ -225,63 +226,24 @@ def _check(model: Any) -> None:
     if names is not None:
         named = names.shape == (n_columns,) and all(isinstance(name, str) for name in names)
         _require(named and len(set(names)) == n_columns, f"feature_names_in_ are not {n_columns} names")
-    device_and_precision(getattr(model, "device", None))
-    check_agreement(model, sizes)
-
-
-def _check_value(name: str, value: Any, expected: Mapping[str, Any], sizes: dict[str, int]) -> None:
-    """Check the type, shape and range of an attribute; `sizes` are the sizes of axes, by letter."""
-    kind, axes, bounds = expected["kind"], expected["axes"], expected["bounds"]
-    right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-    _require(right, f"{name} is a {type(value).__name__}")
-    if axes is not None:
-        _check_shape(name, value, axes, sizes)
-    if bounds is not None:
-        _check_range(name, value, *bounds)
-    if expected["sums"]:
-        sums = np.ravel(value.sum(axis=0, dtype=np.float64))
-        worst = sums[np.argmax(np.abs(sums - 1.0))]
-        tolerance = 1e-4 if value.dtype == np.float32 else 1e-6
-        _require(abs(worst - 1.0) <= tolerance, f"{name} must sum to one, got a sum of {worst:.6g}")
-
-
-def _check_shape(name: str, array: np.ndarray, axes: str, sizes: dict[str, int]) -> None:
-    _require(array.dtype in (np.float64, np.float32), f"{name} is of type {array.dtype}")
-    named = {axis: n for axis, n in zip(axes, array.shape, strict=False) if axis.isupper()}
-    if array.ndim != len(axes) or any(n == 0 or sizes.setdefault(axis, n) != n for axis, n in named.items()):
-        shape = ", ".join(str(sizes.get(axis, axis)) for axis in axes)
-        raise ValueError(f"{name} has shape {array.shape}, not ({shape})")
-
-
-def _check_range(name: str, values: Any, lowest: float, highest: float) -> None:
-    """Refuse NaN and numbers outside a closed interval."""
-    values = np.asarray(values, dtype=np.float64)  # float32 could not hold the bounds
-    for wrong in values[~((values >= lowest) & (values <= highest))][:1]:
-        why = f"between {lowest:g} and {highest:g}" if np.isfinite(wrong) else "a finite number"
-        raise ValueError(f"{name} has {wrong}, which is not {why}")
 
 
 def _check_mixture(model: Any, sizes: dict[str, int]) -> None:
-    fitted = Fitted.of(model)
-    assert fitted is not None
-    refuse_low_rank(fitted.covariance_type)
-    for name, setting, found in (
-        ("covariance_type", model.covariance_type, fitted.covariance_type),
-        (
-            "tail",
-            "t" if Settings.of(model).is_robust else None,
-            None if fitted.kernel_degrees is None else "t",
-        ),
+    kind, tail = model.covariance_type_, "t" if hasattr(model, "kernel_degrees_") else None
+    refuse_low_rank(kind)
+    for name, setting, fitted in (
+        ("covariance_type", model.covariance_type, kind),
+        ("tail", "t" if Settings.of(model).is_robust else None, tail),
     ):
-        _require(setting in ("auto", found), f"{name} is {setting!r}, but {found!r} was fitted: fit again")
-    labels, n_classes = fitted.classes, sizes["L"]
+        _require(setting in ("auto", fitted), f"{name} is {setting!r}, but {fitted!r} was fitted: fit again")
+    labels, n_classes = model.classes_, sizes["L"]
     _require(labels.shape == (n_classes,), f"classes_ has shape {labels.shape}, not ({n_classes},)")
     plain = labels.dtype.kind in "biufU" or all(isinstance(label, str | Real) for label in labels)
     _require(plain, "classes_ has labels that are neither numbers nor text")
     # NaN is neither greater than another label nor equal to itself.
     ordered = np.all(labels[1:] > labels[:-1]) and labels[0] == labels[0]
     _require(ordered, f"classes_ are not sorted and distinct: {labels[:5].tolist()}")
-    _check_covariances(fitted.covariances, fitted.covariance_type, sizes)
+    _check_covariances(model.covariances_, kind, sizes)
 
 
 def _check_covariances(array: np.ndarray, covariance_type: str, sizes: dict[str, int]) -> None:
@@ -299,77 +261,64 @@ def _check_classifier(model: Any, sizes: dict[str, int]) -> None:
 
 def _check_parts(name: str, parts: list[Any], kind: str, widths: list[int]) -> None:
     """Check the parts of an estimator: their class, labels and numbers of features."""
-    for part, n_features in zip(parts, widths, strict=True):
+    for part, width in zip(parts, widths, strict=True):
         _require(type(part).__name__ == kind, f"{name} has a {type(part).__name__}")
         _check(part)
-        n_own, classes = Recipe.of(part).n_features, parts[0].classes_
-        _require(n_own == n_features, f"a model in {name} has {n_own} features for {n_features} columns")
+        n_features, classes = Recipe.of(part).n_features, parts[0].classes_
+        _require(n_features == width, f"a model in {name} has {n_features} features for {width} columns")
         same = part.classes_.dtype == classes.dtype and np.array_equal(part.classes_, classes)
         _require(same, f"models in {name} have different classes")
 
 
 def _check_gaussian(model: Any, sizes: dict[str, int]) -> None:
     _check_covariances(model.covariances_, model.covariance_type, sizes)
-    axes = dict(zip("ABC", model.covariances_.shape, strict=False))
-    for name in ("precisions_cholesky_", "precisions_"):
-        _check_shape(name, getattr(model, name), "".join(axes), axes)
-        _check_range(name, getattr(model, name), -HUGE, HUGE)
+    if hasattr(model, "degrees_of_freedom_"):
+        check_range("degrees_of_freedom_", model.degrees_of_freedom_, sizes["M"] - 1.0, HUGE)
+        if model.weight_concentration_prior_type == "dirichlet_process":
+            _require(len(model.weight_concentration_) == 2, "weight_concentration_ are not two arrays")
 
 
-def _check_bayesian(model: Any, sizes: dict[str, int]) -> None:
-    _check_gaussian(model, sizes)
-    kind, n_kernels, n_features = model.covariance_type, sizes["K"], sizes["M"]
-    process = model.weight_concentration_prior_type == "dirichlet_process"
-    of_prior = {"diag": (n_features,), "spherical": ()}
-    for name, shape in (
-        ("weight_concentration_", (2, n_kernels) if process else (n_kernels,)),
-        ("degrees_of_freedom_", () if kind == "tied" else (n_kernels,)),
-        ("covariance_prior_", of_prior.get(kind, (n_features, n_features))),
-    ):
-        value = np.asarray(getattr(model, name))
-        _require(value.shape == shape, f"{name} has shape {value.shape}, not {shape}")
-        _require(value.dtype.kind == "f" or not shape, f"{name} is of type {value.dtype}")
-    _check_range("degrees_of_freedom_", model.degrees_of_freedom_, n_features - 1.0, HUGE)
+def _check_classifier_search(search: Any, sizes: dict[str, int]) -> None:
+    _check_results(search)
+    widths = []
+    for feature_map in search.feature_maps_:
+        width = sizes["M"]
+        if feature_map is not None:
+            right = isinstance(feature_map, tuple) and len(feature_map) == len(_MAP)
+            right = right and all(isinstance(part, np.ndarray | None) for part in feature_map)
+            _require(right, f"feature_maps_ must have None or tuples of {', '.join(_MAP)}")
+            width = width if feature_map[-1] is None else int(feature_map[-1].shape[1])
+        widths.append(width)
+    _check_members("classifiers_", search.classifiers_, "SharedKernelClassifier", widths)
 
 
-def _check_search(search: Any, sizes: dict[str, int]) -> None:
+def _check_mixture_search(search: Any, sizes: dict[str, int]) -> None:
+    _check_results(search)
+    widths = [sizes["M"]] * sizes["S"]
+    _check_members("mixtures_", search.mixtures_, "SharedKernelMixture", widths)
+
+
+def _check_members(name: str, members: list[Any], kind: str, widths: list[int]) -> None:
+    _require(0 < len(members) == len(widths), f"{name} has {len(members)} members, not {len(widths)}")
+    _check_parts(name, members, kind, widths)
+
+
+def _check_results(search: Any) -> None:
     results = search.cv_results_
     n_candidates = len(results["params"])
     _require(search.best_index_ < n_candidates, "best_index_ is not that of a candidate in cv_results_")
     for name, column in results.items():
         right = name == "params" or (isinstance(column, np.ndarray) and column.shape == (n_candidates,))
         _require(right, f"{name} of cv_results_ is not a column of {n_candidates} candidates")
-    n_features = sizes["M"]
-    if is_classifier(search):
-        widths = [_width_of(each, n_features) for each in search.feature_maps_]
-        name, kind = "classifiers_", "SharedKernelClassifier"
-    else:
-        widths, name, kind = [n_features] * sizes["S"], "mixtures_", "SharedKernelMixture"
-    parts = getattr(search, name)
-    _require(0 < len(parts) == len(widths), f"{name} has {len(parts)} members, not {len(widths)}")
-    _check_parts(name, parts, kind, widths)
-
-
-def _width_of(feature_map: Any, n_features: int) -> int:
-    if feature_map is None:
-        return n_features
-    right = isinstance(feature_map, tuple) and len(feature_map) == len(_MAP)
-    right = right and all(isinstance(part, np.ndarray | None) for part in feature_map)
-    _require(right, f"feature_maps_ must have None or tuples of {', '.join(_MAP)}")
-    return n_features if feature_map[-1] is None else int(feature_map[-1].shape[1])
 
 
 # For each class in a file, whose subclasses cannot be saved: the record of its fit, and the check that
-# attributes are consistent.
+# attributes belong together.
 _KINDS: dict[str, tuple[type[FitRecord], Callable[[Any, dict[str, int]], None]]] = {
     "SharedKernelMixture": (Fitted, _check_mixture),
     "SharedKernelClassifier": (FittedClassifier, _check_classifier),
     "GaussianMixture": (FittedGaussian, _check_gaussian),
-    "BayesianGaussianMixture": (FittedBayesian, _check_bayesian),
-    "SharedKernelClassifierCV": (FittedClassifierSearch, _check_search),
-    "SharedKernelMixtureCV": (FittedMixtureSearch, _check_search),
+    "BayesianGaussianMixture": (FittedBayesian, _check_gaussian),
+    "SharedKernelClassifierCV": (FittedClassifierSearch, _check_classifier_search),
+    "SharedKernelMixtureCV": (FittedMixtureSearch, _check_mixture_search),
 }
-
-
-def _known_names(model: Any) -> dict[str, Any]:
-    return RowsOfFit.names() | _KINDS[type(model).__name__][0].names()
