@@ -30,9 +30,9 @@ from . import densities, streams
 from .arguments import check_count
 from .callbacks import CallbackSupportMixin, Step, after_pass, fit_task
 from .checks import computed, updating, warn_caller
-from .exporting import ExportMixin
 from .fitted import FitRecord, Fitted, FittedClassifier, parameters_of
 from .frames import in_columns, is_frame
+from .onnx import ExportMixin
 from .rows import Rows, enter, score_rows
 from .saving import FileMixin
 from .settings import Settings, refuse_low_rank

@@ -24,7 +24,6 @@ from . import decisions, densities, streams, tuning
 from .arguments import check_distribution, check_feature_sets
 from .base import Part, SharedKernelBase
 from .checks import computed, note_rows, updating
-from .exporting import whitened_kernels
 from .fitted import FitRecord, Fitted, FittedClassifier
 from .mixture import SharedKernelMixture, documented_model
 from .rows import enter, score_rows
@@ -408,9 +407,9 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     def _graph_parts(self) -> dict[str, Any]:
         return {
             "feature_sets": [
-                whitened_kernels(model._parameters, model.covariance_type_, columns, by_class=True)
-                for columns, model in self._parts()
+                (columns, model._parameters, model.covariance_type_) for columns, model in self._parts()
             ],
+            "by_class": True,
             "log_prior": safe_log(self.class_prior_),
             "labels": self.classes_,
             "temperature": float(self.temperature_),

@@ -26,8 +26,8 @@ from ..engine.rows.source import RowSource
 from ..engine.scoring import kernel_log_densities, most_likely_kernel
 from ..engine.structures import structure_of
 from .checks import check_values, check_weights
-from .exporting import ExportMixin, whitened_kernels
 from .frames import is_frame, names_of
+from .onnx import ExportMixin
 from .saving import FileMixin
 
 SINGULAR = (
@@ -191,7 +191,7 @@ class DropInMixin(FileMixin, ExportMixin):
     def _graph_parts(self) -> dict[str, Any]:
         columns, (model, shift) = list(range(self.n_features_in_)), self._scoring()
         return {
-            "feature_sets": [whitened_kernels(model, self.covariance_type, columns, by_class=False)],
+            "feature_sets": [(columns, model, self.covariance_type)],
             "log_prior": safe_log(model.weights[:, 0]) + shift,
             "labels": np.arange(len(self.weights_)),
         }

@@ -1,7 +1,7 @@
 """Records of a fit, whose fields are the fitted attributes of an estimator.
 
-The field `means` is the attribute ``means_``. Only `of` and `store` access the attributes. Axes are K kernels,
-L classes and M features; lower-case axes may have any size.
+The field `means` is the attribute ``means_``; only `of` and `store` access attributes. Axes are K kernels, L
+classes and M features; lower-case axes may have any size.
 """
 
 # Each call of a function below makes a new dataclass field.

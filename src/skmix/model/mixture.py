@@ -15,7 +15,6 @@ from ..engine.numbers import safe_log
 from ..engine.records import FloatArray, IntArray
 from . import densities
 from .base import SharedKernelBase
-from .exporting import whitened_kernels
 from .fitted import parameters_of
 from .rows import score_rows
 
@@ -292,9 +291,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         parameters = self._parameters
         columns = list(range(parameters.means.shape[1]))
         return {
-            "feature_sets": [whitened_kernels(parameters, self.covariance_type_, columns, by_class=False)],
+            "feature_sets": [(columns, parameters, self.covariance_type_)],
             "log_prior": safe_log(parameters.weights @ self.class_prior_),
-            "probabilities": "responsibilities",
         }
 
     def predict(self, X: ArrayLike, *, groups: ArrayLike | None = None) -> IntArray:

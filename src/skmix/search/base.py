@@ -27,9 +27,9 @@ from ..engine.structures import STRUCTURES, structure_of
 from ..engine.threads import one_blas_thread
 from ..model.callbacks import CallbackSupportMixin, Lines, progress_bar, task, watched_by
 from ..model.checks import check_gaps, check_labelled, updating
-from ..model.exporting import ExportMixin
 from ..model.frames import is_frame, read_into_memory, take_columns
 from ..model.mixture import documented
+from ..model.onnx import ExportMixin
 from ..model.rows import enter
 from ..model.saving import FileMixin
 from ..model.settings import Settings, refuse_low_rank

@@ -21,7 +21,7 @@ from ..engine.records import FloatArray
 from ..model.checks import warn_caller
 from ..model.classifier import SharedKernelClassifier
 from ..model.decisions import novelty_scores, with_outliers
-from ..model.exporting import refuse_average
+from ..model.onnx import refuse_average
 from ..model.rows import enter
 from .base import Search, documented_search
 from .features import FeatureMap, filler, with_map

@@ -23,8 +23,8 @@ from ..engine.numbers import safe_log
 from ..engine.records import FloatArray
 from ..model.arguments import check_count
 from ..model.checks import computed, note_rows, warn_caller
-from ..model.exporting import refuse_average
 from ..model.mixture import SharedKernelMixture
+from ..model.onnx import refuse_average
 from ..model.rows import enter
 from .base import Search, documented_search
 from .fits import FitRows, make_folds
