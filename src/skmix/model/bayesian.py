@@ -25,7 +25,6 @@ from .settings import threads_of
 # which float64 can then represent too; still smaller ones are replaced by its smallest number.
 _LARGEST, _SMALLEST = 600.0, np.finfo(np.float64).tiny
 
-
 _GAPS = (
     "Input X contains NaN. The priors of BayesianGaussianMixture are moments of complete rows. "
     'GaussianMixture and SharedKernelMixture(inference="variational") take missing values.'
@@ -86,7 +85,18 @@ degrees_of_freedom_prior, covariance_prior, random_state, warm_start, verbose, v
         with updating(self):
             rows = self._rows(X, least=2)
             self._continues(rows.shape[1])
-            self.__dict__.update(_Loop.fitted(self, rows))
+            source = self._open(rows)
+            loop = _Loop(**self.get_params())
+            vars(loop).update(vars(self))
+            options = Options(self.covariance_type, floor=0.0, ridge=self.reg_covar, n_jobs=threads_of(None))
+            with Passes.over(Problem.of(source, options, self.n_components)) as loop._passes:
+                loop.fit_predict(rows)
+            source.clear_cache()
+            del loop._passes
+            self.lower_bounds_: list[float] = []  # scikit-learn has them since 1.7
+            # The loop saw an array, and the features may have names.
+            noted = ("n_features_in_", "feature_names_in_")
+            vars(self).update({name: value for name, value in vars(loop).items() if name not in noted})
         return rows
 
     def _rows(self, X: ArrayLike, *, least: int | None = None) -> np.ndarray:
@@ -96,7 +106,7 @@ degrees_of_freedom_prior, covariance_prior, random_state, warm_start, verbose, v
         return rows
 
     def _scoring(self: Any) -> tuple[Parameters, float]:
-        """Return the kernels that scikit-learn scores rows with, and the scale of their weights.
+        """The kernels that scikit-learn scores rows with, and the logarithm of the scale of their weights.
 
         The posterior adds terms to the log-density of a Gaussian that do not depend on the row: they make
         weights (K, 1) that do not sum to one.
@@ -107,10 +117,8 @@ degrees_of_freedom_prior, covariance_prior, random_state, warm_start, verbose, v
         logs = self._estimate_log_weights() + 0.5 * (log_determinant - n_features / self.mean_precision_)
         shift = float(logs.max()) - _LARGEST
         weights = np.maximum(np.exp(logs - shift), _SMALLEST)[:, None]
-        weights, means, covariances = (
-            np.asarray(each, dtype=np.float64) for each in (weights, self.means_, self.covariances_)
-        )
-        return Parameters(weights, means, covariances), shift
+        arrays = (np.asarray(array, dtype=np.float64) for array in (weights, self.means_, self.covariances_))
+        return Parameters(*arrays), shift
 
 
 @dataclass(frozen=True)
@@ -131,33 +139,17 @@ class _Loop(ScikitLearnBayesianGaussianMixture):
 
     _passes: Passes
 
-    @classmethod
-    def fitted(cls, model: BayesianGaussianMixture, rows: np.ndarray) -> dict[str, Any]:
-        """Return the attributes of a model fitted to rows (N, M); with `warm_start`, its fit is continued."""
-        loop = cls(**model.get_params())
-        loop.__dict__.update(vars(model))
-        options = Options(model.covariance_type, floor=0.0, ridge=model.reg_covar, n_jobs=threads_of(None))
-        source = model._open(rows)
-        with Passes.over(Problem.of(source, options, model.n_components)) as loop._passes:
-            loop.fit_predict(rows)
-        source.clear_cache()
-        rest = ("_passes", "n_features_in_", "feature_names_in_")
-        found = {name: value for name, value in vars(loop).items() if name not in rest}
-        return {"lower_bounds_": []} | found  # scikit-learn has them since 1.7
-
-    def _e_step(self, X: np.ndarray, **given: Any) -> tuple[float, _Expected]:
-        passes, n_rows = self._passes, len(X)
+    def _e_step(self, X: np.ndarray, **_: Any) -> tuple[float, _Expected]:
+        n_rows, problem, rule = len(X), self._passes.problem, self._passes.rule
         model, shift = BayesianGaussianMixture._scoring(self)
-        problem = passes.problem
-        following, _, parts = passes.step(*passes.rule.enter(problem.enter(model.batch())))
+        following, _, parts = self._passes.step(*rule.enter(problem.enter(model.batch())))
         log_likelihood = float(to_numpy(parts).sum() - problem.volume(1).sum())
-        found = problem.leave(following).take(0)
-        sizes = n_rows * found.weights[:, 0]
-        joints = _mean_log_joints(model, found, self.covariance_type, self.reg_covar)
-        entropy = log_likelihood - sizes @ joints
+        moments = problem.leave(following).take(0)
+        sizes = n_rows * moments.weights[:, 0]
+        entropy = log_likelihood - sizes @ self._mean_log_joints(model, moments)
         # Scikit-learn adds this to sizes, so that it can divide by them.
         sizes = sizes + 10.0 * np.finfo(np.float64).eps
-        expected = _Expected(sizes, found.means, found.covariances, float(entropy))
+        expected = _Expected(sizes, moments.means, moments.covariances, float(entropy))
         return log_likelihood / n_rows + shift, expected
 
     def _m_step(self, X: np.ndarray, expected: _Expected, **_: Any) -> None:
@@ -169,25 +161,24 @@ class _Loop(ScikitLearnBayesianGaussianMixture):
         # Theirs with a single responsibility of one, whose entropy is zero.
         return float(np.sum(super()._compute_lower_bound(np.zeros((1, 1)), log_prob_norm)) + expected.entropy)
 
+    def _mean_log_joints(self, model: Parameters, moments: Parameters) -> FloatArray:
+        """Mean logarithm (K,) of weight times density over the expected rows of each component.
 
-def _mean_log_joints(model: Parameters, found: Parameters, covariance_type: str, ridge: float) -> FloatArray:
-    """Return the mean logarithm (K,) of weight times density over the expected rows of each component.
-
-    `found` has the means of these rows and their covariances, to which a ridge was added. If covariances are
-    tied, only the mean over components, by their sizes, is defined.
-    """
-    n_kernels, n_features = model.means.shape
-    structure, away = structure_of(covariance_type), found.means - model.means
-    factor = structure.factor(model.covariances[None], n_features)
-    whitener, spread = factor.whitener[0], found.covariances
-    if structure.triangular:
-        spread = spread - ridge * np.eye(n_features)
-        # The factor of a tied covariance has a kernel axis of size one.
-        squares = ((whitener @ spread.reshape(whitener.shape)) * whitener).sum(axis=(1, 2))
-        squares = squares + ((whitener @ away[..., None])[..., 0] ** 2).sum(axis=1)
-    else:
-        spread = np.broadcast_to((spread - ridge).reshape(n_kernels, -1), away.shape)
-        squares = (whitener**2 * (spread + away**2)).sum(axis=1)
-    peaks = n_features * np.log(2.0 * np.pi) + factor.log_determinant[0]
-    joints: FloatArray = np.log(model.weights[:, 0]) - 0.5 * (peaks + squares)
-    return joints
+        `moments` has the means of these rows and their covariances, to which a ridge was added. If
+        covariances are tied, only the mean over components, by their sizes, is defined.
+        """
+        n_kernels, n_features = model.means.shape
+        structure, away = structure_of(self.covariance_type), moments.means - model.means
+        factor = structure.factor(model.covariances[None], n_features)
+        whitener = factor.whitener[0]
+        if structure.triangular:
+            spread = moments.covariances - self.reg_covar * np.eye(n_features)
+            # The factor of a tied covariance has a kernel axis of size one.
+            squares = ((whitener @ spread.reshape(whitener.shape)) * whitener).sum(axis=(1, 2))
+            squares = squares + ((whitener @ away[..., None])[..., 0] ** 2).sum(axis=1)
+        else:
+            spread = (moments.covariances - self.reg_covar).reshape(n_kernels, -1)
+            squares = (whitener**2 * (np.broadcast_to(spread, away.shape) + away**2)).sum(axis=1)
+        peaks = n_features * np.log(2.0 * np.pi) + factor.log_determinant[0]
+        joints: FloatArray = np.log(model.weights[:, 0]) - 0.5 * (peaks + squares)
+        return joints

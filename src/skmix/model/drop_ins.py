@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from copy import copy
 from functools import wraps
-from inspect import signature
 from os import PathLike
 from typing import Any, ClassVar
 
@@ -25,7 +24,7 @@ from ..engine.records import FloatArray, IntArray, Parameters
 from ..engine.rows.source import RowSource
 from ..engine.scoring import kernel_log_densities, most_likely_kernel
 from ..engine.structures import structure_of
-from .checks import check_values, check_weights
+from .checks import check_values
 from .frames import is_frame, names_of
 from .onnx import ExportMixin
 from .saving import FileMixin
@@ -35,29 +34,29 @@ SINGULAR = (
     "instance caused by singleton or collapsed samples). Try to decrease the number of components, increase "
     "reg_covar, or scale the input data."
 )
+_DISPATCH = "array_api_dispatch, under which scikit-learn's own mixture does the work"
 
 
 def or_scikit_learn(method: Callable[..., Any]) -> Any:
     """Make a method refuse what is not in arrays, and pass arrays of other libraries to scikit-learn."""
-    fits_without_weights = method.__name__.startswith("fit") and len(signature(method).parameters) < 4
 
     @wraps(method)
     def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
-        given = dict(zip(("y", "sample_weight"), args, strict=False)) | kwargs
-        y, weights = given.get("y"), given.get("sample_weight")
-        refused = None
+        arguments = dict(zip(("y", "sample_weight"), args, strict=False)) | kwargs
+        y, weights = arguments.get("y"), arguments.get("sample_weight")
+        problem = None
         if is_collection(X):
-            refused = f"needs rows in memory, but X is a Dask {type(X).__name__}. Give X.compute()"
+            problem = f"needs rows in memory, but X is a Dask {type(X).__name__}. Give X.compute()"
         elif is_elsewhere(X):
-            refused = f"needs rows in memory, but X is {X!r}. Give an array"
+            problem = f"needs rows in memory, but X is {X!r}. Give an array"
         elif isinstance(y, str | PathLike):
-            refused = f"has no labels, but y is {str(y)!r}. Drop that column from X and omit y"
+            problem = f"has no labels, but y is {str(y)!r}. Drop that column from X and omit y"
         elif isinstance(weights, str | PathLike):
-            refused = f"takes weights as an array, but sample_weight is {str(weights)!r}. Give the numbers"
-        elif weights is not None and fits_without_weights:
-            refused = "takes no sample_weight. Use GaussianMixture"
-        if refused is not None:
-            raise ValueError(f"{type(self).__name__} {refused}, or use {self._instead}.")
+            problem = f"takes weights as an array, but sample_weight is {str(weights)!r}. Give the numbers"
+        elif weights is not None and not self._takes_weights:
+            problem = "takes no sample_weight. Use GaussianMixture"
+        if problem is not None:
+            raise ValueError(f"{type(self).__name__} {problem}, or use {self._instead}.")
         if not get_config()["array_api_dispatch"]:
             return method(self, X, *args, **kwargs)
         if weights is not None:
@@ -67,13 +66,11 @@ def or_scikit_learn(method: Callable[..., Any]) -> Any:
         except ValueError as error:
             if "contains NaN" not in str(error):
                 raise
-            problem = f"Input X contains NaN, which cannot be combined with {_DISPATCH}: it needs all values."
-            raise ValueError(problem) from None
+            raise ValueError(
+                f"Input X contains NaN, which cannot be combined with {_DISPATCH}: it needs all values."
+            ) from None
 
     return call
-
-
-_DISPATCH = "array_api_dispatch, under which scikit-learn's own mixture does the work"
 
 
 class DropInMixin(FileMixin, ExportMixin):
@@ -81,6 +78,7 @@ class DropInMixin(FileMixin, ExportMixin):
 
     _theirs: ClassVar[type]  # the class of scikit-learn that is replaced
     _instead: ClassVar[str] = "SharedKernelMixture"  # what takes files, labels and text
+    _takes_weights: ClassVar[bool] = False
     covariance_type: str
     n_components: int
     reg_covar: float
@@ -91,11 +89,44 @@ class DropInMixin(FileMixin, ExportMixin):
     weights_: FloatArray
 
     def _scoring(self) -> tuple[Parameters, float]:
-        """Return kernels with weights (K, 1), and what is added to the logarithm of their mixture."""
+        """Kernels with weights (K, 1), and what is added to the logarithm of their mixture."""
         raise NotImplementedError
 
+    # ------------------------------------------------------------ rows
+
+    def _rows(self, X: ArrayLike, *, least: int | None = None) -> np.ndarray:
+        """Rows (n, M) of floats; a fit needs `least` of them and notes their features."""
+        if least is None:
+            check_is_fitted(self)
+        if not is_frame(X):
+            return check_values(self, on_host(X), least)
+        kinds: Any = getattr(getattr(X, "schema", None), "types", None) or getattr(X, "dtypes", ())
+        for name, kind in zip(names_of(X), kinds, strict=False):
+            # Some data frames would convert dates to numbers.
+            if getattr(kind, "kind", None) in ("m", "M") or re.match("date|duration|time", str(kind).lower()):
+                raise ValueError(f"Column {str(name)!r} of X holds dates. Give numbers, such as days.")
+        try:
+            return check_values(self, X, least, names_of(X))
+        except (TypeError, ValueError):
+            _refuse_text(X)
+            raise
+
+    def _open(self, rows: np.ndarray, weights: FloatArray | None = None) -> RowSource:
+        """The source of training rows (N, M); refuse those with which a variance must become zero.
+
+        Sums over rows would leave a rounding error in its place.
+        """
+        source = open_source(rows, None, weights)
+        moments, isotropic = source.summary.moments, structure_of(self.covariance_type).isotropic
+        constant = np.flatnonzero(moments.low == moments.high)
+        has_prior = getattr(self, "covariance_prior", None) is not None
+        if self.reg_covar == 0.0 and not has_prior and len(constant) >= (rows.shape[1] if isotropic else 1):
+            name, value = [*Recipe.of(self).kinds][constant[0]], moments.low[constant[0]]
+            raise ValueError(f"{SINGULAR} Feature {name!r} has no value other than {value:.6g}.")
+        return source
+
     def _continues(self, n_features: int) -> bool:
-        """Return whether a fit to rows with these features goes on from the last one.
+        """Whether a fit to rows with these features goes on from the last one.
 
         Raise ValueError if the last fit has another shape: scikit-learn would keep its number of components,
         or fail with an error of NumPy.
@@ -103,88 +134,60 @@ class DropInMixin(FileMixin, ExportMixin):
         if not (self.warm_start and hasattr(self, "converged_")):
             return False
         kind, shape = self.covariance_type, (self.n_components, n_features)
-        found = self.means_.shape, self.covariances_.shape
+        structure = structure_of(kind)
+        last = self.means_.shape, self.covariances_.shape
         # Tied and diagonal covariances may have the same shape, but only the factor of a matrix has zeros.
-        triangular = n_features > 1 and kind in ("full", "tied")
-        if found == (shape, structure_of(kind).shape(*shape)) and triangular != np.all(
-            self.precisions_cholesky_
-        ):
+        triangular = n_features > 1 and structure.triangular
+        same_shapes = last == (shape, structure.shape(*shape))
+        if same_shapes and triangular != np.all(self.precisions_cholesky_):
             return True
         raise ValueError(
-            f"warm_start=True continues the last fit, which has means of shape {found[0]} and covariances of "
-            f"shape {found[1]}, but n_components={shape[0]} and covariance_type={kind!r} with {n_features} "
+            f"warm_start=True continues the last fit, which has means of shape {last[0]} and covariances of "
+            f"shape {last[1]}, but n_components={shape[0]} and covariance_type={kind!r} with {n_features} "
             "features need others. Set warm_start=False to start anew."
         )
 
-    def _open(self, rows: np.ndarray, weights: FloatArray | None = None) -> RowSource:
-        """Return the source of training rows (N, M); refuse those with which a variance must become zero.
-
-        Sums over rows would leave a rounding error in its place.
-        """
-        source = open_source(rows, None, weights)
-        moments, isotropic = source.summary.moments, structure_of(self.covariance_type).isotropic
-        same = np.flatnonzero(moments.low == moments.high)
-        given = getattr(self, "covariance_prior", None) is not None
-        if self.reg_covar == 0.0 and not given and len(same) >= (rows.shape[1] if isotropic else 1):
-            name, value = [*Recipe.of(self).kinds][same[0]], moments.low[same[0]]
-            raise ValueError(f"{SINGULAR} Feature {name!r} has no value other than {value:.6g}.")
-        return source
-
-    def _rows(self, X: ArrayLike, *, least: int | None = None) -> np.ndarray:
-        """Return rows (n, M) of floats; a fit needs `least` of them and notes their features."""
-        if not is_frame(X):
-            return check_values(self, on_host(X), least)
-        _refuse_dates(X)
-        try:
-            return check_values(self, X, least, names_of(X))
-        except (TypeError, ValueError):
-            _refuse_text(X)
-            raise
+    # ------------------------------------------------------------ scores
 
     @or_scikit_learn
     def predict(self, X: ArrayLike) -> IntArray:
         """Return the most probable component (n,) of each row of X (n, M)."""
-        return most_likely_kernel(self._new_rows(X), self._scoring()[0], self.covariance_type)
+        return most_likely_kernel(self._rows(X), self._scoring()[0], self.covariance_type)
 
     @or_scikit_learn
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the probability (n, K) of each component for each row of X (n, M)."""
-        rows, model = self._new_rows(X), self._scoring()[0]
-        return self._as_fitted(np.exp(log_normalise(self._log_joint(rows, model), axis=1)), rows)
+        rows = self._rows(X)
+        return self._as_fitted(np.exp(log_normalise(self._log_joint(rows), axis=1)), rows)
 
     @or_scikit_learn
     def score_samples(self, X: ArrayLike) -> FloatArray:
         """Return the log-density (n,) of each row of X (n, M)."""
-        rows = self._new_rows(X)
+        rows = self._rows(X)
         return self._as_fitted(self._log_density(rows), rows)
 
     def sample(self, n_samples: int = 1) -> tuple[FloatArray, IntArray]:
         """Draw rows (n, M), sorted by component, and return them with their components (n,)."""
         check_is_fitted(self)
-        other = self
+        drawing = self
         if not get_config()["array_api_dispatch"]:
             # Weights rounded to single precision may sum to more than one.
             weights = np.asarray(self.weights_, dtype=np.float64)
-            other = copy(self)
-            other.weights_ = weights / weights.sum()
-        drawn: tuple[FloatArray, IntArray] = self._theirs.sample(other, n_samples)  # type: ignore[attr-defined]
+            drawing = copy(self)
+            drawing.weights_ = weights / weights.sum()
+        drawn: tuple[FloatArray, IntArray] = self._theirs.sample(drawing, n_samples)  # type: ignore[attr-defined]
         return drawn
 
-    def _log_density(self, rows: np.ndarray) -> FloatArray:
-        """Return the log-density (n,) of each row."""
-        model, shift = self._scoring()
-        return log_sum_exp(self._log_joint(rows, model), axis=1) + shift
-
-    def _log_joint(self, rows: np.ndarray, model: Parameters) -> FloatArray:
-        """Return the logarithms (n, K) of weight times density."""
+    def _log_joint(self, rows: np.ndarray) -> FloatArray:
+        """The logarithms (n, K) of weight times density."""
+        model = self._scoring()[0]
         return kernel_log_densities(rows, model, self.covariance_type) + safe_log(model.weights[:, 0])
 
-    def _new_rows(self, X: ArrayLike) -> np.ndarray:
-        check_is_fitted(self)
-        return self._rows(X)
+    def _log_density(self, rows: np.ndarray) -> FloatArray:
+        return log_sum_exp(self._log_joint(rows), axis=1) + self._scoring()[1]
 
     def _as_fitted(self, values: FloatArray, rows: np.ndarray) -> FloatArray:
-        """Return values in the precision of the rows and the fit; clip log-densities to finite values."""
+        """Values in the precision of the rows and the fit; log-densities are clipped to finite values."""
         dtype = np.result_type(rows, self.means_)
         return np.maximum(values, np.finfo(dtype).min).astype(dtype, copy=False)
 
@@ -195,19 +198,6 @@ class DropInMixin(FileMixin, ExportMixin):
             "log_prior": safe_log(model.weights[:, 0]) + shift,
             "labels": np.arange(len(self.weights_)),
         }
-
-
-def weights_of(sample_weight: Any, n_rows: int) -> FloatArray | None:
-    """Return checked row weights (n,), not all zero; None if none are given."""
-    return check_weights(on_host(sample_weight), n_rows)
-
-
-def _refuse_dates(frame: Any) -> None:
-    """Raise ValueError for a column of dates, which some data frames would convert to numbers."""
-    kinds: Any = getattr(getattr(frame, "schema", None), "types", None) or getattr(frame, "dtypes", ())
-    for name, kind in zip(names_of(frame), kinds, strict=False):
-        if getattr(kind, "kind", None) in ("m", "M") or re.match("date|duration|time", str(kind).lower()):
-            raise ValueError(f"Column {str(name)!r} of X holds dates. Give numbers, such as days.")
 
 
 def _refuse_text(frame: Any) -> None:

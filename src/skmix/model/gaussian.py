@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import replace
 from inspect import signature
@@ -18,24 +17,27 @@ from sklearn.mixture import GaussianMixture as ScikitLearnGaussianMixture
 from sklearn.utils import check_random_state
 
 from ..engine.loop import Run, fit
-from ..engine.numbers import join
+from ..engine.numbers import join, on_host
 from ..engine.problem import regulariser_of
 from ..engine.records import FloatArray, IntArray, Options, Parameters, Status, power_of_two
+from ..engine.rows.source import RowSource
 from ..engine.scoring import class_log_likelihood, most_likely_kernel
 from ..engine.starts import from_responsibilities
 from ..engine.structures import structure_of
-from .checks import check_gaps, updating
+from .checks import check_gaps, check_weights, updating, warn_caller
 from .densities import CriteriaMixin, total_score
-from .drop_ins import SINGULAR, DropInMixin, or_scikit_learn, weights_of
+from .drop_ins import SINGULAR, DropInMixin, or_scikit_learn
 from .settings import NUMBERS_TOGETHER, threads_of
 
 # Relative variance floor without reg_covar: below the rounding errors of scikit-learn's variances.
 _ROUNDING = 1e-20
-
-# `_check_parameters`, the only private method we call, takes the array namespace since 1.8.
+# `_check_parameters` takes the array namespace since 1.8.
 _NAMESPACE: dict[str, Any] = (
     {"xp": np} if "xp" in signature(ScikitLearnGaussianMixture._check_parameters).parameters else {}
 )
+
+Candidate = tuple[tuple[bool, float], Parameters, dict[str, Any]]
+"""Rank, parameters and other attributes of a fit from one start."""
 
 
 class GaussianMixture(CriteriaMixin, DropInMixin, ScikitLearnGaussianMixture):
@@ -75,6 +77,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
     """
 
     _theirs: ClassVar[type] = ScikitLearnGaussianMixture
+    _takes_weights = True
     lower_bound_: float
 
     def __sklearn_tags__(self) -> Any:
@@ -111,9 +114,10 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
 
     @_fit_context(prefer_skip_nested_validation=True)
     def _fit_rows(self, X: ArrayLike, sample_weight: ArrayLike | None) -> np.ndarray:
+        """Fit the mixture to the rows of X (N, M) that have a weight, and return all rows."""
         with updating(self):
-            given = rows = self._rows(X, least=2)
-            weights = weights_of(sample_weight, len(rows))
+            all_rows = rows = self._rows(X, least=2)
+            weights = check_weights(on_host(sample_weight), len(rows))
             if weights is not None:
                 # Only their proportions matter, and a power of two changes no digit.
                 weights = weights / power_of_two(weights.max())
@@ -129,21 +133,32 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
             self._check_parameters(rows, **_NAMESPACE)
             check_gaps(rows, self)
             source = self._open(rows, weights)
-            if rows.dtype == np.float32:
-                moments = source.summary.moments
-                largest = max(moments.high.max(), -moments.low.min())
-                if largest > np.sqrt(np.finfo(np.float32).max / rows.size):
-                    raise ValueError(
-                        f"X has values of magnitude {largest:.3g}, whose squares overflow float32. Give X as "
-                        "float64 or rescale it."
-                    )
-            self._run(source)
-        return given
+            moments = source.summary.moments
+            largest = max(moments.high.max(), -moments.low.min())
+            if rows.dtype == np.float32 and largest > np.sqrt(np.finfo(np.float32).max / rows.size):
+                raise ValueError(
+                    f"X has values of magnitude {largest:.3g}, whose squares overflow float32. Give X as "
+                    "float64 or rescale it."
+                )
+            best = max(self._candidates(source), key=lambda candidate: candidate[0], default=None)
+            if best is None:
+                raise ValueError(SINGULAR)
+            _, parameters, attributes = best
+            vars(self).update(attributes)
+            self._store(parameters, rows.dtype)
+            if self.max_iter and not self.converged_:
+                warn_caller(
+                    "Best performing initialization did not converge. "
+                    "Try different init parameters, or increase max_iter, "
+                    "tol, or check for degenerate data.",
+                    ConvergenceWarning,
+                )
+        return all_rows
 
     @or_scikit_learn
     def _total_score(self, X: Any, y: Any = None, sample_weight: Any = None) -> tuple[float, float, int]:
         scores = self.score_samples(X)
-        return total_score(scores, weights_of(sample_weight, len(scores)))
+        return total_score(scores, check_weights(on_host(sample_weight), len(scores)))
 
     def _scoring(self) -> tuple[Parameters, float]:
         return self._current(), 0.0
@@ -152,69 +167,54 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         # Faster than the sum over an array of all components.
         return class_log_likelihood(rows, self._current(), self.covariance_type)[:, 0]
 
-    def _run(self, source: Any) -> None:
+    def _candidates(self, source: RowSource) -> Iterator[Candidate]:
+        """Fit the mixture from all starts; yield the fits whose covariances did not become singular."""
         fresh = not self._continues(source.n_features)
-        options = self._options()
-        if self.reg_covar == 0.0 and self.covariance_type in ("diag", "spherical"):
-            # In scikit-learn too, rounding keeps components of one row alive.
-            options = replace(options, floor=_ROUNDING)
-        random_state = check_random_state(self.random_state)
-        n_starts, together = self.n_init if fresh else 1, 1
-        if fresh:
-            size = np.prod(structure_of(self.covariance_type).shape(self.n_components, source.n_features))
-            # Lines of several starts at a time would be mixed.
-            together = 1 if self.verbose else max(1, int(NUMBERS_TOGETHER // size))
-        complete, dtype, best = source.X, source.X.dtype, None
+        total, rows, random_state = source.summary.total, source.X, check_random_state(self.random_state)
         if source.summary.gaps:
             # Starts have the features' means for missing values.
-            moments = source.summary.moments
-            complete = np.where(np.isnan(complete), moments.mean.astype(dtype), complete)
-        reached = (False, -np.inf)
+            rows = np.where(np.isnan(rows), source.summary.moments.mean.astype(rows.dtype), rows)
+        # In scikit-learn too, rounding keeps components of one row alive.
+        structure = structure_of(self.covariance_type)
+        rounding = self.reg_covar == 0.0 and not structure.triangular
+        options = self._options(_ROUNDING if rounding else 0.0)
+        size = np.prod(structure.shape(self.n_components, source.n_features))
+        # Lines of several starts at a time would be mixed.
+        together = 1 if self.verbose else max(1, int(NUMBERS_TOGETHER // size))
+        n_starts, printer = self.n_init if fresh else 1, copy(self)
         for first in range(0, n_starts, together):
-            printer = copy(self)
             printer._print_verbose_msg_init_beg(first)
             numbers = range(first, min(first + together, n_starts))
-            drawn = [
-                self._start(source, complete, random_state) if fresh else self._current() for _ in numbers
-            ]
+            drawn = [self._start(source, rows, random_state) if fresh else self._current() for _ in numbers]
             starts = [start for start in drawn if start is not None]
-            if self.max_iter == 0 or not starts:
+            if self.max_iter == 0:  # the last start is the fit
+                attributes = {"converged_": False, "n_iter_": 0, "lower_bound_": -np.inf, "lower_bounds_": []}
+                yield from (((False, float(first)), start, attributes) for start in starts[-1:])
                 continue
-            batch = join([start.batch() for start in starts])
-            previous = np.inf if fresh else source.summary.total * float(self.lower_bound_)
-            report = printer._reporter(source.summary.total, fresh) if self.verbose else None
-            result = fit(source, batch, options, callback=report, previous=previous)
+            if not starts:
+                continue
+            previous = np.inf if fresh else total * float(self.lower_bound_)
+            report = printer._reporter(total, fresh) if self.verbose else None
+            result = fit(
+                source, join([start.batch() for start in starts]), options, callback=report, previous=previous
+            )
             for number, (path, status) in enumerate(zip(result.path, result.status, strict=True)):
                 failed, converged = status == Status.FAILED, bool(status == Status.CONVERGED)
                 if failed and np.isnan(result.fell[number]).all():
                     continue  # a covariance became singular
-                bounds = path[:, 0] / source.summary.total
+                bounds = path[:, 0] / total
                 printer._print_verbose_msg_init_end(bounds[-1], converged)
+                attributes = {
+                    "converged_": converged,
+                    "n_iter_": int(result.n_iter[number]),
+                    "lower_bounds_": bounds.tolist(),
+                    "lower_bound_": float(bounds[-1]),
+                }
                 # A start that failed by rounding is used only if there is no other.
-                rank = (not failed, bounds[-1])
-                if best is None or rank > reached:
-                    best, reached = result.parameters.take(number).map(np.array), rank
-                    self.converged_, self.n_iter_ = converged, int(result.n_iter[number])
-                    self.lower_bounds_ = [float(bound) for bound in bounds]
-        if self.max_iter == 0 and starts:
-            self.converged_, self.n_iter_, self.lower_bound_, self.lower_bounds_ = False, 0, -np.inf, []
-            self._store(starts[-1], dtype)
-            return
-        if best is None:
-            raise ValueError(SINGULAR)
-        if not self.converged_:
-            warnings.warn(
-                "Best performing initialization did not converge. "
-                "Try different init parameters, or increase max_iter, "
-                "tol, or check for degenerate data.",
-                ConvergenceWarning,
-                stacklevel=6,
-            )
-        self.lower_bound_ = float(reached[1])
-        self._store(best, dtype)
+                yield (not failed, bounds[-1]), result.parameters.take(number).map(np.array), attributes
 
     def _reporter(self, total: float, fresh: bool) -> Callable[[Run], None]:
-        """Return a function that prints each pass over rows of this total weight, while a start runs."""
+        """A function that prints each pass over rows of this total weight, while a start runs."""
         bound = -np.inf if fresh else self.lower_bound_
 
         def report(run: Run) -> None:
@@ -224,74 +224,76 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
 
         return report
 
-    def _options(self) -> Options:
+    def _options(self, floor: float) -> Options:
         return Options(
             covariance_type=self.covariance_type,
             max_iter=max(self.max_iter, 1),
             tol=self.tol,
-            floor=0.0,
+            floor=floor,
             ridge=self.reg_covar,
             n_jobs=threads_of(None),
         )
 
+    # ------------------------------------------------------------ parameters and attributes
+
     def _current(self) -> Parameters:
+        """The parameters of the last fit."""
         names = ("weights_", "means_", "precisions_cholesky_")
         weights, means, root = (np.asarray(getattr(self, name), dtype=np.float64) for name in names)
-        if self.covariance_type in ("full", "tied"):
+        if structure_of(self.covariance_type).triangular:
             # (UUᵀ)⁻¹ for an upper-triangular factor U.
             inverse = np.linalg.inv(root)
             return Parameters(weights[:, None], means, np.swapaxes(inverse, -1, -2) @ inverse)
         return Parameters(weights[:, None], means, root**-2.0)
 
     def _store(self, parameters: Parameters, dtype: np.dtype) -> None:
-        structure = structure_of(self.covariance_type)
-        whitener = structure.factor(parameters.covariances[None], parameters.means.shape[1]).whitener[0]
-        if self.covariance_type in ("full", "tied"):
-            whitener = np.swapaxes(whitener, -1, -2)
-        # The factor of a tied covariance has a kernel axis of size one; a spherical factor repeats features.
-        if self.covariance_type == "tied":
-            whitener = whitener[0]
-        elif self.covariance_type == "spherical":
-            whitener = whitener[:, 0]
+        """Set the attributes of scikit-learn that hold parameters."""
+        structure, n_features = structure_of(self.covariance_type), parameters.means.shape[1]
         variances, limits = structure.variances(parameters.covariances[None]), np.finfo(dtype)
         if variances.max() > limits.max or variances.min() < limits.tiny:
             raise ValueError(
                 f"Variances of components are between {variances.min():.3g} and {variances.max():.3g}, out "
                 f"of the range of {dtype}. Give X as float64, rescale it, or increase reg_covar."
             )
-        covariances, n_features = parameters.covariances.astype(dtype), parameters.means.shape[1]
+        covariances = parameters.covariances.astype(dtype)
+        root = structure.factor(parameters.covariances[None], n_features).whitener[0]
+        root = np.swapaxes(root, -1, -2) if structure.triangular else root
+        # The factor of a tied covariance has a kernel axis of size one; a spherical factor repeats features.
+        root = root[:, 0] if structure.isotropic else root.reshape(covariances.shape)
         if not structure.factor(covariances.astype(np.float64)[None], n_features).usable[0]:
             # Rounding changes entries by 2⁻²⁴ of the deviations, and eigenvalues by up to M times as much.
             diagonal = np.arange(n_features)
             covariances[..., diagonal, diagonal] *= 1.0 + n_features * 2.0**-22
-        values = (parameters.weights[:, 0], parameters.means, covariances, whitener)
+        values = (parameters.weights[:, 0], parameters.means, covariances, root)
         self.weights_, self.means_, self.covariances_, self.precisions_cholesky_ = (
             np.ascontiguousarray(value, dtype=dtype) for value in values
         )
-        root, dense = self.precisions_cholesky_, self.covariance_type in ("full", "tied")
-        self.precisions_ = root @ np.swapaxes(root, -1, -2) if dense else root**2
+        root = self.precisions_cholesky_
+        self.precisions_ = root @ np.swapaxes(root, -1, -2) if structure.triangular else root**2
 
-    def _start(self, source: Any, X: np.ndarray, random_state: np.random.RandomState) -> Parameters | None:
-        """Return scikit-learn's start, computed without an N × K array of responsibilities.
+    def _start(
+        self, source: RowSource, X: np.ndarray, random_state: np.random.RandomState
+    ) -> Parameters | None:
+        """Scikit-learn's start, computed without an N × K array of responsibilities.
 
-        None stands for a start that is singular there too.
-
-        X (N, M) are the rows of the source, completed.
+        X (N, M) are the rows of the source, completed. None stands for a start that is singular there too.
         """
-        given: dict[str, Any] = {}
+        structure, given = structure_of(self.covariance_type), dict[str, Any]()
         if self.weights_init is not None:
             given["weights"] = np.asarray(self.weights_init, dtype=np.float64)[:, None]
         if self.means_init is not None:
             given["means"] = np.asarray(self.means_init, dtype=np.float64)
         if self.precisions_init is not None:
             precisions = np.asarray(self.precisions_init, dtype=np.float64)
-            dense = self.covariance_type in ("full", "tied")
-            given["covariances"] = np.linalg.inv(precisions) if dense else 1.0 / precisions
+            given["covariances"] = np.linalg.inv(precisions) if structure.triangular else 1.0 / precisions
         if len(given) == 3:
             return Parameters(**given)
-        structure, weights = structure_of(self.covariance_type), source.weights
-        frame = source.summary.frame(structure)
-        n_rows, n_kernels, state = len(X), self.n_components, random_state.get_state()
+        n_rows, n_kernels, weights, state = (
+            len(X),
+            self.n_components,
+            source.weights,
+            random_state.get_state(),
+        )
         labels, masses = np.full(n_rows, -1), weights
         if self.init_params == "kmeans":
             clusters = KMeans(n_clusters=n_kernels, n_init=1, random_state=random_state)
@@ -313,10 +315,10 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
                 shares = (labels[start:stop] == np.arange(n_kernels)[:, None]).astype(np.float64)
             return shares if masses is None else shares * masses[start:stop]
 
-        regulariser = regulariser_of(self._options(), frame, structure, n_kernels)
+        frame = source.summary.frame(structure)
+        regulariser = regulariser_of(self._options(0.0), frame, structure, n_kernels)
         start = from_responsibilities(X, responsibilities, frame, structure, regulariser)
-        start = frame.leave(start, structure).take(0)
-        start = replace(start, **given)
+        start = replace(frame.leave(start, structure).take(0), **given)
         if structure.factor(start.covariances[None], X.shape[1]).usable[0]:
             return start
         # Without reg_covar, a component of one row is singular here. In scikit-learn, rounding makes it a
