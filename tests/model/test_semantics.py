@@ -210,13 +210,13 @@ def test_threads_may_be_set_after_a_fit(monkeypatch: pytest.MonkeyPatch) -> None
     X, y = sample()
     classifier = SharedKernelClassifier(3, random_state=0, n_jobs=1).fit(X, y).set_params(n_jobs=2)
     used = []
-    scoring = densities.density.class_log_likelihood
+    scoring = densities.scoring.class_log_likelihood
 
     def note(rows: Any, parameters: Any, kind: str, n_jobs: int = 1) -> Any:
         used.append(n_jobs)
         return scoring(rows, parameters, kind, n_jobs)
 
-    monkeypatch.setattr(densities.density, "class_log_likelihood", note)
+    monkeypatch.setattr(densities.scoring, "class_log_likelihood", note)
     classifier.predict(X)
     classifier.bic(X, y)
     assert set(used) == {2}

@@ -26,7 +26,7 @@ from ..engine.records import FloatArray
 from ..engine.rows.blocks import Block
 from ..engine.structures import STRUCTURES
 from ..engine.threads import one_blas_thread
-from . import densities, streams
+from . import densities, derived, streams
 from .arguments import check_count
 from .callbacks import CallbackSupportMixin, Step, after_pass, fit_task
 from .checks import computed, updating, warn_caller
@@ -360,7 +360,7 @@ class SharedKernelBase(
         `log_likelihood_`. A classifier keeps its temperature, but not its threshold.
         """
         check_is_fitted(self)
-        return densities.marginal(self, features)
+        return derived.marginal(self, features)
 
     def condition(self, given: Mapping[int | str, Any]) -> Self:
         """Return the conditional model of the other columns, given values by column index or name.
@@ -373,7 +373,7 @@ class SharedKernelBase(
         `impute` return columns in their units. It has no attributes that describe training rows.
         """
         check_is_fitted(self)
-        return densities.condition(self, given)
+        return derived.condition(self, given)
 
     def _labelled(self, X: Any, y: Any, sample_weight: Any = None) -> Rows:
         """Return rows for this fitted model, with the labels y (n,) or those they were opened with."""

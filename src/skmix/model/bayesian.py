@@ -87,7 +87,7 @@ degrees_of_freedom_prior, covariance_prior, random_state, warm_start, verbose, v
             self._continues(rows.shape[1])
             source = self._open(rows)
             loop = _Loop(**self.get_params())
-            vars(loop).update(vars(self))
+            loop.__dict__.update(vars(self))
             options = Options(self.covariance_type, floor=0.0, ridge=self.reg_covar, n_jobs=threads_of(None))
             with Passes.over(Problem.of(source, options, self.n_components)) as loop._passes:
                 loop.fit_predict(rows)
@@ -96,7 +96,7 @@ degrees_of_freedom_prior, covariance_prior, random_state, warm_start, verbose, v
             self.lower_bounds_: list[float] = []  # scikit-learn has them since 1.7
             # The loop saw an array, and the features may have names.
             noted = ("n_features_in_", "feature_names_in_")
-            vars(self).update({name: value for name, value in vars(loop).items() if name not in noted})
+            self.__dict__.update({name: value for name, value in vars(loop).items() if name not in noted})
         return rows
 
     def _rows(self, X: ArrayLike, *, least: int | None = None) -> np.ndarray:
@@ -117,8 +117,10 @@ degrees_of_freedom_prior, covariance_prior, random_state, warm_start, verbose, v
         logs = self._estimate_log_weights() + 0.5 * (log_determinant - n_features / self.mean_precision_)
         shift = float(logs.max()) - _LARGEST
         weights = np.maximum(np.exp(logs - shift), _SMALLEST)[:, None]
-        arrays = (np.asarray(array, dtype=np.float64) for array in (weights, self.means_, self.covariances_))
-        return Parameters(*arrays), shift
+        weights, means, covariances = (
+            np.asarray(array, dtype=np.float64) for array in (weights, self.means_, self.covariances_)
+        )
+        return Parameters(weights, means, covariances), shift
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class _Loop(ScikitLearnBayesianGaussianMixture):
 
     _passes: Passes
 
-    def _e_step(self, X: np.ndarray, **_: Any) -> tuple[float, _Expected]:
+    def _e_step(self, X: np.ndarray, **unused: Any) -> tuple[float, _Expected]:
         n_rows, problem, rule = len(X), self._passes.problem, self._passes.rule
         model, shift = BayesianGaussianMixture._scoring(self)
         following, _, parts = self._passes.step(*rule.enter(problem.enter(model.batch())))

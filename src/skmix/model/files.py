@@ -192,7 +192,8 @@ def unpack(content: Any, arrays: Mapping[str, np.ndarray]) -> Any:
             raise ValueError(f"the array {name!r} is missing")
         if (kind, name) not in made:
             array = arrays[name].copy()
-            made[kind, name] = {"text": _text, "fortran array": np.transpose}.get(kind, np.asarray)(array)
+            array = array.T if kind == "fortran array" else array
+            made[kind, name] = _text(array) if kind == "text" else array
         return made[kind, name]
 
     def from_json(content: Any) -> Any:

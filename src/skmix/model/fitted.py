@@ -267,10 +267,8 @@ class Fitted(FitRecord):
 
     def moved(self, parameters: Parameters) -> Fitted:
         """The record with other kernels, without the posteriors and statistics of the old ones."""
-        no_longer = dict.fromkeys(
-            ("weight_posterior", "kernel_posterior", "stream", "threshold", "outlier_blur")
-        )
-        return replace(self.with_parameters(parameters), **no_longer)
+        moved = replace(self.with_parameters(parameters), weight_posterior=None, kernel_posterior=None)
+        return replace(moved, stream=None, threshold=None, outlier_blur=None)
 
 
 def shares_of(counts: FloatArray, otherwise: FloatArray) -> FloatArray:
@@ -293,8 +291,8 @@ def fields_of(parameters: Parameters) -> dict[str, Any]:
 def parameters_of(fitted: Any, ending: str = "_") -> Parameters:
     """The parameters of a fitted mixture, or of a record with an empty `ending` of names."""
     degrees = getattr(fitted, f"kernel_degrees{ending}", None)
-    values = (getattr(fitted, f"{name}{ending}") for name in ("weights", "means", "covariances"))
-    return Parameters(*values, tail=GAUSSIAN if degrees is None else StudentT(degrees))
+    values = {name: getattr(fitted, f"{name}{ending}") for name in ("weights", "means", "covariances")}
+    return Parameters(**values, tail=GAUSSIAN if degrees is None else StudentT(degrees))
 
 
 # ---------------------------------------------------------------- other estimators

@@ -20,7 +20,6 @@ from ..engine.loop import Run, fit
 from ..engine.numbers import join, on_host
 from ..engine.problem import regulariser_of
 from ..engine.records import FloatArray, IntArray, Options, Parameters, Status, power_of_two
-from ..engine.rows.source import RowSource
 from ..engine.scoring import class_log_likelihood, most_likely_kernel
 from ..engine.starts import from_responsibilities
 from ..engine.structures import structure_of
@@ -144,7 +143,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
             if best is None:
                 raise ValueError(SINGULAR)
             _, parameters, attributes = best
-            vars(self).update(attributes)
+            self.__dict__.update(attributes)
             self._store(parameters, rows.dtype)
             if self.max_iter and not self.converged_:
                 warn_caller(
@@ -167,7 +166,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         # Faster than the sum over an array of all components.
         return class_log_likelihood(rows, self._current(), self.covariance_type)[:, 0]
 
-    def _candidates(self, source: RowSource) -> Iterator[Candidate]:
+    def _candidates(self, source: Any) -> Iterator[Candidate]:
         """Fit the mixture from all starts; yield the fits whose covariances did not become singular."""
         fresh = not self._continues(source.n_features)
         total, rows, random_state = source.summary.total, source.X, check_random_state(self.random_state)
@@ -271,9 +270,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         root = self.precisions_cholesky_
         self.precisions_ = root @ np.swapaxes(root, -1, -2) if structure.triangular else root**2
 
-    def _start(
-        self, source: RowSource, X: np.ndarray, random_state: np.random.RandomState
-    ) -> Parameters | None:
+    def _start(self, source: Any, X: np.ndarray, random_state: np.random.RandomState) -> Parameters | None:
         """Scikit-learn's start, computed without an N × K array of responsibilities.
 
         X (N, M) are the rows of the source, completed. None stands for a start that is singular there too.
