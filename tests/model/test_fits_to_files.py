@@ -340,7 +340,7 @@ def test_a_search_of_blocks_is_that_of_the_rows(monkeypatch: pytest.MonkeyPatch)
 def test_more_rows_than_a_sample_are_not_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summary, "_FEWEST_SAMPLED", 60)
     monkeypatch.setattr(summary, "_MOST_SAMPLED", 60)
-    monkeypatch.setattr("skmix.model.decisions.set_threshold", None)
+    monkeypatch.setattr("skmix.model.crossfit.set_threshold", None)
     model = SharedKernelClassifier(reject_below=0.3, outlier_label="?", random_state=0, tol=1e-3)
     model.fit(cut(NAMES, WEIGHTS))
     share = np.average(model.score_samples(X) < model.threshold_, weights=WEIGHTS)

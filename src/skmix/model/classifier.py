@@ -20,7 +20,7 @@ from ..engine.exponentials import log_normalise, log_sum_exp
 from ..engine.numbers import Array, namespace, on_host, safe_log
 from ..engine.records import FloatArray
 from ..engine.rows.blocks import Block
-from . import decisions, densities, streams, tuning
+from . import crossfit, decisions, densities, streams, tuning
 from .arguments import check_distribution, check_feature_sets
 from .base import Part, SharedKernelBase
 from .checks import computed, note_rows, updating
@@ -30,18 +30,10 @@ from .rows import enter, score_rows
 from .settings import Settings, prior_of_columns
 from .training import Training
 
-
-def _of_only_model(name: str, *, alone: bool = True) -> Any:
-    """Return a property that reads an attribute of the only model, or of the first unless `alone`."""
-
-    def get(self: Any) -> Any:
-        models = getattr(self, "models_", ())
-        if not models or (alone and len(models) > 1):
-            why = f"it has {len(models)} feature sets, see models_" if models else "it is not fitted"
-            raise AttributeError(f"{type(self).__name__} has no {name}: {why}.")
-        return getattr(models[0], name)
-
-    return property(get)
+# Attributes of a fit that only the mixtures have.
+_NOT_SHOWN = {"n_iter_", "n_kernels_", "outlier_blur_", "stream_", "threshold_"}
+# Attributes that are the same for all feature sets.
+_IN_COMMON = {"classes_", "class_count_", "covariance_type_"}
 
 
 @documented_model
@@ -126,15 +118,10 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     0.98
     """
 
-    weights_: FloatArray
-    means_: FloatArray
-    covariances_: FloatArray
-    class_count_: FloatArray
     models_: list[SharedKernelMixture]
     feature_sets_: list[list[int]]
     temperature_: float
     threshold_: float
-    outlier_blur_: FloatArray
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         **SharedKernelBase._parameter_constraints,
@@ -186,6 +173,19 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         self.reject_below = reject_below
         self.outlier_label = outlier_label
 
+    def __getattr__(self, name: str) -> Any:
+        """Attributes of the fit are those of the only mixture; with feature sets, those in common."""
+        if name not in Fitted.names() or name in _NOT_SHOWN:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        models = self.__dict__.get("models_", ())
+        if not models or (len(models) > 1 and name not in _IN_COMMON):
+            why = f"it has {len(models)} feature sets, see models_" if models else "it is not fitted"
+            raise AttributeError(f"{type(self).__name__} has no {name}: {why}.")
+        return getattr(models[0], name)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(Fitted.names().keys() - _NOT_SHOWN)]
+
     @property
     def n_kernels_(self) -> int | list[int]:
         """Number of kernels; with feature sets, one number per set."""
@@ -197,6 +197,11 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         """Number of passes of the best start; with feature sets, the largest of all sets."""
         return max(model.n_iter_ for model in self.models_)
 
+    # ------------------------------------------------------------ fits
+
+    def _parts(self) -> list[Part]:
+        return list(zip(self.feature_sets_, self.models_, strict=True))
+
     def _parts_to_fit(self, n_features: int, *, stream: bool = False) -> list[Part]:
         sets = [list(range(n_features))]
         if self.feature_sets is not None:
@@ -204,24 +209,10 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         last = getattr(self, "feature_sets_", None)
         if stream and last not in (None, sets):
             raise ValueError(f"feature_sets is now {sets}, but the model has {last}: use fit.")
-        starts = self.init if isinstance(self.init, list) else [self.init] * len(sets)
-        fitted = Settings.of(self).fitted_start
-        if isinstance(fitted, SharedKernelClassifier):
-            if fitted.feature_sets_ != sets:
-                raise ValueError(
-                    f"init was fitted with feature_sets {fitted.feature_sets_}, and the fit has {sets}."
-                )
-            starts = fitted.models_
-        if len(starts) != len(sets):
-            raise ValueError(f"init has {len(starts)} starts, but there are {len(sets)} feature sets.")
-        if isinstance(self.init, list) and not all(isinstance(start, dict) for start in starts):
-            raise ValueError(f"init as a list must hold dicts, got {self.init!r}.")
-        if len(sets) > 1 and isinstance(self.init, dict | SharedKernelMixture):
-            raise ValueError(f"init must be a list of {len(sets)} dicts, one for each feature set.")
-        parameters = SharedKernelMixture._get_param_names()
-        settings = {name: value for name, value in self.get_params(deep=False).items() if name in parameters}
+        names = SharedKernelMixture._get_param_names()
+        settings = {name: value for name, value in self.get_params(deep=False).items() if name in names}
         parts: list[Part] = []
-        for number, (columns, start) in enumerate(zip(sets, starts, strict=True)):
+        for number, (columns, start) in enumerate(zip(sets, self._starts(sets), strict=True)):
             settings["init"] = "class" if isinstance(start, str) and start == "auto" else start
             if isinstance(self.covariance_prior, tuple) and columns != list(range(n_features)):
                 settings["covariance_prior"] = prior_of_columns(self.covariance_prior, columns, n_features)
@@ -233,6 +224,24 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             model.n_features_in_ = len(columns)
             parts.append((columns, model))
         return parts
+
+    def _starts(self, sets: list[list[int]]) -> list[Any]:
+        """The start of each feature set."""
+        fitted = Settings.of(self).fitted_start
+        if isinstance(fitted, SharedKernelClassifier):
+            if fitted.feature_sets_ != sets:
+                raise ValueError(
+                    f"init was fitted with feature_sets {fitted.feature_sets_}, and the fit has {sets}."
+                )
+            return list(fitted.models_)
+        starts = self.init if isinstance(self.init, list) else [self.init] * len(sets)
+        if len(starts) != len(sets):
+            raise ValueError(f"init has {len(starts)} starts, but there are {len(sets)} feature sets.")
+        if isinstance(self.init, list) and not all(isinstance(start, dict) for start in starts):
+            raise ValueError(f"init as a list must hold dicts, got {self.init!r}.")
+        if len(sets) > 1 and isinstance(self.init, dict | SharedKernelMixture):
+            raise ValueError(f"init must be a list of {len(sets)} dicts, one for each feature set.")
+        return starts
 
     def _record(
         self, parts: list[Part], fits: list[Fitted], sizes: FloatArray, prior: FloatArray
@@ -257,23 +266,20 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
 
     def _after_fit(self, training: Training) -> None:
         if self.reject_below is not None:
-            decisions.find_threshold(self, training)
+            crossfit.set_threshold_of_fit(self, training)
 
     def _absorb_batch(self, batch: Block, classes: np.ndarray, decay: Any) -> None:
         self._check_classes(classes)
-        last, rejects = FittedClassifier.of(self), self.reject_below is not None
-        threshold, blur = (-np.inf, None) if last is None else (last.threshold, last.outlier_blur)
-        if rejects and last is not None and batch.X.shape[0]:
-            # Score the batch before learning it.
-            blur = decisions.add_blur(self, batch)
-            threshold = decisions.threshold_of_rows(self, batch)
+        if self.reject_below is None:
+            return super()._absorb_batch(batch, classes, decay)
+        first = not hasattr(self, "models_")
+        if not first and batch.X.shape[0]:
+            crossfit.set_threshold_of_batch(self, batch)  # before learning it
+        outliers = self._outliers()
         super()._absorb_batch(batch, classes, decay)
-        if rejects:
-            note_rows(self, outlier_blur_=blur)
-            if last is None:
-                decisions.add_blur(self, batch)
-                threshold = decisions.threshold_of_rows(self, batch)
-            self.threshold_ = threshold
+        note_rows(self, **outliers)
+        if first:
+            crossfit.set_threshold_of_batch(self, batch)
 
     def _insert_class(self, rows: Block, label: Any) -> None:
         if self.priors is not None and not isinstance(self.priors, str):
@@ -283,18 +289,19 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             )
         position = streams.position_of_label(self.classes_, label)
         self._check_classes(np.append(self.classes_, label))
-        temperature, threshold, blur = (
-            self.temperature_,
-            self.threshold_,
-            getattr(self, "outlier_blur_", None),
-        )
+        temperature, outliers = self.temperature_, self._outliers()
         super()._insert_class(rows, label)
         self.temperature_ = temperature
         if self.reject_below is not None:
-            note_rows(self, outlier_blur_=blur)
+            note_rows(self, **outliers)
             # The new class lowers log p(x) of the other classes; its own rows must not be rejected either.
-            lowered = threshold + np.log1p(-self.class_prior_[position])
-            self.threshold_ = float(min(decisions.threshold_of_rows(self, rows), lowered))
+            lowered = self.threshold_ + np.log1p(-self.class_prior_[position])
+            self.threshold_ = float(min(crossfit.threshold_of_rows(self, rows), lowered))
+
+    def _outliers(self) -> dict[str, Any]:
+        """The attributes by which outliers are recognised."""
+        threshold = getattr(self, "threshold_", -np.inf)
+        return {"threshold_": threshold, "outlier_blur_": self.__dict__.get("outlier_blur_")}
 
     def calibrate(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
@@ -321,9 +328,9 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         """
         check_is_fitted(self)
         with updating(self):
-            given = enter(self, X, y, sample_weight).in_memory()
-            rows = given.values(on_cpu=True)
-            codes, weights = given.codes(len(rows)), given.weights(len(rows))
+            entered = enter(self, X, y, sample_weight).in_memory()
+            rows = entered.values(on_cpu=True)
+            codes, weights = entered.codes(len(rows)), entered.weights(len(rows))
             self.temperature_ = decisions.best_temperature(densities.log_joint(self, rows), codes, weights)
         return self
 
@@ -391,18 +398,12 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
                 f"tune cannot be combined with {len(self.models_)} feature sets: it works on one model."
             )
         with updating(self):
-            tuning.tune(
-                self,
-                tuning.labelled_rows(self, X, y, sample_weight),
-                check_random_state(self.random_state if random_state is None else random_state),
-                trade_off=trade_off,
-                validation=validation,
-                max_iter=max_iter,
-            )
+            rows = tuning.labelled_rows(self, X, y, sample_weight)
+            random = check_random_state(self.random_state if random_state is None else random_state)
+            tuning.tune(self, rows, random, trade_off=trade_off, validation=validation, max_iter=max_iter)
         return self
 
-    def _parts(self) -> list[Part]:
-        return list(zip(self.feature_sets_, self.models_, strict=True))
+    # ------------------------------------------------------------ predictions
 
     def _graph_parts(self) -> dict[str, Any]:
         return {
@@ -450,19 +451,10 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         from sklearn.metrics import accuracy_score  # slow to import
 
         check_is_fitted(self)
-        given = enter(self, X, y, sample_weight)
-        predicted = computed(self.predict(given.X))
-        labels, weights = given.labels(len(predicted)), given.weights(len(predicted))
+        entered = enter(self, X, y, sample_weight)
+        predicted = computed(self.predict(entered.X))
+        labels, weights = entered.labels(len(predicted)), entered.weights(len(predicted))
         return float(accuracy_score(labels, predicted, sample_weight=weights))
-
-
-# Attributes that the classifier itself has, or that only its mixtures have. All others are read from its only
-# mixture.
-_OWN = {"class_prior_", "n_iter_", "n_kernels_", "outlier_blur_", "stream_", "threshold_"}
-# Attributes that are the same for all feature sets.
-_IN_COMMON = {"classes_", "class_count_", "covariance_type_"}
-for _name in Fitted.names().keys() - _OWN:
-    setattr(SharedKernelClassifier, _name, _of_only_model(_name, alone=_name not in _IN_COMMON))
 
 
 def _log_posteriors(model: SharedKernelClassifier, rows: Array) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Cross-fitting: the densities of rows that a model has not seen.
+"""Thresholds of outliers, from the densities of rows that a model has not seen.
 
 A model fits its training rows better than new ones. Thresholds therefore come from rows that were held out of
 a fit with the same settings.
@@ -22,24 +22,25 @@ from ..engine.records import FloatArray
 from ..engine.rows.blocks import Block
 from ..engine.rows.resolution import unresolved
 from .checks import note_rows, warn_caller
-from .densities import log_novelty
+from .densities import log_novelty, novelty
 from .devices import device_of, sent
 from .holdout import stratified_folds
 from .training import Training
 
-# Number of folds for a threshold.
-_N_FOLDS = 10
-# Number of folds if every fit is tuned, which takes many times as long.
-_N_FOLDS_TO_TUNE = 4
+# Number of folds for a threshold, and if every fit is tuned, which takes many times as long.
+_N_FOLDS, _N_FOLDS_TO_TUNE = 10, 4
 # Number of held-out rows that is enough for a threshold.
 _ENOUGH = 2000
+
+Finish = Callable[[Any, Block], None]
+"""Changes a fit, given its training rows, as the estimator was changed after its fit."""
 
 
 def set_threshold(
     estimator: Any,
     share: float,
     rows: Block,
-    finish: Callable[[Any, Block], None] | None = None,
+    finish: Finish | None = None,
     groups: np.ndarray | None = None,
     blur: FloatArray | None = None,
 ) -> None:
@@ -48,8 +49,42 @@ def set_threshold(
     estimator.threshold_ = novelty_threshold(estimator, share, rows, finish, groups)
 
 
+def set_threshold_of_fit(classifier: Any, training: Training) -> None:
+    """Set the score below which a share `reject_below` of new rows, or of their weight, lies.
+
+    If only a sample of the rows is in memory, it is the quantile of the training densities of that sample:
+    with this many rows, overfitting hardly raises it.
+    """
+    rows, codes, weights = training.source.start_rows()
+    if training.blocks is None or rows.shape[0] == training.source.summary.n_rows:
+        return set_threshold(classifier, classifier.reject_below, Block(rows, codes, weights))
+    block = Block(sent(rows, device_of(classifier)), codes, weights)
+    note_rows(classifier, outlier_blur_=blur_of(block))
+    classifier.threshold_ = threshold_of_rows(classifier, block)
+
+
+def set_threshold_of_batch(classifier: Any, batch: Block) -> None:
+    """Set the threshold of a stream to that of a batch.
+
+    The blur is the smallest of each feature in the batch and in those before.
+    """
+    blur, last = blur_of(batch), getattr(classifier, "outlier_blur_", None)
+    if blur is not None and last is not None:
+        variances = np.array([(values**2).sum(axis=0) for values in (last, blur)])
+        # A feature that is constant in a batch needs no blur there.
+        least = np.where((variances > 0).all(axis=0), variances.min(axis=0), variances.max(axis=0))
+        blur = np.diag(np.sqrt(least))[least > 0]
+    note_rows(classifier, outlier_blur_=last if blur is None else blur)
+    classifier.threshold_ = threshold_of_rows(classifier, batch)
+
+
+def threshold_of_rows(classifier: Any, rows: Block) -> float:
+    """The score below which a share `reject_below` of these rows, or of their weight, lies."""
+    return quantile(classifier.reject_below, on_host(novelty(classifier, rows.X)), rows.weights)
+
+
 def blur_of(rows: Block) -> FloatArray | None:
-    """Return the blur (R, M) of rows with R features that `unresolved` finds, None if there is none."""
+    """The blur (R, M) of rows with R features that `unresolved` finds, None if there is none."""
     variances = unresolved(to_numpy(rows.X).astype(np.float64), rows.weights)
     return np.diag(np.sqrt(variances))[variances > 0] if variances.any() else None
 
@@ -58,16 +93,15 @@ def novelty_threshold(
     estimator: Any,
     share: float,
     rows: Block,
-    finish: Callable[[Any, Block], None] | None = None,
+    finish: Finish | None = None,
     groups: np.ndarray | None = None,
 ) -> float:
-    """Return the log-density below which a share of new rows lies, given the training rows.
+    """The log-density below which a share of new rows lies, given the training rows with class codes.
 
-    It is a quantile of the densities of rows under fits that have not seen them. `estimator` is fitted to
-    the rows, which have class codes; it may be a search that averages mixtures.
-    `finish` changes each fit, given its training rows, as the estimator was changed. Densities of such fits
-    have different levels, so each fit is shifted to the estimator's: the quantile `share` of its training
-    rows is then that of the same rows under the estimator. Whole groups (N,) are held out.
+    It is a quantile of the densities of rows under fits that have not seen them. The estimator, fitted to the
+    rows, may be a search that averages mixtures. Densities of finished fits have different levels, so each is
+    shifted to the estimator's: the quantile `share` of its training rows is then that of the same rows under
+    the estimator. Whole groups (N,) are held out.
 
     A fold is skipped if the remaining rows cannot be fitted. If all folds are skipped, warn and take the
     densities of all rows under the estimator itself.
@@ -83,21 +117,20 @@ def novelty_threshold(
             break
         remaining = rows.rows(training)
         try:
-            models = [refit(each, remaining) for each in members]
-            if finish is not None:
-                for model in models:
-                    finish(model, remaining)
+            models = [refit(member, remaining) for member in members]
+            for model in models if finish is not None else ():
+                finish(model, remaining)  # type: ignore[misc]
         except ValueError as reason:
             # Too few rows are left, or too few values of some feature.
             error = f" The last fit failed: {reason}"
             continue
         log_densities = _log_average(models, shares, pick(rows.X, held), blur)
         if finish is not None:
-            levels = [
-                quantile(share, _log_average(each, shares, remaining.X, blur), remaining.weights)
-                for each in (members, models)
-            ]
-            log_densities += levels[0] - levels[1]
+            level, other = (
+                quantile(share, _log_average(fits, shares, remaining.X, blur), remaining.weights)
+                for fits in (members, models)
+            )
+            log_densities += level - other
         densities.append(log_densities)
         seen = np.concatenate([seen, held])
     if not densities:
@@ -111,8 +144,8 @@ def novelty_threshold(
 
 
 def _log_average(models: Sequence[Any], shares: FloatArray, X: Any, blur: FloatArray | None) -> FloatArray:
-    """Return the log of the average density (n,) of rows X (n, M) under models with shares (S,)."""
-    return logsumexp([on_host(log_novelty(each, X, blur)) for each in models], b=shares[:, None], axis=0)
+    """Logarithm of the average density (n,) of rows X (n, M) under models with shares (S,)."""
+    return logsumexp([on_host(log_novelty(model, X, blur)) for model in models], b=shares[:, None], axis=0)
 
 
 def refit(estimator: Any, rows: Block) -> Any:
@@ -135,12 +168,12 @@ def refit(estimator: Any, rows: Block) -> Any:
 
 
 def seed_of(estimator: Any) -> int:
-    """Return a seed for splits, without advancing the estimator's generator."""
+    """A seed for splits, without advancing the estimator's generator."""
     return int(check_random_state(clone(estimator).random_state).randint(np.iinfo(np.int32).max))
 
 
 def quantile(share: float, log_densities: FloatArray, weights: FloatArray | None = None) -> float:
-    """Return the value that the log-density of a new row falls below with probability `share`.
+    """The value that the log-density of a new row falls below with probability `share`.
 
     All ranks of a new row among n + 1 rows are equally probable, so it is below the i-th of n rows with
     probability i / (n + 1). Densities are interpolated between rows; with fewer than 1 / share rows, the
