@@ -16,8 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ..data.recipe import Recipe
-from ..engine.exponentials import log_normalise, log_sum_exp
-from ..engine.numbers import Array, namespace, on_host, safe_log
+from ..engine.numbers import safe_log
 from ..engine.records import FloatArray
 from ..engine.rows.blocks import Block
 from . import crossfit, decisions, densities, streams, tuning
@@ -422,15 +421,15 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         Log-joints are divided by `temperature_` before they are normalised. A row without any value has the
         class priors.
         """
-        return score_rows(self, X, _log_posteriors)
+        return score_rows(self, X, decisions.log_posteriors)
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the posterior probabilities Pr(class j | x), shape (n, L), of rows X (n, M)."""
-        return score_rows(self, X, _posteriors)
+        return score_rows(self, X, decisions.posteriors)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the most probable class (n,) of each row of X (n, M), or `outlier_label` for outliers."""
-        return score_rows(self, X, _predictions)
+        return score_rows(self, X, decisions.predictions)
 
     def score_samples(self, X: ArrayLike) -> FloatArray:
         """Return log p(x) under the class priors, shape (n,), of rows X (n, M); it is low for outliers.
@@ -455,22 +454,3 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         predicted = computed(self.predict(entered.X))
         labels, weights = entered.labels(len(predicted)), entered.weights(len(predicted))
         return float(accuracy_score(labels, predicted, sample_weight=weights))
-
-
-def _log_posteriors(model: SharedKernelClassifier, rows: Array) -> FloatArray:
-    return log_normalise(densities.log_joint(model, rows) / model.temperature_, axis=1)
-
-
-def _posteriors(model: SharedKernelClassifier, rows: Array) -> FloatArray:
-    logs = _log_posteriors(model, rows)
-    return namespace(logs).exp(logs)
-
-
-def _predictions(model: SharedKernelClassifier, rows: Array) -> np.ndarray:
-    joint = densities.log_joint(model, rows)
-    labels: np.ndarray = model.classes_[on_host(namespace(joint).argmax(joint, axis=1))]
-    if model.outlier_label is None:
-        return labels
-    blurred = getattr(model, "outlier_blur_", None) is not None
-    scores = densities.novelty(model, rows) if blurred else log_sum_exp(joint, axis=1)
-    return decisions.with_outliers(labels, on_host(scores), model)

@@ -1,4 +1,4 @@
-"""Decisions of a classifier beyond Bayes' rule: temperature scaling, and labels for outliers."""
+"""Posteriors and predictions of a classifier, temperature scaling, and labels for outliers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,37 @@ import numpy as np
 from scipy.special import logsumexp
 
 from ..engine.after.temperature import least_log_loss
+from ..engine.exponentials import log_normalise, log_sum_exp
+from ..engine.numbers import Array, namespace, on_host
 from ..engine.records import FloatArray, IntArray
 from .checks import warn_caller
-from .densities import novelty
+from .densities import log_joint, novelty
 from .rows import score_rows
 
 # Kinds of labels in errors, by the kind of a NumPy dtype.
 _KINDS = {"U": "a string", "b": "a boolean", "i": "an integer", "u": "an integer", "f": "a number"}
+
+
+def log_posteriors(classifier: Any, rows: Array) -> FloatArray:
+    """The logarithms (n, L) of the posteriors of the classes at the classifier's temperature."""
+    return log_normalise(log_joint(classifier, rows) / classifier.temperature_, axis=1)
+
+
+def posteriors(classifier: Any, rows: Array) -> FloatArray:
+    """The posteriors (n, L) of the classes."""
+    logs = log_posteriors(classifier, rows)
+    return namespace(logs).exp(logs)
+
+
+def predictions(classifier: Any, rows: Array) -> np.ndarray:
+    """The most probable class (n,) of each row, or the label of outliers."""
+    joint = log_joint(classifier, rows)
+    labels: np.ndarray = classifier.classes_[on_host(namespace(joint).argmax(joint, axis=1))]
+    if classifier.outlier_label is None:
+        return labels
+    blurred = getattr(classifier, "outlier_blur_", None) is not None
+    scores = novelty(classifier, rows) if blurred else log_sum_exp(joint, axis=1)
+    return with_outliers(labels, on_host(scores), classifier)
 
 
 def best_temperature(log_joints: FloatArray, codes: IntArray, weights: FloatArray | None = None) -> float:

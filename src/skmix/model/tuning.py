@@ -29,12 +29,9 @@ from .solving import fitted_options
 
 # Values of λ, from nearly the EM fit to a model that only separates classes.
 _TRADE_OFFS = (1.0, 0.1, 0.01, 0.001, 0.0)
-# Largest number of steps for each λ.
-_STEPS = 200
-# The same with more than `_MANY_ROWS` rows, where all steps would take long. On six tables of 12,000 to
-# 39,000 rows, 20 steps gained most of what 200 did.
-_STEPS_WITH_MANY = 20
-_MANY_ROWS = 10_000
+# Largest number of steps for each λ, and the same with many rows, where all steps would take long. On six
+# tables of 12,000 to 39,000 rows, 20 steps gained most of what 200 did.
+_STEPS, _STEPS_WITH_MANY, _MANY_ROWS = 200, 20, 10_000
 
 
 def tune(
@@ -48,11 +45,20 @@ def tune(
 ) -> None:
     """Tune a classifier to rows, and store its model, temperature, threshold and `tuned_`."""
     training, held_out = split_rows(classifier, rows, validation, random)
-    stages = stages_of(len(training.X), trade_off, max_iter)
+    stages = _stages(len(training.X), trade_off, max_iter)
     if held_out is None or isinstance(validation, (tuple, list)):
         model, selection = _tuned_model(classifier, stages, training, held_out)
     else:
-        model, selection = _tuned_by_second_fit(classifier, stages, rows, training, held_out)
+        # Tune to all rows for as many rounds as were best for a second fit, to the training rows only.
+        counts = np.bincount(rows.codes, minlength=len(classifier.classes_))
+        if not counts.all():
+            label = classifier.classes_.tolist()[int(np.argmin(counts))]
+            raise ValueError(
+                f"tune fits a second model to some of the rows, but none of them has the label {label!r}. "
+                "Give rows of all classes, or held-out rows as validation=(X, y)."
+            )
+        _, selection = _tuned_model(refit(classifier, training), stages, training, held_out)
+        model, _ = _tuned_model(classifier, selection.stages, rows, None)
     classifier.models_ = [model]
     if selection.after is not None:
         classifier.temperature_ = selection.after.temperature
@@ -62,18 +68,18 @@ def tune(
         "after": selection.after and asdict(selection.after),
         "rounds": [{"trade_off": value, **asdict(scores)} for value, scores in selection.rounds],
     }
+
+    def finish(other: Any, training: Block) -> None:
+        other.models_ = [_tuned_model(other, selection.stages, training, None)[0]]
+
     if classifier.reject_below is not None:
-
-        def finish(other: Any, training: Block) -> None:
-            other.models_ = [_tuned_model(other, selection.stages, training, None)[0]]
-
         set_threshold(classifier, classifier.reject_below, rows, finish)
 
 
 def _tuned_model(
     classifier: Any, stages: Sequence[Stage], training: Block, held_out: Block | None
 ) -> tuple[Any, Selection]:
-    """Return a tuned copy of the classifier's only model, and how it was selected."""
+    """A tuned copy of the classifier's only model, and how it was selected."""
     model = copy(classifier.models_[0])
     fitted = Fitted.of(model)
     assert fitted is not None
@@ -90,30 +96,14 @@ def _tuned_model(
     return model, selection
 
 
-def _tuned_by_second_fit(
-    classifier: Any, stages: Sequence[Stage], rows: Block, training: Block, held_out: Block
-) -> tuple[Any, Selection]:
-    """Tune to all rows for as many rounds as were best for a second fit, to the training rows only."""
-    counts = np.bincount(rows.codes, minlength=len(classifier.classes_))
-    if not counts.all():
-        label = classifier.classes_.tolist()[int(np.argmin(counts))]
-        raise ValueError(
-            f"tune fits a second model to some of the rows, but none of them has the label {label!r}. Give "
-            "rows of all classes, or held-out rows as validation=(X, y)."
-        )
-    _, selection = _tuned_model(refit(classifier, training), stages, training, held_out)
-    model, _ = _tuned_model(classifier, selection.stages, rows, None)
-    return model, selection
-
-
 # ---------------------------------------------------------------- rows and settings
 
 
 def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, name: str = "X") -> Block:
-    """Return rows of positive weight with class codes; raise ValueError if tuning cannot use them."""
-    given = enter(classifier, X, y, sample_weight, name="y" if name == "X" else f"y of {name}").in_memory()
-    rows = given.values(on_cpu=True)
-    codes = given.codes(len(rows))
+    """Rows of positive weight with class codes; raise ValueError if tuning cannot use them."""
+    entered = enter(classifier, X, y, sample_weight, name="y" if name == "X" else f"y of {name}").in_memory()
+    rows = entered.values(on_cpu=True)
+    codes = entered.codes(len(rows))
     if has_gaps(rows):
         raise ValueError(f"tune needs rows without missing values, but {name} has NaN: see `impute`.")
     impossible = np.flatnonzero(classifier.class_prior_[codes] == 0)
@@ -123,13 +113,13 @@ def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, na
             f"{len(impossible)} rows of {name} have a label whose class prior is zero, such as {label!r}: "
             "no tuning makes them possible."
         )
-    return Block(rows, codes, given.weights(len(rows))).weighted()
+    return Block(rows, codes, entered.weights(len(rows))).weighted()
 
 
 def split_rows(
     classifier: Any, rows: Block, validation: Any, random: np.random.RandomState
 ) -> tuple[Block, Block | None]:
-    """Return rows to tune to, and held-out rows: a share of the rows, the given ones, or None."""
+    """Rows to tune to, and held-out rows: a share of the rows, the given ones, or None."""
     if validation is None:
         return rows, None
     if isinstance(validation, (tuple, list)):
@@ -140,8 +130,7 @@ def split_rows(
         raise ValueError(
             f"validation must be a share between 0 and 1, a tuple (X, y) or None, got {validation!r}."
         )
-    codes = rows.codes
-    some = rows_to_divide(codes)
+    codes, some = rows.codes, rows_to_divide(rows.codes)
     n_classes, n_held = len(np.unique(codes[some])), int(np.ceil(validation * len(some)))
     if not n_classes or len(some) - max(n_held, n_classes) < n_classes:
         raise ValueError(
@@ -152,26 +141,22 @@ def split_rows(
     return rows.rows(training), rows.rows(held)
 
 
-def stages_of(n_rows: int, trade_off: Any, max_iter: Any) -> list[Stage]:
-    """Return the stages of tuning to `n_rows` rows; raise ValueError for invalid settings."""
+def _stages(n_rows: int, trade_off: Any, max_iter: Any) -> list[Stage]:
+    """Values of λ with numbers of steps; raise ValueError for invalid settings."""
     if max_iter is not None:
         check_count(max_iter, "max_iter must be", ", or None")
     n_steps = int(max_iter or (_STEPS_WITH_MANY if n_rows > _MANY_ROWS else _STEPS))
-    return [(value, n_steps) for value in _check_trade_offs(trade_off)]
-
-
-def _check_trade_offs(trade_off: Any) -> tuple[float, ...]:
+    values = trade_off if isinstance(trade_off, (Sequence, np.ndarray)) else [trade_off]
     if isinstance(trade_off, str):
         if trade_off != "auto":
             raise ValueError(f"trade_off must be a number, a list of them or 'auto', got {trade_off!r}.")
-        return _TRADE_OFFS
-    several = trade_off if isinstance(trade_off, (Sequence, np.ndarray)) else [trade_off]
-    if not len(several):
+        values = _TRADE_OFFS
+    if not len(values):
         raise ValueError("trade_off is an empty list.")
-    for value in several:
+    for value in values:
         if not _is_number(value) or not 0 <= value < np.inf:
             raise ValueError(f"trade_off must be finite and not negative, got {value!r}.")
-    return tuple(float(value) for value in several)
+    return [(float(value), n_steps) for value in values]
 
 
 def _is_number(value: Any) -> bool:
