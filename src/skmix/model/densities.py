@@ -8,10 +8,10 @@ one part per feature set; a mixture is its only part. Functions of rows take a f
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce, wraps
 from operator import add
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,8 +33,7 @@ _TINY = 1e-12
 _LEAST_WEIGHT = 0.9
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A mixture of m features."""
 
     features: list[int]
@@ -43,34 +42,25 @@ class Part:
     shifts: FloatArray | None  # (L, K, m): of the means in each class, None if they are the same
 
 
-@dataclass(frozen=True)
-class Density:
+class Density(NamedTuple):
     """The parameters of all parts of a model, and the class prior (L,)."""
 
     parts: list[Part]
     class_prior: FloatArray
     n_jobs: int | None
+    has_shifts: bool  # whether the means differ between classes
 
     @classmethod
     def of(cls, model: Any) -> Density:
         """The density of a fitted estimator; of a density, itself."""
         if isinstance(model, Density):
             return model
-        parts = [
-            Part(
-                features,
-                parameters_of(mixture),
-                mixture.covariance_type_,
-                mixture.group_shifts_ if has_shifts(mixture) else None,
-            )
-            for features, mixture in model._parts()
-        ]
-        return cls(parts, model.class_prior_, model.n_jobs)
-
-    @property
-    def has_shifts(self) -> bool:
-        """Whether the means differ between classes."""
-        return any(part.shifts is not None for part in self.parts)
+        parts = []
+        for features, mixture in model._parts():
+            shifts = mixture.group_shifts_ if has_shifts(mixture) else None
+            parts.append(Part(features, parameters_of(mixture), mixture.covariance_type_, shifts))
+        differ = any(part.shifts is not None for part in parts)
+        return cls(parts, model.class_prior_, model.n_jobs, differ)
 
     def of_class(self, j: int) -> Density:
         """The density of class j alone, with its means."""
@@ -78,18 +68,16 @@ class Density:
         for part in self.parts:
             means, weights = part.parameters.means, part.parameters.weights[:, j : j + 1]
             means = means if part.shifts is None else means + part.shifts[j]
-            parts.append(
-                replace(part, parameters=replace(part.parameters, means=means, weights=weights), shifts=None)
-            )
-        return replace(self, parts=parts, class_prior=np.ones(1))
+            parameters = replace(part.parameters, means=means, weights=weights)
+            parts.append(part._replace(parameters=parameters, shifts=None))
+        return Density(parts, np.ones(1), self.n_jobs, has_shifts=False)
 
     def of_rows(self, rows: Array, function: Any, *more: Any) -> list[Array]:
         """Apply a function of the engine to the rows (n, M) of each part, `more` and its parameters."""
-        n_jobs = threads_of(self.n_jobs)
-        return [
-            function(columns_of(rows, part.features), *more, part.parameters, part.covariance_type, n_jobs)
-            for part in self.parts
-        ]
+        n_jobs, values = threads_of(self.n_jobs), []
+        for features, parameters, covariance_type, _ in self.parts:
+            values.append(function(columns_of(rows, features), *more, parameters, covariance_type, n_jobs))
+        return values
 
 
 def has_shifts(model: Any) -> bool:
@@ -191,8 +179,8 @@ def _blurred(density: Density, blur: FloatArray) -> Density:
             kind = "full"
             covariances = structure.to_full(covariances[None], *parameters.means.shape)[0] + added
         parameters = replace(parameters, covariances=covariances)
-        parts.append(replace(part, parameters=parameters, covariance_type=kind))
-    return replace(density, parts=parts)
+        parts.append(part._replace(parameters=parameters, covariance_type=kind))
+    return density._replace(parts=parts)
 
 
 # ---------------------------------------------------------------- responsibilities

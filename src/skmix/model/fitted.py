@@ -242,7 +242,8 @@ class Fitted(FitRecord):
     @property
     def parameters(self) -> Parameters:
         """The parameters of the density."""
-        return parameters_of(self, "")
+        tail = GAUSSIAN if self.kernel_degrees is None else StudentT(self.kernel_degrees)
+        return Parameters(self.weights, self.means, self.covariances, tail=tail)
 
     @property
     def rows_behind(self) -> FloatArray:
@@ -288,11 +289,11 @@ def fields_of(parameters: Parameters) -> dict[str, Any]:
     }
 
 
-def parameters_of(fitted: Any, ending: str = "_") -> Parameters:
-    """The parameters of a fitted mixture, or of a record with an empty `ending` of names."""
-    degrees = getattr(fitted, f"kernel_degrees{ending}", None)
-    values = {name: getattr(fitted, f"{name}{ending}") for name in ("weights", "means", "covariances")}
-    return Parameters(**values, tail=GAUSSIAN if degrees is None else StudentT(degrees))
+def parameters_of(mixture: Any) -> Parameters:
+    """The parameters of a fitted mixture."""
+    degrees = getattr(mixture, "kernel_degrees_", None)
+    tail = GAUSSIAN if degrees is None else StudentT(degrees)
+    return Parameters(mixture.weights_, mixture.means_, mixture.covariances_, tail=tail)
 
 
 # ---------------------------------------------------------------- other estimators
