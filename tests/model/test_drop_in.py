@@ -90,3 +90,15 @@ def test_given_parameters_are_the_start() -> None:
     np.testing.assert_array_equal(model.weights_, data.weights)
     np.testing.assert_array_equal(model.means_, data.means)
     np.testing.assert_allclose(model.precisions_, data.precisions["full"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", MODULES)
+def test_a_subclass_that_changes_a_step_of_the_fit_is_refused(kind: str) -> None:
+    """Nothing would call the new step."""
+    theirs = getattr(sklearn.mixture, kind)
+    changed = type("Mine", (getattr(skmix, kind),), {"_m_step": theirs._m_step.__get__(object())})
+    unchanged = type("Mine", (getattr(skmix, kind),), {"helper": theirs._m_step})
+    X = np.arange(8.0)[:, None]
+    with pytest.raises(TypeError, match=f"Mine overrides _m_step, .* sklearn.mixture.{kind}"):
+        changed().fit(X)
+    assert unchanged().fit(X).converged_

@@ -34,6 +34,11 @@ SINGULAR = (
     "instance caused by singleton or collapsed samples). Try to decrease the number of components, increase "
     "reg_covar, or scale the input data."
 )
+# Methods of scikit-learn that its fits call, and ours do not.
+_STEPS = (
+    *("_initialize_parameters", "_initialize", "_e_step", "_m_step", "_compute_lower_bound"),
+    *("_estimate_log_prob", "_estimate_log_weights", "_get_parameters", "_set_parameters"),
+)
 _DISPATCH = "array_api_dispatch, under which scikit-learn's own mixture does the work"
 
 
@@ -98,6 +103,12 @@ class DropInMixin(FileMixin, ExportMixin):
         """Rows (n, M) of floats; a fit needs `least` of them and notes their features."""
         if least is None:
             check_is_fitted(self)
+        for name in _STEPS:
+            if getattr(type(self), name, None) is not getattr(self._theirs, name, None):
+                raise TypeError(
+                    f"{type(self).__name__} overrides {name}, which skmix does not call: derive it from "
+                    f"sklearn.mixture.{self._theirs.__name__}."
+                )
         if not is_frame(X):
             return check_values(self, on_host(X), least)
         kinds: Any = getattr(getattr(X, "schema", None), "types", None) or getattr(X, "dtypes", ())
