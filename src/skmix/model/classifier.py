@@ -86,7 +86,8 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         `before` and `after` tuning, as `log_loss`, `error`, `log_likelihood` and `temperature`; and the same
         scores of all `rounds`. Without held-out rows, the last `trade_off`, None, None and no rounds.
     models_ : list of SharedKernelMixture
-        One fitted model per feature set; a single one without sets.
+        One fitted model per feature set, which then has `weights_`, `means_` and the attributes after them;
+        a single one without sets.
     feature_sets_ : list of lists of int
         The features of each model; a column of text has several.
     n_kernels_ : int or list of int
@@ -97,11 +98,6 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     --------
     SharedKernelClassifierCV : Chooses kernels, priors and tuning by cross-validation.
     SharedKernelMixture : The density model underneath.
-
-    Notes
-    -----
-    With several feature sets, `weights_`, `means_`, `covariances_` and the attributes after them are in
-    `models_`.
 
     References
     ----------
