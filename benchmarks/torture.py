@@ -173,8 +173,8 @@ def hostile_settings(random: np.random.Generator, kind: str, table: Table) -> di
         "init": lambda: str(random.choice(["class", "k-means", "random_from_data", "uniform"])),
         "n_init": lambda: int(random.integers(2, 5)),
         "inference": lambda: "variational",
-        "tol": lambda: ("per-class", 1e-4),
-        "tail": lambda: ["t", ("t", 1.0), ("t", 30.0)][random.integers(3)],
+        "stopping": lambda: "per-class",
+        "degrees": lambda: [None, 1.0, 30.0][random.integers(3)],
     }
     if kind == "classifier":
         choices["priors"] = lambda: "uniform"
@@ -191,11 +191,15 @@ def hostile_settings(random: np.random.Generator, kind: str, table: Table) -> di
             settings[name] = choices.pop(name)()
     for name in random.choice(sorted(choices), size=random.integers(4), replace=False).tolist():
         settings[name] = choices[name]()
+    if "stopping" in settings:
+        settings["tol"] = 1e-4
+    if "degrees" in settings:
+        settings["tail"] = "t"
     if random.uniform() < 0.15:
         settings["init"] = given_start(random, table, settings)
         settings["n_kernels"] = len(settings["init"]["means"])
         if random.uniform() < 0.5:
-            settings["init"]["freeze"] = str(random.choice(["kernels", "weights"]))
+            settings["freeze"] = str(random.choice(["kernels", "weights"]))
     return settings
 
 

@@ -53,7 +53,9 @@ for start in starts:
         "means": start.means,
         "covariances": start.covariances,
     }
-    on_engine.append(SharedKernelMixture(init=given, tol=("per-class", 0.1)).fit(X, y))
+    on_engine.append(
+        SharedKernelMixture(init=given, tol=0.1, stopping="per-class").fit(X, y)
+    )
 reached = np.array([model.log_likelihood_ for model in on_engine]) / len(X)
 failed = np.flatnonzero(np.isnan(ends))
 print(

@@ -23,7 +23,7 @@ X, y = make_shared_kernel_data(
 
 # %%
 # The paper gives the start. ``SharedKernelMixture(n_kernels=3)`` would find one by itself.
-settings = {"tol": ("per-class", 0.1), "max_iter": 50}
+settings = {"tol": 0.1, "stopping": "per-class", "max_iter": 50}
 model = SharedKernelMixture(init=truth.start, **settings).fit(X, y)
 off = np.abs(model.weights_ - truth.weights).max()
 print(f"weights off by {off:.3f} at most")

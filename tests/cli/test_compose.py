@@ -250,7 +250,7 @@ def test_an_unusual_sample_is_marked(tmp_path: Path) -> None:
 
 
 def test_a_model_with_t_kernels(study: Path, tmp_path: Path) -> None:
-    model = SharedKernelMixture(3, init="k-means", tail=("t", 5.0), random_state=0).fit(files_of(study))
+    model = SharedKernelMixture(3, init="k-means", tail="t", degrees=5.0, random_state=0).fit(files_of(study))
     Study(model, merge_kernels(model, n_populations=2)).save(tmp_path / "m")
     run(study / "a.csv", "--model", tmp_path / "m", "--html", tmp_path / "p.html")
     page = (tmp_path / "p.html").read_text()

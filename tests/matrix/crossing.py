@@ -41,17 +41,17 @@ Values = tuple[str, Any]  # of one feature: a value, or a tuple of several
 
 # Values that are refused together, and what the error says.
 _REFUSED: list[tuple[*tuple[Values, ...], str]] = [
-    (("tail", "t"), ("freeze", "kernels"), "tail must be"),
+    (("tail", "t"), ("freeze", "kernels"), "give degrees"),
     (("tail", TAILS), ("inference", "variational"), "inference"),
     (("tail", TAILS), ("rows", ("tensor", *DEVICES)), "device"),
     (("inference", "variational"), ("freeze", ("kernels", "weights")), "freeze"),
-    (("inference", "variational"), ("stopping", "per-class"), "tol="),
+    (("inference", "variational"), ("stopping", "per-class"), "stopping="),
     (("weight_prior", "hierarchical"), ("inference", "variational"), "inference"),
     (("weight_prior", "hierarchical"), ("freeze", "weights"), "freeze"),
-    (("weight_prior", "hierarchical"), ("stopping", "per-class"), "tol="),
+    (("weight_prior", "hierarchical"), ("stopping", "per-class"), "stopping="),
     (("shift", True), ("inference", "variational"), "variational"),
     (("shift", True), ("tail", TAILS), "group_shift=.* cannot be combined with tail="),
-    (("shift", True), ("stopping", "per-class"), "tol="),
+    (("shift", True), ("stopping", "per-class"), "stopping="),
     (("shift", True), ("labels", "unlabelled"), "every row needs its group"),
     (("shift", True), ("rows", "streamed"), "streamed to a device"),
     (("after", "stream"), ("inference", "variational"), "cannot be combined with inference='variational'"),

@@ -138,10 +138,7 @@ def make_start(cell: Cell, data: Data, columns: list[int]) -> brute.Model:
 
 def as_init(cell: Cell, model: brute.Model) -> dict[str, Any]:
     """Return a start as the estimators take it."""
-    init = {"means": model.means, "covariances": of_structure(cell, model), "weights": model.weights}
-    if cell["freeze"] != "none":
-        init["freeze"] = cell["freeze"]
-    return init
+    return {"means": model.means, "covariances": of_structure(cell, model), "weights": model.weights}
 
 
 def of_structure(cell: Cell, model: brute.Model) -> Array:
@@ -180,13 +177,16 @@ def make_estimator(cell: Cell, starts: Sequence[brute.Model | dict[str, Array]],
     settings: dict[str, Any] = {
         "n_kernels": N_KERNELS,
         "covariance_type": cell["covariance"],
-        "tail": {"none": None, "t4": ("t", 4.0)}.get(cell["tail"], cell["tail"]),
+        "tail": None if cell["tail"] == "none" else "t",
+        "degrees": 4.0 if cell["tail"] == "t4" else None,
+        "freeze": None if cell["freeze"] == "none" else cell["freeze"],
         "covariance_prior": {"none": None, "number": PRIOR_ROWS, "auto": "auto"}[cell["covariance_prior"]],
         "weight_prior": {"none": None, "number": WEIGHT_PRIOR}.get(cell["weight_prior"], "hierarchical"),
         "variance_floor": FLOOR,
         "random_state": 0,
         "max_iter": max_iter,
-        "tol": 0.0 if cell["stopping"] == "total" else (cell["stopping"], 0.0),
+        "tol": 0.0,
+        "stopping": cell["stopping"],
         "inference": cell["inference"],
     }
     if cell["starts"] == "three":

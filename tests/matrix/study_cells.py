@@ -162,8 +162,7 @@ def make_cells(cell: Cell, *, new: bool = False) -> Cells:
 
 def start_of(cell: Cell) -> dict[str, Any]:
     """Return the kernels at which a fit starts, or that it keeps."""
-    start = {"means": MEANS[cell["kernels"]], "covariances": as_structure(COVARIANCES, cell["covariance"])}
-    return {**start, "freeze": "kernels"} if cell["freeze"] else start
+    return {"means": MEANS[cell["kernels"]], "covariances": as_structure(COVARIANCES, cell["covariance"])}
 
 
 def fitted(cell: Cell, data: Cells, start: dict[str, Any] | None = None) -> SharedKernelMixture:
@@ -179,7 +178,9 @@ def fitted(cell: Cell, data: Cells, start: dict[str, Any] | None = None) -> Shar
         len(start["means"]),
         init=start,
         covariance_type=cell["covariance"],
-        tail=("t", DEGREES) if cell["tail"] == "t4" else None,
+        freeze="kernels" if cell["freeze"] else None,
+        tail="t" if cell["tail"] == "t4" else None,
+        degrees=DEGREES if cell["tail"] == "t4" else None,
         inference="variational" if cell["prior"] == "variational" else "em",
         weight_prior=priors[cell["prior"]],
         group_shift=STRENGTH if cell["shift"] else None,

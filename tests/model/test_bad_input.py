@@ -217,7 +217,7 @@ def test_more_kernels_than_rows_are_refused(tmp_path: Path) -> None:
         SharedKernelClassifier(6).fit(few, np.arange(6) % 2, sample_weight=weights)
     # Kernels that stay need no rows of their own, and searches do not ask for more than there are.
     start = {"means": np.tile(few, (2, 1)), "covariances": np.tile(np.eye(2), (12, 1, 1))}
-    assert SharedKernelMixture(12, init={**start, "freeze": "kernels"}).fit(few).n_kernels_ == 12
+    assert SharedKernelMixture(12, init=start, freeze="kernels").fit(few).n_kernels_ == 12
     assert SharedKernelMixtureCV(criterion="bic", random_state=0).fit(few).best_params_["n_kernels"] <= 6
 
 
@@ -264,16 +264,18 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"covariance_type": "low_rank"}, r"'low_rank' is not supported any more: .*make_pipeline\(PCA"),
     ({"covariance_type": ("low_rank", 8)}, r"\('low_rank', 8\) is not supported any more"),
     ({"covariance_type": ("full", 8)}, "'covariance_type' .*Got \\('full', 8\\) instead"),
-    ({"tol": ("never", 0.1)}, "tol as a tuple is"),
+    ({"stopping": "never"}, "'stopping' .*Got 'never' instead"),
+    ({"stopping": "per-class", "tol": "auto"}, "give tol as a number"),
     ({"covariance_prior": (1.0,)}, "covariance_prior as a tuple is .*got 1 entries"),
     ({"covariance_prior": (np.nan, np.eye(3))}, "positive number of rows, got nan"),
     ({"covariance_prior": (1.0, np.eye(2))}, r"must have shape \(3, 3\) .*got \(2, 2\)"),
     ({"covariance_prior": (1.0, -np.eye(3))}, "not positive definite: its smallest eigenvalue is -1"),
     ({"weight_prior": 0.5}, "weight_prior=0.5 must be at least 1 for EM"),
     ({"inference": "variational", "covariance_prior": 0.5}, "needs covariance_prior > "),
-    ({"tail": ("t", 0.5)}, "degrees of at least 1"),
-    ({"tail": ("t", 4.0, 1)}, "degrees of at least 1"),
-    ({"tail": ("normal", 4.0)}, "degrees of at least 1"),
+    ({"tail": "t", "degrees": 0.5}, r"'degrees' .*\[1.0, inf\).*Got 0.5 instead"),
+    ({"degrees": 4.0}, "degrees=4 is for t kernels"),
+    ({"tail": ("t", 4.0)}, "'tail' .*Got \\('t', 4.0\\) instead"),
+    ({"freeze": "kernels"}, "init must be a dict or a fitted mixture, got "),
     (start(means=None), r"needs 'means' .*got the keys \['covariances', 'weights'\]"),
     (start(precisions=1.0), "got the keys .*'precisions'"),
     (start(means="text"), "must be an array of numbers"),
@@ -286,8 +288,9 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"init": "kmeans"}, r"Got 'kmeans' instead\. Did you mean 'k-means'\?"),
     (start(weights=np.full(3, 1 / 3)), r"shape \(3, 3\), got \(3,\)"),
     (start(weights=np.full((3, 2), 1 / 3)), r"shape \(3, 3\), got \(3, 2\)"),
-    (start(covariances=None, freeze="kernels"), "freeze='kernels' keeps the given values"),
-    (start(freeze="means"), "must be 'kernels' or 'weights'"),
+    ({**start(covariances=None), "freeze": "kernels"}, "freeze='kernels' keeps the given values"),
+    ({**start(), "freeze": "means"}, "'freeze' .*Got 'means' instead"),
+    (start(freeze="kernels"), r"got the keys .*'freeze'"),
     (start(covariances=nearly(-2.0)), "kernel 1 is not positive definite: .* is -2"),
     (start(covariances=ASYMMETRIC), "kernel 0 is not symmetric: entries differ by 0.25"),
     (start(covariances=nearly(np.inf)), "covariances must be finite"),

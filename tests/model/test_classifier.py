@@ -215,7 +215,7 @@ def test_the_papers_run_through_the_public_face(golden: Golden) -> None:
     reference = golden("digits_3d")
     start = {name: reference[name][0] for name in ("weights", "means", "covariances")}
     model = SharedKernelClassifier(
-        init=start, tol=("per-class", 0.1), max_iter=100, variance_floor=0.0, priors="uniform"
+        init=start, tol=0.1, stopping="per-class", max_iter=100, variance_floor=0.0, priors="uniform"
     ).fit(reference["X"], reference["y"])
     assert model.n_iter_ == 18
     assert_allclose(model.log_likelihood_path_, reference["class_log_likelihood"], rtol=1e-9)

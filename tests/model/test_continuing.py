@@ -75,7 +75,7 @@ def test_a_model_so_far_has_nothing_of_an_earlier_fit():
         ({"n_kernels": 40, "tol": 1e-6}, Y),
         ({"n_kernels": None, "covariance_prior": "weak", "tol": 1e-9}, Y),
         ({"n_init": 4, "covariance_type": "diag", "init": "random_from_data"}, Y),
-        ({"tol": ("per-class", 1e-6), "covariance_type": "tied"}, Y),
+        ({"tol": 1e-6, "stopping": "per-class", "covariance_type": "tied"}, Y),
         ({"weight_prior": 1.5, "covariance_prior": 3.0, "tol": 1e-9}, UNLABELLED),
         ({"weight_prior": "hierarchical", "tol": 1e-7}, UNLABELLED),
         ({"tail": "t", "tol": 1e-7}, Y),

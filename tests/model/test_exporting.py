@@ -54,7 +54,7 @@ def run(model: Any, **inputs: np.ndarray) -> dict[str, np.ndarray]:
     [
         *(({"covariance_type": kind}, np.float32) for kind in TYPES),
         ({"covariance_type": "tied", "feature_sets": [[3, 1, 0, 2]]}, np.float64),
-        ({"tail": ("t", 3.0), "feature_sets": [[0, 2], [3]], "tol": 0.01}, np.float64),
+        ({"tail": "t", "degrees": 3.0, "feature_sets": [[0, 2], [3]], "tol": 0.01}, np.float64),
     ],
 )
 def test_labels_and_probabilities_of_classifiers(options: dict[str, Any], dtype: Any) -> None:

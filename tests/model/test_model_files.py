@@ -15,10 +15,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_array_equal
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from skmix import __version__
+from skmix import __version__, load
 from skmix.data.write import is_device, replacing, write_columns
 from skmix.model import files as model_files
 from skmix.model.files import FORMAT, VERSION, Record, pack, read_file, unpack, write_file
@@ -373,3 +374,14 @@ def test_files_that_cannot_be_opened_are_os_errors(tmp_path: Path) -> None:
         read_file(tmp_path / "absent")
     with pytest.raises(OSError, match=tmp_path.name):
         read_file(tmp_path)
+
+
+def test_a_file_with_settings_in_pairs_loads() -> None:
+    """Of a version whose `tail` and `tol` were pairs, and whose `init` held `freeze`."""
+    model = load(Path(__file__).parents[1] / "golden" / "paired_settings.skmix")
+    assert (model.tail, model.degrees, model.tol, model.stopping) == ("t", 4.0, 0.1, "per-class")
+    assert (model.freeze, sorted(model.init)) == ("kernels", ["covariances", "means"])
+    X, y = np.array([[0.0], [0.25], [0.5], [5.0], [5.25], [5.5]]), [0, 0, 1, 1, 0, 1]
+    assert model.score(X, y) == pytest.approx(-0.7079780712781548, rel=1e-9)
+    # The fit goes on with these settings.
+    assert_array_equal(model.fit(X, y).means_.ravel(), [0.25, 5.25])

@@ -199,7 +199,7 @@ def test_what_is_frozen_keeps_every_bit(freeze: str) -> None:
         "covariances": np.stack([np.diag([1e-9, 0.7, 0.1]), np.eye(3) / 3.0]),
         "weights": np.array([[0.1, 0.2, 0.7], [0.9, 0.8, 0.3]]),
     }
-    model = SharedKernelMixture(init={**start, "freeze": freeze}, max_iter=500, tol=1e-2)
+    model = SharedKernelMixture(init=start, freeze=freeze, max_iter=500, tol=1e-2)
     model.fit(X, y)
     frozen = {"kernels": ["means", "covariances"], "weights": ["weights"]}[freeze]
     for name, given in start.items():
@@ -311,9 +311,10 @@ def test_a_batch_or_a_new_class_that_does_not_suit_the_fit_is_refused(
 
 def test_t_kernels_stay_those_of_the_fit_if_settings_change() -> None:
     X, y = two_classes()
-    model = SharedKernelMixture(2, tail=("t", 4.0), tol=1e-2, random_state=0).fit(X, y)
+    model = SharedKernelMixture(2, tail="t", degrees=4.0, tol=1e-2, random_state=0).fit(X, y)
     before = model.bic(X, y)
-    assert model.set_params(tail=None).bic(X, y) == before
+    assert model.set_params(tail=None, degrees=5.0).bic(X, y) == before
+    model.degrees = None
     with pytest.raises(ValueError, match="fitted: fit again"):
         model.partial_fit(X, y)
 
@@ -347,7 +348,7 @@ def test_a_stream_goes_on_with_the_settings_of_its_classifier() -> None:
 def test_tuning_has_a_floor_after_a_fit_that_kept_its_kernels() -> None:
     X, y = two_classes()
     start = {"means": X[[5, 100]], "covariances": np.tile(np.eye(2), (2, 1, 1))}
-    kept = SharedKernelClassifier(2, init={**start, "freeze": "kernels"}, variance_floor=0.5).fit(X, y)
+    kept = SharedKernelClassifier(2, init=start, freeze="kernels", variance_floor=0.5).fit(X, y)
     kept.tune(X, y, trade_off=0.0, validation=None, max_iter=30)
     # The floor is P ⪰ diag(floor): in units of the features' deviations, no eigenvalue is below a half.
     units = np.outer(X.std(axis=0), X.std(axis=0))

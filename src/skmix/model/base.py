@@ -56,11 +56,14 @@ class SharedKernelBase(
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         "n_kernels": [_COUNT, None],
         "covariance_type": [StrOptions({"auto", *STRUCTURES})],
-        "tail": [StrOptions({"t"}), tuple, None],
+        "tail": [StrOptions({"t"}), None],
+        "degrees": [Interval(Real, 1.0, None, closed="left"), None],
         "init": [StrOptions({"auto", "class", "k-means", "random_from_data", "uniform"}), dict],
+        "freeze": [StrOptions({"kernels", "weights"}), None],
         "n_init": [_COUNT],
         "max_iter": [_COUNT],
-        "tol": [Interval(Real, 0.0, None, closed="left"), StrOptions({"auto"}), tuple],
+        "tol": [Interval(Real, 0.0, None, closed="left"), StrOptions({"auto"})],
+        "stopping": [StrOptions({"total", "per-class"})],
         "variance_floor": [Interval(Real, 0.0, None, closed="left")],
         "covariance_prior": [
             StrOptions({"auto", "weak"}),

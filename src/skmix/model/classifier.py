@@ -24,6 +24,7 @@ from .arguments import check_distribution, check_feature_sets
 from .base import Part, SharedKernelBase
 from .checks import computed, note_rows, updating
 from .fitted import FitRecord, Fitted, FittedClassifier
+from .given import note_features
 from .mixture import SharedKernelMixture, documented_model
 from .rows import enter, score_rows
 from .settings import Settings, prior_of_columns
@@ -131,13 +132,16 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         self,
         n_kernels: int | None = None,
         *,
-        covariance_type: str | tuple[str, int] = "auto",
-        tail: str | tuple[str, float] | None = None,
+        covariance_type: str = "auto",
+        tail: str | None = None,
+        degrees: float | None = None,
         feature_sets: Sequence[Sequence[int | str]] | None = None,
         init: Any = "auto",
+        freeze: str | None = None,
         n_init: int = 1,
         max_iter: int = 200,
-        tol: float | tuple[str, float] = 3e-4,
+        tol: float = 3e-4,
+        stopping: str = "total",
         variance_floor: float = 1e-6,
         covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
         weight_prior: float | str | None = None,
@@ -152,10 +156,13 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         self.n_kernels = n_kernels
         self.covariance_type = covariance_type
         self.tail = tail
+        self.degrees = degrees
         self.init = init
+        self.freeze = freeze
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
+        self.stopping = stopping
         self.variance_floor = variance_floor
         self.covariance_prior = covariance_prior
         self.weight_prior = weight_prior
@@ -167,6 +174,71 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         self.priors = priors
         self.reject_below = reject_below
         self.outlier_label = outlier_label
+
+    @classmethod
+    def from_parameters(
+        cls,
+        weights: ArrayLike,
+        means: ArrayLike,
+        covariances: ArrayLike,
+        *,
+        covariance_type: str | None = None,
+        degrees: ArrayLike | None = None,
+        classes: ArrayLike | None = None,
+        class_prior: ArrayLike | None = None,
+        class_count: ArrayLike | None = None,
+        feature_names: Sequence[str] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> Self:
+        """Make a classifier of known parameters, without a fit.
+
+        Parameters
+        ----------
+        weights : array-like of shape (K, L)
+            Pr(kernel | class); columns sum to one.
+        means, covariances, covariance_type, degrees, classes, class_prior, class_count, feature_names, \
+random_state
+            See `SharedKernelMixture.from_parameters`.
+
+        Returns
+        -------
+        SharedKernelClassifier
+            A fitted classifier with one feature set of all features.
+
+        Examples
+        --------
+        >>> from skmix import SharedKernelClassifier
+        >>> weights, means, covariances = [[0.9, 0.2], [0.1, 0.8]], [[0.0], [4.0]], [[[1.0]], [[1.0]]]
+        >>> model = SharedKernelClassifier.from_parameters(weights, means, covariances, classes=["a", "b"])
+        >>> model.predict([[0.3], [3.0]]).tolist()
+        ['a', 'b']
+        """
+        mixture = SharedKernelMixture.from_parameters(
+            weights,
+            means,
+            covariances,
+            covariance_type=covariance_type,
+            degrees=degrees,
+            classes=classes,
+            class_prior=class_prior,
+            class_count=class_count,
+            random_state=random_state,
+        )
+        if len(mixture.classes_) < 2:
+            raise ValueError("A classifier needs weights of at least two classes, of shape (K, L).")
+        settings = {
+            name: getattr(mixture, name) for name in ("n_kernels", "covariance_type", "tail", "degrees")
+        }
+        model, n_features = cls(**settings, random_state=random_state), mixture.means_.shape[1]
+        FittedClassifier(
+            models=[mixture],
+            feature_sets=[list(range(n_features))],
+            class_prior=mixture.class_prior_,
+            temperature=1.0,
+            threshold=-np.inf,
+        ).store(model)
+        note_features(model, n_features, feature_names)
+        return model
 
     def __getattr__(self, name: str) -> Any:
         """Attributes of the fit are those of the only mixture; with feature sets, those in common."""

@@ -324,7 +324,7 @@ def n_parameters(model: Any) -> int:
         if hasattr(part, "group_shifts_"):
             rows = weights * part.class_count_
             total += round(n_features * float((rows / (rows + part.group_shift_)).sum()))
-        if hasattr(part, "kernel_degrees_") and part.tail == "t":
+        if hasattr(part, "kernel_degrees_") and part.degrees is None:
             total += n_kernels  # learnt degrees of freedom
     return total
 

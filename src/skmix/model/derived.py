@@ -89,7 +89,7 @@ def _derived(
         return _derived_mixture(model, chosen, parts[0][-1], class_prior)
     models = [_derived_mixture(mixture, kept, values, class_prior) for mixture, _, kept, values in parts]
     derived, features = _unfitted(model, chosen), Recipe.of(model).features_of(chosen)
-    for name in ("tail", "covariance_type"):
+    for name in ("degrees", "covariance_type"):
         for mixture in models:
             if getattr(mixture, name) != getattr(model, name):
                 derived.set_params(**{name: getattr(mixture, name)})
@@ -123,7 +123,7 @@ def _unfitted(model: Any, chosen: list[int]) -> Any:
     # `clone` copies a RandomState, whose copies would all draw the same numbers.
     derived.random_state = model.random_state
     if not isinstance(model.init, str):
-        derived.set_params(init="auto")
+        derived.set_params(init="auto", freeze=None)
     if isinstance(model.covariance_prior, tuple):
         features = columns.features_of(chosen)
         prior = prior_of_columns(model.covariance_prior, features, columns.n_features)
@@ -143,8 +143,8 @@ def _derived_mixture(model: Any, chosen: list[int], parameters: Parameters, clas
     fitted, derived = Fitted.of(model), _unfitted(model, chosen)
     assert fitted is not None
     covariance_type, shifts = fitted.covariance_type, fitted.shifts
-    if isinstance(model.tail, tuple) and not np.all(parameters.tail.degrees == model.tail[1]):
-        derived.set_params(tail="t")
+    if model.degrees is not None and not np.all(parameters.tail.degrees == model.degrees):
+        derived.set_params(degrees=None)
     if parameters.covariances.shape != structure_of(covariance_type).shape(*parameters.means.shape):
         # Scale matrices of t kernels are no longer the same, given values of some features.
         covariance_type = "full"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,6 +16,7 @@ from ..engine.records import FloatArray, IntArray
 from . import densities
 from .base import SharedKernelBase
 from .fitted import parameters_of
+from .given import fitted_of, note_features, parameters_in
 from .rows import score_rows
 
 Estimator = TypeVar("Estimator", bound=type)
@@ -30,29 +31,35 @@ _PARAMETERS = """
         Structure of the covariances. 'auto' is 'full', or 'diag' with more than 500 features and fewer rows
         than features.
         When to change: to 'diag' or 'tied' for few rows.
-    tail : 't', ('t', float) or None, default=None
-        Tails of the kernels; None has Gaussian kernels. 't' has Student's t kernels and learns their degrees
-        of freedom, ('t', 4.0) fixes them; `covariances_` are then scale matrices.
-        When to change: to 't' for heavy tails, debris and wrong measurements.
+    tail : 't' or None, default=None
+        Tails of the kernels: None has Gaussian kernels, 't' has Student's t kernels, whose `covariances_` are
+        scale matrices. When to change: to 't' for heavy tails, debris and wrong measurements.
+    degrees : float, default=None
+        Degrees of freedom of t kernels, at least 1. None learns them.
+        When to change: to 4, say, if rows are too few to learn them.
     init : {'auto', 'class', 'k-means', 'random_from_data', 'uniform'} or dict, default='auto'
         Starting points. 'auto' is 'class' (k-means++ in each class) in a classifier, else 'k-means': on a
         sample if there are many rows, then refined by passes over samples. A dict has `means` (K, M) and
-        optionally `covariances`, `weights` (K, L), or (K,) without labels, and `freeze`: 'kernels' or
-        'weights', which keep their given values. A classifier with `feature_sets` takes a list of dicts. A
-        fitted estimator, such as one that a callback has saved, goes on from its parameters and its prior.
-        When to change: to a dict if you know where kernels are.
+        optionally `covariances`, and `weights` (K, L), or (K,) without labels. A classifier with
+        `feature_sets` takes a list of dicts. A fitted estimator, such as one that a callback has saved, goes
+        on from its parameters and its prior. When to change: to a dict if you know where kernels are.
+    freeze : {'kernels', 'weights'} or None, default=None
+        What keeps the values given by `init`: the means and covariances, or the weights.
+        When to change: to 'kernels' to learn the weights of known kernels in new classes.
     n_init : int, default=1
         Number of starts, which run as one batch; the best is kept.
         When to change: to 5 to 20 if the density or the clusters matter; a classifier rarely benefits.
     max_iter : int, default=200
         Largest number of passes over all rows; those over samples, which refine a start, do not count.
         When to change: increase it after a ConvergenceWarning.
-    tol : float, 'auto' or ('per-class', float), default='auto', in a classifier 3e-4
+    tol : float or 'auto', default='auto', in a classifier 3e-4
         The fit stops once the mean log-likelihood per row changes by less. 'auto' stops once a pass gains
         less than one in all, or 0.001 for each parameter, but at no less than 3e-4 and no more than 1e-3 per
-        row. ('per-class', 0.1) is the paper's rule: a class counts as converged, and stays so, once the
-        log-likelihood of its rows changes by less than 0.1; the fit ends when all classes have converged.
-        When to change: decrease it to compare parameters between fits, increase it for a quick look.
+        row. When to change: decrease it to compare parameters between fits, increase it for a quick look.
+    stopping : {'total', 'per-class'}, default='total'
+        'per-class' is the paper's rule: a class counts as converged, and stays so, once the log-likelihood of
+        all its rows changes by less than `tol`; the fit ends when all classes have converged.
+        When to change: to repeat the paper, with ``tol=0.1``.
     variance_floor : float, default=1e-6
         Smallest variance of a kernel in any direction, relative to the variances of the features. It is a
         bound, not an addition, so the likelihood never decreases. Zero removes it.
@@ -245,12 +252,15 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         self,
         n_kernels: int | None = None,
         *,
-        covariance_type: str | tuple[str, int] = "auto",
-        tail: str | tuple[str, float] | None = None,
+        covariance_type: str = "auto",
+        tail: str | None = None,
+        degrees: float | None = None,
         init: Any = "auto",
+        freeze: str | None = None,
         n_init: int = 1,
         max_iter: int = 200,
-        tol: float | str | tuple[str, float] = "auto",
+        tol: float | str = "auto",
+        stopping: str = "total",
         variance_floor: float = 1e-6,
         covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
         weight_prior: float | str | None = None,
@@ -263,10 +273,13 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         self.n_kernels = n_kernels
         self.covariance_type = covariance_type
         self.tail = tail
+        self.degrees = degrees
         self.init = init
+        self.freeze = freeze
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
+        self.stopping = stopping
         self.variance_floor = variance_floor
         self.covariance_prior = covariance_prior
         self.weight_prior = weight_prior
@@ -275,6 +288,79 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
+
+    @classmethod
+    def from_parameters(
+        cls,
+        weights: Any,
+        means: ArrayLike | None = None,
+        covariances: ArrayLike | None = None,
+        *,
+        covariance_type: str | None = None,
+        degrees: ArrayLike | None = None,
+        classes: ArrayLike | None = None,
+        class_prior: ArrayLike | None = None,
+        class_count: ArrayLike | None = None,
+        feature_names: Sequence[str] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> Self:
+        """Make a mixture of known parameters, without a fit.
+
+        Parameters
+        ----------
+        weights : array-like of shape (K,) or (K, L), or estimator
+            Pr(kernel | class); columns sum to one. Or a fitted Gaussian mixture of scikit-learn, which has
+            all parameters.
+        means : array-like of shape (K, M)
+            Means of the kernels.
+        covariances : array-like
+            Covariances: full (K, M, M), tied (M, M), diag (K, M), spherical (K,).
+        covariance_type : {'full', 'tied', 'diag', 'spherical'}, default=None
+            Structure of the covariances; None goes by their shape, which must leave no choice.
+        degrees : float or array-like of shape (K,), default=None
+            Degrees of freedom of t kernels, whose scale matrices are the covariances; None: Gaussian kernels.
+        classes : array-like of shape (L,), default=None
+            Class labels, in the order of the weights' columns; None numbers them from 0.
+        class_prior : array-like of shape (L,), default=None
+            Class priors; None: uniform.
+        class_count : array-like of shape (L,), default=None
+            Rows of each class that the parameters stand for, which `partial_fit` and `add_class` need.
+        feature_names : list of M str, default=None
+            Names of the features.
+        random_state : int, RandomState instance or None, default=None
+            Source of randomness of `sample`.
+
+        Returns
+        -------
+        SharedKernelMixture
+            A fitted mixture.
+
+        Examples
+        --------
+        >>> from skmix import SharedKernelMixture
+        >>> model = SharedKernelMixture.from_parameters([0.5, 0.5], [[0.0], [4.0]], [[[1.0]], [[1.0]]])
+        >>> model.predict([[0.3], [3.0]])
+        array([0, 1])
+        """
+        given: dict[str, Any] = {"weights": weights, "means": means, "covariances": covariances}
+        if means is None and covariances is None:
+            given = parameters_in(weights)
+            feature_names = getattr(weights, "feature_names_in_", feature_names)
+        if covariance_type is not None:
+            given["covariance_type"] = covariance_type
+        fitted = fitted_of(
+            **given, degrees=degrees, classes=classes, class_prior=class_prior, class_count=class_count
+        )
+        model = cls(
+            fitted.n_kernels,
+            covariance_type=fitted.covariance_type,
+            tail=None if degrees is None else "t",
+            degrees=float(degrees) if isinstance(degrees, Real) else None,
+            random_state=random_state,
+        )
+        fitted.store(model)
+        note_features(model, fitted.means.shape[1], feature_names)
+        return model
 
     _parameters = property(parameters_of)
 

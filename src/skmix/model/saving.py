@@ -171,6 +171,7 @@ def _unchecked_estimator(record: Record) -> Any:
     parameters, fitted = (record.fields.get(part) for part in ("parameters", "fitted"))
     if not isinstance(parameters, dict) or not isinstance(fitted, dict):
         raise ValueError("its parameters or fitted attributes are missing")
+    parameters = _as_plain_values(parameters)
     # Parameters that the file lacks, because they are newer, have their defaults.
     unknown = set(parameters) - set(kind._get_param_names())
     if unknown:
@@ -185,6 +186,19 @@ def _unchecked_estimator(record: Record) -> Any:
             raise ValueError(f"{name!r} is not an attribute of a fitted {record.kind}")
         setattr(estimator, name, restored(value))
     return estimator
+
+
+def _as_plain_values(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of a file, of which some were pairs of a kind and a number in earlier versions."""
+    found = dict(parameters)
+    for name, number, kind in (("tail", "degrees", "t"), ("tol", "tol", "per-class")):
+        value = found.get(name)
+        if isinstance(value, list | tuple) and len(value) == 2 and value[0] == kind:
+            found |= {"tail" if name == "tail" else "stopping": kind, number: value[1]}
+    if isinstance(found.get("init"), dict) and "freeze" in found["init"]:
+        found["freeze"] = found["init"]["freeze"]
+        found["init"] = {name: value for name, value in found["init"].items() if name != "freeze"}
+    return found
 
 
 # ---------------------------------------------------------------- checks of fitted attributes

@@ -31,9 +31,9 @@ _PRECISIONS = ("float64", "float32", "tf32")
 # Settings that cannot be combined unless one of them has its default value.
 _EXCLUSIVE = {
     "tail": ("inference", "device"),
-    "inference": ("freeze", "tol"),
-    "weight_prior": ("inference", "tol"),
-    "group_shift": ("inference", "tail", "tol"),
+    "inference": ("freeze", "stopping"),
+    "weight_prior": ("inference", "stopping"),
+    "group_shift": ("inference", "tail", "stopping"),
 }
 
 
@@ -47,7 +47,7 @@ class Settings:
     degrees: float | None  # their degrees of freedom; None: learnt
     init: str | None  # the name of the start; None if it is given
     start: Any  # a given start: a dict of arrays, a list of them (for feature sets) or a fitted estimator
-    freeze: Any  # what a given start keeps: 'kernels', 'weights' or None
+    freeze: Any  # what keeps its given values: 'kernels', 'weights' or None
     n_init: int
     max_iter: int
     stopping: Any  # 'total' or 'per-class'
@@ -69,22 +69,20 @@ class Settings:
 
         Raise ValueError for impossible values, and for settings that cannot be combined.
         """
-        is_robust, degrees = _tail(estimator.tail)
-        stopping, tol = _stopping(estimator.tol)
         device, precision = device_and_precision(estimator.device)
         prior, is_named = estimator.covariance_prior, isinstance(estimator.init, str)
         settings = cls(
             n_kernels=estimator.n_kernels,
             covariance_type=estimator.covariance_type,
-            is_robust=is_robust,
-            degrees=degrees,
+            is_robust=estimator.tail is not None,
+            degrees=None if estimator.degrees is None else float(estimator.degrees),
             init=estimator.init if is_named else None,
             start=None if is_named else estimator.init,
-            freeze=_freeze(estimator.init),
+            freeze=estimator.freeze,
             n_init=estimator.n_init,
             max_iter=estimator.max_iter,
-            stopping=stopping,
-            tol=tol,
+            stopping=estimator.stopping,
+            tol=None if estimator.tol == "auto" else float(estimator.tol),
             variance_floor=estimator.variance_floor,
             learnt_prior=_LEARNT_PRIORS[prior] if isinstance(prior, str) else None,
             given_prior=None if isinstance(prior, str | None) else _given_prior(prior),
@@ -106,7 +104,7 @@ class Settings:
             "inference": "variational" if self.is_variational else None,
             "device": estimator.device,
             "freeze": self.freeze,
-            "tol": estimator.tol if self.stopping == "per-class" else None,
+            "stopping": self.stopping if self.stopping == "per-class" else None,
             "weight_prior": "hierarchical" if is_hierarchical else None,
             "group_shift": self.group_shift,
         }
@@ -118,8 +116,18 @@ class Settings:
                     problem = f"{one}={used[one]!r} cannot be combined with {other}={used[other]!r}"
                     raise ValueError(f"{problem}: leave one out.")
         if self.freeze == "kernels" and self.is_robust and self.degrees is None:
+            raise ValueError("freeze='kernels' keeps the degrees of freedom too: give degrees with tail='t'.")
+        if self.degrees is not None and not self.is_robust:
+            raise ValueError(f"degrees={self.degrees:g} is for t kernels: set tail='t', or leave it out.")
+        if self.freeze is not None and self.init is not None:
             raise ValueError(
-                "freeze='kernels' keeps the degrees of freedom too: tail must be ('t', degrees)."
+                f"freeze={self.freeze!r} keeps given values, so init must be a dict or a fitted mixture, "
+                f"got {self.init!r}."
+            )
+        if self.stopping == "per-class" and self.tol is None:
+            raise ValueError(
+                "stopping='per-class' compares log-likelihoods of whole classes: give tol as a number, "
+                "such as 0.1, the paper's."
             )
         if not (self.is_variational or is_hierarchical) and (self.weight_prior or 1.0) < 1.0:
             raise ValueError(
@@ -182,40 +190,6 @@ class Settings:
 
 
 # ---------------------------------------------------------------- single settings
-
-
-def _tail(tail: Any) -> tuple[bool, float | None]:
-    if tail is None or isinstance(tail, str):
-        return tail is not None, None
-    degrees = tail[1] if len(tail) == 2 and tail[0] == "t" else None
-    if not isinstance(degrees, Real) or isinstance(degrees, bool) or not 1.0 <= float(degrees) < np.inf:
-        raise ValueError(
-            f"tail must be None, 't' or ('t', degrees), with degrees of at least 1, got {tail!r}."
-        )
-    return True, float(degrees)
-
-
-def _stopping(tol: Any) -> tuple[str, float | None]:
-    if tol == "auto":
-        return "total", None
-    if not isinstance(tol, tuple):
-        return "total", float(tol)
-    rule, value = tol if len(tol) == 2 else (None, None)
-    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else -1.0
-    if rule != "per-class" or not number >= 0.0:
-        raise ValueError(f"tol as a tuple is ('per-class', tolerance), got {tol!r}.")
-    return "per-class", number
-
-
-def _freeze(init: Any) -> str | None:
-    starts = init if isinstance(init, list) else [init]
-    values = {start.get("freeze") for start in starts if isinstance(start, Mapping)} or {None}
-    if len(values) > 1:
-        raise ValueError(f"init has starts with different values of 'freeze': {sorted(map(str, values))}.")
-    (freeze,) = values
-    if freeze not in (None, "kernels", "weights"):
-        raise ValueError(f"freeze in init must be 'kernels' or 'weights', got {freeze!r}.")
-    return freeze
 
 
 def _given_prior(prior: Any) -> tuple[float, Any]:

@@ -243,7 +243,6 @@ def _with_group_shifts(
 
 def _more(settings: Settings) -> str:
     tol: Any = "auto" if settings.tol is None else settings.tol
-    tol = (settings.stopping, tol) if settings.stopping == "per-class" else tol
     return f"Increase max_iter ({settings.max_iter}) or tol ({tol})."
 
 

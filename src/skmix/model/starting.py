@@ -156,10 +156,10 @@ def _start_of_dict(
     Covariances default to the variances (M,) of the features over K^(2/M), and weights to uniform ones.
     Without `n_kernels`, the means determine K.
     """
-    unknown = set(start) - {"means", "covariances", "weights", "freeze"}
+    unknown = set(start) - {"means", "covariances", "weights"}
     if unknown or "means" not in start:
         raise ValueError(
-            "init as a dict needs 'means' and may have 'covariances', 'weights' and 'freeze', got the keys "
+            "init as a dict needs 'means' and may have 'covariances' and 'weights', got the keys "
             f"{sorted(map(str, start))}."
         )
     n_features = len(variances)

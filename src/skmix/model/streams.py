@@ -189,6 +189,14 @@ def _with_priors(fitted: Fitted) -> Parameters:
     return replace(fitted.parameters, class_prior=fitted.class_prior, concentration=fitted.weight_prior)
 
 
+def _refuse_without_rows(fitted: Fitted, method: str) -> None:
+    if not fitted.rows_behind.sum():
+        raise ValueError(
+            f"{method} weighs a model by its rows, and this one was made of parameters without any: give "
+            "from_parameters a class_count."
+        )
+
+
 def _past_of(settings: Settings, fitted: Fitted) -> Running:
     """The state of a stream after earlier batches, or after a fit to all rows."""
     _check_covariance_type(settings, fitted)
@@ -198,6 +206,7 @@ def _past_of(settings: Settings, fitted: Fitted) -> Running:
         )
     if fitted.stream is not None:
         return Running.from_dict(fitted.stream)
+    _refuse_without_rows(fitted, "partial_fit")
     n_columns = 0 if fitted.history is None else fitted.history.log_likelihood_path.shape[1]
     if fitted.expected_count is None and n_columns > len(fitted.classes):
         raise ValueError(
@@ -273,6 +282,7 @@ def add_class(estimator: Any, new: Block, label: Any, position: int) -> None:
             raise ValueError(
                 f"No row of class {label!r} has a value in feature set {number}, columns {columns}."
             )
+        _refuse_without_rows(fitted, "add_class")
         fits.append(_with_class(Settings.of(model), fitted, rows, label, position))
     # The other classes keep their proportions.
     counts, prior, size = fits[0].class_count, fits[0].class_prior, float(new.row_weights.sum())

@@ -132,6 +132,10 @@ def run_illustration(seed: int = 0) -> IllustrationRecord:
         example.means, example.covariances, example.weights, example.n_per_class, random_state=seed
     )
     model = SharedKernelMixture(
-        init=example.start, covariance_prior=None, max_iter=example.max_iter, tol=("per-class", TOLERANCE)
+        init=example.start,
+        covariance_prior=None,
+        max_iter=example.max_iter,
+        tol=TOLERANCE,
+        stopping="per-class",
     )
     return IllustrationRecord(seed, example, X, y, model.fit(X, y))

@@ -35,7 +35,7 @@ N_CLASSES = 10
 # Settings of the mixtures of the methods on our engine.
 _BARE: dict[str, Any] = {"covariance_type": "full", "covariance_prior": None}
 _MIXTURES: dict[Method, dict[str, Any]] = {
-    "robust": _BARE | {"init": "uniform", "tol": ("per-class", TOLERANCE)},
+    "robust": _BARE | {"init": "uniform", "tol": TOLERANCE, "stopping": "per-class"},
     "class-wise": _BARE | {"init": "class", "tol": 1e-4},
 }
 # Variances of the kernels at the paper's start.
