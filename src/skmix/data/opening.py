@@ -132,7 +132,7 @@ def open_rows(
             reader = _open_file(existing(path), compensate is True, notation, damaged)
             if reader.n_rows:
                 readers[group] = reader
-            elif not isinstance(label, str):  # a large table may have empty partitions
+            elif paths is None or not isinstance(label, str):  # a large table may have empty partitions
                 raise ValueError(f"{path} is empty: it has no rows.")
         if not readers:
             raise ValueError(f"{name}: no file has rows.")
