@@ -144,6 +144,24 @@ class Reader(ABC):
         """Raise ArgumentError if columns of the same names mean something else in two files."""
 
 
+def check_same_columns(
+    reader: Reader, first: Reader, columns: Sequence[Any], first_columns: Sequence[Any]
+) -> None:
+    """Raise ArgumentError if the columns of a reader are not those of the first one."""
+    if reader.named != first.named:
+        has = "feature names" if reader.named else "no feature names"
+        raise ArgumentError(f"Files disagree: {reader.name} has {has}, unlike {first.name}.")
+    if not reader.named and len(columns) != len(first_columns):
+        counts = f"{reader.name} has {len(columns)} features, and {first.name} has {len(first_columns)}"
+        raise ArgumentError(f"Files disagree: {counts}.")
+    for name in (*first_columns, *columns):
+        if (name in columns) != (name in first_columns):
+            has, has_other = ("a", "none") if name in columns else ("no", "one")
+            what = f"{reader.name} has {has} {reader.column_word} {name!r}, and {first.name} has {has_other}"
+            chosen = Argument("columns", wording="open_rows(..., columns=[...])")
+            raise ArgumentError(f"Files disagree: {what}. Choose the features with ", chosen, ".")
+
+
 def check_finite(table: str, X: NDArray[Any], names: Sequence[str] | None, start: int) -> bool:
     """Refuse infinite values in rows X (n, M) from row `start` on; say whether any value is not NaN."""
     # A finite sum proves that all values are finite, and is cheap.

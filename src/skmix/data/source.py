@@ -25,14 +25,13 @@ from .encoding import Kind, are_numbers, feature_names, features_by_column
 from .events import FcsReader, scatter_units
 from .labels import encode, label_parser, plain_labels
 from .missing import refuse_masked_weights
-from .read import Column, Encoding, Reader, Rows, Stamp, check_finite, open_array, stamp
+from .read import Column, Encoding, Reader, Rows, Stamp, check_finite, check_same_columns, open_array, stamp
 from .recipe import BY_CHANNEL, UNPREPARED, Preparation, Recipe
 from .tables import TableReader, naming
 
 # Largest size of rows that a fit reads into memory, if they are in several files or on another scale, and
 # therefore slow to read again in each pass.
 HELD_BYTES = 1 << 29
-_COLUMNS = Argument("columns", wording="open_rows(..., columns=[...])")
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -94,7 +93,7 @@ class Source:
         readers, aside = list(self.readers.values()), {self.label, self.weight, *self.excluded}
         columns = [self.columns or [c for c in reader.features if c not in aside] for reader in readers]
         for reader, of_reader in zip(readers[1:], columns[1:], strict=True):
-            _check_same_columns(reader, readers[0], of_reader, columns[0])
+            check_same_columns(reader, readers[0], of_reader, columns[0])
             reader.check_alike(readers[0], columns[0])
         if self.known is not None:
             return self.known
@@ -441,23 +440,6 @@ class Source:
             # Single rows may have no value, but a sample must have some.
             if self.by_file and not has_value:
                 raise ValueError(f"{reader.name} has no value: all features of all its rows are NaN.")
-
-
-def _check_same_columns(
-    reader: Reader, first: Reader, columns: Sequence[Any], first_columns: Sequence[Any]
-) -> None:
-    """Raise ArgumentError if the columns of a reader are not those of the first one."""
-    if reader.named != first.named:
-        has = "feature names" if reader.named else "no feature names"
-        raise ArgumentError(f"Files disagree: {reader.name} has {has}, unlike {first.name}.")
-    if not reader.named and len(columns) != len(first_columns):
-        counts = f"{reader.name} has {len(columns)} features, and {first.name} has {len(first_columns)}"
-        raise ArgumentError(f"Files disagree: {counts}.")
-    for name in (*first_columns, *columns):
-        if (name in columns) != (name in first_columns):
-            has, has_other = ("a", "none") if name in columns else ("no", "one")
-            what = f"{reader.name} has {has} {reader.column_word} {name!r}, and {first.name} has {has_other}"
-            raise ArgumentError(f"Files disagree: {what}. Choose the features with ", _COLUMNS, ".")
 
 
 def _joined(parts: Sequence[Rows]) -> Rows:
