@@ -71,7 +71,7 @@ for act in (
     except (ImportError, SystemExit) as error:
         print(error)
 """)
-    libraries = ("rich and typer", "matplotlib", "jinja2", "pyarrow")
+    libraries = ("rich and typer", "matplotlib", "matplotlib", "pyarrow")
     for line, library in zip(said.splitlines(), libraries, strict=True):
         assert re.search(rf'{library}.*pip install "\.\[all\]"', line)
 

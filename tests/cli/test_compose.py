@@ -114,7 +114,7 @@ def test_everything_that_is_said(study: Path) -> None:
     text = [line.split() for line in (study / "said.txt").read_text().splitlines() if line.strip(" ─")]
     for name in SHARES:
         assert [name, "300", *(f"{100 * share:.1f}" for share in shares.loc[name])] in text
-    assert f"converged in {stored.model.n_iter_} passes".split() in text
+    assert ["passes", "of", "EM", str(stored.model.n_iter_)] in text
     # Beside its first line, `show` says the same, but for the files that were written.
     shown = commands.run("show", study / "model.skmix").stdout.splitlines()
     assert [line.split() for line in shown if line.strip(" ─")][1:] == text[:-1]
@@ -195,7 +195,7 @@ def test_fcs_files_are_transformed_and_have_no_time(tmp_path: Path) -> None:
     ):
         assert note in page
         assert note in said(result)
-    assert "transform arcsinh:150 (SSC-A linear)" in result.stdout
+    assert "arcsinh:150 (SSC-A linear)" in result.stdout
     assert load(tmp_path / "m").describe()["linear"].keys() == {"SSC-A"}
     # Tables too have columns that are not markers.
     table = pd.DataFrame(drawn(SHARES["a"], 3), columns=["CD3", "Event #", "time"])
@@ -276,10 +276,10 @@ def test_a_page_or_table_on_standard_output_is_alone_there(
     monkeypatch.setattr("skmix.Study.to_html", lambda _: "<p>page</p>")
     result = run(study / "a.csv", "--model", study / "model.skmix", "--html", "-")
     assert result.stdout == "<p>page</p>"
-    assert "1 sample, 300 cells" in said(result)
+    assert "Study of 1 sample and 3 populations" in said(result)
     result = run(study / "a.csv", "--model", study / "model.skmix", "--table", "-")
     assert len(result.stdout.splitlines()) == 4
-    assert "1 sample, 300 cells" in said(result)
+    assert "Study of 1 sample and 3 populations" in said(result)
 
 
 @pytest.mark.parametrize(
@@ -362,8 +362,81 @@ def test_populations_that_may_be_one_are_mentioned_and_joined(tmp_path: Path) ->
             assert outcome["populations"] == ["CD3⁻", "CD3⁺"]
             assert (outcome["warnings"], len(outcome["joined"]), result.stderr) == ([], 1, "")
     assert load(joined).populations.display_names == ["CD3⁻", "CD3⁺"]
-    assert f"merged into 2 populations; joined: {pair}\n" in commands.run("show", joined).stdout
+    assert re.search(f"joined +{re.escape(pair)}\n", commands.run("show", joined).stdout)
     # A fit is not lost for a wrong name.
     result = run(*files, "--kernels", 3, "-o", joined, "--join", "1,B cells", code=2)
     assert "There is no population 'B cells'" in said(result)
     assert len(load(joined).populations) == 3
+
+
+# ---------------------------------------------------------------- names, and what is left alone
+
+
+def test_populations_are_renamed(study: Path, tmp_path: Path) -> None:
+    place = tmp_path / "named.skmix"
+    first, _, third = load(study / "model.skmix").populations.display_names
+    commands.run("rename", study / "model.skmix", f"{first}=B = cells", "1= T cells", "-o", place)
+    assert load(place).populations.display_names == ["B = cells", "T cells", third]
+    # Without -o, in the file itself.
+    commands.run("rename", place, "T cells=T")
+    assert load(place).populations.display_names == ["B = cells", "T", third]
+    table = run(study / "a.csv", "--model", place, "--table", "-").stdout
+    assert pd.read_csv(io.StringIO(table))["population"].tolist() == ["B = cells", "T", third]
+    before = place.read_bytes()
+    for words, code, message in (
+        (["T"], 2, "'T' has no sign ="),
+        (["4=x"], 1, "There is no population '4'"),
+        ([f"0={third}"], 1, "Two populations would have the same name"),
+    ):
+        assert message in said(commands.run("rename", place, *words, code=code))
+    assert place.read_bytes() == before
+
+
+def test_a_study_that_was_not_named_is_not_replaced(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(*files_of(study), "--kernels", 2)
+    before = (tmp_path / "study.skmix").read_bytes()
+    result = run(*files_of(study), "--kernels", 3, code=2)
+    assert "study.skmix exists already. To replace it, say so with -o study.skmix" in said(result)
+    assert (tmp_path / "study.skmix").read_bytes() == before
+    run(*files_of(study), "--kernels", 3, "-o", "study.skmix")
+    assert (tmp_path / "study.skmix").read_bytes() != before
+
+
+def test_files_that_cannot_be_read_are_left_out(study: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.csv"
+    bad.write_text("CD3,CD4,CD8\n1,2,inf\n")
+    given = [*files_of(study), bad]
+    options = ("--kernels", 3, "-o", tmp_path / "m", "--table", tmp_path / "t.parquet")
+    run(*given, *options, code=1)
+    result = run(*given, *options, "--skip-unreadable")
+    assert "Note: Left out: " in said(result)
+    assert "bad.csv" in said(result)
+    expected = compose(files_of(study), n_kernels=3).proportions
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "t.parquet"), expected)
+    assert "bad.csv" in said(run(bad, "--kernels", 3, "--skip-unreadable", "-o", tmp_path / "n", code=1))
+
+
+def test_hints_name_options_that_there_are(tmp_path: Path) -> None:
+    rows = pd.DataFrame(drawn(SHARES["a"], 0), columns=NAMES)
+    for column in ([f"cell {row}" for row in range(N)], ["1.234,5"] * N, ["many"] * 40 + ["7"] * (N - 40)):
+        rows.assign(other=column).to_csv(tmp_path / "a.csv", index=False)
+        message = said(run(tmp_path / "a.csv", "--kernels", 2, "-o", tmp_path / "m", code=1))
+        assert "'other'" in message
+        assert "--markers" in message
+        assert "--drop" not in message
+        assert "--categorical" not in message
+
+
+def test_names_of_samples_are_printed_whole(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    name = "a_sample_of_the_second_visit_with_a_very_long_name"
+    (tmp_path / f"{name}.csv").write_bytes((study / "a.csv").read_bytes())
+    shown = run(tmp_path / f"{name}.csv", "--model", study / "model.skmix").stdout
+    cells = [line.split()[0] for line in shown.splitlines() if line[:1].isalpha()]
+    assert name in "".join(cells)
+    assert "…" not in shown

@@ -97,7 +97,9 @@ def test_many_classes_fit_on_a_terminal(tmp_path: Path, monkeypatch: pytest.Monk
     lines = [f"{value},{kind}" for value, kind in zip(X[:, 0].tolist(), labels, strict=True)]
     (tmp_path / "t.csv").write_text("\n".join(["a,kind", *lines]))
     shown = run("show", tmp_path / "m.skmix").stdout
-    assert re.search(r"^\.\.\. and 8\d more classes; --json has all\.$", shown, re.MULTILINE)
+    assert re.search(
+        r"^\.\.\. and 70 more kernels and \d\d more classes: --json has all\.$", shown, re.MULTILINE
+    )
     assert max(map(len, shown.splitlines())) <= 80
     shown_lines = run("evaluate", tmp_path / "m.skmix", tmp_path / "t.csv").stdout.splitlines()
     assert len(shown_lines) < 50
@@ -221,7 +223,7 @@ def test_devices_need_no_folder_that_can_be_written(folder: Path, monkeypatch: p
     def refused(path: Path) -> Path:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("skmix.cli._tables.writable_folder", refused)
+    monkeypatch.setattr("skmix.cli._files.writable_folder", refused)
     reading, writing = os.pipe()
     try:
         arguments = ("predict", folder / "model.skmix", folder / "table.csv", "-o")

@@ -14,7 +14,8 @@ import pytest
 import typer
 
 from skmix.cli import _common as cli
-from skmix.cli._printing import accuracies, print_evaluation, print_json
+from skmix.cli._printing import print_json
+from skmix.cli.evaluate import print_evaluation
 from skmix.data.problems import column_remarks
 from skmix.report import evaluate
 
@@ -83,13 +84,6 @@ def test_what_evaluations_say(capsys: pytest.CaptureFixture[str]) -> None:
     assert ["x", "4", "0.500", "0.250", "0.333"] in lines
     assert lines[-3:] == [["x", "1", "3", "0"], ["y", "1", "0.25", "0"], ["z", "0", "0", "0"]]
     assert ["z", "0"] in lines
-
-
-def test_what_a_test_of_the_model_says() -> None:
-    tested = {"n_rows": 60, "accuracy": 0.8333, "log_loss": 0.5, "by_fold": [0.8, 0.787, 0.863]}
-    (_, line) = accuracies({"quality": {"training_accuracy": 1.0, "tested": tested}})
-    expected = "83.3 % (folds from 78.7 to 86.3 %), log-loss 0.500"
-    assert line == f"Accuracy by 3-fold cross-validation: {expected}"
 
 
 # ---------------------------------------------------------------- shared by all commands

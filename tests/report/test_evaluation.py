@@ -29,10 +29,9 @@ from skmix import (
 )
 from skmix.metrics import effective_rows, wilson
 from skmix.report import cross_validate, describe, evaluate
-from skmix.report._predictions import predict_columns
 from skmix.report.description import serving, settings_of, traits
-from skmix.report.evaluation import evaluation_data
 from skmix.report.intervals import bootstrap, outwards
+from skmix.report.prediction import predictions
 
 X, CODES = load_iris(return_X_y=True)
 SPECIES = np.array(["setosa", "versicolor", "virginica"])[CODES]
@@ -110,11 +109,8 @@ def test_a_row_of_weight_two_counts_twice_and_one_of_weight_zero_not_at_all(
     for own, other in zip(found["reliability"], expected["reliability"], strict=True):
         assert own == pytest.approx(other)
     # Sums of weights are shown without rounding errors.
-    shown = evaluation_data(evaluate(model, X[:, :2], SPECIES, 0.1 * often), title="")
+    shown = evaluate(model, X[:, :2], SPECIES, 0.1 * often).as_dict()
     assert shown["n_rows"] == 15.0
-    named = model.predict(X[:, :2])
-    wrong = (named != SPECIES) & np.isin(named, model.classes_)
-    assert shown["n_wrong"] == pytest.approx(0.1 * often[wrong].sum())
     assert [each["n_rows"] for each in shown["classes"]] == [n / 10 for n in often.reshape(3, 50).sum(axis=1)]
 
 
@@ -331,14 +327,14 @@ def test_predictions_of_mixtures_name_kernels() -> None:
         SharedKernelMixture(2, random_state=0).fit(X),
         GaussianMixture(2, random_state=0).fit(X),
     ):
-        columns = predict_columns(mixture, X)
+        columns = predictions(mixture, X)
         assert list(columns) == ["kernel", "p_0", "p_1", "log_density", "outlier"]
         assert_array_equal(columns["kernel"], mixture.predict(X))
         assert not columns["outlier"].any()
     # `skmix fit` stores a threshold for a mixture.
     densities = mixture.score_samples(X)
     mixture.metadata_, mixture.threshold_ = {"target": "species"}, float(np.sort(densities)[3])
-    assert predict_columns(mixture, X)["outlier"].sum() == 3
+    assert predictions(mixture, X)["outlier"].sum() == 3
     assert describe(mixture)["outlier_threshold"] == np.sort(densities)[3]
     assert describe(mixture)["target"] == "species"
 

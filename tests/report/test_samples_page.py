@@ -15,10 +15,9 @@ from numpy.testing import assert_allclose
 
 from skmix import SharedKernelMixture
 from skmix.plots._models import drawn_kernels
-from skmix.report.model_page import offered_planes
 from skmix.samples import Populations, Study, merge_kernels
 from skmix.samples import page as pages
-from skmix.samples.page import study_page
+from skmix.samples.page import offered_planes, study_page
 from skmix.samples.proportions import Composition
 from skmix.samples.reading import Origin
 

@@ -11,7 +11,18 @@ except ModuleNotFoundError:
     raise SystemExit(f"Error: the command line needs rich and typer: {how_to_install()}") from None
 
 # Importing a module registers its commands, in the order of help.
-from skmix.cli import fit, models, compose, examples, reproduce  # isort: skip
+from skmix.cli import fit, predict, evaluate, show, export, compose, rename, examples, reproduce  # isort: skip
 from skmix.cli._common import app
 
-__all__ = ["app", "compose", "examples", "fit", "models", "reproduce"]
+__all__ = [
+    "app",
+    "compose",
+    "evaluate",
+    "examples",
+    "export",
+    "fit",
+    "predict",
+    "rename",
+    "reproduce",
+    "show",
+]

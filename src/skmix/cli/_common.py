@@ -5,13 +5,12 @@ Modules of commands load the library only when a command runs, so that help and 
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -40,16 +39,6 @@ _OPTIONS = {
     "n_kernels": "--kernels",
     "n_populations": "--populations",
 }
-# Libraries of the extra `all`, and what needs them.
-_LIBRARIES = {
-    "flowio": "FCS files need",
-    "jinja2": "a page needs",
-    "matplotlib": "figures need",
-    "onnx": "ONNX needs",
-    "pandas": "proportions need",
-    "pyarrow": "tables need",
-}
-_READERS = {"fcs": "flowio", "parquet": "pyarrow", "text": "pyarrow"}
 
 
 class _Commands(TyperGroup):
@@ -64,8 +53,8 @@ class _Commands(TyperGroup):
 
             error.message = error.message.removeprefix("Value error, ")
             if "is not one of" in error.message:
-                given, *choices = re.findall("'([^']*)'", error.message)
-                error.message += nearest(given, choices)
+                value, *choices = re.findall("'([^']*)'", error.message)
+                error.message += nearest(value, choices)
             raise
         except OSError as error:
             # Discard further output, so that Python's flush at exit does not fail.
@@ -116,42 +105,17 @@ def main(
 
 
 def examples(*lines: str) -> str:
-    """Return the epilog of a command's help: examples, one per line."""
+    """The epilog of a command's help: examples, one per line."""
     return "\n".join(["Examples:", "", "\b", *(f"  {line}" for line in lines)])
 
 
-def look_for(
-    *libraries: str,
-    model: str | None = None,
-    data: Iterable[str | Path | None] = (),
-    writing: Iterable[str | None] = (),
-    html: str | None = None,
-) -> None:
-    """Stop unless the files that a command reads, and all libraries that it will need, are there.
-
-    Files are a model, the rows of `data`, and what is to be written. This takes no time: commands call it
-    before they load the library, which takes seconds, and work.
-    """
-    given = [str(path) for path in (model, *data) if path is not None and path != STANDARD]
-    for path in given:
-        if not os.path.lexists(path):
+def check_inputs(*paths: str | Path | None) -> None:
+    """Stop if a file to read is missing; this takes no time, unlike loading the library."""
+    for path in paths:
+        if path is not None and str(path) != STANDARD and not os.path.lexists(path):
             from skmix.data.read import similar_to
 
             stop(f"cannot read {path}: No such file.{similar_to(Path(path))}", BAD_INPUT)
-    needed = [*libraries, *(["jinja2"] if html is not None else [])]
-    needed += ["pyarrow" for path in writing if path is not None and path.lower().endswith(".parquet")]
-    for each in map(Path, {*given} - {model}):
-        from skmix.data.formats import format_of
-
-        if each.is_file():
-            with guarded():
-                needed.append(_READERS.get(format_of(each), ""))
-    missing = [name for name in _LIBRARIES if name in needed and importlib.util.find_spec(name) is None]
-    if missing:
-        from skmix._extras import how_to_install
-
-        words = ", ".join(f"{_LIBRARIES[name]} {name}" for name in missing)
-        stop(f"{words}: {how_to_install()}", NOT_INSTALLED)
 
 
 # ---------------------------------------------------------------- errors and notes
@@ -171,6 +135,8 @@ def refuse(option: str, message: str) -> NoReturn:
 
 
 _notes: list[str] = []
+# Folders of copies of standard input, which messages do not mention.
+hidden_folders: list[str] = []
 
 
 def note(message: str) -> None:
@@ -185,7 +151,7 @@ def _print_notes() -> None:
 
 
 def in_options(error: Any) -> str:
-    """Return a message of the library with options in place of the library's arguments."""
+    """A message of the library with options in place of the library's arguments."""
 
     def word(argument: Argument) -> str:
         option = _OPTIONS.get(argument.name, "--" + argument.name.replace("_", "-"))
@@ -193,7 +159,10 @@ def in_options(error: Any) -> str:
             return option if argument.value else option.replace("--", "--no-", 1)
         return option if argument.value is None else f"{option} {shlex.quote(str(argument.value))}"
 
-    return error.worded(word) if isinstance(error, ArgumentError | ArgumentWarning) else str(error)
+    message = error.worded(word) if isinstance(error, ArgumentError | ArgumentWarning) else str(error)
+    for folder in hidden_folders:
+        message = message.replace(folder, "")
+    return message
 
 
 @contextmanager

@@ -12,12 +12,20 @@ import typer
 
 from skmix.cli._common import STANDARD, refuse
 
-_of_text = partial(typer.Option, rich_help_panel="How the table is written")
 _STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
-def or_standard(place: str | None) -> str | None:
-    """Return where to write; the names of standard output are -, so that nothing else is printed there."""
+def option(metavar: str | None, help: str, *names: str, panel: str | None = None, **settings: Any) -> Any:
+    """An option of a command in a panel of its help; one with the metavar "" takes no value."""
+    return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel, **settings)
+
+
+def file(help: str, *names: str, panel: str | None = None) -> Any:
+    """An option that names a file to write; the names of standard output become -."""
+    return option("FILE", help, *names, panel=panel, callback=_or_standard)
+
+
+def _or_standard(place: str | None) -> str | None:
     return STANDARD if place is not None and os.path.abspath(place) in _STANDARD_OUTPUT else place
 
 
@@ -34,14 +42,12 @@ def _some_seed(seed: int | None) -> int | None:
 
 
 def seed(help: str) -> Any:
-    """Return an option of a seed."""
-    return typer.Option("--seed", metavar="N", help=help, callback=_some_seed)
+    """An option of a seed."""
+    return option("N", help, "--seed", callback=_some_seed)
 
 
-def file(*names: str, help: str, **settings: Any) -> Any:
-    """Return an option that names a file to write."""
-    return typer.Option(*names, metavar="FILE", help=help, callback=or_standard, **settings)
-
+_scale = partial(option, panel="The scale")
+_text = partial(option, panel="How the table is written")
 
 Data = Annotated[
     str,
@@ -52,139 +58,113 @@ Data = Annotated[
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Model file, as skmix fit writes it.")]
 Drop = Annotated[
     list[str] | None,
-    typer.Option(
-        "--drop",
-        metavar="COLUMN",
-        help="Leave a column out; may be given several times. With auto, leave out what cannot be a feature.",
-    ),
+    option("COLUMN", "Leave a column out; can be repeated. With auto, leave out what cannot be a feature."),
 ]
-Out = Annotated[
-    str,
-    file(
-        "--out", "-o", help="Table to write: .csv, .tsv (.gz too) or .parquet; - is CSV on standard output."
-    ),
-]
-Html = Annotated[str | None, file("--html", help="Write a page to open in a browser.")]
+Html = Annotated[str | None, file("Write a page to open in a browser.")]
 Compensate = Annotated[
     bool | None,
-    typer.Option(
-        "--compensate/--no-compensate",
-        metavar="",
-        help="Compensate FCS files for spill-over; by default if they have a matrix.",
-        rich_help_panel="The scale",
-    ),
+    _scale("", "Compensate FCS files; by default if they have a matrix.", "--compensate/--no-compensate"),
 ]
 Transform = Annotated[
     str | None,
-    typer.Option(
-        metavar="SCALE",
-        help="arcsinh:COFACTOR, arcsinh, logicle or none; by default none for tables, and for FCS files "
-        "what follows from how each channel was recorded. Scatter channels of FCS files stay linear.",
-        rich_help_panel="The scale",
+    _scale(
+        "SCALE",
+        "arcsinh:COFACTOR, arcsinh, logicle or none; by default none for tables, and for FCS files what "
+        "follows from how each channel was recorded. Scatter channels of FCS files stay linear.",
     ),
 ]
 Damaged = Annotated[
-    Literal["refuse", "drop", "keep"],
-    _of_text(help="What to do with damaged events of FCS files."),
+    Literal["refuse", "drop", "keep"], _text(None, "What to do with damaged events of FCS files.")
 ]
 Jobs = Annotated[
-    int,
-    typer.Option(
-        metavar="N",
-        help="Threads; -1 uses all cores. The model does not depend on it.",
-        callback=_some_jobs,
-    ),
+    int, option("N", "Threads; -1 uses all cores. The model does not depend on it.", callback=_some_jobs)
 ]
 Seed = Annotated[int, seed("Seed of everything random.")]
-Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON, for scripts.")]
+Json = Annotated[bool, option("", "Print the result as JSON, for scripts.", "--json")]
 
 
-def parse_number(option: str, given: str) -> int | None:
-    """Return a whole number of at least 1, or None for 'auto'."""
-    if given != "auto" and not (given.isdecimal() and int(given) > 0):
-        refuse(option, f"{given!r} is neither 'auto' nor a whole number of at least 1.")
-    return None if given == "auto" else int(given)
+def parse_number(option: str, text: str) -> int | None:
+    """A whole number of at least 1, or None for 'auto'."""
+    if text != "auto" and not (text.isdecimal() and int(text) > 0):
+        refuse(option, f"{text!r} is neither 'auto' nor a whole number of at least 1.")
+    return None if text == "auto" else int(text)
 
 
-def with_text(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that say how a table is written, as its one argument `text`."""
-    options = list(inspect.signature(_text, eval_str=True).parameters.values())
-    own = inspect.signature(command, eval_str=True)
-    parameters = [
-        each for given in own.parameters.values() for each in (options if given.name == "text" else [given])
-    ]
+def parse_preparation(compensate: bool | None, transform: str | None) -> dict[str, Any]:
+    """Arguments of `open_rows`: how files are prepared, by the options of a command."""
+    from skmix.data.recipe import scale_of, transformer_of
 
-    @wraps(command)
-    def call(**given: Any) -> None:
-        text = _text(**{option.name: given.pop(option.name) for option in options})
-        command(**given, text=text)
-
-    call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return call
+    try:
+        scale = "auto" if transform is None else scale_of(transformer_of(transform))
+    except ValueError as error:
+        refuse("--transform", str(error))
+    return {"compensate": "auto" if compensate is None else compensate, "transform": scale}
 
 
-def _text(
-    no_header: Annotated[
-        bool,
-        _of_text(
-            "--no-header", metavar="", help="The first line has values; columns are column_1, column_2 ..."
-        ),
-    ] = False,
-    sep: Annotated[
-        str | None,
-        _of_text(metavar="CHARACTER", help="Separator of columns, also tab or space; by default detected."),
-    ] = None,
-    decimal: Annotated[
-        Literal[".", ","] | None,
-        _of_text(
-            metavar="CHARACTER",
-            help="Decimal mark, a point or a comma; by default that of the fit, and in a fit a point.",
-        ),
-    ] = None,
-    thousands: Annotated[
-        str | None,
-        _of_text(
-            metavar="CHARACTER",
-            help="Separator of thousands, also space. With '', there is none; by default that of the "
-            "fit, and in a fit numbers that may have one are refused.",
-        ),
-    ] = None,
-    encoding: Annotated[
-        str | None, _of_text(metavar="NAME", help="Encoding, such as latin-1; by default UTF-8.")
-    ] = None,
-    missing: Annotated[
-        list[str] | None,
-        _of_text(
-            metavar="TOKEN",
-            help="Word or number for a missing value, beside empty cells, NA, null, ? and the like; may be "
-            "given several times. With '', only empty cells are missing.",
-        ),
-    ] = None,
+# ---------------------------------------------------------------- how a table is written
+
+NoHeader = Annotated[
+    bool, _text("", "The first line has values; columns are column_1, column_2 ...", "--no-header")
+]
+Sep = Annotated[
+    str | None, _text("CHARACTER", "Separator of columns, also tab or space; by default detected.")
+]
+Decimal = Annotated[
+    Literal[".", ","] | None,
+    _text("CHARACTER", "Decimal mark, a point or a comma; by default that of the fit, and in a fit a point."),
+]
+Thousands = Annotated[
+    str | None,
+    _text(
+        "CHARACTER",
+        "Separator of thousands, also space. With '', there is none; by default that of the fit, and in a "
+        "fit numbers that may have one are refused.",
+    ),
+]
+Encoding = Annotated[str | None, _text("NAME", "Encoding, such as latin-1; by default UTF-8.")]
+Missing = Annotated[
+    list[str] | None,
+    _text(
+        "TOKEN",
+        "Word or number for a missing value, beside empty cells, NA, null, ? and the like; can be repeated. "
+        "With '', only empty cells are missing.",
+    ),
+]
+
+
+def _as_text(
+    no_header: NoHeader = False,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    thousands: Thousands = None,
+    encoding: Encoding = None,
+    missing: Missing = None,
 ) -> dict[str, Any]:
-    """Return how a table is written, as the argument `text` of `open_rows`."""
+    """How a table is written, as the argument `text` of `open_rows`."""
     sep = {"tab": "\t", "\\t": "\t", "space": " "}.get(sep or "", sep)
     if sep is not None and (len(sep) != 1 or sep in '"\r\n' or not sep.isascii()):
         refuse("--sep", f"{sep!r} is not one character, tab or space.")
     if sep == (decimal or "."):
         refuse("--sep", f"{sep!r} is also --decimal.")
     thousands = " " if thousands == "space" else thousands
-    return {
-        "header": not no_header,
-        "sep": sep,
-        "decimal": decimal,
-        "thousands": thousands,
-        "encoding": encoding,
-        "missing": missing or (),
-    }
+    marks = {"sep": sep, "decimal": decimal, "thousands": thousands}
+    return {"header": not no_header, **marks, "encoding": encoding, "missing": missing or ()}
 
 
-def parse_preparation(compensate: bool | None, transform: str | None) -> dict[str, Any]:
-    """Return arguments of `open_rows`: how files are prepared, by the options of a command."""
-    from skmix.data.notation import AUTO
-    from skmix.data.recipe import scale_of, transformer_of
+def with_text(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say how a table is written, as its one argument `text`."""
+    of_text = list(inspect.signature(_as_text, eval_str=True).parameters.values())
+    signature = inspect.signature(command, eval_str=True)
+    parameters = [
+        parameter
+        for of_command in signature.parameters.values()
+        for parameter in (of_text if of_command.name == "text" else [of_command])
+    ]
 
-    try:
-        scale = AUTO if transform is None else scale_of(transformer_of(transform))
-    except ValueError as error:
-        refuse("--transform", str(error))
-    return {"compensate": AUTO if compensate is None else compensate, "transform": scale}
+    @wraps(command)
+    def call(**values: Any) -> None:
+        text = _as_text(**{parameter.name: values.pop(parameter.name) for parameter in of_text})
+        command(**values, text=text)
+
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return call

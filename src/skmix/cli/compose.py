@@ -5,23 +5,67 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from skmix.cli import _common as cli
 from skmix.cli import _options as options
-from skmix.cli import _printing as printing
+from skmix.cli._printing import print_facts, print_json, print_table, say
 from skmix.cli._progress import watching
 
 if TYPE_CHECKING:
-    from skmix.samples import Study
+    from pandas import DataFrame
 
-_of_files = partial(typer.Option, rich_help_panel="The files")
-_of_model = partial(typer.Option, rich_help_panel="The model")
-_of_comparison = partial(typer.Option, rich_help_panel="The comparison")
-_output = partial(options.file, rich_help_panel="The output")
+    from skmix import Study
+
+# Most unusual samples that are named.
+_MAX_SAMPLES = 40
+
+_files = partial(options.option, panel="The files")
+_model = partial(options.option, panel="The model")
+_comparison = partial(options.option, panel="The comparison")
+_output = partial(options.file, panel="The output")
+
+Files = Annotated[
+    list[str],
+    typer.Argument(metavar="FILES", help="Samples, one file each: tables or FCS; or a folder or pattern."),
+]
+Model = Annotated[
+    str | None, _model("MODEL", "Estimate proportions in new samples with this model, unchanged.")
+]
+Sample = Annotated[str | None, _files("COLUMN", "Column of samples in one table, instead of files.")]
+Markers = Annotated[
+    str | None,
+    _files("A,B,...", "Columns, or channels by name or marker; by default all but Time and the like."),
+]
+SkipUnreadable = Annotated[
+    bool, _files("", "Leave out files that cannot be read, with a note.", "--skip-unreadable")
+]
+Kernels = Annotated[str, _model("auto|N", "Number of Gaussian kernels that all samples share.")]
+Populations = Annotated[str, _model("auto|N", "Number of populations that kernels are merged into.")]
+Join = Annotated[
+    list[str] | None, _model("A,B,...", "Names or numbers of populations to make one; can be repeated.")
+]
+Metadata = Annotated[
+    str | None, _comparison("TABLE", "What is known about samples, named in its column sample.")
+]
+Condition = Annotated[str | None, _comparison("COLUMN", "Column of two values: compare their samples.")]
+Pair = Annotated[str | None, _comparison("COLUMN", "Column of pairs, such as donors: compare within.")]
+Covariate = Annotated[str | None, _comparison("COLUMN", "Column to adjust for, such as batches or ages.")]
+Reference = Annotated[
+    str | None, _comparison("VALUE", "Value of --condition, such as control, to take differences from.")
+]
+Out = Annotated[str | None, _output("Study to write; by default a new one, study.skmix.", "--out", "-o")]
+Proportions = Annotated[
+    str | None,
+    _output("Proportions to write: .csv, .tsv (.gz too) or .parquet; - is CSV on standard output."),
+]
+Differences = Annotated[
+    str | None, _output("Differences between the conditions to write, in the same formats.")
+]
+Page = Annotated[str | None, _output("Page to write, for a browser and for colleagues.")]
+Device = Annotated[str | None, options.option("DEVICE", "PyTorch device for the fit, such as cuda.")]
 
 
 @cli.app.command(
@@ -35,73 +79,30 @@ _output = partial(options.file, rich_help_panel="The output")
 )
 @options.with_text
 def compose(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILES", help="Samples, one file each: tables or FCS; or a folder or pattern."
-        ),
-    ],
-    model: Annotated[
-        str | None,
-        _of_model(metavar="MODEL", help="Estimate proportions in new samples with this model, unchanged."),
-    ] = None,
-    sample: Annotated[
-        str | None, _of_files(metavar="COLUMN", help="Column of samples in one table, instead of files.")
-    ] = None,
-    markers: Annotated[
-        str | None,
-        _of_files(
-            metavar="A,B,...",
-            help="Columns, or channels by name or marker; by default all but Time and the like.",
-        ),
-    ] = None,
+    files: Files,
+    model: Model = None,
+    sample: Sample = None,
+    markers: Markers = None,
     compensate: options.Compensate = None,
     transform: options.Transform = None,
     damaged: options.Damaged = "refuse",
+    skip_unreadable: SkipUnreadable = False,
     *,
     text: dict[str, Any],
-    kernels: Annotated[
-        str, _of_model(metavar="auto|N", help="Number of Gaussian kernels that all samples share.")
-    ] = "auto",
-    populations: Annotated[
-        str, _of_model(metavar="auto|N", help="Number of populations that kernels are merged into.")
-    ] = "auto",
-    join: Annotated[
-        list[str] | None,
-        _of_model(metavar="A,B,...", help="Names or numbers of populations to make one; can be repeated."),
-    ] = None,
-    metadata: Annotated[
-        str | None,
-        _of_comparison(metavar="TABLE", help="What is known about samples, named in its column sample."),
-    ] = None,
-    condition: Annotated[
-        str | None, _of_comparison(metavar="COLUMN", help="Column of two values: compare their samples.")
-    ] = None,
-    pair: Annotated[
-        str | None, _of_comparison(metavar="COLUMN", help="Column of pairs, such as donors: compare within.")
-    ] = None,
-    covariate: Annotated[
-        str | None, _of_comparison(metavar="COLUMN", help="Column to adjust for, such as batches or ages.")
-    ] = None,
-    reference: Annotated[
-        str | None,
-        _of_comparison(
-            metavar="VALUE", help="Value of --condition, such as control, to take differences from."
-        ),
-    ] = None,
-    out: Annotated[str | None, _output("--out", "-o", help="Study to write; by default study.skmix.")] = None,
-    table: Annotated[
-        str | None,
-        _output(help="Proportions to write: .csv, .tsv (.gz too) or .parquet; - is CSV on standard output."),
-    ] = None,
-    comparison: Annotated[
-        str | None, _output(help="Differences between the conditions to write, in the same formats.")
-    ] = None,
-    html: Annotated[str | None, _output(help="Page to write, for a browser and for colleagues.")] = None,
+    kernels: Kernels = "auto",
+    populations: Populations = "auto",
+    join: Join = None,
+    metadata: Metadata = None,
+    condition: Condition = None,
+    pair: Pair = None,
+    covariate: Covariate = None,
+    reference: Reference = None,
+    out: Out = None,
+    table: Proportions = None,
+    comparison: Differences = None,
+    html: Page = None,
     jobs: options.Jobs = -1,
-    device: Annotated[
-        str | None, typer.Option(metavar="DEVICE", help="PyTorch device for the fit, such as cuda.")
-    ] = None,
+    device: Device = None,
     seed: options.Seed = 0,
     as_json: options.Json = False,
 ) -> None:
@@ -127,9 +128,9 @@ def compose(
     n_kernels = options.parse_number("--kernels", kernels)
     n_populations = options.parse_number("--populations", populations)
     names = None if markers is None else [name.strip() for name in markers.split(",") if name.strip()]
-    how = options.parse_preparation(compensate, transform)
-    how |= {"damaged": damaged, "sample": sample, "text": text}
-    how |= {
+    reading = options.parse_preparation(compensate, transform)
+    reading |= {"damaged": damaged, "sample": sample, "text": text, "skip_unreadable": skip_unreadable}
+    design: dict[str, Any] = {
         "metadata": metadata,
         "condition": condition,
         "pair": pair,
@@ -142,102 +143,179 @@ def compose(
             cli.stop(f"{option} is for a fit, but --model has been fitted already.")
     if comparison is not None and condition is None:
         cli.stop("--comparison needs --condition.")
-    out = out or "study.skmix" if model is None else None
-    places = {"-o": out, "--table": table, "--comparison": comparison, "--html": html}
     if [table, comparison, html].count(cli.STANDARD) + as_json > 1:
         cli.stop("standard output takes one of --table -, --comparison -, --html - and --json.")
     if cli.STANDARD in (*files, out):
         cli.stop("- is for the table or the page; samples and models are files.")
     if sample is not None and len(files) > 1:
         cli.stop(f"--sample is for one table, but there are {len(files)} files.")
-    _check_places(files, places, model, metadata)
-    from skmix.cli import _tables as tables
-    from skmix.samples import compose as compose_samples
+    path_out = out or "study.skmix" if model is None else None
+    places = {"-o": path_out, "--table": table, "--comparison": comparison, "--html": html}
+    from skmix.data.opening import files_of
+
+    with cli.guarded():
+        inputs = [*((files_of(files[0]) if len(files) == 1 else None) or files), model, metadata]
+    cli.check_inputs(*inputs)
+    import skmix
+    from skmix.cli import _files
     from skmix.samples.populations import AlternativesWarning
 
-    given: Any = files[0] if len(files) == 1 else files
+    _files.check_places(places, reading=inputs, default="-o" if out is None else None)
+    samples: Any = files[0] if len(files) == 1 else files
     with cli.guarded(), watching() as watch:
         # The result says the same, after joining.
         warnings.simplefilter("ignore", AlternativesWarning)
         if model is None:
-            how |= {"n_kernels": n_kernels, "n_populations": n_populations, "random_state": seed}
-            study = compose_samples(given, markers=names, device=device, n_jobs=jobs, **how)
+            study = skmix.compose(
+                samples,
+                markers=names,
+                n_kernels=n_kernels,
+                n_populations=n_populations,
+                random_state=seed,
+                n_jobs=jobs,
+                device=device,
+                **design,
+                **reading,
+            )
         else:
-            study = _load(model)
-            study.model.set_params(device=device, n_jobs=jobs)
-            study = study.apply_to(given, seed=seed, **how)
+            fitted = _study_of(_files.load_any(model), model)
+            fitted.model.set_params(device=device, n_jobs=jobs)
+            study = fitted.apply_to(samples, seed=seed, **design, **reading)
         if join:
-            study = _join(study, join, out)
+            study = _join(study, join, path_out)
         with watch.steps("composing", None):
-            outcome, proportions, differences = tables.composed(study)
+            outcome = study_as_dict(study)
         for note in outcome["notes"]:
             cli.note(note)
-        if out is not None:
-            tables.write_model(out, study)
-        for place, frame in ((table, proportions), (comparison, differences)):
-            if place is not None:
-                tables.write_table(place, {str(name): frame[name].to_numpy() for name in frame})
+        if path_out is not None:
+            _files.write_model(path_out, study)
+        if table is not None:
+            _files.write_table(table, _columns(study.proportions))
+        if comparison is not None:
+            _files.write_table(comparison, _columns(study.compare()))
     written = [place for place in places.values() if place is not None]
-    err = cli.STANDARD in (table, comparison, html)
+    aside = cli.STANDARD in (table, comparison, html)
     if as_json:
-        origin = {"model": out or model, "written": written, "seed": seed}
-        printing.print_json({**origin, **outcome, **tables.records(proportions, differences)})
+        print_json({"model": path_out or model, "written": written, "seed": seed, **outcome})
     else:
-        printing.print_study(outcome, proportions, differences, fitted=model is None, err=err)
+        print_study(study, rest="--table", err=aside)
     if html is not None:
-        tables.write_page(html, study.to_html)
+        _files.write_page(html, study.to_html)
     named = [place for place in written if place != cli.STANDARD]
     if named and not as_json:
-        printing.say(f"written into {', '.join(named)}", err=err)
+        say(f"written into {', '.join(named)}", err=aside)
 
 
-def _check_places(
-    files: Sequence[str], places: dict[str, str | None], model: str | None, metadata: str | None
-) -> None:
-    """Stop if a file, a folder or a library cannot be used as it has to be."""
-    from skmix.data.opening import files_of
+def _study_of(loaded: Any, path: str) -> Study:
+    """The study in a file, or that of a mixture in a file."""
+    from skmix import SharedKernelMixture, Study
 
-    with cli.guarded():
-        found = (files_of(files[0]) if len(files) == 1 else None) or files
-    written, html = [places["--table"], places["--comparison"]], places["--html"]
-    cli.look_for("pandas", model=model, data=[*found, metadata], writing=written, html=html)
-    from skmix.cli import _tables as tables
-
-    options: dict[Path, str] = {}
-    for option, place in places.items():
-        tables.check_place(
-            place, reading=[*found, model, metadata], table=option in ("--table", "--comparison")
-        )
-        if place is not None and place != cli.STANDARD:
-            other = options.setdefault(Path(place).resolve(), option)
-            if other != option:
-                cli.stop(f"{other} and {option} name the same file {place}.")
+    if isinstance(loaded, SharedKernelMixture):
+        return Study(loaded)
+    if not isinstance(loaded, Study):
+        has = f"{path} has a {type(loaded).__name__}"
+        cli.stop(f"{has}; skmix compose needs a study or a mixture.", cli.BAD_INPUT)
+    return loaded
 
 
 def _join(study: Study, joined: Sequence[str], out: str | None) -> Study:
-    """Return a study after joining populations; if that fails, write the study as it is."""
-    from skmix.cli import _tables as tables
+    """A study after joining populations; if that fails, the study is written as it is."""
+    from skmix.cli._files import write_model
 
     try:
         return study.join(*([name.strip() for name in names.split(",")] for names in joined))
     except ValueError as error:
         written = ""
         if out is not None:
-            tables.write_model(out, study)
+            write_model(out, study)
             written = f" The study is in {out}, with all populations apart."
         cli.refuse("--join", f"{error}{written}")
 
 
-def _load(path: str) -> Study:
-    """Return the study in a file, or that of a mixture in a file."""
-    from skmix.cli import _tables as tables
-    from skmix.model import SharedKernelMixture
-    from skmix.samples import Study
+def _columns(frame: DataFrame) -> dict[str, Any]:
+    return {str(name): frame[name].to_numpy() for name in frame}
 
-    found = tables.load_any(path)
-    if isinstance(found, SharedKernelMixture):
-        found = Study(found)
-    if not isinstance(found, Study):
-        has = f"{path} has a {type(found).__name__}"
-        cli.stop(f"{has}; skmix compose needs a study or a mixture.", cli.BAD_INPUT)
-    return found
+
+# ---------------------------------------------------------------- what is printed
+
+
+def study_as_dict(study: Study) -> dict[str, Any]:
+    """What `--json` has of a study: its description and its tables."""
+    described = study.describe()
+    described["proportions"] = study.proportions.to_dict("records")
+    if described["design"] is not None:
+        described["comparison"] = study.compare().to_dict("records")
+    return described
+
+
+def print_study(study: Study, *, rest: str, err: bool = False) -> None:
+    """Print what a study is, its proportions and its comparison; tables only on standard output."""
+    from skmix._words import listed
+
+    described = study.describe()
+    say(repr(study)[1:-1], err=err)
+    print_facts(dict(study.provenance()), err=err)
+    if not err:
+        say()
+        _print_proportions(study.proportions, described["samples"], rest)
+    for warning in described["warnings"]:
+        say(f"Warning: {warning}", err=err)
+    unusual = [sample["sample"] for sample in described["samples"] if sample["unusual"]]
+    if unusual:
+        say(f"* unusual: {listed(unusual, _MAX_SAMPLES)}", err=err)
+    elif any(sample["unusual"] is None for sample in described["samples"]):
+        say("unusual samples were not judged: this takes at least 5 samples in the model", err=err)
+    if described["design"] is not None and not err:
+        _print_differences(
+            study.compare(), described["design"], "--comparison" if rest == "--table" else rest
+        )
+
+
+def _print_proportions(frame: DataFrame, samples: Sequence[dict[str, Any]], rest: str) -> None:
+    """Print the proportions in percent; samples are marked that are unusual."""
+    from skmix.plots.style import short_name
+
+    part = str(frame.columns[1])  # population or kernel
+    shares = 100.0 * frame["proportion"].to_numpy().reshape(len(samples), -1)
+    heads = [short_name(name, part) for name in frame[part][: shares.shape[1]]]
+    rows = [
+        [
+            f"{sample['sample']}{' *' if sample['unusual'] else ''}",
+            str(sample["cells"]),
+            *(f"{share:.1f}" for share in of_sample),
+        ]
+        for sample, of_sample in zip(samples, shares, strict=True)
+    ]
+    print_table(["sample", "cells", *heads], rows, nouns=("sample", part), rest=rest)
+    say(f"Percent of each sample by {part}.")
+
+
+def _print_differences(frame: DataFrame, design: dict[str, str | None], rest: str) -> None:
+    """Print the differences between two conditions in percent, the clearest first."""
+    from skmix.plots.style import short_name
+    from skmix.report.intervals import outwards
+
+    part, *columns = list(frame)
+    import numpy as np
+
+    # Adding zero turns -0.0 into 0.0.
+    percents = (100.0 * frame[columns[:5]].to_numpy()).round(6) + 0.0
+    tests = frame[columns[5:]].to_numpy()
+    rows = [
+        [
+            short_name(frame[part][g], part),
+            f"{percents[g, 0]:.3g}",
+            f"{percents[g, 1]:.3g}",
+            f"{percents[g, 2]:+.3g}",
+            outwards(percents[g, 3], percents[g, 4], "+.3g"),
+            *(f"{value:.2g}" for value in tests[g]),
+        ]
+        for g in np.lexsort((frame["p_value"], frame["q_value"]))
+    ]
+    one, other = (name.removeprefix("proportion_") for name in columns[:2])
+    say()
+    heads = [part, one, other, "difference", "95 % interval", "p", "q"]
+    print_table(heads, rows, nouns=(part, "column"), rest=rest)
+    how = f", within pairs by {design['pair']}" if design["pair"] else ""
+    how = f", adjusted for {design['covariate']}" if design["covariate"] else how
+    say(f"Percent by {design['condition']}{how}; the clearest difference, {one} − {other}, first.")

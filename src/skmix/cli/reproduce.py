@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from skmix._extras import need
 from skmix.cli import _common as cli
 from skmix.cli import _options as options
 from skmix.cli import _printing as printing
@@ -52,7 +53,9 @@ def reproduce(
     Finished runs are stored: run the same command again to continue after an
     interruption.
     """
-    cli.look_for("matplotlib", "jinja2")
+    with cli.guarded():
+        need("matplotlib", "Figures need")
+        need("jinja2", "The report needs")
     from skmix import paper
     from skmix.paper import harness
 

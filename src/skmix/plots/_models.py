@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,12 @@ class DrawnKernels:
         """Return means (K, F) and covariances (K, F, F) along F directions (F, M)."""
         covariances = np.array([directions @ full @ directions.T for full in self._full()])
         return self.means @ directions.T, covariances
+
+    def along(self, directions: FloatArray, names: list[str]) -> DrawnKernels:
+        """The kernels along F directions (F, M) with new names."""
+        means, covariances = self.project(directions)
+        full, columns = structure_of("full"), list(range(len(names)))
+        return replace(self, means=means, stored=covariances, structure=full, names=names, columns=columns)
 
     def separation(self) -> FloatArray:
         """Return how far apart the kernels are in each feature (M,), from 0 to 1.
@@ -110,7 +116,9 @@ class DrawnKernels:
 
 
 def drawn_kernels(model: Any) -> DrawnKernels:
-    """Return the kernels of a fitted model; raise ValueError if it has several feature sets."""
+    """The kernels of a fitted model, or of a page; raise ValueError if it has several feature sets."""
+    if isinstance(model, DrawnKernels):
+        return model
     sets = kernel_sets(model)
     if len(sets) > 1:
         raise ValueError(

@@ -220,8 +220,9 @@ def plot_projections(
 
 
 def _name_axes(panel: Axes, names: Sequence[str], columns: Sequence[int]) -> None:
-    panel.set_xlabel(names[columns[0]])
-    panel.set_ylabel(names[columns[1]] if len(columns) == 2 else "density")
+    # Names are data: a dollar sign begins no formula.
+    panel.set_xlabel(names[columns[0]], parse_math=False)
+    panel.set_ylabel(names[columns[1]] if len(columns) == 2 else "density", parse_math=False)
 
 
 def _corner(n_features: int, figure: Figure | None) -> NDArray[Any]:

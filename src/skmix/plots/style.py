@@ -5,6 +5,10 @@ Plots of one's own that use it look like those of `skmix.plots`.
 
 from __future__ import annotations
 
+import base64
+import io
+import re
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +37,9 @@ __all__ = [
     "finish",
     "new_figure",
     "panels_for",
+    "picture_of",
     "short_name",
+    "title_of",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -53,6 +59,11 @@ DASHES = ("-", "--", ":", "-.")
 LEGEND: dict[str, Any] = {"fontsize": SMALL, "title_fontsize": SMALL, "frameon": False}
 # Most dots that a vector file draws one by one; more are rasterised.
 _MAX_VECTORS = 1000
+# Most shapes of a picture in a page that is SVG, which shows them sharp at any size.
+_MAX_SHAPES = 3000
+_CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+# Most characters of a title from data.
+_LONGEST_TITLE = 28
 
 
 def colour_of(number: int) -> str:
@@ -125,6 +136,29 @@ def finish(*panels: Axes, label_size: float = SMALL, outer: bool = False) -> Non
         panel.spines[:].set_color("0.6")
         if outer:
             panel.label_outer()
+
+
+def title_of(panel: Axes, title: str) -> None:
+    """Give a panel a title from data: dollar signs are no formulas, and long titles are cut."""
+    panel.set_title(
+        title if len(title) <= _LONGEST_TITLE else f"{title[: _LONGEST_TITLE - 1]}…", parse_math=False
+    )
+
+
+def picture_of(figure: Figure, n_shapes: int) -> str:
+    """Return a figure as the address of an image inside a page: SVG, or PNG if there are very many shapes."""
+    from matplotlib import rc_context
+
+    kind, file = "svg" if n_shapes <= _MAX_SHAPES else "png", io.BytesIO()
+    # Without a date, and with fixed names of its parts, the same figure has the same characters.
+    fixed: dict[str, Any] = {"metadata": {"Date": None}} if kind == "svg" else {"dpi": 150}
+    with rc_context({"svg.hashsalt": "skmix"}), warnings.catch_warnings(action="ignore"):
+        figure.savefig(file, format=kind, **fixed)
+    content, media = file.getvalue(), "image/png"
+    if kind == "svg":
+        # XML has no control characters, which names from data may have.
+        content, media = _CONTROLS.sub(b"", content), "image/svg+xml"
+    return f"data:{media};base64,{base64.b64encode(content).decode()}"
 
 
 def ellipses(

@@ -5,11 +5,11 @@ A page is one self-contained HTML file, rendered from a dictionary of plain valu
 
 from __future__ import annotations
 
-from ._predictions import outliers
-from .description import describe
-from .evaluation import Evaluation, cross_validate, evaluate, evaluation_page
+from .description import describe, facts
+from .evaluation import Evaluation, cross_validate, evaluate, evaluation_page, note_quality
 from .explanation import Reasons, reasons
 from .model_page import model_page
+from .prediction import mark_outliers, outliers, predictions
 
 __all__ = [
     "Evaluation",
@@ -18,7 +18,11 @@ __all__ = [
     "describe",
     "evaluate",
     "evaluation_page",
+    "facts",
+    "mark_outliers",
     "model_page",
+    "note_quality",
     "outliers",
+    "predictions",
     "reasons",
 ]

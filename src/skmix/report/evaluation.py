@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,17 +14,18 @@ from scipy.stats import entropy
 from sklearn.base import clone
 from sklearn.metrics import confusion_matrix
 
-from ..data import open_rows
-from ..data.labels import number_labels
+from ..data import Source, open_rows
+from ..data.labels import all_unlabelled, code_labels, number_labels, typed
 from ..metrics import ReliabilityBin, calibration_error, effective_rows, reliability_bins, row_counts, wilson
 from ..model.callbacks import progress_bar
+from ..model.checks import warn_caller
 from ..model.frames import is_frame
 from ..model.holdout import rows_to_divide, single_split, stratified_folds
 from ..model.rows import enter
-from ._predictions import outlier_threshold, refuses
-from ._predictions import outliers as outliers_in
-from .intervals import Interval, bootstrap, outwards, ratio
-from .rendering import in_words, render_page
+from .description import describe
+from .intervals import FloatArray, Interval, bootstrap, outwards, ratio
+from .prediction import outlier_threshold, outliers, refuses
+from .rendering import HeatCell, in_words, render_page
 
 _TITLES = {
     "accuracy": "accuracy",
@@ -186,6 +188,7 @@ def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None 
         Rows that were not used for training, of any kind that `fit` takes.
     y : array-like of shape (n,), default=None
         Their labels; for rows in a file also the name of a column. None only for rows opened with labels.
+        Rows without a label are left out, with a warning.
     sample_weight : array-like of shape (n,), default=None
         How often each row counts; None counts each once.
 
@@ -206,52 +209,76 @@ def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None 
     >>> from skmix.report import evaluate
     >>> X, y = load_iris(return_X_y=True)
     >>> model = SharedKernelClassifier(random_state=0).fit(X[::2], y[::2])
-    >>> found = evaluate(model, X[1::2], y[1::2])
-    >>> found.n_rows, round(found.accuracy, 2)
+    >>> evaluation = evaluate(model, X[1::2], y[1::2])
+    >>> evaluation.n_rows, round(evaluation.accuracy, 2)
     (75, 0.97)
     """
-    given = enter(model, X, y, sample_weight)
-    predictions = _predict(model, given.X)
-    codes = given.codes(len(predictions.probabilities))
-    return _measures(model.classes_, predictions, codes, given.weights(len(codes)))
+    rows = enter(model, X, y, sample_weight)
+    predicted = _Predictions.of(model, rows.X)
+    n_rows = len(predicted.probabilities)
+    column = rows.X.label if isinstance(rows.X, Source) else None
+    name = "y" if column is None else f"column {column!r}"
+    labels = rows.labels(n_rows, unlabelled=True)
+    codes = code_labels(labels, model.classes_, n_rows, unlabelled=True, name=name)
+    weights, known = rows.weights(n_rows), codes >= 0
+    if not known.any():
+        raise all_unlabelled(n_rows, rows.table)
+    if not known.all():
+        where = "" if column is None else f" in {column!r}"
+        n_unknown = np.count_nonzero(~known)
+        warn_caller(f"{n_unknown} of {n_rows} rows have no label{where} and are left out.")
+        predicted, codes = predicted.rows(known), codes[known]
+        weights = None if weights is None else weights[known]
+    return _measures(model.classes_, predicted, codes, weights)
 
 
 @dataclass(frozen=True)
 class _Predictions:
     """Predictions for n rows of L classes."""
 
-    probabilities: NDArray[np.float64]  # (n, L)
+    probabilities: FloatArray  # (n, L)
     is_outlier: Any  # (n,): whether each row is below the threshold; None if the classifier has none
     refused: bool  # whether `predict` returns no class for outliers
 
+    @classmethod
+    def of(cls, model: Any, X: Any) -> _Predictions:
+        probabilities = np.asarray(model.predict_proba(X))
+        if outlier_threshold(model) == -np.inf:
+            return cls(probabilities, None, refused=False)
+        return cls(probabilities, outliers(model, X), refuses(model))
 
-def _predict(model: Any, X: Any) -> _Predictions:
-    probabilities = np.asarray(model.predict_proba(X))
-    if outlier_threshold(model) == -np.inf:
-        return _Predictions(probabilities, None, refused=False)
-    return _Predictions(probabilities, outliers_in(model, X), refuses(model))
+    @classmethod
+    def together(cls, parts: Sequence[_Predictions]) -> _Predictions:
+        """Predictions of several fits, each with a threshold of its own."""
+        first = parts[0]
+        return cls(
+            np.concatenate([part.probabilities for part in parts]),
+            None if first.is_outlier is None else np.concatenate([part.is_outlier for part in parts]),
+            first.refused,
+        )
+
+    def rows(self, chosen: NDArray[np.bool_]) -> _Predictions:
+        is_outlier = None if self.is_outlier is None else self.is_outlier[chosen]
+        return replace(self, probabilities=self.probabilities[chosen], is_outlier=is_outlier)
 
 
 def _measures(
-    classes: np.ndarray,
-    predictions: _Predictions,
-    codes: NDArray[np.int64],
-    sample_weight: NDArray[np.float64] | None,
+    classes: NDArray[Any], predicted: _Predictions, codes: NDArray[np.int64], sample_weight: Any
 ) -> Evaluation:
-    """Return the measures of predictions for rows with class codes (n,) and weights (n,)."""
-    probabilities, is_outlier = predictions.probabilities, predictions.is_outlier
-    every, weights = np.arange(len(classes)), row_counts(sample_weight, len(codes))
-    taken, outliers, refused = probabilities.argmax(axis=1), None, None
+    """Measures of predictions for rows with class codes (n,) and weights (n,)."""
+    probabilities, is_outlier = predicted.probabilities, predicted.is_outlier
+    n_classes, weights = len(classes), row_counts(sample_weight, len(codes))
+    decisions, share, refused = probabilities.argmax(axis=1), None, None
     if is_outlier is not None:
-        outliers = float(np.average(is_outlier, weights=weights))
-        if predictions.refused:
-            taken = np.where(is_outlier, -1, taken)
-            refused = np.bincount(codes[is_outlier], weights[is_outlier], len(every)).astype(weights.dtype)
-    confusion = confusion_matrix(codes, taken, labels=every, sample_weight=weights)
-    found, predicted = np.diagonal(confusion), confusion.sum(axis=0)
-    labelled = confusion.sum(axis=1) + (0 if refused is None else refused)
-    shares, accuracy = labelled / labelled.sum(), float(np.average(taken == codes, weights=weights))
-    values, intervals = bootstrap(codes, taken, probabilities, weights)
+        share = float(np.average(is_outlier, weights=weights))
+        if predicted.refused:
+            decisions = np.where(is_outlier, -1, decisions)
+            refused = np.bincount(codes[is_outlier], weights[is_outlier], n_classes).astype(weights.dtype)
+    confusion = confusion_matrix(codes, decisions, labels=np.arange(n_classes), sample_weight=weights)
+    right, n_predicted = np.diagonal(confusion), confusion.sum(axis=0)
+    n_labelled = confusion.sum(axis=1) + (0 if refused is None else refused)
+    shares, accuracy = n_labelled / n_labelled.sum(), float(np.average(decisions == codes, weights=weights))
+    values, intervals = bootstrap(codes, decisions, probabilities, weights)
     return Evaluation(
         n_rows=weights.sum().item(),
         classes=tuple(str(label) for label in classes.tolist()),
@@ -261,13 +288,13 @@ def _measures(
         roc_auc=None if np.isnan(values["roc_auc"]) else values["roc_auc"],
         calibration_error=calibration_error(probabilities, codes, sample_weight=weights),
         confusion=confusion,
-        precision=ratio(found, predicted),
-        recall=ratio(found, labelled),
-        f1=ratio(2 * found, labelled + predicted),
+        precision=ratio(right, n_predicted),
+        recall=ratio(right, n_labelled),
+        f1=ratio(2 * right, n_labelled + n_predicted),
         baseline={"accuracy": float(shares.max()), "log_loss": float(entropy(shares))},
         intervals={"accuracy": wilson(accuracy, effective_rows(weights)), **intervals},
         reliability=reliability_bins(probabilities, codes, sample_weight=weights),
-        outliers=outliers,
+        outliers=share,
         refused=refused,
     )
 
@@ -297,45 +324,51 @@ def cross_validate(
     # Encode the columns of a data frame once, as those of files.
     rows = enter(clone(estimator), open_rows(X) if is_frame(X) else X, y, sample_weight).in_memory()
     X, n_rows = rows.X, len(rows.X)
-    y, sample_weight = rows.labels(n_rows, unlabelled=True), rows.weights(n_rows)
-    if sample_weight is not None and not sample_weight.all():
+    y, weights = rows.labels(n_rows, unlabelled=True), rows.weights(n_rows)
+    if weights is not None and not weights.all():
         # Rows of weight zero count nowhere: a fold must not rely on them.
-        kept = np.flatnonzero(sample_weight)
-        X, y, sample_weight = X[kept], y[kept], sample_weight[kept]
+        counted = np.flatnonzero(weights)
+        X, y, weights = X[counted], y[counted], weights[counted]
     classes, codes = number_labels(y)
     if not len(rows_to_divide(codes)):
-        weighted = "" if sample_weight is None else " of positive weight"
+        weighted = "" if weights is None else " of positive weight"
         raise ValueError(f"no row can be held out: each of the {len(classes)} classes has one row{weighted}.")
     if folds < 1:
         splits = [single_split(codes, math.ceil(folds * np.count_nonzero(codes >= 0)), random_state)]
     else:
         splits = stratified_folds(codes, int(folds), random_state)
-    found, accuracies = [], []
+    parts, accuracies = [], []
     ends = None if time_limit is None else time.monotonic() + time_limit
     with progress_bar("cross-validating", len(splits)) as progress:
         for number, (training, held) in enumerate(splits):
-            # Pipelines take no weights under this name.
-            weighted_fit, weighted_score = (
-                {} if sample_weight is None else {"sample_weight": sample_weight[part]}
-                for part in (training, held)
-            )
             model = clone(estimator)
             if ends is not None:
                 left = max(ends - time.monotonic(), 0.0)
                 model.set_params(time_limit=left / (len(splits) - number))
-            model.fit(X[training], y[training], **weighted_fit)
-            accuracies.append(float(model.score(X[held], classes[codes[held]], **weighted_score)))
-            found.append(_predict(model, X[held]))
+            # Pipelines take no weights under this name.
+            of_fit = {} if weights is None else {"sample_weight": weights[training]}
+            of_score = {} if weights is None else {"sample_weight": weights[held]}
+            model.fit(X[training], y[training], **of_fit)
+            accuracies.append(float(model.score(X[held], classes[codes[held]], **of_score)))
+            parts.append(_Predictions.of(model, X[held]))
             progress(f"{number + 1} of {len(splits)} fits")
-    every = np.concatenate([held for _, held in splits])
-    # Every fit has its own threshold.
-    together = _Predictions(
-        np.concatenate([part.probabilities for part in found]),
-        None if found[0].is_outlier is None else np.concatenate([part.is_outlier for part in found]),
-        found[0].refused,
-    )
-    weights = None if sample_weight is None else sample_weight[every]
-    return _measures(model.classes_, together, codes[every], weights), accuracies
+    tested = np.concatenate([held for _, held in splits])
+    weights = None if weights is None else weights[tested]
+    return _measures(model.classes_, _Predictions.together(parts), codes[tested], weights), accuracies
+
+
+def note_quality(model: Any, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> None:
+    """Keep in a fitted classifier its accuracy on its training rows X (n, M) with labels y (n,).
+
+    `describe` has it until the next fit, and the model's file too. Rows without a label are left out.
+    """
+    rows = enter(model, X, y, sample_weight)
+    labels = rows.labels(len(rows.X), unlabelled=True)
+    weights, known = rows.weights(len(labels)), number_labels(labels)[1] >= 0
+    of_known = {} if weights is None else {"sample_weight": weights[known]}
+    accuracy = float(model.score(rows.X[known], typed(labels[known]), **of_known))
+    quality = {"log_likelihood": describe(model)["log_likelihood"], "training_accuracy": accuracy}
+    model.metadata_ = {**getattr(model, "metadata_", {}), "quality": {**quality, "tested": None}}
 
 
 def _plain(count: Any) -> float:
@@ -349,27 +382,32 @@ def evaluation_page(evaluation: Evaluation, *, title: str) -> str:
     It shows the measures, the confusion matrix and the reliability of predictions, see `evaluate`. The same
     arguments give the same characters.
     """
-    return render_page("evaluation.html.j2", evaluation_data(evaluation, title=title))
-
-
-def evaluation_data(evaluation: Evaluation, *, title: str) -> dict[str, Any]:
-    """Return the contents of the page as plain values."""
-    names, counts = evaluation.classes, evaluation.confusion
-    labelled, refused = evaluation.n_labelled, evaluation.refused
-    return {
+    confusion, refused = evaluation.confusion, evaluation.refused
+    names, n_labelled = evaluation.classes, evaluation.n_labelled
+    content = {
         **evaluation.as_dict(),
+        "title": title,
         "lines": evaluation.lines(),
         "remarks": " ".join(evaluation.remarks()),
-        "title": title,
-        "n_wrong": _plain(counts.sum() - np.trace(counts)),
+        "n_wrong": _plain(confusion.sum() - np.trace(confusion)),
         "n_refused": None if refused is None else _plain(refused.sum()),
+        "n_predicted": [_plain(count) for count in confusion.sum(axis=0)],
+        "matrix": [(name, _heat_cells(evaluation, true)) for true, name in enumerate(names)],
         "mistakes": [
-            {
-                "true": names[i],
-                "predicted": names[j],
-                "count": count,
-                "share": f"{100.0 * count / labelled[i]:.1f} %",
-            }
-            for i, j, count in evaluation.mistakes()
+            (names[true], names[taken], count, f"{100.0 * count / n_labelled[true]:.1f} %")
+            for true, taken, count in evaluation.mistakes()
         ],
     }
+    return render_page("evaluation.html.j2", content)
+
+
+def _heat_cells(evaluation: Evaluation, true: int) -> list[HeatCell]:
+    """The line of a true class in the confusion matrix; shades are shares of the class."""
+    names, n_labelled = evaluation.classes, evaluation.n_labelled[true]
+    cells = []
+    for taken, count in enumerate(map(_plain, evaluation.confusion[true])):
+        what = "recognised" if taken == true else f"predicted as {names[taken]}"
+        share = count / n_labelled if n_labelled else 0.0
+        text = f"{count} rows of {names[true]} {what}, {100.0 * share:.1f} % of {_plain(n_labelled)}"
+        cells.append(HeatCell.of(str(count), share, text, is_wrong=taken != true))
+    return cells

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
@@ -14,6 +15,7 @@ from .._extras import need
 from ..plots import kernels
 
 __all__ = [
+    "HeatCell",
     "decimals",
     "in_words",
     "kernel_values",
@@ -44,6 +46,22 @@ def render_page(template: str, data: Mapping[str, Any], package: str = "skmix.re
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     page = environment.get_template(template)
     return page.render(data, content=lambda name: Markup(read(name)), version=version("skmix"))
+
+
+@dataclass(frozen=True)
+class HeatCell:
+    """A cell of a heat map: a table whose cells have a shade; see ``heat.html.j2``."""
+
+    text: str
+    shade: float  # from 0 to 1
+    title: str  # what the page says where the cell is pointed at
+    is_wrong: bool
+
+    @classmethod
+    def of(cls, text: str, share: float, title: str, *, is_wrong: bool = False) -> HeatCell:
+        """The cell of a share; its shade grows with the square root, so that small shares are visible."""
+        shade = 0.06 + 0.9 * math.sqrt(share) if share > 0 else 0.0
+        return cls(text if share > 0 else "", round(shade, 2), title, is_wrong and share > 0)
 
 
 def line_styles() -> dict[str, Any]:

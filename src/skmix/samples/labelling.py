@@ -13,19 +13,18 @@ from numpy.typing import ArrayLike
 from ..data import Source, open_rows, write_columns
 from ..data.events import FcsReader, write_fcs
 from ..data.missing import is_missing
-from ..data.opening import files_of, source_of
+from ..data.opening import files_of, is_elsewhere
 from ..data.read import is_path
 from ..data.write import check_writable
 from ..model.checks import computed
+from ..model.rows import enter
 from .populations import Populations, checked_mixture
 from .samples import mixture_of
 
 
 def write_labels(study: Any, X: Any, target: Any, *, probabilities: bool, name: str | None) -> None:
     """Write the kernel, or the population, of each cell; see `Study.label_cells`."""
-    model, populations = study.model, study.populations
-    if study._is_new:
-        model = mixture_of(checked_mixture(model), study._samples)
+    model, populations = _model_of(study), study.populations
     name = name or ("kernel" if populations is None else "population")
     source = _opened(X, study._origin.column)
     rows = X if source is None else source
@@ -66,15 +65,38 @@ def _names(model: Any, populations: Populations | None) -> list[Any]:
     return list(range(model.n_kernels_)) if populations is None else populations.display_names
 
 
-def _opened(X: Any, column: str | None) -> Source | None:
-    """Open cells with the samples in a column that they have or, without one, by file; None for an array."""
+def _opened(X: Any, column: str | None, **reading: Any) -> Source | None:
+    """Open cells with the samples in a column that they have or, without one, by file; None for an array.
+
+    Options of `open_rows` say how files are read.
+    """
     if isinstance(X, Source):
         return X
     alone = column is None and is_path(X) and files_of(X) is None
-    source = source_of([X] if alone else X)
+    source = open_rows([X] if alone else X, **reading) if is_elsewhere(X) else None
     known = getattr(X, "column_names", getattr(X, "columns", ()))
     known = known if source is None else getattr(source.first, "all_names", ())
-    return open_rows(X, label=column) if column in getattr(X, "obs", known) else source
+    return open_rows(X, label=column, **reading) if column in getattr(X, "obs", known) else source
+
+
+def predicted_columns(study: Any, X: Any, *, why: bool, **reading: Any) -> dict[str, np.ndarray]:
+    """Return what a study says of each cell, as columns (n,); see `Study.predictions`."""
+    from ..report import predictions  # slow to import
+
+    model, populations = _model_of(study), study.populations
+    source, samples = _opened(X, study._origin.column, **reading), None
+    if source is not None:
+        rows = enter(checked_mixture(model), source).in_memory()
+        X, samples = rows.X, rows.y
+    posteriors = by_sample("predict_proba", model, X, populations, () if samples is None else samples)
+    names = None if populations is None else populations.display_names
+    return predictions(model, X, posteriors=posteriors, populations=names, why=why)
+
+
+def _model_of(study: Any) -> Any:
+    """The mixture of a study, with the weights of its samples if these are new."""
+    model = study.model
+    return mixture_of(checked_mixture(model), study._samples) if study._is_new else model
 
 
 def by_sample(

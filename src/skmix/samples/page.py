@@ -11,12 +11,11 @@ import numpy as np
 
 from ..engine.records import IntArray
 from ..model.frames import PreparedRows
-from ..plots._models import drawn_kernels
+from ..plots._models import DrawnKernels, drawn_kernels
 from ..plots.style import CLASS_COLOURS, FloatArray, short_name
 from ..report import describe
 from ..report.description import traits
-from ..report.model_page import mixture_values, offered_planes
-from ..report.rendering import decimals, in_words, number_text, render_page, significant
+from ..report.rendering import decimals, in_words, kernel_values, number_text, render_page, significant
 from .conditions import Design
 from .differences import Sides, by_q_value
 from .judging import FEWEST_SAMPLES
@@ -34,6 +33,14 @@ if TYPE_CHECKING:
 _CLEAR = 0.01
 # Most cells on a page: more make it larger, but not clearer.
 _MAX_CELLS = 3000
+# Most features and axes that the explorer offers.
+_MAX_FEATURES = 40
+# Most entries of covariances on a page: about half a megabyte.
+_MAX_ENTRIES = 80_000
+# Most directions of difference that the explorer offers as axes.
+_MAX_AXES = 4
+# Most features whose planes are shown side by side.
+_MAX_PLANES = 6
 
 
 def study_page(study: Any, title: str, compared: tuple[Design, Sides, DataFrame] | None) -> str:
@@ -53,7 +60,7 @@ def study_page(study: Any, title: str, compared: tuple[Design, Sides, DataFrame]
     # New samples are compared with those of the fit.
     reference = study._reference.shares(study._reference.samples) if study._is_new else proportions
     flagged = [] if unusual is None else unusual.loc[unusual["unusual"], "sample"].tolist()
-    offered = offered_planes(kernels, 1)
+    offered = offered_planes(kernels)
     overall = kernels.weights_of(None)
     # Draw kernels with their weights in all fitted samples: proportions are shown beside the picture.
     alone = replace(kernels, classes=[0], weights=overall[:, None], prior=np.ones(1))
@@ -106,7 +113,7 @@ def study_page(study: Any, title: str, compared: tuple[Design, Sides, DataFrame]
             ]
             for of_sample in zip(proportions, composition.lower, composition.upper, strict=True)
         ],
-        "mixture": mixture_values(alone, *offered, name=""),
+        "mixture": _explored(alone, *offered),
         "members": members.tolist(),
         "profile": _profile(profiles(checked_mixture(model), populations), kernels.names, offered[0]),
         "scale": "" if scale == "none" else f"Values are on the scale {scale}.",
@@ -243,4 +250,40 @@ def _drawn(
         "populations": found.tolist(),
         "values": values,
         "map": axes,
+    }
+
+
+# ---------------------------------------------------------------- the explorer of projections
+
+
+def offered_planes(kernels: DrawnKernels) -> tuple[list[int], FloatArray]:
+    """Return the features that fit on a page, and the axes (q, M) along which kernels differ most."""
+    n_kernels, n_features = kernels.means.shape
+    # The largest F with F (F + 1) / 2 entries for every kernel.
+    fit = int(np.sqrt(2.0 * _MAX_ENTRIES / n_kernels + 0.25) - 0.5)
+    n_axes = min(_MAX_AXES, n_kernels - 1) if n_features > 2 else 0
+    room = max(2, min(_MAX_FEATURES, fit) - n_axes)
+    features = list(range(n_features)) if n_features <= room else kernels.most_separate(room)
+    axes = kernels.directions_of_difference(n_axes) if n_axes else np.zeros((0, n_features))
+    return features, axes
+
+
+def _explored(kernels: DrawnKernels, features: list[int], axes: FloatArray) -> dict[str, Any]:
+    """Return a mixture in the offered features and axes, with covariances as flat upper triangles."""
+    n_features = len(kernels.names)
+    means, covariances = kernels.project(np.concatenate([np.eye(n_features)[features], axes]))
+    best = np.argsort(-kernels.separation()[features], kind="stable")
+    # With many features, the first two axes show more than any two features.
+    first = [len(features), len(features) + 1] if len(axes) > 1 and n_features > _MAX_PLANES else None
+    note = ""
+    if len(features) < n_features:
+        note = f"You can choose {len(features)} of the {n_features} features: those in which the kernels are "
+        note += "furthest apart."
+    return {
+        "features": [kernels.names[d] for d in features],
+        "axes": [f"axis {d + 1}" for d in range(len(axes))],
+        "first": first or sorted(best[:2].tolist()),
+        "planes": sorted(best[:_MAX_PLANES].tolist()) if len(features) > 2 else [],
+        "note": note,
+        **kernel_values(kernels.weights, means, covariances),
     }

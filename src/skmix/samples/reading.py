@@ -26,6 +26,8 @@ from ..model.rows import with_features_of
 
 # Cells read into memory, equally many of each sample, for the start of the fit and for the page.
 SOME_CELLS = 50_000
+# How messages begin the advice that a column may hold categories.
+_CATEGORIES = re.compile(r"[.;:]? [Ii]f these are categories, (use )?$")
 _OF_OPEN_ROWS = re.compile(r"open_rows\(\.\.\., (.*)\)")
 
 
@@ -64,6 +66,7 @@ def open_cells(
     sample: Any = None,
     markers: Sequence[str | int] | None = None,
     compensate: bool | str = AUTO,
+    skip_unreadable: bool = False,
     seed: int = 0,
     **options: Any,
 ) -> Cells:
@@ -86,7 +89,10 @@ def open_cells(
             f"samples is a {type(samples).__name__}: give paths, or one table with a column of samples, such "
             "as pandas.concat([one.assign(sample='a'), two.assign(sample='b')]), and sample='sample'."
         )
+    notes: list[str] = []
     with progress_bar("opening", None), _own_words(len(files or ())):
+        if skip_unreadable and files is not None and sample is None:
+            files, notes = _readable(files, columns=markers, compensate=compensate, **options)
         source = samples
         if not is_open:
             source = open_rows(
@@ -110,7 +116,6 @@ def open_cells(
             ".",
         )
     events = [reader for reader in source.readers.values() if isinstance(reader, FcsReader)]
-    notes = []
     if model is None and markers is None:
         present, kept = names or [], without_bookkeeping(names or [])
         if events:
@@ -145,20 +150,44 @@ def open_cells(
         return Cells(source, *_some_cells(source, seed), origin)
 
 
+def _readable(files: Sequence[Path], **options: Any) -> tuple[list[Path], list[str]]:
+    """Return the files that can be read to their end, and a note on each of the others."""
+    readable, notes = [], []
+    for path in files:
+        try:
+            with closing(open_rows([path], **options).blocks()) as blocks:
+                for _ in blocks:
+                    pass
+            readable.append(path)
+        except (OSError, ValueError) as error:
+            notes.append(f"Left out: {str(error).rstrip('.')}.")
+            refused = error
+    if not readable:
+        raise refused
+    return readable, notes
+
+
 @contextmanager
 def _own_words(n_files: int) -> Iterator[None]:
     """Replace arguments of `open_rows` in errors by those of `compose`, and advise about several files."""
     try:
         yield
     except ArgumentError as error:
-        pieces = [
-            Argument(
-                each.name, each.value, wording=_OF_OPEN_ROWS.sub(r"\1", each).replace("columns", "markers")
-            )
-            if isinstance(each, Argument)
-            else each
-            for each in error.pieces
-        ]
+        pieces: list[str] = []
+        for piece in error.pieces:
+            name = getattr(piece, "name", None)
+            if name == "categorical":
+                # Categories are no markers: leave out the advice.
+                pieces[-1] = _CATEGORIES.sub("", pieces[-1])
+            elif name == "drop":
+                pieces[-1] = pieces[-1].replace("leave it out with ", "leave it out: name the markers with ")
+                pieces[-1] = pieces[-1].replace("use ", "name the markers with ")
+                pieces.append(Argument("markers"))
+            elif isinstance(piece, Argument):
+                wording = _OF_OPEN_ROWS.sub(r"\1", piece).replace("columns", "markers")
+                pieces.append(Argument(piece.name, piece.value, wording=wording))
+            else:
+                pieces.append(piece)
         if n_files > 1 and " has no column " in str(error):
             pieces.append(" Leave out files that are no samples, such as metadata.")
         raise ArgumentError(*pieces) from None

@@ -28,7 +28,7 @@ from ..model.saving import estimator_of, read_model, record_of
 from .conditions import Design, given_sides, metadata_of, read_metadata, sides_of
 from .differences import Sides, differences
 from .judging import FEWEST_SAMPLES
-from .labelling import write_labels
+from .labelling import predicted_columns, write_labels
 from .markers import marker_names, names_after_joining, profiles, short_markers
 from .populations import (
     AlternativesWarning,
@@ -75,6 +75,7 @@ def compose(
     transform: Any = AUTO,
     damaged: str = "refuse",
     text: Mapping[str, Any] | None = None,
+    skip_unreadable: bool = False,
     n_kernels: int | None = None,
     n_populations: int | None = None,
     metadata: Any = None,
@@ -108,6 +109,8 @@ def compose(
         How to read files; see `open_rows`. By default, FCS files are compensated if they have a spill-over
         matrix, and each channel has the scale that follows from how it was recorded, which the notes of
         `describe` say; files with damaged events are refused.
+    skip_unreadable : bool, default=False
+        Whether to leave out files that cannot be read; the notes of `describe` name them.
     n_kernels : int, default=None
         Number of kernels. None chooses up to 64 by AICc on 50,000 cells, equally many of each sample.
     n_populations : int, default=None
@@ -167,6 +170,7 @@ def compose(
         transform=transform,
         damaged=damaged,
         text=text,
+        skip_unreadable=skip_unreadable,
         seed=random_state,
     )
     metadata = _checked(metadata, design, list(cells.sizes))
@@ -350,7 +354,8 @@ class Study:
         metadata, condition, pair, covariate, reference : default=None
             Metadata of the new samples, and what to compare; see `compose`.
         **reading
-            How to read them: `sample`, `compensate`, `transform`, `damaged` and `text`, as for `compose`.
+            How to read them: `sample`, `compensate`, `transform`, `damaged`, `text` and `skip_unreadable`, as
+            for `compose`.
             Files that have been compensated already need ``compensate=False``. Another scale than that of the
             fit is refused, but a study of values in memory, which may have been scaled before, takes one for
             files.
@@ -609,6 +614,26 @@ class Study:
                 raise ArgumentError(Argument("samples"), f" is missing: {problem}")
             samples = self._cells.source
         write_labels(self, samples, target, probabilities=probabilities, name=name)
+
+    def predictions(self, samples: Any, *, why: bool = False, **reading: Any) -> dict[str, np.ndarray]:
+        """Return what the study says of each cell, as the columns of a table; ``skmix predict`` writes them.
+
+        Parameters
+        ----------
+        samples : path, list of paths, table, AnnData or ndarray
+            The cells. Their samples are known as in `label_cells`, which gives the same labels.
+        why : bool, default=False
+            Whether to add the columns of `skmix.report.Reasons.in_words`.
+        **reading
+            How to read files: `text` and `damaged` of `open_rows`.
+
+        Returns
+        -------
+        dict of ndarray of shape (n,)
+            ``population`` or ``kernel``, its probabilities ``p_…``, ``log_density`` and ``outlier``; see
+            `skmix.report.predictions`.
+        """
+        return predicted_columns(self, samples, why=why, **reading)
 
     # ---------------------------------------------------------------- descriptions and pictures
 
