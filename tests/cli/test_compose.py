@@ -364,7 +364,7 @@ def test_populations_that_may_be_one_are_mentioned_and_joined(tmp_path: Path) ->
     assert load(joined).populations.display_names == ["CD3⁻", "CD3⁺"]
     assert re.search(f"joined +{re.escape(pair)}\n", commands.run("show", joined).stdout)
     # A fit is not lost for a wrong name.
-    result = run(*files, "--kernels", 3, "-o", joined, "--join", "1,B cells", code=2)
+    result = run(*files, "--kernels", 3, "-o", joined, "--join", "1,B cells", code=1)
     assert "There is no population 'B cells'" in said(result)
     assert len(load(joined).populations) == 3
 

@@ -1,4 +1,4 @@
-"""All that the commands print, beside numbers that come from elsewhere."""
+"""Notes, errors and JSON of all commands."""
 
 from __future__ import annotations
 
@@ -6,26 +6,19 @@ import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import typer
 
+from skmix import SharedKernelMixture
 from skmix.cli import _common as cli
 from skmix.cli._printing import print_json
-from skmix.cli.evaluate import print_evaluation
-from skmix.data.problems import column_remarks
-from skmix.report import evaluate
 
 COUNTED = np.arange(12.0)
 SHUFFLED = np.random.RandomState(0).permutation(100)[:12].astype(float)
-
-
-def cells(text: str) -> list[list[str]]:
-    """Return the words of each line, without rules and empty lines."""
-    return [line.split() for line in text.splitlines() if line.strip(" ─")]
 
 
 @pytest.mark.parametrize(
@@ -55,35 +48,14 @@ def cells(text: str) -> list[list[str]]:
     ],
 )
 def test_columns_that_deserve_a_word(name: str, values: Any, note: str | None) -> None:
-    found = column_remarks(np.array(values, dtype=float)[:, None], [name])
-    assert len(found) == (note is not None)
-    assert note is None or str(found[0]).startswith(note)
-
-
-# ---------------------------------------------------------------- evaluations and models
-
-
-def test_what_evaluations_say(capsys: pytest.CaptureFixture[str]) -> None:
-    """The numbers are those of `report.evaluate`; a class without rows has no recall."""
-    true, taken = np.array([0, 0, 0, 1, 1]), np.array([0, 1, 1, 1, 0])
-    weights = np.array([1, 2, 1, 0.25, 1])
-    model = SimpleNamespace(
-        classes_=np.array(["x", "y", "z"]),
-        predict_proba=lambda rows: np.eye(3)[taken] * 0.7 + 0.1,
-        score_samples=lambda rows: np.arange(5.0),
-        threshold_=2.0,
-    )
-    print_evaluation(evaluate(model, np.zeros((5, 1)), model.classes_[true], weights))
-    printed = capsys.readouterr().out
-    assert "these probabilities are worse than the shares of the classes." in " ".join(printed.split())
-    lines = cells(printed)
-    assert lines[0] == ["5.25", "rows,", "3", "classes"]
-    found = next(line for line in lines if line[0] == "accuracy")
-    assert (found[1], found[-1]) == (f"{1.25 / 5.25:.3f}", f"{4 / 5.25:.3f}")
-    assert ["outliers", f"{3 / 5.25:.3f}"] in lines
-    assert ["x", "4", "0.500", "0.250", "0.333"] in lines
-    assert lines[-3:] == [["x", "1", "3", "0"], ["y", "1", "0.25", "0"], ["z", "0", "0", "0"]]
-    assert ["z", "0"] in lines
+    column = np.array(values, dtype=float)
+    frame = pd.DataFrame({name: column, "beside": np.sin(np.arange(len(column)))})
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        SharedKernelMixture(1, random_state=0).fit(frame)
+    remarks = [str(warning.message) for warning in told if "column" in str(warning.message)]
+    assert len(remarks) == (note is not None)
+    assert note is None or remarks[0].startswith(note)
 
 
 # ---------------------------------------------------------------- shared by all commands

@@ -181,13 +181,16 @@ def compose(
             fitted = _study_of(_files.load_any(model), model)
             fitted.model.set_params(device=device, n_jobs=jobs)
             study = fitted.apply_to(samples, seed=seed, **design, **reading)
+        if path_out is not None:
+            _files.write_model(path_out, study)
         if join:
-            study = _join(study, join, path_out)
+            # A wrong name does not lose the fit, which has been written.
+            study = study.join(*([name.strip() for name in names.split(",")] for names in join))
         with watch.steps("composing", None):
             outcome = study_as_dict(study)
         for note in outcome["notes"]:
             cli.note(note)
-        if path_out is not None:
+        if path_out is not None and join:
             _files.write_model(path_out, study)
         if table is not None:
             _files.write_table(table, _columns(study.proportions))
@@ -216,20 +219,6 @@ def _study_of(loaded: Any, path: str) -> Study:
         has = f"{path} has a {type(loaded).__name__}"
         cli.stop(f"{has}; skmix compose needs a study or a mixture.", cli.BAD_INPUT)
     return loaded
-
-
-def _join(study: Study, joined: Sequence[str], out: str | None) -> Study:
-    """A study after joining populations; if that fails, the study is written as it is."""
-    from skmix.cli._files import write_model
-
-    try:
-        return study.join(*([name.strip() for name in names.split(",")] for names in joined))
-    except ValueError as error:
-        written = ""
-        if out is not None:
-            write_model(out, study)
-            written = f" The study is in {out}, with all populations apart."
-        cli.refuse("--join", f"{error}{written}")
 
 
 def _columns(frame: DataFrame) -> dict[str, Any]:
@@ -293,29 +282,31 @@ def _print_proportions(frame: DataFrame, samples: Sequence[dict[str, Any]], rest
 def _print_differences(frame: DataFrame, design: dict[str, str | None], rest: str) -> None:
     """Print the differences between two conditions in percent, the clearest first."""
     from skmix.plots.style import short_name
-    from skmix.report.intervals import outwards
 
-    part, *columns = list(frame)
-    import numpy as np
-
+    part, *columns = map(str, frame)
+    ordered = frame.sort_values(["q_value", "p_value"], kind="stable")
     # Adding zero turns -0.0 into 0.0.
-    percents = (100.0 * frame[columns[:5]].to_numpy()).round(6) + 0.0
-    tests = frame[columns[5:]].to_numpy()
+    percents = (100.0 * ordered[columns[:5]]).round(6) + 0.0
     rows = [
         [
-            short_name(frame[part][g], part),
-            f"{percents[g, 0]:.3g}",
-            f"{percents[g, 1]:.3g}",
-            f"{percents[g, 2]:+.3g}",
-            outwards(percents[g, 3], percents[g, 4], "+.3g"),
-            *(f"{value:.2g}" for value in tests[g]),
+            short_name(name, part),
+            *(f"{value:.3g}" for value in means),
+            *(f"{value:+.3g}" for value in difference),
+            *(f"{value:.2g}" for value in tests),
         ]
-        for g in np.lexsort((frame["p_value"], frame["q_value"]))
+        for name, means, difference, tests in zip(
+            ordered[part],
+            percents[columns[:2]].to_numpy(),
+            percents[columns[2:5]].to_numpy(),
+            ordered[columns[5:]].to_numpy(),
+            strict=True,
+        )
     ]
     one, other = (name.removeprefix("proportion_") for name in columns[:2])
     say()
-    heads = [part, one, other, "difference", "95 % interval", "p", "q"]
-    print_table(heads, rows, nouns=(part, "column"), rest=rest)
+    print_table(
+        [part, one, other, "difference", "lower", "upper", "p", "q"], rows, nouns=(part, "column"), rest=rest
+    )
     how = f", within pairs by {design['pair']}" if design["pair"] else ""
     how = f", adjusted for {design['covariate']}" if design["covariate"] else how
     say(f"Percent by {design['condition']}{how}; the clearest difference, {one} − {other}, first.")
