@@ -147,7 +147,7 @@ def test_conditions_are_compared(tmp_path: Path) -> None:
     assert (tmp_path / "p.html").read_text() == found.to_html()
     assert "Percent by arm, within pairs by donor; the clearest difference, y − x, first." in result.stdout
     first = table["q_value"].argmin()
-    assert f"{100 * table['difference'][first]:+.3g}" in result.stdout
+    assert f"{100 * table['difference'][first]:.3g}" in result.stdout
     # The file of the study knows the comparison, and new samples have their own.
     again = json.loads(commands.run("show", tmp_path / "m", "--json").stdout)
     assert pd.DataFrame(again["comparison"]).equals(table)

@@ -6,12 +6,15 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 # Lines of a long table that are printed.
 _MAX_LINES = 20
@@ -56,6 +59,14 @@ def print_facts(facts: Mapping[str, str], *, err: bool = False) -> None:
     width = max(map(len, facts)) + 1
     for name, text in facts.items():
         say(f"  {name:<{width}}{text}", err=err)
+
+
+def texts_of(frame: DataFrame) -> list[list[str]]:
+    """The lines of a frame as text, numbers with three digits."""
+    lines = frame.itertuples(index=False)
+    return [
+        [f"{cell + 0.0:.3g}" if isinstance(cell, float) else str(cell) for cell in line] for line in lines
+    ]
 
 
 def print_table(

@@ -11,7 +11,7 @@ import typer
 
 from skmix.cli import _common as cli
 from skmix.cli import _options as options
-from skmix.cli._printing import print_facts, print_json, print_table, say
+from skmix.cli._printing import print_facts, print_json, print_table, say, texts_of
 from skmix.cli._progress import watching
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Most unusual samples that are named.
 _MAX_SAMPLES = 40
 
-_files = partial(options.option, panel="The files")
+_samples = partial(options.option, panel="The files")
 _model = partial(options.option, panel="The model")
 _comparison = partial(options.option, panel="The comparison")
 _output = partial(options.file, panel="The output")
@@ -34,13 +34,13 @@ Files = Annotated[
 Model = Annotated[
     str | None, _model("MODEL", "Estimate proportions in new samples with this model, unchanged.")
 ]
-Sample = Annotated[str | None, _files("COLUMN", "Column of samples in one table, instead of files.")]
+Sample = Annotated[str | None, _samples("COLUMN", "Column of samples in one table, instead of files.")]
 Markers = Annotated[
     str | None,
-    _files("A,B,...", "Columns, or channels by name or marker; by default all but Time and the like."),
+    _samples("A,B,...", "Columns, or channels by name or marker; by default all but Time and the like."),
 ]
 SkipUnreadable = Annotated[
-    bool, _files("", "Leave out files that cannot be read, with a note.", "--skip-unreadable")
+    bool, _samples("", "Leave out files that cannot be read, with a note.", "--skip-unreadable")
 ]
 Kernels = Annotated[str, _model("auto|N", "Number of Gaussian kernels that all samples share.")]
 Populations = Annotated[str, _model("auto|N", "Number of populations that kernels are merged into.")]
@@ -157,10 +157,10 @@ def compose(
         inputs = [*((files_of(files[0]) if len(files) == 1 else None) or files), model, metadata]
     cli.check_inputs(*inputs)
     import skmix
-    from skmix.cli import _files
+    from skmix.cli import _files as output
     from skmix.samples.populations import AlternativesWarning
 
-    _files.check_places(places, reading=inputs, default="-o" if out is None else None)
+    output.check_places(places, reading=inputs, default="-o" if out is None else None)
     samples: Any = files[0] if len(files) == 1 else files
     with cli.guarded(), watching() as watch:
         # The result says the same, after joining.
@@ -178,11 +178,11 @@ def compose(
                 **reading,
             )
         else:
-            fitted = _study_of(_files.load_any(model), model)
+            fitted = _study_of(output.load_any(model), model)
             fitted.model.set_params(device=device, n_jobs=jobs)
             study = fitted.apply_to(samples, seed=seed, **design, **reading)
         if path_out is not None:
-            _files.write_model(path_out, study)
+            output.write_model(path_out, study)
         if join:
             # A wrong name does not lose the fit, which has been written.
             study = study.join(*([name.strip() for name in names.split(",")] for names in join))
@@ -191,11 +191,11 @@ def compose(
         for note in outcome["notes"]:
             cli.note(note)
         if path_out is not None and join:
-            _files.write_model(path_out, study)
+            output.write_model(path_out, study)
         if table is not None:
-            _files.write_table(table, _columns(study.proportions))
+            output.write_table(table, _columns(study.proportions))
         if comparison is not None:
-            _files.write_table(comparison, _columns(study.compare()))
+            output.write_table(comparison, _columns(study.compare()))
     written = [place for place in places.values() if place is not None]
     aside = cli.STANDARD in (table, comparison, html)
     if as_json:
@@ -203,7 +203,7 @@ def compose(
     else:
         print_study(study, rest="--table", err=aside)
     if html is not None:
-        _files.write_page(html, study.to_html)
+        output.write_page(html, study.to_html)
     named = [place for place in written if place != cli.STANDARD]
     if named and not as_json:
         say(f"written into {', '.join(named)}", err=aside)
@@ -280,33 +280,14 @@ def _print_proportions(frame: DataFrame, samples: Sequence[dict[str, Any]], rest
 
 
 def _print_differences(frame: DataFrame, design: dict[str, str | None], rest: str) -> None:
-    """Print the differences between two conditions in percent, the clearest first."""
-    from skmix.plots.style import short_name
-
-    part, *columns = map(str, frame)
+    """Print the table of `Study.compare` in percent, the clearest difference first."""
+    part, one, other, *_ = (str(name).removeprefix("proportion_") for name in frame)
     ordered = frame.sort_values(["q_value", "p_value"], kind="stable")
-    # Adding zero turns -0.0 into 0.0.
-    percents = (100.0 * ordered[columns[:5]]).round(6) + 0.0
-    rows = [
-        [
-            short_name(name, part),
-            *(f"{value:.3g}" for value in means),
-            *(f"{value:+.3g}" for value in difference),
-            *(f"{value:.2g}" for value in tests),
-        ]
-        for name, means, difference, tests in zip(
-            ordered[part],
-            percents[columns[:2]].to_numpy(),
-            percents[columns[2:5]].to_numpy(),
-            ordered[columns[5:]].to_numpy(),
-            strict=True,
-        )
-    ]
-    one, other = (name.removeprefix("proportion_") for name in columns[:2])
+    percents = [*ordered.columns[1:6]]
+    ordered[percents] = (100.0 * ordered[percents]).round(6)
     say()
-    print_table(
-        [part, one, other, "difference", "lower", "upper", "p", "q"], rows, nouns=(part, "column"), rest=rest
-    )
+    heads = [part, one, other, "difference", "lower", "upper", "p", "q"]
+    print_table(heads, texts_of(ordered), nouns=(part, "column"), rest=rest)
     how = f", within pairs by {design['pair']}" if design["pair"] else ""
     how = f", adjusted for {design['covariate']}" if design["covariate"] else how
     say(f"Percent by {design['condition']}{how}; the clearest difference, {one} − {other}, first.")
