@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cache
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -29,13 +29,13 @@ SQUARABLE = 1e154
 # ---------------------------------------------------------------- fields
 
 
-def _value(kind: Any = np.ndarray, low: float | None = None, high: float = HUGE, **default: Any) -> Any:
+def typed(kind: Any = np.ndarray, low: float | None = None, high: float = HUGE, **default: Any) -> Any:
     """A field for a value of type `kind`, with numbers from `low` to `high` if `low` is given."""
     bounds = None if low is None else (low, high)
     return field(metadata={"kind": kind, "axes": None, "bounds": bounds, "sums": False}, **default)
 
 
-def _array(
+def array(
     axes: str | dict[str, str],
     low: float = -HUGE,
     high: float = HUGE,
@@ -141,14 +141,14 @@ class FitRecord:
         return values
 
     @classmethod
-    def missing(cls, present: set[str]) -> Iterator[str]:
-        """Yield the names of required attributes that are not present."""
+    def needed(cls, present: set[str]) -> Iterator[str]:
+        """Yield the names of attributes, without groups of which none is present."""
         for item in fields(cls):  # type: ignore[arg-type]
             record = item.metadata.get("record")
-            if record and not present.isdisjoint(record.names()):
-                yield from record.missing(present)
-            elif item.default is MISSING and f"{item.name}_" not in present:
+            if not record:
                 yield f"{item.name}_"
+            elif not present.isdisjoint(record.names()):
+                yield from record.needed(present)
 
 
 # ---------------------------------------------------------------- mixtures
@@ -158,86 +158,86 @@ class FitRecord:
 class History(FitRecord):
     """Course of a fit to rows; marginal and conditional models have none."""
 
-    log_likelihood: float = _value(float, low=-HUGE)  # of all rows, under the best start
+    log_likelihood: float = typed(float, low=-HUGE)  # of all rows, under the best start
     # Of the rows of each class, and of unlabelled rows, before each pass.
-    log_likelihood_path: FloatArray = _array("pc")
-    start_status: np.ndarray = _value()  # (s,): 'converged', 'stopped' or 'failed'
-    start_log_likelihoods: FloatArray = _array("s", low=-np.inf)  # minus infinity for a start that failed
+    log_likelihood_path: FloatArray = array("pc")
+    start_status: np.ndarray = typed()  # (s,): 'converged', 'stopped' or 'failed'
+    start_log_likelihoods: FloatArray = array("s", low=-np.inf)  # minus infinity for a start that failed
     # Whether rows had missing values, and whether they had weights; None in a stream.
-    has_gaps: bool | None = _value(bool, default=None)
-    has_weights: bool | None = _value(bool, default=None)
+    has_gaps: bool | None = typed(bool, default=None)
+    has_weights: bool | None = typed(bool, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeightPosterior(FitRecord):
     """Posterior of the weights, in a variational fit or with a learnt prior on weights."""
 
-    lower_bound: float = _value(float, low=-HUGE)  # of the log-evidence
-    lower_bound_path: FloatArray = _array("s", low=-np.inf)  # after each pass
-    weight_concentration: FloatArray = _array("KL", low=TINY)  # of the Dirichlet distribution of each class
+    lower_bound: float = typed(float, low=-HUGE)  # of the log-evidence
+    lower_bound_path: FloatArray = array("s", low=-np.inf)  # after each pass
+    weight_concentration: FloatArray = array("KL", low=TINY)  # of the Dirichlet distribution of each class
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelPosterior(FitRecord):
     """Posterior of means and covariances, in a variational fit."""
 
-    mean_precision: FloatArray = _array("K", low=TINY)  # in rows
+    mean_precision: FloatArray = array("K", low=TINY)  # in rows
     # Degrees of freedom of the Wishart distribution of inverse covariances.
-    wishart_degrees: FloatArray = _array("K", low=TINY)
+    wishart_degrees: FloatArray = array("K", low=TINY)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearntPrior(FitRecord):
     """The prior on covariances that ``covariance_prior='auto'`` or ``'weak'`` has learnt."""
 
-    covariance_prior: tuple[float, FloatArray] = _value(tuple)  # rows, and covariance (M, M) or (M,)
-    shrinkage: float = _value(float, low=0.0, high=1.0)  # share of the prior in a kernel of average size
+    covariance_prior: tuple[float, FloatArray] = typed(tuple)  # rows, and covariance (M, M) or (M,)
+    shrinkage: float = typed(float, low=0.0, high=1.0)  # share of the prior in a kernel of average size
 
 
 @dataclass(frozen=True, kw_only=True)
 class Floor(FitRecord):
     """Smallest variance of each feature, with a prior on covariances."""
 
-    resolution: FloatArray = _array("M", low=0.0)  # zero if unknown
-    variance_floor: FloatArray = _array("M", low=0.0)
+    resolution: FloatArray = array("M", low=0.0)  # zero if unknown
+    variance_floor: FloatArray = array("M", low=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shifts(FitRecord):
     """Shifts of the means in each group, with `group_shift`."""
 
-    group_shift: float = _value(float, low=TINY, high=np.inf)  # strength of the prior, in rows
-    group_shifts: FloatArray = _array("LKM", low=-SQUARABLE, high=SQUARABLE)  # added to the means
+    group_shift: float = typed(float, low=TINY, high=np.inf)  # strength of the prior, in rows
+    group_shifts: FloatArray = array("LKM", low=-SQUARABLE, high=SQUARABLE)  # added to the means
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted(FitRecord):
     """A fitted mixture."""
 
-    classes: np.ndarray = _value()  # (L,): labels, sorted
-    class_prior: FloatArray = _array("L", low=0.0, sums=True)
-    class_count: FloatArray = _array("L", low=0.0)  # labelled rows, or the sum of their weights
+    classes: np.ndarray = typed()  # (L,): labels, sorted
+    class_prior: FloatArray = array("L", low=0.0, sums=True)
+    class_count: FloatArray = array("L", low=0.0)  # labelled rows, or the sum of their weights
     # The same with the expected shares of rows without a label, of the rows that have a value in the features
     # of this mixture; None in files of versions that did not keep it.
-    expected_count: FloatArray | None = _array("L", low=0.0, default=None)
-    covariance_type: str = _value(str)
-    n_kernels: int = _value(Integral, low=1)
-    weights: FloatArray = _array("KL", low=0.0, sums=True)  # Pr(kernel | class)
-    means: FloatArray = _array("KM", low=-SQUARABLE, high=SQUARABLE)
-    covariances: FloatArray = _value()  # shape by structure, see `Parameters`
-    kernel_degrees: FloatArray | None = _array("K", low=1.0, default=None)  # of t kernels
-    converged: bool = _value(bool)
-    n_iter: int = _value(Integral, low=0)
-    weight_prior: FloatArray | None = _array("K", low=TINY, default=None)  # learnt concentration
+    expected_count: FloatArray | None = array("L", low=0.0, default=None)
+    covariance_type: str = typed(str)
+    n_kernels: int = typed(Integral, low=1)
+    weights: FloatArray = array("KL", low=0.0, sums=True)  # Pr(kernel | class)
+    means: FloatArray = array("KM", low=-SQUARABLE, high=SQUARABLE)
+    covariances: FloatArray = typed()  # shape by structure, see `Parameters`
+    kernel_degrees: FloatArray | None = array("K", low=1.0, default=None)  # of t kernels
+    converged: bool = typed(bool)
+    n_iter: int = typed(Integral, low=0)
+    weight_prior: FloatArray | None = array("K", low=TINY, default=None)  # learnt concentration
     history: History | None = _part(History)
     weight_posterior: WeightPosterior | None = _part(WeightPosterior)
     kernel_posterior: KernelPosterior | None = _part(KernelPosterior)
     prior: LearntPrior | None = _part(LearntPrior)
     floor: Floor | None = _part(Floor)
     shifts: Shifts | None = _part(Shifts)
-    stream: dict[str, Any] | None = _value(dict, default=None)  # running statistics, see `Running`
-    threshold: float | None = _value(float, low=-np.inf, default=None)  # lower log-densities are outliers
-    outlier_blur: FloatArray | None = _array("rM", default=None)  # see `log_novelty`
+    stream: dict[str, Any] | None = typed(dict, default=None)  # running statistics, see `Running`
+    threshold: float | None = typed(float, low=-np.inf, default=None)  # lower log-densities are outliers
+    outlier_blur: FloatArray | None = array("rM", default=None)  # see `log_novelty`
 
     @property
     def parameters(self) -> Parameters:
@@ -303,90 +303,11 @@ def parameters_of(mixture: Any) -> Parameters:
 class FittedClassifier(FitRecord):
     """A fitted classifier: one mixture per feature set."""
 
-    models: list[Any] = _value(list)
-    feature_sets: list[list[int]] = _value(list)  # columns of each model
-    class_prior: FloatArray = _array("L", low=0.0, sums=True)
+    models: list[Any] = typed(list)
+    feature_sets: list[list[int]] = typed(list)  # columns of each model
+    class_prior: FloatArray = array("L", low=0.0, sums=True)
     # Beyond these bounds, the log-joints of distant rows would overflow.
-    temperature: float = _value(float, low=1e-100, high=1e100)
-    threshold: float = _value(float, low=-np.inf)  # lower log-densities are outliers
-    outlier_blur: FloatArray | None = _array("rM", default=None)  # see `log_novelty`
-    tuned: dict[str, Any] | None = _value(dict, default=None)  # report of `tune`
-
-
-# Axes of covariances.
-_BY_STRUCTURE = {"full": "KMM", "tied": "MM", "diag": "KM", "spherical": "K"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class FittedGaussian(FitRecord):
-    """A fitted Gaussian mixture, with scikit-learn's attributes."""
-
-    weights: FloatArray = _array("K", low=0.0, sums=True)
-    means: FloatArray = _array("KM", low=-SQUARABLE, high=SQUARABLE)
-    covariances: FloatArray = _array(_BY_STRUCTURE)
-    precisions: FloatArray = _array(_BY_STRUCTURE)
-    precisions_cholesky: FloatArray = _array(_BY_STRUCTURE)
-    converged: bool = _value(bool)
-    n_iter: int = _value(Integral, low=0)
-    lower_bound: float = _value(float, low=-np.inf)
-    lower_bounds: list[float] = _value(list)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FittedBayesian(FittedGaussian):
-    """A fitted variational Gaussian mixture, with scikit-learn's attributes."""
-
-    weight_concentration: Any = _array(
-        {"dirichlet_process": "pK", "dirichlet_distribution": "K"}, low=TINY, kind=(tuple, np.ndarray)
-    )
-    weight_concentration_prior: float = _value(Real, low=TINY)
-    mean_precision: FloatArray = _array("K", low=TINY)
-    mean_precision_prior: float = _value(Real, low=TINY)
-    mean_prior: FloatArray = _array("M")
-    degrees_of_freedom: Any = _array(
-        {"full": "K", "tied": "", "diag": "K", "spherical": "K"}, low=TINY, kind=(np.ndarray, Real)
-    )
-    degrees_of_freedom_prior: float = _value(Real, low=TINY)
-    covariance_prior: Any = _array(
-        {"full": "MM", "tied": "MM", "diag": "M", "spherical": ""}, kind=(np.ndarray, Real)
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FittedSearch(FitRecord):
-    """A fitted search; subclasses add its members."""
-
-    best_index: int = _value(Integral, low=0)
-    best_params: dict[str, Any] = _value(dict)
-    best_score: float = _value(float)
-    cv_results: dict[str, Any] = _value(dict)
-    n_untried: int = _value(Integral, low=0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FittedClassifierSearch(FittedSearch):
-    """A fitted search for a classifier."""
-
-    classifiers: list[Any] = _value(list)
-    feature_maps: list[Any] = _value(list)  # of each member: a tuple or None
-
-
-@dataclass(frozen=True, kw_only=True)
-class FittedMixtureSearch(FittedSearch):
-    """A fitted search for a mixture."""
-
-    mixtures: list[Any] = _value(list)
-    shares: FloatArray = _array("S", low=0.0, sums=True)  # of the members in the average
-    threshold: float | None = _value(float, low=-np.inf, default=None)  # lower log-densities are outliers
-    outlier_blur: FloatArray | None = _array("rM", default=None)  # see `log_novelty`
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowsOfFit(FitRecord):
-    """Features and preparation of the training rows, which all estimators keep."""
-
-    n_features_in: int = _value(Integral, low=1)
-    feature_names_in: np.ndarray | None = _value(default=None)  # (M,)
-    # Encoding of columns, scale and compensation of files; None if numbers were used unchanged.
-    preparation: dict[str, Any] | None = _value(dict, default=None)
-    metadata: dict[str, Any] | None = _value(dict, default=None)  # set by the user or the command line
+    temperature: float = typed(float, low=1e-100, high=1e100)
+    threshold: float = typed(float, low=-np.inf)  # lower log-densities are outliers
+    outlier_blur: FloatArray | None = array("rM", default=None)  # see `log_novelty`
+    tuned: dict[str, Any] | None = typed(dict, default=None)  # report of `tune`

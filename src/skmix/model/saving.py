@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import MISSING
 from importlib import import_module
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -20,16 +21,15 @@ from .checks import OF_CALLBACKS
 from .files import Record, pack, read_file, unpack, write_file
 from .fitted import (
     HUGE,
+    SQUARABLE,
+    TINY,
     FitRecord,
     Fitted,
-    FittedBayesian,
     FittedClassifier,
-    FittedClassifierSearch,
-    FittedGaussian,
-    FittedMixtureSearch,
-    RowsOfFit,
+    array,
     check_range,
     check_value,
+    typed,
 )
 from .settings import Settings, device_and_precision, refuse_low_rank
 
@@ -37,6 +37,58 @@ from .settings import Settings, device_and_precision, refuse_low_rank
 _OF_SCIKIT_LEARN = ("_skl_callbacks", "_sklearn_output_config", "_metadata_request", *OF_CALLBACKS)
 # Errors that inconsistent values in a file may raise.
 _MALFORMED = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
+# Attributes of fits that are no records, as fields. All estimators keep those of the training rows:
+# `preparation_` has the encoding of columns, scale and compensation of files, and users set `metadata_`.
+_ROWS = {
+    "n_features_in_": typed(Integral, low=1),
+    "feature_names_in_": typed(default=None),
+    "preparation_": typed(dict, default=None),
+    "metadata_": typed(dict, default=None),
+}
+# Those of scikit-learn's mixtures, with axes by setting.
+_BY_STRUCTURE = {"full": "KMM", "tied": "MM", "diag": "KM", "spherical": "K"}
+_GAUSSIAN = {
+    "weights_": array("K", low=0.0, sums=True),
+    "means_": array("KM", low=-SQUARABLE, high=SQUARABLE),
+    "covariances_": array(_BY_STRUCTURE),
+    "precisions_": array(_BY_STRUCTURE),
+    "precisions_cholesky_": array(_BY_STRUCTURE),
+    "converged_": typed(bool),
+    "n_iter_": typed(Integral, low=0),
+    "lower_bound_": typed(float, low=-np.inf),
+    "lower_bounds_": typed(list),
+}
+_NUMBER_OR_ARRAY = (np.ndarray, Real)
+_BAYESIAN = _GAUSSIAN | {
+    "weight_concentration_": array(
+        {"dirichlet_process": "pK", "dirichlet_distribution": "K"}, low=TINY, kind=(tuple, np.ndarray)
+    ),
+    "weight_concentration_prior_": typed(Real, low=TINY),
+    "mean_precision_": array("K", low=TINY),
+    "mean_precision_prior_": typed(Real, low=TINY),
+    "mean_prior_": array("M"),
+    "degrees_of_freedom_": array(
+        {"full": "K", "tied": "", "diag": "K", "spherical": "K"}, low=TINY, kind=_NUMBER_OR_ARRAY
+    ),
+    "degrees_of_freedom_prior_": typed(Real, low=TINY),
+    "covariance_prior_": array(
+        {"full": "MM", "tied": "MM", "diag": "M", "spherical": ""}, kind=_NUMBER_OR_ARRAY
+    ),
+}
+_SEARCH = {
+    "best_index_": typed(Integral, low=0),
+    "best_params_": typed(dict),
+    "best_score_": typed(float),
+    "cv_results_": typed(dict),
+    "n_untried_": typed(Integral, low=0),
+}
+_CLASSIFIER_SEARCH = _SEARCH | {"classifiers_": typed(list), "feature_maps_": typed(list)}
+_MIXTURE_SEARCH = _SEARCH | {
+    "mixtures_": typed(list),
+    "shares_": array("S", low=0.0, sums=True),
+    "threshold_": typed(float, low=-np.inf, default=None),
+    "outlier_blur_": array("rM", default=None),
+}
 # Parts of a feature map; the last three may be None.
 _MAP = ("shift", "scale", "powers", "curves", "offset", "matrix")
 
@@ -128,7 +180,8 @@ def _class_of(name: Any) -> Any:
 
 def _fields_of(estimator: Any) -> dict[str, Any]:
     """The fields of all attributes that a fit may set, by name."""
-    return RowsOfFit.names() | _KINDS[type(estimator).__name__][0].names()
+    fields = _KINDS[type(estimator).__name__][0]
+    return _ROWS | (fields if isinstance(fields, dict) else fields.names())
 
 
 def _attributes_of(estimator: Any) -> dict[str, Any]:
@@ -211,13 +264,14 @@ def _require(valid: Any, problem: str) -> None:
 
 def _check(model: Any) -> None:
     """Raise an error unless the attributes of a fitted estimator are valid and belong together."""
+    fields, attributes = _fields_of(model), _attributes_of(model)
     record, check_agreement = _KINDS[type(model).__name__]
-    attributes = _attributes_of(model)
-    for name in (*record.missing(set(attributes)), *RowsOfFit.missing(set(attributes))):
-        raise ValueError(f"{name} is missing")
+    for name in [*(record if isinstance(record, dict) else record.needed(set(attributes))), *_ROWS]:
+        if fields[name].default is MISSING and name not in attributes:
+            raise ValueError(f"{name} is missing")
     sizes: dict[str, int] = {}  # of axes, by letter
     settings = [getattr(model, name, None) for name in ("covariance_type", "weight_concentration_prior_type")]
-    for name, field in _fields_of(model).items():
+    for name, field in fields.items():
         if name in attributes:
             check_value(name, attributes[name], field.metadata, sizes, settings)
     _check_columns(model, sizes)
@@ -326,13 +380,13 @@ def _check_results(search: Any) -> None:
         _require(right, f"{name} of cv_results_ is not a column of {n_candidates} candidates")
 
 
-# For each class in a file, whose subclasses cannot be saved: the record of its fit, and the check that
+# For each class in a file, whose subclasses cannot be saved: the fields of its attributes, and the check that
 # attributes belong together.
-_KINDS: dict[str, tuple[type[FitRecord], Callable[[Any, dict[str, int]], None]]] = {
+_KINDS: dict[str, tuple[dict[str, Any] | type[FitRecord], Callable[[Any, dict[str, int]], None]]] = {
     "SharedKernelMixture": (Fitted, _check_mixture),
     "SharedKernelClassifier": (FittedClassifier, _check_classifier),
-    "GaussianMixture": (FittedGaussian, _check_gaussian),
-    "BayesianGaussianMixture": (FittedBayesian, _check_gaussian),
-    "SharedKernelClassifierCV": (FittedClassifierSearch, _check_classifier_search),
-    "SharedKernelMixtureCV": (FittedMixtureSearch, _check_mixture_search),
+    "GaussianMixture": (_GAUSSIAN, _check_gaussian),
+    "BayesianGaussianMixture": (_BAYESIAN, _check_gaussian),
+    "SharedKernelClassifierCV": (_CLASSIFIER_SEARCH, _check_classifier_search),
+    "SharedKernelMixtureCV": (_MIXTURE_SEARCH, _check_mixture_search),
 }
