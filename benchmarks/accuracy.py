@@ -31,6 +31,7 @@ from comparison import (
     SETS_BY_PART,
     Outcome,
     Settings,
+    Store,
     contenders,
     find_data,
     half_of,
@@ -42,8 +43,6 @@ from comparison import make_tables as tables_of
 from comparison.plots import draw_errors, draw_ranks
 from recording import read_lines, write_lines
 from rich.console import Console
-
-from skmix.paper.harness import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED, REPEATS, MAX_ROWS = 1, 10, 4000

@@ -2,9 +2,9 @@
 
 ``python benchmarks/device.py --out benchmarks/results/device.json`` on a machine with PyTorch and a CUDA
 device. Not part of ``make bench``, which any machine can run. With ``--rows FILE`` (an .npz of `X` and `y`,
-see `mnist_rows`), a fit of real rows is timed as well; with ``--study``, the robust runs of the paper. With
-``--peer FILE``, the E-step of another library (Flash-GMM, TorchGMM, tgmm) is timed on rows of the same sizes;
-the Python file defines a function ``e_step(X, means, covariances)``.
+see `mnist_rows`), a fit of real rows is timed as well. With ``--peer FILE``, the E-step of another
+library (Flash-GMM, TorchGMM, tgmm) is timed on rows of the same sizes; the Python file defines a function
+``e_step(X, means, covariances)``.
 This is not a test: timings depend on the machine.
 """
 
@@ -34,9 +34,6 @@ from skmix.engine.records import Factor, Options, Parameters, Setting
 from skmix.engine.rows.summary import measure
 from skmix.engine.structures import structure_of
 from skmix.engine.threads import Workers
-from skmix.paper.methods import run_batch
-from skmix.paper.records import Settings, make_data
-from skmix.paper.variants import VARIANTS
 
 FULL = structure_of("full")
 # N, M, K, and the most milliseconds of a pass in float64 on an H200.
@@ -356,30 +353,6 @@ def time_rows(path: Path, device: str, n_kernels: int = 200, n_passes: int = 15)
     return row
 
 
-def time_study(device: str, n_runs: int = 500) -> dict[str, Any]:
-    """Time the robust runs of the paper's study at K = 10, on the device and on one core."""
-    settings = Settings()
-    data = make_data(settings)
-    run_batch(data, "3D", 10, "robust", range(n_runs), settings, device=device)
-    table = []
-    for variant in VARIANTS:
-        row: dict[str, Any] = {"variant": variant.name}
-        for name, place in (("device", device), ("one_core", None)):
-            begun = time.perf_counter()
-            runs = run_batch(data, variant.name, 10, "robust", range(n_runs), settings, device=place)
-            row[f"{name}_s"] = round(time.perf_counter() - begun, 3)
-            row[f"{name}_mean_accuracy"] = float(np.mean([run.accuracy for run in runs]))
-            row[f"{name}_failed"] = sum(run.accuracy < 0.5 for run in runs)
-            row[f"{name}_passes"] = sum(run.n_iter for run in runs)
-        table.append(row)
-        print(json.dumps(row), flush=True)
-    total = {name: round(sum(row[f"{name}_s"] for row in table), 2) for name in ("device", "one_core")}
-    print(
-        f"{n_runs} x {len(table)} runs: {total['device']} s on the device, {total['one_core']} s on one core"
-    )
-    return {"runs": n_runs, "variants": table, "total_s": total}
-
-
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -387,7 +360,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--rows", type=Path)
     parser.add_argument("--peer", type=Path, action="append", default=[])
-    parser.add_argument("--study", action="store_true")
     parser.add_argument("--profile", action="store_true")
     arguments = parser.parse_args()
     if arguments.profile:
@@ -405,8 +377,6 @@ def main() -> None:
         found["peers"] = [row for path in arguments.peer for row in time_peer(arguments.device, path)]
     if arguments.rows:
         found["fit"] = time_rows(arguments.rows, arguments.device)
-    if arguments.study:
-        found["study"] = time_study(arguments.device)
     if arguments.out:
         arguments.out.write_text(json.dumps(found, indent=2) + "\n")
 

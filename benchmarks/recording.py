@@ -7,14 +7,42 @@ import os
 import platform
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from skmix.data.write import replacing
-from skmix.paper.harness import NUMBER, Table, plain_table
 
+# A number with its unit, or nothing.
+NUMBER = re.compile(r"[-+]?\d[^A-Za-z]*(?:[mµ]?s|[kM]B|GB/s|e-\d+)?|")
 _LEADING = re.compile(r"[-+]?\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text; the first column is the key."""
+
+    title: str
+    headings: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]
+    name: str = ""  # of its files
+
+    def markdown(self, heading: str = "###") -> str:
+        """Return the table in Markdown, under a heading if one is given."""
+        columns = [[line[place].strip("*") for line in self.lines] for place in range(len(self.headings))]
+        rule = ["---"]
+        for column in columns[1:]:
+            is_number = any(column) and all(map(NUMBER.fullmatch, column))
+            rule.append("--:" if is_number else "---")
+        lines = [[cell.replace("|", "\\|") for cell in line] for line in self.lines]
+        above = [f"{heading} {self.title}", ""] if heading else []
+        return "\n".join([*above, *("| " + " | ".join(row) + " |" for row in (self.headings, rule, *lines))])
+
+
+def plain_table(title: str, headings: Sequence[str], lines: Iterable[Sequence[str]], name: str = "") -> Table:
+    """Return a table of text."""
+    return Table(title, tuple(headings), tuple(map(tuple, lines)), name)
 
 
 @cache

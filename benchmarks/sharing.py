@@ -13,11 +13,17 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from comparison import ROWS_PER_CLASS, SHARING_DATA, Outcome, in_study_order, run_sharing, sharing_tables
+from comparison import (
+    ROWS_PER_CLASS,
+    SHARING_DATA,
+    Outcome,
+    Store,
+    in_study_order,
+    run_sharing,
+    sharing_tables,
+)
 from comparison.plots import draw_curves, draw_gain
 from recording import read_lines, write_lines
-
-from skmix.paper.harness import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 

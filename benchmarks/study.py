@@ -18,10 +18,9 @@ import joblib
 from rich.console import Console
 from rich.table import Table
 
-from skmix.paper import Settings, make_data, make_study, run_study, study_cells
-from skmix.paper.harness import Crew, Store
-from skmix.paper.methods import run_batch
-from skmix.paper.records import StudyData
+from skmix.paper import Settings, make_data, run_batch, run_study, study_cells
+from skmix.paper.data import StudyData
+from skmix.paper.study import batches
 from skmix.paper.variants import MAIN_KERNELS, MAIN_RUNS, METHODS, VARIANTS, Cell, Method
 
 
@@ -29,11 +28,11 @@ def one_process(data: StudyData, settings: Settings, n_runs: int) -> list[dict[s
     """Time each variant and method, a batch at a time, in this process."""
     rows = []
     for variant in VARIANTS:
-        row: dict[str, Any] = {"variant": variant.name}
+        row: dict[str, Any] = {"variant": variant}
         for method in METHODS:
-            run_batch(data, variant.name, MAIN_KERNELS, method, [0], settings)
+            run_batch(data, variant, MAIN_KERNELS, method, [0], settings)
             begun = time.perf_counter()
-            runs = run_batch(data, variant.name, MAIN_KERNELS, method, range(n_runs), settings)
+            runs = run_batch(data, variant, MAIN_KERNELS, method, range(n_runs), settings)
             row[method] = len(runs) / (time.perf_counter() - begun)
         rows.append(row)
     return rows
@@ -42,13 +41,12 @@ def one_process(data: StudyData, settings: Settings, n_runs: int) -> list[dict[s
 def whole(
     data: StudyData, settings: Settings, method: Method, n_runs: int, n_jobs: int
 ) -> dict[str, float | int | str]:
-    """Time all cells of one method, main study and sweep, on several processes, including the store."""
-    study = make_study(study_cells(n_runs, methods=[method]), settings, data)
+    """Time all cells of one method, main study and sweep, on several processes, including their files."""
     with tempfile.TemporaryDirectory() as folder:
-        store, begun = Store(Path(folder) / "study.jsonl"), time.perf_counter()
-        with Crew(study, n_jobs) as crew:
-            run_study(study, store, crew)
-        seconds, made = time.perf_counter() - begun, len(store)
+        begun = time.perf_counter()
+        planned = batches(study_cells(n_runs, methods=[method]), settings, [data], Path(folder))
+        made = len(run_study(planned, settings, [data], n_jobs))
+        seconds = time.perf_counter() - begun
     return {"method": method, "runs": made, "seconds": seconds, "runs_per_second": made / seconds}
 
 

@@ -20,6 +20,7 @@ from comparison import (
     Outcome,
     SeparateMixtures,
     Settings,
+    Store,
     TrueDensities,
     contenders,
     draw,
@@ -51,9 +52,6 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedGroupKFold, StratifiedKFold
 from sklearn.preprocessing import StandardScaler
-
-from skmix.paper import harness
-from skmix.paper.harness import Store
 
 QUICK = contenders(["LDA", "naive Bayes"])
 OUTCOME = Outcome("set", "LDA", 0, 3, 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)
@@ -317,7 +315,7 @@ def test_keys_depend_on_everything_that_changes_an_outcome(
     assert len({key_of(*cell) for cell in cells}) == len(cells)
     # Only ours depends on the library's code: hours of other classifiers would be lost at every change.
     before = {each.name: key_of(iris, each, Settings()) for each in FIELD}
-    monkeypatch.setattr(harness, "library", lambda *files: "another version")
+    monkeypatch.setattr("comparison.running.library", lambda: "another version")
     after = {each.name: key_of(iris, each, Settings()) for each in FIELD}
     ours = ["shared kernels", "shared kernels, default"]
     assert [name for name in before if before[name] != after[name]] == ours

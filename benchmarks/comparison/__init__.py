@@ -34,6 +34,7 @@ from .sharing import (
     sharing_table,
     sharing_tables,
 )
+from .store import Store
 from .tables import Standing, Summary, make_tables, mean_ranks, standings, summarise
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "Settings",
     "Simulation",
     "Standing",
+    "Store",
     "Summary",
     "TrueDensities",
     "TunedSVC",

@@ -31,8 +31,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from skmix import open_rows
 from skmix.datasets import make_shared_kernel_data
-from skmix.paper import digit_features, make_seven_segment_digits
-from skmix.paper.harness import generator
+from skmix.paper import digit_features, generator, make_seven_segment_digits
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -19,10 +20,12 @@ from sklearn.model_selection import GridSearchCV, GroupShuffleSplit, StratifiedS
 from threadpoolctl import threadpool_limits
 
 from skmix.metrics import calibration_error
-from skmix.paper import harness
+from skmix.paper import generator
+from skmix.paper.study import library
 
 from .classifiers import Contender, count_parameters
 from .data import DataSet, IntArray
+from .store import Cell, Record, Store, cell_key, run_cells
 
 _LARGEST_SEED = 2**31 - 1
 # Increase when `split`, `measure` or a constant of the other classifiers changes what they measure: their
@@ -88,25 +91,23 @@ class Outcome:
 
 
 def run_outcomes(
-    cells: Sequence[harness.Cell],
-    work: harness.Work,
-    shared: Any,
-    store: harness.Store,
+    cells: Sequence[Cell],
+    work: Callable[..., Record],
+    store: Store,
     n_jobs: int,
     progress: Callable[[Outcome], None] | None,
 ) -> list[Outcome]:
     """Run the cells that the store lacks, one outcome at a time, and return the outcomes of all cells."""
 
-    def report(records: list[dict[str, Any]]) -> None:
+    def report(record: Record) -> None:
         if progress is not None:
-            progress(Outcome.from_dict(records[0]))
+            progress(Outcome.from_dict(record))
 
-    with harness.Crew(shared, n_jobs) as crew:
-        harness.run_cells(cells, work, crew, store, report)
+    run_cells(cells, work, store, n_jobs, report)
     return [
         Outcome.from_dict(record)
         for cell in cells
-        for record in store.get(cell.settings, cell.n_replicates).values()
+        for record in store.get(cell.settings, cell.n_repeats).values()
     ]
 
 
@@ -121,7 +122,7 @@ def settings_of(experiment: str, data: DataSet, contender: Contender, **others: 
         text = model.__repr__(N_CHAR_MAX=1_000_000)
     code = ""
     if contender.ours:
-        code = harness.library(__file__)
+        code = library() + hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
     elif type(model[-1]).__module__ == Contender.__module__:
         code = hashlib.sha256(inspect.getsource(type(model[-1])).encode()).hexdigest()
     return {
@@ -137,7 +138,7 @@ def settings_of(experiment: str, data: DataSet, contender: Contender, **others: 
 
 def key_of(data: DataSet, contender: Contender, settings: Settings) -> str:
     """Return the key of the outcomes of a classifier on a data set: the same key, the same outcomes."""
-    return harness.cell_key(_settings_of_cell(data, contender, settings))
+    return cell_key(_settings_of_cell(data, contender, settings))
 
 
 def _settings_of_cell(data: DataSet, contender: Contender, settings: Settings) -> dict[str, Any]:
@@ -150,7 +151,7 @@ def split(data: DataSet, repeat: int, settings: Settings) -> tuple[IntArray, Int
     Splits are the same for all classifiers. They are stratified, and a class of very few rows may be on one
     side only. If rows come in groups, whole groups are held out, and every class has training rows.
     """
-    random = harness.generator(settings.seed, "split", data.name, repeat)
+    random = generator(settings.seed, "split", data.name, repeat)
     n_classes = len(np.unique(data.y))
     if data.groups is not None:
         draws = GroupShuffleSplit(_MOST_DRAWS, test_size=settings.test_share, random_state=random)
@@ -180,7 +181,7 @@ def measure(
     Seconds are processor time on one thread, which other programs hardly affect.
     """
     classes, codes = np.unique(data.y, return_inverse=True)
-    own_seed = int(harness.generator(seed, contender.name, data.name, repeat).randint(_LARGEST_SEED))
+    own_seed = int(generator(seed, contender.name, data.name, repeat).randint(_LARGEST_SEED))
     model = contender.pipeline(own_seed, data.has_gaps, data.groups is not None)
     groups: dict[str, Any] = {}
     if data.groups is not None and _takes_groups(model[-1]):
@@ -236,7 +237,7 @@ def run_comparison(
     data: Sequence[DataSet],
     field: Sequence[Contender],
     settings: Settings,
-    store: harness.Store,
+    store: Store,
     progress: Callable[[Outcome], None] | None = None,
     *,
     known: Iterable[Outcome] = (),
@@ -275,25 +276,22 @@ def run_comparison(
     for outcome in known:
         records.setdefault(outcome.key, {})[outcome.repeat] = outcome.to_dict()
     cells = []
-    for place, each in enumerate(data):
+    for each in data:
         for contender in field:
             own = _settings_of_cell(each, contender, settings)
-            key = harness.cell_key(own)
-            store.add(own, records.get(key, {}))
-            cells.append(harness.Cell(own, (place, contender, key), settings.n_repeats))
+            key = cell_key(own)
+            for repeat, record in records.get(key, {}).items():
+                store.add(own, repeat, record)
+            cells.append(Cell(own, (each, contender, settings, key), settings.n_repeats))
     if n_jobs > 1:
         # The longest first, so that the processes end at about the same time.
-        cells.sort(key=lambda cell: -data[cell.task[0]].X.size * len(np.unique(data[cell.task[0]].y)))
-    outcomes = run_outcomes(cells, _work, (data, settings), store, n_jobs, progress)
+        cells.sort(key=lambda cell: -cell.task[0].X.size * len(np.unique(cell.task[0].y)))
+    outcomes = run_outcomes(cells, _work, store, n_jobs, progress)
     return sorted(outcomes, key=lambda each: (names.index(each.data), each.repeat))
 
 
-def _work(
-    shared: tuple[Sequence[DataSet], Settings], task: tuple[int, Contender, str], repeats: Sequence[int]
-) -> list[dict[str, Any]]:
-    (data, settings), (place, contender, key) = shared, task
-    outcomes = (run_cell(data[place], contender, repeat, settings) for repeat in repeats)
-    return [replace(outcome, key=key).to_dict() for outcome in outcomes]
+def _work(data: DataSet, contender: Contender, settings: Settings, key: str, repeat: int) -> Record:
+    return replace(run_cell(data, contender, repeat, settings), key=key).to_dict()
 
 
 def _takes_groups(model: Any) -> bool:

@@ -14,12 +14,11 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
-from recording import compared_table
+from recording import Table, compared_table, plain_table
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
 from skmix import SharedKernelClassifierCV
-from skmix.paper import harness
-from skmix.paper.harness import Table, plain_table
+from skmix.paper import generator
 
 from .classifiers import OURS, Contender, SeparateMixtures, in_order
 from .data import (
@@ -37,6 +36,7 @@ from .data import (
     simulate,
 )
 from .running import Outcome, measure, run_outcomes, settings_of
+from .store import Cell, Record, Store
 
 LearningMeasure = Literal["error", "log_loss"]
 
@@ -80,7 +80,7 @@ def few_rows(data: DataSet, n_each: int, repeat: int, seed: int) -> tuple[IntArr
 
     Smaller training sets are parts of larger ones, and test rows are the same for all.
     """
-    random = harness.generator(seed, "few rows", data.name, repeat)
+    random = generator(seed, "few rows", data.name, repeat)
     order = random.permutation(len(data.y))
     codes = np.unique(data.y, return_inverse=True)[1][order]
     # The place of each row among those of its class, in random order.
@@ -97,7 +97,7 @@ def few_rows(data: DataSet, n_each: int, repeat: int, seed: int) -> tuple[IntArr
 
 def run_sharing(
     data: Sequence[str],
-    store: harness.Store,
+    store: Store,
     *,
     rows_per_class: Sequence[int] = ROWS_PER_CLASS,
     n_draws: int = 3,
@@ -140,11 +140,11 @@ def run_sharing(
     ]
     # The longest first, so that the processes end at about the same time.
     longest = sorted(cells, key=lambda cell: -cell.settings["rows_per_class"]) if n_processes > 1 else cells
-    run_outcomes(longest, _work, None, store, n_processes, progress)
+    run_outcomes(longest, _work, store, n_processes, progress)
     return [Outcome.from_dict(store.get(cell.settings)[0]) for cell in cells]
 
 
-def _cells(name: str, rows_per_class: Iterable[int], repeat: int, seed: int) -> Iterator[harness.Cell]:
+def _cells(name: str, rows_per_class: Iterable[int], repeat: int, seed: int) -> Iterator[Cell]:
     """Yield the cells of one draw."""
     drawn = _drawn(name, repeat, seed)
     for n_each in rows_per_class:
@@ -153,20 +153,17 @@ def _cells(name: str, rows_per_class: Iterable[int], repeat: int, seed: int) -> 
         own = {"rows_per_class": n_each, "repeat": repeat, "seed": seed}
         for classifier, contender in _contenders(name, drawn, 0).items():
             settings = settings_of("sharing", drawn.data, contender, **own)
-            yield harness.Cell(settings, (name, classifier, n_each, repeat, seed), 1)
+            yield Cell(settings, (name, classifier, n_each, repeat, seed), 1)
 
 
-def _work(
-    shared: None, task: tuple[str, str, int, int, int], replicates: Sequence[int]
-) -> list[dict[str, Any]]:
-    """Return the outcome of one classifier that learns from one draw."""
-    name, classifier, n_each, repeat, seed = task
-    drawn = _drawn(name, repeat, seed)
-    rows = few_rows(drawn.data, n_each, repeat, seed)
+def _work(name: str, classifier: str, n_each: int, draw: int, seed: int, repeat: int) -> Record:
+    """Return the outcome of one classifier that learns from one draw; a cell is never repeated."""
+    drawn = _drawn(name, draw, seed)
+    rows = few_rows(drawn.data, n_each, draw, seed)
     assert rows is not None
-    common_seed = int(harness.generator(seed, "classifiers", drawn.data.name, repeat).randint(_LARGEST_SEED))
+    common_seed = int(generator(seed, "classifiers", drawn.data.name, draw).randint(_LARGEST_SEED))
     contender = _contenders(name, drawn, common_seed)[classifier]
-    return [measure(drawn.data, contender, repeat, *rows, seed).to_dict()]
+    return measure(drawn.data, contender, draw, *rows, seed).to_dict()
 
 
 @lru_cache(maxsize=16)
@@ -178,7 +175,7 @@ def _drawn(name: str, repeat: int, seed: int) -> Simulation:
     if simulated:
         return simulate(name, n_each, seed, repeat)
     if name == SEGMENTS:
-        return Simulation(seven_segments(n_each, harness.generator(seed, "seven segments", repeat)), ())
+        return Simulation(seven_segments(n_each, generator(seed, "seven segments", repeat)), ())
     return Simulation(_load(name), ())
 
 

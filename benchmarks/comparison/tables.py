@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from recording import compared_table
+from recording import Table, compared_table, plain_table
 from scipy.stats import rankdata
-
-from skmix.paper.harness import Table, plain_table
 
 from .classifiers import (
     BOOSTING,

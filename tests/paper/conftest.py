@@ -8,8 +8,8 @@ import pytest
 from synthetic import synthetic_results
 
 from skmix.paper import Settings, make_data
+from skmix.paper.data import StudyData
 from skmix.paper.page import write_report
-from skmix.paper.records import StudyData
 
 
 @pytest.fixture(scope="session")

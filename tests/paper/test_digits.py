@@ -23,7 +23,7 @@ PLACES = [(0, 2), (1, 1), (1, -1), (0, -2), (-1, -1), (-1, 1), (0, 0)]
 
 def test_digits_light_the_segments_of_a_display() -> None:
     for digit, shown in DISPLAY.items():
-        centres, _ = segment_layout(3.0, 1.0).of_digit(digit)
+        _, centres, _ = segment_layout(3.0, 1.0).lit(np.array([digit]))
         lit = {place for place, on in zip(PLACES, shown, strict=True) if on == "1"}
         assert {(x / 4.0, y / 4.0) for x, y in centres} == lit
 

@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
 
 from skmix.paper import Settings, published_runs
+from skmix.paper.data import StudyData
 from skmix.paper.methods import fit_batch, predict
 from skmix.paper.published import REASONS, FloatArray, IntArray, failure_reason, published_pass
-from skmix.paper.records import StudyData
 from skmix.paper.rows import Rows
-from skmix.paper.variants import VARIANTS, variant_of
 from skmix.theory import Parameters
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
@@ -152,7 +151,7 @@ def test_reasons_are_distinguished() -> None:
 def test_a_failed_feature_set_fails_the_run(data: StudyData, settings: Settings) -> None:
     """In the product form one failure is enough, and its reason is the run's."""
     plain = Settings(seed=settings.seed, dither="paper", train_per_digit=30, test_per_digit=10, max_iter=40)
-    fits = fit_batch(data, variant_of("3Dx3D"), 10, "published", range(25), plain)
+    fits = fit_batch(data, "3Dx3D", 10, "published", range(25), plain)
     failed = [fit for fit in fits if fit.reason]
     assert 0 < len(failed) < len(fits)
     assert all(len(fit.mixtures) == 2 and np.isnan(fit.log_likelihood) for fit in failed)
@@ -226,7 +225,6 @@ def test_decisions_are_those_of_the_textbook(n_features: int) -> None:
 
 # ---------------------------------------------------------------- printed numbers
 
-NAMES = [variant.name for variant in VARIANTS]
 # SHA-256 of the tables as they were typed from the paper and compared with it, without line ends.
 DIGESTS = {
     "confusion_matrices_best_runs": "40785c4ea32598eb66b3e55c6d42759353d5429525812c955dacb55cbfd93615",

@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import io
 import json
+import re
 import shlex
 from contextlib import redirect_stdout
 from functools import cache, partial
@@ -13,20 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from browsing import PHONE, WIDE, choose, fetched, fits, visit, wait_for
 from matplotlib.pyplot import imsave
-from synthetic import LEVELS, make_run, synthetic_results
+from synthetic import LEVELS, Row, make_run, results_of, synthetic_results
 
-from skmix.paper import DIGIT_FEATURES, make_tables
-from skmix.paper.harness import Row, Table
-from skmix.paper.methods import run_one
+from skmix.paper import DIGIT_FEATURES, Settings, make_data, make_tables, run_one
+from skmix.paper.methods import BestRun
 from skmix.paper.page import render, report_data, write_report
-from skmix.paper.records import BestRun, Beyond, Margin, Run, Settings, StudyResults, make_data
+from skmix.paper.study import StudyResults
+from skmix.paper.tables import SOURCES, Table
 from skmix.paper.variants import METHODS, VARIANTS
 
 a_run = partial(make_run, method="published", accuracy=0.8)
-NAMES = [each.name for each in VARIANTS]
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
 
@@ -35,8 +36,9 @@ def synthetic_data() -> dict[str, Any]:
     return report_data(synthetic_results())
 
 
-def with_runs(*runs: Run) -> StudyResults:
-    return dataclasses.replace(synthetic_results(), runs=runs, best={}, beyond=())
+def with_runs(*runs: Row) -> StudyResults:
+    results = synthetic_results()
+    return results_of(runs, results.data, settings=results.settings)
 
 
 def test_the_same_results_give_the_same_bytes(tmp_path: Path, page: Path) -> None:
@@ -66,82 +68,49 @@ def test_headlines_and_reasons_count_the_runs() -> None:
         "robust": {"failures": 0, "runs": 2, "mean": "0.750", "best": "0.800"},
     }
     failures = data["failures"]
-    counts = {reason["name"]: reason["counts"] for reason in failures["reasons"]}
-    assert counts == {"constant feature": [2, 0], "too few rows": [1, 1], "overflow": [1, 0]}
-    names = ("variants", "singular", "above", "finite", "totals", "runs", "paper")
-    expected = ["3D", "4D"], [4, 1], [1, 0], [2, 0], [5, 1], 7, [19, 55]
-    assert tuple(failures[name] for name in names) == expected
+    assert failures["variants"] == ["3D", "4D"]
+    assert failures["outcomes"] == {
+        **{"constant feature": [2, 0], "too few rows": [1, 1], "overflow": [1, 0], "singular": [4, 1]},
+        **{"singular but > 0.5": [1, 0], "finite but <= 0.5": [2, 0], "failed": [5, 1], "runs": [6, 1]},
+    }
+    assert failures["paper"] == [19, 55]
 
 
 def test_failures_and_differences_have_the_papers_numbers() -> None:
     lost = [a_run(run=number, variant="4D", accuracy=0.2) for number in range(10)]
     # Table 1: a mean of 0.778 over 500 runs; table 3: 0.858 over the 445 that succeeded.
     expected = f"{(500 * 0.778 - 445 * 0.858) / 55:.2f} to 0.13"
-    assert report_data(with_runs(*lost))["failures"]["means"] == {"paper": expected, "ours": "0.20 to 0.20"}
+    assert report_data(with_runs(*lost))["failures"]["means"] == [expected, "0.20 to 0.20"]
     (median,) = report_data(with_runs(*(a_run(run=number, accuracy=0.6) for number in range(40))))[
         "differences"
     ]
     assert (median["paper"], median["ours"], median["difference"]) == ("0.848", "0.600", "-0.248")
-    confusion = np.diag([97, *[100] * 9])
-    confusion[0, 1] = 3
-    beyond = Beyond("shared kernels, pixels", "", True, 0.997, 0.9, confusion)
-    data = report_data(dataclasses.replace(synthetic_results(), beyond=(beyond,)))
-    assert [each["errors"] for each in data["beyond"]] == [3]
-
-
-def test_accuracies_on_a_border_belong_above_it() -> None:
-    """0.29 / 0.01 is less than 29 in floating point, 0.57 / 0.01 is more than 56.99; 1.0 has the last bin."""
-    values = (0.29, 0.57, 0.58, 0.589, 1.0, 0.0)
-    (variant,) = report_data(with_runs(*(a_run(run=i, accuracy=value) for i, value in enumerate(values))))[
-        "variants"
-    ]
-    counts = [[0, 1], [29, 1], [57, 1], [58, 2], [99, 1]]
-    assert variant["methods"]["published"] == {"n": 6, "failed": 2, "counts": counts, "best": None}
-
-
-def test_the_sweep_takes_the_first_runs_at_the_paper_s_k() -> None:
-    runs = [a_run(run=i, accuracy=0.9 if i < 100 else 0.1) for i in range(150)]
-    runs += [a_run(run=i, n_kernels=15, accuracy=(0.6, 0.8, 0.2)[i]) for i in range(3)]
-    runs += [a_run(run=i, n_kernels=3, accuracy=0.3) for i in range(2)]
-    (variant,) = report_data(with_runs(*runs))["sweep"]["variants"]
-    points = {point["K"]: point for point in variant["methods"]["published"]}
-    assert (points[10]["n"], points[10]["lost"], points[10]["mean"]) == (100, 0, 0.9)
-    assert (points[15]["n"], points[15]["lost"], points[15]["mean"]) == (3, 1, 0.7)
-    assert points[15]["std"] == pytest.approx(0.1414, abs=1e-4)
-    # With three kernels nobody can be above one half; such runs are not lost.
-    assert (points[3]["lost"], points[3]["mean"]) == (0, 0.3)
-    printed = {point["K"]: point for point in variant["paper"]}
-    assert printed[18] == {"K": 18, "mean": 0.84, "std": 0.05, "lost": 39, "n": 100}
-    # One run has no standard deviation, and runs at the paper's K alone are no sweep.
-    (variant,) = report_data(with_runs(a_run(), a_run(n_kernels=12)))["sweep"]["variants"]
-    assert variant["methods"]["published"][0]["std"] is None
-    assert report_data(with_runs(a_run()))["sweep"]["variants"] == []
 
 
 def test_a_study_of_one_variant_has_a_page() -> None:
-    runs = [run for run in synthetic_results().runs if run.variant == "3x1D" and run.method != "class-wise"]
-    results = dataclasses.replace(with_runs(*runs), margins=(Margin(0, "3x1D", 24, 0.9, 0.895),))
-    page = render(report_data(results))
+    runs = [run for run in synthetic_results().runs.to_dict("records") if run["variant"] == "3x1D"]
+    page = render(report_data(with_runs(*runs)))
     assert "#sweep" not in page
     within = "Started inside the classes, the mean run is within 0.01 of the best of 24 robust runs"
-    assert f'<p class="headline">{within} in 1 of 1 comparisons.</p>' in page
+    assert re.search(f'<p class="headline">{within} in [01] of 1 comparisons.</p>', page)
+    few = [run for run in runs if run["method"] != "class-wise"]
+    page = render(report_data(with_runs(*few)))
     part = "part of the paper (3x1D; paper's algorithm, rerun and robust), run again"
     assert f"<h1>Shared kernel models: {part}</h1>".replace("'", "&#39;") in page
     assert "of 500 runs failed with 3x1D, run again here." in page
-    # A single variant has no rank; of its runs, those above one half are counted.
-    assert [number for number in range(1, 7) if f'id="table-{number}"' in page] == [1, 3, 5, 6]
-    own = sum(run.method == "robust" and run.n_kernels == 10 for run in runs)
-    assert f">{own}/{own}</td>" in page
+    # A single variant has no rank, and this one is not in the sweep; of its runs, those above one half count.
+    assert [number for number in range(1, 7) if f'id="table-{number}"' in page] == [1, 3, 6]
+    assert ">24/24</td>" in page
 
 
 def test_nothing_in_the_data_can_end_the_script() -> None:
     data = report_data(synthetic_results())
-    data["claims"] = [
-        {"claim": NASTY, "target": "1 < 2", "measured": "2 > 1", "holds": False, "note": "a & b"}
-    ]
+    nasty = {"claim": NASTY, "target": "1 < 2", "measured": "2 > 1", "holds": False, "note": "a & b"}
+    data["claims"] = {"paper": [], "skmix": [nasty | {"certainty": NASTY}]}
     data["methods"][0]["label"] = NASTY + "\u2028"
     page = render(data)
-    assert "0 of 1 claims hold" in page
+    assert "Claims of skmix: 0 of 1 hold with these runs" in page
+    assert "Claims of the paper" not in page
     assert "a &amp; b" in page
     start = page.index(">", page.index('id="report-data"')) + 1
     embedded = page[start : page.index("</script>", start)]
@@ -150,14 +119,16 @@ def test_nothing_in_the_data_can_end_the_script() -> None:
     assert "<script>alert" not in page
 
 
-def test_the_papers_figures_are_inside() -> None:
+def test_pictures_are_inside() -> None:
     imsave(file := io.BytesIO(), np.eye(300, 900))
-    figures = {"fig1_segments": file.getvalue(), "accuracy_distribution": b"drawn by the page"}
+    figures = dict.fromkeys(("fig1_segments", "accuracy_distribution", "number_of_kernels"), file.getvalue())
     data = report_data(synthetic_results(), figures)
-    (figure,) = data["figures"]
+    figure = data["figures"]["fig1_segments"]
     assert base64.b64decode(figure["uri"].removeprefix("data:image/png;base64,")) == figures["fig1_segments"]
     assert (figure["width"], figure["height"]) == (300, 100)
-    assert figure["uri"] in render(data)
+    page = render(data)
+    assert page.count(figure["uri"]) == 3
+    assert all(f'id="{section}"' in page for section in ("distributions", "sweep", "figures"))
 
 
 def test_the_explorer_has_the_first_rows_of_each_digit_and_the_mixtures(
@@ -177,7 +148,7 @@ def test_the_explorer_has_the_first_rows_of_each_digit_and_the_mixtures(
     np.testing.assert_allclose(explorer["dithered"], data.train_dithered[kept], atol=5.1e-5)
     variant = next(each for each in shown["variants"] if each["name"] == "6D")
     mixture, model = (
-        variant["methods"]["robust"]["best"]["mixtures"][0],
+        variant["methods"]["robust"]["mixtures"][0],
         results.best["6D", "robust"].mixtures[0],
     )
     full = np.zeros((6, 6))
@@ -188,43 +159,45 @@ def test_the_explorer_has_the_first_rows_of_each_digit_and_the_mixtures(
     assert mixture["prior"] == [0.1] * 10
 
 
-def test_variants_have_the_papers_numbers_and_the_best_runs() -> None:
+def test_variants_have_the_papers_matrices_and_the_best_runs() -> None:
     results = synthetic_results()
     found = {each["name"]: each for each in synthetic_data()["variants"]}
-    assert list(found) == NAMES
-    # Tables 3 and 6 of the paper.
-    assert (found["2Dx3D"]["paper"]["n"], found["2Dx3D"]["paper"]["median"]) == (500, 0.959)
-    assert (found["10D"]["paper"]["max"], found["4D"]["paper"]["failed"]) == (0.77, 55)
-    assert found["4D"]["paper"]["best"]["matrix"][0][8] == 88
+    assert list(found) == list(VARIANTS)
+    assert found["4D"]["paper"]["matrix"][0][8] == 88
     assert found["2Dx3D"]["feature_sets"] == [["pca 4", "pca 5"], ["q2", "q3", "q4"]]
     for method in METHODS:
-        best, own = results.best["3D", method].run, found["3D"]["methods"][method]
-        assert (own["best"]["run"], own["best"]["matrix"]) == (best.run, best.confusion.tolist())
-        assert own["best"]["accuracy"] == pytest.approx(best.accuracy, abs=5.1e-5)
+        best, shown = results.best["3D", method], found["3D"]["methods"][method]
+        assert (shown["run"], shown["matrix"]) == (best.run, best.confusion.tolist())
+        assert shown["accuracy"] == pytest.approx(np.trace(best.confusion) / best.confusion.sum(), abs=5.1e-5)
 
 
 @pytest.mark.slow
 def test_the_command_for_one_run_makes_it_again() -> None:
     settings = Settings(seed=3, train_per_digit=6, test_per_digit=4, max_iter=20)
     run = run_one(make_data(settings), "3D", 10, "robust", 5, settings)
-    best = {("3D", "robust"): BestRun(run, synthetic_results().best["3D", "robust"].mixtures)}
-    results = dataclasses.replace(synthetic_results(), settings=settings, best=best)
+    mixtures = synthetic_results().best["3D", "robust"].mixtures
+    best = BestRun("3D", "robust", 5, run["accuracy"], np.eye(10, dtype=np.int64), mixtures)
+    results = dataclasses.replace(synthetic_results(), settings=settings, best={("3D", "robust"): best})
     command = shlex.split(report_data(results)["made"]["commands"][1])
-    assert command[0] == "python"
-    assert command[1] == "-c"
+    assert command[:2] == ["python", "-c"]
     with redirect_stdout(io.StringIO()) as printed:
         exec(command[2], {})
-    assert f"accuracy={run.accuracy!r}" in printed.getvalue()
-    assert f"log_likelihood={run.log_likelihood!r}" in printed.getvalue()
+    assert printed.getvalue() == f"{run}\n"
 
 
 def test_cells_of_tables_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Table 5 has three values in a cell; what is not known is a dash."""
-    sources = ("paper, printed", "paper's algorithm, rerun", "robust")
-    entries = {"mean": (0.9, 0.85, None), "std": (0.125, 0.1, None), "counted": (95, 90, 0)}
-    rows = tuple(Row(("3", part), (own, (None, None, None))) for part, own in entries.items())
-    table = Table("table5", "Table 5: kernels", ("K", "accuracy"), "variant", ("3D", "6D"), sources, rows)
-    monkeypatch.setattr("skmix.paper.page.make_tables", lambda results: (table, make_tables(results)[-1]))
+    entries = {
+        **{(3, "mean", "3D"): (0.9, 0.85, None, None), (3, "mean", "6D"): (None,) * 4},
+        **{(3, "std", "3D"): (0.125, 0.1, None, None), (3, "std", "6D"): (None,) * 4},
+        **{(3, "counted", "3D"): (95, 90, 0, None), (3, "counted", "6D"): (None,) * 4},
+    }
+    index = pd.MultiIndex.from_tuples(entries, names=["K", "accuracy", "variant"])
+    table = Table(
+        "table5", "Table 5: kernels", pd.DataFrame(list(entries.values()), index, SOURCES, dtype=object)
+    )
+    failures = make_tables(synthetic_results())["failures"]
+    monkeypatch.setattr("skmix.paper.page.make_tables", lambda _: {"table5": table, "failures": failures})
     (shown,) = report_data(synthetic_results())["tables"]
     assert shown["columns"] == ["3D", "6D"]
     (section,) = shown["sections"]
@@ -233,6 +206,7 @@ def test_cells_of_tables_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         ("published", ["0.850 ± 0.100 (90)", "–"]),
         ("difference", ["-0.050", "–"]),
         ("robust", ["– (0)", "–"]),
+        ("class-wise", ["–", "–"]),
     ]
 
 
@@ -259,11 +233,9 @@ def test_the_page_loads_without_errors_fetches_nothing_and_fits(
     assert browser.get_log("browser") == []
     assert fetched(browser) == []
     assert fits(browser, size)
-    # Every chart is there: ten distributions, four sweeps, ten pairs of matrices, an explorer.
+    # Of four matrices for each of ten variants, two are shown.
     for selector, count in {
-        "#distribution-charts svg": 10,
-        "#sweep-charts svg": 4,
-        "#confusion-matrices table": 20,
+        "#confusion table": 40,
         "#explorer-plot svg": 1,
         "#tables table": 6,
     }.items():
@@ -317,6 +289,7 @@ def test_the_explorer_shows_the_weights_of_the_chosen_class(explored: Any) -> No
 
 
 def test_confusion_matrices_follow_the_chosen_method(explored: Any) -> None:
+    """Without a script: style sheets show the paper's and those of the chosen method."""
     browser = explored
     best = synthetic_results().best
     for method in ("class-wise", "robust", "published"):
@@ -324,9 +297,11 @@ def test_confusion_matrices_follow_the_chosen_method(explored: Any) -> None:
             "document.querySelector(`input[name=confusion-method][value=${arguments[0]}]`).click()", method
         )
         tables = browser.execute_script(
-            "return [...document.querySelectorAll('#confusion-matrices figure')].map((f) => "
-            "[...f.querySelectorAll('table:last-child tbody tr')].slice(-10).map((r) => "
-            "[...r.querySelectorAll('td')].map((c) => Number(c.textContent))))"
+            "return [...document.querySelectorAll('#confusion figure')].map((f) => "
+            "[...f.querySelectorAll('table')].filter((t) => t.offsetParent).map((t) => "
+            "[...t.querySelectorAll('tbody tr')].map((r) => "
+            "[...r.querySelectorAll('td')].map((c) => Number(c.textContent)))))"
         )
         for variant, shown in zip(LEVELS, tables, strict=True):
-            np.testing.assert_array_equal(shown, best[variant, method].run.confusion)
+            _, ours = shown
+            np.testing.assert_array_equal(ours, best[variant, method].confusion)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 import warnings
 from dataclasses import fields, replace
 from pathlib import Path
@@ -10,36 +16,36 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import metrics
 from sklearn.exceptions import ConvergenceWarning
-from synthetic import make_run, same_runs
+from synthetic import make_run, results_of
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.model import fit_each
 from skmix.paper import (
     DIGIT_FEATURES,
     Settings,
-    harness,
+    StudyError,
+    generator,
     illustration,
     make_data,
-    make_study,
     methods,
+    run_batch,
     run_illustration,
     run_one,
     run_study,
-    study,
     study_cells,
     study_results,
 )
+from skmix.paper.data import StudyData, features_of, fingerprint
 from skmix.paper.example import IllustrationRecord
-from skmix.paper.harness import Store, generator
-from skmix.paper.methods import fit_batch, predict, predict_published, run_batch, scores_of
-from skmix.paper.records import StudyData, features_of, fingerprint
+from skmix.paper.methods import confusion_of, fit_again, fit_batch, predict, predict_published, scores_of
 from skmix.paper.rows import Rows
-from skmix.paper.study import fitted_mixtures, run_beyond, stored_runs
-from skmix.paper.variants import METHODS, VARIANTS, Cell, Method, variant_of
+from skmix.paper.study import Batch, batches, data_sets, fit_beyond, margins
+from skmix.paper.variants import METHODS, VARIANTS, Cell, Method
 from skmix.theory import Parameters
 
 CELLS = [Cell("3D", 10, "robust", 7), Cell("3x1D", 10, "class-wise", 7), Cell("3D", 12, "published", 7)]
@@ -71,7 +77,7 @@ def test_the_study_has_the_papers_cells() -> None:
 def test_variants_have_the_papers_features() -> None:
     """Ten entries of the principal axis, then four quadrants, of which the first is left out."""
     masses = [11, 12, 13]
-    assert {each.name: (each.columns, each.dithered) for each in VARIANTS} == {
+    assert {name: (each.columns, each.dithered) for name, each in VARIANTS.items()} == {
         "3D": ([masses], False),
         "3x1D": ([[11], [12], [13]], False),
         "4D": ([[*masses, 3]], False),
@@ -87,83 +93,222 @@ def test_variants_have_the_papers_features() -> None:
     assert Settings() == Settings(0, "all", 100, 250, 100)
 
 
-def test_every_setting_is_part_of_the_key(data: StudyData, settings: Settings) -> None:
+def test_every_setting_is_part_of_the_name_of_a_file(
+    data: StudyData, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cell = Cell("4D", 10, "robust", 3)
 
-    def key(cell: Cell, settings: Settings, data: StudyData = data) -> str:
-        (planned,) = make_study([cell], settings, data).planned()
-        return harness.cell_key(planned.settings)
+    def name(cell: Cell, settings: Settings, data: StudyData = data) -> str:
+        (batch,) = batches([cell], settings, [data], Path("runs"))
+        return batch.path.name.rsplit("_")[-1]
 
     other_cells = ({"variant": "3D"}, {"n_kernels": 12}, {"method": "class-wise"})
     other_settings = ({"seed": 9}, {"dither": "paper"}, {"max_iter": 7})
-    keys = {key(cell, settings), key(cell, settings, replace(data, test_images=255 - data.test_images))}
-    keys |= {key(replace(cell, **each), settings) for each in other_cells}
-    keys |= {key(cell, replace(settings, **each)) for each in other_settings}
-    assert len(keys) == 8
-    assert key(replace(cell, n_runs=9), settings) == key(cell, settings)
+    names = {name(cell, settings), name(cell, settings, replace(data, test_images=255 - data.test_images))}
+    names |= {name(replace(cell, **each), settings) for each in other_cells}
+    names |= {name(cell, replace(settings, **each)) for each in other_settings}
+    assert len(names) == 8
+    assert name(replace(cell, n_runs=9), settings) == name(cell, settings)
+    monkeypatch.setattr("skmix.paper.study.library", lambda: "edited code")
+    assert name(cell, settings) not in names
 
 
-def test_batches_and_the_store_do_not_change_a_bit(
-    tmp_path: Path, data: StudyData, settings: Settings
+def test_the_library_is_its_version_and_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from skmix.paper.study import library
+
+    monkeypatch.setattr("skmix.__file__", str(tmp_path / "__init__.py"))
+    before = {library.__wrapped__()}
+    effective = ("engine/loop.py", "_core/pass.cpp", "model/files.py", "features.py", "paper/rows.py")
+    for number, name in enumerate((*effective, "cli/fit.py", "report/page.py")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("a = 1\n")
+        before.add(library.__wrapped__())
+        assert len(before) == min(number + 2, 6), name
+    assert all(each.startswith("0.1.0+") for each in before)
+
+
+def test_numbers_are_the_same_on_any_machine() -> None:
+    """MT19937 seeded with the SHA-256 digest."""
+    digest = hashlib.sha256(b"skmix study\n7\nrun\n3D\n10\nrobust\n2").digest()
+    bits = np.random.MT19937(np.random.SeedSequence(int(digest.hex(), 16)))
+    expected = np.random.RandomState(bits).uniform(size=3)
+    assert generator(7, "run", "3D", 10, "robust", 2).uniform(size=3).tolist() == expected.tolist()
+
+
+# ---------------------------------------------------------------- files of runs
+
+
+def test_batches_and_files_do_not_change_a_bit(
+    tmp_path: Path, data: StudyData, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study = make_study(CELLS, settings, data)
-    store = Store(tmp_path / "study.jsonl")
-    seen: list[object] = []
-    run_study(study, store, progress=seen.extend)
-    assert len(seen) == 21
-    run_study(study, store, progress=lambda runs: pytest.fail("made again"))
-    for cell, runs in stored_runs(study, store).items():
-        made = run_batch(data, cell.variant, cell.n_kernels, cell.method, range(7), settings)
-        assert all(map(same_runs, runs, made))
+    made: list[int] = []
+    few = [replace(cell, n_runs=3) for cell in CELLS]
+    run_study(batches(few, settings, [data], tmp_path), settings, [data], progress=made.append)
+    assert made == [3, 3, 3]
+    # More runs of the same cells: the others are made, in batches of another size.
+    planned = batches(CELLS, settings, [data], tmp_path)
+    runs = run_study(planned, settings, [data], progress=made.append)
+    assert made[3:] == [4, 4, 4]
+    # What was being written when a process was killed is never read; a file that is damaged is made again.
+    (tmp_path / "3D.csv.1.part").write_text("half a l")
+    planned[0].path.write_text("")
+    again = run_study(planned, settings, [data], progress=made.append)
+    assert made[6:] == [7]
+    pd.testing.assert_frame_equal(again, runs)
+    for batch in planned:
+        cell = batch.cell
+        alone = run_batch(data, cell.variant, cell.n_kernels, cell.method, range(7), settings)
+        stored = again.query("variant == @cell.variant and n_kernels == @cell.n_kernels")
+        expected = alone.assign(data_set=0)[list(stored)]
+        pd.testing.assert_frame_equal(stored.reset_index(drop=True), expected, check_exact=True)
+    # Fewer runs are some of those that are stored.
+    assert len(run_study(batches(few, settings, [data], tmp_path), settings, [data])) == 9
+
+
+# Prints a line after each stored batch, so that the test knows when to kill it.
+PROGRAM = """
+import sys
+from pathlib import Path
+from skmix.paper import Settings, make_data, run_study
+from skmix.paper import study
+from skmix.paper.variants import Cell
+
+if __name__ == "__main__":
+    study._BATCH = {"robust": 4}
+    settings = Settings(train_per_digit=20, test_per_digit=5, max_iter=20)
+    data = make_data(settings)
+    planned = study.batches([Cell("3D", 10, "robust", 2000)], settings, [data], Path(sys.argv[1]))
+    try:
+        run_study(planned, settings, [data], 2, lambda n_runs: print(n_runs, flush=True))
+    except KeyboardInterrupt:
+        sys.exit("interrupted")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="sends signals")
+def test_a_study_that_is_interrupted_or_killed_continues(tmp_path: Path) -> None:
+    """Finished batches are there each time, whole and correct.
+
+    Ctrl-C reaches the program and its workers alike, and only the program answers.
+    """
+    program, folder = tmp_path / "program.py", tmp_path / "runs"
+    program.write_text(PROGRAM)
+    folder.mkdir()
+    stored: dict[str, str] = {}
+    for kind in (signal.SIGINT, signal.SIGKILL):
+        command = [sys.executable, str(program), str(folder)]
+        streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, start_new_session=True, **streams) as running:
+            for _ in range(4):
+                running.stdout.readline()
+            workers = group_of(running.pid)
+            if kind == signal.SIGINT:
+                os.killpg(running.pid, kind)
+            else:
+                running.send_signal(kind)
+            _, errors = running.communicate()
+        if kind == signal.SIGINT:
+            assert errors.strip().endswith("interrupted")
+            assert "Traceback" not in errors
+        wait_until_gone(workers)
+        files = {path.name: path.read_text() for path in folder.glob("*.csv")}
+        assert len(files) >= len(stored) + 4
+        assert stored.items() <= files.items()
+        assert all(len(text.splitlines()) == 5 for text in files.values())
+        stored = files
+    settings = Settings(train_per_digit=20, test_per_digit=5, max_iter=20)
+    first = Batch(CELLS[0], range(4), next(path for path in folder.glob("3D_K10_robust_0_*.csv"))).stored()
+    expected = run_batch(make_data(settings), "3D", 10, "robust", range(4), settings)
+    pd.testing.assert_frame_equal(first, expected, check_exact=True)
+
+
+def group_of(leader: int) -> list[int]:
+    """Return the processes of a group, but for its leader."""
+    if not Path("/proc/self/stat").exists():
+        pytest.skip("needs /proc")
+    processes = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    found = []
+    for process in processes:
+        try:
+            if process != leader and os.getpgid(process) == leader:
+                found.append(process)
+        except ProcessLookupError:
+            continue
+    return found
+
+
+def wait_until_gone(processes: list[int]) -> None:
+    """Workers end by themselves soon after the process that started them."""
+    while any(Path(f"/proc/{process}").exists() for process in processes):
+        time.sleep(0.1)
+
+
+def die(*_: object) -> None:
+    os._exit(1)
+
+
+@pytest.mark.slow
+def test_a_dead_worker_is_reported_in_words(
+    tmp_path: Path, data: StudyData, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skmix.paper.study._run", die)
+    planned = batches(CELLS, settings, [data], tmp_path)
+    with pytest.raises(StudyError, match="Finished runs are stored"):
+        run_study(planned, settings, [data], 2)
+
+
+# ---------------------------------------------------------------- results
 
 
 def test_further_data_sets_have_the_next_seeds(tmp_path: Path, settings: Settings) -> None:
     cells = [Cell("3D", 10, method, 20, number) for number in (0, 1) for method in ("robust", "class-wise")]
-    study = make_study(cells, settings)
-    store = Store(tmp_path / "study.jsonl")
-    run_study(study, store)
-    results = study_results(study, store, beyond=())
-    runs = stored_runs(study, store)
-    assert len(results.runs) == 40
-    assert [each.seed for each in results.margins] == [5, 6]
-    assert results.margins[1].best_robust == max(run.accuracy for run in runs[cells[2]])
-    following = replace(settings, seed=6)
-    alone = run_one(study.data[1], "3D", 10, "robust", 3, following)
-    assert same_runs(runs[cells[2]][3], alone)
+    data = data_sets(cells, settings)
+    runs = run_study(batches(cells, settings, data, tmp_path), settings, data)
+    compared = margins(runs, settings.seed)
+    assert compared["seed"].tolist() == [5, 6]
+    further = runs.query("data_set == 1 and method == 'robust'")
+    assert compared["best_robust"][1] == further["accuracy"].max()
+    alone = run_one(data[1], "3D", 10, "robust", 3, replace(settings, seed=6))
+    assert further.iloc[3][alone.index].tolist()[:6] == alone.tolist()[:6]
+    results = study_results(settings, data[0], runs.query("method == 'robust'"))
+    (best,) = results.best.values()
+    first = runs.query("data_set == 0 and method == 'robust'")
+    assert (best.run, best.accuracy) == (first["accuracy"].argmax(), first["accuracy"].max())
+    assert results.beyond["ours"].tolist() == [True, False, True, False]
 
 
 def test_the_best_run_is_a_finite_one_and_margins_compare_means_with_the_best(
     data: StudyData, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cells = [Cell("3D", 10, method, 30) for method in ("robust", "class-wise")]
     accuracies = np.linspace(0.6, 0.9, 30)
     lost = {"robust": {0: 0.5, 1: 0.2}, "class-wise": {3: 0.3}}
-    runs = {
-        cell: [
+    runs = results_of(
+        [
             make_run(
-                method=cell.method,
-                run=r,
-                accuracy=lost[cell.method].get(r, each),
-                reason="overflow" if r == 29 else "",
+                method=method, run=r, accuracy=lost[method].get(r, each), reason="overflow" if r == 29 else ""
             )
+            for method in lost
             for r, each in enumerate(accuracies)
-        ]
-        for cell in cells
-    }
-    monkeypatch.setattr(study, "stored_runs", lambda *_: runs)
-    monkeypatch.setattr(study, "fitted_mixtures", lambda *_: ())
-    results = study_results(make_study(cells, settings, data), None, beyond=())  # type: ignore[arg-type]
-    assert [best.run.run for best in results.best.values()] == [28, 28]
-    (margin,) = results.margins
-    assert margin.best_robust == 0.9
+        ],
+        data,
+    ).runs
+    monkeypatch.setattr("skmix.paper.study.fit_beyond", lambda data, name, seed: {"name": name})
+    results = study_results(settings, data, runs)
+    assert [best.run for best in results.best.values()] == [28, 28]
+    (margin,) = margins(runs, settings.seed).itertuples()
     mean = 0.75 - (accuracies[3] - 0.3) / 30
-    assert margin.mean_class_wise == pytest.approx(mean)
+    assert (margin.best_robust, margin.mean_class_wise) == (0.9, pytest.approx(mean))
     assert margin.shortfall == pytest.approx(0.9 - mean)
+    deviations = runs.query("method == 'class-wise'")["accuracy"] - mean
+    assert margin.standard_error == pytest.approx(np.sqrt((deviations**2).sum() / 29 / 30))
     assert (margin.seed, margin.variant, margin.n_runs) == (settings.seed, "3D", 30)
-    # The first runs count, as many on every data set.
-    monkeypatch.setattr(study, "DATA_SET_RUNS", 20)
-    (margin,) = study_results(make_study(cells, settings, data), None, beyond=()).margins  # type: ignore[arg-type]
+    # The first runs count, as many on every data set; with fewer than twenty there is no comparison.
+    monkeypatch.setattr("skmix.paper.study.DATA_SET_RUNS", 20)
+    (margin,) = margins(runs, 0).itertuples()
     assert (margin.n_runs, margin.best_robust) == (20, accuracies[19])
+    assert margins(runs.query("run < 19"), 0).empty
+    assert margins(runs.query("method == 'robust'"), 0).empty
 
 
 # ---------------------------------------------------------------- data
@@ -198,23 +343,18 @@ def test_data_follow_the_seed_part_by_part(data: StudyData, settings: Settings) 
 def test_shared_kernels_on_principal_components_read_the_images() -> None:
     """At the paper's number of training images; the paper's features stay behind for every learner."""
     data = make_data(Settings(seed=11, train_per_digit=100, test_per_digit=50))
-    found = {beyond.name: beyond for beyond in run_beyond(data, seed=0)}
-    assert found["shared kernels, principal components"].accuracy >= 0.995
-    assert found["shared kernels, principal components"].ours
-    assert not found["support vector machine, principal components"].ours
+    assert fit_beyond(data, "shared kernels, principal components")["accuracy"] >= 0.995
     for name in ("shared kernels, paper's features", "support vector machine, paper's features"):
-        assert 0.9 < found[name].accuracy < 0.99
+        assert 0.9 < fit_beyond(data, name)["accuracy"] < 0.99
 
 
 def test_no_classifier_learns_from_the_test_images(data: StudyData) -> None:
     """With wrong test labels, whoever has seen them would do better than chance."""
-    shuffled = np.random.RandomState(0).permutation(data.test_labels)
-    found = run_beyond(replace(data, test_labels=shuffled), seed=0)
-    for beyond in found:
-        assert beyond.accuracy < 0.3, beyond.name
-        assert beyond.accuracy == np.trace(beyond.confusion) / 100
-    assert [each.ours for each in found] == [True, False, True, False]
-    assert found[2].description == "SharedKernelClassifier with 10 kernels on the paper's 13 features"
+    wrong = replace(data, test_labels=np.random.RandomState(0).permutation(data.test_labels))
+    for name in ("shared kernels, principal components", "support vector machine, paper's features"):
+        found = fit_beyond(wrong, name)
+        assert found["accuracy"] < 0.3
+        assert found["accuracy"] == 1.0 - found["errors"] / 100
 
 
 # ---------------------------------------------------------------- methods
@@ -226,11 +366,11 @@ def test_a_run_alone_has_the_bits_it_has_in_company(
     data: StudyData, settings: Settings, name: str, method: Method
 ) -> None:
     together = run_batch(data, name, 10, method, range(7), settings)
-    for shuffled in run_batch(data, name, 10, method, [6, 2], settings):
-        alone = run_one(data, name, 10, method, shuffled.run, settings)
-        assert same_runs(alone, together[shuffled.run])
-        assert same_runs(alone, shuffled)
-    assert len({run.log_likelihood for run in together if not run.reason}) > 1
+    some = run_batch(data, name, 10, method, [6, 2], settings)
+    pd.testing.assert_frame_equal(some, together.loc[[6, 2]].reset_index(drop=True), check_exact=True)
+    alone = run_one(data, name, 10, method, 2, settings)
+    pd.testing.assert_series_equal(alone, together.loc[2], check_exact=True, check_names=False)
+    assert together["log_likelihood"].nunique() > 1
 
 
 @pytest.mark.parametrize(
@@ -240,8 +380,7 @@ def test_our_methods_are_mixtures(
     data: StudyData, settings: Settings, method: Method, init: str, tol: Any
 ) -> None:
     """A run is what a `SharedKernelClassifier` of the product form finds, and predicts what it predicts."""
-    variant = variant_of("2Dx3D")
-    (fitted,) = fit_batch(data, variant, 10, method, [3], settings)
+    (fitted,) = fit_batch(data, "2Dx3D", 10, method, [3], settings)
     used = [3, 4, 11, 12, 13]
     model = SharedKernelClassifier(
         10,
@@ -263,7 +402,7 @@ def test_our_methods_are_mixtures(
     assert fitted.converged == all(own.converged_ for own in model.models_)
     assert fitted.log_likelihood == pytest.approx(sum(own.log_likelihood_ for own in model.models_))
     expected = model.predict(data.test_dithered[:, used])
-    rows = [Rows(data.test_dithered[:, columns].T) for columns in variant.columns]
+    rows = [Rows(data.test_dithered[:, columns].T) for columns in VARIANTS["2Dx3D"].columns]
     for decide in (predict, predict_published):
         assert_array_equal(decide(rows, fitted.mixtures), expected)
 
@@ -289,7 +428,7 @@ def test_a_start_that_fails_fails_the_run(
         ]  # fmt: skip
 
     monkeypatch.setattr(methods, "fit_each", ended)
-    fits = fit_batch(data, variant_of("3D"), 10, "robust", range(3), settings)
+    fits = fit_batch(data, "3D", 10, "robust", range(3), settings)
     assert [(fit.n_iter, fit.converged, fit.failing_pass, fit.reason) for fit in fits] == [
         (4, True, None, ""),
         (9, False, 9, "overflow"),
@@ -300,10 +439,11 @@ def test_a_start_that_fails_fails_the_run(
 def test_methods_end_differently(data: StudyData, settings: Settings) -> None:
     """The class-wise start is near its end at once; the published method alone fails."""
     runs = {method: run_batch(data, "6D", 10, method, range(15), settings) for method in METHODS}
-    assert any(run.reason for run in runs["published"])
-    assert all(run.failing_pass == run.n_iter for run in runs["published"] if run.reason)
-    assert not any(run.reason for method in ("robust", "class-wise") for run in runs[method])
-    means = {method: np.mean([run.accuracy for run in own]) for method, own in runs.items()}
+    failed = runs["published"].query("reason != ''")
+    assert len(failed)
+    assert (failed["failing_pass"] == failed["n_iter"]).all()
+    assert not (runs["robust"]["reason"] + runs["class-wise"]["reason"]).any()
+    means = {method: made["accuracy"].mean() for method, made in runs.items()}
     assert means["class-wise"] > means["robust"] > means["published"]
 
 
@@ -312,11 +452,11 @@ def test_scores_are_those_of_scikit_learn(seed: int) -> None:
     random = np.random.RandomState(seed)
     # The second seed never predicts most of the classes.
     truth, predicted = random.randint(10, size=200), random.randint([10, 3, 10][seed], size=200)
-    found = scores_of(truth, predicted)
-    assert_array_equal(found["confusion"], metrics.confusion_matrix(truth, predicted))
-    assert found["accuracy"] == metrics.accuracy_score(truth, predicted)
-    expected = metrics.jaccard_score(truth, predicted, average="macro")
-    assert found["mean_iou"] == pytest.approx(expected, abs=1e-15)
+    confusion = confusion_of(truth, predicted)
+    assert_array_equal(confusion, metrics.confusion_matrix(truth, predicted))
+    accuracy, mean_iou = scores_of(confusion)
+    assert accuracy == metrics.accuracy_score(truth, predicted)
+    assert mean_iou == pytest.approx(metrics.jaccard_score(truth, predicted, average="macro"), abs=1e-15)
 
 
 def test_dither_follows_the_settings(data: StudyData, settings: Settings) -> None:
@@ -324,7 +464,7 @@ def test_dither_follows_the_settings(data: StudyData, settings: Settings) -> Non
     masses = [column for column, name in enumerate(DIGIT_FEATURES) if name.startswith("q")]
     axis = [column for column, name in enumerate(DIGIT_FEATURES) if name.startswith("pca")]
     for mine, raw, noisy in zip(
-        features_of(data, variant_of("13D"), paper),
+        features_of(data, "13D", paper),
         (data.train_features, data.test_features),
         (data.train_dithered, data.test_dithered),
         strict=True,
@@ -334,20 +474,22 @@ def test_dither_follows_the_settings(data: StudyData, settings: Settings) -> Non
         zero = np.abs(raw) <= 1e-10
         assert zero.any()
         assert_array_equal(raw != noisy, zero)
-    assert_array_equal(features_of(data, variant_of("3D"), paper)[0], data.train_features)
-    everywhere = features_of(data, variant_of("3D"), Settings(dither="all"))
+    assert_array_equal(features_of(data, "3D", paper)[0], data.train_features)
+    everywhere = features_of(data, "3D", Settings(dither="all"))
     assert_array_equal(everywhere[1], data.test_dithered)
 
 
 def test_a_run_is_fitted_again_with_the_names_of_its_features(data: StudyData, settings: Settings) -> None:
-    run = run_one(data, "2Dx3D", 10, "class-wise", 4, settings)
-    first, second = fitted_mixtures(run, data, settings)
+    again = fit_again(data, "2Dx3D", 10, "class-wise", 4, settings)
+    first, second = again.mixtures
     assert first.feature_names_in_.tolist() == ["pca 4", "pca 5"]
     assert second.feature_names_in_.tolist() == ["q2", "q3", "q4"]
-    (fitted,) = fit_batch(data, variant_of("2Dx3D"), 10, "class-wise", [4], settings)
-    for found, expected in zip((first, second), fitted.mixtures, strict=True):
+    (fitted,) = fit_batch(data, "2Dx3D", 10, "class-wise", [4], settings)
+    for found, expected in zip(again.mixtures, fitted.mixtures, strict=True):
         assert_array_equal(found.weights_, expected.weights)
         assert_array_equal(found.covariances_, expected.covariances)
+    run = run_one(data, "2Dx3D", 10, "class-wise", 4, settings)
+    assert again.accuracy == run["accuracy"] == np.trace(again.confusion) / 100
 
 
 def test_a_class_beyond_underflow_can_still_win() -> None:
@@ -397,21 +539,21 @@ def record() -> IllustrationRecord:
 def test_parameters_are_recovered_as_well_as_the_rows_allow(seed: int) -> None:
     record = run_illustration(seed)
     assert record.model.converged_
-    errors = []
-    for compared in record.comparisons():
-        error = np.abs(compared.estimated - compared.true) / compared.standard_error
-        assert error.max() < DEVIATIONS * OVERLAP, compared.name
+    found, errors = record.numbers(), []
+    for name, standard_error in found["standard_error"].items():
+        error = np.abs(found["estimated"][name] - found["true"][name]) / standard_error
+        assert error.max() < DEVIATIONS * OVERLAP, name
         errors.append(error.ravel())
     # Errors of the stated size, not merely below a bound: 27 squared ones average to about one.
     assert 0.4 < np.mean(np.concatenate(errors) ** 2) < 2.5
 
 
 def test_standard_errors_are_those_of_the_sample_size(record: IllustrationRecord) -> None:
-    means, covariances, weights = record.comparisons()
+    errors = record.numbers()["standard_error"]
     # Kernel 0 has 0.1 + 0.7 + 0.3 of 2000 rows each, with variance 0.5.
-    assert_allclose(means.standard_error[0], np.sqrt(0.5 / 2200))
-    assert_allclose(covariances.standard_error[0], 0.5 * np.sqrt(np.array([[2, 1], [1, 2]]) / 2200))
-    assert_allclose(weights.standard_error[:, 0], np.sqrt(np.array([0.09, 0.16, 0.09]) / 2000))
+    assert_allclose(errors["means"][0], np.sqrt(0.5 / 2200))
+    assert_allclose(errors["covariances"][0], 0.5 * np.sqrt(np.array([[2, 1], [1, 2]]) / 2200))
+    assert_allclose(errors["weights"][:, 0], np.sqrt(np.array([0.09, 0.16, 0.09]) / 2000))
 
 
 def test_record_as_json_has_the_numbers(record: IllustrationRecord) -> None:

@@ -12,39 +12,54 @@ from matplotlib.patches import Ellipse, Rectangle
 from numpy.testing import assert_allclose, assert_array_equal
 from synthetic import synthetic_results
 
-from skmix.paper import DIGIT_FEATURES, run_illustration
+from skmix.paper import DIGIT_FEATURES, published_values, run_illustration
+from skmix.paper.data import StudyData
 from skmix.paper.digit_plots import plot_digit_points, plot_digits, plot_segments
 from skmix.paper.digits import LIT_SEGMENTS, sample_points, segment_layout
-from skmix.paper.figures import (
-    paper_figures,
-    plot_accuracy_distribution,
-    plot_illustration,
-)
-from skmix.paper.records import Runs, StudyData
-from skmix.paper.variants import METHODS, VARIANTS
+from skmix.paper.figures import paper_figures, plot_accuracy_distribution, plot_illustration, plot_sweep
+from skmix.paper.study import at_main
+from skmix.paper.variants import METHODS, SWEEP_KERNELS, SWEEP_VARIANTS, VARIANTS
 
 RESULTS = synthetic_results()
 
 
 def test_every_run_is_a_dot_in_the_lane_of_its_method() -> None:
     axes = plot_accuracy_distribution(RESULTS.runs)
-    assert [panel.get_title(loc="left") for panel in axes] == [variant.name for variant in VARIANTS]
+    assert [panel.get_title(loc="left") for panel in axes] == list(VARIANTS)
     for panel, variant in zip(axes, VARIANTS, strict=True):
+        (paper,) = (line for line in panel.get_lines() if line.get_marker() == "v")
+        printed = published_values()
+        expected = [printed.ok_runs.loc["Med Acc", variant], printed.extremes.loc[variant, "maximum"]]
+        assert_array_equal(paper.get_xdata(), expected)
         lanes = [line for line in panel.get_lines() if line.get_marker() == "o"]
         lanes.sort(key=lambda line: np.mean(line.get_ydata()))
         for method, lane, said in zip(METHODS, lanes, panel.texts, strict=True):
-            accuracies = [run.accuracy for run in Runs(RESULTS.runs).of(variant.name, 10, method)]
+            runs = at_main(RESULTS.runs, method)
+            accuracies = runs.loc[runs["variant"] == variant, "accuracy"]
             assert_array_equal(lane.get_xdata(), accuracies)
             n_failed = np.sum(np.array(accuracies) <= 0.5)
             expected = f"{n_failed} of {len(accuracies)} failed" if n_failed else "none failed"
             assert said.get_text() == expected
 
 
+def test_the_sweep_has_means_and_lost_runs_of_each_method_and_the_paper() -> None:
+    above, below = plot_sweep(RESULTS.runs)
+    assert [panel.get_title() for panel in above] == list(SWEEP_VARIANTS)
+    runs = RESULTS.runs[(RESULTS.runs["variant"] == "6D") & (RESULTS.runs["method"] == "published")]
+    counted = runs[(runs["accuracy"] > 0.5) | (runs["n_kernels"] == 3)].groupby("n_kernels")["accuracy"]
+    printed, mine, *_ = (line.get_xydata() for line in below[1].get_lines())
+    lost = 1.0 - counted.size() / runs.groupby("n_kernels").size()
+    assert_allclose(mine, np.column_stack([SWEEP_KERNELS, lost]))
+    assert_allclose(printed[:, 1], 1.0 - published_values().sweep.xs("6D", level="variant")["counted"] / 100)
+    (means,) = (line for line in above[1].get_lines() if line.get_label() == "paper's algorithm, rerun")
+    assert_allclose(means.get_ydata(), counted.mean())
+
+
 def test_figures_show_the_data_and_runs_of_the_study(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(paper_figures(RESULTS)) == [
         *("fig1_segments", "fig2_points_d1", "fig3_points_d2", "fig4_images", "fig5_pca_features"),
         *(f"projections_{name}_class-wise_class{digit}" for name in ("4D", "6D") for digit in range(10)),
-        "accuracy_distribution",
+        *("accuracy_distribution", "number_of_kernels"),
     ]
     monkeypatch.setattr("skmix.paper.figures._IMAGES_OF_A_DIGIT", 3)
     monkeypatch.setattr("skmix.paper.figures._ROWS_OF_A_CLASS", 5)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import itertools
-import json
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -14,31 +12,33 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import beta as beta_distribution
 from scipy.stats import fisher_exact
 from scipy.stats import t as student_t
-from synthetic import make_run
+from synthetic import BEYOND, Row, make_run, results_of
 
-from skmix.paper import Settings, check_claims, differences, make_tables, published_values, write_tables
-from skmix.paper.claims import Difference
-from skmix.paper.harness import Claim, Row, Table, claims_table
-from skmix.paper.records import BestRun, Beyond, Margin, Run, StudyData, StudyResults
-from skmix.paper.tables import agreement, confusion_csv, differences_table
+from skmix.paper import Settings, check_claims, differences, make_tables, published_values
+from skmix.paper.claims import Claim
+from skmix.paper.command import claims_in_words, write_tables
+from skmix.paper.data import StudyData
+from skmix.paper.methods import BestRun
+from skmix.paper.study import StudyResults
+from skmix.paper.tables import Table, agreement, confusion_matrices
 from skmix.paper.variants import LABELS, MAIN_KERNELS, METHODS, SWEEP_KERNELS, SWEEP_VARIANTS, VARIANTS
 
 N_RUNS = 50
 
 
 @cache
-def ideal_runs() -> tuple[Run, ...]:
+def ideal_runs() -> tuple[Row, ...]:
     """Return a study in which everything comes out as it should."""
     printed = published_values()
     runs = []
-    for variant in VARIANTS:
-        name = variant.name
-        lost = round(N_RUNS * (1.0 - printed.ok_runs["OK runs", name] / 500))
-        top = printed.max_accuracy[name]
+    for name in VARIANTS:
+        lost = round(N_RUNS * (1.0 - printed.ok_runs.loc["OK runs", name] / 500))
+        top = printed.extremes.loc[name, "maximum"]
         for r in range(N_RUNS):
-            median = printed.ok_runs["Med Acc", name]
+            median = printed.ok_runs.loc["Med Acc", name]
             if r < lost:
                 failed = {"accuracy": 0.1, "reason": "too few rows", "failing_pass": 9}
                 runs.append(make_run(variant=name, method="published", run=r, **failed))
@@ -49,46 +49,50 @@ def ideal_runs() -> tuple[Run, ...]:
             runs.append(make_run(variant=name, method="class-wise", run=r, accuracy=top - 0.005))
         for k in SWEEP_KERNELS if name in SWEEP_VARIANTS else ():
             for method in METHODS if k != MAIN_KERNELS else ():
-                accuracy = printed.sweep[k, name].mean if k < 10 or method == "published" else top - 0.01
+                accuracy = (
+                    printed.sweep.loc[(k, name), "mean"] if k < 10 or method == "published" else top - 0.01
+                )
                 cell = {"variant": name, "n_kernels": k, "method": method}
                 runs += [make_run(**cell, run=r, accuracy=accuracy) for r in range(N_RUNS)]
     return tuple(runs)
 
 
 def changed(
-    runs: Sequence[Run],
+    runs: Sequence[Row],
     method: str,
     n_kernels: int,
-    variants: Sequence[str] = tuple(variant.name for variant in VARIANTS),
+    variants: Sequence[str] = tuple(VARIANTS),
     n_runs: int = N_RUNS,
     shift: Callable[[int], float] | float = 0.0,
     **values: Any,
-) -> list[Run]:
+) -> list[Row]:
     """Return runs of which the first finite ones of some cells have other values."""
 
-    def change(run: Run) -> Run:
-        cell = run.method == method and run.n_kernels == n_kernels and run.variant in variants
-        if not cell or run.reason or run.run >= n_runs:
+    def change(run: Row) -> Row:
+        cell = run["method"] == method and run["n_kernels"] == n_kernels and run["variant"] in variants
+        if not cell or run["reason"] or run["run"] >= n_runs:
             return run
-        moved = {"accuracy": run.accuracy + (shift(run.run) if callable(shift) else shift)}
-        return make_run(**vars(run) | moved | values)
+        return (
+            run | {"accuracy": run["accuracy"] + (shift(run["run"]) if callable(shift) else shift)} | values
+        )
 
     return [change(run) for run in runs]
 
 
-def judged(runs: Sequence[Run], data: StudyData, beyond: float = 0.999) -> dict[str, Claim]:
-    ours = Beyond("ours", "ours", True, beyond, 0.9, np.eye(10, dtype=np.int64))
-    peer = Beyond("peer", "peer", False, 1.0, 0.9, np.eye(10, dtype=np.int64))
-    results = StudyResults(Settings(), data, tuple(runs), {}, (ours, peer))
-    return {each.claim: each for each in check_claims(results)}
+def judged(runs: Sequence[Row], data: StudyData, beyond: float = 0.999) -> dict[str, Claim]:
+    classifiers = BEYOND.assign(accuracy=[beyond, 1.0])
+    return {each.claim: each for each in check_claims(results_of(runs, data, beyond=classifiers))}
 
 
 def test_an_ideal_study_fulfils_every_claim(data: StudyData) -> None:
     found = judged(ideal_runs(), data)
-    assert len(found) == 11
+    # With the comparison of class-wise means and best robust runs, which ideal runs meet.
+    assert len(found) == 12
+    whose = [each.whose for each in found.values()]
+    assert whose == ["paper"] * 3 + ["skmix"] * 9
     assert [claim for claim, each in found.items() if not each.holds] == []
     # Ten variants at K = 10 and four at K = 12, 15 and 18; 10D has the lowest accuracies.
-    top = published_values().max_accuracy
+    top = published_values().extremes["maximum"]
     for method, lowest in (("robust", top["10D"] - 0.1), ("class-wise", top["10D"] - 0.01)):
         claim = found[f"{method}: no run fails or ends singular at K >= 10"]
         assert claim.measured == f"0 of 1100, lowest accuracy {lowest:.3f}"
@@ -101,7 +105,7 @@ def test_an_ideal_study_fulfils_every_claim(data: StudyData) -> None:
 
 FINITE = "no run fails or ends singular at K"
 MEDIANS = "paper's algorithm, rerun: medians of the successful runs are those of table 3"
-NAMES = [variant.name for variant in VARIANTS]
+NAMES = list(VARIANTS)
 FEW = "with K < 10 kernels, accuracy near K/10 as printed"
 MANY = {"robust": "at least that of K = 10", "class-wise": "close to that of K = 10"}
 LIMITS: list[tuple[str, tuple[Any, ...], dict[str, Any], bool]] = [
@@ -152,7 +156,7 @@ def test_claims_hold_up_to_their_limits(
     holds: bool,
 ) -> None:
     runs = changed(ideal_runs(), *cells, **values)
-    assert judged(runs, data)[claim].holds is holds
+    assert judged(runs, data)[claim].holds == holds
 
 
 def test_failures_are_of_the_papers_order_and_only_our_classifiers_count(data: StudyData) -> None:
@@ -160,24 +164,27 @@ def test_failures_are_of_the_papers_order_and_only_our_classifiers_count(data: S
     claim = "paper's algorithm, rerun: as many runs fail as in the paper, in order of magnitude"
     for lost, holds in ((6, False), (7, True), (57, True), (58, False)):
         runs = published([0.1] * lost + [0.85] * (500 - lost))
-        assert judged(runs, data)[claim].holds is holds
+        assert judged(runs, data)[claim].holds == holds
     for accuracy, holds in ((0.995, True), (0.9949, False)):
         (beyond,) = judged([], data, beyond=accuracy).values()
-        assert beyond.holds is holds
+        assert beyond.holds == holds
 
 
 def test_the_class_wise_start_is_judged_on_all_data_sets(data: StudyData) -> None:
     """The mean class-wise run, not the best, is compared with the best robust run, on every seed."""
 
     def judge(*shortfalls: float, n_runs: Sequence[int] = (100,) * 5) -> Claim:
-        margins = tuple(
-            Margin(seed, "4D", n, 0.9, 0.9 - each)
-            for seed, (each, n) in enumerate(zip(shortfalls, n_runs, strict=False))
-        )
-        return check_claims(StudyResults(Settings(), data, (), {}, (), margins))[0]
+        runs = [
+            make_run(variant="4D", data_set=number, run=r, method=method, accuracy=accuracy)
+            for number, (each, n) in enumerate(zip(shortfalls, n_runs, strict=False))
+            for method, accuracy in (("robust", 0.9), ("class-wise", 0.9 - each))
+            for r in range(n)
+        ]
+        return next(claim for claim in check_claims(results_of(runs, data)) if "best of" in claim.claim)
 
     claim = judge(0.004, 0.0099, -0.01, 0.0, 0.0)
     assert claim.holds
+    assert claim.whose == "skmix"
     assert "best of 100 robust runs, in every variant, over data sets of seeds 0 to 4" in claim.claim
     assert claim.measured == "5 of 5 comparisons; at most 0.0099 below it (4D, seed 1)"
     # With different numbers of runs, only the least is true of all.
@@ -190,14 +197,43 @@ def test_the_class_wise_start_is_judged_on_all_data_sets(data: StudyData) -> Non
     assert "4D with seed 1 by 0.0001" in claim.note
 
 
+def test_claims_say_how_much_so_many_runs_can_show(data: StudyData) -> None:
+    """Limits at 95 %: none of 20 failures leaves up to 14 % of all starts, one of 1000 images up to 0.6 %."""
+
+    def certainty(runs: Sequence[Row], part: str) -> str:
+        return next(
+            claim.certainty
+            for claim in check_claims(results_of(runs, data, beyond=BEYOND))
+            if part in claim.claim
+        )
+
+    few = [make_run(run=r, accuracy=0.8 + 0.001 * r) for r in range(20)]
+    assert (
+        certainty(few, "no run fails")
+        == f"at most {100 * (1 - 0.05 ** (1 / 20)):.2g} % of all starts, with 95 % confidence"
+    )
+    # Clopper and Pearson's interval of 4 in 100 is 1.1 % to 9.93 %.
+    runs = published([0.1] * 4 + [0.8] * 96)
+    assert certainty(runs, "as many runs fail") == "of 100 runs; 95 % interval 1 to 10"
+    # The interval of the median of twenty is between the sixth and the fifteenth value.
+    runs = published([0.7 + 0.01 * r for r in range(20)])
+    assert certainty(runs, "medians") == "95 % intervals of the medians are at most 0.090 wide"
+    few = [make_run(run=r, n_kernels=6, accuracy=0.6 + 0.01 * (-1) ** r) for r in range(25)]
+    error = np.std([0.01] * 13 + [-0.01] * 12, ddof=1) / 5
+    assert certainty(few, FEW) == f"means of 25 runs or more; standard errors at most {error:.4f}"
+    # 6 errors in 100 images (the data of these tests).
+    low = beta_distribution.ppf(0.025, 94, 7)
+    assert f"at least {low:.4f} of all" in certainty([], "beyond")
+
+
 # ---------------------------------------------------------------- differences from the paper
 
 
-def cell(accuracy: float, **settings: Any) -> list[Run]:
+def cell(accuracy: float, **settings: Any) -> list[Row]:
     return [make_run(**settings, run=r, accuracy=accuracy) for r in range(N_RUNS)]
 
 
-def published(accuracies: list[float], reasons: Sequence[str] = (), **settings: Any) -> list[Run]:
+def published(accuracies: list[float], reasons: Sequence[str] = (), **settings: Any) -> list[Row]:
     """Return runs of the published method with accuracies, of which the first ended for reasons."""
     return [
         make_run(method="published", run=r, accuracy=accuracy, reason=reason, **settings)
@@ -212,10 +248,8 @@ def test_means_of_few_runs_are_not_judged(data: StudyData) -> None:
 
 
 def test_differences_come_with_a_reason(data: StudyData) -> None:
-    def of(runs: Sequence[Run], dither: Any) -> dict[tuple[str, str], str]:
-        found = differences(StudyResults(Settings(dither=dither), data, tuple(runs), {}, ()))
-        text = differences_table(found).markdown()
-        assert all(each.reason in text for each in found)
+    def of(runs: Sequence[Row], dither: Any) -> dict[tuple[str, str], str]:
+        found = [*differences(results_of(runs, data, settings=Settings(dither=dither))).itertuples()]
         # Every run of the sweep is counted here, where the paper lost most of some cells.
         shares = {each.variant for each in found if each.quantity == "share of runs counted"}
         assert {"6D, K = 18", "9D, K = 15"} <= shares
@@ -251,29 +285,32 @@ def test_differences_have_both_numbers(data: StudyData) -> None:
     # Nor is a share of failed runs that may differ by chance, here that of 57 in 500.
     runs += published([0.1] * 11 + [0.958] * 39, variant="3Dx3D", reasons=["overflow"] * 11)
     assert 0.01 < fisher_exact([[11, 39], [57, 443]]).pvalue < 0.1
-    found = differences(StudyResults(Settings(), data, tuple(runs), {}, ()))
+    found = [*differences(results_of(runs, data)).itertuples()]
     printed = published_values()
     median, lost, mean, counted, share = found
     assert (median.variant, median.quantity) == ("3D", "median accuracy of successful runs")
-    assert (median.printed, median.rerun, median.p_value) == (printed.ok_runs["Med Acc", "3D"], 0.7, None)
+    assert (median.printed, median.rerun) == (printed.ok_runs.loc["Med Acc", "3D"], pytest.approx(0.7))
+    assert np.isnan(median.p_value)
     assert (lost.quantity, lost.printed, lost.rerun) == ("share of failed runs", pytest.approx(19 / 500), 0.4)
     assert lost.p_value == pytest.approx(fisher_exact([[20, 30], [19, 481]]).pvalue)
-    entry = printed.sweep[12, "3D"]
+    entry = printed.sweep.loc[12, "3D"]
     assert (mean.variant, mean.quantity) == ("3D, K = 12", "mean accuracy of counted runs")
-    assert (mean.printed, mean.rerun) == (entry.mean, pytest.approx(0.6))
+    assert (mean.printed, mean.rerun) == (entry["mean"], pytest.approx(0.6))
     # Welch's test: ten accuracies, of variance 0.025 / 9, and as many as the paper counted.
-    own, other = 0.025 / 9 / 10, entry.std**2 / entry.counted
+    own, other = 0.025 / 9 / 10, entry["std"] ** 2 / entry.counted
     freedom = (own + other) ** 2 / (own**2 / 9 + other**2 / (entry.counted - 1))
-    assert mean.p_value == pytest.approx(2 * student_t.sf((entry.mean - 0.6) / np.sqrt(own + other), freedom))
-    assert f"{entry.counted} of the paper's 100 runs survive at this K, and 10 of 40 here" in mean.reason
+    assert mean.p_value == pytest.approx(
+        2 * student_t.sf((entry["mean"] - 0.6) / np.sqrt(own + other), freedom)
+    )
+    assert f"{entry.counted:.0f} of the paper's 100 runs survive at this K, and 10 of 40 here" in mean.reason
     assert (counted.quantity, counted.rerun) == ("share of runs counted", 0.25)
     assert counted.printed == pytest.approx(entry.counted / 100)
-    table = [[10, 30], [entry.counted, 100 - entry.counted]]
+    table = [[10, 30], [int(entry.counted), 100 - int(entry.counted)]]
     assert counted.p_value == pytest.approx(fisher_exact(table).pvalue)
     assert (share.variant, share.quantity, share.rerun) == ("3D, K = 15", "share of runs counted", 1.0)
     # One run that is counted has no spread, and its mean is not judged.
     one = published([0.6] + [0.1] * 39, n_kernels=12)
-    (share,) = differences(StudyResults(Settings(), data, tuple(one), {}, ()))
+    (share,) = differences(results_of(one, data)).itertuples()
     assert share.quantity == "share of runs counted"
 
 
@@ -299,23 +336,15 @@ def results(data: StudyData, settings: Settings) -> StudyResults:
         for (variant, k, method), own in accuracies.items()
         for r, each in enumerate(own)
     ]
-    runs[1] = dataclasses.replace(runs[1], reason="constant feature", failing_pass=13)
-    runs[3] = dataclasses.replace(runs[3], reason="too few rows", failing_pass=9)
-    kept = [Run.from_dict(json.loads(json.dumps(run.to_dict()))) for run in runs]
-    best = {("3D", "published"): BestRun(runs[2], ())}
-    return StudyResults(settings, data, tuple(reversed(kept)), best, ())
-
-
-def value_in(table: Table, keys: str | tuple[str, ...], column: str, source: str) -> Any:
-    """Return one value by the names of its row, column and source."""
-    wanted = (keys,) if isinstance(keys, str) else keys
-    (row,) = (row for row in table.rows if row.keys == wanted)
-    return row.entries[table.columns.index(column)][table.sources.index(source)]
+    runs[1] |= {"reason": "constant feature", "failing_pass": 13}
+    runs[3] |= {"reason": "too few rows", "failing_pass": 9}
+    best = {("3D", "published"): BestRun("3D", "published", 2, 0.75, np.eye(10, dtype=np.int64), ())}
+    return results_of(reversed(runs), data, settings=settings, best=best)
 
 
 @pytest.fixture
 def tables(results: StudyResults) -> dict[str, Table]:
-    return {table.name: table for table in make_tables(results)}
+    return make_tables(results)
 
 
 @pytest.mark.parametrize(
@@ -344,42 +373,43 @@ def tables(results: StudyResults) -> dict[str, Table]:
         # Their medians are 0.80 and 0.85; in the paper, too, 9D is ahead.
         ("table4", "Med Acc", "tau", RERUN, 1.0),
         # With three kernels all runs are counted, with more the failed ones are not.
-        ("table5", ("3", "mean"), "3D", RERUN, 0.30),
-        ("table5", ("6", "counted"), "3D", RERUN, 1),
-        ("table5", ("12", "mean"), "3D", RERUN, 0.8),
-        ("table5", ("12", "counted"), "3D", PAPER, 88),
-        ("table5", ("12", "std"), "3D", RERUN, 0.02**0.5),
+        ("table5", (3, "mean"), "3D", RERUN, 0.30),
+        ("table5", (6, "counted"), "3D", RERUN, 1),
+        ("table5", (12, "mean"), "3D", RERUN, 0.8),
+        ("table5", (12, "counted"), "3D", PAPER, 88),
+        ("table5", (12, "std"), "3D", RERUN, 0.02**0.5),
         # One run alone has no standard deviation.
-        ("table5", ("6", "std"), "3D", RERUN, None),
-        ("table5", ("18", "mean"), "3D", RERUN, None),
+        ("table5", (6, "std"), "3D", RERUN, None),
+        ("table5", (18, "mean"), "3D", RERUN, None),
         ("table6", "mean", "9D", RERUN, 3.05 / 4),
         ("table6", "mean", "3D", PAPER, 0.80),
         ("table6", "maximum", "3D", RERUN, 0.9),
         ("table6", "maximum", "3D", PAPER, 0.85),
         ("table6", "maximum", "9D", "robust", None),
         # A run that ends singular at an accuracy of 0.6 does not fail.
-        ("failures", ("10", "3D"), "constant feature", RERUN, 1),
-        ("failures", ("10", "3D"), "overflow", RERUN, 0),
-        ("failures", ("10", "3D"), "singular", RERUN, 2),
-        ("failures", ("10", "3D"), "singular but > 0.5", RERUN, 1),
-        ("failures", ("10", "3D"), "failed", RERUN, 1),
-        ("failures", ("10", "9D"), "finite but <= 0.5", RERUN, 1),
-        ("failures", ("10", "3D"), "runs", RERUN, 4),
-        ("failures", ("10", "9D"), "failed", "robust", None),
+        ("failures", (10, "3D"), "constant feature", RERUN, 1),
+        ("failures", (10, "3D"), "overflow", RERUN, 0),
+        ("failures", (10, "3D"), "singular", RERUN, 2),
+        ("failures", (10, "3D"), "singular but > 0.5", RERUN, 1),
+        ("failures", (10, "3D"), "failed", RERUN, 1),
+        ("failures", (10, "9D"), "finite but <= 0.5", RERUN, 1),
+        ("failures", (10, "3D"), "runs", RERUN, 4),
+        ("failures", (10, "9D"), "failed", "robust", None),
     ],
 )
 def test_values_are_those_computed_by_hand(
     tables: dict[str, Table], name: str, keys: Any, column: str, source: str, value: Any
 ) -> None:
-    found = value_in(tables[name], keys, column, source)
+    row = keys if isinstance(keys, tuple) else (keys,)
+    found = tables[name].cells.loc[(*row, column), source]
     assert found == (pytest.approx(value) if isinstance(value, float) else value)
     assert type(found) is type(value)
 
 
 def test_failures_are_in_the_order_of_k_and_of_the_variants(tables: dict[str, Table]) -> None:
     assert list(tables) == [*(f"table{number}" for number in range(1, 7)), "failures"]
-    cells = (("3", "3D"), ("6", "3D"), ("10", "3D"), ("10", "9D"), ("12", "3D"))
-    assert tuple(row.keys for row in tables["failures"].rows) == cells
+    cells = [(3, "3D"), (6, "3D"), (10, "3D"), (10, "9D"), (12, "3D")]
+    assert list(dict.fromkeys(key[:2] for key in tables["failures"].cells.index)) == cells
     # The paper's runs and ours are not equally many: the table says of how many it counts.
     assert tables["table3"].note.endswith("above 0.5, of 500 in the paper and of 4 of each method here.")
 
@@ -394,79 +424,67 @@ def test_kendalls_tau_by_hand() -> None:
 
 def test_table_5_takes_the_first_hundred_runs(data: StudyData, settings: Settings) -> None:
     runs = [make_run(run=r, accuracy=0.6 if r < 100 else 0.9) for r in range(500)]
-    tables = {t.name: t for t in make_tables(StudyResults(settings, data, tuple(runs), {}, ()))}
-    assert value_in(tables["table5"], ("10", "mean"), "3D", "robust") == pytest.approx(0.6)
-    assert value_in(tables["table5"], ("10", "counted"), "3D", "robust") == 100
-    assert value_in(tables["table1"], "Mean Acc", "3D", "robust") == pytest.approx(0.84)
+    tables = make_tables(results_of(runs, data, settings=settings))
+    assert tables["table5"].cells.loc[(10, "mean", "3D"), "robust"] == pytest.approx(0.6)
+    assert tables["table5"].cells.loc[(10, "counted", "3D"), "robust"] == 100
+    assert tables["table1"].cells.loc[("Mean Acc", "3D"), "robust"] == pytest.approx(0.84)
 
 
 def test_confusion_matrices_are_labelled(results: StudyResults) -> None:
-    lines = list(csv.reader(io.StringIO(confusion_csv(results))))
-    assert lines[0] == ["variant", "source", "run", "true digit", *map(str, range(10))]
-    assert lines[1] == ["3D", PAPER, "", "0", "8", "43", "0", "0", "0", "0", "0", "0", "199", "0"]
-    assert len(lines) == 21
     # Rows are true digits: nine eights that are read as threes are in the row of eight.
-    best = results.best["3D", "published"]
-    counts = np.diag([10] * 10)
-    counts[8, [8, 3]] = 1, 9
-    mixed = dataclasses.replace(best, run=dataclasses.replace(best.run, confusion=counts))
-    changed = dataclasses.replace(results, best={("3D", "published"): mixed})
-    written = list(csv.reader(io.StringIO(confusion_csv(changed))))
-    assert written[19] == ["3D", RERUN, "2", "8", "0", "0", "0", "9", "0", "0", "0", "0", "1", "0"]
+    results.best["3D", "published"].confusion[8, [8, 3]] = 1, 9
+    found = confusion_matrices(results)
+    assert list(found) == ["variant", "source", "run", "true digit", *map(str, range(10))]
+    assert found.iloc[0].tolist() == ["3D", PAPER, "", 0, 8, 43, 0, 0, 0, 0, 0, 0, 199, 0]
+    assert len(found) == 20
+    assert found.iloc[18].tolist() == ["3D", RERUN, "2", 8, 0, 0, 0, 9, 0, 0, 0, 0, 1, 0]
 
 
 def test_all_files_are_written(results: StudyResults, tmp_path: Path) -> None:
     tables = make_tables(results)
-    verdicts = claims_table([Claim("a", "1", "2", True)]), differences_table([])
-    write_tables(tmp_path, results, tables, verdicts)
-    text = "\n\n".join(each.markdown("#") for each in verdicts) + "\n"
-    assert text.endswith("\n\nNo difference exceeds its sampling error.\n")
-    expected = {"confusion_matrices.csv": confusion_csv(results), "verdicts.md": text}
-    expected |= {f"{table.name}.csv": table.csv() for table in tables}
-    expected |= {f"{table.name}.md": table.markdown("#") + "\n" for table in tables}
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == expected
-
-
-def test_claims_and_differences_as_markdown() -> None:
-    claims = [Claim("a", "1", "2", True, "Why."), Claim("b", "3", "4", False)]
-    found = [Difference("3D", "mean", 0.5, 0.25, "Images.")]
-    lines = claims_table(claims).markdown().splitlines()
-    assert lines[-4:] == ["| a | 1 | 2 | yes |", "| b | 3 | 4 | **no** |", "", "*a*: Why."]
-    lines = differences_table(found).markdown().splitlines()
-    assert lines[-1] == "| 3D | mean | 0.500 | 0.250 | Images. |"
-
-
-# ---------------------------------------------------------------- any table
-
-TABLE = Table(
-    "t",
-    "Title",
-    ("metric",),
-    "variant",
-    ("3D", "9D"),
-    ("paper", "ours"),
-    (Row(("Acc",), ((0.5, 0.25 + 0.1), (None, 3))), Row(("Name",), (("a|b", "c"), ("d", "e")))),
-    "A note.",
-)
-
-
-def test_csv_has_a_line_for_each_cell_in_full_precision() -> None:
-    lines = list(csv.DictReader(io.StringIO(TABLE.csv())))
-    assert len(lines) == 4
-    assert lines[0] == {"metric": "Acc", "variant": "3D", "paper": "0.5", "ours": "0.35"}
-    assert lines[1]["paper"] == ""
-
-
-def test_markdown_has_a_line_for_each_source() -> None:
-    assert TABLE.markdown().splitlines() == [
-        "### Title",
+    claims = [
+        Claim("paper", "a", "1", "2", True, "few", "Why."),
+        Claim("skmix", "b|c", "3", "4", False, "more"),
+    ]
+    write_tables(tmp_path, results, claims)
+    written = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    lines = written["verdicts.md"].splitlines()
+    assert lines[2:7] == [
+        "| claim of | claim | target | measured | holds | how sure |",
+        "| --- | --- | --: | --: | --- | --- |",
+        "| paper | a | 1 | 2 | yes | few |",
+        "| skmix | b\\|c | 3 | 4 | **no** | more |",
+        "",
+    ]
+    assert lines[7] == "*a*: Why."
+    assert lines[-1] == "No difference exceeds its sampling error."
+    assert set(written) == {
+        *("confusion_matrices.csv", "verdicts.md"),
+        *(f"{name}.{kind}" for name in tables for kind in ("csv", "md")),
+    }
+    # A line for each entry in full precision, or for each source with three decimals.
+    (mean,) = (
+        line
+        for line in csv.DictReader(io.StringIO(written["table1.csv"]))
+        if (line["metric"], line["variant"]) == ("Mean Acc", "9D")
+    )
+    assert (mean[PAPER], mean[RERUN], mean["robust"]) == ("0.767", "0.7625", "")
+    shown = written["table1.md"].splitlines()
+    assert shown[:5] == [
+        "# Table 1: all runs, K = 10",
         "",
         "| metric | source | 3D | 9D |",
-        "| --- | --- | --- | --- |",
-        "| Acc | paper | 0.500 |  |",
-        "| Acc | ours | 0.350 | 3 |",
-        "| Name | paper | a\\|b | d |",
-        "| Name | ours | c | e |",
+        "| --- | --- | --: | --: |",
+        "| Med Acc | paper, printed | 0.847 | 0.825 |",
+    ]
+
+
+def test_claims_are_printed_with_their_owners_and_what_runs_can_show() -> None:
+    claims = [Claim("paper", "a", "1", "2", True, "few"), Claim("skmix", "b", "3", "4", False, "more")]
+    assert claims_in_words(claims) == [
+        *("", "Claims of the paper: 1 of 1 hold with these runs."),
+        *("  holds  a", "         criterion: 1; found: 2", "         few"),
+        *("", "Claims of skmix: 0 of 1 hold with these runs."),
+        *("  FAILS  b", "         criterion: 3; found: 4", "         more"),
         "",
-        "A note.",
     ]

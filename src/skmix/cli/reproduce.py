@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -49,44 +49,39 @@ def reproduce(
     """Reproduce the paper: its illustration, its study of seven-segment digits, all tables and figures.
 
     Writes the paper's numbers next to ours as tables (CSV, Markdown), figures
-    (PNG, PDF) and a report (HTML), and prints which of the paper's claims hold.
-    Finished runs are stored: run the same command again to continue after an
-    interruption.
+    (PNG, PDF) and a report (HTML), and prints which claims hold, the paper's and
+    skmix's own, and how much so many runs can show. Finished runs are stored: run
+    the same command again to continue after an interruption.
     """
     with cli.guarded():
         need("matplotlib", "Figures need")
         need("jinja2", "The report needs")
     from skmix import paper
-    from skmix.paper import harness
-
-    if jobs != 1:
-        needed = "skmix.paper.command", "matplotlib.backends.backend_pdf"
-        harness.import_for_processes(*needed)
-    from skmix.paper import command
 
     stored = "interrupted. Finished runs are stored; run the same command again to continue."
     with cli.guarded(cli.WRONG_USE, stored), cli.failing(f"cannot write the results into {out}"):
         cells = paper.study_cells(runs, only, method)
         settings = paper.Settings(seed=seed, dither=dither)
         try:
-            command.reproduce(out, settings, cells, jobs, printing.console(), progress)
-        except harness.ExperimentError as error:
+            paper.reproduce(out, settings, cells, jobs, printing.say, progress)
+        except paper.StudyError as error:
             cli.stop(str(error), cli.ENDED_EARLY)
 
 
 @contextmanager
-def progress(n_runs: int, n_stored: int, n_jobs: int) -> Iterator[Callable[[Sequence[Any]], None]]:
+def progress(n_runs: int, n_stored: int, n_jobs: int) -> Iterator[Callable[[int], None]]:
     """Show progress of the study: its begin and end, and on a terminal a bar with the time left.
 
-    `n_runs` are to be made, `n_stored` exist already. Yields a function to call with the runs of each batch.
+    `n_runs` are to be made, `n_stored` exist already. Yields a function to call with the number of runs of
+    each batch.
     """
     if n_stored:
         printing.say(f"{n_stored} runs are already stored.")
     if not n_runs:
-        yield lambda runs: None
+        yield lambda n_made: None
         return
     printing.say(f"Making {n_runs} runs on {printing.counted(n_jobs, 'process', 'processes')}.")
     begun = time.monotonic()
     with watching() as watch, watch.steps("runs", n_runs) as report_steps:
-        yield lambda runs: report_steps(steps=len(runs))
+        yield lambda n_made: report_steps(steps=n_made)
     printing.say(f"Made {n_runs} runs in {time.monotonic() - begun:.0f} s.")

@@ -1,37 +1,32 @@
-"""The work of `skmix reproduce`: run, print and write.
+"""The work of `skmix reproduce`: run the study, write the results, and return them.
 
 Options, progress and exit codes are in `skmix.cli`.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import joblib
-from rich.console import Console
-from rich.markdown import Markdown
 
-from skmix.data.write import replacing, writable_folder
-
-from . import harness, study
-from .claims import check_claims, differences
+from .claims import Claim, check_claims, claims_table, differences
+from .data import Settings
 from .example import IllustrationRecord, run_illustration
 from .figures import paper_figures, plot_illustration
-from .harness import claims_table
 from .page import write_report
-from .records import Settings, StudyResults
-from .tables import differences_table, make_tables, write_tables
-from .variants import Cell
+from .study import StudyResults, batches, data_sets, in_parallel, replace_file, run_study, study_results
+from .tables import confusion_matrices, make_tables, markdown, text_of
+from .variants import LABELS, PRINTED, Cell
 
 # A context manager of the numbers of missing runs, stored runs and processes; its function is called with the
-# records of each batch.
-Progress = Callable[[int, int, int], AbstractContextManager[Callable[[Sequence[Any]], None]]]
+# number of runs of each batch.
+Progress = Callable[[int, int, int], AbstractContextManager[Callable[[int], None]]]
 
 # Formats of the figures, without what would differ from day to day, and between versions of matplotlib.
 # Pictures are compressed in half the usual time, to files that are a fifth larger.
@@ -40,73 +35,124 @@ _FORMATS: dict[str, dict[str, Any]] = {
     "pdf": {"metadata": {"CreationDate": None, "Creator": None, "Producer": None}},
 }
 _DPI = 300
+# Width of the printed lines.
+_WIDTH = 80
 
 
 def reproduce(
-    out: Path, settings: Settings, cells: list[Cell], jobs: int | None, console: Console, progress: Progress
-) -> None:
-    """Run what is missing, write all results, and print the verdicts on the paper's claims."""
-    folder = writable_folder(out)
+    out: Path,
+    settings: Settings,
+    cells: list[Cell],
+    jobs: int | None,
+    say: Callable[[str], None],
+    progress: Progress,
+) -> StudyResults:
+    """Run what is missing, write all results into a folder, say what was found, and return the results.
+
+    Raises `StudyError` if a worker process ended unexpectedly.
+    """
+    runs_folder, figure_folder, table_folder = (out / name for name in ("runs", "figures", "tables"))
+    runs_folder.mkdir(parents=True, exist_ok=True)
     n_jobs = jobs or joblib.cpu_count()
     record = run_illustration(settings.seed)
-    planned = study.make_study(cells, settings)
-    # Open the store before writing, so that a damaged store leaves the folder unchanged.
-    store = harness.Store(folder / "study.jsonl")
-    with replacing(folder / "illustration.json") as file:
-        file.write(json.dumps(record.to_dict(), indent=2).encode() + b"\n")
-    _print_illustration(console, record)
-    missing = harness.missing(planned.planned(), store)
-    n_stored = sum(cell.n_runs for cell in planned.cells) - missing
-    with harness.Crew(planned, n_jobs) as crew:
-        drawn = [crew.each(_save, [(folder, "illustration", partial(plot_illustration, record))])]
-        with progress(missing, n_stored, n_jobs) as show:
-            study.run_study(planned, store, crew, show)
-        # The figures of the digits need no run: they are drawn while this process gathers the results.
-        figure_folder = writable_folder(folder / "figures")
-        digits = paper_figures(StudyResults(settings, planned.data[0], (), {}, ()))
-        drawn.append(crew.each(_save, [(figure_folder, *each) for each in digits.items()]))
-        results = study.study_results(planned, store)
-        others = [each for each in paper_figures(results).items() if each[0] not in digits]
-        # The largest are the last, and take longest.
-        later = crew.each(_save, [(figure_folder, *each) for each in reversed(others)])
-        tables = make_tables(results)
-        verdicts = claims_table(check_claims(results)), differences_table(differences(results))
-        for each in verdicts:
-            console.print(Markdown(each.markdown()))
-        write_tables(writable_folder(folder / "tables"), results, tables, verdicts)
-        list(itertools.chain(*drawn))
-        pictures = {name: (figure_folder / f"{name}.png").read_bytes() for name in digits}
-        write_report(results, folder / "report.html", pictures)
-        list(later)
-    left = sorted({path.stem for path in figure_folder.glob("*.*")} - {*digits, *dict(others)})
-    if left:
-        console.print(f"Note: figures/ also has figures of earlier runs: {', '.join(left)}.", soft_wrap=True)
-    console.print(
-        f"Written into {folder}: report.html, tables/, figures/, illustration.json, illustration.png, "
-        "illustration.pdf; finished runs in study.jsonl.",
-        soft_wrap=True,
+    replace_file(out / "illustration.json", json.dumps(record.to_dict(), indent=2).encode() + b"\n")
+    for line in _illustration_in_words(record):
+        say(line)
+
+    data = data_sets(cells, settings)
+    planned = batches(cells, settings, data, runs_folder)
+    n_missing = sum(len(batch.missing()) for batch in planned)
+    with progress(n_missing, sum(cell.n_runs for cell in cells) - n_missing, n_jobs) as show:
+        runs = run_study(planned, settings, data, n_jobs, show)
+    results = study_results(settings, data[0], runs, n_jobs)
+
+    for folder in (figure_folder, table_folder):
+        folder.mkdir(exist_ok=True)
+    claims, differing = check_claims(results), differences(results)
+    for line in claims_in_words(claims):
+        say(line)
+    write_tables(table_folder, results, claims)
+    figures = paper_figures(results)
+    # The largest are the last, and take longest.
+    drawn = [(figure_folder / name, draw) for name, draw in reversed(figures.items())]
+    drawn.append((out / "illustration", partial(plot_illustration, record)))
+    list(in_parallel([joblib.delayed(_save)(*each) for each in drawn], n_jobs))
+    shown = [name for name in figures if not name.startswith("projections")]
+    write_report(
+        results, out / "report.html", {name: (figure_folder / f"{name}.png").read_bytes() for name in shown}
     )
+    left = sorted({path.stem for path in figure_folder.glob("*.*")} - set(figures))
+    if left:
+        say(f"Note: figures/ also has figures of earlier runs: {', '.join(left)}.")
+    if len(differing):
+        say(f"{len(differing)} printed numbers differ from those rerun; see tables/verdicts.md.")
+    else:
+        say("No printed number differs from that rerun beyond its sampling error.")
+    say(
+        f"Written into {out}: report.html, tables/, figures/, illustration.json, illustration.png, "
+        "illustration.pdf; finished runs in runs/."
+    )
+    return results
 
 
-def _save(_: object, figure: tuple[Path, str, Callable[[], Any]]) -> None:
-    """Draw a figure and save it into a folder; the same figure gives the same bytes."""
+def write_tables(folder: Path, results: StudyResults, claims: list[Claim]) -> None:
+    """Write all tables, confusion matrices, claims and differences into a folder, as CSV and Markdown."""
+    contents = {
+        "confusion_matrices.csv": confusion_matrices(results).to_csv(index=False, lineterminator="\n")
+    }
+    for name, table in make_tables(results).items():
+        contents |= {f"{name}.csv": table.csv(), f"{name}.md": table.markdown()}
+    parts = ["# Claims, checked", markdown(claims_table(claims))]
+    parts += [f"*{claim.claim}*: {claim.note}" for claim in claims if claim.note]
+    parts.append("# Where the paper's algorithm, rerun, differs from the paper")
+    found = differences(results).drop(columns="p_value")
+    titles = {"printed": PRINTED, "rerun": LABELS["published"], "reason": "likely reason"}
+    if len(found):
+        parts.append(markdown(found.map(text_of).rename(columns=titles)))
+    else:
+        parts.append("No difference exceeds its sampling error.")
+    contents["verdicts.md"] = "\n\n".join(parts) + "\n"
+    for name, content in contents.items():
+        replace_file(folder / name, content.encode())
+
+
+def claims_in_words(claims: list[Claim]) -> list[str]:
+    """Return lines on claims: whose they are, whether they hold, and how much the runs can show."""
+    lines = []
+    for whose, title in (("paper", "the paper"), ("skmix", "skmix")):
+        some = [claim for claim in claims if claim.whose == whose]
+        if some:
+            n_held = sum(claim.holds for claim in some)
+            lines += ["", f"Claims of {title}: {n_held} of {len(some)} hold with these runs."]
+        for claim in some:
+            verdict = "holds" if claim.holds else "FAILS"
+            texts = (claim.claim, f"criterion: {claim.target}; found: {claim.measured}", claim.certainty)
+            for place, text in enumerate(texts):
+                first = f"  {verdict}  " if not place else " " * 9
+                lines += textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=" " * 9)
+    return [*lines, ""]
+
+
+def _illustration_in_words(record: IllustrationRecord) -> list[str]:
+    """Return how the fit of the illustration ended, and how far its parameters are from the true ones."""
+    model = record.model
+    ended = "converged" if model.converged_ else "did not converge"
+    largest = ", ".join(f"{name} {error:.3f}" for name, error in record.numbers()["largest_error"].items())
+    return [
+        f"Illustration: {ended} in {model.n_iter_} passes, log-likelihood {model.log_likelihood_:.3f}.",
+        f"Largest absolute error: {largest}.",
+    ]
+
+
+def _save(path: Path, draw: Callable[[], Any]) -> None:
+    """Draw a figure and save it under a path without suffix; the same figure gives the same bytes."""
+    import io
+
     import matplotlib
 
-    folder, name, draw = figure
-    drawn = draw()
+    figure = draw()
     # TrueType fonts: many publishers refuse the default, and the text stays editable.
     with matplotlib.rc_context({"pdf.fonttype": 42}):
         for suffix, settings in _FORMATS.items():
-            with replacing(folder / f"{name}.{suffix}") as file:
-                drawn.savefig(file, format=suffix, dpi=_DPI, **settings)
-
-
-def _print_illustration(console: Console, record: IllustrationRecord) -> None:
-    """Print how the fit ended, and how far its parameters are from the true ones."""
-    model = record.model
-    ended = "converged" if model.converged_ else "did not converge"
-    largest = ", ".join(f"{compared.name} {compared.largest_error:.3f}" for compared in record.comparisons())
-    console.print(
-        f"Illustration: {ended} in {model.n_iter_} passes, log-likelihood {model.log_likelihood_:.3f}."
-    )
-    console.print(f"Largest absolute error: {largest}.")
+            figure.savefig(file := io.BytesIO(), format=suffix, dpi=_DPI, **settings)
+            replace_file(path.with_name(f"{path.name}.{suffix}"), file.getvalue())

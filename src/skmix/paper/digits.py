@@ -14,10 +14,10 @@ IntArray = NDArray[np.int64]
 Images = NDArray[np.uint8]
 RandomState = int | np.random.RandomState | None
 
+# Pixels of an image in each direction.
 IMAGE_SIDE = 28
-"""Pixels of an image in each direction."""
-
-LIT_SEGMENTS: tuple[tuple[int, ...], ...] = (
+# Lit segments, numbered from 1, of the digits 0 to 9. Those of digit 1 are drawn in the middle.
+LIT_SEGMENTS = (
     (1, 2, 3, 4, 5, 6),
     (1, 2),
     (1, 3, 4, 6, 7),
@@ -29,9 +29,7 @@ LIT_SEGMENTS: tuple[tuple[int, ...], ...] = (
     (1, 2, 3, 4, 5, 6, 7),
     (1, 2, 3, 5, 6, 7),
 )
-"""Lit segments, numbered from 1, of the digits 0 to 9; those of digit 1 are drawn in the middle."""
-
-# Segment centres in units of half length + half width, and which segments are horizontal.
+# Centres of segments 1 to 7 in units of half length + half width.
 _CENTRES = ((1, 1), (1, -1), (0, -2), (-1, -1), (-1, 1), (0, 2), (0, 0))
 _HORIZONTAL = (False, False, True, False, False, True, True)
 # Factor of the variances of points.
@@ -40,7 +38,7 @@ _SPREAD = 1.2
 _N_POINTS = 100
 # Half the width of an image, relative to the distance of the outermost segment edge from the centre.
 _MARGIN = 1.8
-# Images simulated at a time, to limit memory; it does not affect the random numbers.
+# Images simulated at a time, to limit memory. The number does not affect the random numbers.
 _IMAGES_AT_A_TIME = 1000
 
 
@@ -48,40 +46,34 @@ _IMAGES_AT_A_TIME = 1000
 class SegmentLayout:
     """Positions of segments 1 to 7 in the plane, where y points up, and covariances of their points."""
 
-    half_length: float  #: the paper's D
-    half_width: float  #: the paper's d
-    centres: FloatArray  #: (7, 2), points (x, y)
-    covariances: FloatArray  #: (7, 2, 2)
-    horizontal: NDArray[np.bool_]  #: (7,), whether the segment is a horizontal bar
-    bound: float  #: an image shows the square from -bound to bound in both directions
+    half_length: float  # the paper's D
+    half_width: float  # the paper's d
+    centres: FloatArray  # (7, 2), points (x, y)
+    covariances: FloatArray  # (7, 2, 2)
+    horizontal: NDArray[np.bool_]  # (7,), whether the segment is a horizontal bar
+    bound: float  # an image shows the square from -bound to bound in both directions
 
-    def of_digit(self, digit: int) -> tuple[FloatArray, FloatArray]:
-        """Return the centres (s, 2) and covariances (s, 2, 2) of the s lit segments of a digit."""
-        return self._of_digits(np.array([digit]))[1:]
-
-    def _of_digits(self, digits: IntArray) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return index in `digits`, centre and covariance of all lit segments of digits (n,)."""
-        lit = np.array([[segment in own for segment in range(1, 8)] for own in LIT_SEGMENTS])
-        index, segment = np.nonzero(lit[digits])
+    def lit(self, digits: IntArray) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Return index in `digits` (s,), centre (s, 2) and covariance (s, 2, 2) of all s lit segments."""
+        is_lit = np.array([[number in lit for number in range(1, 8)] for lit in LIT_SEGMENTS])
+        index, segment = np.nonzero(is_lit[digits])
         centres = self.centres[segment]
         centres[digits[index] == 1, 0] = 0.0
         return index, centres, self.covariances[segment]
 
 
-def segment_layout(length: float = 2.0, width: float = 0.5) -> SegmentLayout:
-    """Return the positions of the seven segments, given half the length and half the width of a segment.
-
-    These are also the variances of its points along and across it, before scaling.
-    """
+def segment_layout(half_length: float = 2.0, half_width: float = 0.5) -> SegmentLayout:
+    """Return the layout of segments; half length and width are also variances of points, before scaling."""
     horizontal = np.array(_HORIZONTAL)
-    variances = _SPREAD * np.where(horizontal[:, None], (length, width), (width, length))
+    along_x = np.where(horizontal, half_length, half_width)
+    along_y = np.where(horizontal, half_width, half_length)
     return SegmentLayout(
-        half_length=length,
-        half_width=width,
-        centres=(length + width) * np.array(_CENTRES, dtype=np.float64),
-        covariances=variances[:, :, None] * np.eye(2),
+        half_length=half_length,
+        half_width=half_width,
+        centres=(half_length + half_width) * np.array(_CENTRES, dtype=np.float64),
+        covariances=_SPREAD * np.stack([along_x, along_y], axis=1)[:, :, None] * np.eye(2),
         horizontal=horizontal,
-        bound=_MARGIN * (2.0 * length + 3.0 * width),
+        bound=_MARGIN * (2.0 * half_length + 3.0 * half_width),
     )
 
 
@@ -92,7 +84,7 @@ def sample_points(
 
     Points (x, y) come digit by digit and, within a digit, in the order of `LIT_SEGMENTS`.
     """
-    index, centres, covariances = layout._of_digits(digits)
+    index, centres, covariances = layout.lit(digits)
     points = check_random_state(random_state).standard_normal((len(index), _N_POINTS, 2))
     points *= np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))[:, None]
     points += centres[:, None]
@@ -105,14 +97,11 @@ def bin_points(points: FloatArray, image_index: IntArray, n_images: int, bound: 
     An image shows the square from -bound to bound; points outside count in the nearest pixel of its border.
     The first row is on top; an image without points is all zero.
     """
-    clamped = np.clip(points, -bound, bound)
-    clamped += bound
     # Multiply before dividing, so that the origin is exactly on the border between pixels.
-    clamped *= IMAGE_SIDE
-    clamped /= 2.0 * bound
+    scaled = (np.clip(points, -bound, bound) + bound) * IMAGE_SIDE / (2.0 * bound)
     # Pixels include their left and their upper border, as in the published code.
-    column = np.minimum(np.floor(clamped[:, 0]), IMAGE_SIDE - 1).astype(np.int64)
-    from_below = np.clip(np.ceil(clamped[:, 1]), 1, IMAGE_SIDE).astype(np.int64)
+    column = np.minimum(np.floor(scaled[:, 0]), IMAGE_SIDE - 1).astype(np.int64)
+    from_below = np.clip(np.ceil(scaled[:, 1]), 1, IMAGE_SIDE).astype(np.int64)
     pixel = (image_index * IMAGE_SIDE + (IMAGE_SIDE - from_below)) * IMAGE_SIDE + column
     counts = np.bincount(pixel, minlength=n_images * IMAGE_SIDE**2).reshape(-1, IMAGE_SIDE, IMAGE_SIDE)
     fullest = np.maximum(counts.max(axis=(1, 2), keepdims=True, initial=0), 1)
@@ -150,8 +139,8 @@ def make_seven_segment_digits(
     random, layout = check_random_state(random_state), segment_layout()
     labels = np.repeat(np.arange(len(LIT_SEGMENTS), dtype=np.int64), n_per_digit)
     images = np.empty((len(labels), IMAGE_SIDE, IMAGE_SIDE), dtype=np.uint8)
-    for start in range(0, len(labels), _IMAGES_AT_A_TIME):
-        own = labels[start : start + _IMAGES_AT_A_TIME]
-        points, index = sample_points(own, layout, random)
-        images[start : start + len(own)] = bin_points(points, index, len(own), layout.bound)
+    for first in range(0, len(labels), _IMAGES_AT_A_TIME):
+        some = slice(first, first + _IMAGES_AT_A_TIME)
+        points, index = sample_points(labels[some], layout, random)
+        images[some] = bin_points(points, index, len(labels[some]), layout.bound)
     return images, labels

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,22 +56,6 @@ def illustration() -> Illustration:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
-    """True and estimated means (K, M), covariances (K, M, M) or weights (K, L)."""
-
-    name: str  # means, covariances or weights
-    true: FloatArray
-    estimated: FloatArray
-    # Of each estimate if the kernel of every row were known; overlap of kernels increases it a little.
-    standard_error: FloatArray
-
-    @property
-    def largest_error(self) -> float:
-        """Largest absolute difference between an estimate and its true value."""
-        return float(np.abs(self.estimated - self.true).max())
-
-
-@dataclass(frozen=True, eq=False)
 class IllustrationRecord:
     """One run of the illustration."""
 
@@ -82,24 +65,32 @@ class IllustrationRecord:
     y: IntArray  # (N,)
     model: SharedKernelMixture  # its kernels start near the true ones and have the same order
 
-    def comparisons(self) -> Iterator[Comparison]:
-        """Yield comparisons of means, covariances and weights."""
-        true, model = self.example, self.model
-        rows_of_class = np.bincount(self.y, minlength=true.weights.shape[1])
-        rows_of_kernel = true.weights @ rows_of_class
-        variances = np.diagonal(true.covariances, axis1=1, axis2=2)
-        yield Comparison("means", true.means, model.means_, np.sqrt(variances / rows_of_kernel[:, None]))
+    def numbers(self) -> dict[str, dict[str, Any]]:
+        """Return the true parameters, the estimates, their standard errors and the largest errors by name.
+
+        Arrays are means (K, M), covariances (K, M, M) and weights (K, L). Standard errors are those of
+        estimates if the kernel of every row were known; overlap of kernels increases them a little.
+        """
+        names, example = ("means", "covariances", "weights"), self.example
+        weights, covariances = example.weights, example.covariances
+        true = {name: getattr(example, name) for name in names}
+        estimated = {name: getattr(self.model, f"{name}_") for name in names}
+        rows_of_class = np.bincount(self.y, minlength=weights.shape[1])
+        rows_of_kernel = weights @ rows_of_class
+        variances = np.diagonal(covariances, axis1=1, axis2=2)
         # The sampling variance of a Gaussian's covariance estimate: (P_dd P_ee + P_de²) / n.
-        products = variances[:, :, None] * variances[:, None, :] + true.covariances**2
-        covariance_error = np.sqrt(products / rows_of_kernel[:, None, None])
-        yield Comparison("covariances", true.covariances, model.covariances_, covariance_error)
-        weight_error = np.sqrt(true.weights * (1.0 - true.weights) / rows_of_class)
-        yield Comparison("weights", true.weights, model.weights_, weight_error)
+        products = variances[:, :, None] * variances[:, None, :] + covariances**2
+        errors = {
+            "means": np.sqrt(variances / rows_of_kernel[:, None]),
+            "covariances": np.sqrt(products / rows_of_kernel[:, None, None]),
+            "weights": np.sqrt(weights * (1.0 - weights) / rows_of_class),
+        }
+        largest = {name: float(np.abs(estimated[name] - true[name]).max()) for name in names}
+        return {"true": true, "estimated": estimated, "standard_error": errors, "largest_error": largest}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers, without the rows, as values for JSON."""
-        example, model = self.example, self.model
-        comparisons = list(self.comparisons())
+        model = self.model
         return {
             "experiment": "illustration",
             "seed": self.seed,
@@ -109,11 +100,10 @@ class IllustrationRecord:
             "converged": model.converged_,
             "log_likelihood": model.log_likelihood_,
             "log_likelihood_per_class_and_pass": model.log_likelihood_path_.tolist(),
-            "start": {name: values.tolist() for name, values in example.start.items()},
-            "true": {each.name: each.true.tolist() for each in comparisons},
-            "estimated": {each.name: each.estimated.tolist() for each in comparisons},
-            "standard_error": {each.name: each.standard_error.tolist() for each in comparisons},
-            "largest_error": {each.name: each.largest_error for each in comparisons},
+            **{
+                key: {name: np.asarray(value).tolist() for name, value in values.items()}
+                for key, values in ({"start": self.example.start} | self.numbers()).items()
+            },
         }
 
 
@@ -123,8 +113,7 @@ def run_illustration(seed: int = 0) -> IllustrationRecord:
     Examples
     --------
     >>> from skmix.paper import run_illustration
-    >>> record = run_illustration(seed=0)
-    >>> max(compared.largest_error for compared in record.comparisons()) < 0.1
+    >>> max(run_illustration(seed=0).numbers()["largest_error"].values()) < 0.1
     True
     """
     example = illustration()

@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 from scipy.special import logsumexp
 from threadpoolctl import threadpool_limits
 
@@ -24,12 +27,11 @@ from skmix import SharedKernelMixture
 from skmix.model import fit_each
 from skmix.theory import Parameters
 
+from .data import Settings, StudyData, features_of, generator
 from .digits import FloatArray, IntArray
-from .harness import generator
 from .published import TOLERANCE, Fit, published_likelihoods, published_runs
-from .records import Run, Settings, StudyData, features_of
 from .rows import Rows, exponentials
-from .variants import Method, Variant, variant_of
+from .variants import VARIANTS, Method
 
 N_CLASSES = 10
 # Settings of the mixtures of the methods on our engine.
@@ -47,41 +49,103 @@ _UNDERFLOW = 1e-100
 _TIED = 1e-14
 
 
+@dataclass(frozen=True)
+class FittedMixture:
+    """The fitted mixture of one feature set, with the attributes that plots need."""
+
+    feature_names_in_: NDArray[np.object_]  # (M,)
+    classes_: IntArray  # (L,)
+    class_prior_: FloatArray  # (L,)
+    weights_: FloatArray  # (K, L)
+    means_: FloatArray  # (K, M)
+    covariances_: FloatArray  # (K, M, M)
+    covariance_type: str = "full"
+
+
+@dataclass(frozen=True)
+class BestRun:
+    """The run with the highest accuracy of a variant and method at K = 10, fitted again."""
+
+    variant: str
+    method: Method
+    run: int  # its number
+    accuracy: float
+    confusion: IntArray  # (10, 10) counts on the test set; rows are true digits, columns predicted ones
+    mixtures: tuple[FittedMixture, ...]  # one for each feature set
+
+
 def run_batch(
     data: StudyData, variant: str, n_kernels: int, method: Method, runs: Sequence[int], settings: Settings
-) -> list[Run]:
-    """Fit and test a variant with K kernels by one method, for the given run numbers."""
-    chosen = variant_of(variant)
-    decide = predict_published if method == "published" else predict
-    _, test = features_of(data, chosen, settings)
-    rows = [Rows(test[:, columns].T) for columns in chosen.columns]
-    made = []
+) -> pd.DataFrame:
+    """Fit and test a variant with K kernels by one method, for the given run numbers.
+
+    Returns
+    -------
+    DataFrame
+        A row for each run: ``variant``, ``n_kernels``, ``method`` and ``run``; ``accuracy`` and ``mean_iou``
+        (the mean over the digits of the Jaccard index) on the test set; ``reason``, why a covariance became
+        singular, or empty; ``failing_pass``, the pass in which it did, or NaN; ``n_iter``, passes, the most
+        over the feature sets; ``converged``; ``log_likelihood`` of the training rows, summed over the feature
+        sets, NaN if not finite. A run that ends singular is tested with the parameters from before that pass.
+    """
+    rows = _test_rows(data, variant, settings)
+    records = []
     # More threads would be slower on matrices this small, and would round differently.
     with threadpool_limits(limits=1, user_api="blas"):
-        fits = fit_batch(data, chosen, n_kernels, method, runs, settings)
-        for run, fitted in zip(runs, fits, strict=True):
-            outcome = vars(fitted).copy()
-            scores = scores_of(data.test_labels, decide(rows, outcome.pop("mixtures")))
-            made.append(Run(variant, n_kernels, method, run, **scores, **outcome))
-    return made
+        fits = fit_batch(data, variant, n_kernels, method, runs, settings)
+        for run, fit in zip(runs, fits, strict=True):
+            confusion = confusion_of(data.test_labels, _predict_by(method, rows, fit.mixtures))
+            accuracy, mean_iou = scores_of(confusion)
+            records.append(
+                {
+                    **{"variant": variant, "n_kernels": n_kernels, "method": method, "run": run},
+                    **{"accuracy": accuracy, "mean_iou": mean_iou, "reason": fit.reason},
+                    "failing_pass": math.nan if fit.failing_pass is None else fit.failing_pass,
+                    **{"n_iter": fit.n_iter, "converged": fit.converged},
+                    "log_likelihood": fit.log_likelihood,
+                }
+            )
+    return pd.DataFrame(records)
 
 
 def run_one(
     data: StudyData, variant: str, n_kernels: int, method: Method, run: int, settings: Settings
-) -> Run:
-    """Repeat one run alone, bitwise as in the study. Parameters as in `run_batch`."""
-    return run_batch(data, variant, n_kernels, method, [run], settings)[0]
+) -> pd.Series:
+    """Repeat one run alone, bitwise as in the study; parameters and result are those of `run_batch`."""
+    return run_batch(data, variant, n_kernels, method, [run], settings).iloc[0]
+
+
+def fit_again(
+    data: StudyData, variant: str, n_kernels: int, method: Method, run: int, settings: Settings
+) -> BestRun:
+    """Repeat a run, and return its mixtures and its confusion matrix."""
+    with threadpool_limits(limits=1, user_api="blas"):
+        (fit,) = fit_batch(data, variant, n_kernels, method, [run], settings)
+        predicted = _predict_by(method, _test_rows(data, variant, settings), fit.mixtures)
+    confusion = confusion_of(data.test_labels, predicted)
+    mixtures = tuple(
+        FittedMixture(
+            feature_names_in_=np.array(names, dtype=object),
+            classes_=np.arange(N_CLASSES),
+            class_prior_=np.full(N_CLASSES, 1.0 / N_CLASSES),
+            weights_=mixture.weights,
+            means_=mixture.means,
+            covariances_=mixture.covariances,
+        )
+        for names, mixture in zip(VARIANTS[variant].feature_sets, fit.mixtures, strict=True)
+    )
+    return BestRun(variant, method, run, scores_of(confusion)[0], confusion, mixtures)
 
 
 def fit_batch(
-    data: StudyData, variant: Variant, n_kernels: int, method: Method, runs: Sequence[int], settings: Settings
+    data: StudyData, variant: str, n_kernels: int, method: Method, runs: Sequence[int], settings: Settings
 ) -> list[Fit]:
     """Fit some runs of one cell; see `run_batch`."""
     train, _ = features_of(data, variant, settings)
     labels, max_iter = data.train_labels, settings.max_iter
-    generators = [generator(settings.seed, "run", variant.name, n_kernels, method, run) for run in runs]
+    generators = [generator(settings.seed, "run", variant, n_kernels, method, run) for run in runs]
     by_feature_set = []
-    for columns in variant.columns:
+    for columns in VARIANTS[variant].columns:
         X = np.ascontiguousarray(train[:, columns])
         # A run draws the starts of its feature sets one after the other, so that they differ.
         if method == "published":
@@ -121,21 +185,33 @@ def _combined(fits: Sequence[Fit]) -> Fit:
     )
 
 
-def scores_of(truth: IntArray, predicted: IntArray) -> dict[str, Any]:
-    """Return accuracy, mean Jaccard index and confusion matrix (L, L) of predicted classes (n,).
+# ---------------------------------------------------------------- predictions and scores
+
+
+def _test_rows(data: StudyData, variant: str, settings: Settings) -> list[Rows]:
+    _, test = features_of(data, variant, settings)
+    return [Rows(test[:, columns].T) for columns in VARIANTS[variant].columns]
+
+
+def _predict_by(method: Method, rows: Sequence[Rows], mixtures: Sequence[Parameters]) -> IntArray:
+    return (predict_published if method == "published" else predict)(rows, mixtures)
+
+
+def confusion_of(truth: IntArray, predicted: IntArray) -> IntArray:
+    """Count the pairs of true (rows) and predicted classes, shape (L, L), of two arrays (n,)."""
+    counts = np.bincount(truth * N_CLASSES + predicted, minlength=N_CLASSES**2)
+    return counts.reshape(N_CLASSES, N_CLASSES).astype(np.int64)
+
+
+def scores_of(confusion: IntArray) -> tuple[float, float]:
+    """Return accuracy and mean Jaccard index of a confusion matrix (L, L).
 
     The conventions are scikit-learn's, whose checks would take longer than the predictions. A class that
     neither occurs nor is predicted counts as zero.
     """
-    counts = np.bincount(truth * N_CLASSES + predicted, minlength=N_CLASSES**2)
-    confusion = counts.reshape(N_CLASSES, N_CLASSES).astype(np.int64)
     correct = np.diagonal(confusion)
     union = confusion.sum(axis=0) + confusion.sum(axis=1) - correct
-    return {
-        "accuracy": float(correct.sum() / len(truth)),
-        "mean_iou": float(np.mean(correct / np.maximum(union, 1))),
-        "confusion": confusion,
-    }
+    return float(correct.sum() / confusion.sum()), float(np.mean(correct / np.maximum(union, 1)))
 
 
 def predict(rows: Sequence[Rows], mixtures: Sequence[Parameters]) -> IntArray:
@@ -146,16 +222,16 @@ def predict(rows: Sequence[Rows], mixtures: Sequence[Parameters]) -> IntArray:
     models this is several times as fast as exact likelihoods. Likelihoods of feature sets are multiplied; if
     those of classes nearly tie, as they may if the classes share a kernel, the first class wins.
     """
-    sets = []
+    by_set = []
     for x, mixture in zip(rows, mixtures, strict=True):
         logs = _log_densities(x, mixture)
         logs -= logs.max(axis=0)
         likelihoods = mixture.weights.T @ exponentials(logs)
-        sets.append(np.maximum(likelihoods, _UNDERFLOW, out=likelihoods))
-    products = math.prod(sets[1:], start=sets[0])
+        by_set.append(np.maximum(likelihoods, _UNDERFLOW, out=likelihoods))
+    products = math.prod(by_set[1:], start=by_set[0])
     winners = np.argmax(products >= (1.0 - _TIED) * products.max(axis=0), axis=0)
     # If the winner's likelihoods are exact, the bounds of other classes do not matter.
-    winning = np.array([likelihoods[winners, np.arange(len(winners))] for likelihoods in sets])
+    winning = np.array([likelihoods[winners, np.arange(len(winners))] for likelihoods in by_set])
     doubtful = np.flatnonzero((winning == _UNDERFLOW).any(axis=0))
     if len(doubtful):
         exact = 0.0

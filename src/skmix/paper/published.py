@@ -82,28 +82,29 @@ def published_runs(
     before = Parameters(np.stack(weights), np.stack(means), np.stack(covariances))
     inverses = _inverses(before.covariances)
     fits = [Fit((start,), 0, False, None, "", math.nan) for start in starts]
-    going = np.arange(len(starts))
+    running = np.arange(len(starts))
     previous = np.full((len(starts), len(sizes)), np.nan)
     converged = np.zeros(previous.shape, dtype=bool)
-    for number in range(1, max_iter + 1):
+    for n_passes in range(1, max_iter + 1):
         after, later_inverses, log_likelihood = _pass(rows, sizes, before, inverses)
         with np.errstate(invalid="ignore"):
             converged = converged | (np.abs(log_likelihood - previous) < TOLERANCE)
         arrays = after.weights, after.means, after.covariances, log_likelihood
-        finite = np.all([np.isfinite(each).reshape(len(each), -1).all(axis=1) for each in arrays], axis=0)
+        finite = np.all([np.isfinite(array).reshape(len(array), -1).all(axis=1) for array in arrays], axis=0)
         done = converged.all(axis=1)
-        left = finite & ~done & (number < max_iter)
-        for r in np.flatnonzero(~left):
-            total, last = float(log_likelihood[r].sum()), before.take(r)
+        goes_on = finite & ~done & (n_passes < max_iter)
+        for r in np.flatnonzero(~goes_on):
             if finite[r]:
-                fits[going[r]] = Fit((after.take(r),), number, bool(done[r]), None, "", total)
+                total = float(log_likelihood[r].sum())
+                fits[running[r]] = Fit((after.take(r),), n_passes, bool(done[r]), None, "", total)
             else:
+                last = before.take(r)
                 reason = failure_reason(last, rows, sizes)
-                fits[going[r]] = Fit((last,), number, False, number, reason, math.nan)
-        if not left.any():
+                fits[running[r]] = Fit((last,), n_passes, False, n_passes, reason, math.nan)
+        if not goes_on.any():
             break
-        going, before, inverses = going[left], after.take(left), later_inverses[left]
-        converged, previous = converged[left], log_likelihood[left]
+        running, before, inverses = running[goes_on], after.take(goes_on), later_inverses[goes_on]
+        converged, previous = converged[goes_on], log_likelihood[goes_on]
     return fits
 
 
@@ -119,20 +120,18 @@ def published_pass(
     sizes : ndarray of shape (L,)
         Number of rows of each class.
     parameters : Parameters
-        Weights (K, L), means (K, M), covariances (K, M, M) before the pass, or those of R runs.
+        Weights (K, L), means (K, M), covariances (K, M, M) before the pass.
 
     Returns
     -------
     parameters : Parameters
         After the pass; possibly not finite.
-    log_likelihood : ndarray of shape (L,) or (R, L)
+    log_likelihood : ndarray of shape (L,)
         Of each class under the parameters before the pass.
     """
-    if parameters.means.ndim == 2:
-        after, log_likelihood = published_pass(rows, sizes, parameters.batch())
-        return after.take(0), log_likelihood[0]
-    after, _, log_likelihood = _pass(Rows(rows), sizes, parameters, _inverses(parameters.covariances))
-    return after, log_likelihood
+    before = parameters.batch()
+    after, _, log_likelihood = _pass(Rows(rows), sizes, before, _inverses(before.covariances))
+    return after.take(0), log_likelihood[0]
 
 
 def _pass(
@@ -141,17 +140,17 @@ def _pass(
     """Return parameters of R runs after a pass, inverses of their covariances, log-likelihoods (R, L)."""
     weights, means, covariances = map(np.empty_like, (before.weights, before.means, before.covariances))
     later_inverses, log_likelihood = np.empty_like(inverses), np.empty((len(inverses), len(sizes)))
-    bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    firsts = np.concatenate([[0], np.cumsum(sizes)[:-1]])  # of the rows of each class
     with np.errstate(all="ignore"):
-        shares = before.weights / _normalisers(before)[:, :, None]
+        scaled_weights = before.weights / _normalisers(before)[:, :, None]
         for first in range(0, len(inverses), _RUNS_AT_ONCE):
             some = slice(first, first + _RUNS_AT_ONCE)
             joint = _densities(rows, before.means[some], inverses[some])
-            joint *= np.repeat(shares[some], sizes, axis=2)
+            joint *= np.repeat(scaled_weights[some], sizes, axis=2)
             evidence = joint.sum(axis=1)
-            log_likelihood[some] = np.add.reduceat(np.log(evidence), bounds, axis=1)  # (LL)
+            log_likelihood[some] = np.add.reduceat(np.log(evidence), firsts, axis=1)  # (LL)
             joint /= evidence[:, None]  # (E)
-            mass_in_class = np.add.reduceat(joint, bounds, axis=2)
+            mass_in_class = np.add.reduceat(joint, firsts, axis=2)
             weights[some] = mass_in_class / sizes  # (M1)
             mass = mass_in_class.sum(axis=2)
             joint[joint < _NEGLIGIBLE] = 0.0
@@ -163,12 +162,6 @@ def _pass(
                 inverse[narrow] = _inverses(covariance[narrow])
             means[some], covariances[some], later_inverses[some] = mean, covariance, inverse
     return Parameters(weights, means, covariances), later_inverses, log_likelihood
-
-
-def _normalisers(parameters: Parameters) -> FloatArray:
-    """Return √((2π)^M |P_k|), shape (..., K)."""
-    n_features = parameters.means.shape[-1]
-    return np.sqrt((2.0 * math.pi) ** n_features * np.linalg.det(parameters.covariances))
 
 
 def published_likelihoods(rows: Rows, parameters: Parameters) -> NDArray[np.complexfloating | np.float64]:
@@ -183,23 +176,6 @@ def published_likelihoods(rows: Rows, parameters: Parameters) -> NDArray[np.comp
         normalisers = normalisers.real
     densities = _densities(rows, parameters.means, _inverses(parameters.covariances))
     return (parameters.weights / normalisers[:, None]).T @ densities
-
-
-def _densities(rows: Rows, means: FloatArray, inverses: FloatArray) -> FloatArray:
-    """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2), shape (..., K, N)."""
-    exponents = rows.distances(means, inverses)
-    exponents *= -0.5
-    return exponentials(exponents)
-
-
-def _inverses(covariances: FloatArray) -> FloatArray:
-    """Return the inverses of matrices (..., M, M); a singular one has infinite entries, as in Matlab."""
-    try:
-        return np.asarray(np.linalg.inv(covariances), dtype=np.float64)
-    except np.linalg.LinAlgError:
-        if covariances.ndim == 2:
-            return np.full_like(covariances, np.inf)
-        return np.stack([_inverses(covariance) for covariance in covariances])
 
 
 def failure_reason(before: Parameters, rows: Rows, sizes: IntArray) -> Reason:
@@ -221,3 +197,26 @@ def failure_reason(before: Parameters, rows: Rows, sizes: IntArray) -> Reason:
     if np.any(failing & few):
         return "too few rows"
     return "overflow"
+
+
+def _normalisers(parameters: Parameters) -> FloatArray:
+    """Return √((2π)^M |P_k|), shape (..., K)."""
+    n_features = parameters.means.shape[-1]
+    return np.sqrt((2.0 * math.pi) ** n_features * np.linalg.det(parameters.covariances))
+
+
+def _densities(rows: Rows, means: FloatArray, inverses: FloatArray) -> FloatArray:
+    """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2), shape (..., K, N)."""
+    exponents = rows.distances(means, inverses)
+    exponents *= -0.5
+    return exponentials(exponents)
+
+
+def _inverses(covariances: FloatArray) -> FloatArray:
+    """Return the inverses of matrices (..., M, M); a singular one has infinite entries, as in Matlab."""
+    try:
+        return np.asarray(np.linalg.inv(covariances), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        if covariances.ndim == 2:
+            return np.full_like(covariances, np.inf)
+        return np.stack([_inverses(covariance) for covariance in covariances])

@@ -26,14 +26,9 @@ def exponentials(exponents: FloatArray) -> FloatArray:
 
 
 class Rows:
-    """Rows of features, with their products about a common centre.
+    """Rows of features (M, N), one feature after the other, with their products about a common centre.
 
     Runs and kernels are leading axes, and the numbers of a run are the same alone and beside other runs.
-
-    Parameters
-    ----------
-    values : ndarray of shape (M, N)
-        Rows, one feature after the other.
     """
 
     def __init__(self, values: FloatArray) -> None:
@@ -49,20 +44,17 @@ class Rows:
         self._by_row = np.ascontiguousarray(self._products.T)
 
     def distances(self, means: FloatArray, inverses: FloatArray) -> FloatArray:
-        """Return (x_n - μ_k)ᵀ A_k (x_n - μ_k), shape (..., K, N).
-
-        The arguments are means (..., K, M) and inverse covariances A (..., K, M, M).
-        """
+        """Return (x_n - μ_k)ᵀ A_k (x_n - μ_k), shape (..., K, N), for μ (..., K, M) and A (..., K, M, M)."""
         centred, forms = self._standard(means, inverses)
         linear = (forms @ centred[..., None])[..., 0]
         constant = np.vecdot(linear, centred)[..., None]
-        products = forms[(..., *self._pairs)] * self._times
-        out = np.concatenate([products, -2.0 * linear, constant], axis=-1) @ self._products
+        quadratic = forms[(..., *self._pairs)] * self._times
+        distances = np.concatenate([quadratic, -2.0 * linear, constant], axis=-1) @ self._products
         narrow = self._narrow(centred, forms)
         if narrow.any():
-            ahead = self.values - means[narrow][:, :, None]
-            out[narrow] = np.einsum("kmn,kmn->kn", inverses[narrow] @ ahead, ahead)
-        return out
+            differences = self.values - means[narrow][:, :, None]
+            distances[narrow] = np.einsum("kmn,kmn->kn", inverses[narrow] @ differences, differences)
+        return distances
 
     def moments(self, weights: FloatArray, mass: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return means (..., K, M) and covariances (..., K, M, M); those of narrow kernels have lost digits.
@@ -70,10 +62,10 @@ class Rows:
         The arguments are the weights (..., K, N) of all rows and their sums (..., K).
         """
         n_features, (i, j) = len(self.values), self._pairs
-        sums = (weights @ self._by_row) / mass[..., None]
-        centred = sums[..., -1 - n_features : -1]
+        averages = (weights @ self._by_row) / mass[..., None]
+        centred = averages[..., -1 - n_features : -1]
         covariances = np.empty((*mass.shape, n_features, n_features))
-        covariances[..., i, j] = covariances[..., j, i] = sums[..., : len(i)]
+        covariances[..., i, j] = covariances[..., j, i] = averages[..., : len(i)]
         covariances -= centred[..., None] * centred[..., None, :]
         return self._centre + self._scale * centred, covariances * np.outer(self._scale, self._scale)
 
@@ -81,8 +73,8 @@ class Rows:
         """Return what `moments` returns, from differences and to all digits, for weights (K, N)."""
         # One product for each kernel: a product of several would round by their number.
         means = (weights[:, None] @ self.values.T)[:, 0] / mass[:, None]
-        ahead = self.values - means[:, :, None]
-        return means, (weights[:, None] * ahead) @ ahead.mT / mass[:, None, None]
+        differences = self.values - means[:, :, None]
+        return means, (weights[:, None] * differences) @ differences.mT / mass[:, None, None]
 
     def narrow(self, means: FloatArray, inverses: FloatArray) -> NDArray[np.bool_]:
         """Return for which kernels (..., K) products lose too many digits."""
@@ -90,9 +82,9 @@ class Rows:
 
     def _narrow(self, centred: FloatArray, forms: FloatArray) -> NDArray[np.bool_]:
         squares = len(self.values) + np.vecdot(centred, centred)
-        forms = forms.reshape(*squares.shape, -1)
-        # A kernel with NaN is narrow.
-        return ~(np.vecdot(forms, forms) * squares**2 <= _LARGEST_LOSS**2)
+        flat = forms.reshape(*squares.shape, -1)
+        # Kernels with NaN count as narrow.
+        return ~(np.vecdot(flat, flat) * squares**2 <= _LARGEST_LOSS**2)
 
     def _standard(self, means: FloatArray, inverses: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return means (..., K, M) and symmetric inverse covariances (..., K, M, M) in units of the data."""

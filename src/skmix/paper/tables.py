@@ -7,22 +7,19 @@ None.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.stats import kendalltau
 
-from skmix.data.write import replacing
-
-from . import records
-from .claims import Difference
-from .harness import Row, Table, Value, csv_text, plain_table, text_of
 from .printed import METRICS, OK_RUNS, RANKED_METRICS, published_values
 from .published import REASONS
-from .records import FAILED_BELOW, Run, Runs, StudyResults
+from .study import StudyResults, main_runs, variants_of
 from .variants import (
+    FAILED_BELOW,
     LABELS,
     MAIN_KERNELS,
     MAIN_RUNS,
@@ -36,204 +33,239 @@ from .variants import (
 )
 
 SOURCES = (PRINTED, *LABELS.values())
-METHOD_OF_SOURCE: dict[str, Method] = dict(zip(SOURCES[1:], METHODS, strict=True))
+METHOD_OF_SOURCE: dict[str, Method] = {label: method for method, label in LABELS.items()}
 TAU = "tau"
+# Largest K at which table 5 counts all runs: with so few kernels, no run can reach the accuracy of success.
+_ALL_COUNTED_UP_TO = 3
 
-# A function of the runs of a cell that returns those that a table counts.
-Counted = Callable[[Sequence[Run]], Sequence[Run]]
+
+@dataclass(frozen=True)
+class Table:
+    """A table that compares sources."""
+
+    name: str  # of its files
+    title: str
+    # A row for each entry of the table, a column for each source; the index has the keys of the entry's row
+    # and, last, of its column. Values are numbers, text or None.
+    cells: pd.DataFrame
+    note: str = ""
+
+    def text(self) -> pd.DataFrame:
+        """Return the table as text: a line for each row and source."""
+        words = self.cells.map(text_of)
+        words.columns.name = "source"
+        return words.stack().unstack(words.index.names[-1], sort=False).reset_index()
+
+    def markdown(self) -> str:
+        """Return the table in Markdown, with its title and note."""
+        shown = f"# {self.title}\n\n{markdown(self.text())}\n"
+        return f"{shown}\n{self.note}\n" if self.note else shown
+
+    def csv(self) -> str:
+        """Return the table as CSV in full precision, a line for each entry."""
+        return str(self.cells.to_csv(lineterminator="\n"))
 
 
-def make_tables(results: StudyResults) -> tuple[Table, ...]:
-    """Return the paper's tables, ``table1`` to ``table6``, and the table ``failures``."""
-    runs = Runs(results.runs)
-    printed = published_values()
+def text_of(value: Any) -> str:
+    """Return a value as text: floats with three decimals, None as empty text."""
+    if value is None:
+        return ""
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """Return a table of text in Markdown, with numbers right-aligned."""
+    words = table.astype(str).replace(r"\|", r"\\|", regex=True)
+    numeric = [words[name].str.fullmatch(r"|-?[\d.]+").all() and words[name].any() for name in words]
+    lines = [words.columns, ["--:" if right else "---" for right in numeric], *words.to_numpy()]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+# ---------------------------------------------------------------- statistics of runs
+
+
+def statistics(runs: pd.DataFrame, counted: Any = True) -> pd.DataFrame:
+    """Return statistics of the counted ones of runs, under the paper's names.
+
+    Returns
+    -------
+    DataFrame
+        A row for each K, variant and method; columns are the median, the mean and the standard deviation of
+        both metrics, "OK runs", how many runs are counted, "Max Acc" and "runs", how many there are.
+    """
+    keys = ["n_kernels", "variant", "method"]
+    marked = runs.assign(counted=counted)
+    groups = marked[marked["counted"]].groupby(keys)
+    found = marked.groupby(keys)["counted"].agg(["sum", "size"]).set_axis([OK_RUNS, "runs"], axis="columns")
+    for name, metric in (("Acc", "accuracy"), ("MIoU", "mean_iou")):
+        for short, function in (("Med", "median"), ("Mean", "mean"), ("Std", "std"), ("Max", "max")):
+            found[f"{short} {name}"] = groups[metric].agg(function)
+    return found
+
+
+def succeeded(runs: pd.DataFrame) -> pd.Series:
+    """Return for each run whether it succeeded by the paper's criterion, an accuracy above one half."""
+    return runs["accuracy"] > FAILED_BELOW
+
+
+def counted_in_sweep(runs: pd.DataFrame) -> pd.Series:
+    """Return which runs table 5 counts: those that succeeded or, with very few kernels, all."""
+    return succeeded(runs) | (runs["n_kernels"] <= _ALL_COUNTED_UP_TO)
+
+
+# ---------------------------------------------------------------- the tables
+
+
+def make_tables(results: StudyResults) -> dict[str, Table]:
+    """Return the paper's tables, ``table1`` to ``table6``, and the table ``failures``, by name.
+
+    Table 5, the sweep over K, is missing if none of its variants was run.
+    """
+    runs, variants = main_runs(results.runs), variants_of(results.runs)
+    paper = published_values()
+    everything, ok = statistics(runs), statistics(runs, succeeded(runs))
     above = f"runs with accuracy above {FAILED_BELOW}"
-    with_ok = (*METRICS, OK_RUNS)
-    return (
-        _metric_table("table1", "Table 1: all runs, K = 10", runs, METRICS, list, printed.all_runs),
-        _ranking_table("table2", "Table 2: ranking by all runs", runs, list, printed.ranking_all_runs),
-        _metric_table("table3", f"Table 3: {above}, K = 10", runs, with_ok, _ok, printed.ok_runs),
-        _ranking_table("table4", f"Table 4: ranking by {above}", runs, _ok, printed.ranking_ok_runs),
-        _sweep_table(runs),
-        _extremes_table(runs),
-        _failures_table(runs),
+    swept = [name for name in SWEEP_VARIANTS if name in variants]
+    note = (
+        f"OK (successful) runs are those with accuracy above {FAILED_BELOW}, of {MAIN_RUNS} in the "
+        f"paper and of {everything['runs'].max()} of each method here."
     )
+    tables = [
+        Table("table1", "Table 1: all runs, K = 10", _metrics(paper.all_runs, everything, METRICS, variants)),
+        _ranking("table2", "Table 2: ranking by all runs", paper.ranking_all_runs, everything, variants),
+        Table(
+            "table3",
+            f"Table 3: {above}, K = 10",
+            _metrics(paper.ok_runs, ok, (*METRICS, OK_RUNS), variants),
+            note,
+        ),
+        _ranking("table4", f"Table 4: ranking by {above}", paper.ranking_ok_runs, ok, variants),
+        *([_sweep(runs, swept)] if swept else []),
+        _extremes(everything, variants),
+        _failures(runs),
+    ]
+    return {table.name: table for table in tables}
 
 
-def _ok(runs: Sequence[Run]) -> list[Run]:
-    return [run for run in runs if not run.failed]
+def _value(table: pd.DataFrame, row: Any, column: str) -> Any:
+    """Return a number of a table, and None if it is not known; counts are integers."""
+    if row not in table.index or pd.isna(table.loc[row, column]):
+        return None
+    value = table.loc[row, column]
+    return int(value) if column in (OK_RUNS, "runs") else float(value)
 
 
-def _statistic(metric: str, counted: Counted, runs: Sequence[Run]) -> Value:
-    """Return a metric over the counted runs of a cell, or their number for the metric `OK_RUNS`."""
-    chosen = counted(runs)
-    return len(chosen) if metric == OK_RUNS else records.statistics(chosen).get(metric)
+def _cells(entries: dict[Any, Sequence[Any]], names: Sequence[str]) -> pd.DataFrame:
+    """Return entries by their keys, which have names, as the cells of a table."""
+    index = pd.MultiIndex.from_tuples(entries, names=names)
+    sources = SOURCES[-len(next(iter(entries.values()))) :]
+    return pd.DataFrame(list(entries.values()), index, sources, dtype=object)
 
 
-def _row(
-    keys: tuple[str, ...],
-    runs: Runs,
-    measure: Callable[[list[Run]], Value],
-    printed: Mapping[str, Value],
-    n_kernels: int = MAIN_KERNELS,
-    most: int | None = None,
-) -> Row:
-    """Return a row with the printed value of each variant and the values of its first `most` runs."""
-    entries = []
-    for name, value in printed.items():
-        cells = [runs.of(name, n_kernels, method, most) for method in METHODS]
-        entries.append((value, *(measure(own) if own else None for own in cells)))
-    return Row(keys, tuple(entries))
-
-
-def _metric_table(
-    name: str,
-    title: str,
-    runs: Runs,
-    metrics: tuple[str, ...],
-    counted: Counted,
-    paper: dict[tuple[str, str], float],
-) -> Table:
+def _metrics(
+    paper: pd.DataFrame, found: pd.DataFrame, metrics: Sequence[str], variants: Sequence[str]
+) -> pd.DataFrame:
     """Tables 1 and 3: a row for each metric, a column for each variant."""
-    rows = []
+    entries: dict[Any, Sequence[Any]] = {}
     for metric in metrics:
-        printed = {variant: paper[metric, variant] for variant in runs.variants}
-        rows.append(_row((metric,), runs, partial(_statistic, metric, counted), printed))
-    note = ""
-    if OK_RUNS in metrics:
-        most = max((len(runs.of(v, MAIN_KERNELS, m)) for v in runs.variants for m in METHODS), default=0)
-        note = (
-            f"OK (successful) runs are those with accuracy above {FAILED_BELOW}, of {MAIN_RUNS} in the "
-            f"paper and of {most} of each method here."
-        )
-    return Table(name, title, ("metric",), "variant", runs.variants, SOURCES, tuple(rows), note)
+        for name in variants:
+            ours = [_value(found, (MAIN_KERNELS, name, method), metric) for method in METHODS]
+            entries[metric, name] = (_value(paper.T, name, metric), *ours)
+    return _cells(entries, ["metric", "variant"])
 
 
-def _ranking_table(
-    name: str, title: str, runs: Runs, counted: Counted, paper: dict[str, tuple[str, ...]]
-) -> Table:
+def _ranking(name: str, title: str, paper: pd.DataFrame, found: pd.DataFrame, variants: list[str]) -> Table:
     """Tables 2 and 4: the variants from best to worst by each metric, and agreement with the paper."""
-    rows = []
+    entries: dict[Any, Sequence[Any]] = {}
     for metric in RANKED_METRICS:
-        printed = [variant for variant in paper[metric] if variant in runs.variants]
-        orders: list[list[str | None]] = [[*printed]]
-        agreements: list[Value] = [1.0 if len(printed) > 1 else None]
+        printed = [variant for variant in paper.loc[metric] if variant in variants]
+        orders: list[list[Any]] = [[*printed, 1.0 if len(printed) > 1 else None]]
         for method in METHODS:
-            cells = {variant: counted(runs.of(variant, MAIN_KERNELS, method)) for variant in runs.variants}
-            values = {variant: records.statistics(own)[metric] for variant, own in cells.items() if own}
-            complete = len(values) == len(printed)
-            best_first = sorted(values, key=lambda variant: -values[variant])
-            orders.append([*best_first] if complete else [None] * len(printed))
-            agreements.append(agreement(printed, values) if complete else None)
-        rows.append(Row((metric,), (*zip(*orders, strict=True), tuple(agreements))))
-    columns = (*(str(rank) for rank in range(1, len(runs.variants) + 1)), TAU)
+            keys = {variant: (MAIN_KERNELS, variant, method) for variant in variants}
+            values = {variant: _value(found, key, metric) for variant, key in keys.items()}
+            if None in values.values():
+                orders.append([None] * (len(variants) + 1))
+            else:
+                best_first = sorted(values, key=lambda variant: -values[variant])
+                orders.append([*best_first, agreement(printed, values)])
+        for place, row in enumerate(zip(*orders, strict=True), start=1):
+            entries[metric, str(place) if place <= len(variants) else TAU] = row
     note = "tau is Kendall's rank correlation with the printed order: 1 is the same order, -1 the reverse."
-    return Table(name, title, ("metric",), "rank", columns, SOURCES, tuple(rows), note)
+    return Table(name, title, _cells(entries, ["metric", "rank"]), note)
 
 
-def agreement(order: Sequence[str], values: Mapping[str, float]) -> float | None:
+def agreement(order: Sequence[str], values: dict[str, float]) -> float | None:
     """Return Kendall's tau-b between an order, best first, and values of which larger is better."""
     if len(order) < 2 or len({values[name] for name in order}) < 2:
         return None
     return float(kendalltau(np.arange(len(order)), [-values[name] for name in order]).statistic)
 
 
-def _sweep_table(runs: Runs) -> Table:
+def _sweep(runs: pd.DataFrame, variants: Sequence[str]) -> Table:
     """Table 5: mean and standard deviation of the accuracy, and the runs counted, for each K."""
+    first = runs[runs["run"] < SWEEP_RUNS]
+    found = statistics(first, counted_in_sweep(first))
     paper = published_values().sweep
-    variants = tuple(name for name in SWEEP_VARIANTS if name in runs.variants)
-    rows = []
+    entries: dict[Any, Sequence[Any]] = {}
     for n_kernels in SWEEP_KERNELS:
         for field, metric in (("mean", "Mean Acc"), ("std", "Std Acc"), ("counted", OK_RUNS)):
-            measure = partial(_statistic, metric, records.counted_in_sweep)
-            printed = {name: getattr(paper[n_kernels, name], field) for name in variants}
-            rows.append(_row((str(n_kernels), field), runs, measure, printed, n_kernels, SWEEP_RUNS))
+            for name in variants:
+                printed = paper.loc[(n_kernels, name), field]
+                ours = [_value(found, (n_kernels, name, method), metric) for method in METHODS]
+                entries[n_kernels, field, name] = (int(printed) if metric == OK_RUNS else printed, *ours)
     title = "Table 5: number of kernels (mean and standard deviation of the accuracy, runs counted)"
     note = "Runs with accuracy above 0.5 are counted; at K = 3, where none can reach it, all runs are."
-    return Table("table5", title, ("K", "accuracy"), "variant", variants, SOURCES, tuple(rows), note)
+    return Table("table5", title, _cells(entries, ["K", "accuracy", "variant"]), note)
 
 
-def _extremes_table(runs: Runs) -> Table:
+def _extremes(found: pd.DataFrame, variants: Sequence[str]) -> Table:
     """Table 6: mean and maximum of the accuracy over all runs."""
-    mean = {name: published_values().mean_accuracy[name] for name in runs.variants}
-    largest = {name: published_values().max_accuracy[name] for name in runs.variants}
-    rows = (
-        _row(("mean",), runs, partial(_statistic, "Mean Acc", list), mean),
-        _row(("maximum",), runs, lambda own: max(run.accuracy for run in own), largest),
-    )
+    entries: dict[Any, Sequence[Any]] = {}
+    for field, metric in (("mean", "Mean Acc"), ("maximum", "Max Acc")):
+        for name in variants:
+            ours = [_value(found, (MAIN_KERNELS, name, method), metric) for method in METHODS]
+            entries[field, name] = (float(published_values().extremes.loc[name, field]), *ours)
     title = "Table 6: mean and maximum accuracy of all runs, K = 10"
     note = "The paper says that these are successful runs, but its means are those of all runs in table 1."
-    return Table("table6", title, ("accuracy",), "variant", runs.variants, SOURCES, rows, note)
+    return Table("table6", title, _cells(entries, ["accuracy", "variant"]), note)
 
 
-def _failures_table(runs: Runs) -> Table:
+def _failures(runs: pd.DataFrame) -> Table:
     """The table of failures: how many runs end singular and why, and how many fail, at every K."""
-    above, below = f"singular but > {FAILED_BELOW}", f"finite but <= {FAILED_BELOW}"
-    columns = (*REASONS, "singular", above, below, "failed", "runs")
-
-    def counts(own: list[Run]) -> list[Value]:
-        if not own:
-            return [None] * len(columns)
-        return [
-            *(sum(run.reason == reason for run in own) for reason in REASONS),
-            sum(run.singular for run in own),
-            sum(run.singular and not run.failed for run in own),
-            sum(run.failed and not run.singular for run in own),
-            sum(run.failed for run in own),
-            len(own),
-        ]
-
-    rows = []
+    ok, singular = succeeded(runs), runs["reason"] != ""
+    outcomes = pd.DataFrame({reason: runs["reason"] == reason for reason in REASONS})
+    outcomes["singular"] = singular
+    outcomes[f"singular but > {FAILED_BELOW}"] = singular & ok
+    outcomes[f"finite but <= {FAILED_BELOW}"] = ~singular & ~ok
+    outcomes["failed"] = ~ok
+    outcomes["runs"] = True
+    keys = ["n_kernels", "variant", "method"]
+    counts = outcomes.groupby([runs[key] for key in keys]).sum()
+    entries: dict[Any, Sequence[Any]] = {}
     for n_kernels in SWEEP_KERNELS:
-        for variant in VARIANTS:
-            cells = [runs.of(variant.name, n_kernels, method) for method in METHODS]
-            if any(cells):
-                entries = zip(*map(counts, cells), strict=True)
-                rows.append(Row((str(n_kernels), variant.name), tuple(entries)))
+        for name in VARIANTS:
+            cells = [(n_kernels, name, method) for method in METHODS]
+            for outcome in outcomes if any(cell in counts.index for cell in cells) else ():
+                entries[n_kernels, name, outcome] = [
+                    int(counts.loc[cell, outcome]) if cell in counts.index else None for cell in cells
+                ]
     note = (
         "A run ends singular when a covariance becomes singular, for one of the reasons; it is tested with "
         "the parameters from before that pass. By the paper's criterion, a run fails if its accuracy is at "
         f"most {FAILED_BELOW}: failed = singular - singular above {FAILED_BELOW} + finite."
     )
-    title = "Runs that end singular, and runs that fail"
-    return Table("failures", title, ("K", "variant"), "outcome", columns, SOURCES[1:], tuple(rows), note)
+    cells = _cells(entries, ["K", "variant", "outcome"])
+    return Table("failures", "Runs that end singular, and runs that fail", cells, note)
 
 
-def confusion_csv(results: StudyResults) -> str:
-    """Return the confusion matrices of the best runs and the printed ones as CSV, digits in order 0..9."""
-    lines: list[Sequence[Value]] = [["variant", "source", "run", "true digit", *range(10)]]
-    printed = published_values().confusion
+def confusion_matrices(results: StudyResults) -> pd.DataFrame:
+    """Return the confusion matrices of the best runs and the printed ones, digits in order 0..9."""
+    rows = []
     for variant in dict.fromkeys(variant for variant, _ in results.best):
-        matrices: dict[str, tuple[Value, np.ndarray]] = {SOURCES[0]: (None, printed[variant])}
-        for source, method in METHOD_OF_SOURCE.items():
-            if (variant, method) in results.best:
-                best = results.best[variant, method].run
-                matrices[source] = (best.run, best.confusion)
+        matrices = {PRINTED: ("", published_values().confusion[variant])}
+        for method in METHODS:
+            if best := results.best.get((variant, method)):
+                matrices[LABELS[method]] = (str(best.run), best.confusion)
         for source, (run, matrix) in matrices.items():
-            lines += [[variant, source, run, digit, *counts] for digit, counts in enumerate(matrix.tolist())]
-    return csv_text(lines)
-
-
-def differences_table(differences: Iterable[Difference]) -> Table:
-    """Return differences from the paper, with their likely reasons, as a table."""
-    rows = [[d.variant, d.quantity, text_of(d.printed), text_of(d.rerun), d.reason] for d in differences]
-    title = "Where the paper's algorithm, rerun, differs from the paper"
-    note = "" if rows else "No difference exceeds its sampling error."
-    return plain_table(title, ("variant", "quantity", *SOURCES[:2], "likely reason"), rows, note=note)
-
-
-def write_tables(
-    folder: Path,
-    results: StudyResults,
-    tables: Iterable[Table],
-    verdicts: Iterable[Table],
-) -> None:
-    """Write all tables, confusion matrices and verdicts into a folder, as CSV and Markdown."""
-    contents = {"confusion_matrices.csv": confusion_csv(results)}
-    contents["verdicts.md"] = "\n\n".join(each.markdown("#") for each in verdicts) + "\n"
-    for table in tables:
-        contents[f"{table.name}.csv"] = table.csv()
-        contents[f"{table.name}.md"] = table.markdown("#") + "\n"
-    for name, content in contents.items():
-        with replacing(folder / name) as file:
-            file.write(content.encode())
+            rows += [(variant, source, run, digit, *counts) for digit, counts in enumerate(matrix.tolist())]
+    return pd.DataFrame(rows, columns=["variant", "source", "run", "true digit", *map(str, range(10))])

@@ -2,7 +2,8 @@
 // The explorer: the kernels of the best run of a variant, with one class's weights, over the training rows.
 
 const explorer = report.explorer;
-const explored = report.variants.filter((variant) => Object.values(variant.methods).some((method) => method.best));
+const methodLabel = new Map(report.methods.map((method) => [method.key, method.label]));
+const explored = report.variants.filter((variant) => Object.keys(variant.methods).length);
 const control = Object.fromEntries(["variant", "method", "digit", "across", "up"].map((name) => [name, document.getElementById(`explore-${name}`)]));
 const plot = document.getElementById("explorer-plot");
 const weightsBox = document.getElementById("explorer-weights");
@@ -11,7 +12,9 @@ const styleKey = document.getElementById("explorer-key");
 const DENSITY = "density";
 
 const variantOf = () => explored.find((variant) => variant.name === control.variant.value);
-const modelOf = () => variantOf().methods[control.method.value].best;
+const bestOf = () => variantOf().methods[control.method.value];
+const allDigits = () => control.digit.value === "all";
+const isShown = (label) => allDigits() || label === Number(control.digit.value);
 
 // The mixture of a feature, and the feature's index in it.
 function placeOf(feature) {
@@ -22,22 +25,20 @@ function placeOf(feature) {
 
 function offerVariant() {
   const variant = variantOf();
-  const methods = report.methods.filter(({ key }) => variant.methods[key]?.best).map(({ key, label }) => [key, label]);
+  const methods = report.methods.filter(({ key }) => variant.methods[key]).map(({ key, label }) => [key, label]);
   options(control.method, methods, control.method.value);
-  const features = variant.feature_sets.flat().map((name) => [name, name]);
-  options(control.across, features, control.across.value);
+  options(control.across, variant.feature_sets.flat().map((name) => [name, name]), control.across.value);
   offerUp();
 }
 
 function offerUp() {
   const { set } = placeOf(control.across.value);
   const others = variantOf().feature_sets[set].filter((name) => name !== control.across.value);
-  const entries = [...others.map((name) => [name, name]), [DENSITY, "density"]];
-  options(control.up, entries, control.up.value);
+  options(control.up, [...others.map((name) => [name, name]), [DENSITY, "density"]], control.up.value);
 }
 
 function weightsOf(mixture) {
-  if (control.digit.value === "all") {
+  if (allDigits()) {
     return mixture.weights.map((row) => row.reduce((sum, weight, j) => sum + weight * mixture.prior[j], 0));
   }
   const column = report.digits.indexOf(Number(control.digit.value));
@@ -52,13 +53,11 @@ function rowsOf(feature) {
 
 function kernelGroup(k, weight, path) {
   const text = `kernel k${k}, weight ${number(weight)}`;
-  const where = control.digit.value === "all" ? "over all digits" : `in the class of digit ${control.digit.value}`;
+  const where = allDigits() ? "over all digits" : `in the class of digit ${control.digit.value}`;
   const element = kernelElement(k, `${text}\n${where}`, path, lineOf(weight), text);
   element.setAttribute("tabindex", 0);
   return element;
 }
-
-const isOwn = (label) => control.digit.value === "all" || label === Number(control.digit.value);
 
 function plane(svg, mixture, weights, frame) {
   const names = [control.across.value, control.up.value];
@@ -76,18 +75,16 @@ function plane(svg, mixture, weights, frame) {
   const x = scale(...frame.across, frame.left, frame.right);
   const y = scale(...frame.up, frame.bottom, frame.top);
   axes(svg, x, y, frame, names);
-  const labels = explorer.labels;
-  const all = control.digit.value === "all";
   const faint = draw("g");
-  const own = draw("g");
-  labels.forEach((label, i) => {
+  const strong = draw("g");
+  explorer.labels.forEach((label, i) => {
     const px = x(values[0][i]).toFixed(1);
     const py = y(values[1][i]).toFixed(1);
-    if (all) own.append(draw("text", { class: "glyph", x: px, y: py }, String(label)));
-    else if (isOwn(label)) own.append(draw("circle", { class: "own", cx: px, cy: py, r: 2.6 }));
+    if (allDigits()) strong.append(draw("text", { class: "glyph", x: px, y: py }, String(label)));
+    else if (isShown(label)) strong.append(draw("circle", { class: "own", cx: px, cy: py, r: 2.6 }));
     else faint.append(draw("circle", { class: "others", cx: px, cy: py, r: 1.6 }));
   });
-  svg.append(faint, own);
+  svg.append(faint, strong);
   const inside = clipped(svg, frame, 8);
   const numbers = draw("g", { "clip-path": "url(#kernel-clip)" });
   for (const k of order(weights)) {
@@ -104,41 +101,37 @@ function density(svg, mixture, weights, frame) {
   const values = rowsOf(feature);
   frame.across = range(values, 0.04);
   const sigmas = mixture.covariances.map((triangle) => Math.sqrt(entry(triangle, mixture.means[0].length, place, place)));
-  drawDensities(svg, frame, feature, values.filter((_, i) => isOwn(explorer.labels[i])), mixture.means.map((mean) => mean[place]), sigmas, weights,
+  drawDensities(svg, frame, feature, values.filter((_, i) => isShown(explorer.labels[i])), mixture.means.map((mean) => mean[place]), sigmas, weights,
     order(weights), (k, path) => kernelGroup(k, weights[k], path));
 }
 
-function describe(model, weights) {
-  const digit = control.digit.value;
+function describe(best, weights) {
   const heaviest = order(weights).at(-1);
   const several = weights.filter((weight) => weight >= 0.1).length;
-  const run = `Best run of ${control.variant.value}, ${methodLabel.get(control.method.value)}: run ${model.run}, accuracy ${number(model.accuracy)}.`;
-  if (digit === "all") return `${run} Weights of all digits together, by their priors.`;
-  const heavy = `Digit ${digit}: heaviest kernel k${heaviest} with weight ${number(weights[heaviest])}`;
+  const run = `Best run of ${control.variant.value}, ${methodLabel.get(control.method.value)}: run ${best.run}, accuracy ${number(best.accuracy)}.`;
+  if (allDigits()) return `${run} Weights of all digits together, by their priors.`;
+  const heavy = `Digit ${control.digit.value}: heaviest kernel k${heaviest} with weight ${number(weights[heaviest])}`;
   const modes = [weights[heaviest] >= 0.5 ? "unimodal (one weight of 0.5 or more)" : "", several > 1 ? `multimodal (${several} weights of 0.1 or more)` : ""].filter(Boolean);
   const words = ["neither unimodal nor multimodal in the paper’s words", `in the paper’s words ${modes[0]}`, `meets both of the paper’s definitions: ${modes.join(" and ")}`];
   return `${run} ${heavy}; ${words[modes.length]}.`;
 }
 
-let plotWidth = 0;
+let width = 0;
 
 function show() {
   hideTip();
-  const model = modelOf();
-  const { set } = placeOf(control.across.value);
-  const mixture = model.mixtures[set];
+  const best = bestOf();
+  const mixture = best.mixtures[placeOf(control.across.value).set];
+  const weights = weightsOf(mixture);
   showLines(styleKey);
-  const width = plotWidth;
   const height = Math.round(Math.min(520, Math.max(320, width * 0.74)));
   const frame = { left: 56, right: width - 14, top: 12, bottom: height - 46 };
-  const weights = weightsOf(mixture);
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "group",
     "aria-label": `Kernels of ${control.variant.value}: ${control.up.value} against ${control.across.value}` });
-  if (control.up.value === DENSITY) density(svg, mixture, weights, frame);
-  else plane(svg, mixture, weights, frame);
+  (control.up.value === DENSITY ? density : plane)(svg, mixture, weights, frame);
   plot.replaceChildren(svg);
   weightsBox.replaceChildren(...order(weights).reverse().map((k) => weightRow(k, weights[k], weights[k], lineOf(weights[k]))));
-  statusLine.textContent = describe(model, weights);
+  statusLine.textContent = describe(best, weights);
 }
 
 if (explored.length) {
@@ -150,8 +143,8 @@ if (explored.length) {
   control.across.addEventListener("change", () => { offerUp(); show(); });
   for (const name of ["method", "digit", "up"]) control[name].addEventListener("change", show);
   dark.addEventListener("change", show);
-  onResize(plot, (width) => {
-    plotWidth = width;
+  onResize(plot, (plotWidth) => {
+    width = plotWidth;
     show();
   });
 }
