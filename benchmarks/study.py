@@ -45,7 +45,7 @@ def whole(
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
         planned = batches(study_cells(n_runs, methods=[method]), settings, [data], Path(folder))
-        made = len(run_study(planned, settings, [data], n_jobs))
+        made = len(run_study(planned, [data], n_jobs))
         seconds = time.perf_counter() - begun
     return {"method": method, "runs": made, "seconds": seconds, "runs_per_second": made / seconds}
 

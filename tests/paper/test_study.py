@@ -143,16 +143,16 @@ def test_batches_and_files_do_not_change_a_bit(
 ) -> None:
     made: list[int] = []
     few = [replace(cell, n_runs=3) for cell in CELLS]
-    run_study(batches(few, settings, [data], tmp_path), settings, [data], progress=made.append)
+    run_study(batches(few, settings, [data], tmp_path), [data], progress=made.append)
     assert made == [3, 3, 3]
     # More runs of the same cells: the others are made, in batches of another size.
     planned = batches(CELLS, settings, [data], tmp_path)
-    runs = run_study(planned, settings, [data], progress=made.append)
+    runs = run_study(planned, [data], progress=made.append)
     assert made[3:] == [4, 4, 4]
     # What was being written when a process was killed is never read; a file that is damaged is made again.
     (tmp_path / "3D.csv.1.part").write_text("half a l")
     planned[0].path.write_text("")
-    again = run_study(planned, settings, [data], progress=made.append)
+    again = run_study(planned, [data], progress=made.append)
     assert made[6:] == [7]
     pd.testing.assert_frame_equal(again, runs)
     for batch in planned:
@@ -162,7 +162,7 @@ def test_batches_and_files_do_not_change_a_bit(
         expected = alone.assign(data_set=0)[list(stored)]
         pd.testing.assert_frame_equal(stored.reset_index(drop=True), expected, check_exact=True)
     # Fewer runs are some of those that are stored.
-    assert len(run_study(batches(few, settings, [data], tmp_path), settings, [data])) == 9
+    assert len(run_study(batches(few, settings, [data], tmp_path), [data])) == 9
 
 
 # Prints a line after each stored batch, so that the test knows when to kill it.
@@ -179,7 +179,7 @@ if __name__ == "__main__":
     data = make_data(settings)
     planned = study.batches([Cell("3D", 10, "robust", 2000)], settings, [data], Path(sys.argv[1]))
     try:
-        run_study(planned, settings, [data], 2, lambda n_runs: print(n_runs, flush=True))
+        run_study(planned, [data], 2, lambda n_runs: print(n_runs, flush=True))
     except KeyboardInterrupt:
         sys.exit("interrupted")
 """
@@ -218,7 +218,7 @@ def test_a_study_that_is_interrupted_or_killed_continues(tmp_path: Path) -> None
         assert all(len(text.splitlines()) == 5 for text in files.values())
         stored = files
     settings = Settings(train_per_digit=20, test_per_digit=5, max_iter=20)
-    first = Batch(CELLS[0], range(4), next(path for path in folder.glob("3D_K10_robust_0_*.csv"))).stored()
+    first = Batch(CELLS[0], settings, range(4), next(folder.glob("3D_K10_robust_0_*.csv"))).stored()
     expected = run_batch(make_data(settings), "3D", 10, "robust", range(4), settings)
     pd.testing.assert_frame_equal(first, expected, check_exact=True)
 
@@ -255,7 +255,7 @@ def test_a_dead_worker_is_reported_in_words(
     monkeypatch.setattr("skmix.paper.study._run", die)
     planned = batches(CELLS, settings, [data], tmp_path)
     with pytest.raises(StudyError, match="Finished runs are stored"):
-        run_study(planned, settings, [data], 2)
+        run_study(planned, [data], 2)
 
 
 # ---------------------------------------------------------------- results
@@ -264,7 +264,7 @@ def test_a_dead_worker_is_reported_in_words(
 def test_further_data_sets_have_the_next_seeds(tmp_path: Path, settings: Settings) -> None:
     cells = [Cell("3D", 10, method, 20, number) for number in (0, 1) for method in ("robust", "class-wise")]
     data = data_sets(cells, settings)
-    runs = run_study(batches(cells, settings, data, tmp_path), settings, data)
+    runs = run_study(batches(cells, settings, data, tmp_path), data)
     compared = margins(runs, settings.seed)
     assert compared["seed"].tolist() == [5, 6]
     further = runs.query("data_set == 1 and method == 'robust'")

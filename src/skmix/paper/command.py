@@ -63,7 +63,7 @@ def reproduce(
     planned = batches(cells, settings, data, runs_folder)
     n_missing = sum(len(batch.missing()) for batch in planned)
     with progress(n_missing, sum(cell.n_runs for cell in cells) - n_missing, n_jobs) as show:
-        runs = run_study(planned, settings, data, n_jobs, show)
+        runs = run_study(planned, data, n_jobs, show)
     results = study_results(settings, data[0], runs, n_jobs)
 
     for folder in (figure_folder, table_folder):

@@ -100,7 +100,7 @@ def run_batch(
                 {
                     **{"variant": variant, "n_kernels": n_kernels, "method": method, "run": run},
                     **{"accuracy": accuracy, "mean_iou": mean_iou, "reason": fit.reason},
-                    "failing_pass": math.nan if fit.failing_pass is None else fit.failing_pass,
+                    "failing_pass": math.nan if fit.failing_pass is None else float(fit.failing_pass),
                     **{"n_iter": fit.n_iter, "converged": fit.converged},
                     "log_likelihood": fit.log_likelihood,
                 }

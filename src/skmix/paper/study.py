@@ -72,6 +72,7 @@ class Batch:
     """Some runs of a cell, which share a file."""
 
     cell: Cell
+    settings: Settings  # with the seed of the data set
     numbers: range  # of the runs
     path: Path
 
@@ -117,14 +118,9 @@ def library() -> str:
 
 
 def data_sets(cells: Iterable[Cell], settings: Settings) -> list[StudyData]:
-    """Simulate the data sets that cells need."""
+    """Simulate the data sets that cells need; each has the seed of the study plus its number."""
     n_sets = 1 + max((cell.data_set for cell in cells), default=0)
-    return [make_data(settings_of(number, settings)) for number in range(n_sets)]
-
-
-def settings_of(data_set: int, settings: Settings) -> Settings:
-    """Return the settings of one data set, which has a seed of its own."""
-    return replace(settings, seed=settings.seed + data_set)
+    return [make_data(replace(settings, seed=settings.seed + number)) for number in range(n_sets)]
 
 
 def batches(
@@ -134,16 +130,17 @@ def batches(
     prints = [fingerprint(each) for each in data]
     found = []
     for cell in cells:
+        own = replace(settings, seed=settings.seed + cell.data_set)
         affecting = {
             **{"library": library(), "data": prints[cell.data_set]},
             **{"variant": asdict(VARIANTS[cell.variant]), "n_kernels": cell.n_kernels, "method": cell.method},
-            **asdict(settings_of(cell.data_set, settings)),
+            **asdict(own),
         }
         key = hashlib.sha256(json.dumps(affecting, sort_keys=True).encode()).hexdigest()[:16]
         for first in range(0, cell.n_runs, _BATCH[cell.method]):
             numbers = range(first, min(first + _BATCH[cell.method], cell.n_runs))
             name = f"{cell.variant}_K{cell.n_kernels}_{cell.method}_{first}_{key}.csv"
-            found.append(Batch(cell, numbers, folder / name))
+            found.append(Batch(cell, own, numbers, folder / name))
     return found
 
 
@@ -151,8 +148,7 @@ def batches(
 
 
 def run_study(
-    batches: Iterable[Batch],
-    settings: Settings,
+    batches: Sequence[Batch],
     data: Sequence[StudyData],
     n_jobs: int = 1,
     progress: Callable[[int], None] | None = None,
@@ -167,14 +163,10 @@ def run_study(
     DataFrame
         The columns of `run_batch` and ``data_set``, the number of the simulated data set.
     """
-    batches = list(batches)
     lacking = [batch for batch in batches if batch.missing()]
     # Batches of different cells alternate, so that all cells progress together.
     lacking.sort(key=lambda batch: batch.numbers[0])
-    tasks = [
-        joblib.delayed(_run)(batch, settings_of(batch.cell.data_set, settings), data[batch.cell.data_set])
-        for batch in lacking
-    ]
+    tasks = [joblib.delayed(_run)(batch, data[batch.cell.data_set]) for batch in lacking]
     for n_runs in in_parallel(tasks, n_jobs):
         if progress is not None:
             progress(n_runs)
@@ -217,10 +209,10 @@ def _end_with(main: int) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _run(batch: Batch, settings: Settings, data: StudyData) -> int:
+def _run(batch: Batch, data: StudyData) -> int:
     """Make the runs that the file of a batch lacks, store them, and return how many there were."""
     cell, numbers = batch.cell, batch.missing()
-    made = run_batch(data, cell.variant, cell.n_kernels, cell.method, numbers, settings)
+    made = run_batch(data, cell.variant, cell.n_kernels, cell.method, numbers, batch.settings)
     stored = batch.stored()
     batch.write(pd.concat([stored, made]) if len(stored) else made)
     return len(made)
