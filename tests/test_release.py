@@ -120,7 +120,7 @@ def test_the_extra_all_has_every_other_but_the_large_ones() -> None:
     chosen = set(named.removeprefix("skmix[").removesuffix("]").split(","))
     # The report brings the command line and plots.
     assert chosen | {"cli", "plot", "all"} == {*EXTRAS} - {"dask", "torch", "test", "dev", "docs"}
-    assert "skmix[cli,plot]" in EXTRAS["report"]
+    assert "skmix[cli,plot,tables]" in EXTRAS["report"]
 
 
 def test_hints_name_extras_that_exist_and_how_to_install_them_is_said_once() -> None:

@@ -29,6 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("export model.skmix --onnx p.onnx", "onnx"),
         ("compose cells.fcs bad.csv --html p.html", "jinja2"),
         ("reproduce --out p", "matplotlib"),
+        ("reproduce --out p", "pandas"),
     ],
 )
 def test_a_library_that_is_missing_is_named_before_the_work(

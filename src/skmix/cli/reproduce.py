@@ -56,6 +56,7 @@ def reproduce(
     with cli.guarded():
         need("matplotlib", "Figures need")
         need("jinja2", "The report needs")
+        need("pandas", "Runs of the paper need")
     from skmix import paper
 
     stored = "interrupted. Finished runs are stored; run the same command again to continue."
