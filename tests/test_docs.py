@@ -235,8 +235,8 @@ def test_the_public_face_stays_small(estimator: Any) -> None:
         for name, _ in inspect.getmembers(estimator, callable)
         if not MACHINERY.match(name) and not added.match(name)
     ]
-    assert len(methods) <= 20, methods
-    most = 18 if estimator is skmix.SharedKernelMixture else 20
+    assert len(methods) <= 24, methods
+    most = 18 if estimator is skmix.SharedKernelMixture else 21
     assert len(inspect.signature(estimator).parameters) <= most
 
 

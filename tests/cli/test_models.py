@@ -25,7 +25,7 @@ import skmix
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture
 from skmix.cli import app
 from skmix.cli._progress import TimeLeft, Watch, watching
-from skmix.plots._models import feature_names
+from skmix.model.kernel_sets import feature_names
 
 X, CODES = load_iris(return_X_y=True)
 NAMES = ["sepal", "sepal width", "petal length", "width"]

@@ -312,7 +312,7 @@ def test_options_of_predictions(folder: Path, tmp_path: Path) -> None:
     refused = said(run(*predict, "--drop", "n", "--drop", "b", code=1))
     assert "column 'b' is a feature of the model and cannot be left out" in refused
     reasons = read(run(*predict, "--reasons").stdout)[["kernels", "far"]].fillna("")
-    expected = pd.DataFrame(skmix.report.reasons(model, rows).in_words())
+    expected = pd.DataFrame(model.reasons(rows).in_words())
     pd.testing.assert_frame_equal(reasons, expected, check_dtype=False)
     out = tmp_path / "p.tsv"
     assert run(*predict, "-o", out).stdout == f"42 rows, 0 flagged as outliers, written into {out}\n"

@@ -22,7 +22,7 @@ from skmix import (
 )
 from skmix.features import Arcsinh, Logicle
 from skmix.metrics import calibration_error
-from skmix.report import cross_validate, evaluate, reasons
+from skmix.report import cross_validate, evaluate
 
 _RANDOM = np.random.default_rng(0)
 Y = np.arange(60) % 2
@@ -112,7 +112,6 @@ NEEDING_LABELS: dict[str, Callable[..., Any]] = {
     "score of a mixture": lambda y, w: GROUPED.score(X, y, w),
     "calibrate": lambda y, w: deepcopy(FITTED).calibrate(X, y, w),
     "tune": lambda y, w: deepcopy(FITTED).tune(X, y, max_iter=2, sample_weight=w),
-    "evaluate": lambda y, w: evaluate(FITTED, X, y, w),
 }
 
 
@@ -120,6 +119,14 @@ NEEDING_LABELS: dict[str, Callable[..., Any]] = {
 def test_a_masked_label_is_refused_where_none_may_be_missing(entry: str) -> None:
     with pytest.raises(ValueError, match="20 of 60 rows have no label in y"):
         NEEDING_LABELS[entry](LABELS, None)
+
+
+def test_an_evaluation_leaves_out_masked_labels() -> None:
+    known = ~np.ma.getmaskarray(LABELS)
+    with pytest.warns(UserWarning, match="20 of 60 rows have no label"):
+        found = evaluate(FITTED, X, LABELS)
+    expected = evaluate(FITTED, X[known], np.asarray(LABELS)[known])
+    assert found.accuracy == expected.accuracy
 
 
 @pytest.mark.parametrize(
@@ -213,7 +220,7 @@ def test_a_masked_value_of_new_rows_is_missing() -> None:
         FITTED.score_samples,
         GROUPED.impute,
         lambda rows: GROUPED.score_samples(open_rows(rows)),
-        lambda rows: reasons(GROUPED, rows).in_words()["kernels"],
+        lambda rows: GROUPED.reasons(rows).in_words()["kernels"],
         drop_in.score_samples,
         drop_in.predict_proba,
         Arcsinh().transform,

@@ -14,7 +14,7 @@ from scipy.stats import multivariate_normal
 
 import skmix
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV
-from skmix.report import evaluate, outliers, reasons
+from skmix.report import evaluate, outliers
 
 SHARE = 0.01
 pytestmark = pytest.mark.filterwarnings("ignore:.*categories that the model does not know:UserWarning")
@@ -122,7 +122,7 @@ def test_the_share_of_new_rows_and_planted_ages(make: Any) -> None:
         assert_array_equal(model.predict_proba(new), plain.predict_proba(new))
         assert_array_equal(predicted, np.where(flags, -1, plain.predict(new)))
     assert SHARE / 2.5 < np.mean(shares) < 2.0 * SHARE
-    assert reasons(model, planted(new[:1])).in_words()["far"][0].startswith("age ")
+    assert model.reasons(planted(new[:1])).in_words()["far"][0].startswith("age ")
 
 
 def test_a_rare_category_alone_makes_no_outlier() -> None:

@@ -28,6 +28,7 @@ from skmix import (
     SharedKernelMixtureCV,
     open_rows,
 )
+from skmix.model.kernel_sets import drawn_kernels, kernel_sets
 from skmix.plots import (
     draw_kernels,
     plot_projections,
@@ -35,7 +36,6 @@ from skmix.plots import (
     plot_search,
     weight_key,
 )
-from skmix.plots._models import drawn_kernels, kernel_sets
 
 SETTINGS: dict[str, Any] = {"random_state": 0, "tol": 1e-2, "max_iter": 1000}
 # One weight in each step of the paper's table 7, and the widths of their lines.

@@ -14,8 +14,7 @@ from sklearn.datasets import load_iris
 from sklearn.preprocessing import FunctionTransformer
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture
-from skmix.plots._models import drawn_kernels
-from skmix.report import reasons
+from skmix.model.kernel_sets import drawn_kernels
 
 X, CODES = load_iris(return_X_y=True)
 SPECIES = np.array(["setosa", "versicolor", "virginica"])[CODES]
@@ -55,7 +54,7 @@ def test_residuals_are_conditional(covariance_type: str, rows: np.ndarray) -> No
     tail = "t" if covariance_type in ("full", "diag") else None
     model = SharedKernelClassifier(4, covariance_type=covariance_type, tail=tail, random_state=0)
     model.fit(X, SPECIES)
-    found = reasons(model, rows)
+    found = model.reasons(rows)
     check(found, model, rows, [[i] for i in range(4)])
     assert_allclose(found.responsibilities.sum(axis=1), 1.0)
     expected = model.models_[0].weights_ * model.class_prior_
@@ -66,19 +65,19 @@ def test_residuals_are_conditional(covariance_type: str, rows: np.ndarray) -> No
 
 def test_mixtures_have_no_classes() -> None:
     for model in (SharedKernelMixture(3, random_state=0), GaussianMixture(3, random_state=0)):
-        found = reasons(model.fit(X), X[:9])
+        found = model.fit(X).reasons(X[:9])
         check(found, model, X[:9], [[i] for i in range(4)])
         assert found.classes == ()
         assert_allclose(found.responsibilities, model.predict_proba(X[:9]))
         assert "(" not in found.in_words()["kernels"][0]
     groups = SharedKernelMixture(3, group_shift=5.0, random_state=0).fit(X, CODES)
     with pytest.raises(ValueError, match="cannot be combined with group_shift"):
-        reasons(groups, X)
+        groups.reasons(X)
 
 
 def test_feature_sets_have_their_own_kernels() -> None:
     model = SharedKernelClassifier(2, feature_sets=[[3, 0], [1]], random_state=0).fit(X, SPECIES)
-    found = reasons(model, X[:5])
+    found = model.reasons(X[:5])
     assert found.kernels == ("set 1 k0", "set 1 k1", "set 2 k0", "set 2 k1")
     assert_allclose(found.responsibilities.sum(axis=1), 2.0)
     assert np.isnan(found.residuals[:, 2]).all()
@@ -99,7 +98,7 @@ def test_columns_are_those_of_the_user(tmp_path: Path, way: str) -> None:
     if way == "file":
         frame.to_csv(tmp_path / "t.csv", index=False)
         given = tmp_path / "t.csv"
-    found = reasons(model, given)
+    found = model.reasons(given)
     assert found.columns == ("a", "wide", "b", "kind")
     rows = np.column_stack([X[:, 0], X[:, 3] > 1, X[:, 1], *(frame["kind"] == each for each in "xyz")])
     rows[3, [1, 3, 4, 5]] = np.nan
@@ -110,7 +109,7 @@ def test_searches_explain_their_best_model() -> None:
     search = SharedKernelClassifierCV(n_kernels=[3], cv=2, random_state=0).fit(X, SPECIES)
     plain, rows = copy(search), X[:20]
     plain.feature_maps_ = [None] * len(search.classifiers_)
-    assert_allclose(reasons(plain, rows).residuals, reasons(search.classifier_, rows).residuals)
+    assert_allclose(plain.reasons(rows).residuals, search.classifier_.reasons(rows).residuals)
     powers = (np.zeros(4), np.full(4, 2.0), np.array([1.0, 0.5, 1.0, 0.0]), None, None, None)
     matrix = (*powers[:4], np.zeros(4), np.linalg.qr(np.random.RandomState(0).normal(size=(4, 4)))[0])
     for change, names in (
@@ -118,9 +117,9 @@ def test_searches_explain_their_best_model() -> None:
         (matrix, [f"component {i}" for i in range(1, 5)]),
     ):
         plain.feature_maps_ = [change] * len(search.classifiers_)
-        found = reasons(plain, rows)
+        found = plain.reasons(rows)
         mapped = FunctionTransformer(plain.feature_map_.transform).fit_transform(rows)
-        assert_allclose(found.residuals, reasons(search.classifier_, mapped).residuals)
+        assert_allclose(found.residuals, search.classifier_.reasons(mapped).residuals)
         assert found.columns == tuple(names)
 
 
@@ -129,7 +128,7 @@ def test_reasons_in_words() -> None:
     model.fit(pd.DataFrame(X, columns=["a", "b", "c", "d"]), SPECIES)
     rows = pd.DataFrame(X[[0, 0]], columns=["a", "b", "c", "d"])
     rows.loc[1, "d"] = 3.0
-    found = reasons(model, rows)
+    found = model.reasons(rows)
     words = found.in_words()
     likeliest = found.responsibilities[0].argmax()
     assert words["kernels"][0] == f"k{likeliest} 1.00 (setosa: 1.00)"

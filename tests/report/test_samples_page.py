@@ -14,7 +14,7 @@ from browsing import choose, embedded, fetched, fits, visit, wait_for
 from numpy.testing import assert_allclose
 
 from skmix import SharedKernelMixture
-from skmix.plots._models import drawn_kernels
+from skmix.model.kernel_sets import drawn_kernels
 from skmix.samples import Populations, Study, merge_kernels
 from skmix.samples import page as pages
 from skmix.samples.page import offered_planes, study_page

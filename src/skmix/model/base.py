@@ -33,6 +33,7 @@ from .checks import computed, updating, warn_caller
 from .fitted import FitRecord, Fitted, FittedClassifier, parameters_of
 from .frames import in_columns, is_frame
 from .onnx import ExportMixin
+from .reasons import ReasonsMixin
 from .rows import Rows, enter, score_rows
 from .saving import FileMixin
 from .settings import Settings, refuse_low_rank
@@ -46,7 +47,13 @@ _COUNT = Interval(Integral, 1, None, closed="left")
 
 
 class SharedKernelBase(
-    densities.CriteriaMixin, FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEstimator
+    densities.CriteriaMixin,
+    ReasonsMixin,
+    FileMixin,
+    ExportMixin,
+    SummaryMixin,
+    CallbackSupportMixin,
+    BaseEstimator,
 ):
     """Methods of the mixture and the classifier. Subclasses define the constructor."""
 

@@ -27,6 +27,7 @@ from ..engine.structures import structure_of
 from .checks import check_values
 from .frames import is_frame, names_of
 from .onnx import ExportMixin
+from .reasons import ReasonsMixin
 from .saving import FileMixin
 
 SINGULAR = (
@@ -78,7 +79,7 @@ def or_scikit_learn(method: Callable[..., Any]) -> Any:
     return call
 
 
-class DropInMixin(FileMixin, ExportMixin):
+class DropInMixin(ReasonsMixin, FileMixin, ExportMixin):
     """The methods that score rows, for a subclass of one of scikit-learn's mixtures."""
 
     _theirs: ClassVar[type]  # the class of scikit-learn that is replaced

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 
+from ..model.kernel_sets import Feature, drawn_kernels, rows_of
 from ..model.rows import enter
-from ._models import Feature, drawn_kernels, rows_of
 from .style import (
     DASHES,
     LEGEND,

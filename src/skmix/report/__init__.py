@@ -5,9 +5,9 @@ A page is one self-contained HTML file, rendered from a dictionary of plain valu
 
 from __future__ import annotations
 
+from ..model.reasons import Reasons
 from .description import describe, facts
 from .evaluation import Evaluation, cross_validate, evaluate, evaluation_page, note_quality
-from .explanation import Reasons, reasons
 from .model_page import model_page
 from .prediction import mark_outliers, outliers, predictions
 
@@ -24,5 +24,4 @@ __all__ = [
     "note_quality",
     "outliers",
     "predictions",
-    "reasons",
 ]

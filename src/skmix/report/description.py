@@ -10,7 +10,7 @@ from sklearn.base import is_classifier
 from .._words import listed
 from ..data.recipe import Recipe, in_words, target_of
 from ..model.densities import n_parameters
-from ..plots._models import chosen_model, feature_names, kernel_sets, numbered
+from ..model.kernel_sets import chosen_model, feature_names, kernel_sets, numbered
 from .intervals import outwards
 from .prediction import n_blurred, outlier_threshold
 

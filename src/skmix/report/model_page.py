@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import entropy
 
-from ..plots._models import DrawnKernels, kernel_sets
+from ..model.kernel_sets import DrawnKernels, kernel_sets
 from ..plots.kernels import STEPS, draw_kernels, plot_projections
 from ..plots.style import MEDIUM, SMALL, finish, new_figure, picture_of, short_name, title_of
 from .description import describe, facts, serving

@@ -11,9 +11,8 @@ from sklearn.base import is_classifier
 from ..engine.rows.blocks import Block
 from ..model.crossfit import set_threshold
 from ..model.decisions import novelty_scores, with_outliers
+from ..model.kernel_sets import chosen_model
 from ..model.rows import enter
-from ..plots._models import chosen_model
-from .explanation import reasons
 
 # ---------------------------------------------------------------- outliers
 
@@ -143,4 +142,4 @@ def predictions(
     if refuses(model):
         columns["label"] = with_outliers(columns["label"], novelty_scores(model, rows), chosen_model(model))
     columns["outlier"] = outliers(model, rows).astype(np.int8)
-    return columns | (reasons(model, rows).in_words() if why else {})
+    return columns | (model.reasons(rows).in_words() if why else {})

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..engine.records import IntArray
 from ..model.frames import PreparedRows
-from ..plots._models import DrawnKernels, drawn_kernels
+from ..model.kernel_sets import DrawnKernels, drawn_kernels
 from ..plots.style import CLASS_COLOURS, FloatArray, short_name
 from ..report import describe
 from ..report.description import traits

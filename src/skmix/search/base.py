@@ -30,6 +30,7 @@ from ..model.checks import check_gaps, check_labelled, updating
 from ..model.frames import is_frame, read_into_memory, take_columns
 from ..model.mixture import documented
 from ..model.onnx import ExportMixin
+from ..model.reasons import ReasonsMixin
 from ..model.rows import enter
 from ..model.saving import FileMixin
 from ..model.settings import Settings, refuse_low_rank
@@ -104,7 +105,7 @@ def _checked_groups(groups: Any, X: Any) -> np.ndarray | None:
     return values
 
 
-class Search(FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEstimator):
+class Search(ReasonsMixin, FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEstimator):
     """Base class of searches; `_choose` tries candidates and fits the best to all rows."""
 
     best_estimator_: Any

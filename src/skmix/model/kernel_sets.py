@@ -12,11 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..data.opening import is_elsewhere
 from ..data.recipe import Recipe
+from ..engine.records import FloatArray
 from ..engine.structures import Structure, structure_of
-from ..model.arguments import indices_of
-from ..model.frames import PreparedRows, is_frame
-from ..model.rows import enter
-from .style import FloatArray
+from .arguments import indices_of
+from .frames import PreparedRows, is_frame
+from .rows import enter
 
 Feature = int | str
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from ..data.recipe import Recipe
-from ..model.densities import has_shifts, responsibilities
-from ..model.rows import enter
-from ..plots._models import DrawnKernels, chosen_model, feature_names, kernel_sets, numbered
-from ..plots.style import FloatArray, short_name
+from ..engine.records import FloatArray
+from .densities import has_shifts, responsibilities
+from .kernel_sets import DrawnKernels, chosen_model, feature_names, kernel_sets, numbered
+from .rows import enter
 
 # Kernels and columns that are named, at most, and from which responsibility and residual on.
 _MOST = 3
@@ -81,34 +81,40 @@ class Reasons:
         return "; ".join(f"{self.columns[c]} {row[c]:+.1f}" for c in order)
 
 
-def reasons(model: Any, X: Any) -> Reasons:
-    """Return which kernels of a fitted model explain each row, and in which columns a row is far from them.
+class ReasonsMixin:
+    """A method that explains rows."""
 
-    Parameters
-    ----------
-    model : estimator
-        Any fitted estimator of this library, except a mixture with `group_shift`, whose means depend on the
-        group of a row. Of a search that averages several models, the best one gives the reasons; where it
-        transforms features, residuals are on the transformed scale.
-    X : array-like of shape (n, M)
-        Rows of any kind that `predict` takes; files are read whole.
+    def reasons(self, X: ArrayLike) -> Reasons:
+        """Return which kernels explain each row, and in which columns a row is far from them.
 
-    Returns
-    -------
-    Reasons
-        Responsibilities of the kernels and residuals of the columns.
+        A mixture with `group_shift` has none, since its means depend on the group of a row. Of a search that
+        averages several models, the best one gives the reasons; where it transforms features, residuals are
+        on the transformed scale.
 
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from skmix import SharedKernelClassifier
-    >>> from skmix.report import reasons
-    >>> X, y = load_iris(return_X_y=True, as_frame=True)
-    >>> model = SharedKernelClassifier(3, random_state=0).fit(X, y)
-    >>> strange = X[:1].assign(**{"sepal width (cm)": 8.0})
-    >>> reasons(model, strange).in_words()["far"][0].split(" +")[0]
-    'sepal width (cm)'
-    """
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            Rows of any kind that `predict` takes; files are read whole.
+
+        Returns
+        -------
+        Reasons
+            Responsibilities of the kernels (n, K) and residuals of the columns (n, C), also in words.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from skmix import SharedKernelClassifier
+        >>> X, y = load_iris(return_X_y=True, as_frame=True)
+        >>> model = SharedKernelClassifier(3, random_state=0).fit(X, y)
+        >>> strange = X[:1].assign(**{"sepal width (cm)": 8.0})
+        >>> model.reasons(strange).in_words()["far"][0].split(" +")[0]
+        'sepal width (cm)'
+        """
+        return _reasons_of(self, X)
+
+
+def _reasons_of(model: Any, X: Any) -> Reasons:
     check_is_fitted(model)
     own = chosen_model(model)
     if has_shifts(own):
@@ -143,9 +149,7 @@ def reasons(model: Any, X: Any) -> Reasons:
     totals = shares.sum(axis=1, keepdims=True)
     numbers = [(place, k) for place, each in enumerate(sets, 1) for k in range(len(each.means))]
     return Reasons(
-        kernels=tuple(
-            f"set {place} {short_name(k)}" if len(sets) > 1 else short_name(k) for place, k in numbers
-        ),
+        kernels=tuple(f"set {place} k{k}" if len(sets) > 1 else f"k{k}" for place, k in numbers),
         responsibilities=given,
         classes=tuple(str(label) for label in model.classes_.tolist()) if is_classifier(model) else (),
         class_shares=np.divide(shares, totals, out=np.zeros_like(shares), where=totals > 0),
