@@ -55,7 +55,7 @@ from skmix import compose, load
 given, begin = json.loads(sys.argv[1]), time.perf_counter()
 if given["model"] is None:
     study = compose(given["samples"], **given["options"])
-    study.save(given["out"])
+    study.save(given["out"], overwrite=True)
 else:
     study = load(given["model"])
     study.model.set_params(**given["options"])

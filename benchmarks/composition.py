@@ -40,7 +40,7 @@ from skmix import SharedKernelMixture
 from skmix.data.write import replacing
 from skmix.engine.records import BoolArray, FloatArray, IntArray
 from skmix.samples import Study
-from skmix.samples.differences import Sides, differences
+from skmix.samples.comparison import Sides, differences
 
 # Mean proportions of the kernels.
 SHARES = np.array([0.5, 0.3, 0.15, 0.04, 0.01])
@@ -185,7 +185,7 @@ def coverage(
             study = Study(model)
             old.append(covered(study.proportions, shares, order))
             X, y = draw_rows(later, sizes, gap, random, shift)
-            new.append(covered(study.proportions_of(X, sample=y), later, order))
+            new.append(covered(study.apply_to(X, sample=y).proportions, later, order))
         true.append(shares)
     hits, share, size = np.array(old), np.array(true), np.array(sizes)
     bounds = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
@@ -226,7 +226,7 @@ def comparisons(gap: float, n_repeats: int, seed: int) -> dict[str, Any]:
             shares[:n_side] = np.maximum(shares[:n_side] + change, LEAST)
             shares /= shares.sum(axis=1, keepdims=True)
             model, order = fit(*draw_rows(shares, (size,) * (2 * n_side), gap, random), gap)
-            table = Study(model).compare(range(n_side), range(n_side, 2 * n_side)).iloc[order]
+            table = Study(model).compare(range(n_side), range(n_side, 2 * n_side)).table.iloc[order]
             hits.append((table["lower"] <= change) & (change <= table["upper"]))
             called = table["q_value"].to_numpy() <= 0.05
             false.append(np.sum(called & (change == 0)) / max(1, called.sum()))

@@ -75,7 +75,9 @@ def least_q(kind: str, n_side: int, n_cells: int, seed: int) -> tuple[float, flo
             condition="arm",
             n_jobs=1,
         )
-    return float(study.compare()["q_value"].min()), float(study.compare("switch")["q_value"].min())
+    return float(study.compare().table["q_value"].min()), float(
+        study.compare("switch").table["q_value"].min()
+    )
 
 
 def main() -> None:

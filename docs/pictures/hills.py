@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from skmix import Study, compose, open_rows
 from skmix.plots import draw_kernels
-from skmix.samples.separation import _BLUR, _PLACES, HEIGHT, _log_density
+from skmix.samples.merging import BLUR, HEIGHT, PLACES, log_density
 
 ROOT = Path(__file__).parents[2]
 IMAGES = Path(__file__).parents[1] / "images"
@@ -39,13 +39,13 @@ class Hills:
         medians = np.quantile(
             widths, 0.5, axis=0, weights=self.weights, method="inverted_cdf"
         )
-        self.blurred = self.covariances + np.diag((_BLUR * medians) ** 2)
+        self.blurred = self.covariances + np.diag((BLUR * medians) ** 2)
         self.peaks = self.density(self.means)
 
     def density(self, points: np.ndarray, *, blurred: bool = True) -> np.ndarray:
         """Return the density (n,) at points (n, 2), up to a constant."""
         covariances = self.blurred if blurred else self.covariances
-        return np.exp(_log_density(points, self.weights, self.means, covariances))
+        return np.exp(log_density(points, self.weights, self.means, covariances))
 
     def ridgeline(self, one: int, other: int, places: np.ndarray) -> np.ndarray:
         """Return points (n, 2) of the ridgeline between two kernels, at places (n,) from 0 to 1."""
@@ -78,13 +78,13 @@ class Hills:
         places = np.linspace(0.0, 1.0, 201)
         heights = self.density(self.ridgeline(one, other, places))
         lower = min(self.peaks[one], self.peaks[other])
-        looked = self.density(self.ridgeline(one, other, _PLACES)) / lower
+        looked = self.density(self.ridgeline(one, other, PLACES)) / lower
         lowest = int(np.argmin(looked))
         axes.plot(places, heights / lower, color=BLUE, lw=2.0)
-        axes.plot(_PLACES, looked, ".", color=BLUE, ms=7, label="where it is looked at")
+        axes.plot(PLACES, looked, ".", color=BLUE, ms=7, label="where it is looked at")
         axes.axhline(1.0 - HEIGHT, color="0.4", ls="--", lw=1.0)
         axes.plot(
-            _PLACES[lowest], looked[lowest], "o", color=ORANGE, ms=8, label="lowest"
+            PLACES[lowest], looked[lowest], "o", color=ORANGE, ms=8, label="lowest"
         )
         axes.text(0.0, 1.0 - HEIGHT, "half of the lower top", va="bottom", size=8)
         axes.set(
@@ -118,7 +118,7 @@ def draw_hills() -> None:
 
     # The largest population, and the one that the shallowest valley divides from it.
     own = hills.members(0)
-    walks = [hills.ridgeline(own[0], hills.members(p)[0], _PLACES) for p in (1, 2)]
+    walks = [hills.ridgeline(own[0], hills.members(p)[0], PLACES) for p in (1, 2)]
     nearest = 1 + int(np.argmax([hills.density(walk).min() for walk in walks]))
     figure = Figure(figsize=(11.0, 3.7), layout="constrained")
     panels = figure.subplots(1, 2)
@@ -151,8 +151,8 @@ def draw_spike() -> None:
     ):
         heights = hills.density(line, blurred=blurred)
         right.plot(places, heights / hills.density(line[-1:], blurred=blurred), **style)
-    looked = hills.density(hills.ridgeline(spike, top, _PLACES)) / hills.peaks[top]
-    right.plot(_PLACES, looked, ".", color=BLUE, ms=7, label="where it is looked at")
+    looked = hills.density(hills.ridgeline(spike, top, PLACES)) / hills.peaks[top]
+    right.plot(PLACES, looked, ".", color=BLUE, ms=7, label="where it is looked at")
     right.set(
         xlabel="place on the ridgeline, from the spike to the top",
         ylabel="density / that of the top",

@@ -70,8 +70,8 @@ plt.show()
 # still the interval of the difference is wide and its q-value no discovery. Samples are the units, not
 # cells: the interval is about *further wells*, and one of the three with RFP (A06) has hardly any of the red
 # cells of the other two. Three samples a side are few, however many cells they have.
-print(study.compare().round(3).to_string(index=False))
-study.plot_conditions()
+print(study.compare().table.round(3).to_string(index=False))
+study.compare().plot()
 plt.show()
 
 # %%
@@ -85,7 +85,7 @@ print(unusual[["sample", "population", "p_adjusted", "unusual"]].round(3).to_str
 # populations, names and colours stay. Along the plate, from H01 to H12, yellow gives way to red. All four
 # are called unusual, and rightly: their cells do not lie where those of the study do. Before such
 # proportions are trusted, look at the cells, as below.
-study.save(plate / "plate.skmix")
+study.save(plate / "plate.skmix", overwrite=True)
 others = Path("../../docs/data/plate/mixed")
 mixed = load(plate / "plate.skmix").apply_to(others)
 table = mixed.proportions.pivot(index="sample", columns="population")["proportion"]

@@ -39,14 +39,14 @@ study = compose(
     condition="day",
     pair="donor",
 )
-print(study.compare().drop(columns="p_value").round(3).to_string(index=False))
+print(study.compare().table.drop(columns="p_value").round(3).to_string(index=False))
 
 # %%
 # Without pairs, the differences among donors hide those between the days.
-alone = study.compare("day")
+alone = study.compare("day").table
 print(alone.drop(columns="p_value").round(3).to_string(index=False))
 
 # %%
 # A panel for each population, the clearest difference first. Lines join the samples of a donor.
-study.plot_conditions()
+study.compare().plot()
 plt.show()

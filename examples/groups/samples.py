@@ -54,7 +54,7 @@ print(shares.pivot(index="sample", columns="population", values="proportion").ro
 # Which populations differ between treated and control samples? Proportions sum to one: where one rises,
 # others must fall.
 control, treated = study.samples[:6], study.samples[6:]
-difference = study.compare(treated, control)
+difference = study.compare(treated, control).table
 print(difference.drop(columns="p_value").round(3).to_string(index=False))
 
 # %%

@@ -84,7 +84,7 @@ def test_files_give_the_numbers_of_python(tmp_path: Path, suffix: str) -> None:
     # New samples too, and the model stays as it is.
     new = [tmp_path / f"c{suffix}", tmp_path / f"a{suffix}"]
     run(*new, "--model", tmp_path / "m", "--table", tmp_path / "n.parquet", "--html", tmp_path / "n.html")
-    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "n.parquet"), found.proportions_of(new))
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "n.parquet"), found.apply_to(new).proportions)
     assert (tmp_path / "n.html").read_text() == stored.apply_to(new).to_html()
     assert (tmp_path / "m").read_bytes() == (tmp_path / "python").read_bytes()
 
@@ -141,8 +141,8 @@ def test_conditions_are_compared(tmp_path: Path) -> None:
     result = run(*files, "--kernels", 3, *design, *places)
     given: Any = {"metadata": about, "condition": "arm", "pair": "donor", "reference": "x"}
     found = compose(files, n_kernels=3, **given)
-    table = found.compare()
-    pd.testing.assert_frame_equal(table, found.compare("arm", "x", pair="donor"))
+    table = found.compare().table
+    pd.testing.assert_frame_equal(table, found.compare("arm", "x", pair="donor").table)
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "c.parquet"), table)
     assert (tmp_path / "p.html").read_text() == found.to_html()
     assert "Percent by arm, within pairs by donor; the clearest difference, y − x, first." in result.stdout
@@ -152,7 +152,7 @@ def test_conditions_are_compared(tmp_path: Path) -> None:
     again = json.loads(commands.run("show", tmp_path / "m", "--json").stdout)
     assert pd.DataFrame(again["comparison"]).equals(table)
     new = run(*files[:4], "--model", tmp_path / "m", *design[:4], "--comparison", "-")
-    expected = found.apply_to(files[:4], metadata=about, condition="arm").compare()
+    expected = found.apply_to(files[:4], metadata=about, condition="arm").compare().table
     assert_allclose(pd.read_csv(io.StringIO(new.stdout))["p_value"], expected["p_value"])
 
 
@@ -163,7 +163,7 @@ def test_conditions_are_compared(tmp_path: Path) -> None:
         ("sample,arm,batch\na,x,1\na.csv,x,1\nb,y,1\nc,y,1\n", "--covariate batch must have two values"),
         ("sample,arm,batch\na,x,1\nb,y,2\nc,y,3\n", "--covariate batch has 3 values in 3 samples"),
         ("sample,arm\na,x\nb,y\nc,y\n", "--covariate batch is not a column of the metadata"),
-        ("sample,arm,batch\na,x,1\nb,y,2\nc,z,3\n", "--condition arm must have two values"),
+        ("sample,arm,batch\na,x,1\nb,x,2\nc,x,3\n", "--condition arm must have two values"),
         ("name,arm,batch\na,x,1\nb,y,2\nc,z,3\n", "--metadata has no column sample"),
     ],
 )
@@ -171,11 +171,11 @@ def test_metadata_are_checked_before_the_fit(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, message: str
 ) -> None:
     (tmp_path / "about.csv").write_text(table)
-    monkeypatch.setattr("skmix.samples.study.start_of", lambda *_, **__: pytest.fail("it began to work"))
+    monkeypatch.setattr("skmix.samples.composing.start_of", lambda *_, **__: pytest.fail("it began to work"))
     options = ("--metadata", tmp_path / "about.csv", "--condition", "arm", "--covariate", "batch")
     assert message in said(run(*files_of(study), *options, "-o", tmp_path / "m", code=1))
     model = ("--model", study / "model.skmix")
-    monkeypatch.setattr("skmix.samples.study.new_samples", lambda *_: pytest.fail("it began to work"))
+    monkeypatch.setattr("skmix.samples.study.Groups.fit", lambda *_: pytest.fail("it began to work"))
     assert message in said(run(*files_of(study), *model, *options, code=1))
 
 

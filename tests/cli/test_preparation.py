@@ -109,8 +109,8 @@ def test_a_loaded_model_prepares_files_as_for_its_fit(files: list[Path], tmp_pat
     for given in (files, [str(file) for file in files], files[0].parent, open_rows(files)):
         assert_array_equal(model.predict(given), model.predict(expected))
         assert_allclose(model.score_samples(given), model.score_samples(expected), rtol=1e-3)
-        found = Study(model).proportions_of(given)["proportion"]
-        ours = Study(model).proportions_of(expected.labelled(groups))["proportion"]
+        found = Study(model).apply_to(given).proportions["proportion"]
+        ours = Study(model).apply_to(expected.labelled(groups)).proportions["proportion"]
         assert_allclose(found, ours, rtol=1e-5)
     assert_array_equal(model.predict(files[3]), model.predict(expected)[600:800])
     Study(model, merged).label_cells(tmp_path / "labels.csv", files)
@@ -118,7 +118,7 @@ def test_a_loaded_model_prepares_files_as_for_its_fit(files: list[Path], tmp_pat
     assert_array_equal(labels["population"], merged.predict(model, expected, groups=groups))
     # And so does the command line.
     run("compose", *files, "--model", path, "--table", tmp_path / "t.csv")
-    own = Study(model, None if way == "nameless" else merged).proportions_of(files)["proportion"]
+    own = Study(model, None if way == "nameless" else merged).apply_to(files).proportions["proportion"]
     assert_allclose(pd.read_csv(tmp_path / "t.csv")["proportion"], own, rtol=1e-12)
     run("predict", path, files[3], "-o", tmp_path / "p.csv")
     table = pd.read_csv(tmp_path / "p.csv")
@@ -170,9 +170,9 @@ def test_groups_of_a_data_frame_are_prepared_too(tmp_path: Path) -> None:
     frame.assign(group=groups).to_csv(tmp_path / "t.csv", index=False)
     model = fitted(open_rows(tmp_path / "t.csv", label="group", transform="arcsinh:150"))
     study, several = Study(model), dask.from_pandas(frame, npartitions=2)
-    expected = study.proportions_of(open_rows(tmp_path / "t.csv", label="group"))["proportion"]
+    expected = study.apply_to(open_rows(tmp_path / "t.csv", label="group")).proportions["proportion"]
     for given, sample in ((frame, groups), (frame.assign(group=groups), "group")):
-        assert_allclose(study.proportions_of(given, sample=sample)["proportion"], expected, rtol=1e-9)
+        assert_allclose(study.apply_to(given, sample=sample).proportions["proportion"], expected, rtol=1e-9)
     assert_allclose(
         model.score_samples(several).compute(), model.score_samples(tmp_path / "t.csv"), rtol=1e-9
     )

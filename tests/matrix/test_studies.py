@@ -108,7 +108,7 @@ def comes_back(study: Study, path: Path) -> Study:
     for one, other in (
         (study.proportions, found.proportions),
         (study.unusual(), found.unusual()),
-        (study.compare("arm", covariate="age"), found.compare("arm", covariate="age")),
+        (study.compare("arm", covariate="age").table, found.compare("arm", covariate="age").table),
     ):
         pd.testing.assert_frame_equal(one, other)
     assert study.describe() == found.describe()
@@ -179,17 +179,17 @@ def check_differences(
         ({"covariate": "age"}, {"covariate": age}),
     ]
     for names, values in designs:
-        table = study.compare("arm", **names)
+        table = study.compare("arm", **names).table
         expected = [cells.compared(shares, variances * scale, first, **values) for scale in SCALES]
         check_comparison(table, expected, atol)
         assert_allclose(table["q_value"], stats.false_discovery_control(table["p_value"]), rtol=1e-9)
         # The sides may be given by name, in either order.
-        same, back = study.compare(*sides, **names), study.compare(*sides[::-1], **names)
+        same, back = study.compare(*sides, **names).table, study.compare(*sides[::-1], **names).table
         assert_allclose(same.iloc[:, 1:], table.iloc[:, 1:], rtol=1e-9, atol=1e-12)
         turned = table.iloc[:, [2, 1, 3, 5, 4, 6, 7]] * [1.0, 1.0, -1.0, -1.0, -1.0, 1.0, 1.0]
         assert_allclose(back.iloc[:, 1:], turned, rtol=1e-6, atol=1e-9)
     # Single samples stand for themselves.
-    one = study.compare(study.samples[0], study.samples[-1])
+    one = study.compare(study.samples[0], study.samples[-1]).table
     alone = np.arange(len(samples)) == 0
     pair = [0, len(samples) - 1]
     expected = [cells.compared(shares[pair], variances[pair] * scale, alone[pair]) for scale in SCALES]
@@ -335,7 +335,7 @@ def test_order_names_split_cells_and_an_empty_kernel_change_nothing(cell: Cell) 
             atol=1e-3,
         )
         for design in ({}, {"pair": "donor"}, {"covariate": "batch"}):
-            one, two = (study.compare("arm", **design) for study in studies)
+            one, two = (study.compare("arm", **design).table for study in studies)
             names = ["proportion_a", "proportion_b", "difference"]
             assert_allclose(two[names].to_numpy()[parts], one[names], atol=2e-3)
             assert_allclose(two["p_value"].to_numpy()[parts], one["p_value"], atol=0.04)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,9 +18,8 @@ from skmix import SharedKernelMixture
 from skmix.model.kernel_sets import drawn_kernels
 from skmix.samples import Populations, Study, merge_kernels
 from skmix.samples import page as pages
+from skmix.samples.description import Composition
 from skmix.samples.page import offered_planes, study_page
-from skmix.samples.proportions import Composition
-from skmix.samples.reading import Origin
 
 pd = pytest.importorskip("pandas")
 
@@ -79,7 +79,7 @@ def page_of(
     title: str = "",
     unusual: Any = None,
     cells: Any = None,
-    fitted_proportions: Any = None,
+    fitted: Any = None,
     markers: Any = (),
     made: Any = (),
     notes: Any = (),
@@ -89,13 +89,15 @@ def page_of(
         model=model,
         populations=populations,
         provenance=lambda: [("scale", "none"), *made],
-        _composition=composition,
-        _if_judged=unusual,
-        _warning=None,
-        _cells=cells and SimpleNamespace(X=cells[0], y=cells[1]),
-        _origin=Origin((), None, tuple(markers), {}, tuple(notes)),
-        _is_new=fitted_proportions is not None,
-        _reference=SimpleNamespace(samples=None, shares=lambda samples: fitted_proportions),
+        composition=composition,
+        reference=SimpleNamespace(composition=composition if fitted is None else fitted),
+        judged=unusual,
+        warnings=[],
+        about=SimpleNamespace(
+            cells=cells and SimpleNamespace(X=cells[0], y=cells[1]), origin=SimpleNamespace(notes=notes)
+        ),
+        samples=composition.names.tolist(),
+        markers=list(markers),
     )
     return study_page(given, title, None)
 
@@ -164,7 +166,7 @@ def test_populations_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> 
     # The weights of the picture are those of all samples together.
     assert_allclose(np.ravel(data["mixture"]["weights"]), weights, atol=5e-6)
     # Of many cells some are drawn, each with its sample.
-    monkeypatch.setattr("skmix.samples.page._MAX_CELLS", 50)
+    monkeypatch.setattr("skmix.samples.plots._MAX_CELLS", 50)
     some = values(monkeypatch, model, named_ones, table, cells=(X, y))["rows"]
     places = [int(np.abs(X - row).sum(axis=1).argmin()) for row in np.array(some["values"])[:4].T]
     assert len(set(places)) == 50
@@ -189,9 +191,10 @@ def test_profiles_are_of_the_markers_that_are_offered(monkeypatch: pytest.Monkey
 
 def test_new_groups_are_compared_with_those_of_the_fit() -> None:
     """Their shares are not compared with each other's."""
-    odd, fitted = unusual("bone marrow"), np.array([[0.3, 0.3, 0.4], [0.5, 0.4, 0.1], [0.9, 0.1, 0.0]])
+    odd, shares = unusual("bone marrow"), 100 * np.array([[0.3, 0.3, 0.4], [0.5, 0.4, 0.1], [0.9, 0.1, 0.0]])
     odd.loc[3, ["population", "proportion", "usual_proportion"]] = [1, 0.2, 0.33]
-    page = made_page(unusual=odd, fitted_proportions=fitted)
+    fitted = replace(proportions().take(np.arange(3)), proportions=shares / 100, names=np.array(list("abc")))
+    page = made_page(unusual=odd, fitted=fitted)
     assert "population 1: 20.0 %, usually 33.0 %; population 2: 60.0 %, usually 10.0 %</td>" in page
     # Also where new samples have the names of those of the fit.
     X = np.repeat([[0.0], [9.0]], 200, axis=0) + np.random.RandomState(0).normal(size=(400, 1))
@@ -321,8 +324,8 @@ def test_conditions_are_drawn_as_boxes(chromium: Any, tmp_path: Path) -> None:
     model, populations, _, _ = merged()
     about = {"arm": [HOSTILE, "control"] * 2, "donor": ["a", "a", "b", "b"]}
     study = Study(model, populations, metadata=about)
-    path, table = tmp_path / "conditions.html", study.compare("arm", pair="donor")
-    study.to_html(path, condition="arm", pair="donor")
+    path, table = tmp_path / "conditions.html", study.compare("arm", pair="donor").table
+    study.to_html(path, comparison=study.compare("arm", pair="donor"))
     visit(chromium, path, PHONE)
     captions = wait_for(
         chromium, "return [...document.querySelectorAll('#boxes figcaption')].map((each) => each.textContent)"

@@ -71,10 +71,12 @@ def test_a_table_of_labels(tmp_path: Path, model: SharedKernelMixture, suffix: s
     shares = model.predict_proba(X, groups=SAMPLE)
     assert_allclose(found[["p_0", "p_1", "p_2"]], shares, rtol=1e-12, atol=1e-300)
     merged = merge_kernels(model, n_populations=2)
-    Study(model, merged).label_cells(str(target), X, probabilities=False)
+    with pytest.raises(FileExistsError, match="exists: give another name, or overwrite=True"):
+        Study(model, merged).label_cells(str(target), X, probabilities=False)
+    Study(model, merged).label_cells(str(target), X, probabilities=False, overwrite=True)
     assert read().columns.tolist() == ["population"]
     assert_array_equal(read()["population"], merged.predict(model, X))
-    Study(model, merged.renamed({0: "T"})).label_cells(str(target), X)
+    Study(model, merged.renamed({0: "T"})).label_cells(str(target), X, overwrite=True)
     assert read().columns.tolist() == ["population", "p_T", "p_1"]
     assert_array_equal(read()["population"].astype(str), np.array(["T", "1"])[merged.predict(model, X)])
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from oracles import as_full, random_model
+from oracles import random_model
 from scipy import stats
 from scipy.optimize import approx_fprime
+from scipy.special import logsumexp
 
 from skmix.engine import scoring as density
-from skmix.engine.exponentials import log_mix
-from skmix.engine.kernels import GAUSSIAN, StudentT
 from skmix.engine.records import Parameters
+from skmix.model import Kernels
 from skmix.samples import information, judging
 
 MEANS, DEVIATIONS = np.array([0.0, 2.0, 4.5]), np.array([1.0, 0.7, 1.2])
@@ -25,6 +25,22 @@ N_EACH = 10000
 
 def model() -> Parameters:
     return Parameters(WEIGHTS, MEANS[:, None], DEVIATIONS[:, None, None] ** 2)
+
+
+def log_mixed(logs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return logsumexp(logs, axis=1, b=weights)
+
+
+def errors_of(
+    X: np.ndarray,
+    logs: np.ndarray,
+    parameters: Parameters,
+    kind: str,
+    sizes: np.ndarray,
+    shift: float | None = None,
+) -> information.KernelErrors | None:
+    kernels = Kernels(parameters, kind, is_estimate=True, n_jobs=1)
+    return information.kernel_errors(X, logs, kernels, parameters.weights, sizes, shift=shift)
 
 
 def drawn(parameters: Parameters, covariance_type: str = "full") -> tuple[np.ndarray, np.ndarray]:
@@ -77,7 +93,7 @@ def test_errors_of_kernels_are_those_of_the_information_about_everything(tied: b
     parameters, kind = Parameters(WEIGHTS, MEANS[:, None], covariances), "tied" if tied else "full"
     X, log_densities = drawn(parameters, kind)
     ratios = information.density_ratios(log_densities)
-    errors = information.kernel_errors(X, log_densities, parameters, kind, SIZES)
+    errors = errors_of(X, log_densities, parameters, kind, SIZES)
     for j, expected in enumerate(brute_force(deviations, tied=tied)):
         found = information.covariance(ratios, WEIGHTS[:, j], SIZES[j], None, errors)
         known = information.covariance(ratios, WEIGHTS[:, j], SIZES[j])
@@ -97,7 +113,7 @@ def test_errors_of_shifts_are_those_of_the_information_about_weights_and_means()
     basis[:3, :2], basis[3:, 2:] = [[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]], np.eye(3)
     expected = np.diag(basis @ np.linalg.inv(basis.T @ total @ basis) @ basis.T)[:3]
     one = Parameters(WEIGHTS[:, :1], MEANS[:, None], DEVIATIONS[:, None, None] ** 2)
-    errors = information.kernel_errors(X, log_densities, one, "full", SIZES[:1], shift=60.0)
+    errors = errors_of(X, log_densities, one, "full", SIZES[:1], shift=60.0)
     found, known = (
         np.diag(information.covariance(ratios, WEIGHTS[:, 0], 400.0, None, each)) for each in (errors, None)
     )
@@ -223,17 +239,6 @@ def test_values_are_judged_by_students_t() -> None:
     assert_allclose(judging.judge_residuals(values_of(-2.0 * x, 2e-4), usual), -z, rtol=1e-6)
 
 
-def test_values_of_many_groups_with_the_same_error_have_its_distribution() -> None:
-    """If groups do not differ, their values are those of the errors, skewness and all."""
-    random = np.random.default_rng(0)
-    x = 2.0 + 0.3 * stats.pearson3(-0.8).rvs(size=400, random_state=random)
-    z = judging.judge_residuals(values_of(x, 0.3, skew=-0.8), np.ones(400, dtype=bool))
-    expected = stats.norm.ppf(stats.pearson3(-0.8).cdf((x - x.mean()) / 0.3))
-    assert_allclose(z, expected, atol=0.25)
-    some = np.abs(expected) < 2.0
-    assert_allclose(z[some], expected[some], atol=0.15)
-
-
 def test_groups_are_judged_by_p_values_for_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bonferroni for the parts and the value of a group, and Holm for groups; new ones among themselves."""
     p_parts = np.array([[1e-4, 0.5, 0.9], [0.0022, 0.5, 0.9], [0.4, 0.02, 0.9], *[[0.3, 0.6, 0.9]] * 5])
@@ -277,64 +282,13 @@ def test_weights_that_are_fitted_explain_a_part_of_the_likelihood() -> None:
     from_mean = [((X.reshape(-1, n_features) - [at, 0.0, 0.0]) ** 2).sum(axis=1) for at in means]
     logs = -0.5 * np.stack(from_mean, axis=1) - 0.5 * n_features * np.log(2.0 * np.pi)
     w = np.array([0.7, 0.3, 0.0])
-    mixed = log_mix(logs.T, w[:, None])[0]
+    mixed = log_mixed(logs, w)
     found = information.log_likelihood_moments(mixed, information.density_ratios(logs), w, 5.0)
     entropy = -(0.7 * np.log(0.7) + 0.3 * np.log(0.3))
     expected = -entropy - 0.5 * n_features * (1.0 + np.log(2.0 * np.pi))
     assert_allclose(found[0], expected, rtol=0.005)
     # Those of a half chi-squared variate, with a little more where the prior of the shares is felt.
     assert_allclose(found[1:], [n_features / 2, -np.sqrt(8.0 / n_features)], rtol=0.1)
-
-
-def test_kernels_without_weight_change_no_likelihood() -> None:
-    random = np.random.default_rng(0)
-    x = np.concatenate([random.normal(at, 1.0, size=500) for at in (0.0, 1.5, 100.0)])
-    logs = -0.5 * (x[:, None] - [0.0, 1.5, 100.0]) ** 2
-    for prior in (None, np.array([3.0, 9.0, 5.0])):
-        found, expected = (
-            information.log_likelihood_moments(
-                log_mix(own.T, w[:, None])[0],
-                information.density_ratios(own),
-                w,
-                50.0,
-                None if prior is None else prior[: len(w)],
-            )
-            for own, w in ((logs, np.array([0.4, 0.6, 0.0])), (logs[:1000, :2], np.array([0.4, 0.6])))
-        )
-        assert_allclose(found, expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize("degrees", [None, np.array([3.0, 7.0])])
-@pytest.mark.parametrize("kind", ["full", "diag", "spherical"])
-def test_scores_are_derivatives_in_whitened_coordinates(kind: str, degrees: np.ndarray | None) -> None:
-    """By mean and covariance: μ + L e and L (1 + A) Lᵀ, with units in which a row's information is one."""
-    random = np.random.default_rng(0)
-    parameters = random_model(random, 2, 1, 3, kind)
-    parameters = replace(parameters, tail=GAUSSIAN if degrees is None else StudentT(degrees))
-    X, near = random.normal(size=(20, 3)), [np.arange(0, 20, 2), np.arange(1, 20, 3)]
-    full, step, eye = as_full(parameters.covariances, kind, 2, 3), 1e-5, np.eye(3)
-    own = [np.sqrt(2.0) * np.outer(e, e) for e in eye]
-    moves = {"spherical": [np.sqrt(2.0 / 3.0) * eye], "diag": own}.get(kind) or [
-        own[i] if i == j else np.outer(eye[i], eye[j]) + np.outer(eye[j], eye[i])
-        for i in range(3)
-        for j in range(i + 1)
-    ]
-
-    def logs(k: int, mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-        if degrees is None:
-            return np.asarray(stats.multivariate_normal(mean, covariance).logpdf(X[near[k]]))
-        return np.asarray(stats.multivariate_t(mean, covariance, df=degrees[k]).logpdf(X[near[k]]))
-
-    found = information._kernel_scores(X, near, parameters, kind, kind)
-    for k, mean in enumerate(parameters.means):
-        root = np.linalg.cholesky(full[k])
-        slopes = [
-            logs(k, mean + step * root @ e, full[k]) - logs(k, mean - step * root @ e, full[k]) for e in eye
-        ]
-        for move in moves:
-            ahead, behind = (root @ (eye + sign * step * move) @ root.T for sign in (1.0, -1.0))
-            slopes.append(logs(k, mean, ahead) - logs(k, mean, behind))
-        assert_allclose(found[k], np.transpose(slopes) / (2.0 * step), rtol=1e-5, atol=1e-7)
 
 
 def test_some_groups_stand_for_the_rows_of_many() -> None:
@@ -344,7 +298,7 @@ def test_some_groups_stand_for_the_rows_of_many() -> None:
     for n_groups in (1, 50):
         parameters = replace(model(), weights=np.tile(WEIGHTS[:, :1], n_groups))
         sizes = np.full(n_groups, 50_000.0 / n_groups)
-        errors = information.kernel_errors(X, log_densities, parameters, "full", sizes)
+        errors = errors_of(X, log_densities, parameters, "full", sizes)
         assert errors is not None
         totals.append(np.trace(np.cov(errors.forces(WEIGHTS[:, 0], 400.0))))
     assert_allclose(totals[0], totals[1], rtol=0.2)
@@ -358,20 +312,20 @@ def test_kernels_with_many_parameters_have_fewer_directions_or_parameters(
     X = density.draw(apart, "full", np.repeat(np.arange(12), 400), np.random.RandomState(0))[0]
     log_densities = density.kernel_log_densities(X, parameters, "full")
 
-    def errors_of(draws: int, most: int) -> information.KernelErrors | None:
+    def limited(draws: int, most: int) -> information.KernelErrors | None:
         monkeypatch.setattr(information, "_DIRECTIONS", draws)
         monkeypatch.setattr(information, "_MOST_PARAMETERS", most)
-        return information.kernel_errors(X, log_densities, parameters, "full", SIZES)
+        return errors_of(X, log_densities, parameters, "full", SIZES)
 
     # Some directions stand for all; then covariances count by diagonals, by scales, or not.
     totals = []
     for draws, most, expected in ((60, 60, 60), (20, 60, 20), (99, 59, 48), (99, 47, 36), (99, 36, 36)):
-        errors = errors_of(draws, most)
+        errors = limited(draws, most)
         assert errors is not None
         assert errors.slopes[0].shape[1] == expected
         totals.append(sum(float((own**2).mean()) * own.shape[1] for own in errors.slopes))
     assert totals[0] == pytest.approx(totals[1], rel=0.3)
-    assert errors_of(99, 35) is None
+    assert limited(99, 35) is None
 
 
 def test_a_part_that_all_other_groups_lack_is_not_impossible() -> None:

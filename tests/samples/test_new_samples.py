@@ -100,7 +100,7 @@ def test_new_samples_have_the_proportions_of_plain_em(tail: str, prior: str, tmp
         for name, shares in expected.items():
             assert_allclose(table.loc[name], shares, atol=2e-3)
     assert merged.populations is not None
-    sums = merged.proportions_of(files).pivot(index="sample", columns="population", values="proportion")
+    sums = merged.apply_to(files).proportions.pivot(index="sample", columns="population", values="proportion")
     for name, shares in expected.items():
         assert_allclose(sums.loc[name], shares @ merged.populations.members, atol=2e-3)
     for name, value in before.items():
@@ -127,9 +127,9 @@ def test_missing_values_of_arrays_and_of_files_with_a_word_for_them_are_the_same
     X = NEW["low"].copy()
     X[::7, 1] = np.nan
     pd.DataFrame(X, columns=NAMES).to_csv(tmp_path / "new.csv", index=False, na_rep="?")
-    expected = study.proportions_of(X)
+    expected = study.apply_to(X).proportions
     assert_allclose(
-        study.proportions_of(tmp_path / "new.csv")["proportion"], expected["proportion"], atol=1e-9
+        study.apply_to(tmp_path / "new.csv").proportions["proportion"], expected["proportion"], atol=1e-9
     )
     assert study.apply_to([tmp_path / "new.csv"]).samples == ["new"]
 
@@ -199,7 +199,7 @@ def test_a_study_accepts_its_own_scale_in_any_words_and_refuses_others(
         for name, spellings in SCALES.items():
             for spelling in spellings:
                 if name == scale:
-                    again = found.proportions_of(files, transform=spelling)
+                    again = found.apply_to(files, transform=spelling).proportions
                     pd.testing.assert_frame_equal(again, expected)
                 else:
                     with pytest.raises(ValueError, match=r"transform.* differs from the fit"):
@@ -214,12 +214,14 @@ def test_a_study_of_values_in_memory_takes_others_as_they_are(tables: dict[str, 
     for rows in (X, pd.DataFrame(X, columns=NAMES)):
         study = compose(rows, sample=sample, n_kernels=2)
         expected = study.proportions["proportion"]
-        assert_allclose(study.proportions_of(rows, sample=sample, transform=None)["proportion"], expected)
+        assert_allclose(
+            study.apply_to(rows, sample=sample, transform=None).proportions["proportion"], expected
+        )
         with pytest.raises(
             ValueError, match=r"transform.* differs from the fit, which was on the scale none"
         ):
             study.apply_to(rows, sample=sample, transform="arcsinh:150")
-        found = study.proportions_of(tables[".csv"], transform=Arcsinh(150.0)).set_index("sample")
+        found = study.apply_to(tables[".csv"], transform=Arcsinh(150.0)).proportions.set_index("sample")
         own = study.proportions.set_index("sample")
         assert_allclose(found.loc[list(NEW), "proportion"], own.loc[list(NEW), "proportion"], atol=1e-3)
 
@@ -227,14 +229,14 @@ def test_a_study_of_values_in_memory_takes_others_as_they_are(tables: dict[str, 
 def test_the_scale_of_an_array_is_what_is_said_of_it(tables: dict[str, list[Path]]) -> None:
     study = compose(tables[".csv"], transform="arcsinh:150", n_kernels=2)
     raw = 100.0 * NEW["high"]
-    expected = study.proportions_of([tables[".csv"][1]])["proportion"]
+    expected = study.apply_to([tables[".csv"][1]]).proportions["proportion"]
     for rows, how in (
         (raw, {"transform": Arcsinh(150.0)}),
         (np.arcsinh(raw / 150.0), {}),
         (pd.DataFrame(raw, columns=NAMES), {}),
         (pd.DataFrame(raw, columns=NAMES), {"transform": "arcsinh:150.0"}),
     ):
-        assert_allclose(study.proportions_of(rows, **how)["proportion"], expected, atol=1e-6)
+        assert_allclose(study.apply_to(rows, **how).proportions["proportion"], expected, atol=1e-6)
 
 
 def test_scatter_is_part_of_the_scale(tmp_path: Path) -> None:
@@ -245,19 +247,19 @@ def test_scatter_is_part_of_the_scale(tmp_path: Path) -> None:
         flowio.create_fcs(file, X.ravel().tolist(), ["FSC-A", "B-A", "R-A"])
     study = compose(tmp_path / "a.fcs", transform="arcsinh:150", n_kernels=2)
     assert list(study.model.preparation_["linear"]) == ["FSC-A"]
-    expected = study.proportions_of(tmp_path / "a.fcs")
+    expected = study.apply_to(tmp_path / "a.fcs").proportions
     for how in (
         {"transform": "arcsinh:150.0"},
         {"compensate": False},
         {"compensate": False, "transform": "auto"},
     ):
-        pd.testing.assert_frame_equal(study.proportions_of(tmp_path / "a.fcs", **how), expected)
+        pd.testing.assert_frame_equal(study.apply_to(tmp_path / "a.fcs", **how).proportions, expected)
     with pytest.raises(ValueError, match=r"on arcsinh:150 \(FSC-A linear\)"):
         study.apply_to(tmp_path / "a.fcs", transform=Arcsinh(150.0))
     with pytest.raises(ValueError, match=r"compensate.* differs from the fit"):
         study.apply_to(tmp_path / "a.fcs", compensate=True)
     whole = compose(tmp_path / "a.fcs", transform=Arcsinh(150.0), n_kernels=2)
-    expected = whole.proportions_of(tmp_path / "a.fcs")
+    expected = whole.apply_to(tmp_path / "a.fcs").proportions
     for spelling in SCALES["arcsinh:150"]:
-        found = whole.proportions_of(tmp_path / "a.fcs", transform=spelling)
+        found = whole.apply_to(tmp_path / "a.fcs", transform=spelling).proportions
         pd.testing.assert_frame_equal(found, expected)

@@ -15,7 +15,6 @@ from sklearn.mixture import GaussianMixture
 from skmix import SharedKernelMixture, Study
 from skmix._errors import ArgumentError
 from skmix.samples import merge_kernels
-from skmix.samples.reference import Reference
 
 CENTRES = np.array([0.0, 12.0, 24.0])
 NAMES = np.array([f"patient {g}" for g in range(8)])
@@ -60,20 +59,11 @@ def test_intervals_are_jeffreys_where_kernels_are_far_apart(covariance_type: str
     assert_allclose(lower[seen], posterior.ppf(0.025)[seen], atol=2.5e-3)
 
 
-def test_weights_with_a_posterior_have_its_intervals() -> None:
-    model = fitted(COUNTS, inference="variational", weight_prior=2.0)
-    table = Study(model).proportions
-    after = model.weight_concentration_.T
-    posterior = stats.beta(after, after.sum(axis=1, keepdims=True) - after)
-    for column, level in (("lower", 0.025), ("upper", 0.975)):
-        assert_allclose(table[column].to_numpy().reshape(4, 3), posterior.ppf(level), atol=2.5e-3)
-
-
 def test_differences_are_those_of_welch() -> None:
     random = np.random.default_rng(0)
     # Groups differ by more than chance.
     model = fitted([random.multinomial(300, p) for p in random.dirichlet([5.0, 3.0, 2.0], size=7)])
-    table = Study(model).compare(NAMES[:3], NAMES[3:7])
+    table = Study(model).compare(NAMES[:3], NAMES[3:7]).table
     a, b = model.weights_.T[:3], model.weights_.T[3:7]
     expected = stats.ttest_ind(a, b, equal_var=False)
     assert_allclose(table["p_value"], expected.pvalue)
@@ -98,7 +88,7 @@ def varied() -> Study:
 def test_pairs_are_compared_within(varied: Study) -> None:
     angles = np.arcsin(np.sqrt(varied.model.weights_.T))
     expected = stats.ttest_rel(angles[:4], angles[4:])
-    table = varied.compare("arm", pair="donor")
+    table = varied.compare("arm", pair="donor").table
     assert_allclose(table["p_value"], expected.pvalue)
     assert_allclose(table["q_value"], stats.false_discovery_control(expected.pvalue))
     assert_allclose(table["difference"], table["proportion_a"] - table["proportion_b"])
@@ -109,7 +99,7 @@ def test_pairs_are_compared_within(varied: Study) -> None:
     limits = np.clip(expected.confidence_interval(0.95), -np.pi / 2, np.pi / 2)
     assert_allclose(table[["lower", "upper"]].T, slope * np.sin(limits))
     # Sides may be given by name, and pairs in any order.
-    other = varied.compare(NAMES[[2, 0, 3, 1]], NAMES[4:], pair="donor")
+    other = varied.compare(NAMES[[2, 0, 3, 1]], NAMES[4:], pair="donor").table
     assert_allclose(other["p_value"], expected.pvalue)
 
 
@@ -120,7 +110,7 @@ def test_samples_of_a_pair_on_the_same_side_are_averaged(varied: Study) -> None:
     second = np.array([shares[4], shares[5], shares[6:].mean(axis=0)])
     expected = stats.ttest_rel(*np.arcsin(np.sqrt([first, second])))
     about = {"arm": list("aaaabbbb"), "donor": donors}
-    assert_allclose(varied.compare("arm", pair="donor", metadata=about)["p_value"], expected.pvalue)
+    assert_allclose(varied.compare("arm", pair="donor", metadata=about).table["p_value"], expected.pvalue)
 
 
 def test_the_average_of_two_samples_is_as_sure_as_a_sample_with_the_cells_of_both() -> None:
@@ -134,7 +124,7 @@ def test_the_average_of_two_samples_is_as_sure_as_a_sample_with_the_cells_of_bot
     for y, every in ((sample, 1), (whole, 2)):
         model = SharedKernelMixture(3, init=start_of_fit).fit(X, y)
         chosen = {name: values[::every] for name, values in about.items()}
-        table = Study(model, metadata=chosen).compare("arm", pair="donor")
+        table = Study(model, metadata=chosen).compare("arm", pair="donor").table
         widths.append(table["upper"] - table["lower"])
     assert_allclose(*widths, rtol=0.05)
 
@@ -150,7 +140,7 @@ def test_a_covariate_is_adjusted_for(varied: Study, covariate: str) -> None:
     degrees = 7 - columns.shape[1]
     # Batches 1, 2 and 3 are categories and not numbers.
     about = {"age": AGES, "batch": BATCHES, "number": [ord(batch) for batch in BATCHES]}
-    table = varied.compare("arm", covariate=covariate, metadata={"arm": list("aaaaabbb"), **about})
+    table = varied.compare("arm", covariate=covariate, metadata={"arm": list("aaaaabbb"), **about}).table
     assert_allclose(table["p_value"], stats.f(1, degrees).sf((less - more) / (more / degrees)))
     # The sides are compared at the average of the covariate.
     for side in (1.0, 0.0):
@@ -166,7 +156,7 @@ def test_whole_numbers_are_categories_only_if_each_has_several_samples(varied: S
     ages = [30, 41, 30, 52, 60, 44, 41, 58]
     arm = {"arm": list("aaaaabbb")}
     whole, parts = (
-        varied.compare("arm", covariate="age", metadata={**arm, "age": own})
+        varied.compare("arm", covariate="age", metadata={**arm, "age": own}).table
         for own in (ages, [age + 0.5 for age in ages])
     )
     assert_allclose(whole.iloc[:, 1:], parts.iloc[:, 1:], rtol=1e-9)
@@ -175,7 +165,7 @@ def test_whole_numbers_are_categories_only_if_each_has_several_samples(varied: S
 def test_variances_are_at_least_half_of_what_counting_implies() -> None:
     """Samples of equal proportions: what is left are deviations of counts, by which intervals are scaled."""
     model = fitted([[600, 300, 100]] * 3 + [[500, 400, 100]] * 4)
-    table = Study(model).compare(NAMES[:3], NAMES[3:7])
+    table = Study(model).compare(NAMES[:3], NAMES[3:7]).table
     a, b = np.array([0.6, 0.3, 0.1]), np.array([0.5, 0.4, 0.1])
     v, u = (0.5 * p * (1.0 - p) / 1000.0 / n for p, n in ((a, 3), (b, 4)))
     t = stats.t((v + u) ** 2 / (v**2 / 2.0 + u**2 / 3.0))
@@ -186,14 +176,14 @@ def test_variances_are_at_least_half_of_what_counting_implies() -> None:
 def test_samples_without_a_partner_or_covariate_are_left_out(varied: Study) -> None:
     about = {"arm": list("aaaabbbb"), "donor": [*"pqr", None, *"pqst"], "age": [1.5, 2, None, 3, 4, 6, 5, 8]}
     with pytest.warns(UserWarning, match="Left out .* 'patient 2', .*, for lack of .* or of a partner"):
-        table = varied.compare("arm", pair="donor", metadata=about)
-    expected = varied.compare(NAMES[[0, 1]], NAMES[[4, 5]], pair="donor", metadata=about)
+        table = varied.compare("arm", pair="donor", metadata=about).table
+    expected = varied.compare(NAMES[[0, 1]], NAMES[[4, 5]], pair="donor", metadata=about).table
     assert_allclose(table["p_value"], expected["p_value"])
     with pytest.warns(UserWarning, match="'patient 2', for lack of a condition or of the covariate"):
         varied.compare("arm", covariate="age", metadata=about)
     with pytest.warns(UserWarning, match="'patient 7', for lack of a condition.$"):
-        table = varied.compare("arm", metadata={"arm": [*"aaaabbb", None]})
-    assert_allclose(table["p_value"], varied.compare(NAMES[:4], NAMES[4:7])["p_value"])
+        table = varied.compare("arm", metadata={"arm": [*"aaaabbb", None]}).table
+    assert_allclose(table["p_value"], varied.compare(NAMES[:4], NAMES[4:7]).table["p_value"])
 
 
 @pytest.mark.parametrize(
@@ -218,12 +208,42 @@ def test_designs_that_cannot_be_compared_are_refused(varied: Study, about: Any, 
         varied.compare("arm", metadata={"arm": list("aaaabbbb"), **about}, **names)
 
 
+def test_each_of_several_values_is_compared_with_the_reference(varied: Study) -> None:
+    """Each pair of values by itself; p-values of a population are adjusted by Holm's method."""
+    arms = np.array(list("aabbbccc"))
+    found = varied.compare("arm", "b", metadata={"arm": arms})
+    assert found.table.columns.tolist()[:5] == [
+        *("kernel", "condition", "reference"),
+        *("proportion", "proportion_reference"),
+    ]
+    alone = [varied.compare(NAMES[arms == value], NAMES[arms == "b"]).table for value in "ac"]
+    for table, expected in zip(found.tables, alone, strict=True):
+        columns = ["difference", "lower", "upper", "p_value"]
+        assert_allclose(table[columns], expected[columns])
+        assert_allclose(table["proportion_reference"], expected["proportion_b"])
+    p_values = np.sort([table["p_value"] for table in alone], axis=0)
+    holm = np.minimum(np.stack([2.0 * p_values[0], np.maximum(2.0 * p_values[0], p_values[1])]), 1.0)
+    assert_allclose(np.sort([table["p_adjusted"] for table in found.tables], axis=0), holm)
+    assert_allclose(found.table["q_value"], stats.false_discovery_control(found.table["p_adjusted"]))
+    assert {name: places.tolist() for name, places in found.conditions.items()} == {
+        "a": [0, 1],
+        "c": [5, 6, 7],
+        "b": [2, 3, 4],
+    }
+    labels = [text.get_text() for text in found.plot()[0].get_xticklabels()]
+    assert labels == ["a", "c", "b"]
+    page = varied.to_html(comparison=found)
+    assert "a − b" in page
+    assert "c − b" in page
+    assert repr(found) == found.table.to_string(index=False)
+
+
 def test_a_population_that_no_sample_has_does_not_differ() -> None:
     model = fitted([[60, 40, 0], [70, 30, 0], [50, 50, 0], [40, 60, 0], [60, 40, 1]])
     about = {"arm": list("aabb?"), "donor": list("pqpq?"), "batch": list("xyxy?")}
     sides = NAMES[:2], NAMES[2:4]
     for design in ({"pair": "donor"}, {"covariate": "batch"}):
-        table = Study(model, metadata=about).compare(*sides, **design)
+        table = Study(model, metadata=about).compare(*sides, **design).table
         assert (table["p_value"][2], table["lower"][2], table["upper"][2]) == (1.0, 0.0, 0.0)
 
 
@@ -232,11 +252,11 @@ def test_differences_are_of_counts_and_not_of_weights_that_a_prior_draws_togethe
     counts = np.array([random.multinomial(40, p) for p in random.dirichlet([10.0, 6.0, 4.0], size=8)])
     model = fitted(counts, weight_prior="hierarchical")
     assert np.ptp(model.weights_[1]) < 0.9 * np.ptp(counts[:, 1] / 40)
-    table = Study(model).compare(NAMES[:4], NAMES[4:])
+    table = Study(model).compare(NAMES[:4], NAMES[4:]).table
     a, b = counts[:4] / 40, counts[4:] / 40
     assert_allclose(table["difference"], a.mean(axis=0) - b.mean(axis=0), atol=1e-3)
     assert_allclose(table["p_value"], stats.ttest_ind(a, b, equal_var=False).pvalue, rtol=0.02)
-    one = Study(model).compare(NAMES[0], NAMES[4])
+    one = Study(model).compare(NAMES[0], NAMES[4]).table
     deviation = np.sqrt((a[0] * (1.0 - a[0]) + b[0] * (1.0 - b[0])) / 40)
     assert_allclose(one["upper"] - one["difference"], 1.96 * deviation, rtol=0.06)
 
@@ -246,7 +266,7 @@ def test_equal_counts_of_few_groups_are_no_discovery() -> None:
     model = fitted([[300, 199, 1], [310, 189, 1], [305, 195, 0], [295, 205, 0]])
     study = Study(model, metadata={"donor": [1, 2, 1, 2], "batch": [1, 2, 1, 2]})
     for design in ({}, {"pair": "donor"}, {"covariate": "batch"}):
-        assert study.compare(NAMES[:2], NAMES[2:4], **design)["p_value"][2] > 0.1
+        assert study.compare(NAMES[:2], NAMES[2:4], **design).table["p_value"][2] > 0.1
 
 
 @pytest.mark.parametrize("weight_prior", [None, "hierarchical"])
@@ -319,22 +339,6 @@ def test_groups_of_five_rows_are_not_unusual_by_chance() -> None:
     assert z.abs().max() < 3.7
 
 
-def test_groups_with_shifts_have_the_likelihood_of_their_own_kernels() -> None:
-    # In the new group the kernels are half as far apart as the common ones.
-    random, means = np.random.default_rng(0), np.array([[0.0, 0.0], [6.0, 0.0]])
-    X = (random.normal(size=(7, 2, 200, 2)) + means[:, None]).reshape(-1, 2)
-    model = SharedKernelMixture(2, init={"means": means}, group_shift=10.0).fit(X, np.arange(2800) // 400)
-    new = (random.normal(size=(2, 200, 2)) + np.array([[1.5, 0.0], [4.5, 0.0]])[:, None]).reshape(-1, 2)
-    assert Study(model).apply_to(new).unusual()["z_likelihood"].abs().max() < 2.0
-
-
-def test_groups_in_pairs_are_not_unusual() -> None:
-    """Six halves of three samples, each of which has a population that the others lack."""
-    counts = np.repeat([[600, 395, 5], [380, 5, 615], [205, 400, 395]], 2, axis=0)
-    counts += np.array([[1, -1, 0], [-1, 0, 1]] * 3)
-    assert not Study(fitted(counts)).unusual()["unusual"].any()
-
-
 @pytest.mark.parametrize("merged", [False, True])
 def test_one_part_has_all_rows_of_all_groups(merged: bool) -> None:
     X, y = groups_of(np.tile([20, 20, 10], (6, 1)))
@@ -344,45 +348,15 @@ def test_one_part_has_all_rows_of_all_groups(merged: bool) -> None:
         populations = merge_kernels(model, n_populations=1)
     table = Study(model, populations).proportions
     assert_array_equal(table[["proportion", "lower", "upper"]], 1.0)
-    table = Study(model, populations).compare(NAMES[:3], NAMES[3:6])
+    table = Study(model, populations).compare(NAMES[:3], NAMES[3:6]).table
     assert_array_equal(table[["proportion_a", "proportion_b", "p_value", "q_value"]], 1.0)
     assert_array_equal(table[["difference", "lower", "upper"]], 0.0)
-    one = Study(model, populations).compare(NAMES[0], NAMES[1])
+    one = Study(model, populations).compare(NAMES[0], NAMES[1]).table
     assert one["p_value"].tolist() == [1.0]
     table = Study(model, populations).unusual()
     assert_array_equal(table[["proportion", "usual_proportion", "p_composition"]], 1.0)
     # Likelihoods alone are looked at.
     assert_allclose(table["p_adjusted"].min(), min(1.0, 6.0 * table["p_likelihood"].min()))
-
-
-@pytest.mark.parametrize("prior", [None, "hierarchical"])
-def test_log_likelihoods_are_those_of_the_weights_without_labels_or_prior(prior: str | None) -> None:
-    """Beside rows without a label, the label of the others does not count."""
-    X, y = groups_of([*COUNTS, [10, 50, 40]])
-    X[::9, 0] = np.random.default_rng(1).uniform(-5.0, 30.0, size=len(X[::9]))
-    given = y if prior else np.where(np.arange(len(y)) % 9 == 0, None, y)
-    model = SharedKernelMixture(3, init=start(), max_iter=2000, tol=1e-7, weight_prior=prior).fit(X, given)
-    assert np.ptp(model.class_prior_) > 0.1
-    expected = [model.score_samples(X[given == name], y[given == name]).mean() for name in NAMES[:5]]
-    assert_allclose(Study(model).unusual()["log_likelihood"], expected, rtol=1e-4)
-
-
-def test_kernels_that_overlap_leave_fewer_rows_that_count() -> None:
-    """Shares of two overlapping kernels have the information of fewer rows: Fisher's, by integration."""
-    random = np.random.default_rng(0)
-    X = random.normal(size=(400, 1)) + 2.0 * random.integers(0, 2, size=(400, 1))
-    for distance, atol in ((2.0, 0.04), (30.0, 0.01)):
-        given = {"means": [[0.0], [distance]], "covariances": np.ones((2, 1, 1))}
-        model = SharedKernelMixture(2, init={**given, "freeze": "kernels"}).fit(
-            X * distance / 2.0, np.arange(400) % 4
-        )
-        found = Reference(model, None).composition
-        grid = np.linspace(-8.0, distance + 8.0, 20_001)
-        first, second = stats.norm.pdf(grid), stats.norm.pdf(grid - distance)
-        for share, known in zip(found.proportions[:, 0], found.effective_cells, strict=True):
-            mixed = share * first + (1.0 - share) * second
-            information = np.trapezoid((first - second) ** 2 / mixed, grid)
-            assert_allclose(known / 100.0, share * (1.0 - share) * information, atol=atol)
 
 
 def test_samples_of_kernels_that_overlap_are_judged_as_samples_of_fewer_rows() -> None:
@@ -409,23 +383,6 @@ def test_samples_of_kernels_that_overlap_are_judged_as_samples_of_fewer_rows() -
     assert_allclose(found, expected, rtol=0.25)
 
 
-def test_groups_with_missing_values_are_not_unusual_for_them() -> None:
-    X, y = groups_of(np.tile([120, 60, 20], (8, 1)))
-    X[np.flatnonzero(np.isin(y, NAMES[:2]))[::2], 1] = np.nan
-    model = SharedKernelMixture(3, init=start()).fit(X, y)
-    assert model.has_gaps_
-    table = Study(model).unusual()
-    assert table[["log_likelihood", "z_likelihood", "p_likelihood"]].isna().all(axis=None)
-    assert not table["unusual"].any()
-
-
-def test_shares_as_counted_leave_the_prior_out() -> None:
-    counts = [[120, 60, 20]] * 7 + [[60, 30, 110]]
-    table = Study(fitted(counts, weight_prior="hierarchical", tol=1e-6)).unusual()
-    assert table["kernel"].iloc[-1] == 2
-    assert_allclose(table["proportion"], np.array(counts)[np.arange(8), table["kernel"]] / 200, atol=2e-3)
-
-
 def test_what_is_wrong_is_said() -> None:
     model, (X, y) = fitted(COUNTS), groups_of(COUNTS)
     study = Study(model)
@@ -435,10 +392,13 @@ def test_what_is_wrong_is_said() -> None:
         (lambda: study.apply_to(X, sample=np.where(y == "patient 0", None, y)), "names no sample in 100 of"),
         (lambda: model.predict(X, groups=y[:-1]), "X has 450 rows but groups has 449 labels"),
         (lambda: model.predict_proba(X, groups=np.repeat("y", 450)), r"groups has labels .*: \['y'\]"),
-        (lambda: study.compare("patient 0", ["patient 0", "patient 1"]), "both have 'patient 0'"),
-        (lambda: study.compare([], "patient 0"), "condition is empty"),
-        (lambda: study.compare("patient 0", "nobody"), "other has 'nobody', not among the samples"),
-        (lambda: study.compare(["patient 1"] * 2, "patient 0"), "condition has 'patient 1' more than once"),
+        (lambda: study.compare("patient 0", ["patient 0", "patient 1"]).table, "both have 'patient 0'"),
+        (lambda: study.compare([], "patient 0").table, "condition is empty"),
+        (lambda: study.compare("patient 0", "nobody").table, "other has 'nobody', not among the samples"),
+        (
+            lambda: study.compare(["patient 1"] * 2, "patient 0").table,
+            "condition has 'patient 1' more than once",
+        ),
         (lambda: study.unusual(alpha=2.0), "alpha must be between 0 and 1"),
         (study.unusual, r"has 4 sample\(s\): at least 5 are needed"),
     ):
@@ -470,7 +430,7 @@ def shifted_groups() -> tuple[SharedKernelMixture, np.ndarray, np.ndarray, np.nd
 def test_intervals_of_groups_with_shifts_cover() -> None:
     """Without the uncertainty of the shifts, 85 % would."""
     model, X, y, shares = shifted_groups()
-    table = Study(model).proportions_of(X, sample=y)
+    table = Study(model).apply_to(X, sample=y).proportions
     lower, upper = (table[name].to_numpy().reshape(-1, 2)[:, 0] for name in ("lower", "upper"))
     assert np.mean((lower <= shares) & (shares <= upper)) > 0.9
     # And they are not too wide: a third of the errors is more than a quarter of their length.
@@ -489,21 +449,6 @@ def test_shifts_of_kernels_that_overlap_leave_shares_without_intervals() -> None
     assert_array_equal(table["proportion"], known["proportion"])
 
 
-def test_intervals_beside_hierarchical_weights_are_those_of_the_counts() -> None:
-    """Small samples whose proportions the prior moves: intervals stay where the counts are."""
-    counts = [[12, 6, 2], [4, 8, 8], [6, 12, 2], [9, 9, 2], [1, 3, 16], [8, 8, 4]]
-    freeze = {**start(), "freeze": "kernels"}
-    X, y = groups_of(counts)
-    model = SharedKernelMixture(3, init=freeze, weight_prior="hierarchical", tol=1e-6).fit(X, y)
-    table = Study(model).proportions
-    share, lower, upper = (table[c].to_numpy().reshape(6, 3) for c in ("proportion", "lower", "upper"))
-    posterior = stats.beta(np.array(counts) + 0.5, 20.5 - np.array(counts))
-    # An interval that misses the proportion is extended to it.
-    assert_allclose(lower, np.minimum(posterior.ppf(0.025), share), atol=0.02)
-    assert_allclose(upper, np.maximum(posterior.ppf(0.975), share), atol=0.02)
-    assert np.abs(share - np.array(counts) / 20).max() > 0.1
-
-
 def test_intervals_beside_hierarchical_weights_cover() -> None:
     """Few groups hardly tell how much they differ: of the posterior's intervals, 78 % cover here."""
     covered = []
@@ -520,21 +465,3 @@ def test_intervals_beside_hierarchical_weights_cover() -> None:
         assert (table["lower"] <= table["proportion"]).all()
         assert (table["proportion"] <= table["upper"]).all()
     assert np.mean(covered) > 0.9
-
-
-def test_a_prior_counts_in_the_intervals_of_kernels_that_overlap() -> None:
-    """Against the posterior itself, on a grid of shares: of a prior, Jeffreys' cells and the likelihood."""
-    random = np.random.default_rng(0)
-    X = random.normal(size=(240, 1)) + 2.0 * random.integers(0, 2, size=(240, 1))
-    given = {"means": [[0.0], [2.0]], "covariances": np.ones((2, 1, 1)), "freeze": "kernels"}
-    y = np.arange(240) % 6
-    model = SharedKernelMixture(2, init=given, weight_prior=10.0, tol=1e-9, max_iter=1000).fit(X, y)
-    table, share = Study(model).proportions, np.linspace(0.0, 1.0, 4003)[1:-1]
-    for j in range(6):
-        first, second = (stats.norm.logpdf(X[y == j], at) for at in (0.0, 2.0))
-        logs = np.logaddexp(np.log(share) + first, np.log1p(-share) + second).sum(axis=0)
-        logs += 9.5 * (np.log(share) + np.log1p(-share))
-        known = np.cumsum(np.exp(logs - logs.max()))
-        limits = np.interp([0.025, 0.975], known / known[-1], share)
-        own = table[(table["sample"] == j) & (table["kernel"] == 0)]
-        assert_allclose(own[["lower", "upper"]].to_numpy()[0], limits, atol=0.1 * np.ptp(limits))

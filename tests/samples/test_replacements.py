@@ -60,7 +60,7 @@ def shares(study: Study) -> pd.DataFrame:
 def test_a_switch_between_conditions_is_found(trace: int) -> None:
     """Also if every sample has some cells of what the others have."""
     study, said = composed(cells(trace), metadata=ARMS, condition="arm")
-    found = study.compare().set_index("population")
+    found = study.compare().table.set_index("population")
     assert sorted(found.index) == ["CD3⁺ CD19⁺", "CD3⁺ CD19⁻", "CD3⁻"]
     truth = np.array([200.0, trace]) / (600 + trace)
     assert_allclose(found.loc["CD3⁺ CD19⁻", ["proportion_healthy", "proportion_sick"]], truth, atol=0.01)
@@ -111,7 +111,7 @@ def test_populations_are_joined_on_demand(switched: tuple[Study, list[str]], tmp
     assert len(study.populations) == 3
     assert joined.populations.display_names == ["CD3⁻", "CD3⁺"]
     assert_allclose(shares(joined)["CD3⁺"], shares(study)[["CD3⁺ CD19⁺", "CD3⁺ CD19⁻"]].sum(axis=1))
-    assert joined.compare()["p_value"].min() > 0.05
+    assert joined.compare().table["p_value"].min() > 0.05
     told = joined.describe()
     assert told["joined"] == [["CD3⁺ CD19⁺", "CD3⁺ CD19⁻"]]
     assert told["warnings"] == []

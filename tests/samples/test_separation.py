@@ -14,7 +14,7 @@ from scipy.stats import multivariate_normal, norm
 from skmix import SharedKernelMixture, compose
 from skmix.engine.records import FloatArray
 from skmix.samples import merge_kernels
-from skmix.samples.separation import cut, separate
+from skmix.samples.merging import Mixture, cut, find_populations
 
 Kernels = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 
@@ -26,6 +26,14 @@ def kernels(seed: int, n_kernels: int = 7, n_samples: int = 3) -> Kernels:
     covariances = factors @ factors.swapaxes(1, 2) + 0.3 * np.eye(2)
     in_samples = random.dirichlet(np.full(n_kernels, 5.0), n_samples).T
     return in_samples.mean(axis=1), 3.0 * random.normal(size=(n_kernels, 2)), covariances, in_samples
+
+
+def separate(
+    weights: FloatArray, means: FloatArray, covariances: FloatArray, in_samples: FloatArray
+) -> tuple[FloatArray, int]:
+    """Return the tree of merges, and the number of populations."""
+    of_kernels, tree = find_populations(Mixture(weights, in_samples, means, covariances))
+    return tree, int(of_kernels.max()) + 1
 
 
 def blurred(weights: FloatArray, covariances: FloatArray) -> FloatArray:

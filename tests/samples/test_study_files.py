@@ -123,7 +123,7 @@ def test_a_file_with_another_value_anywhere_is_refused_or_works(
         (("metadata", "of", "arm"), ["a", "b"], "its metadata 'arm' is not a list of 4 values"),
         (("metadata", "of", "age"), "4444", "its metadata 'age' is not a list of 4 values"),
         (("metadata", "of", "donor"), [["x"]] * 4, "its metadata 'donor' is not a list of 4 values"),
-        (("metadata", "of", "arm"), ["a", "b", "c", "a"], "condition='arm' must have two values"),
+        (("metadata", "of", "arm"), ["a"] * 4, "condition='arm' must have two values"),
         (("design", "of", "condition"), 1, "Name a metadata column as condition"),
         (("design", "of", "pair"), "nobody", "pair='nobody' is not a column of the metadata"),
         (("design", "of", "reference"), "c", "reference='c' is not a value of arm"),

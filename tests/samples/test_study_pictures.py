@@ -12,25 +12,25 @@ from numpy.testing import assert_allclose
 from skmix import SharedKernelMixture
 from skmix.plots import draw_kernels
 from skmix.samples import merge_kernels
+from skmix.samples.description import Composition
 from skmix.samples.plots import plot_proportions
 
 
-def tables(n_groups: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    names = [f"sample {g:03}" for g in range(n_groups)][::-1]
-    shares = np.random.default_rng(0).dirichlet([4.0, 2.0, 1.0], n_groups)
-    composition = {"sample": np.repeat(names, 3), "population": [0, 1, "CD3⁺"] * n_groups}
+def compositions(n_samples: int) -> tuple[Composition, pd.DataFrame]:
+    """Return proportions in samples, the second of which is unusual, and the table that says so."""
+    names = np.array([f"sample {g:03}" for g in range(n_samples)][::-1], dtype=object)
+    shares = np.random.default_rng(0).dirichlet([4.0, 2.0, 1.0], n_samples)
+    cells = np.full(n_samples, 100.0)
+    composition = Composition(names, cells, *[shares] * 5, cells, "population", [0, 1, "CD3⁺"])
     unusual = {"sample": names, "population": "CD3⁺", "p_composition": 1e-5, "p_likelihood": np.nan}
-    odd = np.arange(n_groups) == 1
-    return pd.DataFrame(composition | {"proportion": shares.ravel()}), pd.DataFrame(
-        unusual | {"unusual": odd}
-    )
+    return composition, pd.DataFrame(unusual | {"unusual": np.arange(n_samples) == 1})
 
 
-def test_shares_are_cells_and_unusual_groups_are_marked() -> None:
-    composition, unusual = tables(4)
-    composition.loc[:2, "proportion"] = [0.9985, 0.00149, 0.00001]
+def test_shares_are_cells_and_unusual_samples_are_marked() -> None:
+    composition, unusual = compositions(4)
+    composition.proportions[0] = [0.9985, 0.00149, 0.00001]
     axes = plot_proportions(composition, unusual)
-    shares = composition["proportion"].to_numpy().reshape(4, 3)
+    shares = composition.proportions
     np.testing.assert_allclose(axes.images[0].get_array(), np.sqrt(shares))
     percent = ["99.9", "0.1", "<0.1", *(f"{100 * share:.1f}" for share in shares[1:].ravel())]
     assert [text.get_text() for text in axes.texts] == percent
@@ -44,7 +44,7 @@ def test_shares_are_cells_and_unusual_groups_are_marked() -> None:
     assert "→ sample 002" in [text.get_text() for text in axes.get_yticklabels()]
     assert not any(isinstance(patch, Rectangle) for patch in axes.patches)
     # Of many samples only the unusual ones have names, and none has numbers.
-    axes = plot_proportions(*tables(100))
+    axes = plot_proportions(*compositions(100))
     assert [text.get_text() for text in axes.get_yticklabels()] == ["→ sample 098"]
     assert not axes.texts
 

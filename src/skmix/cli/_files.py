@@ -92,7 +92,7 @@ def write_model(out: str, model: Any) -> None:
     """Write a model into a file or to standard output."""
     if out != STANDARD:
         with failing(f"cannot write {out}"):
-            model.save(out)
+            model.save(out, **({"overwrite": True} if isinstance(model, Study) else {}))
         return
     with tempfile.TemporaryDirectory() as folder:
         model.save(Path(folder) / "model")

@@ -50,7 +50,7 @@ Join = Annotated[
 Metadata = Annotated[
     str | None, _comparison("TABLE", "What is known about samples, named in its column sample.")
 ]
-Condition = Annotated[str | None, _comparison("COLUMN", "Column of two values: compare their samples.")]
+Condition = Annotated[str | None, _comparison("COLUMN", "Column of conditions, compared with --reference.")]
 Pair = Annotated[str | None, _comparison("COLUMN", "Column of pairs, such as donors: compare within.")]
 Covariate = Annotated[str | None, _comparison("COLUMN", "Column to adjust for, such as batches or ages.")]
 Reference = Annotated[
@@ -114,9 +114,9 @@ def compose(
     its proportion, a 95 % interval, and the number of cells of the sample.
     Populations are named by the markers that tell them apart, such as CD3⁺ CD4⁺.
 
-    With --condition, a column of --metadata that has two values, the proportions
-    of their samples are compared: as they are, within pairs, or adjusted for a
-    covariate. Differences are those from --reference or, without it, from the
+    With --condition, a column of --metadata, the proportions of samples are
+    compared with those of a reference: as they are, within pairs, or adjusted for
+    a covariate. Differences are those from --reference or, without it, from the
     value that comes last in sorted order.
 
     With --model, the kernels of a model stay as they are, and new files get
@@ -195,7 +195,7 @@ def compose(
         if table is not None:
             output.write_table(table, _columns(study.proportions))
         if comparison is not None:
-            output.write_table(comparison, _columns(study.compare()))
+            output.write_table(comparison, _columns(study.compare().table))
     written = [place for place in places.values() if place is not None]
     aside = cli.STANDARD in (table, comparison, html)
     if as_json:
@@ -233,7 +233,7 @@ def study_as_dict(study: Study) -> dict[str, Any]:
     described = study.describe()
     described["proportions"] = study.proportions.to_dict("records")
     if described["design"] is not None:
-        described["comparison"] = study.compare().to_dict("records")
+        described["comparison"] = study.compare().table.to_dict("records")
     return described
 
 
@@ -256,7 +256,7 @@ def print_study(study: Study, *, rest: str, err: bool = False) -> None:
         say("unusual samples were not judged: this takes at least 5 samples in the model", err=err)
     if described["design"] is not None and not err:
         _print_differences(
-            study.compare(), described["design"], "--comparison" if rest == "--table" else rest
+            study.compare().table, described["design"], "--comparison" if rest == "--table" else rest
         )
 
 
@@ -281,12 +281,13 @@ def _print_proportions(frame: DataFrame, samples: Sequence[dict[str, Any]], rest
 
 def _print_differences(frame: DataFrame, design: dict[str, str | None], rest: str) -> None:
     """Print the table of `Study.compare` in percent, the clearest difference first."""
-    part, one, other, *_ = (str(name).removeprefix("proportion_") for name in frame)
+    part, first = str(frame.columns[0]), next(n for n, name in enumerate(frame) if "proportion" in str(name))
     ordered = frame.sort_values(["q_value", "p_value"], kind="stable")
-    percents = [*ordered.columns[1:6]]
+    percents = [*ordered.columns[first : first + 5]]
     ordered[percents] = (100.0 * ordered[percents]).round(6)
+    one, other = (str(name).removeprefix("proportion_") for name in percents[:2])
     say()
-    heads = [part, one, other, "difference", "lower", "upper", "p", "q"]
+    heads = [str(name).removeprefix("proportion_").removesuffix("_value") for name in ordered]
     print_table(heads, texts_of(ordered), nouns=(part, "column"), rest=rest)
     how = f", within pairs by {design['pair']}" if design["pair"] else ""
     how = f", adjusted for {design['covariate']}" if design["covariate"] else how

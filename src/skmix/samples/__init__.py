@@ -3,7 +3,9 @@
 ``Study(model, merge_kernels(model))`` makes one from a fitted mixture whose classes are samples.
 """
 
+from .comparison import Comparison
+from .composing import compose, load
 from .populations import Populations, merge_kernels
-from .study import Study, compose, load
+from .study import Study
 
-__all__ = ["Populations", "Study", "compose", "load", "merge_kernels"]
+__all__ = ["Comparison", "Populations", "Study", "compose", "load", "merge_kernels"]

@@ -27,8 +27,8 @@ import numpy as np
 from scipy import linalg, special
 from scipy.sparse import csr_array
 
-from ..engine.records import BoolArray, FloatArray, IntArray, Parameters
-from ..engine.structures import structure_of
+from ..engine.records import BoolArray, FloatArray, IntArray
+from ..model import Kernels
 
 # Precision of a weight about which the cells say nothing: it lies between 0 and 1.
 _LEAST_PRECISION = 4.0
@@ -46,10 +46,8 @@ _UNLIKELY = 1e-3
 _ZERO = 1e-9
 # Least variance of a cell's log-likelihood, in nats², if the weights absorb nearly all of it.
 _LEAST_VARIANCE = 0.01
-# Draws for each kernel parameter.
-_DRAWS_EACH = 8
-# Fewest draws in all.
-_FEWEST_DRAWS = 1 << 12
+# Draws for each kernel parameter, and fewest draws in all.
+_DRAWS_EACH, _FEWEST_DRAWS = 8, 1 << 12
 
 
 def density_ratios(log_densities: FloatArray) -> FloatArray:
@@ -93,19 +91,18 @@ def covariance(
     With the concentration of a Dirichlet prior, weights are posterior means and this is the covariance of the
     posterior. Without `errors`, the kernels are taken as known.
     """
-    found = _inverse(information(ratios, ratios @ weights, size), weights, concentration)
-    moved = [found @ each.forces(weights, size) for each in errors if each is not None]
-    return sum((each @ each.T for each in moved), found)
+    alone = _inverse(information(ratios, ratios @ weights, size), weights, concentration)
+    moved = [alone @ error.forces(weights, size) for error in errors if error is not None]
+    return sum((columns @ columns.T for columns in moved), alone)
 
 
 def _inverse(precision: FloatArray, weights: FloatArray, concentration: FloatArray | None) -> FloatArray:
     """Return the covariance (K, K) for the information (K, K) about weights, to which a prior is added."""
-    own = _LEAST_PRECISION if concentration is None else concentration.sum() / weights
-    precision[np.diag_indices_from(precision)] += own
+    added = _LEAST_PRECISION if concentration is None else concentration.sum() / weights
+    precision[np.diag_indices_from(precision)] += added
     inverse = linalg.inv(precision, check_finite=False)
     sums = inverse.sum(axis=1)
-    found: FloatArray = 0.5 * (inverse + inverse.T) - np.outer(sums, sums) / sums.sum()
-    return found
+    return np.asarray(0.5 * (inverse + inverse.T) - np.outer(sums, sums) / sums.sum())
 
 
 def log_likelihood_moments(
@@ -123,22 +120,22 @@ def log_likelihood_moments(
     composition. Second-order terms cancel, so this holds for few cells too.
     """
     # Weights of zero stay zero. Leave out draws that only kernels of zero weight explain.
-    some = np.flatnonzero(weights > _ZERO)
+    positive = np.flatnonzero(weights > _ZERO)
     mass = ratios @ np.where(weights > _ZERO, weights, 0.0)
     near = mass > _ZERO
     drawn, mass = np.where(near, mass / mass[near].sum(), 0.0), np.where(near, mass, np.inf)
     logs = np.where(near, logs, 0.0)
     mean = float(drawn @ logs)
     left = np.where(near, logs - mean, 0.0)
-    slopes = ((left * drawn / mass) @ ratios)[some]
+    slopes = ((left * drawn / mass) @ ratios)[positive]
     if concentration is not None:
-        concentration = concentration[some]
-    precision = information(ratios, mass, size)[np.ix_(some, some)]
-    taken = np.zeros(len(weights))
-    taken[some] = size * _inverse(precision, weights[some], concentration) @ slopes
+        concentration = concentration[positive]
+    precision = information(ratios, mass, size)[np.ix_(positive, positive)]
+    absorbed = np.zeros(len(weights))
+    absorbed[positive] = size * _inverse(precision, weights[positive], concentration) @ slopes
     # A prior shrinks the weights, so that they absorb less of the variance.
-    variance = max(float(drawn @ left**2 - slopes @ taken[some]), _LEAST_VARIANCE)
-    left = left - ratios @ taken / mass
+    variance = max(float(drawn @ left**2 - slopes @ absorbed[positive]), _LEAST_VARIANCE)
+    left = left - ratios @ absorbed / mass
     left -= drawn @ left
     return mean, variance, float(drawn @ left**3) / variance**1.5
 
@@ -157,7 +154,7 @@ class KernelErrors:
     @cached_property
     def _pairs(self) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
         """Draws and the kernels near them, sorted by draw; where those of each draw begin; and slopes."""
-        draws, numbers = np.concatenate(self.near), [len(own) for own in self.near]
+        draws, numbers = np.concatenate(self.near), [len(rows) for rows in self.near]
         order = np.argsort(draws, kind="stable")
         first = np.append(0, np.cumsum(np.bincount(draws, minlength=len(self.ratios))))
         kernels = np.repeat(np.arange(len(numbers)), numbers)[order]
@@ -174,8 +171,8 @@ class KernelErrors:
 def kernel_errors(
     X: FloatArray,
     log_densities: FloatArray,
-    parameters: Parameters,
-    covariance_type: str,
+    kernels: Kernels,
+    weights: FloatArray,
     sizes: FloatArray,
     concentration: FloatArray | None = None,
     shift: float | None = None,
@@ -188,20 +185,19 @@ def kernel_errors(
     too many parameters, only the errors of the covariances' diagonals, or of their scales, are drawn; None if
     there are too many means.
     """
-    n_kernels, n_features = parameters.means.shape
-    full = n_features * (n_features + 1) // 2
-    for simplified in (covariance_type, "diag", "spherical"):
-        n_terms = {"full": full, "tied": full, "spherical": 1}.get(simplified, n_features)
-        n_each = n_features + (n_terms if shift is None else 0)
+    n_kernels, n_features = kernels.means.shape
+    n_terms = {"full": n_features * (n_features + 1) // 2, "diag": n_features, "spherical": 1}
+    for form in (kernels.form, "diag", "spherical"):
+        n_each = n_features + (n_terms[form] if shift is None else 0)
         if n_kernels * n_each <= _MOST_PARAMETERS:
             break
     else:
         return None
     # The first draws from each kernel.
-    drawn = len(X) // n_kernels
-    some = np.arange(min(drawn, -(-max(_FEWEST_DRAWS, _DRAWS_EACH * n_kernels * n_each) // n_kernels)))
-    some = (np.arange(n_kernels)[:, None] * drawn + some).ravel()
-    ratios = density_ratios(log_densities[some])
+    n_drawn = len(X) // n_kernels
+    n_used = -(-max(_FEWEST_DRAWS, _DRAWS_EACH * n_kernels * n_each) // n_kernels)
+    rows = (np.arange(n_kernels)[:, None] * n_drawn + np.arange(min(n_drawn, n_used))).ravel()
+    ratios = density_ratios(log_densities[rows])
     chosen = np.arange(len(sizes))
     if len(sizes) > _MOST_SAMPLES:
         # Choose representative samples by cumulative size.
@@ -210,25 +206,23 @@ def kernel_errors(
         chosen, times = np.unique(np.searchsorted(total, points), return_counts=True)
         sizes = times * total[-1] / _MOST_SAMPLES
     pairs = zip(chosen, sizes, strict=True)
-    weights = np.stack([away_from_zero(parameters.weights[:, j], size) for j, size in pairs], axis=1)
+    weights = np.stack([away_from_zero(weights[:, j], size) for j, size in pairs], axis=1)
     inverse = 1.0 / (ratios @ weights)
-    likely = np.empty((len(some), n_kernels), dtype=bool)
+    likely = np.empty((len(rows), n_kernels), dtype=bool)
     for k in range(n_kernels):
         likely[:, k] = ratios[:, k] * (inverse * weights[k]).max(axis=1) > _UNLIKELY
-    near = [np.flatnonzero(own) for own in likely.T]
-    scores = [
-        each[:, :n_each] for each in _kernel_scores(X[some], near, parameters, covariance_type, simplified)
-    ]
+    near = [np.flatnonzero(column) for column in likely.T]
+    scores = [score[:, :n_each] for score in kernel_scores(X[rows], near, kernels, form)]
     precision = _precision(ratios, weights, sizes, inverse, likely, near, scores, concentration)
-    expand = None
-    if structure_of(covariance_type).shared and shift is None:
-        expand = _shared(n_kernels, n_features, n_each)
+    expand = _shared(n_kernels, n_features, n_each) if kernels.is_shared and shift is None else None
+    if expand is not None:
         precision = expand.T @ precision @ expand
     precision[np.diag_indices_from(precision)] += _KERNEL_CELLS if shift is None else shift
     directions = _directions(precision)
     directions = directions if expand is None else expand @ directions
     directions = directions.reshape(n_kernels, n_each, -1)
-    return KernelErrors(ratios, near, [own @ each for own, each in zip(scores, directions, strict=True)])
+    slopes = [score @ of_kernel for score, of_kernel in zip(scores, directions, strict=True)]
+    return KernelErrors(ratios, near, slopes)
 
 
 def _precision(
@@ -250,17 +244,18 @@ def _precision(
     precision = np.zeros((n_kernels, n_each, n_kernels, n_each))
     cross = np.empty((n_samples, n_kernels, n_kernels, n_each))
     place = np.cumsum(likely, axis=0) - 1
-    for k, (rows, own) in enumerate(zip(near, scores, strict=True)):
+    for k, (rows, score) in enumerate(zip(near, scores, strict=True)):
         with_k = likely[rows, : k + 1]
         for other in np.flatnonzero(with_k.any(axis=0)):
             first = np.flatnonzero(with_k[:, other])
             both = rows[first]
             share = ratios[both, k] * ratios[both, other] / n_draws
             share *= inverse[both] @ (weights[k] * weights[other] * sizes)
-            block = (own[first] * share[:, None]).T @ scores[other][place[both, other]]
+            block = (score[first] * share[:, None]).T @ scores[other][place[both, other]]
             precision[k, :, other], precision[other, :, k] = block, block.T
         joint = inverse[rows] * (ratios[rows, k, None] * weights[k] * sizes / n_draws)
-        products = ratios[rows].T @ (joint[:, :, None] * own[:, None]).reshape(len(rows), n_samples * n_each)
+        columns = (joint[:, :, None] * score[:, None]).reshape(len(rows), n_samples * n_each)
+        products = ratios[rows].T @ columns
         cross[:, :, k] = products.reshape(-1, n_samples, n_each).swapaxes(0, 1)
     moved: FloatArray = cross.reshape(n_samples, -1, n_kernels * n_each)
     for j, size in enumerate(sizes):
@@ -282,30 +277,26 @@ def _directions(precision: FloatArray) -> FloatArray:
     return linalg.solve_triangular(root.T, directions, check_finite=False)
 
 
-def _kernel_scores(
-    X: FloatArray, near: list[IntArray], parameters: Parameters, covariance_type: str, simplified: str
-) -> list[FloatArray]:
+def kernel_scores(X: FloatArray, near: list[IntArray], kernels: Kernels, form: str) -> list[FloatArray]:
     """Return the derivatives (draws near k, S) of log f_k by mean and covariance, in whitened coordinates.
 
-    `simplified` is the covariance type by whose parameters the covariance is varied.
+    The covariance is varied as one of that `form`; see `Kernels.form`.
     """
-    structure = structure_of(covariance_type)
-    n_kernels, n_features = parameters.means.shape
+    n_features = kernels.means.shape[1]
     lines, columns = np.tril_indices(n_features)
     scores = []
-    for k in range(n_kernels):
-        one = structure.take_kernels(parameters.covariances[None], np.array([[k]]))
-        root = np.linalg.cholesky(structure.to_full(one, 1, n_features)[0, 0])
-        z = linalg.solve_triangular(root, (X[near[k]] - parameters.means[k]).T, lower=True).T
+    for k, (rows, covariance_of_kernel) in enumerate(zip(near, kernels.covariances, strict=True)):
+        root = np.linalg.cholesky(covariance_of_kernel)
+        z = linalg.solve_triangular(root, (X[rows] - kernels.means[k]).T, lower=True).T
         scale = np.ones((len(z), 1))
-        if parameters.tail.degrees is not None:
+        if kernels.degrees is not None:
             # Equation (precision) of docs/mathematics; degrees of freedom are taken as known.
-            degrees, distances = parameters.tail.degrees[k], (z**2).sum(axis=1, keepdims=True)
+            degrees, distances = kernels.degrees[k], (z**2).sum(axis=1, keepdims=True)
             scale = (degrees + n_features) / (degrees + distances)
         squares = scale * z**2 - 1.0
-        if simplified == "spherical":
+        if form == "spherical":
             terms = squares.sum(axis=1, keepdims=True) / np.sqrt(2.0 * n_features)
-        elif simplified in ("full", "tied"):
+        elif form == "full":
             terms = scale * z[:, lines] * z[:, columns]
             terms[:, lines == columns] = squares / np.sqrt(2.0)
         else:

@@ -43,7 +43,7 @@ class Residuals:
     A residual is a common mean, plus a normal deviation among samples, plus an error.
     """
 
-    found: FloatArray  # (L,)
+    values: FloatArray  # (L,)
     errors: FloatArray  # (L,): standard deviations of the errors
     skews: FloatArray  # (L,): skewness of the errors
 
@@ -73,14 +73,14 @@ def judge(counts: FloatArray, residuals: Residuals | None, of_fit: BoolArray, al
     usual, pending, adjusted = of_fit, np.ones(n_samples, dtype=bool), np.ones(n_samples)
     p_proportions, expected, z = np.ones_like(counts), np.ones_like(counts), np.full(n_samples, np.nan)
     while True:
-        found = judge_proportions(counts, usual)
-        p_proportions[pending], expected[pending] = (each[pending] for each in found)
+        p_values, proportions = judge_proportions(counts, usual)
+        p_proportions[pending], expected[pending] = p_values[pending], proportions[pending]
         if residuals is not None:
             z[pending] = judge_residuals(residuals, usual)[pending]
         least, p_likelihood = p_proportions.min(axis=1), 2.0 * special.ndtr(-np.abs(z))
         combined = (n_tested + (residuals is not None)) * np.fmin(least, p_likelihood)
-        for some in (pending & of_fit, ~of_fit):
-            adjusted[some] = _holm(combined[some])
+        for together in (pending & of_fit, ~of_fit):
+            adjusted[together] = holm(combined[together])
         unusual = pending & of_fit & (adjusted <= alpha)
         if not unusual.any() or np.sum(usual & ~unusual) < FEWEST_SAMPLES:
             break
@@ -89,12 +89,12 @@ def judge(counts: FloatArray, residuals: Residuals | None, of_fit: BoolArray, al
     return Verdicts(p_proportions, expected, p_composition, z, p_likelihood, adjusted)
 
 
-def _holm(p_values: FloatArray) -> FloatArray:
+def holm(p_values: FloatArray) -> FloatArray:
     """Return p-values (L,) adjusted by Holm's step-down method."""
     order = np.argsort(p_values, kind="stable")
-    found = np.empty_like(p_values)
-    found[order] = np.maximum.accumulate(np.arange(len(order), 0, -1) * p_values[order])
-    return np.minimum(found, 1.0)
+    adjusted = np.empty_like(p_values)
+    adjusted[order] = np.maximum.accumulate(np.arange(len(order), 0, -1) * p_values[order])
+    return np.minimum(adjusted, 1.0)
 
 
 def judge_proportions(counts: FloatArray, usual: BoolArray) -> tuple[FloatArray, FloatArray]:
@@ -112,24 +112,24 @@ def judge_proportions(counts: FloatArray, usual: BoolArray) -> tuple[FloatArray,
     (n_samples, n_populations), sizes, reference = counts.shape, counts.sum(axis=1), np.flatnonzero(usual)
     if n_populations == 1:
         return np.ones_like(counts), np.ones_like(counts)
-    own, typical = _posterior_of_each(usual), float(np.median(sizes[reference]))
+    judged_by, typical = _posterior_of_each(usual), float(np.median(sizes[reference]))
     inflation = _log_inflations(np.log1p(_MAX_CORRELATION * typical), len(reference))
     rho = np.expm1(inflation) / typical
-    grids = [_ProportionGrid.of(each, sizes[reference], rho) for each in counts[reference].T]
+    grids = [_ProportionGrid.of(cells, sizes[reference], rho) for cells in counts[reference].T]
     of_inflation = _pooled(np.stack([grid.evidence for grid in grids]), inflation)
     p_values, expected = np.ones_like(counts), np.ones_like(counts)
     for g, grid in enumerate(grids):
         posterior = grid.given * np.repeat(of_inflation[g], grid.times, axis=0)
-        expected[:, g] = (grid.means @ posterior)[own]
+        expected[:, g] = (grid.means @ posterior)[judged_by]
         total = np.repeat(1.0 / rho - 1.0, grid.times)
         for j in range(n_samples):
-            weights = posterior[:, own[j]]
-            some = np.flatnonzero(weights > _NEGLIGIBLE)
-            a, b = grid.means[some] * total[some], (1.0 - grid.means[some]) * total[some]
+            weights = posterior[:, judged_by[j]]
+            points = np.flatnonzero(weights > _NEGLIGIBLE)
+            a, b = grid.means[points] * total[points], (1.0 - grid.means[points]) * total[points]
             count, rest = counts[j, g], sizes[j] - counts[j, g]
             if count > expected[j, g] * sizes[j]:
                 count, rest, a, b = rest, count, b, a
-            p_values[j, g] = 2.0 * weights[some] @ lower_tail(count, rest, a, b)
+            p_values[j, g] = 2.0 * weights[points] @ lower_tail(count, rest, a, b)
     return np.minimum(p_values, 1.0), expected
 
 
@@ -172,7 +172,7 @@ class _ProportionGrid:
         place = np.arange(times.sum()) - np.repeat(first, times)
         means = np.sin(np.repeat(low, times) + (place + 0.5) * np.repeat(step, times)) ** 2
         total = 1.0 / rho - 1.0
-        a, b = (np.repeat(total, times) * each for each in (means, 1.0 - means))
+        a, b = np.repeat(total, times) * means, np.repeat(total, times) * (1.0 - means)
         logs = special.gammaln(counts + a[:, None]) + special.gammaln(sizes - counts + b[:, None])
         logs -= (special.gammaln(a) + special.gammaln(b))[:, None]
         of_sizes = special.gammaln(sizes + total[:, None]) - special.gammaln(total)[:, None]
@@ -191,13 +191,14 @@ def _pooled(evidence: FloatArray, inflation: FloatArray) -> FloatArray:
     spread = np.repeat(_SPREADS, len(inflation))[:, None]
     among = np.exp(-0.5 * ((inflation - np.tile(inflation, len(_SPREADS))[:, None]) / spread) ** 2)
     among /= among.sum(axis=1, keepdims=True)
-    each = np.log(np.maximum(among @ likelihood, _TINY))
+    of_each = np.log(np.maximum(among @ likelihood, _TINY))
     # Evidence of the other populations. Proportions add up to one, so one of them follows from the rest.
-    others = (each.sum(axis=0) - each) * ((n_populations - 2.0) / (n_populations - 1.0)) - np.log(spread)
+    others = (of_each.sum(axis=0) - of_each) * ((n_populations - 2.0) / (n_populations - 1.0)) - np.log(
+        spread
+    )
     weights = np.exp(others - others.max(axis=1, keepdims=True))
-    found = likelihood * (among.T @ weights)
-    found /= found.sum(axis=1, keepdims=True)
-    return found
+    posterior = likelihood * (among.T @ weights)
+    return posterior / posterior.sum(axis=1, keepdims=True)
 
 
 def lower_tail(count: float, rest: float, a: FloatArray, b: FloatArray) -> FloatArray:
@@ -226,7 +227,7 @@ def judge_residuals(residuals: Residuals, usual: BoolArray) -> FloatArray:
     itself, with a prior that is uniform in the mean and in the logarithm of the variance.
     """
     reference, errors = np.flatnonzero(usual), residuals.errors
-    own, x, squares = _posterior_of_each(usual), residuals.found[reference], errors[reference] ** 2
+    judged_by, x, squares = _posterior_of_each(usual), residuals.values[reference], errors[reference] ** 2
     typical = float(np.median(squares))
     highest = np.log1p((_WIDEST * max(np.ptp(x), np.sqrt(typical))) ** 2 / typical)
     among = typical * np.expm1(_log_inflations(highest, len(reference)))[:, None]
@@ -241,11 +242,11 @@ def judge_residuals(residuals: Residuals, usual: BoolArray) -> FloatArray:
     evidence = without(np.log(precision)) - np.log(total) - without(precision * x**2) + moment * mean
     evidence = 0.5 * (evidence - evidence.max(axis=0))
     evidence -= np.log(np.exp(evidence).sum(axis=0))
-    deviation = np.sqrt(errors**2 + among + 1.0 / total[:, own])
-    z = (residuals.found - mean[:, own]) / deviation
+    deviation = np.sqrt(errors**2 + among + 1.0 / total[:, judged_by])
+    z = (residuals.values - mean[:, judged_by]) / deviation
     skews = residuals.skews * (errors / deviation) ** 3
     low, high = (
-        special.logsumexp(evidence[:, own] + stats.pearson3(sign * skews).logsf(sign * z), axis=0)
+        special.logsumexp(evidence[:, judged_by] + stats.pearson3(sign * skews).logsf(sign * z), axis=0)
         for sign in (-1.0, 1.0)
     )
     variates = special.ndtri_exp(np.clip(np.minimum(low, high), -1e4, np.log(0.5)))

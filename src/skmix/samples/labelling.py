@@ -10,81 +10,86 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..data import Source, open_rows, write_columns
-from ..data.events import FcsReader, write_fcs
-from ..data.missing import is_missing
-from ..data.opening import files_of, is_elsewhere
-from ..data.read import is_path
-from ..data.write import check_writable
-from ..model.checks import computed
-from ..model.rows import enter
+from ..data import (
+    FcsReader,
+    Source,
+    check_writable,
+    files_of,
+    is_elsewhere,
+    is_missing,
+    open_rows,
+    write_columns,
+    write_fcs,
+)
+from ..model import enter
+from .files import refuse_existing
 from .populations import Populations, checked_mixture
-from .samples import mixture_of
+from .reading import is_path
 
 
-def write_labels(study: Any, X: Any, target: Any, *, probabilities: bool, name: str | None) -> None:
-    """Write the kernel, or the population, of each cell; see `Study.label_cells`."""
-    model, populations = _model_of(study), study.populations
+def write_labels(
+    model: Any,
+    populations: Populations | None,
+    column: str | None,
+    X: Any,
+    target: Any,
+    *,
+    probabilities: bool,
+    name: str | None,
+    overwrite: bool,
+) -> None:
+    """Write the kernel, or the population, of each cell; see `Study.label_cells`.
+
+    `column` names the samples of the study, if a column does.
+    """
     name = name or ("kernel" if populations is None else "population")
-    source = _opened(X, study._origin.column)
+    source = _opened(X, column)
     rows = X if source is None else source
-    names = _names(model, populations)
-    if not isinstance(target, (str, PathLike)):
-        if not all(hasattr(target, each) for each in ("obs", "obsm", "n_obs")):
-            raise TypeError(f"target must be a path or an AnnData, got a {type(target).__name__}.")
-        import pandas as pd
-
-        found = by_sample("predict", model, rows, populations)
-        if len(found) != target.n_obs:
-            problem = f"but the AnnData has {target.n_obs} observations."
-            raise ValueError(f"There are {len(found)} cells, {problem}")
-        target.obs[name] = pd.Categorical.from_codes(found, [*map(str, names)])
-        if probabilities:
-            target.obsm[f"{name}_probabilities"] = by_sample("predict_proba", model, rows, populations)
-    elif Path(target).suffix and not Path(target).is_dir():
+    names = list(range(model.n_kernels_)) if populations is None else populations.display_names
+    is_file = isinstance(target, (str, PathLike))
+    if is_file and (not Path(target).suffix or Path(target).is_dir()):
+        _into_files(model, source, Path(target), name, names, populations, overwrite)
+        return
+    if is_file:
         check_writable(Path(target))
         if source is not None and source.comes_from(Path(target)):
             raise ValueError(f"{target} is one of the input files: give another name.")
+        refuse_existing(Path(target), overwrite=overwrite)
         if name == "sample" or name.startswith("p_"):
             raise ValueError(f"name={name!r} is the name of another column of the table.")
-        columns = {}
-        if source is not None and source.has_labels:
-            columns["sample"] = source.row_labels()
-        columns[name] = by_sample("predict", model, rows, populations)
-        if any(isinstance(each, str) for each in names):
-            columns[name] = np.array([*map(str, names)], dtype=object)[columns[name]]
-        if probabilities:
-            posteriors = by_sample("predict_proba", model, rows, populations)
-            columns |= {f"p_{k}": each for k, each in zip(names, posteriors.T, strict=True)}
-        write_columns(target, columns)
+    elif not all(hasattr(target, each) for each in ("obs", "obsm", "n_obs")):
+        raise TypeError(f"target must be a path or an AnnData, got a {type(target).__name__}.")
+    elif name in target.obs and not overwrite:
+        raise ValueError(f"obs has a column {name!r}: give another name, or overwrite=True to replace it.")
+    posteriors = by_sample("predict_proba", model, rows, populations) if probabilities else None
+    if posteriors is None:
+        labels = by_sample("predict", model, rows, populations)
     else:
-        _into_files(model, source, Path(target), name, populations)
+        labels = posteriors.argmax(axis=1)
+    if is_file:
+        columns = {"sample": source.row_labels()} if source is not None and source.has_labels else {}
+        is_named = any(isinstance(each, str) for each in names)
+        columns[name] = np.array([*map(str, names)], dtype=object)[labels] if is_named else labels
+        if posteriors is not None:
+            columns |= {f"p_{label}": share for label, share in zip(names, posteriors.T, strict=True)}
+        write_columns(target, columns)
+        return
+    import pandas as pd
+
+    if len(labels) != target.n_obs:
+        raise ValueError(f"There are {len(labels)} cells, but the AnnData has {target.n_obs} observations.")
+    target.obs[name] = pd.Categorical.from_codes(labels, [*map(str, names)])
+    if posteriors is not None:
+        target.obsm[f"{name}_probabilities"] = posteriors
 
 
-def _names(model: Any, populations: Populations | None) -> list[Any]:
-    return list(range(model.n_kernels_)) if populations is None else populations.display_names
-
-
-def _opened(X: Any, column: str | None, **reading: Any) -> Source | None:
-    """Open cells with the samples in a column that they have or, without one, by file; None for an array.
-
-    Options of `open_rows` say how files are read.
-    """
-    if isinstance(X, Source):
-        return X
-    alone = column is None and is_path(X) and files_of(X) is None
-    source = open_rows([X] if alone else X, **reading) if is_elsewhere(X) else None
-    known = getattr(X, "column_names", getattr(X, "columns", ()))
-    known = known if source is None else getattr(source.first, "all_names", ())
-    return open_rows(X, label=column, **reading) if column in getattr(X, "obs", known) else source
-
-
-def predicted_columns(study: Any, X: Any, *, why: bool, **reading: Any) -> dict[str, np.ndarray]:
+def predicted_columns(
+    model: Any, populations: Populations | None, column: str | None, X: Any, *, why: bool, **reading: Any
+) -> dict[str, np.ndarray]:
     """Return what a study says of each cell, as columns (n,); see `Study.predictions`."""
     from ..report import predictions  # slow to import
 
-    model, populations = _model_of(study), study.populations
-    source, samples = _opened(X, study._origin.column, **reading), None
+    source, samples = _opened(X, column, **reading), None
     if source is not None:
         rows = enter(checked_mixture(model), source).in_memory()
         X, samples = rows.X, rows.y
@@ -93,10 +98,15 @@ def predicted_columns(study: Any, X: Any, *, why: bool, **reading: Any) -> dict[
     return predictions(model, X, posteriors=posteriors, populations=names, why=why)
 
 
-def _model_of(study: Any) -> Any:
-    """The mixture of a study, with the weights of its samples if these are new."""
-    model = study.model
-    return mixture_of(checked_mixture(model), study._samples) if study._is_new else model
+def _opened(X: Any, column: str | None, **reading: Any) -> Source | None:
+    """Open cells with the samples in a column that they have or, without one, by file; None for an array."""
+    if isinstance(X, Source):
+        return X
+    alone = column is None and is_path(X) and files_of(X) is None
+    source = open_rows([X] if alone else X, **reading) if is_elsewhere(X) else None
+    known = getattr(X, "column_names", getattr(X, "columns", ()))
+    known = known if source is None else getattr(source.first, "all_names", ())
+    return open_rows(X, label=column, **reading) if column in getattr(X, "obs", known) else source
 
 
 def by_sample(
@@ -118,20 +128,26 @@ def by_sample(
     known, names = ~is_missing(samples), set(classes.tolist())
     known[known] = [sample in names for sample in samples[known].tolist()]
     if not known.any():
-        return np.asarray(computed(predict(X)))
+        return np.asarray(predict(X))
     # Unknown samples are replaced by the first class, and masked below.
     filled = np.full(len(samples), classes[0], dtype=classes.dtype)
     filled[known] = samples[known]
-    found = np.asarray(computed(predict(X, groups=filled)))
+    predicted = np.array(predict(X, groups=filled))
     if not known.all():
-        found[~known] = np.asarray(computed(predict(X)))[~known]
-    return found
+        predicted[~known] = np.asarray(predict(X))[~known]
+    return predicted
 
 
 def _into_files(
-    model: Any, source: Source | None, folder: Path, name: str, populations: Populations | None
+    model: Any,
+    source: Source | None,
+    folder: Path,
+    name: str,
+    names: list[Any],
+    populations: Populations | None,
+    overwrite: bool,
 ) -> None:
-    files = {}
+    copies = {}
     for sample, rows in {"": None}.items() if source is None else source.each():
         reader = None if rows is None else rows.readers[sample]
         if not isinstance(reader, FcsReader):
@@ -143,11 +159,12 @@ def _into_files(
                 "a table, such as labels.csv or labels.parquet."
             )
         # Names of samples are unique; files in several folders may have the same name.
-        target = folder / f"{sample or reader.file.path.stem}.fcs"
-        if source is not None and source.comes_from(target):
-            raise ValueError(f"{target} is one of the input files: give another folder.")
-        files[target] = (reader.file.path, rows)
-    for target, (path, rows) in files.items():
+        copy = folder / f"{sample or reader.file.path.stem}.fcs"
+        if source is not None and source.comes_from(copy):
+            raise ValueError(f"{copy} is one of the input files: give another folder.")
+        refuse_existing(copy, overwrite=overwrite)
+        copies[copy] = (reader.file.path, rows)
+    for copy, (path, rows) in copies.items():
         labels = by_sample("predict", model, rows, populations)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_fcs(target, path, name, labels, _names(model, populations))
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        write_fcs(copy, path, name, labels, names)

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from ..data.fcs import is_scatter
+from ..data import is_scatter
 from ..engine.records import FloatArray, IntArray
-from ..engine.structures import structure_of
+from ..model import Kernels
 from .populations import Populations, average_weights
 
 _TINY = float(np.finfo(float).tiny)
@@ -50,30 +50,50 @@ def short_markers(labels: Sequence[str]) -> list[str]:
 class Profiles:
     """G populations, or kernels, in M markers."""
 
-    proportions: FloatArray  # (G,): in all cells
-    means: FloatArray  # (G, M)
-    deviations: FloatArray  # (G, M): of the means from that of all cells, in standard deviations of all cells
+    shares: FloatArray  # (K, G): of the kernels in each
+    weights: FloatArray  # (K,): of the kernels in all cells
+    kernel_means: FloatArray  # (K, M)
+    kernel_variances: FloatArray  # (K, M)
+
+    @property
+    def proportions(self) -> FloatArray:
+        """Proportions (G,) in all cells."""
+        return np.asarray(self.weights @ (self.shares > 0.0))
+
+    @property
+    def means(self) -> FloatArray:
+        """Means (G, M)."""
+        return np.asarray(self.shares.T @ self.kernel_means)
+
+    @property
+    def spreads(self) -> FloatArray:
+        """Standard deviations (G, M)."""
+        squares = self.shares.T @ (self.kernel_variances + self.kernel_means**2)
+        return np.sqrt(np.maximum(squares - self.means**2, 0.0))
+
+    @property
+    def deviations(self) -> FloatArray:
+        """Distances (G, M) of the means from that of all cells, in standard deviations of all cells."""
+        centre = self.proportions @ self.means
+        spread = np.sqrt(self.weights @ (self.kernel_variances + (self.kernel_means - centre) ** 2))
+        return (self.means - centre) / np.where(spread > 0.0, spread, 1.0)
+
+    def signs(self) -> IntArray:
+        """Return 1 where a population is high in a marker, -1 where it is low, and 0 elsewhere (G, M)."""
+        markers = zip(self.means.T, self.spreads.T, strict=True)
+        thresholds = np.array([_threshold(means, spreads, self.proportions) for means, spreads in markers])
+        above = self.shares.T @ ndtr((self.kernel_means - thresholds) / np.sqrt(self.kernel_variances))
+        return np.where(above >= _CLEAR, 1, np.where(above <= 1.0 - _CLEAR, -1, 0))
 
 
 def profiles(model: Any, populations: Populations | None) -> Profiles:
     """Return the profiles of the populations, or kernels, of a mixture with NumPy arrays."""
-    shares, means, variances = _kernels(model, populations)
-    proportions = average_weights(model) @ (shares > 0.0)
-    own = shares.T @ means
-    centre = proportions @ own
-    spread = np.sqrt(average_weights(model) @ (variances + (means - centre) ** 2))
-    return Profiles(proportions, own, (own - centre) / np.where(spread > 0.0, spread, 1.0))
-
-
-def _kernels(model: Any, populations: Populations | None) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the shares (K, G) of kernels in populations, and the means and variances (K, M) of kernels."""
-    weights, means = average_weights(model), model.means_
-    members = np.eye(len(means)) if populations is None else populations.members
+    weights, kernels = average_weights(model), Kernels.of(model)
+    members = np.eye(len(weights)) if populations is None else populations.members
     # The kernels of a population of zero weight count equally.
     shares = np.where(weights @ members > 0.0, weights[:, None], 1.0) * members
-    structure = structure_of(model.covariance_type_)
-    variances = np.broadcast_to(structure.variances(model.covariances_[None])[0], means.shape)
-    return shares / shares.sum(axis=0), means, variances
+    variances = np.diagonal(kernels.covariances, axis1=1, axis2=2)
+    return Profiles(shares / shares.sum(axis=0), weights, kernels.means, variances)
 
 
 def marker_names(model: Any, populations: Populations, markers: Sequence[str]) -> dict[int, str]:
@@ -81,24 +101,23 @@ def marker_names(model: Any, populations: Populations, markers: Sequence[str]) -
 
     Populations that no marker describes have none. Names that several populations would share are numbered.
     """
-    signs, short = _signs(model, populations), short_markers(markers)
-    known = profiles(model, populations)
-    values = np.where((signs > 0) & (known.proportions @ (signs > 0) <= 0.5), 2, 1)
+    profile, short = profiles(model, populations), short_markers(markers)
+    signs, deviations = profile.signs(), profile.deviations
+    values = np.where((signs > 0) & (profile.proportions @ (signs > 0) <= 0.5), 2, 1)
     # Channels beside others that say their marker have none.
     stained = np.array([_CHANNEL.search(label) is not None for label in markers])
     signs[:, [is_scatter(name) for name in short] | (~stained & stained.any())] = 0
-    found: dict[int, str] = {}
-    for number, own in enumerate(signs):
-        chosen = _telling(own, np.delete(signs, number, axis=0), values[number], known.deviations[number])
-        order = sorted(chosen, key=lambda marker: (-own[marker], _natural(short[marker])))
-        if order:
-            found[number] = " ".join(f"{short[marker]}{_SIGNS[own[marker]]}" for marker in order)
-    counts = Counter(found.values())
-    seen: Counter[str] = Counter()
-    for number, name in found.items():
+    names: dict[int, str] = {}
+    for g, of_one in enumerate(signs):
+        chosen = _telling(of_one, np.delete(signs, g, axis=0), values[g], deviations[g])
+        chosen.sort(key=lambda marker: (-of_one[marker], _natural(short[marker])))
+        if chosen:
+            names[g] = " ".join(f"{short[marker]}{_SIGNS[of_one[marker]]}" for marker in chosen)
+    counts, seen = Counter(names.values()), Counter[str]()
+    for g, name in names.items():
         seen[name] += 1
-        found[number] = name if counts[name] == 1 else f"{name} {seen[name]}"
-    return found
+        names[g] = name if counts[name] == 1 else f"{name} {seen[name]}"
+    return names
 
 
 def names_after_joining(
@@ -109,24 +128,13 @@ def names_after_joining(
     Names that are not those by the markers (M,) stay; a new population has such a name only if one of its
     parts has.
     """
-    by_markers, kept = marker_names(model, old, markers), dict[int, list[str]]()
+    by_markers, given = marker_names(model, old, markers), dict[int, list[str]]()
     for number, name in old.names.items():
         if name != by_markers.get(number):
-            kept.setdefault(int(new.of_kernels[old.of_kernels == number][0]), []).append(name)
-    found = {number: names[0] for number, names in kept.items() if len(names) == 1}
+            given.setdefault(int(new.of_kernels[old.of_kernels == number][0]), []).append(name)
+    kept = {number: names[0] for number, names in given.items() if len(names) == 1}
     again = marker_names(model, new, markers)
-    return {number: name for number, name in again.items() if name not in found.values()} | found
-
-
-def _signs(model: Any, populations: Populations) -> IntArray:
-    """Return 1 where a population is high in a marker, -1 where it is low, and 0 elsewhere (G, M)."""
-    shares, means, variances = _kernels(model, populations)
-    own = shares.T @ means
-    spreads = np.sqrt(np.maximum(shares.T @ (variances + means**2) - own**2, 0.0))
-    weights = average_weights(model) @ populations.members
-    thresholds = np.array([_threshold(*each, weights) for each in zip(own.T, spreads.T, strict=True)])
-    above = shares.T @ ndtr((means - thresholds) / np.sqrt(variances))
-    return np.where(above >= _CLEAR, 1, np.where(above <= 1.0 - _CLEAR, -1, 0))
+    return {number: name for number, name in again.items() if name not in kept.values()} | kept
 
 
 def _threshold(means: FloatArray, spreads: FloatArray, weights: FloatArray) -> float:
@@ -140,13 +148,13 @@ def _threshold(means: FloatArray, spreads: FloatArray, weights: FloatArray) -> f
     return float(np.average(means[[low, high]], weights=spreads[[high, low]] + _TINY))
 
 
-def _telling(own: IntArray, others: IntArray, values: IntArray, deviations: FloatArray) -> list[int]:
+def _telling(signs: IntArray, others: IntArray, values: IntArray, deviations: FloatArray) -> list[int]:
     """Return at most three markers that tell a population of signs (M,) from the others (G - 1, M).
 
     Each step takes the marker that excludes most of the others, times the `values` (M,) of markers; of equal
     ones, that with the largest of the `deviations` (M,).
     """
-    excludes, left = (own * others < 0).T, np.ones(len(others), dtype=bool)
+    excludes, left = (signs * others < 0).T, np.ones(len(others), dtype=bool)
     chosen: list[int] = []
     while len(chosen) < _MOST:
         gains = (excludes & left).sum(axis=1) * values
@@ -156,7 +164,7 @@ def _telling(own: IntArray, others: IntArray, values: IntArray, deviations: Floa
         chosen.append(best)
         left &= ~excludes[best]
     # A second marker says of which kind the population is, such as CD3⁺ beside CD4⁺.
-    kinds = np.where(own > 0, excludes.sum(axis=1), 0)
+    kinds = np.where(signs > 0, excludes.sum(axis=1), 0)
     kinds[chosen] = 0
     if len(chosen) == 1 and 2 * kinds.max() >= len(others):
         chosen.append(int(np.argmax(kinds)))
@@ -165,6 +173,5 @@ def _telling(own: IntArray, others: IntArray, values: IntArray, deviations: Floa
 
 def _natural(name: str) -> list[Any]:
     """Return a key that sorts CD3 before CD19."""
-    return [
-        (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part
-    ]
+    parts = filter(None, re.split(r"(\d+)", name))
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]

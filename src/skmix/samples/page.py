@@ -9,75 +9,59 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..engine.records import IntArray
-from ..model.frames import PreparedRows
+from ..engine.records import FloatArray
 from ..model.kernel_sets import DrawnKernels, drawn_kernels
-from ..plots.style import CLASS_COLOURS, FloatArray, short_name
+from ..plots.style import CLASS_COLOURS, short_name
 from ..report import describe
 from ..report.description import traits
 from ..report.rendering import decimals, in_words, kernel_values, number_text, render_page, significant
-from .conditions import Design
-from .differences import Sides, by_q_value
+from .comparison import Comparison
+from .description import Composition
 from .judging import FEWEST_SAMPLES
-from .markers import Profiles, profiles, short_markers
-from .plots import map_cells, percent
-from .populations import Populations, checked_mixture
-from .proportions import Composition
-from .reading import Cells
-from .separation import HEIGHT
+from .markers import Profiles, profiles
+from .merging import HEIGHT
+from .plots import drawn_cells, map_cells, percent
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 # The page mentions a second reason if its p-value is at most this.
 _CLEAR = 0.01
-# Most cells on a page: more make it larger, but not clearer.
-_MAX_CELLS = 3000
-# Most features and axes that the explorer offers.
-_MAX_FEATURES = 40
-# Most entries of covariances on a page: about half a megabyte.
-_MAX_ENTRIES = 80_000
+# Most features and axes that the explorer offers, and most entries of covariances: about half a megabyte.
+_MAX_FEATURES, _MAX_ENTRIES = 40, 80_000
 # Most directions of difference that the explorer offers as axes.
 _MAX_AXES = 4
 # Most features whose planes are shown side by side.
 _MAX_PLANES = 6
 
 
-def study_page(study: Any, title: str, compared: tuple[Design, Sides, DataFrame] | None) -> str:
-    """Return the page of a study: one HTML file that opens offline and fetches nothing.
-
-    `compared` is a comparison with its table.
-    """
-    model, populations, composition = study.model, study.populations, study._composition
-    unusual, cells, origin = study._if_judged, study._cells, study._origin
-    kernels = drawn_kernels(model)
-    if origin.markers:
-        kernels = replace(kernels, names=short_markers(origin.markers))
-    n_kernels = len(kernels.means)
-    noun, names, proportions = composition.noun, composition.populations, composition.proportions
+def study_page(study: Any, title: str | None, comparison: Comparison | None) -> str:
+    """Return the page of a study: one HTML file that opens offline and fetches nothing."""
+    model, populations, composition, unusual = study.model, study.populations, study.composition, study.judged
+    kernels, fitted = drawn_kernels(model), study.reference.composition
+    if study.markers:
+        kernels = replace(kernels, names=study.markers)
+    n_kernels, noun, names = len(kernels.means), composition.noun, composition.populations
     members = np.arange(n_kernels) if populations is None else populations.of_kernels
-    samples = composition.names.tolist()
-    # New samples are compared with those of the fit.
-    reference = study._reference.shares(study._reference.samples) if study._is_new else proportions
-    flagged = [] if unusual is None else unusual.loc[unusual["unusual"], "sample"].tolist()
     offered = offered_planes(kernels)
-    overall = kernels.weights_of(None)
     # Draw kernels with their weights in all fitted samples: proportions are shown beside the picture.
-    alone = replace(kernels, classes=[0], weights=overall[:, None], prior=np.ones(1))
-    tree = None if populations is None or n_kernels == 1 else populations.tree
-    notes, made = list(origin.notes), study.provenance()
+    alone = replace(kernels, classes=[0], weights=kernels.weights_of(None)[:, None], prior=np.ones(1))
+    is_tree = populations is not None and n_kernels > 1
+    made = study.provenance()
     scale = dict(made)["scale"]
+    flagged = [] if unusual is None else unusual.loc[unusual["unusual"], "sample"].tolist()
+    notes = list(study.about.origin.notes)
     if unusual is None:
         notes.append(f"Finding unusual samples takes at least {FEWEST_SAMPLES} samples.")
-    n_cells, rows, note = int(composition.sizes.sum()), None, ""
-    if cells is not None:
-        rows = _drawn(model, populations, cells, samples, offered)
+    n_samples = len(composition.names)
+    title = title or f"Composition of {n_samples} sample{'' if n_samples == 1 else 's'}"
+    n_cells, rows, note = int(composition.sizes.sum()), _drawn(study, offered), ""
+    if rows is not None:
         n_drawn = len(rows["populations"])
         note = f"{n_drawn:,} cells are drawn{', chosen at random' if n_drawn < n_cells else ''}."
     data = {
         "title": title,
         "noun": noun,
-        "of_fit": " in the fit" if study._is_new else "",
         "shrunken": hasattr(model, "weight_prior_"),
         "kernel": "Student’s t distribution" if hasattr(model, "kernel_degrees_") else "Gaussian",
         "n_kernels": n_kernels,
@@ -85,12 +69,12 @@ def study_page(study: Any, title: str, compared: tuple[Design, Sides, DataFrame]
         "n_cells": f"{n_cells:,}",
         "samples": [
             {"name": str(name), "cells": int(size), "unusual": name in flagged}
-            for name, size in zip(samples, composition.sizes, strict=True)
+            for name, size in zip(composition.names.tolist(), composition.sizes, strict=True)
         ],
         "n_unusual": len(flagged),
         "judged": unusual is not None,
-        "unusual_rows": _unusual_rows(unusual, composition, reference),
-        "conditions": None if compared is None else _conditions(*compared),
+        "unusual_rows": [] if unusual is None else _unusual_rows(unusual, composition, fitted),
+        "conditions": None if comparison is None else _conditions(comparison),
         "named": any(sign in str(name) for name in names for sign in "⁺⁻"),
         "populations": [
             {
@@ -98,12 +82,12 @@ def study_page(study: Any, title: str, compared: tuple[Design, Sides, DataFrame]
                 "name": _full_name(name, noun),
                 "kernels": np.flatnonzero(members == g).tolist(),
                 "listed": in_words(map(short_name, np.flatnonzero(members == g).tolist())),
-                "mean": percent(own.mean()),
-                "range": f"{percent(own.min())} – {percent(own.max())}",
+                "mean": percent(shares.mean()),
+                "range": f"{percent(shares.min())} – {percent(shares.max())}",
             }
-            for g, (name, own) in enumerate(zip(names, proportions.T, strict=True))
+            for g, (name, shares) in enumerate(zip(names, composition.proportions.T, strict=True))
         ],
-        "proportions": decimals(100 * proportions, 4),
+        "proportions": decimals(100 * composition.proportions, 4),
         "lower": decimals(100 * composition.lower, 4),
         "upper": decimals(100 * composition.upper, 4),
         "table": [
@@ -111,21 +95,21 @@ def study_page(study: Any, title: str, compared: tuple[Design, Sides, DataFrame]
                 (percent(proportion), f"{percent(low)} – {percent(high)}" if np.isfinite(low) else "–")
                 for proportion, low, high in zip(*of_sample, strict=True)
             ]
-            for of_sample in zip(proportions, composition.lower, composition.upper, strict=True)
+            for of_sample in zip(composition.proportions, composition.lower, composition.upper, strict=True)
         ],
         "mixture": _explored(alone, *offered),
         "members": members.tolist(),
-        "profile": _profile(profiles(checked_mixture(model), populations), kernels.names, offered[0]),
+        "profile": _profile(profiles(model, populations), kernels.names, offered[0]),
         "scale": "" if scale == "none" else f"Values are on the scale {scale}.",
-        "tree": None if tree is None else significant(tree),
+        "tree": significant(populations.tree) if is_tree else None,
         "height": HEIGHT,
-        "joined": bool(origin.joined),
+        "joined": "joined" in dict(made),
         "cut": None if populations is None else populations.cut_height,
         "rows": rows,
         "rows_note": note,
         "made": [*made, *traits(describe(model), ("cells", "sample"))],
         "notes": notes,
-        "warning": study._warning,
+        "warnings": study.warnings,
         "colours": list(CLASS_COLOURS),
     }
     return render_page("study.html.j2", data, "skmix.samples")
@@ -136,31 +120,26 @@ def _full_name(name: Any, noun: str) -> str:
     return f"{noun} {short_name(name, noun)}" if isinstance(name, int) else str(name)
 
 
-def _unusual_rows(
-    unusual: DataFrame | None, composition: Composition, reference: FloatArray
-) -> list[dict[str, str]]:
+def _unusual_rows(unusual: DataFrame, composition: Composition, fitted: Composition) -> list[dict[str, str]]:
     """Return the reasons why each unusual sample is unusual, the most unusual sample first.
 
-    Proportions are compared with the medians of the `reference` (L, G): those of the other samples or, for
-    new samples, of the fit.
+    Proportions are compared with the medians of the other samples of the fit.
     """
-    if unusual is None:
-        return []
-    found, noun, names, proportions = [], composition.noun, composition.populations, composition.proportions
+    lines, noun, names, proportions = [], composition.noun, composition.populations, composition.proportions
     for row in unusual[unusual["unusual"]].sort_values("p_adjusted", kind="stable").to_dict("records"):
         reasons = []
         of_composition, of_cells = row["p_composition"], np.nan_to_num(row["p_likelihood"], nan=1.0)
         if of_composition <= max(_CLEAR, of_cells):
-            sample = composition.names.tolist().index(row["sample"])
-            others = np.delete(proportions, sample, axis=0) if reference is proportions else reference
-            medians = np.median(others, axis=0)
-            largest = int(np.abs(proportions[sample] - medians).argmax())
+            here = proportions[composition.names.tolist().index(row["sample"])]
+            medians = np.median(fitted.proportions[fitted.names != row["sample"]], axis=0)
+            largest = int(np.abs(here - medians).argmax())
             # The least probable proportion may be a small one: name the one that differs most too.
             usual = {names.index(row[noun]): row["usual_proportion"]}
             usual.setdefault(largest, medians[largest])
-            for g, usually in usual.items():
-                found_here = f"{percent(proportions[sample, g])} %, usually {percent(usually)} %"
-                reasons.append(f"{_full_name(names[g], noun)}: {found_here}")
+            reasons += [
+                f"{_full_name(names[g], noun)}: {percent(here[g])} %, usually {percent(usually)} %"
+                for g, usually in usual.items()
+            ]
         if of_cells <= max(_CLEAR, of_composition):
             which = "less" if row["z_likelihood"] < 0.0 else "more"
             reasons.append(
@@ -170,76 +149,74 @@ def _unusual_rows(
             name: "–" if np.isnan(row[name]) else f"{row[name]:.2g}"
             for name in ("p_composition", "p_likelihood", "p_adjusted")
         }
-        found.append({"name": str(row["sample"]), "reasons": "; ".join(reasons), **p_values})
-    return found
+        lines.append({"name": str(row["sample"]), "reasons": "; ".join(reasons), **p_values})
+    return lines
 
 
-def _conditions(design: Design, sides: Sides, table: DataFrame) -> dict[str, Any]:
-    columns = [*(f"proportion_{name}" for name in sides.names), "difference", "lower", "upper"]
-    found = 100.0 * table[columns].to_numpy()
+def _conditions(comparison: Comparison) -> dict[str, Any]:
+    conditions, design = comparison.conditions, comparison.design
+    sides = comparison.sides
+    lines = [
+        _lines(side.names, table, comparison.order)
+        for side, table in zip(sides, comparison.tables, strict=True)
+    ]
     return {
-        **vars(design),
-        "names": [str(name) for name in sides.names],
-        "sizes": [int(sides.is_first.sum()), int((~sides.is_first).sum())],
-        "n_pairs": 0 if sides.pairs is None else int(sides.pairs.max()) + 1,
-        "samples": sides.places.tolist(),
-        "first": sides.is_first.tolist(),
-        "joined": sides.joined(),
-        "lines": [
-            {
-                "population": g,
-                "means": [percent(0.01 * value) for value in found[g, :2]],
-                "difference": _signed(found[g, 2]),
-                "interval": f"{_signed(found[g, 3])} to {_signed(found[g, 4])}",
-                "p": f"{table['p_value'][g]:.2g}",
-                "q": f"{table['q_value'][g]:.2g}",
-            }
-            for g in by_q_value(table)
-        ],
+        "condition": None if design is None else design.condition,
+        "pair": None if design is None else design.pair,
+        "covariate": None if design is None else design.covariate,
+        "names": [str(name) for name in conditions],
+        "samples": [places.tolist() for places in conditions.values()],
+        "n_pairs": max(0 if side.pairs is None else int(side.pairs.max()) + 1 for side in sides),
+        "joined": comparison.joined(),
+        "panels": [{"population": g, "q": f"{comparison.q_values[g]:.2g}"} for g in comparison.order],
+        "tables": lines,
     }
 
 
-def _signed(percents: float) -> str:
-    text = percent(abs(percents) / 100.0)
-    return text if text == "0" else f"{'−' if percents < 0.0 else '+'}{text}"
+def _lines(names: tuple[Any, Any], table: DataFrame, order: Sequence[int]) -> dict[str, Any]:
+    """Return the lines of a value of the condition beside the reference, in percent."""
+    means = [name for name in table if str(name).startswith("proportion")]
+    lines = []
+    for g in order:
+        line = table.iloc[g]
+        lines.append(
+            {
+                "population": g,
+                "means": [percent(line[name]) for name in means],
+                "difference": _signed(line["difference"]),
+                "interval": f"{_signed(line['lower'])} to {_signed(line['upper'])}",
+                "p": f"{line['p_value']:.2g}",
+                "q": f"{line['q_value']:.2g}",
+            }
+        )
+    return {"names": [str(name) for name in names], "lines": lines}
 
 
-def _profile(found: Profiles, names: Sequence[str], features: Sequence[int]) -> dict[str, list[Any]]:
+def _signed(proportion: float) -> str:
+    text = percent(abs(proportion))
+    return text if text == "0" else f"{'−' if proportion < 0.0 else '+'}{text}"
+
+
+def _profile(profile: Profiles, names: Sequence[str], features: Sequence[int]) -> dict[str, list[Any]]:
     """Return the mean of each population in the offered features, and its distance from that of all cells."""
-    means = found.means[:, features]
+    means = profile.means[:, features]
     span = np.ptp(means, axis=0)
     # Show three digits of the differences between populations.
     digits = np.clip(2 - np.floor(np.log10(np.where(span > 0.0, span, 1.0))), 0, 6).astype(int)
     return {
         "features": [names[d] for d in features],
         "means": [[number_text(value, n) for value, n in zip(row, digits, strict=True)] for row in means],
-        "deviations": decimals(found.deviations[:, features], 2),
+        "deviations": decimals(profile.deviations[:, features], 2),
     }
 
 
-def drawn_cells(
-    model: Any, populations: Populations | None, X: FloatArray
-) -> tuple[IntArray, FloatArray, IntArray]:
-    """Return indices (n,) of the cells to draw, their rows (n, M), and their populations or kernels (n,)."""
-    chosen = np.arange(len(X))
-    if len(X) > _MAX_CELLS:
-        chosen = np.sort(np.random.RandomState(0).choice(len(X), _MAX_CELLS, replace=False))
-    rows = X[chosen]
-    prepared: Any = PreparedRows(rows)
-    found = model.predict(prepared) if populations is None else populations.predict(model, prepared)
-    return chosen, rows, found
-
-
-def _drawn(
-    model: Any,
-    populations: Populations | None,
-    cells: Cells,
-    names: Sequence[Any],
-    offered: tuple[list[int], FloatArray],
-) -> dict[str, Any]:
-    """Return the cells to draw, with the indices of their samples and populations."""
-    chosen, rows, found = drawn_cells(model, populations, cells.X)
-    places = {name: place for place, name in enumerate(names)}
+def _drawn(study: Any, offered: tuple[list[int], FloatArray]) -> dict[str, Any] | None:
+    """Return the cells to draw, with the indices of their samples and populations; None without cells."""
+    cells = study.about.cells
+    if cells is None:
+        return None
+    chosen, rows, populations = drawn_cells(study.model, study.populations, cells.X)
+    places = {name: place for place, name in enumerate(study.samples)}
     (features, planes), axes = offered, None
     values = list(significant(np.concatenate([rows[:, features], rows @ planes.T], axis=1).T))
     with suppress(ValueError):  # a map needs two markers
@@ -247,7 +224,7 @@ def _drawn(
         values += significant(positions.T)
     return {
         "samples": [places.get(cells.y[row]) for row in chosen],
-        "populations": found.tolist(),
+        "populations": populations.tolist(),
         "values": values,
         "map": axes,
     }

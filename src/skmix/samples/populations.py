@@ -1,4 +1,4 @@
-"""Populations: sets of kernels of a mixture that no valley of the density divides."""
+"""Populations: sets of kernels of a mixture, with the tree of their merges, names and a table."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.numbers import Array, like, namespace
+from .._extras import need
 from ..engine.records import FloatArray, IntArray
-from ..engine.structures import structure_of
-from ..model import SharedKernelMixture, densities
-from ..model.densities import has_shifts
-from ..model.rows import score_rows
-from .separation import HEIGHT, cut, find_alternatives, join, separate
+from ..model import Groups, Kernels, SharedKernelMixture, responsibilities, score_rows
+from .merging import HEIGHT, Mixture, by_size, cut, find_populations, join
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 _TINY = float(np.finfo(float).tiny)
 _TYPED = str.maketrans("⁺⁻", "+-")
@@ -30,9 +30,9 @@ class AlternativesWarning(UserWarning):
     """Populations may be one that shifts between samples."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Populations:
-    """G populations of K kernels, numbered from the largest to the smallest.
+    """G populations of K kernels, numbered from the largest to the smallest; printed as a table.
 
     `merge_kernels` makes them. They belong to one fit of a mixture: after another fit, merge again.
     """
@@ -40,9 +40,28 @@ class Populations:
     of_kernels: IntArray  # (K,): the population of each kernel, from 0 to G - 1
     tree: FloatArray  # (K - 1, 4): all merges as SciPy's linkage matrix
     names: Mapping[int, str] = field(default_factory=dict)  # by number; not all populations have one
+    weights: FloatArray | None = None  # (K,): of the kernels in all samples together, for the table
 
     def __len__(self) -> int:
         return int(self.of_kernels.max()) + 1
+
+    def __repr__(self) -> str:
+        return str(self.table.to_string(index=False))
+
+    def _repr_html_(self) -> str:
+        return str(self.table.to_html(index=False))
+
+    @property
+    def table(self) -> DataFrame:
+        """A line for each population: its number, name, share of all cells and kernels."""
+        columns: dict[str, Any] = {"population": range(len(self))}
+        if self.names:
+            columns["name"] = [self.names.get(number, "") for number in range(len(self))]
+        if self.weights is not None:
+            columns["share"] = (self.weights @ self.members).round(4)
+        kernels = [np.flatnonzero(self.of_kernels == number) for number in range(len(self))]
+        columns["kernels"] = [" ".join(f"k{kernel}" for kernel in of_one) for of_one in kernels]
+        return need("pandas", "Tables of populations need").DataFrame(columns)
 
     @property
     def display_names(self) -> list[Any]:
@@ -68,29 +87,50 @@ class Populations:
         known: dict[Any, int] = {str(g): g for g in range(len(self))}
         known |= {str(label).translate(_TYPED): g for g, label in enumerate(labels)}
         known |= {label: g for g, label in enumerate(labels)} | {g: g for g in range(len(self))}
-        found = []
+        numbers = []
         for population in populations:
             if not isinstance(population, str | Integral) or population not in known:
                 raise ValueError(f"There is no population {population!r} among {labels}.")
-            found.append(known[population])
-        return found
+            numbers.append(known[population])
+        return numbers
 
     def renamed(self, names: Mapping[Any, str]) -> Populations:
         """Return the populations with new names, given by number or by current name."""
         if not isinstance(names, Mapping):
             raise TypeError(f"names must map numbers or names to new ones, as {{3: 'CD4 T'}}, got {names!r}.")
-        found, numbers = dict(self.names), self.numbers_of(names)
+        after, numbers = dict(self.names), self.numbers_of(names)
         for number, name in zip(numbers, names.values(), strict=True):
             if not isinstance(name, str) or not name.strip():
                 raise ValueError(f"A population cannot be called {name!r}.")
-            found[number] = name
+            after[number] = name
         if len(set(numbers)) < len(numbers):
             raise ValueError("names has a population twice, by number and by name.")
         # Files have numbers as text.
-        shown = [str(found.get(number, number)) for number in range(len(self))]
+        shown = [str(after.get(number, number)) for number in range(len(self))]
         if len(set(shown)) < len(shown):
             raise ValueError(f"Two populations would have the same name: {sorted(shown)}.")
-        return replace(self, names=found)
+        return replace(self, names=after)
+
+    def groups_to_join(self, populations: Sequence[Any]) -> list[list[int]]:
+        """Return the numbers of populations to join, given as one group of them or as several groups."""
+        are_sets = all(isinstance(population, (list, tuple)) for population in populations)
+        groups = [self.numbers_of(group) for group in (populations if are_sets else (populations,))]
+        numbers = [number for group in groups for number in group]
+        if not groups or min(map(len, groups)) < 2 or len(set(numbers)) < len(numbers):
+            raise ValueError(
+                "join needs two populations or more, none of them twice, such as join(0, 1) or "
+                f"join([0, 1], [2, 3]); got {', '.join(map(repr, populations)) or 'none'}."
+            )
+        return groups
+
+    def joined(self, model: Any, groups: Sequence[Sequence[int]]) -> Populations:
+        """Return the populations of a mixture, without names, after joining groups of their numbers."""
+        targets = np.arange(len(self))
+        for group in groups:
+            targets[list(group)] = group[0]
+        tree = join(self.tree, self.of_kernels, groups, self.cut_height)
+        of_kernels = by_size(targets[self.of_kernels], mixture_of(model))
+        return Populations(of_kernels, tree, weights=self.weights)
 
     def predict_proba(self, model: Any, X: ArrayLike, *, groups: ArrayLike | None = None) -> FloatArray:
         """Return the probability (n, G) that each row came from each population.
@@ -116,49 +156,67 @@ class Populations:
 
     def check(self, n_kernels: int) -> None:
         """Raise ValueError if populations from a file are not a cut of a tree of `n_kernels` kernels."""
-        own, tree, numbers = self.of_kernels, self.tree, np.unique(self.of_kernels)
-        linked = (
-            tree.shape == (n_kernels - 1, 4)
-            and tree.dtype == np.float64
-            and bool(np.isfinite(tree).all() and (tree >= 0.0).all() and (tree[:, 3] <= n_kernels).all())
-            # Kernels and all merges but the last are joined once, and merges after they are made.
-            and np.array_equal(np.sort(tree[:, :2], axis=None), np.arange(2 * n_kernels - 2))
-            and bool((tree[:, :2].max(axis=1, initial=0.0) < n_kernels + np.arange(n_kernels - 1)).all())
-        )
-        for right, problem in (
-            (own.shape == (n_kernels,) and own.dtype.kind == "i", f"are not {n_kernels} whole numbers"),
-            (np.array_equal(numbers, np.arange(len(numbers))), f"are not numbered 0 to {len(numbers) - 1}"),
-            (linked, "have no valid tree of merges"),
+        from scipy.cluster.hierarchy import is_valid_linkage  # slow to import
+
+        of_kernels, tree, n_populations = self.of_kernels, self.tree, len(np.unique(self.of_kernels))
+        if of_kernels.shape != (n_kernels,) or of_kernels.dtype.kind != "i":
+            raise ValueError(f"its populations are not {n_kernels} whole numbers")
+        if set(of_kernels.tolist()) != set(range(n_populations)):
+            raise ValueError(f"its populations are not numbered 0 to {n_populations - 1}")
+        is_tree = tree.shape == (n_kernels - 1, 4) and bool(np.isfinite(tree).all())
+        if not is_tree or (n_kernels > 1 and not is_valid_linkage(tree)):
+            raise ValueError("its populations have no valid tree of merges")
+        if (
+            len(set(zip(cut(tree, n_populations).tolist(), of_kernels.tolist(), strict=True)))
+            != n_populations
         ):
-            if not right:
-                raise ValueError(f"its populations {problem}")
-        if len(np.unique(np.stack([cut(tree, len(numbers)), own]), axis=1).T) != len(numbers):
             raise ValueError("its populations are not those of the tree of merges")
         replace(self, names={}).renamed(self.names)
 
 
-def _probabilities(members: FloatArray, model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
+def _probabilities(members: FloatArray, model: Any, rows: Any, codes: IntArray | None = None) -> Any:
     """Return the responsibilities (n, G) of populations, given the membership (K, G) of kernels."""
-    shares = densities.responsibilities(model, rows, codes)
-    return shares @ like(members, shares)
+    return np.asarray(responsibilities(model, rows, codes)) @ members
 
 
-def _most_likely(members: FloatArray, model: Any, rows: Array, codes: IntArray | None = None) -> IntArray:
+def _most_likely(members: FloatArray, model: Any, rows: Any, codes: IntArray | None = None) -> Any:
     """Return the population (n,) with the largest responsibility."""
-    shares = _probabilities(members, model, rows, codes)
-    return namespace(shares).argmax(shares, axis=1)
+    return _probabilities(members, model, rows, codes).argmax(axis=1)
+
+
+# ---------------------------------------------------------------- kernels of a mixture
+
+
+def checked_mixture(model: Any) -> Any:
+    """Return a fitted mixture; raise TypeError for anything else."""
+    if not isinstance(model, SharedKernelMixture):
+        raise TypeError(f"model must be a SharedKernelMixture, got a {type(model).__name__}.")
+    check_is_fitted(model)
+    return model
 
 
 def average_weights(model: Any) -> FloatArray:
     """Return the weights (K,) of the kernels in all samples together."""
-    found: FloatArray = model.weights_ @ model.class_prior_
-    return found
+    return np.asarray(model.weights_ @ model.class_prior_)
 
 
-# ---------------------------------------------------------------- merges
+def mixture_of(model: Any) -> Mixture:
+    """Return the kernels of a fitted mixture in all samples together, widened by what shifts move them."""
+    kernels, shifts = Kernels.of(model), Groups.of(model).shifts
+    means, covariances = kernels.means, kernels.covariances
+    if shifts is not None:
+        shares = np.maximum(model.weights_ * model.class_prior_, _TINY)
+        shares = shares / shares.sum(axis=1, keepdims=True)
+        average = np.einsum("kl,lkm->km", shares, shifts)
+        apart = shifts - average
+        means = means + average
+        covariances = covariances + np.einsum("kl,lkm,lkn->kmn", shares, apart, apart)
+    return Mixture(average_weights(model), model.weights_, means, covariances)
 
 
-def merge_kernels(model: SharedKernelMixture, *, n_populations: int | None = None) -> Populations:
+def merge_kernels(
+    model: SharedKernelMixture, *, n_populations: int | None = None, cells: FloatArray | None = None
+) -> Populations:
     """Merge the kernels of a fitted mixture into populations, which may have any shape.
 
     A population is a hill of the density. Each step merges the two that the shallowest valley divides: where
@@ -173,6 +231,8 @@ def merge_kernels(model: SharedKernelMixture, *, n_populations: int | None = Non
         A fitted mixture.
     n_populations : int, default=None
         Number of populations at which to cut the tree of merges. None lets the valleys decide.
+    cells : array of shape (n, M), default=None
+        Some cells on the scale of the model. Today's rule asks the kernels alone.
 
     Returns
     -------
@@ -196,88 +256,32 @@ def merge_kernels(model: SharedKernelMixture, *, n_populations: int | None = Non
     >>> populations.predict(model, [[0.1], [3.0], [11.0]])
     array([0, 0, 1])
     """
-    own = checked_mixture(model)
-    n_kernels = len(own.means_)
+    model, n_kernels = checked_mixture(model), len(model.means_)
     if n_populations is not None:
-        whole = isinstance(n_populations, Integral) and not isinstance(n_populations, bool)
-        if not whole or not 1 <= n_populations <= n_kernels:
+        is_whole = isinstance(n_populations, Integral) and not isinstance(n_populations, bool)
+        if not is_whole or not 1 <= n_populations <= n_kernels:
             raise ValueError(f"n_populations must be a number from 1 to {n_kernels}, got {n_populations!r}.")
-    weights = average_weights(own)
-    tree, found = separate(weights, *_kernels_of_all_samples(own), own.weights_)
-    populations = cut(tree, found if n_populations is None else int(n_populations))
-    return Populations(_by_size(own, populations), tree)
+        n_populations = int(n_populations)
+    mixture = mixture_of(model)
+    of_kernels, tree = find_populations(mixture, cells, n_populations)
+    return Populations(of_kernels, tree, weights=mixture.weights)
 
 
-def join_populations(model: Any, populations: Populations, groups: Sequence[Sequence[int]]) -> Populations:
-    """Return the populations, without names, after joining groups of them, given by number.
-
-    The model has NumPy arrays.
-    """
-    targets = np.arange(len(populations))
-    for group in groups:
-        targets[list(group)] = group[0]
-    tree = join(populations.tree, populations.of_kernels, groups, populations.cut_height)
-    return Populations(_by_size(model, targets[populations.of_kernels]), tree)
-
-
-def _by_size(model: Any, populations: IntArray) -> IntArray:
-    """Return populations (K,) of kernels, numbered from the largest weight to the smallest."""
-    populations, weights = np.unique(populations, return_inverse=True)[1], average_weights(model)
-    members = (populations[:, None] == np.arange(populations.max() + 1)) * weights[:, None]
-    total = members.sum(axis=0)
-    means = (members.T @ model.means_) / np.maximum(total, _TINY)[:, None]
-    # Means break ties.
-    return np.asarray(np.argsort(np.lexsort((*means.T[::-1], -total)))[populations])
-
-
-def alternatives(
-    model: Any, populations: Populations, proportions: FloatArray, upper: FloatArray
-) -> list[tuple[list[int], float]]:
-    """Return sets of populations that may be one which shifts between samples; see `find_alternatives`.
-
-    The model has NumPy arrays; `proportions` (L, G) and their upper limits are those of its samples.
-    """
-    kernels = average_weights(model), *_kernels_of_all_samples(model)
-    return find_alternatives(*kernels, populations.of_kernels, proportions, upper)
-
-
-def alternatives_in_words(found: list[tuple[list[int], float]], names: Sequence[Any], where: str) -> str:
-    """Return what to say of the sets that `alternatives` found; names are those of all populations."""
+def alternatives_in_words(sets: Sequence[tuple[list[int], float]], names: Sequence[Any]) -> str:
+    """Return what to say of the sets that `find_alternatives` found; names are those of all populations."""
     from ..report.rendering import in_words  # slow to import
 
     said = ["Some populations may be one that shifts between samples, or several that replace each other."]
-    for numbers, share in found:
+    for numbers, share in sets:
         which = in_words(str(names[g]) for g in numbers)
         which = f"Populations {which}" if any(isinstance(names[g], int) for g in numbers) else which
         percent = max(1, math.ceil(100.0 * share))
         rest = f"one of the two has at most {percent} % of its largest proportion"
         if len(numbers) > 2:
             rest = f"all but one have at most {percent} % of their largest proportions"
-        said.append(f"{which}: in every sample{where}, {rest}.")
-    sets = [[names[g] for g in numbers] for numbers, _ in found]
-    call = ", ".join(map(repr, sets if len(sets) > 1 else sets[0]))
-    options = [json.dumps(",".join(map(str, joined)), ensure_ascii=False) for joined in sets]
-    option = " ".join(f"--join {names}" for names in options)
+        said.append(f"{which}: in every sample of the fit, {rest}.")
+    joined = [[names[g] for g in numbers] for numbers, _ in sets]
+    call = ", ".join(map(repr, joined if len(joined) > 1 else joined[0]))
+    options = [json.dumps(",".join(map(str, one)), ensure_ascii=False) for one in joined]
+    option = " ".join(f"--join {one}" for one in options)
     return f"{' '.join(said)} To make them one: study.join({call}), or {option} of skmix compose."
-
-
-def _kernels_of_all_samples(model: Any) -> tuple[FloatArray, FloatArray]:
-    """Return the means (K, M) and covariances (K, M, M) of the kernels in all samples together."""
-    means, structure = model.means_, structure_of(model.covariance_type_)
-    covariances = structure.to_full(model.covariances_[None], *means.shape)[0]
-    covariances = np.broadcast_to(covariances, (len(means), *covariances.shape[1:]))
-    if not has_shifts(model):
-        return means, covariances
-    shares = np.maximum(model.weights_ * model.class_prior_, _TINY)
-    shares = shares / shares.sum(axis=1, keepdims=True)
-    average = np.einsum("kl,lkm->km", shares, model.group_shifts_)
-    apart = model.group_shifts_ - average
-    return means + average, covariances + np.einsum("kl,lkm,lkn->kmn", shares, apart, apart)
-
-
-def checked_mixture(model: Any) -> Any:
-    """Return a fitted mixture; raise TypeError for anything else."""
-    if not isinstance(model, SharedKernelMixture):
-        raise TypeError(f"model must be a SharedKernelMixture, got a {type(model).__name__}.")
-    check_is_fitted(model)
-    return model

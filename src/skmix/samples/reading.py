@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,20 +15,21 @@ import numpy as np
 
 from .._errors import Argument, ArgumentError
 from .._words import listed
-from ..data import Source, open_rows
-from ..data.events import FcsReader
-from ..data.fcs import without_bookkeeping
-from ..data.notation import AUTO
-from ..data.opening import files_of
-from ..data.read import is_path
-from ..data.recipe import BY_CHANNEL, Preparation
+from ..data import (
+    FcsReader,
+    Source,
+    files_of,
+    open_rows,
+    same_scale,
+    scale_in_words,
+    without_bookkeeping,
+)
 from ..engine.records import FloatArray, IntArray
-from ..model.callbacks import progress_bar
-from ..model.rows import with_features_of
+from ..model import progress_bar, with_features_of
 
 # Cells read into memory, equally many of each sample, for the start of the fit and for the page.
 SOME_CELLS = 50_000
-# How messages begin the advice that a column may hold categories.
+# How messages of `open_rows` begin the advice that a column may hold categories.
 _CATEGORIES = re.compile(r"[.;:]? [Ii]f these are categories, (use )?$")
 _OF_OPEN_ROWS = re.compile(r"open_rows\(\.\.\., (.*)\)")
 
@@ -38,7 +41,7 @@ class Origin:
     files: tuple[str, ...]  # names without folders; empty for cells in memory
     column: str | None  # the column that names the samples; None if each file is one, or an array names them
     markers: tuple[str, ...]  # (M,): display names of the features; empty if they have none
-    preparation: dict[str, Any]  # `compensate`, `transform`, `linear` and `scales`, see `io.preparation`
+    preparation: dict[str, Any]  # see `preparation_of`
     notes: tuple[str, ...]  # sentences for readers of the page
     joined: tuple[tuple[str, ...], ...] = ()  # names of populations that `Study.join` made one
 
@@ -54,9 +57,9 @@ class Cells:
     origin: Origin
 
 
-def are_files(samples: Any) -> bool:
-    """Return whether samples are given as a path, a list of paths, a folder or a pattern."""
-    return is_path(samples) or files_of(samples) is not None
+def is_path(samples: Any) -> bool:
+    """Return whether samples are given as one path."""
+    return isinstance(samples, (str, os.PathLike))
 
 
 def open_cells(
@@ -64,107 +67,147 @@ def open_cells(
     model: Any = None,
     *,
     sample: Any = None,
-    markers: Sequence[str | int] | None = None,
-    compensate: bool | str = AUTO,
-    skip_unreadable: bool = False,
+    markers: Any = None,
     seed: int = 0,
+    skip_unreadable: bool = False,
     **options: Any,
 ) -> Cells:
     """Open samples for a fit, or for a fitted model, and read them once.
 
-    Reading checks all values and keeps some cells of every sample. Options are those of `open_rows`.
+    Reading checks all values and keeps some cells of every sample. `options` are those of `open_rows`.
     """
-    files = files_of(samples)
-    if is_path(samples):
-        files = files or [Path(samples)]
-    is_open = isinstance(samples, Source)
-    given = {"sample": sample, "markers": markers if model is None else None, "compensate": compensate}
-    for name, value in (given | options).items() if is_open else ():
-        default = {"compensate": AUTO, "transform": AUTO, "damaged": "refuse"}.get(name)
-        if value is not default and not (isinstance(value, str) and value == default):
-            raise ArgumentError(Argument(name), " is for samples to open: these were opened by open_rows.")
-    several = samples if isinstance(samples, (list, tuple)) else ()
-    if isinstance(samples, (Mapping, Iterator)) or any(getattr(each, "ndim", 0) == 2 for each in several):
-        raise TypeError(
-            f"samples is a {type(samples).__name__}: give paths, or one table with a column of samples, such "
-            "as pandas.concat([one.assign(sample='a'), two.assign(sample='b')]), and sample='sample'."
-        )
+    files, is_open = files_of(samples), isinstance(samples, Source)
     notes: list[str] = []
+    _refuse(samples, {"sample": sample, "markers": None if model else markers, **options})
     with progress_bar("opening", None), _own_words(len(files or ())):
-        if skip_unreadable and files is not None and sample is None:
-            files, notes = _readable(files, columns=markers, compensate=compensate, **options)
-        source = samples
-        if not is_open:
-            source = open_rows(
-                samples if files is None else list(files),
-                columns=markers,
-                label=sample,
-                compensate=compensate,
-                **options,
-            )
-        source = source if model is None else with_features_of(model, source)
+        if is_open:
+            source = samples if model is None else with_features_of(model, samples)
+        else:
+            how = {"columns": markers, "label": sample, **options}
+            if skip_unreadable and files is not None:
+                files, notes = _readable(files, model, how)
+            rows: Any = samples if files is None else list(files)
+            source = open_rows([samples] if files is None and is_path(samples) else rows, **how)
+            source = source if model is None else with_features_of(model, source)
         # Raises ValueError if the files differ in their features.
         names = source.feature_names
-    kinds = (source.preparation or {}).get("columns") or {}
-    if text := [name for name, kind in kinds.items() if kind is not None and model is None]:
-        holds = "text" if isinstance(kinds[text[0]], list) else "dates"
-        raise ArgumentError(
-            f"column {text[0]!r} holds {holds} and is not a marker: name the column of samples with ",
-            Argument("sample"),
-            ", or the markers with ",
-            Argument("markers"),
-            ".",
-        )
-    events = [reader for reader in source.readers.values() if isinstance(reader, FcsReader)]
-    if model is None and markers is None:
-        present, kept = names or [], without_bookkeeping(names or [])
-        if events:
-            present, kept = events[0].all_names, events[0].file.markers
-        elif kept and kept != names:
-            source, names = source.select(kept), kept
-        if left := [name for name in present if name not in {*kept, *(names or ())}]:
-            notes.append(f"Not used as markers: {listed(left)}.")
+    readers = list(source.readers.values())
+    events = [reader for reader in readers if isinstance(reader, FcsReader)]
+    if model is None:
+        _refuse_text(source)
+        if markers is None:
+            present, kept = names or [], without_bookkeeping(names or [])
+            if events:
+                present, kept = events[0].all_names, events[0].file.markers
+            elif kept and kept != names:
+                source, names = source.select(kept), kept
+            if left := [name for name in present if name not in {*kept, *(names or ())}]:
+                notes.append(f"Not used as markers: {listed(left)}.")
     prepared = preparation_of(source.preparation)
     if model is None and events:
-        if compensate == AUTO and prepared["compensate"]:
+        if options.get("compensate", "auto") == "auto" and prepared["compensate"]:
             notes.append("Files were compensated with their spill-over matrices.")
         if note := source.scale_note():
             notes.append(note)
-    notes += [f"{each}." for each in (source.remarks() if events else ())]
+    notes += [f"{remark}." for remark in (source.remarks() if events else ())]
     channels = events[0].channels(list(source.kinds)) if events else []
-    known = {name: channel.marker for name, channel in zip(source.kinds, channels, strict=bool(channels))}
+    stains = {name: channel.marker for name, channel in zip(source.kinds, channels, strict=bool(channels))}
     labels = [
-        f"{known[name]} ({name})" if known.get(name, name) not in ("", name) else name for name in names or ()
+        f"{stains[name]} ({name})" if stains.get(name, name) not in ("", name) else name
+        for name in names or ()
     ]
+    column = sample if isinstance(sample, str) else source.label if source.labels is None else None
+    of_files = readers if files is not None or is_path(samples) or source.by_file else []
     origin = Origin(
-        files=tuple(Path(reader.name).name for reader in source.readers.values())
-        if files is not None or source.by_file
-        else (),
-        column=sample if isinstance(sample, str) else source.label if source.labels is None else None,
-        markers=tuple(labels),
-        preparation=prepared,
-        notes=tuple(notes),
+        tuple(Path(reader.name).name for reader in of_files), column, tuple(labels), prepared, tuple(notes)
     )
     # The first pass over files also finds out about damaged events.
     with nullcontext() if is_open else _own_words(1):
         return Cells(source, *_some_cells(source, seed), origin)
 
 
-def _readable(files: Sequence[Path], **options: Any) -> tuple[list[Path], list[str]]:
-    """Return the files that can be read to their end, and a note on each of the others."""
-    readable, notes = [], []
-    for path in files:
+def open_new_cells(model: Any, fit: Origin, samples: Any, **reading: Any) -> tuple[Any, Cells]:
+    """Open new samples on the scale of a fitted mixture; return them after the mixture that reads them."""
+    if "markers" in reading:
+        raise ArgumentError(Argument("markers"), " are those of the study: leave them out.")
+    fitted: dict[str, Any] = getattr(model, "preparation_", {})
+    if reading.get("compensate") is False and fitted.get("compensate"):
+        # The files have been compensated already.
+        model = copy(model)
+        model.preparation_ = fitted = {**fitted, "compensate": False}
+    if "compensate" in fitted:
+        if reading.get("compensate", "auto") not in ("auto", fitted["compensate"]):
+            raise ArgumentError(Argument("compensate"), " differs from the fit: leave it out.")
+        reading["compensate"] = "auto"
+    # Values in memory may have been scaled before the fit: then files need a scale.
+    are_files = is_path(samples) or files_of(samples) is not None
+    is_known = "transform" in fitted or bool(fit.files) or not are_files
+    known, scale = (
+        fitted if "transform" in fitted else {"transform": "none"},
+        reading.get("transform", "auto"),
+    )
+    is_auto = isinstance(scale, str) and scale == "auto"
+    if is_known and not is_auto and not same_scale(scale, known["transform"]):
+        raise ArgumentError(
+            Argument("transform"),
+            f" differs from the fit, which was on the scale {scale_in_words(known)}: leave it out, or "
+            "give values on that scale.",
+        )
+    is_array = hasattr(samples, "__array__") and not hasattr(samples, "columns")
+    names = None if is_array else getattr(model, "feature_names_in_", None)
+    markers = None if names is None else [str(name) for name in names]
+    return model, open_cells(samples, model, markers=markers, **reading)
+
+
+def _refuse(samples: Any, given: Mapping[str, Any]) -> None:
+    """Refuse settings of reading for what is open already, and several tables in memory."""
+    defaults = {"compensate": "auto", "transform": "auto", "damaged": "refuse"}
+    for name, value in given.items() if isinstance(samples, Source) else ():
+        default = defaults.get(name)
+        if value is not default and not (isinstance(value, str) and value == default):
+            raise ArgumentError(Argument(name), " is for samples to open: these were opened by open_rows.")
+    several = samples if isinstance(samples, (list, tuple)) else ()
+    if isinstance(samples, (Mapping, Iterator)) or any(getattr(one, "ndim", 0) == 2 for one in several):
+        raise TypeError(
+            f"samples is a {type(samples).__name__}: give paths, or one table with a column of samples, such "
+            "as pandas.concat([one.assign(sample='a'), two.assign(sample='b')]), and sample='sample'."
+        )
+
+
+def _refuse_text(source: Source) -> None:
+    """Refuse columns that are no markers."""
+    kinds = (source.preparation or {}).get("columns") or {}
+    for name, kind in kinds.items():
+        if kind is not None:
+            raise ArgumentError(
+                f"column {name!r} holds {'text' if isinstance(kind, list) else 'dates'} and is not a marker: "
+                "name the column of samples with ",
+                Argument("sample"),
+                ", or the markers with ",
+                Argument("markers"),
+                ".",
+            )
+
+
+def _readable(files: list[Path], model: Any, how: dict[str, Any]) -> tuple[list[Path], list[str]]:
+    """Return the files that can be read to their end, and what to say of the others."""
+    kept, notes = [], []
+    first: Exception | None = None
+    for file in files:
         try:
-            with closing(open_rows([path], **options).blocks()) as blocks:
+            source = open_rows([file], **how)
+            source = source if model is None else with_features_of(model, source)
+            with closing(source.blocks()) as blocks:
                 for _ in blocks:
                     pass
-            readable.append(path)
-        except (OSError, ValueError) as error:
-            notes.append(f"Left out: {str(error).rstrip('.')}.")
-            refused = error
-    if not readable:
-        raise refused
-    return readable, notes
+        except (ValueError, OSError) as error:
+            text, first = str(error).rstrip("."), first or error
+            notes.append(f"Left out: {text if file.name in text else f'{file.name}: {text}'}.")
+        else:
+            kept.append(file)
+    if not kept and first is not None:
+        raise first
+    return kept, notes
 
 
 @contextmanager
@@ -193,62 +236,61 @@ def _own_words(n_files: int) -> Iterator[None]:
         raise ArgumentError(*pieces) from None
 
 
-def preparation_of(given: Preparation | None) -> Preparation:
-    """Return how values are read: `compensate`, `transform`, `linear` and `scales`, see `io.preparation`."""
-    defaults: Preparation = {"compensate": False, "transform": "none", "linear": {}}
-    found = {name: (given or {}).get(name, value) for name, value in defaults.items()}
-    return found | ({"scales": given["scales"]} if given and found["transform"] == BY_CHANNEL else {})
+def preparation_of(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return how values are read: `compensate`, `transform`, `linear` and, by channel, `scales`."""
+    given = given or {}
+    prepared = {"compensate": False, "transform": "none", "linear": {}}
+    prepared |= {name: value for name, value in given.items() if name in (*prepared, "scales")}
+    return prepared
 
 
 def _some_cells(source: Source, seed: int) -> tuple[dict[Any, int], FloatArray, np.ndarray]:
     """Return the number of cells of each sample, and some cells X (n, M) of each with their samples (n,)."""
+    sizes, rows_of = _rows_of_samples(source)
     random = np.random.RandomState(seed)
-
-    def some(n_cells: int) -> IntArray:
-        n_each = n_cells if source.n_rows <= SOME_CELLS else max(1, SOME_CELLS // len(names))
-        return random.choice(n_cells, n_each, replace=False) if n_cells > n_each else np.arange(n_cells)
-
-    if source.by_file:
-        names: list[Any] = list(source.readers)
-        counts = [reader.n_rows for reader in source.readers.values()]
-        starts = np.cumsum([0, *counts[:-1]])
-        taken = [start + some(count) for start, count in zip(starts, counts, strict=True)]
-    elif not source.has_labels:
-        names, counts = [0], [source.n_rows]
-        taken = [some(source.n_rows)]
-    else:
-        labels = source.row_labels()
-        known = np.array([label is not None and label == label for label in labels.tolist()])
-        if not known.all():
-            where = f"column {source.label!r}" if isinstance(source.label, str) else "sample"
-            raise ValueError(
-                f"{where} names no sample in {np.count_nonzero(~known)} of {len(known)} rows. Leave these "
-                "rows out."
-            )
-        found, codes, counted = np.unique(labels.tolist(), return_inverse=True, return_counts=True)
-        names, counts = found.tolist(), counted.tolist()
-        taken = [np.flatnonzero(codes == place)[some(count)] for place, count in enumerate(counts)]
-    wanted = np.concatenate(taken)
-    samples = np.repeat(np.array(names, dtype=object), [len(own) for own in taken])
-    order = np.argsort(wanted)
-    rows, without, start = [], [], 0
+    chosen = []
+    for rows in rows_of:
+        n_most = len(rows) if source.n_rows <= SOME_CELLS else max(1, SOME_CELLS // len(sizes))
+        is_part = len(rows) > n_most
+        chosen.append(rows[random.choice(len(rows), n_most, replace=False)] if is_part else rows)
+    places = np.concatenate(chosen)
+    order = np.argsort(places)
+    samples = np.repeat(np.array(list(sizes), dtype=object), [len(rows) for rows in chosen])
+    places, samples, numbers = places[order], samples[order], {name: i for i, name in enumerate(sizes)}
+    X, empty, start = [], [], 0
     with progress_bar("reading", None) as progress, closing(source.blocks()) as blocks:
         for block in blocks:
-            first, last = np.searchsorted(wanted[order], [start, start + len(block.X)])
-            rows.append(np.asarray(block.X[wanted[order][first:last] - start], dtype=np.float64))
+            first, last = np.searchsorted(places, [start, start + len(block.X)])
+            X.append(np.asarray(block.X[places[first:last] - start], dtype=np.float64))
             # The sum is cheap, and NaN where a row has no value.
             if np.isnan(block.X.sum()):
-                without += (start + np.flatnonzero(np.isnan(block.X).all(axis=1))).tolist()
+                empty += (start + np.flatnonzero(np.isnan(block.X).all(axis=1))).tolist()
             start += len(block.X)
-            now = samples[order][min(last, len(samples) - 1)]
-            progress(f"{now} ({names.index(now) + 1} of {len(names)})", share=start / source.n_rows)
-    if without:
-        ends = np.cumsum([reader.n_rows for reader in source.readers.values()])
-        own = int(np.searchsorted(ends, without[0], side="right"))
-        reader = [*source.readers.values()][own]
-        row = without[0] - ends[own] + reader.n_rows
+            name = samples[min(last, len(samples) - 1)]
+            progress(f"{name} ({numbers[name] + 1} of {len(sizes)})", share=start / source.n_rows)
+    if empty:
         raise ValueError(
-            f"{reader.name} has no value in row {row}, counted from 0: all {source.n_features} markers are "
-            f"NaN ({len(without)} such rows). Leave these rows out."
+            f"There is no value in {source.place(empty[0])}: all {source.n_features} markers are NaN "
+            f"({len(empty)} such rows). Leave these rows out."
         )
-    return dict(zip(names, counts, strict=True)), np.concatenate(rows), samples[order]
+    return sizes, np.concatenate(X), samples
+
+
+def _rows_of_samples(source: Source) -> tuple[dict[Any, int], list[IntArray]]:
+    """Return the number of cells of each sample, and the indices of its rows."""
+    if source.by_file:
+        sizes = {name: reader.n_rows for name, reader in source.readers.items()}
+        return sizes, np.split(np.arange(source.n_rows), np.cumsum(list(sizes.values()))[:-1])
+    if not source.has_labels:
+        return {0: source.n_rows}, [np.arange(source.n_rows)]
+    labels = source.row_labels()
+    known = np.array([label is not None and label == label for label in labels.tolist()])
+    if not known.all():
+        where = f"column {source.label!r}" if isinstance(source.label, str) else "sample"
+        raise ValueError(
+            f"{where} names no sample in {np.count_nonzero(~known)} of {len(known)} rows. Leave these "
+            "rows out."
+        )
+    names, codes, counts = np.unique(labels.tolist(), return_inverse=True, return_counts=True)
+    sizes = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    return sizes, np.split(np.argsort(codes, kind="stable"), np.cumsum(counts)[:-1])

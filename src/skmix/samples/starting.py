@@ -9,8 +9,7 @@ from threadpoolctl import threadpool_limits
 
 from .._errors import Argument, ArgumentError
 from ..engine.records import FloatArray
-from ..model import SharedKernelMixture
-from ..model.callbacks import progress_bar
+from ..model import SharedKernelMixture, progress_bar
 
 # Kernels to try, from the most; more describe spikes and noise, and take longer.
 _NUMBERS = (64, 32, 16, 8, 4, 2, 1)
@@ -38,29 +37,28 @@ def start_of(
     kernels. `settings` are those of the mixture.
     """
     n_cells, n_features = X.shape
-    possible = [number for number in _NUMBERS if _CELLS * _n_parameters(number, n_features) <= n_cells] or [1]
+    n_each = 1 + n_features + n_features * (n_features + 1) // 2  # parameters of a kernel
+    possible = [number for number in _NUMBERS if _CELLS * (number * n_each - 1) <= n_cells] or [1]
     possible = possible if n_kernels is None else [n_kernels]
     numbers = [number for number in possible if number >= (n_populations or 1)]
     if not numbers:
         limit = f" is more than the {possible[0]} kernels there are: ask for more with "
         raise ArgumentError(Argument("n_populations", n_populations), limit, Argument("n_kernels"), ".")
     X = X[np.lexsort(X.T)]  # neither the order of cells nor that of files matters
-    tried: list[int] = []
-    best, lowest = None, np.inf
+    best, lowest, tried = None, np.inf, []
     with progress_bar("choosing kernels", None) as progress:
         for number in numbers:
             progress(f"{number} kernels")
-            model = _fit(X, number, settings)
             tried.append(number)
-            n = _n_parameters(number, n_features)
-            found = -2.0 * model.log_likelihood_ + 2.0 * n + 2.0 * n * (n + 1) / max(n_cells - n - 1, 1)
-            if best is not None and found >= lowest:
+            model, n = _fit(X, number, settings), number * n_each - 1
+            aicc = -2.0 * model.log_likelihood_ + 2.0 * n + 2.0 * n * (n + 1) / max(n_cells - n - 1, 1)
+            if best is not None and aicc >= lowest:
                 break
-            best, lowest = model, found
+            best, lowest = model, aicc
     assert best is not None
-    search = {"criterion": "aicc", "n_cells": n_cells, "lowest": min(tried), "highest": max(tried)}
     kernels = {"means": best.means_, "covariances": best.covariances_, "weights": best.weights_}
-    return kernels, None if n_kernels is not None else search
+    search = {"criterion": "aicc", "n_cells": n_cells, "lowest": min(tried), "highest": max(tried)}
+    return kernels, search if n_kernels is None else None
 
 
 def _fit(X: FloatArray, n_kernels: int, settings: dict[str, Any]) -> SharedKernelMixture:
@@ -73,10 +71,6 @@ def _fit(X: FloatArray, n_kernels: int, settings: dict[str, Any]) -> SharedKerne
         others = SharedKernelMixture(n_kernels, init="k-means", n_init=_STARTS, tol=TOLERANCE, **settings)
         models.append(others.fit(X))
     return max(models, key=lambda model: model.log_likelihood_)
-
-
-def _n_parameters(n_kernels: int, n_features: int) -> int:
-    return n_kernels * (1 + n_features + n_features * (n_features + 1) // 2) - 1
 
 
 def _clusters(X: FloatArray, n_kernels: int, seed: int) -> dict[str, Any]:
@@ -92,22 +86,23 @@ def _clusters(X: FloatArray, n_kernels: int, seed: int) -> dict[str, Any]:
 
     X = np.where(np.isnan(X), np.nanmedian(X, axis=0), X)
     spread = X.std(axis=0)
-    scaled = X / np.where(spread > 0.0, spread, 1.0)
+    spread = np.where(spread > 0.0, spread, 1.0)
+    scaled = X / spread
     n_clusters = min(_FINER * n_kernels, len(np.unique(scaled, axis=0)))
     # One thread: sums over threads would round differently.
     with threadpool_limits(1):
-        found = KMeans(n_clusters, n_init=1, max_iter=_PASSES, random_state=seed).fit(scaled)
+        clusters = KMeans(n_clusters, n_init=1, max_iter=_PASSES, random_state=seed).fit(scaled)
     labels = np.zeros(len(X), dtype=np.int64)
     if n_clusters > 1:
-        tree = linkage(found.cluster_centers_, "complete")
-        labels = fcluster(tree, n_kernels, "maxclust")[found.labels_]
+        tree = linkage(clusters.cluster_centers_, "complete")
+        labels = fcluster(tree, n_kernels, "maxclust")[clusters.labels_]
     _, labels, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    prior = np.diag(np.where(spread > 0.0, spread, 1.0) ** 2) * _SHARE
+    prior = np.diag(spread**2) * _SHARE
     means, covariances = [], []
     for number, count in enumerate(counts):
-        own = X[labels == number]
-        means.append(own.mean(axis=0))
-        apart = own - means[-1]
+        members = X[labels == number]
+        means.append(members.mean(axis=0))
+        apart = members - means[-1]
         covariances.append((apart.T @ apart + _PRIOR * prior) / (count + _PRIOR))
     weights = counts[:, None] / len(X)
     return {"means": np.array(means), "covariances": np.array(covariances), "weights": weights}

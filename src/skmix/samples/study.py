@@ -1,205 +1,36 @@
-"""The study of many samples: from files to the proportions of the populations they share."""
+"""The study of many samples: what was learnt about the populations they share."""
 
 from __future__ import annotations
 
-import base64
-import html
-import io
 import os
-from collections.abc import Mapping, Sequence
-from copy import copy
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
-from numbers import Integral
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._errors import Argument, ArgumentError
-from .._words import listed
-from ..data.notation import AUTO
-from ..data.recipe import Preparation, in_words, same_scale, scale_in_words
-from ..data.write import replacing
-from ..model import SharedKernelMixture
-from ..model.callbacks import Lines, progress_bar, watched_by
-from ..model.checks import warn_caller
-from ..model.files import Record, pack, write_file
-from ..model.saving import estimator_of, read_model, record_of
-from .conditions import Design, given_sides, metadata_of, read_metadata, sides_of
-from .differences import Sides, differences
-from .judging import FEWEST_SAMPLES
+from ..data import replacing
+from ..model import Groups, SharedKernelMixture, progress_bar, warn_caller
+from . import summary
+from .comparison import Comparison, Design, asked_sides
+from .description import Composition, Reference, pandas, places_of, shown
+from .files import About, refuse_existing, write_study
 from .labelling import predicted_columns, write_labels
-from .markers import marker_names, names_after_joining, profiles, short_markers
-from .populations import (
-    AlternativesWarning,
-    Populations,
-    alternatives_in_words,
-    checked_mixture,
-    join_populations,
-    merge_kernels,
-)
-from .proportions import (
-    Composition,
-    judge_samples,
-    pandas,
-    places_of,
-    shown,
-    without_unsure,
-)
-from .reading import Cells, Origin, are_files, open_cells, preparation_of
-from .reference import Reference
-from .samples import new_samples
-from .starting import TOLERANCE, start_of
+from .markers import names_after_joining, profiles, short_markers
+from .metadata import align, read_metadata
+from .populations import Populations, alternatives_in_words, average_weights, checked_mixture
+from .reading import Origin, open_new_cells, preparation_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..plots.style import Axes
 
-# Kernels that are narrower describe spikes, not populations (benchmarks/cells.py).
-_KERNELS: dict[str, Any] = {"covariance_type": "full", "variance_floor": 0.01}
-# Most files and markers that a page lists.
-MOST_LISTED = 40
 # Cells of new samples whose likelihood deviates by more standard deviations may be on another scale.
 _FAR = 10.0
-# Most samples and populations of the table in a notebook.
-_MOST_SHOWN = 60
-
-
-def compose(
-    samples: Any,
-    *,
-    sample: Any = None,
-    markers: Sequence[str | int] | None = None,
-    compensate: bool | str = AUTO,
-    transform: Any = AUTO,
-    damaged: str = "refuse",
-    text: Mapping[str, Any] | None = None,
-    skip_unreadable: bool = False,
-    n_kernels: int | None = None,
-    n_populations: int | None = None,
-    metadata: Any = None,
-    condition: str | None = None,
-    pair: str | None = None,
-    covariate: str | None = None,
-    reference: Any = None,
-    device: str | None = None,
-    n_jobs: int | None = -1,
-    verbose: bool = False,
-    random_state: int = 0,
-) -> Study:
-    """Find the populations that samples share, and their proportions in each sample.
-
-    All samples share Gaussian kernels, each sample in its own proportions; kernels that no valley of the
-    density divides are merged into populations. These are named by the markers that tell them apart, such as
-    ``CD3⁺ CD4⁺``; without names of markers, they are numbered from 0, the largest first. ``skmix compose``
-    calls this function: the same files give the same numbers.
-
-    Parameters
-    ----------
-    samples : path, list of paths, table, AnnData, ndarray or what `open_rows` returns
-        A list of files, a folder or a pattern such as ``"study/*.fcs"``: each file is a sample that has its
-        name. Or the cells of all samples in one table, AnnData or array; see `open_rows`.
-    sample : str or array-like of shape (N,), default=None
-        The sample of each cell: a column of the table or of ``obs``, or an array.
-    markers : sequence of str, default=None
-        Columns to use, or channels of FCS files by name or marker; None uses all except Time, Event_length
-        and the like.
-    compensate, transform, damaged, text : default='auto', 'auto', 'refuse', None
-        How to read files; see `open_rows`. By default, FCS files are compensated if they have a spill-over
-        matrix, and each channel has the scale that follows from how it was recorded, which the notes of
-        `describe` say; files with damaged events are refused.
-    skip_unreadable : bool, default=False
-        Whether to leave out files that cannot be read; the notes of `describe` name them.
-    n_kernels : int, default=None
-        Number of kernels. None chooses up to 64 by AICc on 50,000 cells, equally many of each sample.
-    n_populations : int, default=None
-        Number of populations; None lets the valleys of the density decide, see `merge_kernels`. There are
-        at least as many kernels.
-    metadata : DataFrame, mapping of columns or path of a table, default=None
-        What is known about the samples, for `Study.compare`: a row for each sample, named in the column
-        ``sample`` or in the index, with or without the suffix of its file.
-    condition, pair, covariate : str, default=None
-        Columns of the metadata that `Study.compare` and the page compare by default. They are checked before
-        the fit.
-    reference : object, default=None
-        The value of the condition, such as ``"control"``, from which differences are taken.
-    device, n_jobs : default=None, -1
-        Where to compute, and on how many threads; see `SharedKernelMixture`. The result does not depend on
-        their number.
-    verbose : bool, default=False
-        Whether to print how far the work is, ever less often.
-    random_state : int, default=0
-        Random seed.
-
-    Returns
-    -------
-    Study
-        The fitted mixture, its populations, and their proportions in each sample.
-
-    Warns
-    -----
-    UserWarning
-        If populations may be one that shifts between samples, because no sample has much of two of them. They
-        stay apart, whatever the condition of the samples; `Study.join` makes them one.
-
-    Examples
-    --------
-    >>> from skmix import compose
-    >>> study = compose("study/*.fcs")  # doctest: +SKIP
-    >>> study.proportions  # doctest: +SKIP
-    """
-    if verbose:
-        given, lines = {**locals(), "verbose": False}, Lines("compose")
-        with watched_by(lines):
-            study = compose(**given)
-        for line in (repr(study)[1:-1], *study._origin.notes):
-            lines.tell(line)
-        return study
-    pandas()  # report a missing library before any work
-    for name, number in (("n_kernels", n_kernels), ("n_populations", n_populations)):
-        if number is not None and (not isinstance(number, Integral) or number is True or number < 1):
-            raise ArgumentError(Argument(name, number), " must be a whole number of at least 1.")
-    design = _design_of(condition, pair, covariate, reference)
-    metadata = read_metadata(metadata, design)
-    cells = open_cells(
-        samples,
-        sample=sample,
-        markers=markers,
-        compensate=compensate,
-        transform=transform,
-        damaged=damaged,
-        text=text,
-        skip_unreadable=skip_unreadable,
-        seed=random_state,
-    )
-    metadata = _checked(metadata, design, list(cells.sizes))
-    if n_kernels is not None and n_kernels > cells.source.n_rows:
-        raise ArgumentError(
-            Argument("n_kernels", n_kernels), f" is more than the {cells.source.n_rows} cells there are."
-        )
-    empty = np.flatnonzero(np.isnan(cells.X).all(axis=0)).tolist()
-    if empty:
-        name = (cells.origin.markers or [f"number {i}" for i in range(cells.X.shape[1])])[empty[0]]
-        raise ArgumentError(
-            f"marker {name} has no value: leave it out by naming the others with ", Argument("markers"), "."
-        )
-    settings = {**_KERNELS, "n_jobs": n_jobs, "random_state": random_state}
-    start, search = start_of(cells.X, n_kernels, settings, n_populations)
-    n_kernels = len(start["means"])
-    start["weights"] = np.repeat(start["weights"], len(cells.sizes), axis=1)
-    model = SharedKernelMixture(n_kernels, init=start, tol=TOLERANCE, device=device, **settings)
-    model.fit(cells.source)
-    with progress_bar("composing", None):
-        populations = merge_kernels(model, n_populations=n_populations)
-        if cells.origin.markers:
-            names = marker_names(checked_mixture(model), populations, cells.origin.markers)
-            populations = populations.renamed(names)
-        study = Study(model, populations)
-        study._set_origin(list(cells.sizes), cells.origin, search, metadata, design, cells)
-        if warning := study._warning:
-            warn_caller(warning, AlternativesWarning)
-    return study
 
 
 class Study:
@@ -222,7 +53,9 @@ class Study:
     model : SharedKernelMixture
         The fitted mixture.
     populations : Populations
-        The population of each kernel, the tree of merges, and names.
+        The population of each kernel, the tree of merges, and names; printed as a table.
+    about : About
+        What is known of the samples besides: names, files, metadata, and some cells.
 
     Examples
     --------
@@ -235,68 +68,70 @@ class Study:
     [0.5, 0.5, 0.0, 1.0]
     """
 
-    model: SharedKernelMixture
-    populations: Populations | None
-
     def __init__(
         self, model: SharedKernelMixture, populations: Populations | None = None, *, metadata: Any = None
     ) -> None:
-        own = checked_mixture(model)
+        names = checked_mixture(model).classes_.tolist()
         if populations is not None:
-            populations.check_model(own)
-        self.model, self.populations = model, populations
-        self._reference = Reference(own, populations)
-        self._samples, self._is_new = self._reference.samples, False
-        names = own.classes_.tolist()
-        markers = tuple(str(name) for name in getattr(own, "feature_names_in_", ()))
-        origin = Origin((), None, markers, preparation_of(getattr(own, "preparation_", None)), ())
-        self._set_origin(names, origin, None, metadata_of(read_metadata(metadata), names), None)
+            populations.check_model(model)
+        markers = tuple(str(name) for name in getattr(model, "feature_names_in_", ()))
+        origin = Origin((), None, markers, preparation_of(getattr(model, "preparation_", None)), ())
+        known = align(read_metadata(metadata, {}), names)
+        reference = Reference(model, populations)
+        self._set(model, populations, reference, reference.samples, About(names, origin, metadata=known))
 
-    def _set_origin(
-        self,
-        order: Sequence[Any],
-        origin: Origin,
-        search: dict[str, Any] | None,
-        metadata: dict[str, list[Any]] | None,
-        design: Design | None,
-        cells: Cells | None = None,
+    @classmethod
+    def of(cls, model: Any, populations: Populations | None, about: About) -> Study:
+        """Return the study of a fitted mixture about whose samples more is known; for `compose` and files."""
+        study = cls(model, populations)
+        study._set(model, populations, study.reference, study._samples, about)
+        return study
+
+    def _set(
+        self, model: Any, populations: Populations | None, reference: Reference, samples: Groups, about: About
     ) -> Study:
-        """Sort the samples as in `order`, and store their origin, search, metadata and design."""
-        self._samples = self._samples.take(places_of(self._samples.names, list(order), "samples"))
-        self._origin, self._search, self._cells = origin, search, cells
-        self._metadata, self._design = metadata, design
+        """Set a fit with its populations, and samples of the fit or others; return the study."""
+        if populations is not None and populations.weights is None:
+            populations = replace(populations, weights=average_weights(model))
+        self.model: SharedKernelMixture = model
+        self.populations: Populations | None = populations
+        self.reference, self._samples, self.about = reference, samples, about
+        self._places = places_of(samples.names, about.samples, "samples")
         # Tables of `unusual` by alpha, with numbers of populations instead of names.
         self._judged: dict[float, DataFrame] = {}
         return self
 
-    # ---------------------------------------------------------------- proportions and comparisons
+    # ---------------------------------------------------------------- proportions
 
     @property
     def samples(self) -> list[Any]:
         """Names of the samples, in the order of the files."""
-        return list(self._samples.names.tolist())
+        return list(self.about.samples)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is said of populations that may be one that shifts between samples."""
+        sets = self.reference.alternatives
+        return [alternatives_in_words(sets, self._names)] if sets else []
 
     @cached_property
     def _described(self) -> Composition:
-        """Composition of the samples, with all intervals and with numbers of populations."""
-        if self._is_new:
-            return self._reference.compose(self._samples)
-        found = self._reference.composition
-        return found.take(places_of(found.names, self.samples, "samples"))
+        """Composition of the samples, with all intervals, in the order of their fit."""
+        return self.reference.composition_of(self._samples)
 
     @cached_property
-    def _composed(self) -> Composition:
-        is_unsure = self._samples.shifts is not None and self._reference.has_errors
-        return without_unsure(self._described) if is_unsure else self._described
+    def _sure(self) -> Composition:
+        return self.reference.without_unsure(self._samples, self._described)
+
+    def _shown(self, composition: Composition) -> Composition:
+        """Return a composition in the order of the files, with the names of the populations."""
+        composition = composition.take(self._places)
+        return composition if self.populations is None else composition.renamed(self._names)
 
     @property
-    def _composition(self) -> Composition:
-        return self._named(self._composed)
-
-    def _named(self, found: Composition) -> Composition:
-        if self.populations is None:
-            return found
-        return replace(found, populations=self.populations.display_names)
+    def composition(self) -> Composition:
+        """The proportions as arrays."""
+        return self._shown(self._sure)
 
     @property
     def proportions(self) -> DataFrame:
@@ -307,28 +142,12 @@ class Study:
         of their weights. The proportions of a sample sum to one.
 
         Intervals describe the error of counting cells, given the populations as found and a fit that has
-        converged. They follow from the Fisher information about weights and kernels, as if no value were
-        missing, and include the errors of the kernels, unless these were frozen. With a prior on the weights,
-        they are those of the posterior; with hierarchical weights, they ignore the prior, and one that misses
-        the shrunken proportion is extended to it. With `group_shift`, limits are NaN if kernels overlap so
-        much that intervals would be too narrow.
+        converged, by the Fisher information about weights and kernels, as if no value were missing. With a
+        prior on the weights, they are those of the posterior; with hierarchical weights, they ignore the
+        prior, and are extended to a shrunken proportion that they miss. With `group_shift`, limits are NaN if
+        kernels overlap so much that intervals would be too narrow.
         """
-        return self._composition.frame()
-
-    def proportions_of(self, samples: Any, **reading: Any) -> DataFrame:
-        """Return the proportions in new samples; see `apply_to`.
-
-        It warns of samples whose cells are so unlike those of the study that they may be on another scale.
-        """
-        found = self.apply_to(samples, **reading)
-        judged = found._if_judged
-        odd = [] if judged is None else judged.loc[judged["z_likelihood"].abs() > _FAR, "sample"].tolist()
-        if odd:
-            warn_caller(
-                f"The cells of {shown(odd)} are unlike those of the study: are they on the same scale, and "
-                "compensated alike? Study.unusual has the numbers."
-            )
-        return found.proportions
+        return self.composition.frame()
 
     def apply_to(
         self,
@@ -341,10 +160,9 @@ class Study:
         reference: Any = None,
         **reading: Any,
     ) -> Study:
-        """Return a study of new samples: fit their weights and leave the kernels unchanged.
+        """Return a study of new samples: fit their weights, and their shifts; the kernels do not change.
 
-        A prior on the weights applies to new samples too. With `group_shift`, new samples get their own
-        shifts.
+        A warning names samples whose cells are so unlike the study's that their scale may be another.
 
         Parameters
         ----------
@@ -354,52 +172,27 @@ class Study:
         metadata, condition, pair, covariate, reference : default=None
             Metadata of the new samples, and what to compare; see `compose`.
         **reading
-            How to read them: `sample`, `compensate`, `transform`, `damaged`, `text` and `skip_unreadable`, as
-            for `compose`.
-            Files that have been compensated already need ``compensate=False``. Another scale than that of the
-            fit is refused, but a study of values in memory, which may have been scaled before, takes one for
-            files.
+            How to read them, as for `compose`. Files that have been compensated already need
+            ``compensate=False``. Another scale than that of the fit is refused, unless the fit was to values
+            in memory, which may have been scaled before.
         """
-        pandas()
-        if "markers" in reading:
-            raise ArgumentError(Argument("markers"), " are those of the study: leave them out.")
-        own = checked_mixture(self.model)
-        fitted: dict[str, Any] = getattr(own, "preparation_", {})
-        if reading.get("compensate") is False and fitted.get("compensate"):
-            own = copy(own)
-            own.preparation_ = fitted = {**fitted, "compensate": False}
-        if "compensate" in fitted:
-            if reading.get("compensate", AUTO) not in (AUTO, fitted["compensate"]):
-                raise ArgumentError(Argument("compensate"), " differs from the fit: leave it out.")
-            reading["compensate"] = AUTO
-        self._check_scale(samples, fitted, reading.get("transform", AUTO))
-        is_array = hasattr(samples, "__array__") and not hasattr(samples, "columns")
-        names = None if is_array else getattr(own, "feature_names_in_", None)
-        markers = None if names is None else [str(name) for name in names]
-        design = _design_of(condition, pair, covariate, reference)
-        metadata = read_metadata(metadata, design)
-        cells = open_cells(samples, own, markers=markers, **reading)
-        metadata = _checked(metadata, design, list(cells.sizes))
+        pandas()  # report a missing library before any work
+        design = Design.of(condition, pair, covariate, reference)
+        table = read_metadata(metadata, design.columns if design else {})
+        model, cells = open_new_cells(checked_mixture(self.model), self.about.origin, samples, **reading)
+        about = About.of(cells, table, design, self.about.search)
         with progress_bar("composing", None):
-            found = new_samples(own, cells.source)
-        other = copy(self)
-        for name in ("_described", "_composed"):
-            other.__dict__.pop(name, None)
-        other.model, other._samples, other._is_new = own, found, True
-        origin = replace(cells.origin, joined=self._origin.joined)
-        return other._set_origin(list(cells.sizes), origin, self._search, metadata, design, cells)
-
-    def _check_scale(self, samples: Any, fitted: Preparation, scale: Any) -> None:
-        """Refuse a scale for new samples that is not that of the fit, if it is known."""
-        # Values in memory may have been scaled before the fit: then files need a scale.
-        is_known = "transform" in fitted or self._origin.files or not are_files(samples)
-        known = fitted if "transform" in fitted else {"transform": "none"}
-        if is_known and scale != AUTO and not same_scale(scale, known["transform"]):
-            raise ArgumentError(
-                Argument("transform"),
-                f" differs from the fit, which was on the scale {scale_in_words(known)}: leave it out, or "
-                "give values on that scale.",
+            groups = Groups.fit(model, cells.source)
+        about = replace(about, origin=replace(cells.origin, joined=self.about.origin.joined))
+        new = Study.__new__(Study)._set(model, self.populations, self.reference, groups, about)
+        judged = new.judged
+        far = [] if judged is None else judged.loc[judged["z_likelihood"].abs() > _FAR, "sample"].tolist()
+        if far:
+            warn_caller(
+                f"The cells of {shown(far)} are unlike those of the study: are they on the same scale, and "
+                "compensated alike? Study.unusual has the numbers."
             )
+        return new
 
     def compare(
         self,
@@ -409,18 +202,21 @@ class Study:
         pair: str | None = None,
         covariate: str | None = None,
         metadata: Any = None,
-    ) -> DataFrame:
-        """Return the differences between the proportions of two sets of samples.
+    ) -> Comparison:
+        """Compare the proportions of samples of different conditions, or of two sets of samples.
+
+        Samples are the units, not cells. Variances are those among samples, but at least half of what their
+        numbers of cells imply. Intervals are Welch's, or those of a linear model of arcsin √proportion.
 
         Parameters
         ----------
         condition : str or sequence of samples, default=None
-            A column of the metadata that has two values, or the samples of one side. Samples without a value
-            are left out, with a warning. None compares what `compose` was told to.
+            A column of the metadata, or the samples of one side. Samples without a value are left out, with a
+            warning. None compares what `compose` was told to.
         other : str or sequence of samples, default=None
             The reference, such as ``"control"``: the value of the condition from which differences are taken.
             None takes the reference of the study or, without one, the value that comes last in sorted order.
-            If `condition` is a sequence, the samples of the other side.
+            If `condition` is a sequence, the samples of the other side. A single sample represents itself.
         pair : str, default=None
             A column of the metadata that names pairs, such as donors with a sample of each side. Samples of
             a pair on the same side are averaged; pairs without samples of both sides are left out.
@@ -432,54 +228,21 @@ class Study:
 
         Returns
         -------
-        pandas.DataFrame
-            `population` or `kernel`; `proportion_a` and `proportion_b`, means over the samples of each side
-            (with a condition, its values replace `a` and `b`, and the reference is the second); `difference`,
-            the first less the second, `lower`, `upper`, `p_value`, and `q_value`: among the lines with a
-            q-value of at most 0.05, about 5 % or less are expected to be false discoveries (Benjamini and
-            Hochberg).
-
-        Notes
-        -----
-        Samples are the units, not cells: means are not weighted by cells. Variances are those among samples,
-        but at least half of what their numbers of cells imply. Proportions are without a learnt prior.
-
-        Without pairs and covariate, intervals are Welch's. A side of a single sample has the variance of its
-        proportion, and represents only itself. With pairs or a covariate, means, difference and interval are
-        those of a linear model of arcsin √proportion.
+        Comparison
+            With its `table` of differences, and its `plot`.
         """
-        sides = self._sides(condition, other, pair, covariate, metadata)
-        if sides.left_out:
-            lacks = "" if sides.covariate is None else " or of the covariate"
-            lacks = lacks if sides.pairs is None else " or of a partner"
-            left = f"{shown(sides.left_out)}, for lack of a condition{lacks}"
-            warn_caller(f"Left out of the comparison: {left}.")
-        found = self._named(self._described).take(sides.places)
-        columns = differences(found.counted, found.variances, sides)
-        return pandas().DataFrame({found.noun: found.populations} | columns)
-
-    def _sides(
-        self, condition: Any, other: Any, pair: str | None, covariate: str | None, metadata: Any
-    ) -> Sides:
-        names, table = self._samples.names, self._metadata
+        names, table = np.array(self.samples, dtype=object), self.about.metadata
         if metadata is not None:
-            table = metadata_of(read_metadata(metadata), self.samples)
-        is_column = condition is None or (isinstance(condition, str) and condition in (table or ()))
-        if other is not None and not is_column:
-            return given_sides(names, table, condition, other, pair, covariate)
-        own, design = self._design, self._design if condition is None else Design(condition, pair, covariate)
-        if design is None or (condition is None and (pair, covariate) != (None, None)):
-            raise ArgumentError(Argument("condition"), " is missing: give a column of the metadata.")
-        if other is None and own is not None and own.condition == design.condition:
-            other = own.reference
-        return sides_of(names, table, replace(design, reference=other))
+            table = align(read_metadata(metadata, {}), self.samples)
+        sides, design = asked_sides(names, table, self.about.design, condition, other, pair, covariate)
+        return Comparison(self._shown(self._described), sides, design)
 
     def unusual(self, *, alpha: float = 0.05) -> DataFrame:
         """Return which samples have an unusual composition, or cells that the kernels describe badly.
 
         The proportions of each sample are compared with those of the others, and the log-likelihood of its
         cells with its expectation for a sample of this composition and size. New samples are compared with
-        those of the fit. The fit needs at least five samples.
+        those of the fit, of which there must be at least five.
 
         Parameters
         ----------
@@ -492,36 +255,25 @@ class Study:
         pandas.DataFrame
             A line for each sample: `sample`, `cells`; `population` or `kernel`, the one with the least usual
             proportion, its `proportion`, the `usual_proportion` in the other samples, and `p_composition`,
-            the p-value for all populations together (Bonferroni); `log_likelihood`, the mean over its cells,
-            `z_likelihood`, its deviation from the expectation as a standard normal variate, and
-            `p_likelihood`; `p_adjusted`, the p-value for composition and likelihood (Bonferroni) of all
+            for all populations together (Bonferroni); `log_likelihood`, the mean over its cells, its
+            deviation from the expectation, `z_likelihood`, and `p_likelihood`, NaN after `partial_fit` and
+            `add_class` and if cells had missing values; `p_adjusted`, for both tests (Bonferroni) of all
             samples (Holm); `unusual`; and the `reason`: proportions or cells, whichever is less probable.
-            Proportions are without a learnt prior. Log-likelihoods are NaN
-            after `partial_fit` and `add_class`, and if cells had missing values.
         """
-        if not 0.0 < alpha < 1.0:
-            raise ValueError(f"alpha must be between 0 and 1, got {alpha!r}.")
-        if not self._reference.is_judged:
-            raise ValueError(
-                f"The study has {len(self.model.classes_)} sample(s): at least {FEWEST_SAMPLES} are needed "
-                "to tell which are unusual."
-            )
         if alpha not in self._judged:
-            new = (self._samples, self._described) if self._is_new else None
-            found = judge_samples(self._reference, new, alpha)
-            places = {name: place for place, name in enumerate(self.samples)}
-            order = found["sample"].map(places).argsort(kind="stable")
-            self._judged[alpha] = found.iloc[order].reset_index(drop=True)
-        found = self._judged[alpha].copy()
+            judged = self.reference.judge(self._samples, self._described, alpha)
+            self._judged[alpha] = judged.iloc[self._places].reset_index(drop=True)
+        table = self._judged[alpha].copy()
         if self.populations is not None and self.populations.names:
-            names: Any = self.populations.names
-            found["population"] = [names.get(number, number) for number in found["population"]]
-        return found
+            table["population"] = [self._names[number] for number in table["population"]]
+        return table
 
     @property
-    def _if_judged(self) -> DataFrame | None:
+    def judged(self) -> DataFrame | None:
         """The table of `unusual`; None if the fit has too few samples."""
-        return self.unusual() if self._reference.is_judged else None
+        return self.unusual() if self.reference.is_judged else None
+
+    # ---------------------------------------------------------------- populations and labels
 
     def rename(self, names: Mapping[int | str, str]) -> Study:
         """Rename populations, given by number or name, such as ``{3: "CD4 T"}``, and return the study."""
@@ -542,45 +294,28 @@ class Study:
             Names or numbers of the populations to join, such as ``join("CD3⁺ 1", "CD3⁺ 2")``; or sequences of
             them, each of which becomes one population: ``join([0, 4], [2, 3])``. Names may have the signs of
             a keyboard, such as ``CD3+``.
-
-        Returns
-        -------
-        Study
-            A new study; this one does not change.
         """
-        old, markers = self.populations, self._origin.markers
+        old, origin, fit = self.populations, self.about.origin, self.reference
         if old is None:
             raise ValueError("This study has kernels, but no populations to join.")
-        are_sets = all(isinstance(population, (list, tuple)) for population in populations)
-        groups = [old.numbers_of(group) for group in (populations if are_sets else (populations,))]
-        several = [number for group in groups for number in group]
-        if not groups or min(map(len, groups)) < 2 or len(set(several)) < len(several):
-            raise ValueError(
-                "join needs two populations or more, none of them twice, such as join(0, 1) or "
-                f"join([0, 1], [2, 3]); got {', '.join(map(repr, populations)) or 'none'}."
-            )
-        model = self._reference.model
-        new = join_populations(model, old, groups)
-        if old.names and markers:
-            new = new.renamed(names_after_joining(model, old, new, markers))
-        other = copy(self)
-        for name in ("_described", "_composed"):
-            other.__dict__.pop(name, None)
-        other.populations, other._reference, other._judged = new, Reference(model, new), {}
+        groups = old.groups_to_join(populations)
+        new = old.joined(fit.model, groups)
+        if old.names and origin.markers:
+            new = new.renamed(names_after_joining(fit.model, old, new, origin.markers))
         named = tuple(tuple(str(old.display_names[number]) for number in group) for group in groups)
-        other._origin = replace(self._origin, joined=(*self._origin.joined, *named))
-        return other
-
-    @property
-    def _warning(self) -> str | None:
-        """What to say of populations that may be one that shifts between samples."""
-        if self.populations is None or not self._reference.alternatives:
-            return None
-        where = " of the fit" if self._is_new else ""
-        return alternatives_in_words(self._reference.alternatives, self.populations.display_names, where)
+        about = replace(self.about, origin=replace(origin, joined=(*origin.joined, *named)))
+        reference = Reference(fit.model, new)
+        samples = reference.samples if self._samples is fit.samples else self._samples
+        return Study.__new__(Study)._set(self.model, new, reference, samples, about)
 
     def label_cells(
-        self, target: Any, samples: Any = None, *, probabilities: bool = True, name: str | None = None
+        self,
+        target: Any,
+        samples: Any = None,
+        *,
+        probabilities: bool = True,
+        name: str | None = None,
+        overwrite: bool = False,
     ) -> None:
         """Write the population, or kernel, of each cell into a table, an AnnData or copies of FCS files.
 
@@ -591,141 +326,54 @@ class Study:
         Parameters
         ----------
         target : path or AnnData
-            Name of a table (``.csv``, ``.tsv``, ``.parquet``, text also with ``.gz``), an AnnData of these
-            cells, which is modified, or a folder for copies of the FCS files.
+            A table (``.csv``, ``.tsv``, ``.parquet``, text also with ``.gz``) for the `sample`, the
+            population and its probabilities, such as ``p_CD3⁺``; an AnnData of these cells, for a column of
+            ``obs`` and probabilities in ``obsm``; or a folder for copies of FCS files with one more channel.
         samples : array-like of shape (n, M), default=None
-            The cells, in any form that `SharedKernelMixture.fit` takes; None takes the cells of the study. A
-            study loaded from a file has none.
+            The cells, as for `SharedKernelMixture.fit`; None takes those of the study, unless it was loaded.
         probabilities : bool, default=True
-            Whether to write the probability of each population to tables and AnnData; FCS files have none.
+            Whether to write the probability of each population to tables and AnnData.
         name : str, default=None
             Name of the column or channel; None uses ``population`` or ``kernel``.
-
-        Notes
-        -----
-        A table has the column ``sample`` if the samples of the cells are known, then the populations, and the
-        probability of each, such as ``p_CD3⁺`` or ``p_0``. Tables and AnnData have the names of the
-        populations that have one. In an AnnData, populations are a categorical column of ``obs``;
-        probabilities are in ``obsm``. FCS files get an additional channel of numbers, in single precision.
+        overwrite : bool, default=False
+            Whether to replace files, or columns of the AnnData, that exist.
         """
         if samples is None:
-            if self._cells is None:
+            if self.about.cells is None:
                 problem = "a study that was loaded, or made from a model, holds no cells. Give their files."
                 raise ArgumentError(Argument("samples"), f" is missing: {problem}")
-            samples = self._cells.source
-        write_labels(self, samples, target, probabilities=probabilities, name=name)
+            samples = self.about.cells.source
+        model = self.reference.model_of(self._samples, self.model)
+        how: Any = {"probabilities": probabilities, "name": name, "overwrite": overwrite}
+        write_labels(model, self.populations, self.about.origin.column, samples, target, **how)
 
     def predictions(self, samples: Any, *, why: bool = False, **reading: Any) -> dict[str, np.ndarray]:
-        """Return what the study says of each cell, as the columns of a table; ``skmix predict`` writes them.
+        """Return what the study says of each cell, as the columns (n,) of a table, as ``skmix predict`` does.
 
-        Parameters
-        ----------
-        samples : path, list of paths, table, AnnData or ndarray
-            The cells. Their samples are known as in `label_cells`, which gives the same labels.
-        why : bool, default=False
-            Whether to add the columns of `skmix.report.Reasons.in_words`.
-        **reading
-            How to read files: `text` and `damaged` of `open_rows`.
-
-        Returns
-        -------
-        dict of ndarray of shape (n,)
-            ``population`` or ``kernel``, its probabilities ``p_…``, ``log_density`` and ``outlier``; see
-            `skmix.report.predictions`.
+        `samples` are cells as in `label_cells`, which gives the same labels; `why` adds the columns of
+        `skmix.report.Reasons.in_words`; `reading` are `text` and `damaged` of `open_rows`. The columns are
+        ``population`` or ``kernel`` and the others of `skmix.report.predictions`.
         """
-        return predicted_columns(self, samples, why=why, **reading)
+        model, column = self.reference.model_of(self._samples, self.model), self.about.origin.column
+        return predicted_columns(model, self.populations, column, samples, why=why, **reading)
 
     # ---------------------------------------------------------------- descriptions and pictures
 
     def describe(self) -> dict[str, Any]:
         """Return a summary of the study as plain values, ready for JSON."""
-        model, origin = self.model, self._origin
-        table = self._if_judged
-        flagged = None if table is None else set(table.loc[table["unusual"], "sample"])
-        return {
-            "n_cells": sum(int(size) for size in self._samples.sizes),
-            "markers": [str(name) for name in getattr(model, "feature_names_in_", [])],
-            **origin.preparation,
-            "n_kernels": len(model.means_),
-            "n_populations": None if self.populations is None else len(self.populations),
-            "populations": None if self.populations is None else self.populations.display_names,
-            "search": self._search,
-            "design": None if self._design is None else asdict(self._design),
-            "converged": bool(model.converged_),
-            "n_iter": int(model.n_iter_),
-            "joined": [list(names) for names in origin.joined],
-            "warnings": [] if self._warning is None else [self._warning],
-            "notes": list(origin.notes),
-            "samples": [
-                {
-                    "sample": str(name),
-                    "cells": int(size),
-                    "unusual": None if flagged is None else name in flagged,
-                }
-                for name, size in zip(self.samples, self._samples.sizes, strict=True)
-            ],
-        }
+        table, sizes = self.judged, self._samples.sizes[self._places]
+        unusual = [None] * len(sizes) if table is None else table["unusual"].tolist()
+        described = summary.describe(self.reference, self.populations, self.about, sizes, unusual)
+        return described | {"warnings": self.warnings}
 
-    def plot(self, axes: Axes | None = None) -> Axes:
-        """Plot the proportions as a heat map and mark unusual samples.
-
-        Colours show the square root of the proportion, so that small ones can be told apart. Names of unusual
-        samples have an arrow; if the composition is unusual, the least usual proportion has a frame.
-        """
-        from .plots import plot_proportions
-
-        return plot_proportions(self.proportions, self._if_judged, axes)
-
-    def plot_markers(self, axes: Axes | None = None) -> Axes:
-        """Plot the mean of each population, or kernel, in each marker as a heat map.
-
-        Colours show the distance from the mean of all cells, in standard deviations of all cells.
-        """
-        from .plots import plot_markers
-
-        deviations = profiles(checked_mixture(self.model), self.populations).deviations
-        return plot_markers(deviations, self._names, self._markers, axes)
-
-    def plot_map(self, axes: Axes | None = None) -> Axes:
-        """Plot some cells in two dimensions, in the colours of their populations, or kernels.
-
-        At most 3000 cells, equally many of each sample, are placed by their first two principal components. A
-        study of a model, or from a file, has no cells.
-        """
-        from .page import drawn_cells
-        from .plots import map_cells, plot_map
-
-        if self._cells is None:
-            raise ValueError(
-                "A study that was loaded, or made from a model, holds no cells: use study.apply_to(files)."
-            )
-        _, rows, found = drawn_cells(self.model, self.populations, self._cells.X)
-        positions, labels = map_cells(rows)
-        return plot_map(positions, found, self._names, labels, axes)
-
-    def plot_conditions(
-        self,
-        condition: str | None = None,
-        *,
-        pair: str | None = None,
-        covariate: str | None = None,
-        metadata: Any = None,
-        axes: Any = None,
-    ) -> np.ndarray:
-        """Plot the proportions of two conditions as box plots, a panel for each population.
-
-        Points are samples, and lines join those of a pair. Panels are in the order of the q-values of
-        `compare`, which takes the same arguments.
-        """
-        from .plots import plot_conditions
-
-        given: dict[str, Any] = {"pair": pair, "covariate": covariate, "metadata": metadata}
-        table, sides = self.compare(condition, **given), self._sides(condition, None, **given)
-        return plot_conditions(self._composition, sides, table, axes)
+    def provenance(self) -> list[tuple[str, str]]:
+        """Return how the study was made, as pairs of name and text."""
+        return summary.provenance(self.reference, self.about, sum(map(int, self._samples.sizes)))
 
     @property
-    def _markers(self) -> list[str]:
-        names = short_markers(self._origin.markers)
+    def markers(self) -> list[str]:
+        """Short names of the markers."""
+        names = short_markers(self.about.origin.markers)
         return names or [f"marker {number}" for number in range(self.model.n_features_in_)]
 
     @property
@@ -735,222 +383,67 @@ class Study:
             return [f"k{kernel}" for kernel in range(len(self.model.means_))]
         return self.populations.display_names
 
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Plot the proportions as a heat map that marks unusual samples and what is unusual in them."""
+        from .plots import plot_proportions
+
+        return plot_proportions(self.composition, self.judged, axes)
+
+    def plot_markers(self, axes: Axes | None = None) -> Axes:
+        """Plot how far the mean of each population, or kernel, is from that of all cells, in their SDs."""
+        from .plots import plot_markers
+
+        deviations = profiles(self.model, self.populations).deviations
+        return plot_markers(deviations, self._names, self.markers, axes)
+
+    def plot_map(self, axes: Axes | None = None) -> Axes:
+        """Plot at most 3000 cells by their first two principal components, coloured by population."""
+        from .plots import drawn_cells, map_cells, plot_map
+
+        if self.about.cells is None:
+            raise ValueError(
+                "A study that was loaded, or made from a model, holds no cells: use study.apply_to(files)."
+            )
+        _, rows, populations = drawn_cells(self.model, self.populations, self.about.cells.X)
+        positions, labels = map_cells(rows)
+        return plot_map(positions, populations, self._names, labels, axes)
+
     def to_html(
         self,
         path: str | os.PathLike[str] | None = None,
         *,
         title: str | None = None,
-        condition: str | None = None,
-        pair: str | None = None,
-        covariate: str | None = None,
+        comparison: Comparison | None = None,
     ) -> str:
-        """Return the page of the study, one HTML file that fetches nothing, and write it to `path`.
-
-        With a condition, given here or to `compose`, it has the differences of `compare` and box plots.
-        """
+        """Return the page of the study, with a comparison or that of `compose`, and write it to `path`."""
         from .page import study_page
 
-        design = _design_of(condition, pair, covariate) or self._design
-        compared = None
-        if design is not None:
-            names = asdict(design)
-            names["other"] = names.pop("reference")
-            compared = design, self._sides(metadata=None, **names), self.compare(**names)
-        n_samples = len(self.samples)
-        title = title or f"Composition of {n_samples} sample{'' if n_samples == 1 else 's'}"
-        page = study_page(self, title, compared)
+        if comparison is None and self.about.design is not None:
+            comparison = self.compare()
+        page = study_page(self, title, comparison)
         if path is not None:
             with replacing(path) as file:
                 file.write(page.encode())
         return page
 
-    def provenance(self) -> list[tuple[str, str]]:
-        """Return how the study was made, as pairs of name and text."""
-        origin, model = self._origin, self.model
-        found = [("cells", f"{sum(int(size) for size in self._samples.sizes):,}")]
-        if origin.files:
-            found = [("files", f"{len(origin.files)}: {listed(origin.files, MOST_LISTED)}"), *found]
-        if origin.column is not None or len(origin.files) == len(self.samples):
-            found.append(("samples by", "file" if origin.column is None else f"column {origin.column}"))
-        found += [
-            ("markers", listed(origin.markers or [f"{model.n_features_in_} without names"], MOST_LISTED)),
-            ("scale", in_words(origin.preparation)),
-        ]
-        if origin.joined:
-            found.append(("joined", "; ".join(" + ".join(names) for names in origin.joined)))
-        if self._is_new:
-            return [*found, ("model", "fitted to other samples; kernels unchanged")]
-        prior = "none" if model.weight_prior is None else str(model.weight_prior)
-        chosen = "given" if self._search is None else search_in_words(self._search)
-        return [
-            *found,
-            ("kernels", f"{len(model.means_)}, {chosen}"),
-            ("prior on the weights", prior),
-            ("passes of EM", f"{model.n_iter_}{'' if model.converged_ else ', not converged'}"),
-            ("seed", str(model.random_state)),
-        ]
-
     def __repr__(self) -> str:
-        found = f"{len(self.model.means_)} kernels"
+        parts = f"{len(self.model.means_)} kernels"
         if self.populations is not None:
-            found = f"{len(self.populations)} population{'' if len(self.populations) == 1 else 's'}"
+            parts = f"{len(self.populations)} population{'' if len(self.populations) == 1 else 's'}"
         n_samples = len(self.samples)
-        return f"<Study of {n_samples} sample{'' if n_samples == 1 else 's'} and {found}>"
+        return f"<Study of {n_samples} sample{'' if n_samples == 1 else 's'} and {parts}>"
 
     def _repr_html_(self) -> str:
-        """Return the table of proportions, in percent with intervals, and two heat maps."""
-        from ..plots.style import new_figure
-        from .plots import heat_size, percent
+        from .plots import notebook_view
 
-        found = self._composition
-        texts = np.vectorize(percent, otypes=[object])
-        shares, low, high = map(texts, (found.proportions, found.lower, found.upper))
-        cells = shares + "<br><small>" + low + " – " + high + "</small>"
-        heads = ([html.escape(str(name)) for name in names] for names in (found.names, found.populations))
-        table = pandas().DataFrame(cells, *heads).iloc[:_MOST_SHOWN, :_MOST_SHOWN]
-        page = f"<p>{html.escape(repr(self)[1:-1])}, in percent with 95 % intervals</p>"
-        page += table.to_html(escape=False)
-        try:
-            # Not by pyplot: a notebook would show the figure twice.
-            for name, plot, lines, columns in (
-                ("proportions", self.plot, self.samples, found.populations),
-                ("markers", self.plot_markers, found.populations, self._markers),
-            ):
-                figure = new_figure(*heat_size(lines, columns))
-                plot(figure.subplots())
-                file = io.BytesIO()
-                figure.savefig(file, format="png", bbox_inches="tight")
-                picture = base64.b64encode(file.getvalue()).decode()
-                page += f'<img alt="{name}" src="data:image/png;base64,{picture}">'
-        except ImportError:  # without matplotlib, show the table alone
-            pass
-        return page
+        return notebook_view(self)
 
-    # ---------------------------------------------------------------- files
-
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the study, but no cells, to a file for `skmix.load`.
 
-        The file has the proportions with their intervals, so that they need not be computed again.
+        It has the proportions with their intervals. A file that exists needs `overwrite`.
         """
-        if self._is_new:
+        if self._samples is not self.reference.samples:
             raise ValueError("A study of new samples has no fit of its own: save the study of the fit.")
-        merged = self.populations
-        fields = {
-            "model": record_of(self.model),
-            "populations": None
-            if merged is None
-            else {
-                "of_kernels": merged.of_kernels,
-                "tree": merged.tree,
-                "names": {str(number): name for number, name in merged.names.items()},
-            },
-            "samples": self._samples.names,
-            "results": self._reference.to_dict(),
-            "origin": asdict(self._origin),
-            "search": self._search,
-            "metadata": self._metadata,
-            "design": None if self._design is None else asdict(self._design),
-        }
-        write_file(path, *pack(Record("Study", fields)))
-
-
-def load(path: str | os.PathLike[str]) -> Any:
-    """Read an estimator or a study that `save` wrote.
-
-    Parameters
-    ----------
-    path : path-like
-        A file, from any source: reading it runs no code.
-
-    Returns
-    -------
-    estimator or Study
-        Equal to the saved object: the same class, parameters and fitted attributes and, on the same machine,
-        the same predictions to the last bit. A study has no cells.
-
-    Raises
-    ------
-    OSError, ValueError
-        If the file cannot be read, is not a model, is damaged or inconsistent, or has a later version of the
-        format.
-
-    Examples
-    --------
-    >>> from skmix import load
-    >>> classifier = load("model.skmix")  # doctest: +SKIP
-    """
-    return read_model(path, {"Study": _study_of})
-
-
-def _study_of(record: Record) -> Study:
-    fields = record.fields
-    model, merged = estimator_of(fields["model"]), fields["populations"]
-    if not isinstance(model, SharedKernelMixture):
-        raise ValueError(f"a study cannot have a {type(model).__name__} inside")
-    populations = None
-    if merged is not None:
-        names = {int(number): name for number, name in merged["names"].items()}
-        populations = Populations(merged["of_kernels"], merged["tree"], names)
-        populations.check(len(model.means_))
-    names, found, design = fields["samples"].tolist(), Study(model, populations), fields.get("design")
-    if fields["results"] is not None:
-        found._reference.restore(fields["results"])
-    origin, search, metadata = Origin(**fields["origin"]), fields["search"], fields["metadata"]
-    design, prepared = None if design is None else Design(**design), found._origin.preparation
-    found._set_origin(names, origin, search, metadata, design)
-    if len(origin.markers) not in (0, model.n_features_in_):
-        raise ValueError(f"it names {len(origin.markers)} markers, but its model has {model.n_features_in_}")
-    _check_words(origin, search, metadata, len(names), prepared)
-    if design is not None:
-        sides_of(np.array(names, dtype=object), metadata, design)
-    return found
-
-
-def _check_words(origin: Any, search: Any, metadata: Any, n_samples: int, prepared: Preparation) -> None:
-    """Raise ValueError if a file says something malformed about the cells, the search or the samples.
-
-    `prepared` is how the model prepares values.
-    """
-    texts = (origin.files, origin.markers, origin.notes)
-    is_text = all(isinstance(part, tuple) and all(isinstance(text, str) for text in part) for part in texts)
-    if not is_text or not isinstance(origin.column, str | None):
-        raise ValueError("its files, column, markers and notes are not text")
-    joined = origin.joined
-    is_joined = isinstance(joined, tuple) and all(isinstance(names, tuple) for names in joined)
-    if not is_joined or not all(isinstance(name, str) for names in joined for name in names):
-        raise ValueError(f"its joined populations are {joined!r}, not tuples of names")
-    if not isinstance(origin.preparation, dict) or preparation_of(origin.preparation) != prepared:
-        raise ValueError(f"it says that cells were read as {origin.preparation!r}, unlike its model")
-    if search is not None:
-        numbers = [search[name] for name in ("lowest", "highest", "n_cells")]
-        is_right = all(type(number) is int and number > 0 for number in numbers)
-        if not is_right or not isinstance(search["criterion"], str):
-            raise ValueError(f"its search is {search!r}")
-    plain = (bool, int, float, str, type(None))
-    for name, values in () if metadata is None else metadata.items():
-        is_column = isinstance(values, list) and len(values) == n_samples
-        if not is_column or not all(isinstance(value, plain) for value in values):
-            raise ValueError(f"its metadata {name!r} is not a list of {n_samples} values")
-
-
-def _design_of(
-    condition: str | None, pair: str | None, covariate: str | None, reference: Any = None
-) -> Design | None:
-    for argument, value in (("pair", pair), ("covariate", covariate), ("reference", reference)):
-        if condition is None and value is not None:
-            raise ArgumentError(Argument(argument, value), " needs ", Argument("condition"), ".")
-    return None if condition is None else Design(condition, pair, covariate, reference)
-
-
-def _checked(metadata: Any, design: Design | None, samples: Sequence[Any]) -> dict[str, list[Any]] | None:
-    """Return the metadata of samples (L,) from `read_metadata`, after checking that they can be compared."""
-    found = metadata_of(metadata, samples)
-    if design is not None:
-        sides_of(np.array(samples, dtype=object), found, design)
-    return found
-
-
-def search_in_words(search: Mapping[str, Any]) -> str:
-    """Return how the number of kernels was chosen."""
-    return f"chosen by AICc from {search['lowest']} to {search['highest']} on {search['n_cells']:,} cells"
+        refuse_existing(Path(path), overwrite=overwrite)
+        write_study(path, self.reference, self.populations, self.about)

@@ -1,9 +1,10 @@
 "use strict";
-// Box plots of the proportions on two sides, a panel for each population.
+// Box plots of the proportions in each condition, a panel for each population.
 
 const { conditions } = report;
-const BOX = { width: 168, height: 170, left: 34, right: 162, top: 8, bottom: 150 };
-const centreOf = (first) => BOX.left + (BOX.right - BOX.left) * (first ? 0.27 : 0.73);
+const BOX = { width: 60 + 54 * conditions.names.length, height: 170, left: 34, top: 8, bottom: 150 };
+BOX.right = BOX.width - 6;
+const centreOf = (c) => BOX.left + (BOX.right - BOX.left) * (c + 0.54) / (conditions.names.length + 0.08);
 
 function quartile(sorted, share) {
   const place = share * (sorted.length - 1);
@@ -23,27 +24,27 @@ function drawBox(values, centre, y) {
 }
 
 function drawPanel({ population: g, q }) {
-  const own = conditions.samples.map((i) => report.proportions[i][g]);
-  const top = Math.max(...own) * 1.05 || 1;
+  const valueOf = (i) => report.proportions[i][g];
+  const top = Math.max(...conditions.samples.flat().map(valueOf)) * 1.05 || 1;
   const y = scale(0, top, BOX.bottom, BOX.top);
   const title = `${nameOf(g)}, q = ${q}`;
   const svg = draw("svg", { viewBox: `0 0 ${BOX.width} ${BOX.height}`, role: "img", "aria-label": title });
   svg.append(draw("path", { class: "axis", fill: "none", d: `M${BOX.left} ${BOX.top}V${BOX.bottom}H${BOX.right}` }));
   for (const tick of ticks(0, top, 4)) svg.append(draw("text", { x: BOX.left - 4, y: y(tick.value) + 4, "text-anchor": "end" }, tick.text));
-  // Points of one side beside each other, in an order without meaning.
-  const places = conditions.first.map((first, n) => centreOf(first) + 26 * ((n * 0.618) % 1 - 0.5));
-  for (const first of [true, false]) {
-    svg.append(drawBox(own.filter((_, n) => conditions.first[n] === first), centreOf(first), y));
-    const name = conditions.names[first ? 0 : 1];
-    svg.append(draw("text", { x: centreOf(first), y: BOX.bottom + 15, "text-anchor": "middle" }, name.length > 11 ? `${name.slice(0, 10)}…` : name));
-  }
-  for (const [one, other] of conditions.joined) svg.append(draw("path", { class: "joined", d: `M${places[one]} ${y(own[one])}L${places[other]} ${y(own[other])}` }));
-  own.forEach((value, n) => {
-    const point = draw("circle", { cx: places[n].toFixed(1), cy: y(value).toFixed(1), r: 3.2, fill: colourOf(g) });
-    explain(point, tellProportion(conditions.samples[n], g));
-    svg.append(point);
+  // Points of one condition beside each other, in an order without meaning.
+  const across = new Map();
+  conditions.names.forEach((name, c) => {
+    svg.append(drawBox(conditions.samples[c].map(valueOf), centreOf(c), y));
+    svg.append(draw("text", { x: centreOf(c), y: BOX.bottom + 15, "text-anchor": "middle" }, name.length > 11 ? `${name.slice(0, 10)}…` : name));
+    conditions.samples[c].forEach((i, n) => across.set(i, centreOf(c) + 26 * ((n * 0.618) % 1 - 0.5)));
   });
+  for (const [i, j] of conditions.joined) svg.append(draw("path", { class: "joined", d: `M${across.get(i)} ${y(valueOf(i))}L${across.get(j)} ${y(valueOf(j))}` }));
+  for (const [i, x] of across) {
+    const point = draw("circle", { cx: x.toFixed(1), cy: y(valueOf(i)).toFixed(1), r: 3.2, fill: colourOf(g) });
+    explain(point, tellProportion(i, g));
+    svg.append(point);
+  }
   return make("figure", {}, make("figcaption", {}, populationKey(g), `${report.populations[g].label}, q = ${q}`), svg);
 }
 
-document.getElementById("boxes").append(...conditions.lines.map(drawPanel));
+document.getElementById("boxes").append(...conditions.panels.map(drawPanel));

@@ -1,4 +1,4 @@
-"""Merge kernels into populations: build the tree of merges. Valleys of the density divide populations.
+"""How kernels become populations: the one place that decides it, given parameters and cells.
 
 A population is a hill of the density. The density f of all samples together is first blurred a little, so
 that spikes, and the pieces that kernels cut a population into, are no hills of their own. The saddle between
@@ -15,6 +15,7 @@ and 1 for populations that are far apart.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -26,10 +27,10 @@ from ..engine.records import FloatArray, IntArray
 # that at the lower peak (benchmarks/cells.py; so are the constants below).
 HEIGHT = 0.5
 # Blur, relative to the median width of the kernels in each marker.
-_BLUR = 0.5
+BLUR = 0.5
 # Where to look at a ridgeline. Near its ends are the valleys around a narrow kernel, which is a spike at the
 # detector's limit more often than a population.
-_PLACES = np.concatenate([[0.0], expit(np.linspace(-2.0, 2.0, 13)), [1.0]])
+PLACES = np.concatenate([[0.0], expit(np.linspace(-2.0, 2.0, 13)), [1.0]])
 # A kernel without a valley to a higher one lies on its flank, and joins the nearest of them.
 _FLANK = 0.01
 # Populations may be one that shifts between samples if every sample has at most this share of the largest
@@ -37,42 +38,62 @@ _FLANK = 0.01
 _LITTLE, _DEEP = 0.2, 0.97
 # Share of the cells that a population needs in at least one sample; smaller ones join the nearest.
 _LEAST = 5e-4
+_TINY = float(np.finfo(float).tiny)
 
 
-def separate(
-    weights: FloatArray, means: FloatArray, covariances: FloatArray, in_samples: FloatArray
-) -> tuple[FloatArray, int]:
-    """Return the tree of merges of K kernels, and the number of populations that valleys divide.
+@dataclass(frozen=True)
+class Mixture:
+    """K kernels in M markers, with their weights in L samples."""
 
-    Weights (K,) are those in all samples together, and `in_samples` (K, L) those in each of L samples; the
-    means are (K, M), the covariances (K, M, M). The tree (K − 1, 4) is SciPy's linkage matrix: the two merged
-    sets, the height, and the number of kernels below it.
+    weights: FloatArray  # (K,): in all samples together
+    in_samples: FloatArray  # (K, L)
+    means: FloatArray  # (K, M)
+    covariances: FloatArray  # (K, M, M)
+
+
+def find_populations(
+    mixture: Mixture, cells: FloatArray | None = None, n_populations: int | None = None
+) -> tuple[IntArray, FloatArray]:
+    """Return the population (K,) of each kernel, from the largest, and the tree of merges.
+
+    The tree (K − 1, 4) is SciPy's linkage matrix: the two merged sets, the height, and the number of kernels
+    below it. `cells` (n, M) are some of all samples; this rule asks the kernels alone. By default, valleys
+    decide the number of populations.
     """
-    hills = _Hills(weights, means, _blurred(weights, covariances), in_samples)
+    hills = _Hills(mixture)
     hills.join_flanks()
     hills.join_up_to(HEIGHT)
     hills.join_smallest()
-    n_populations = len(hills.active)
+    n_divided = len(hills.active)
     hills.join_up_to(1.0)
     tree = np.array(hills.merges).reshape(-1, 4)
     # Heights increase, so that the tree can be drawn; the merges of the default are those up to its height.
-    n_merged = len(means) - n_populations
+    n_merged = len(mixture.means) - n_divided
     tree[:n_merged, 2] = np.minimum(tree[:n_merged, 2], HEIGHT)
     tree[:, 2] = np.maximum.accumulate(tree[:, 2])
-    return tree, n_populations
+    return by_size(cut(tree, n_populations or n_divided), mixture), tree
+
+
+def by_size(populations: IntArray, mixture: Mixture) -> IntArray:
+    """Return populations (K,) of kernels, numbered from the largest weight to the smallest."""
+    populations = np.unique(populations, return_inverse=True)[1]
+    members = (populations[:, None] == np.arange(populations.max() + 1)) * mixture.weights[:, None]
+    total = members.sum(axis=0)
+    means = (members.T @ mixture.means) / np.maximum(total, _TINY)[:, None]
+    # Means break ties.
+    return np.asarray(np.argsort(np.lexsort((*means.T[::-1], -total)))[populations])
 
 
 class _Hills:
-    """Sets of kernels, each with the number of its kernel with the highest peak, while they are merged."""
+    """Sets of kernels, each named by its kernel with the highest peak, while they are merged."""
 
-    def __init__(
-        self, weights: FloatArray, means: FloatArray, covariances: FloatArray, in_samples: FloatArray
-    ) -> None:
-        self.peaks = _log_density(means, weights, means, covariances)
-        self.saddles = _saddles(weights, means, covariances)  # (K, K)
-        self.distances = _distances(means, covariances)  # (K, K)
-        self.in_samples = in_samples.copy()
-        n_kernels = len(means)
+    def __init__(self, mixture: Mixture) -> None:
+        covariances = _blurred(mixture)
+        n_kernels = len(mixture.means)
+        self.peaks = log_density(mixture.means, mixture.weights, mixture.means, covariances)
+        self.saddles = _saddles(mixture, covariances)  # (K, K)
+        self.distances = _distances(mixture.means, covariances)  # (K, K)
+        self.in_samples = mixture.in_samples.copy()
         self.active = list(range(n_kernels))
         self.nodes, self.sizes = np.arange(n_kernels), np.ones(n_kernels)
         self.merges: list[tuple[float, float, float, float]] = []
@@ -81,9 +102,9 @@ class _Hills:
         """Return the height (G, G) of each possible merge; 2 on the diagonal."""
         peaks = self.peaks[self.active]
         lower = np.minimum(peaks[:, None], peaks)
-        found = 0.0 - np.expm1(np.minimum(self.saddles[np.ix_(self.active, self.active)] - lower, 0.0))
-        np.fill_diagonal(found, 2.0)
-        return np.asarray(found)
+        heights = 0.0 - np.expm1(np.minimum(self.saddles[np.ix_(self.active, self.active)] - lower, 0.0))
+        np.fill_diagonal(heights, 2.0)
+        return np.asarray(heights)
 
     def join(self, one: int, other: int, height: float) -> None:
         """Merge two sets."""
@@ -95,14 +116,14 @@ class _Hills:
         self.merges.append((first, second, height, self.sizes[one]))
         self.nodes[one] = len(self.nodes) + len(self.merges) - 1
         self.in_samples[one] += self.in_samples[other]
-        for matrix, choose in ((self.saddles, np.maximum), (self.distances, np.minimum)):
-            matrix[one] = matrix[:, one] = choose(matrix[one], matrix[other])
+        self.saddles[one] = self.saddles[:, one] = np.maximum(self.saddles[one], self.saddles[other])
+        self.distances[one] = self.distances[:, one] = np.minimum(self.distances[one], self.distances[other])
         self.active.remove(other)
 
     def join_flanks(self) -> None:
         """Merge each kernel on the flank of higher ones with the nearest of them."""
-        heights, order = self.heights(), np.lexsort((-np.arange(len(self.peaks)), self.peaks))
-        distances, top = self.distances.copy(), np.arange(len(order))
+        heights, distances = self.heights(), self.distances.copy()
+        order = np.lexsort((-np.arange(len(self.peaks)), self.peaks))
         nearest = {}
         for place, kernel in enumerate(order):
             higher = order[place + 1 :]
@@ -110,6 +131,7 @@ class _Hills:
             if len(higher):
                 nearest[kernel] = higher[np.argmin(distances[kernel, higher])]
         # From the highest kernel down, so that the set of the nearest kernel is known.
+        top = np.arange(len(order))
         for kernel in order[::-1]:
             if kernel in nearest:
                 top[kernel] = top[nearest[kernel]]
@@ -131,19 +153,22 @@ class _Hills:
             smallest = self.active[int(np.argmin(most))]
             if most.min() >= _LEAST:
                 return
-            others = [each for each in self.active if each != smallest]
+            others = [kernel for kernel in self.active if kernel != smallest]
             nearest = others[int(np.argmin(self.distances[smallest, others]))]
             self.join(smallest, nearest, 0.0)
 
 
-def _blurred(weights: FloatArray, covariances: FloatArray) -> FloatArray:
+# ---------------------------------------------------------------- the density between kernels
+
+
+def _blurred(mixture: Mixture) -> FloatArray:
     """Return the covariances (K, M, M) after the blur."""
-    widths = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))
-    medians = np.quantile(widths, 0.5, axis=0, weights=weights, method="inverted_cdf")
-    return np.asarray(covariances + np.diag((_BLUR * medians) ** 2))
+    widths = np.sqrt(np.diagonal(mixture.covariances, axis1=1, axis2=2))
+    medians = np.quantile(widths, 0.5, axis=0, weights=mixture.weights, method="inverted_cdf")
+    return np.asarray(mixture.covariances + np.diag((BLUR * medians) ** 2))
 
 
-def _log_density(
+def log_density(
     points: FloatArray, weights: FloatArray, means: FloatArray, covariances: FloatArray
 ) -> FloatArray:
     """Return the log-density (n,) of a Gaussian mixture at points (n, M), up to a constant."""
@@ -155,19 +180,20 @@ def _log_density(
     return np.asarray(logsumexp(logs, axis=1))
 
 
-def _saddles(weights: FloatArray, means: FloatArray, covariances: FloatArray) -> FloatArray:
+def _saddles(mixture: Mixture, covariances: FloatArray) -> FloatArray:
     """Return the lowest log-density (K, K) on each ridgeline."""
+    weights, means = mixture.weights, mixture.means
     one, other = np.triu_indices(len(means), 1)
     precisions = np.linalg.inv(covariances)
     scaled = (precisions @ means[:, :, None])[:, :, 0]
     lowest = np.full(len(one), np.inf)
-    for a in _PLACES:
+    for a in PLACES:
         both = (1.0 - a) * precisions[one] + a * precisions[other]
         line = np.linalg.solve(both, ((1.0 - a) * scaled[one] + a * scaled[other])[:, :, None])[:, :, 0]
-        lowest = np.minimum(lowest, _log_density(line, weights, means, covariances))
-    found = np.full((len(means), len(means)), -np.inf)
-    found[one, other] = found[other, one] = lowest
-    return found
+        lowest = np.minimum(lowest, log_density(line, weights, means, covariances))
+    saddles = np.full((len(means), len(means)), -np.inf)
+    saddles[one, other] = saddles[other, one] = lowest
+    return saddles
 
 
 def _distances(means: FloatArray, covariances: FloatArray) -> FloatArray:
@@ -177,9 +203,12 @@ def _distances(means: FloatArray, covariances: FloatArray) -> FloatArray:
     logs = np.linalg.slogdet(covariances)[1]
     far = (apart * np.linalg.solve(middle, apart[:, :, None])[:, :, 0]).sum(axis=1) / 8.0
     far += 0.5 * np.linalg.slogdet(middle)[1] - 0.25 * (logs[one] + logs[other])
-    found = np.zeros((len(means), len(means)))
-    found[one, other] = found[other, one] = far
-    return found
+    distances = np.zeros((len(means), len(means)))
+    distances[one, other] = distances[other, one] = far
+    return distances
+
+
+# ---------------------------------------------------------------- trees
 
 
 def cut(tree: FloatArray, n_populations: int) -> IntArray:
@@ -224,27 +253,22 @@ def join(
 
 
 def find_alternatives(
-    weights: FloatArray,
-    means: FloatArray,
-    covariances: FloatArray,
-    populations: IntArray,
-    proportions: FloatArray,
-    upper: FloatArray,
+    mixture: Mixture, populations: IntArray, proportions: FloatArray, upper: FloatArray
 ) -> list[tuple[list[int], float]]:
     """Return sets of populations that may be one which shifts between samples.
 
     No sample has much of two of a set: in each, one of the two is at most a small share of its largest
-    proportion. Sets come with the largest of these shares. Weights, means and covariances are
-    those of `separate`; `populations` (K,) are those of the kernels, and `proportions` (L, G) are those in
-    samples, with their upper limits.
+    proportion. Sets come with the largest of these shares. `populations` (K,) are those of the kernels, and
+    `proportions` (L, G) are those in samples, with their upper limits.
     """
-    shares = upper / np.maximum(proportions.max(axis=0), np.finfo(float).tiny)
+    shares = upper / np.maximum(proportions.max(axis=0), _TINY)
     both = np.array([np.minimum(share[:, None], shares).max(axis=0) for share in shares.T])  # (G, G)
     candidates = np.argwhere(np.triu(both <= _LITTLE, 1)).tolist()
     if not candidates:
         return []
-    covariances = _blurred(weights, covariances)
-    saddles, peaks = _saddles(weights, means, covariances), _log_density(means, weights, means, covariances)
+    covariances = _blurred(mixture)
+    saddles = _saddles(mixture, covariances)
+    peaks = log_density(mixture.means, mixture.weights, mixture.means, covariances)
     members = [populations == number for number in range(proportions.shape[1])]
     heights = np.ones_like(both)
     for one, other in candidates:
@@ -258,5 +282,5 @@ def find_alternatives(
         if ours is not theirs and heights[np.ix_(ours, theirs)].max() <= _DEEP:
             ours += theirs
             sets |= dict.fromkeys(theirs, ours)
-    found = {id(numbers): sorted(numbers) for numbers in sets.values() if len(numbers) > 1}.values()
-    return [(numbers, float(np.triu(both[np.ix_(numbers, numbers)], 1).max())) for numbers in found]
+    joinable = {id(numbers): sorted(numbers) for numbers in sets.values() if len(numbers) > 1}.values()
+    return [(numbers, float(np.triu(both[np.ix_(numbers, numbers)], 1).max())) for numbers in joinable]
