@@ -98,7 +98,7 @@ def test_labels_are_by_the_weights_of_known_groups(tmp_path: Path) -> None:
         files.append(tmp_path / f"{name}.fcs")
         write_events(files[-1], kinds + random.normal(size=1000, scale=0.8), ["x"])
     start = {"means": [[0.0], [2.0]], "covariances": [[[0.64]]] * 2}
-    model = SharedKernelMixture(2, init={**start, "freeze": "kernels"})
+    model = SharedKernelMixture(2, init=start, freeze="kernels")
     model.fit(open_rows(files[:2], transform=None))
     expected, study = [model.predict(path, groups=[path.stem] * 1000) for path in files[:2]], Study(model)
     share = study.proportions.query("sample == 'few' and kernel == 1")["proportion"].item()

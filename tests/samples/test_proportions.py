@@ -115,14 +115,14 @@ def test_samples_of_a_pair_on_the_same_side_are_averaged(varied: Study) -> None:
 
 def test_the_average_of_two_samples_is_as_sure_as_a_sample_with_the_cells_of_both() -> None:
     """Pairs are alike, so that intervals are as wide as counting cells makes them."""
-    kernels, start_of_fit = np.tile(np.repeat([0, 1, 2], [30, 15, 5]), 12), {**start(), "freeze": "kernels"}
+    kernels = np.tile(np.repeat([0, 1, 2], [30, 15, 5]), 12)
     X = np.random.default_rng(0).normal(size=(600, 2))
     X[:, 0] += CENTRES[kernels]
     sample, whole = np.repeat(np.arange(12), 50), np.repeat(np.arange(6), 100)
     about = {"arm": list("aaaaaabbbbbb"), "donor": list("ppqqrrppqqrr")}
     widths = []
     for y, every in ((sample, 1), (whole, 2)):
-        model = SharedKernelMixture(3, init=start_of_fit).fit(X, y)
+        model = SharedKernelMixture(3, init=start(), freeze="kernels").fit(X, y)
         chosen = {name: values[::every] for name, values in about.items()}
         table = Study(model, metadata=chosen).compare("arm", pair="donor").table
         widths.append(table["upper"] - table["lower"])
@@ -332,7 +332,7 @@ def test_groups_of_five_rows_are_not_unusual_by_chance() -> None:
     random = np.random.default_rng(3)
     X = random.normal(size=(1000, 2))
     X[:, 0] += random.choice(CENTRES, size=1000, p=[0.8, 0.1, 0.1])
-    model = SharedKernelMixture(3, init={**start(), "freeze": "kernels"}).fit(X, np.repeat(np.arange(200), 5))
+    model = SharedKernelMixture(3, init=start(), freeze="kernels").fit(X, np.repeat(np.arange(200), 5))
     z = Study(model).unusual()["z_likelihood"]
     # Both tails, not only the lower one, are those of a normal variate.
     assert_allclose(np.quantile(z, [0.05, 0.25, 0.75, 0.95]), [-1.645, -0.674, 0.674, 1.645], atol=0.3)
@@ -368,9 +368,9 @@ def test_samples_of_kernels_that_overlap_are_judged_as_samples_of_fewer_rows() -
     first, second = stats.norm.pdf(grid), stats.norm.pdf(grid - distance)
 
     def judged(rows: np.ndarray, sizes: Any, far: float) -> tuple[Any, Any]:
-        given = {"means": [[0.0], [far]], "covariances": np.ones((2, 1, 1)), "freeze": "kernels"}
+        given = {"means": [[0.0], [far]], "covariances": np.ones((2, 1, 1))}
         y = np.repeat(np.arange(6), sizes)
-        model = SharedKernelMixture(2, init=given, tol=1e-9, max_iter=5000).fit(rows, y)
+        model = SharedKernelMixture(2, init=given, freeze="kernels", tol=1e-9, max_iter=5000).fit(rows, y)
         return model.weights_[0], Study(model).unusual()["p_composition"].to_numpy()
 
     shares, found = judged(X, n_rows, distance)
@@ -423,7 +423,7 @@ def shifted_groups() -> tuple[SharedKernelMixture, np.ndarray, np.ndarray, np.nd
     y = np.repeat(np.arange(n_groups), n_rows)
     model = SharedKernelMixture(2, init=start, group_shift=0.3**-2).fit(X[: 5 * n_rows], y[: 5 * n_rows])
     model.means_, model.covariances_ = means, start["covariances"]
-    model.init = {**start, "freeze": "kernels"}
+    model.freeze = "kernels"
     return model, X, y, shares
 
 
@@ -441,7 +441,7 @@ def test_intervals_of_groups_with_shifts_cover() -> None:
 def test_shifts_of_kernels_that_overlap_leave_shares_without_intervals() -> None:
     model, _, _, _ = shifted_groups()
     known = Study(model).proportions
-    model.init = "auto"
+    model.freeze = None
     with pytest.warns(UserWarning, match="have no intervals: with group_shift"):
         table = Study(model).proportions
     assert table["lower"].isna().mean() > 0.5

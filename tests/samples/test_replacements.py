@@ -97,11 +97,13 @@ def test_a_single_sample_with_both_tells_that_they_are_two() -> None:
 def test_few_cells_say_nothing_of_replacement() -> None:
     """Three cells of a population in one sample, and three of another in the next, are no pattern."""
     random, centres = np.random.default_rng(0), np.array([[0.0, 0.0], [12.0, 0.0], [12.0, 5.5]])
-    start = {"means": centres, "covariances": np.tile(np.eye(2), (3, 1, 1)), "freeze": "kernels"}
+    start = {"means": centres, "covariances": np.tile(np.eye(2), (3, 1, 1))}
     for rare, expected in ((3, 0), (60, 1)):
         kernels = np.concatenate([np.repeat([0, 1 + j % 2], [300, rare]) for j in range(4)])
         X = centres[kernels] + random.normal(size=(len(kernels), 2))
-        model = SharedKernelMixture(3, init=start).fit(X, np.repeat(np.arange(4), 300 + rare))
+        model = SharedKernelMixture(3, init=start, freeze="kernels").fit(
+            X, np.repeat(np.arange(4), 300 + rare)
+        )
         assert len(Study(model, merge_kernels(model)).describe()["warnings"]) == expected
 
 

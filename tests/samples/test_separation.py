@@ -133,8 +133,10 @@ def test_kernels_of_one_hill_are_a_population_if_they_have_enough_cells_together
     n_cells, means = 10_000, np.array([[0.0], [30.0], [31.0]])
     X = np.random.default_rng(0).normal(size=(2 * n_cells, 1))
     X[: 2 * n_rare, 0] = np.repeat([28.5, 32.5], n_rare)
-    start = {"means": means, "covariances": np.ones((3, 1, 1)), "freeze": "kernels"}
-    model = SharedKernelMixture(3, init=start, tol=1e-9, max_iter=2000).fit(X, np.repeat([0, 1], n_cells))
+    start = {"means": means, "covariances": np.ones((3, 1, 1))}
+    model = SharedKernelMixture(3, init=start, freeze="kernels", tol=1e-9, max_iter=2000).fit(
+        X, np.repeat([0, 1], n_cells)
+    )
     assert model.weights_[1:].max() < 5e-4
     assert merge_kernels(model).of_kernels.tolist() == ([0, 0, 0] if n_rare == 2 else [0, 1, 1])
 
