@@ -18,7 +18,7 @@ from skmix.samples import merge_kernels
 
 MEANS = np.array([[0.0, 0.0], [3.0, 1.0], [1.0, 4.0]])
 NAMES = ["CD3", "CD4"]
-TAILS: dict[str, Any] = {"gaussian": None, "t": ("t", 4.0)}
+TAILS: dict[str, Any] = {"gaussian": {}, "t": {"tail": "t", "degrees": 4.0}}
 PRIORS: dict[str, dict[str, Any]] = {
     "likelihood": {},
     "given": {"weight_prior": 8.0},
@@ -43,7 +43,7 @@ def fitted(tail: str, prior: str) -> SharedKernelMixture:
     X = np.concatenate([drawn(own, 150, seed) for seed, own in enumerate(shares)])
     frame = pd.DataFrame(X, columns=NAMES)
     start = {"means": MEANS, "covariances": np.tile(np.eye(2), (3, 1, 1))}
-    model = SharedKernelMixture(3, init=start, tail=TAILS[tail], max_iter=500, **PRIORS[prior])
+    model = SharedKernelMixture(3, init=start, **TAILS[tail], max_iter=500, **PRIORS[prior])
     return model.fit(frame, np.repeat([f"s{i}" for i in range(6)], 150))
 
 
