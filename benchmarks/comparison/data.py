@@ -139,7 +139,7 @@ def load_data(name: str, *, max_rows: int | None = None) -> DataSet:
         found = DataSet(name, X.astype(np.float64), y.astype(np.int64))
     elif path.is_file():
         (reader,) = open_rows(path).readers.values()
-        rows = open_rows(path, label=(reader.column_names or [""])[-1])
+        rows = open_rows(path, label=([*getattr(reader, "types", ())] or [""])[-1])
         labels = rows.row_labels().tolist()
         missing = [row for row, value in enumerate(labels) if value is None or value != value]
         y = np.array([str(value).strip() for value in labels])

@@ -119,7 +119,7 @@ def test_the_library_is_its_version_and_its_code(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("skmix.__file__", str(tmp_path / "__init__.py"))
     before = {library.__wrapped__()}
     effective = ("engine/loop.py", "_core/pass.cpp", "model/files.py", "features.py", "paper/rows.py")
-    for number, name in enumerate((*effective, "cli/fit.py", "report/page.py")):
+    for number, name in enumerate((*effective, "cli/fit.py", "paper/page.py")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("a = 1\n")
         before.add(library.__wrapped__())
