@@ -374,10 +374,14 @@ def test_a_run_alone_has_the_bits_it_has_in_company(
 
 
 @pytest.mark.parametrize(
-    ("method", "init", "tol"), [("robust", "uniform", ("per-class", 0.1)), ("class-wise", "class", 1e-4)]
+    ("method", "given"),
+    [
+        ("robust", {"init": "uniform", "stopping": "per-class", "tol": 0.1}),
+        ("class-wise", {"init": "class", "tol": 1e-4}),
+    ],
 )
 def test_our_methods_are_mixtures(
-    data: StudyData, settings: Settings, method: Method, init: str, tol: Any
+    data: StudyData, settings: Settings, method: Method, given: dict[str, Any]
 ) -> None:
     """A run is what a `SharedKernelClassifier` of the product form finds, and predicts what it predicts."""
     (fitted,) = fit_batch(data, "2Dx3D", 10, method, [3], settings)
@@ -388,8 +392,7 @@ def test_our_methods_are_mixtures(
         covariance_prior=None,
         max_iter=settings.max_iter,
         random_state=generator(settings.seed, "run", "2Dx3D", 10, method, 3),
-        init=init,
-        tol=tol,
+        **given,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -564,7 +567,7 @@ def test_record_as_json_has_the_numbers(record: IllustrationRecord) -> None:
     assert content["stopping"] == {"rule": "per-class", "tolerance": 0.1, "max_passes": 50}
     assert content["passes"] == len(content["log_likelihood_per_class_and_pass"]) == model.n_iter_
     assert content["converged"] is True
-    assert (model.tol, model.max_iter) == (("per-class", 0.1), 50)
+    assert (model.stopping, model.tol, model.max_iter) == ("per-class", 0.1, 50)
     for name in ("means", "covariances", "weights"):
         assert_array_equal(content["true"][name], getattr(example, name))
         assert_array_equal(content["start"][name], example.start[name])
