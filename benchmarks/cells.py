@@ -351,7 +351,7 @@ def mixture(factor: int, *, merged: bool = False) -> Callable[[Cells, int], IntA
             cells.X, cells.sample
         )
         populations = merge_kernels(model, n_populations=(1 if merged else factor) * cells.n_gates)
-        return populations.predict(model, cells.X, groups=cells.sample)
+        return populations.predict(model, cells.X, y=cells.sample)
 
     return find
 
@@ -360,7 +360,7 @@ def default(cells: Cells, seed: int) -> IntArray:
     """Return the populations that `compose` finds by itself."""
     study = compose(cells.X, sample=cells.sample, n_jobs=1, random_state=seed)
     assert study.populations is not None
-    return study.populations.predict(study.model, cells.X, groups=cells.sample)
+    return study.populations.predict(study.model, cells.X, y=cells.sample)
 
 
 FLOWSOM_METHODS = ("FlowSOM, told k", "FlowSOM, told 2k", "FlowSOM, left alone")

@@ -153,7 +153,7 @@ def judge(
 ) -> dict[str, float]:
     """Return how good a fit is; `new` has the cells of held-out samples by the number to use of each."""
     populations = merge_kernels(model)
-    of_cells = populations.predict_proba(model, train.X, groups=train.sample)
+    of_cells = populations.predict_proba(model, train.X, y=train.sample)
     result = {
         "populations": len(populations),
         "f1": mean_f1(of_cells.argmax(axis=1), train.gates),
@@ -172,7 +172,7 @@ def judge(
         result[f"error_{n_cells}"] = distance(weights @ shares, true)
         result[f"likelihood_{n_cells}"] = own.score(new_test.X, new_test.sample)
     if new:
-        labels = populations.predict(own, new_test.X, groups=new_test.sample)
+        labels = populations.predict(own, new_test.X, y=new_test.sample)
         result["f1_new"] = mean_f1(labels, new_test.gates)
         result["likelihood_new"] = result.pop(f"likelihood_{n_cells}")
         result["error_new"] = result.pop(f"error_{n_cells}")

@@ -105,14 +105,14 @@ def test_a_cell_of_a_study_has_one_label(tmp_path: Path, kept_apart_by: str) -> 
     study.label_cells(tmp_path / "all.csv")
     expected = pd.read_csv(tmp_path / "all.csv")
     model, populations = study.model, study.populations
-    numbers = populations.predict(model, frame, groups=samples)
+    numbers = populations.predict(model, frame, y=samples)
     assert_array_equal(expected["population"].astype(str), np.array(populations.display_names, str)[numbers])
     assert np.count_nonzero(populations.predict(model, frame) != numbers) > 20
     for name, path in paths.items():
         own = expected[(expected["sample"] == name) | (name == "both")].reset_index(drop=True)
         for given in (path, [path]) if name != "both" else (path, frame.assign(donor=samples)):
             for each in (study, skmix.load(tmp_path / "study")):
-                each.label_cells(tmp_path / "one.csv", given)
+                each.label_cells(tmp_path / "one.csv", given, overwrite=True)
                 pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "one.csv"), own)
         run("predict", tmp_path / "study", path, "-o", tmp_path / "two.csv")
         pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "two.csv")[list(own)[1:]], own.iloc[:, 1:])

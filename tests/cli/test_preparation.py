@@ -115,7 +115,7 @@ def test_a_loaded_model_prepares_files_as_for_its_fit(files: list[Path], tmp_pat
     assert_array_equal(model.predict(files[3]), model.predict(expected)[600:800])
     Study(model, merged).label_cells(tmp_path / "labels.csv", files)
     labels = pd.read_csv(tmp_path / "labels.csv")
-    assert_array_equal(labels["population"], merged.predict(model, expected, groups=groups))
+    assert_array_equal(labels["population"], merged.predict(model, expected, y=groups))
     # And so does the command line.
     run("compose", *files, "--model", path, "--table", tmp_path / "t.csv")
     own = Study(model, None if way == "nameless" else merged).apply_to(files).proportions["proportion"]

@@ -271,10 +271,10 @@ def check_labels(
     assert_array_equal(table[study_noun(study)], found.argmax(axis=1))
     if cell["asked"] != "new":
         known = np.where(y == "unknown", study.samples[0], y)
-        shares = model.predict_proba(data.X, groups=known) @ members
+        shares = model.predict_proba(data.X, y=known) @ members
         assert_allclose(found[y != "unknown"], shares[y != "unknown"], atol=1e-9)
         if populations is not None:
-            assert_allclose(populations.predict_proba(model, data.X, groups=known), shares, atol=1e-9)
+            assert_allclose(populations.predict_proba(model, data.X, y=known), shares, atol=1e-9)
 
 
 # ---------------------------------------------------------------- what changes nothing

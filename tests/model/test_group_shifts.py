@@ -62,10 +62,10 @@ def test_kernels_of_known_groups_have_their_means() -> None:
         own, zero = codes == j, np.zeros(np.sum(codes == j), dtype=np.int64)
         group = Parameters(model.weights_[:, [j]], model.means_ + model.group_shifts_[j], model.covariances_)
         w[own] = responsibilities(X[own], zero, group)
-    assert_allclose(model.predict_proba(X, groups=y), w, atol=1e-9)
-    assert_array_equal(model.predict(X, groups=y), w.argmax(axis=1))
+    assert_allclose(model.predict_proba(X, y=y), w, atol=1e-9)
+    assert_array_equal(model.predict(X, y=y), w.argmax(axis=1))
     with pytest.raises(ValueError, match=r"\['z'\]"):
-        model.predict(X[:1], groups=["z"])
+        model.predict(X[:1], y=["z"])
 
 
 def test_kernels_are_merged_by_the_density_of_all_groups() -> None:

@@ -134,8 +134,8 @@ def test_an_evaluation_leaves_out_masked_labels() -> None:
     [
         lambda y: GROUPED.score_samples(X, y),
         lambda y: GROUPED.impute(X, y),
-        lambda y: GROUPED.predict(X, groups=y),
-        lambda y: GROUPED.predict_proba(X, groups=y),
+        lambda y: GROUPED.predict(X, y=y),
+        lambda y: GROUPED.predict_proba(X, y=y),
         lambda y: GROUPED.score_samples(open_rows(X), y),
         lambda y: deepcopy(FITTED).tune(X, Y, max_iter=2, validation=(X, y)),
     ],

@@ -67,8 +67,8 @@ def test_a_table_of_labels(tmp_path: Path, model: SharedKernelMixture, suffix: s
     found = read()
     assert found.columns.tolist() == ["sample", "kernel", "p_0", "p_1", "p_2"]
     assert_array_equal(found["sample"], SAMPLE)
-    assert_array_equal(found["kernel"], model.predict(X, groups=SAMPLE))
-    shares = model.predict_proba(X, groups=SAMPLE)
+    assert_array_equal(found["kernel"], model.predict(X, y=SAMPLE))
+    shares = model.predict_proba(X, y=SAMPLE)
     assert_allclose(found[["p_0", "p_1", "p_2"]], shares, rtol=1e-12, atol=1e-300)
     merged = merge_kernels(model, n_populations=2)
     with pytest.raises(FileExistsError, match="exists: give another name, or overwrite=True"):
@@ -100,7 +100,7 @@ def test_labels_are_by_the_weights_of_known_groups(tmp_path: Path) -> None:
     start = {"means": [[0.0], [2.0]], "covariances": [[[0.64]]] * 2}
     model = SharedKernelMixture(2, init=start, freeze="kernels")
     model.fit(open_rows(files[:2], transform=None))
-    expected, study = [model.predict(path, groups=[path.stem] * 1000) for path in files[:2]], Study(model)
+    expected, study = [model.predict(path, y=[path.stem] * 1000) for path in files[:2]], Study(model)
     share = study.proportions.query("sample == 'few' and kernel == 1")["proportion"].item()
     assert abs(expected[0].mean() - share) < 0.5 * abs(model.predict(files[0]).mean() - share)
     study.label_cells(tmp_path / "known.csv", files[:2])
@@ -129,7 +129,7 @@ def test_fcs_files_get_a_channel(tmp_path: Path) -> None:
     model = SharedKernelMixture(2, init="k-means", random_state=0, tol=1e-3).fit(rows)
     assert model.classes_.tolist() == ["day1/s1", "day2/s1", "day2/s2"]
     Study(model).label_cells(tmp_path / "out", rows)
-    labels = np.split(model.predict(rows, groups=rows.row_labels()), [40, 80])
+    labels = np.split(model.predict(rows, y=rows.row_labels()), [40, 80])
     copies = [tmp_path / "out" / path.parent.name / path.name for path in files]
     for path, written, own in zip(files, copies, labels, strict=True):
         (_, before), (text, after) = events(path), events(written)

@@ -164,7 +164,7 @@ def test_populations_do_not_depend_on_the_order_of_cells_or_on_files() -> None:
     six = np.arange(900) % 6
     dealt = compose(X[order], sample=six, n_kernels=8)
     labels = [
-        study.populations.predict(study.model, cells, groups=samples)
+        study.populations.predict(study.model, cells, y=samples)
         for study, cells, samples in ((first, X[order], three[order]), (dealt, X[order], six))
     ]
     assert_array_equal(*labels)

@@ -285,12 +285,10 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
             given["covariances"] = np.linalg.inv(precisions) if structure.triangular else 1.0 / precisions
         if len(given) == 3:
             return Parameters(**given)
-        n_rows, n_kernels, weights, state = (
-            len(X),
-            self.n_components,
-            source.weights,
-            random_state.get_state(),
-        )
+        # First: it refuses features whose squares scikit-learn's clusters would let overflow.
+        frame = source.summary.frame(structure)
+        n_rows, n_kernels, weights = len(X), self.n_components, source.weights
+        state = random_state.get_state()
         labels, masses = np.full(n_rows, -1), weights
         if self.init_params == "kmeans":
             clusters = KMeans(n_clusters=n_kernels, n_init=1, random_state=random_state)
@@ -312,7 +310,6 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
                 shares = (labels[start:stop] == np.arange(n_kernels)[:, None]).astype(np.float64)
             return shares if masses is None else shares * masses[start:stop]
 
-        frame = source.summary.frame(structure)
         regulariser = regulariser_of(self._options(0.0), frame, structure, n_kernels)
         start = from_responsibilities(X, responsibilities, frame, structure, regulariser)
         start = replace(frame.leave(start, structure).take(0), **given)

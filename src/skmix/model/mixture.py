@@ -381,18 +381,18 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             "log_prior": safe_log(parameters.weights @ self.class_prior_),
         }
 
-    def predict(self, X: ArrayLike, *, groups: ArrayLike | None = None) -> IntArray:
+    def predict(self, X: ArrayLike, y: ArrayLike | None = None) -> IntArray:
         """Return the most probable kernel (n,) of each row of X (n, M); see `predict_proba`."""
-        return score_rows(self, X, densities.most_likely_kernel, groups, name="groups")
+        return score_rows(self, X, densities.most_likely_kernel, y)
 
-    def predict_proba(self, X: ArrayLike, *, groups: ArrayLike | None = None) -> FloatArray:
+    def predict_proba(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the responsibilities: the probability of each kernel for each row.
 
         Parameters
         ----------
         X : array-like of shape (n, M)
             Rows, of any kind that `fit` accepts.
-        groups : array-like of shape (n,), default=None
+        y : array-like of shape (n,), default=None
             Class labels of the rows, whose weights, and shifted means with `group_shift`, are used. Without
             them, probabilities are averaged over classes.
 
@@ -401,7 +401,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         ndarray of shape (n, K)
             Probabilities; each row sums to one.
         """
-        return score_rows(self, X, densities.responsibilities, groups, name="groups")
+        return score_rows(self, X, densities.responsibilities, y)
 
     def fit_predict(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None

@@ -132,7 +132,7 @@ def by_sample(
     # Unknown samples are replaced by the first class, and masked below.
     filled = np.full(len(samples), classes[0], dtype=classes.dtype)
     filled[known] = samples[known]
-    predicted = np.array(predict(X, groups=filled))
+    predicted = np.array(predict(X, filled))
     if not known.all():
         predicted[~known] = np.asarray(predict(X))[~known]
     return predicted

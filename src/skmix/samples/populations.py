@@ -132,18 +132,18 @@ class Populations:
         of_kernels = by_size(targets[self.of_kernels], mixture_of(model))
         return Populations(of_kernels, tree, weights=self.weights)
 
-    def predict_proba(self, model: Any, X: ArrayLike, *, groups: ArrayLike | None = None) -> FloatArray:
+    def predict_proba(self, model: Any, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the probability (n, G) that each row came from each population.
 
         `model` is the merged mixture; the other parameters are those of `SharedKernelMixture.predict_proba`.
         """
         self.check_model(model)
-        return score_rows(model, X, partial(_probabilities, self.members), groups, name="groups")
+        return score_rows(model, X, partial(_probabilities, self.members), y)
 
-    def predict(self, model: Any, X: ArrayLike, *, groups: ArrayLike | None = None) -> IntArray:
+    def predict(self, model: Any, X: ArrayLike, y: ArrayLike | None = None) -> IntArray:
         """Return the number (n,) of the population that each row most probably came from."""
         self.check_model(model)
-        return score_rows(model, X, partial(_most_likely, self.members), groups, name="groups")
+        return score_rows(model, X, partial(_most_likely, self.members), y)
 
     def check_model(self, model: Any) -> None:
         """Raise ValueError if a mixture has another number of kernels."""
