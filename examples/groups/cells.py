@@ -106,8 +106,8 @@ print(table.round(3), mixed.unusual()[["sample", "unusual"]], sep="\n")
 study.to_html(plate / "plate.html")
 figure, panels = plt.subplots(1, 2, figsize=(9, 4.2), layout="constrained", sharey=True)
 for axes, found, files in zip(panels, (study, mixed), (wells, others), strict=True):
-    found.label_cells(plate / f"{files.name}.csv")
-    labels = pd.read_csv(plate / f"{files.name}.csv")["population"]
+    found.label_cells(plate / "labels.csv", overwrite=True)
+    labels = pd.read_csv(plate / "labels.csv")["population"]
     blocks = open_rows(files, columns=["B1-A", "Y2-A"]).blocks()
     X = np.concatenate([block.X for block in blocks])
     colours = ["0.5", "#e69f00", "#d55e00", "#cc79a7"]

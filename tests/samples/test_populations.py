@@ -76,7 +76,7 @@ def test_probabilities_are_sums_over_kernels(settings: dict[str, Any]) -> None:
     y = np.arange(len(X)) % 2
     model = SharedKernelMixture(6, **SETTINGS, **settings).fit(X, y)
     merged = merge_kernels(model, n_populations=3)
-    for given in ({}, {"groups": y}):
+    for given in ({}, {"y": y}):
         kernels, found = model.predict_proba(X, **given), merged.predict_proba(model, X, **given)
         for g in range(3):
             assert_allclose(found[:, g], kernels[:, merged.of_kernels == g].sum(axis=1), atol=1e-14)
