@@ -364,8 +364,9 @@ def test_populations_that_may_be_one_are_mentioned_and_joined(tmp_path: Path) ->
     assert load(joined).populations.display_names == ["CD3⁻", "CD3⁺"]
     assert re.search(f"joined +{re.escape(pair)}\n", commands.run("show", joined).stdout)
     # A fit is not lost for a wrong name.
-    result = run(*files, "--kernels", 3, "-o", joined, "--join", "1,B cells", code=1)
+    result = run(*files, "--kernels", 3, "-o", joined, "--join", "1,B cells", code=2)
     assert "There is no population 'B cells'" in said(result)
+    assert "with all populations apart" in said(result)
     assert len(load(joined).populations) == 3
 
 
@@ -387,6 +388,7 @@ def test_populations_are_renamed(study: Path, tmp_path: Path) -> None:
         (["T"], 2, "'T' has no sign ="),
         (["4=x"], 1, "There is no population '4'"),
         ([f"0={third}"], 1, "Two populations would have the same name"),
+        (["0=A", " 0 =B"], 2, "'0' is given 2 names"),
     ):
         assert message in said(commands.run("rename", place, *words, code=code))
     assert place.read_bytes() == before

@@ -165,3 +165,21 @@ def test_a_saved_model_survives_a_lost_scheduler(tmp_path, mortal_cluster):
         clone(mixture).set_callbacks(Lose(path)).fit(*lazy)
     rest = clone(mixture).set_params(init=load(path)).fit(*lazy)
     assert_allclose(rest.means_, clone(mixture).fit(X, Y).means_, rtol=1e-9)
+
+
+def test_frozen_t_kernels_of_a_fit_keep_their_degrees():
+    fitted = SharedKernelMixture(3, tail="t", tol=1e-2, random_state=0).fit(X, Y)
+    kept = SharedKernelMixture(init=fitted, freeze="kernels", tail="t", tol=1e-2).fit(X, Y)
+    for name in ("means_", "covariances_", "kernel_degrees_"):
+        assert_array_equal(getattr(kept, name), getattr(fitted, name))
+    for settings in ({}, {"tail": "t", "degrees": 4.0}):
+        with pytest.raises(ValueError, match="keeps the t kernels of init"):
+            SharedKernelMixture(init=fitted, freeze="kernels", **settings).fit(X, Y)
+
+
+def test_a_loaded_classifier_goes_on_though_its_start_is_not_in_the_file(tmp_path):
+    start = SharedKernelMixture(3, random_state=0).fit(X, Y)
+    SharedKernelClassifier(init=start, tol=1e-2).fit(X, Y).save(tmp_path / "model.skmix")
+    model = load(tmp_path / "model.skmix")
+    model.partial_fit(X, Y)
+    assert len(model.add_class(X[:20], 99).classes_) == len(np.unique(Y)) + 1

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal, multivariate_t
-from sklearn.mixture import GaussianMixture
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, load
 
@@ -88,6 +88,12 @@ def test_mixtures_of_scikit_learn_are_taken_in() -> None:
         assert ours.covariance_type_ == kind
         assert_allclose(ours.score_samples(X), theirs.score_samples(X), rtol=1e-9)
         assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-9)
+    named = SharedKernelMixture.from_parameters(theirs, feature_names=["x", "y"])
+    assert named.feature_names_in_.tolist() == ["x", "y"]
+    # Other models have more than weights, means and covariances.
+    for other in (ours, BayesianGaussianMixture(n_components=2).fit(X)):
+        with pytest.raises(TypeError, match=f"got a {type(other).__name__}"):
+            SharedKernelMixture.from_parameters(other)
 
 
 def test_a_stream_goes_on_from_as_many_rows_as_are_said() -> None:
@@ -128,6 +134,8 @@ def test_impossible_parameters_are_refused(arguments: Any, message: str) -> None
     [
         ({"classes": ["a"]}, "weights are of 2 classes"),
         ({"classes": ["a", "a"]}, "different labels"),
+        ({"classes": [np.nan, 1.0]}, "known labels of one kind"),
+        ({"classes": [1, "a"]}, "known labels of one kind"),
         ({"class_prior": [0.5, 0.6]}, "class_prior must sum to one"),
         ({"class_count": [-1, 2]}, "numbers of rows"),
         ({"degrees": 0.5}, "at least 1"),

@@ -22,6 +22,7 @@ from safetensors.numpy import save
 from skmix import __version__, load
 from skmix.data.write import is_device, replacing, write_columns
 from skmix.model import files as model_files
+from skmix.model import saving
 from skmix.model.files import FORMAT, VERSION, Record, pack, read_file, unpack, write_file
 
 
@@ -385,3 +386,11 @@ def test_a_file_with_settings_in_pairs_loads() -> None:
     assert model.score(X, y) == pytest.approx(-0.7079780712781548, rel=1e-9)
     # The fit goes on with these settings.
     assert_array_equal(model.fit(X, y).means_.ravel(), [0.25, 5.25])
+
+
+def test_frozen_starts_of_feature_sets_load_with_their_setting() -> None:
+    """A file of a version whose starts held `freeze`: here by its parameters alone."""
+    start = {"means": [[0.0], [4.0]], "covariances": [[[1.0]], [[1.0]]], "freeze": "kernels"}
+    plain = saving._as_plain_values({"init": [start, start], "tail": None})
+    assert plain["freeze"] == "kernels"
+    assert plain["init"] == [{name: start[name] for name in ("means", "covariances")}] * 2

@@ -411,3 +411,11 @@ def test_a_start_from_many_rows_counts_their_weights_once() -> None:
 
     # 0.37 for both; 0.53 if weights count twice.
     assert share_of_lower(X, weights) == pytest.approx(share_of_lower(drawn, None), abs=0.06)
+
+
+def test_a_method_that_is_not_there_says_why() -> None:
+    X, y = two_classes()
+    for kind in (SharedKernelMixture, SharedKernelClassifier):
+        with pytest.raises(AttributeError) as caught:
+            _ = kind(3, tail="t", tol=1e-2, random_state=0).fit(X, y).partial_fit
+        assert "partial_fit cannot be combined with t kernels" in f"{caught.value} {caught.value.__cause__}"

@@ -190,7 +190,7 @@ def test_samples_without_a_partner_or_covariate_are_left_out(varied: Study) -> N
     ("about", "message"),
     [
         ({"pair": list("pqrspqrt"), "covariate": "age"}, "cannot be combined: pairs are compared within"),
-        ({"pair": list("pqrsptuv")}, r"pair='pair' has samples of both sides in 1 pair\(s\): at least 2"),
+        ({"pair": list("pqrsptuv")}, r"pair='pair' has samples of both a and b in 1 pair\(s\): at least 2"),
         (
             {"covariate": list("xxyyzzww")},
             "confounded with the condition: each of its values is on one side",
@@ -465,3 +465,27 @@ def test_intervals_beside_hierarchical_weights_cover() -> None:
         assert (table["lower"] <= table["proportion"]).all()
         assert (table["proportion"] <= table["upper"]).all()
     assert np.mean(covered) > 0.9
+
+
+def test_pairs_of_three_values_name_only_samples_that_no_side_uses() -> None:
+    random = np.random.default_rng(0)
+    names = np.array([f"s{i:02}" for i in range(12)])
+    X = random.normal(size=(1200, 1)) + 20.0 * (np.arange(1200) % 5 == 0)[:, None]
+    model = SharedKernelMixture(init={"means": [[0.0], [20.0]]}).fit(X, np.repeat(names, 100))
+    study, arms = Study(model), list("ABC") * 4
+    # Each sample of C has a partner in A or in B, and nobody has none.
+    pairs = ["d1", "d3", "d1", "d2", "d4", "d2", "e1", "d5", "d3", "e2", "d6", "d4"]
+    with pytest.warns(UserWarning, match="Left out of the comparison: 's06', 's09', 's07', 's10', for lack"):
+        table = study.compare("arm", "C", pair="donor", metadata={"arm": arms, "donor": pairs}).table
+    assert set(table["condition"]) == {"A", "B"}
+    with pytest.raises(ArgumentError, match=r"samples of both B and C in 0 pair\(s\)"):
+        study.compare(
+            "arm",
+            "C",
+            pair="donor",
+            metadata={"arm": arms, "donor": ["d1", "x", "d1", "d2", "y", "d2", *"pqrstu"]},
+        )
+    with pytest.raises(ValueError, match="comparison is of other samples or populations"):
+        Study(model, merge_kernels(model, n_populations=1)).to_html(
+            comparison=study.compare(names[:3], names[3:6])
+        )

@@ -171,6 +171,12 @@ def test_files_that_cannot_be_read_are_left_out_on_demand(files: list[Path], tmp
         assert note.startswith("Left out: ")
         assert path.name in note
     assert study.apply_to([files[0], bad], skip_unreadable=True).samples == [files[0].stem]
+    # Labels of all cells are right only if no file is left out.
+    labels = np.repeat(["x", "y"], [len(pd.read_csv(file)) for file in files[:2]])
+    whole = compose(files[:2], sample=labels, n_kernels=2, skip_unreadable=True)
+    assert whole.samples == ["x", "y"]
+    with pytest.raises(ArgumentError, match=r"some are left out: Left out: .*bad"):
+        compose([*files[:2], bad], sample=labels, n_kernels=2, skip_unreadable=True)
     with pytest.raises(ValueError, match="bad"):
         compose([bad, junk], skip_unreadable=True)
 

@@ -185,7 +185,11 @@ def compose(
             output.write_model(path_out, study)
         if join:
             # A wrong name does not lose the fit, which has been written.
-            study = study.join(*([name.strip() for name in names.split(",")] for names in join))
+            try:
+                study = study.join(*([name.strip() for name in names.split(",")] for names in join))
+            except ValueError as error:
+                kept = "" if path_out is None else f" The study is in {path_out}, with all populations apart."
+                cli.refuse("--join", f"{error}{kept}")
         with watch.steps("composing", None):
             outcome = study_as_dict(study)
         for note in outcome["notes"]:
@@ -286,6 +290,9 @@ def _print_differences(frame: DataFrame, design: dict[str, str | None], rest: st
     percents = [*ordered.columns[first : first + 5]]
     ordered[percents] = (100.0 * ordered[percents]).round(6)
     one, other = (str(name).removeprefix("proportion_") for name in percents[:2])
+    if "reference" in ordered:
+        one, other = "each value", str(ordered["reference"].iloc[0])
+        ordered = ordered.drop(columns="reference").rename(columns={"proportion_reference": other})
     say()
     heads = [str(name).removeprefix("proportion_").removesuffix("_value") for name in ordered]
     print_table(heads, texts_of(ordered), nouns=(part, "column"), rest=rest)

@@ -31,6 +31,9 @@ def rename(
     for name, (_, sign, _) in zip(names, pairs, strict=True):
         if not sign:
             cli.refuse("OLD=NEW", f"{name!r} has no sign =.")
+    old_names = [old.strip() for old, _, _ in pairs]
+    if twice := [old for old in old_names if old_names.count(old) > 1]:
+        cli.refuse("OLD=NEW", f"{twice[0]!r} is given {old_names.count(twice[0])} names.")
     from skmix import Study
     from skmix.cli import _files as files
 
@@ -42,4 +45,5 @@ def rename(
             cli.stop(f"{study} has a {type(loaded).__name__}, which has no populations.", cli.BAD_INPUT)
         loaded.rename({old.strip(): new.strip() for old, _, new in pairs})
         files.write_model(place, loaded)
-    say(f"written into {place}")
+    if place != cli.STANDARD:
+        say(f"written into {place}")

@@ -243,7 +243,8 @@ random_state
     def __getattr__(self, name: str) -> Any:
         """Attributes of the fit are those of the only mixture; with feature sets, those in common."""
         if name not in Fitted.names() or name in _NOT_SHOWN:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            # Raises the error again, with its cause: why a method is not there.
+            return object.__getattribute__(self, name)
         models = self.__dict__.get("models_", ())
         if not models or (len(models) > 1 and name not in _IN_COMMON):
             why = f"it has {len(models)} feature sets, see models_" if models else "it is not fitted"
@@ -279,7 +280,9 @@ random_state
         names = SharedKernelMixture._get_param_names()
         settings = {name: value for name, value in self.get_params(deep=False).items() if name in names}
         parts: list[Part] = []
-        for number, (columns, start) in enumerate(zip(sets, self._starts(sets), strict=True)):
+        # A stream goes on from its models, and a file does not keep what they began with.
+        starts = [model.init for model in self.models_] if stream and last == sets else self._starts(sets)
+        for number, (columns, start) in enumerate(zip(sets, starts, strict=True)):
             settings["init"] = "class" if isinstance(start, str) and start == "auto" else start
             if isinstance(self.covariance_prior, tuple) and columns != list(range(n_features)):
                 settings["covariance_prior"] = prior_of_columns(self.covariance_prior, columns, n_features)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from ..data.missing import is_missing
 from ..engine.kernels import GAUSSIAN, StudentT
 from ..engine.records import FloatArray, Parameters
 from ..engine.structures import STRUCTURES, Structure, structure_of
@@ -62,13 +63,17 @@ def fitted_of(
 
 
 def parameters_in(model: Any) -> dict[str, Any]:
-    """The arguments of `fitted_of` for a fitted Gaussian mixture of scikit-learn, or one like it."""
+    """The arguments of `fitted_of` for a fitted Gaussian mixture of scikit-learn, or its drop-in."""
+    from sklearn.mixture import GaussianMixture  # slow to import
+
+    if not isinstance(model, GaussianMixture):
+        # Others have more than these parameters: classes, tails, shifts, or a posterior.
+        raise TypeError(
+            "from_parameters takes arrays, or a fitted GaussianMixture of scikit-learn or skmix, got a "
+            f"{type(model).__name__}."
+        )
     check_is_fitted(model)
     names = ("weights_", "means_", "covariances_", "covariance_type")
-    if not all(hasattr(model, name) for name in names):
-        raise TypeError(
-            f"from_parameters takes arrays or a fitted Gaussian mixture, got a {type(model).__name__}."
-        )
     return {name.rstrip("_"): getattr(model, name) for name in names}
 
 
@@ -82,9 +87,15 @@ def note_features(estimator: Any, n_features: int, names: Any) -> None:
 
 
 def _labels(classes: Any, n_classes: int) -> np.ndarray:
-    labels = np.arange(n_classes) if classes is None else np.asarray(classes)
-    if labels.shape != (n_classes,):
-        raise ValueError(f"weights are of {n_classes} classes, and classes has the shape {labels.shape}.")
+    if classes is None:
+        return np.arange(n_classes)
+    values = np.empty(len(classes), dtype=object)
+    values[:] = [*classes]
+    if len(values) != n_classes:
+        raise ValueError(f"weights are of {n_classes} classes, and classes has {len(values)} labels.")
+    if is_missing(values).any() or len({isinstance(label, str) for label in values}) > 1:
+        raise ValueError(f"classes must be known labels of one kind, got {values.tolist()}.")
+    labels = np.asarray(classes)
     if len(np.unique(labels)) != n_classes:
         raise ValueError(f"classes must be different labels, got {labels.tolist()}.")
     return labels

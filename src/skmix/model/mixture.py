@@ -345,7 +345,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         given: dict[str, Any] = {"weights": weights, "means": means, "covariances": covariances}
         if means is None and covariances is None:
             given = parameters_in(weights)
-            feature_names = getattr(weights, "feature_names_in_", feature_names)
+            if feature_names is None:
+                feature_names = getattr(weights, "feature_names_in_", None)
         if covariance_type is not None:
             given["covariance_type"] = covariance_type
         fitted = fitted_of(

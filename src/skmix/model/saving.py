@@ -248,9 +248,12 @@ def _as_plain_values(parameters: dict[str, Any]) -> dict[str, Any]:
         value = found.get(name)
         if isinstance(value, list | tuple) and len(value) == 2 and value[0] == kind:
             found |= {"tail" if name == "tail" else "stopping": kind, number: value[1]}
-    if isinstance(found.get("init"), dict) and "freeze" in found["init"]:
-        found["freeze"] = found["init"]["freeze"]
-        found["init"] = {name: value for name, value in found["init"].items() if name != "freeze"}
+    init = found.get("init")
+    starts = [start for start in (init if isinstance(init, list) else [init]) if isinstance(start, dict)]
+    if any("freeze" in start for start in starts):
+        found["freeze"] = starts[0].get("freeze")
+        plain = [{name: value for name, value in start.items() if name != "freeze"} for start in starts]
+        found["init"] = plain if isinstance(init, list) else plain[0]
     return found
 
 

@@ -115,8 +115,16 @@ class Settings:
                 if used[one] is not None and used[other] is not None:
                     problem = f"{one}={used[one]!r} cannot be combined with {other}={used[other]!r}"
                     raise ValueError(f"{problem}: leave one out.")
-        if self.freeze == "kernels" and self.is_robust and self.degrees is None:
-            raise ValueError("freeze='kernels' keeps the degrees of freedom too: give degrees with tail='t'.")
+        if self.freeze == "kernels":
+            has_degrees = hasattr(self.start, "kernel_degrees_")  # of the t kernels of a fitted start
+            if has_degrees and (self.degrees is not None or not self.is_robust):
+                raise ValueError(
+                    "freeze='kernels' keeps the t kernels of init: set tail='t', and leave degrees out."
+                )
+            if self.is_robust and self.degrees is None and not has_degrees:
+                raise ValueError(
+                    "freeze='kernels' keeps the degrees of freedom too: give degrees with tail='t'."
+                )
         if self.degrees is not None and not self.is_robust:
             raise ValueError(f"degrees={self.degrees:g} is for t kernels: set tail='t', or leave it out.")
         if self.freeze is not None and self.init is not None:
@@ -185,7 +193,7 @@ class Settings:
             freeze=self.freeze,
             precision=self.precision,
             inference="variational" if self.is_variational else "em",
-            learn_degrees=self.is_robust and self.degrees is None,
+            learn_degrees=self.is_robust and self.degrees is None and self.freeze != "kernels",
         )
 
 

@@ -154,6 +154,12 @@ class Comparison:
         reference = [side.places[~side.is_first] for side in self.sides]
         return places | {self.sides[0].names[1]: np.unique(np.concatenate(reference))}
 
+    def is_of(self, composition: Composition) -> bool:
+        """Whether it is of these samples and populations."""
+        ours = self._composition
+        same_number = len(ours.populations) == len(composition.populations)
+        return same_number and np.array_equal(ours.names, composition.names)
+
     def joined(self) -> list[tuple[int, int]]:
         """Return which samples are of the same pair, as indices of the samples of the study."""
         return [(int(side.places[i]), int(side.places[j])) for side in self.sides for i, j in side.joined()]
@@ -199,7 +205,9 @@ def asked_sides(
             other = default.reference
         design = replace(design, reference=other)
         sides = sides_of(samples, table, design)
-    left_out = list(dict.fromkeys(name for side in sides for name in side.left_out))
+    # With several values, a sample of the reference may lack a partner on one side only.
+    used = {samples[place] for side in sides for place in side.places}
+    left_out = list(dict.fromkeys(name for side in sides for name in side.left_out if name not in used))
     if left_out:
         lacks = "" if sides[0].covariate is None else " or of the covariate"
         lacks = lacks if sides[0].pairs is None else " or of a partner"
@@ -278,7 +286,7 @@ def _sides(
     if len(known) < 2:
         raise ArgumentError(
             Argument("pair", pair),
-            f" has samples of both sides in {len(known)} pair(s): at least 2 are needed.",
+            f" has samples of both {names[0]} and {names[1]} in {len(known)} pair(s): at least 2 are needed.",
         )
     numbers = {value: number for number, value in enumerate(sorted(known, key=str))}
     pairs = np.array([numbers[value] for value in values])

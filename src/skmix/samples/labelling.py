@@ -59,8 +59,15 @@ def write_labels(
             raise ValueError(f"name={name!r} is the name of another column of the table.")
     elif not all(hasattr(target, each) for each in ("obs", "obsm", "n_obs")):
         raise TypeError(f"target must be a path or an AnnData, got a {type(target).__name__}.")
-    elif name in target.obs and not overwrite:
-        raise ValueError(f"obs has a column {name!r}: give another name, or overwrite=True to replace it.")
+    elif not overwrite:
+        if name in target.obs:
+            raise ValueError(
+                f"obs has a column {name!r}: give another name, or overwrite=True to replace it."
+            )
+        if probabilities and f"{name}_probabilities" in target.obsm:
+            raise ValueError(
+                f"obsm has {name}_probabilities: give another name, or overwrite=True to replace it."
+            )
     posteriors = by_sample("predict_proba", model, rows, populations) if probabilities else None
     if posteriors is None:
         labels = by_sample("predict", model, rows, populations)

@@ -34,7 +34,12 @@ def read_metadata(given: Any, needed: Mapping[str, str | None]) -> Any:
 
 
 def _read_table(path: str | os.PathLike[str]) -> dict[str, list[Any]]:
-    reader: Any = open_rows(path, text={"as_text": ["sample"]}).first
+    source = open_rows(path, text={"as_text": ["sample"]})
+    if len(source.readers) > 1:
+        raise ArgumentError(
+            Argument("metadata"), f" must be one table, but {path} has {len(source.readers)}."
+        )
+    reader: Any = source.first
     present = reader.all_names if reader.is_table else []
     if "sample" not in present:
         there = f"{listed(present)}.{nearest('sample', present)}"

@@ -54,6 +54,8 @@ def study_page(study: Any, title: str | None, comparison: Comparison | None) -> 
     if unusual is None:
         notes.append(f"Finding unusual samples takes at least {FEWEST_SAMPLES} samples.")
     n_samples = len(composition.names)
+    if comparison is not None and not comparison.is_of(composition):
+        raise ValueError("comparison is of other samples or populations: make it by this study's compare.")
     title = title or f"Composition of {n_samples} sample{'' if n_samples == 1 else 's'}"
     n_cells, rows, note = int(composition.sizes.sum()), _drawn(study, offered), ""
     if rows is not None:

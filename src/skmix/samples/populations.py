@@ -89,7 +89,8 @@ class Populations:
         known |= {label: g for g, label in enumerate(labels)} | {g: g for g in range(len(self))}
         numbers = []
         for population in populations:
-            if not isinstance(population, str | Integral) or population not in known:
+            is_number = isinstance(population, Integral) and not isinstance(population, bool)
+            if not (is_number or isinstance(population, str)) or population not in known:
                 raise ValueError(f"There is no population {population!r} among {labels}.")
             numbers.append(known[population])
         return numbers

@@ -85,7 +85,13 @@ def open_cells(
         else:
             how = {"columns": markers, "label": sample, **options}
             if skip_unreadable and files is not None:
-                files, notes = _readable(files, model, how)
+                is_column = sample is None or isinstance(sample, str)
+                files, notes = _readable(files, model, how if is_column else {**how, "label": None})
+                if notes and not is_column:
+                    raise ArgumentError(
+                        Argument("sample"),
+                        f" has samples of the cells of all files, but some are left out: {' '.join(notes)}",
+                    )
             rows: Any = samples if files is None else list(files)
             source = open_rows([samples] if files is None and is_path(samples) else rows, **how)
             source = source if model is None else with_features_of(model, source)
