@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -22,8 +21,9 @@ from .reading import open_cells
 from .starting import TOLERANCE, start_of
 from .study import Study
 
-# Kernels that are narrower describe spikes, not populations (benchmarks/cells.py).
-_KERNELS: dict[str, Any] = {"covariance_type": "full", "variance_floor": 0.01}
+# Many plain kernels describe populations of any shape, and quickly (benchmarks/cells.py). Narrower ones
+# describe spikes.
+_KERNELS: dict[str, Any] = {"covariance_type": "diag", "variance_floor": 0.01}
 
 
 def compose(
@@ -50,8 +50,8 @@ def compose(
 ) -> Study:
     """Find the populations that samples share, and their proportions in each sample.
 
-    All samples share Gaussian kernels, each sample in its own proportions; kernels that no valley of the
-    density divides are merged into populations. These are named by the markers that tell them apart, such as
+    All samples share Gaussian kernels, each sample in its own proportions; kernels near each other are merged
+    into populations, see `merge_kernels`. These are named by the markers that tell them apart, such as
     ``CD3⁺ CD4⁺``; without names of markers, they are numbered from 0, the largest first. ``skmix compose``
     calls this function: the same files give the same numbers.
 
@@ -73,10 +73,10 @@ def compose(
         Whether to leave out files that cannot be read to their end, with a note of `describe` for each. Each
         file is then read once more.
     n_kernels : int, default=None
-        Number of kernels. None chooses up to 64 by AICc on 50,000 cells, equally many of each sample.
+        Number of kernels. None takes 100, or one for each 20 cells if there are fewer than 2,000.
     n_populations : int, default=None
-        Number of populations; None lets the valleys of the density decide, see `merge_kernels`. There are
-        at least as many kernels.
+        Number of populations; None takes those that differ clearly, see `merge_kernels`. There are at
+        least as many kernels.
     metadata : DataFrame, mapping of columns or path of a table, default=None
         What is known about the samples, for `Study.compare`: a row for each sample, named in the column
         ``sample`` or in the index, with or without the suffix of its file.
@@ -134,7 +134,7 @@ def compose(
         text=text,
         seed=random_state,
     )
-    about = About.of(cells, table, design, None)
+    about = About.of(cells, table, design)
     if n_kernels is not None and n_kernels > cells.source.n_rows:
         raise ArgumentError(
             Argument("n_kernels", n_kernels), f" is more than the {cells.source.n_rows} cells there are."
@@ -146,16 +146,16 @@ def compose(
             f"marker {marker} has no value: leave it out by naming the others with ", Argument("markers"), "."
         )
     settings = {**_KERNELS, "n_jobs": n_jobs, "random_state": random_state}
-    start, search = start_of(cells.X, n_kernels, settings, n_populations)
+    start = start_of(cells.X, n_kernels, settings, n_populations)
     start["weights"] = np.repeat(start["weights"], len(about.samples), axis=1)
     model = SharedKernelMixture(len(start["means"]), init=start, tol=TOLERANCE, device=device, **settings)
     model.fit(cells.source)
     with progress_bar("composing", None):
-        populations = merge_kernels(model, n_populations=n_populations, cells=cells.X)
+        populations = merge_kernels(model, n_populations=n_populations)
         if cells.origin.markers:
             named = marker_names(checked_mixture(model), populations, cells.origin.markers)
             populations = populations.renamed(named)
-        study = Study.of(model, populations, replace(about, search=search))
+        study = Study.of(model, populations, about)
         for warning in study.warnings:
             warn_caller(warning, AlternativesWarning)
     return study

@@ -24,19 +24,18 @@ class About:
 
     samples: list[Any]  # their names, in the order of the files
     origin: Origin
-    search: dict[str, Any] | None = None  # how the number of kernels was chosen
     metadata: dict[str, list[Any]] | None = None
     design: Design | None = None  # of the default comparison
     cells: Cells | None = None
 
     @classmethod
-    def of(cls, cells: Cells, table: Any, design: Design | None, search: dict[str, Any] | None) -> About:
+    def of(cls, cells: Cells, table: Any, design: Design | None) -> About:
         """Return what is known of cells and their metadata; refuse what the design cannot compare."""
         samples = list(cells.sizes)
         metadata = align(table, samples)
         if design is not None:
             sides_of(np.array(samples, dtype=object), metadata, design)
-        return cls(samples, cells.origin, search, metadata, design, cells)
+        return cls(samples, cells.origin, metadata, design, cells)
 
 
 def refuse_existing(path: Path, *, overwrite: bool) -> None:
@@ -59,7 +58,6 @@ def write_study(
         "samples": np.array(about.samples),
         "results": reference.to_dict(),
         "origin": asdict(about.origin),
-        "search": about.search,
         "metadata": about.metadata,
         "design": None if about.design is None else asdict(about.design),
     }
@@ -77,11 +75,8 @@ def parts_of(record: Record) -> tuple[Any, Populations | None, dict[str, Any] | 
         populations = Populations(merged["of_kernels"], merged["tree"], names)
         populations.check(len(model.means_))
     samples, origin = fields["samples"].tolist(), Origin(**fields["origin"])
-    about = About(
-        samples, origin, fields["search"], fields["metadata"], None if design is None else Design(**design)
-    )
+    about = About(samples, origin, fields["metadata"], None if design is None else Design(**design))
     _check_origin(origin, model)
-    _check_search(about.search)
     for name, values in (about.metadata or {}).items():
         is_column = isinstance(values, list) and len(values) == len(samples)
         is_plain = is_column and all(isinstance(value, bool | int | float | str | None) for value in values)
@@ -114,10 +109,3 @@ def _check_origin(origin: Origin, model: Any) -> None:
     prepared = preparation_of(getattr(model, "preparation_", None))
     is_same = isinstance(origin.preparation, dict) and preparation_of(origin.preparation) == prepared
     _require(is_same, f"it says that cells were read as {origin.preparation!r}, unlike its model")
-
-
-def _check_search(search: Any) -> None:
-    if search is not None:
-        numbers = [search[name] for name in ("lowest", "highest", "n_cells")]
-        is_right = all(type(number) is int and number > 0 for number in numbers)
-        _require(is_right and isinstance(search["criterion"], str), f"its search is {search!r}")

@@ -1,41 +1,48 @@
-"""How kernels become populations: the one place that decides it, given parameters and cells.
+"""How kernels become populations: the one place that decides it, given the parameters of a mixture.
 
-A population is a hill of the density. The density f of all samples together is first blurred a little, so
-that spikes, and the pieces that kernels cut a population into, are no hills of their own. The saddle between
-kernels i and j is the lowest density at both means and on the middle part of their ridgeline,
+Two kernels are as far apart as their means are in the marker in which they differ most. Two sets of kernels
+are as far apart as the root mean square over pairs of their kernels, weighted by cells. Each step merges the
+two sets that are nearest. Distances are in the units of the markers, but a marker whose spread is quite
+another than that of most markers counts as if it had the median spread.
 
-    x(a) = [(1 − a) P_i⁻¹ + a P_j⁻¹]⁻¹ [(1 − a) P_i⁻¹ μ_i + a P_j⁻¹ μ_j],
+How clearly a merge divides the cells below it is a product of three numbers:
 
-on which all peaks and saddles of their sum lie (Ray and Lindsay, 2005). The saddle between two sets of
-kernels is the highest between a kernel of one and a kernel of the other. Each step merges the two sets with
-the highest ratio of saddle to lower peak. The height of a merge is one minus this ratio: 0 without a valley,
-and 1 for populations that are far apart.
+- its distance, as a share of the largest distance of two sets that have at least 1 % of the cells each;
+- the separation of the two sets to the power of 3/4: the distance of their means, divided by the sum of their
+  standard deviations, in the marker where this is largest;
+- the share of the cells that the smaller set has, to the power of 1/20.
+
+If the product is c, the height of the merge is c / (c + 0.41), or that of a merge below it, if this is
+higher. Merges above 0.5 divide populations. A set of kernels is never divided if one Gaussian describes its
+cells as well as the kernels do, by Akaike's criterion.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.special import expit, logsumexp
+from scipy.special import logsumexp
 
-from ..engine.records import FloatArray, IntArray
+from ..engine.records import BoolArray, FloatArray, IntArray
 
-# Height up to which kernels are merged: populations stay apart if the density in the valley is less than half
-# that at the lower peak (benchmarks/cells.py; so are the constants below).
-HEIGHT = 0.5
-# Blur, relative to the median width of the kernels in each marker.
-BLUR = 0.5
-# Where to look at a ridgeline. Near its ends are the valleys around a narrow kernel, which is a spike at the
-# detector's limit more often than a population.
-PLACES = np.concatenate([[0.0], expit(np.linspace(-2.0, 2.0, 13)), [1.0]])
-# A kernel without a valley to a higher one lies on its flank, and joins the nearest of them.
-_FLANK = 0.01
+# Height up to which kernels are merged. It is that of a merge as clear as _CLEAR (benchmarks/cells.py; so are
+# the two powers).
+HEIGHT, _CLEAR = 0.5, 0.41
+_SEPARATION, _SHARE = 0.75, 0.05
+# Least share of the cells in each of two sets whose distance is the unit of the others: a few cells far off
+# do not matter.
+_TOP = 0.01
+# A marker is in quite other units than most if its spread differs by this factor from the median spread.
+_OTHER_UNITS = 20.0
+# Points drawn from each kernel, to compare their density with that of one Gaussian.
+_DRAWN = 40
 # Populations may be one that shifts between samples if every sample has at most this share of the largest
-# proportion of one of the two, and if the valley between them is not very deep.
-_LITTLE, _DEEP = 0.2, 0.97
+# proportion of one of the two, and if they are at most so many sums of their deviations apart.
+_LITTLE, _FAR = 0.2, 4.0
 # Share of the cells that a population needs in at least one sample; smaller ones join the nearest.
 _LEAST = 5e-4
 _TINY = float(np.finfo(float).tiny)
@@ -49,28 +56,56 @@ class Mixture:
     in_samples: FloatArray  # (K, L)
     means: FloatArray  # (K, M)
     covariances: FloatArray  # (K, M, M)
+    n_cells: float = np.inf  # to which it was fitted
 
 
-def find_populations(
-    mixture: Mixture, cells: FloatArray | None = None, n_populations: int | None = None
-) -> tuple[IntArray, FloatArray]:
+@dataclass(frozen=True)
+class _Sets:
+    """The 2 K - 1 sets of kernels in a tree: single kernels, then the two sets of each merge together."""
+
+    weights: FloatArray  # (2 K - 1,)
+    means: FloatArray  # (2 K - 1, M)
+    covariances: FloatArray  # (2 K - 1, M, M)
+
+    @classmethod
+    def of(cls, mixture: Mixture, merges: IntArray) -> _Sets:
+        """Return the sets of a tree, given the two sets (K - 1, 2) of each merge."""
+        weights, means, covariances = map(list, (mixture.weights + _TINY, mixture.means, mixture.covariances))
+        for one, other in merges.tolist():
+            total, apart = weights[one] + weights[other], means[one] - means[other]
+            shares = weights[one] / total, weights[other] / total
+            weights.append(total)
+            means.append(shares[0] * means[one] + shares[1] * means[other])
+            within = shares[0] * covariances[one] + shares[1] * covariances[other]
+            covariances.append(within + shares[0] * shares[1] * np.outer(apart, apart))
+        return cls(np.array(weights), np.array(means), np.array(covariances))
+
+
+def units_of(spreads: FloatArray) -> FloatArray:
+    """Return the units (M,) of markers of these spreads: one, except for those in other units than most."""
+    median = float(np.median(spreads))
+    if median <= 0.0:
+        return np.where(spreads > 0.0, spreads, 1.0)
+    ratios = spreads / median
+    is_other = (ratios > _OTHER_UNITS) | ((ratios < 1.0 / _OTHER_UNITS) & (ratios > 0.0))
+    return np.where(is_other, ratios, 1.0)
+
+
+def find_populations(mixture: Mixture, n_populations: int | None = None) -> tuple[IntArray, FloatArray]:
     """Return the population (K,) of each kernel, from the largest, and the tree of merges.
 
-    The tree (K − 1, 4) is SciPy's linkage matrix: the two merged sets, the height, and the number of kernels
-    below it. `cells` (n, M) are some of all samples; this rule asks the kernels alone. By default, valleys
-    decide the number of populations.
+    The tree (K - 1, 4) is SciPy's linkage matrix: the two merged sets, the height, and the number of kernels
+    below it. By default, the height of 0.5 decides the number of populations.
     """
-    hills = _Hills(mixture)
-    hills.join_flanks()
-    hills.join_up_to(HEIGHT)
-    hills.join_smallest()
-    n_divided = len(hills.active)
-    hills.join_up_to(1.0)
-    tree = np.array(hills.merges).reshape(-1, 4)
-    # Heights increase, so that the tree can be drawn; the merges of the default are those up to its height.
-    n_merged = len(mixture.means) - n_divided
-    tree[:n_merged, 2] = np.minimum(tree[:n_merged, 2], HEIGHT)
-    tree[:, 2] = np.maximum.accumulate(tree[:, 2])
+    mixture = _in_units(mixture)
+    distances = _distances(mixture.means)
+    merges, lengths = _linkage(distances, mixture.weights)
+    tree = _sorted(merges, _heights(mixture, merges, lengths))
+    populations = cut(tree, 1 + int(np.sum(tree[:, 2] > HEIGHT)))
+    groups = _too_small(mixture, populations, distances)
+    if groups:
+        tree = join(tree, populations, groups, HEIGHT)
+    n_divided = 1 + int(np.sum(tree[:, 2] > HEIGHT))
     return by_size(cut(tree, n_populations or n_divided), mixture), tree
 
 
@@ -84,131 +119,129 @@ def by_size(populations: IntArray, mixture: Mixture) -> IntArray:
     return np.asarray(np.argsort(np.lexsort((*means.T[::-1], -total)))[populations])
 
 
-class _Hills:
-    """Sets of kernels, each named by its kernel with the highest peak, while they are merged."""
-
-    def __init__(self, mixture: Mixture) -> None:
-        covariances = _blurred(mixture)
-        n_kernels = len(mixture.means)
-        self.peaks = log_density(mixture.means, mixture.weights, mixture.means, covariances)
-        self.saddles = _saddles(mixture, covariances)  # (K, K)
-        self.distances = _distances(mixture.means, covariances)  # (K, K)
-        self.in_samples = mixture.in_samples.copy()
-        self.active = list(range(n_kernels))
-        self.nodes, self.sizes = np.arange(n_kernels), np.ones(n_kernels)
-        self.merges: list[tuple[float, float, float, float]] = []
-
-    def heights(self) -> FloatArray:
-        """Return the height (G, G) of each possible merge; 2 on the diagonal."""
-        peaks = self.peaks[self.active]
-        lower = np.minimum(peaks[:, None], peaks)
-        heights = 0.0 - np.expm1(np.minimum(self.saddles[np.ix_(self.active, self.active)] - lower, 0.0))
-        np.fill_diagonal(heights, 2.0)
-        return np.asarray(heights)
-
-    def join(self, one: int, other: int, height: float) -> None:
-        """Merge two sets."""
-        # The first of equal peaks counts as the higher.
-        if (-self.peaks[other], other) < (-self.peaks[one], one):
-            one, other = other, one
-        self.sizes[one] += self.sizes[other]
-        first, second = sorted((self.nodes[one], self.nodes[other]))
-        self.merges.append((first, second, height, self.sizes[one]))
-        self.nodes[one] = len(self.nodes) + len(self.merges) - 1
-        self.in_samples[one] += self.in_samples[other]
-        self.saddles[one] = self.saddles[:, one] = np.maximum(self.saddles[one], self.saddles[other])
-        self.distances[one] = self.distances[:, one] = np.minimum(self.distances[one], self.distances[other])
-        self.active.remove(other)
-
-    def join_flanks(self) -> None:
-        """Merge each kernel on the flank of higher ones with the nearest of them."""
-        heights, distances = self.heights(), self.distances.copy()
-        order = np.lexsort((-np.arange(len(self.peaks)), self.peaks))
-        nearest = {}
-        for place, kernel in enumerate(order):
-            higher = order[place + 1 :]
-            higher = higher[heights[kernel, higher] <= _FLANK]
-            if len(higher):
-                nearest[kernel] = higher[np.argmin(distances[kernel, higher])]
-        # From the highest kernel down, so that the set of the nearest kernel is known.
-        top = np.arange(len(order))
-        for kernel in order[::-1]:
-            if kernel in nearest:
-                top[kernel] = top[nearest[kernel]]
-                self.join(top[kernel], kernel, heights[kernel, nearest[kernel]])
-
-    def join_up_to(self, highest: float) -> None:
-        """Merge the two with the lowest height, until none is left up to the highest."""
-        while len(self.active) > 1:
-            heights = self.heights()
-            one, other = np.unravel_index(np.argmin(heights), heights.shape)
-            if heights[one, other] > highest:
-                return
-            self.join(self.active[one], self.active[other], heights[one, other])
-
-    def join_smallest(self) -> None:
-        """Merge sets that are too small in every sample with the nearest."""
-        while len(self.active) > 1:
-            most = self.in_samples[self.active].max(axis=1)
-            smallest = self.active[int(np.argmin(most))]
-            if most.min() >= _LEAST:
-                return
-            others = [kernel for kernel in self.active if kernel != smallest]
-            nearest = others[int(np.argmin(self.distances[smallest, others]))]
-            self.join(smallest, nearest, 0.0)
+def _in_units(mixture: Mixture) -> Mixture:
+    """Return a mixture whose markers are divided by their units, about its mean."""
+    shares = mixture.weights / mixture.weights.sum()
+    means = mixture.means - shares @ mixture.means
+    variances = shares @ (np.diagonal(mixture.covariances, axis1=1, axis2=2) + means**2)
+    units = units_of(np.sqrt(variances))
+    covariances = mixture.covariances / np.outer(units, units)
+    return replace(mixture, means=means / units, covariances=covariances)
 
 
-# ---------------------------------------------------------------- the density between kernels
+def _distances(means: FloatArray) -> FloatArray:
+    """Return the distances (K, K) of kernels: in the marker where their means differ most."""
+    return np.asarray(np.abs(means[:, None, :] - means).max(axis=2))
 
 
-def _blurred(mixture: Mixture) -> FloatArray:
-    """Return the covariances (K, M, M) after the blur."""
-    widths = np.sqrt(np.diagonal(mixture.covariances, axis1=1, axis2=2))
-    medians = np.quantile(widths, 0.5, axis=0, weights=mixture.weights, method="inverted_cdf")
-    return np.asarray(mixture.covariances + np.diag((BLUR * medians) ** 2))
+def _linkage(distances: FloatArray, weights: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Return the two sets (K - 1, 2) of each merge and their root mean squared distance (K - 1,)."""
+    squares, weights = distances**2, weights + _TINY
+    np.fill_diagonal(squares, np.inf)
+    nodes, merges, lengths = np.arange(len(weights)), [], []
+    for step in range(len(weights) - 1):
+        one, other = sorted(np.unravel_index(np.argmin(squares), squares.shape))
+        merges.append(sorted((nodes[one], nodes[other])))
+        lengths.append(squares[one, other])
+        both = weights[[one, other]]
+        squares[one] = squares[:, one] = both @ squares[[one, other]] / both.sum()
+        squares[other] = squares[:, other] = np.inf
+        squares[one, one] = np.inf
+        weights[one] += weights[other]
+        nodes[one] = len(distances) + step
+    return np.array(merges, dtype=np.int64).reshape(-1, 2), np.sqrt(lengths)
 
 
-def log_density(
-    points: FloatArray, weights: FloatArray, means: FloatArray, covariances: FloatArray
-) -> FloatArray:
-    """Return the log-density (n,) of a Gaussian mixture at points (n, M), up to a constant."""
-    with np.errstate(divide="ignore"):
-        logs = np.tile(np.log(weights), (len(points), 1))
-    for k, factor in enumerate(np.linalg.cholesky(covariances)):
-        white = solve_triangular(factor, (points - means[k]).T, lower=True)
-        logs[:, k] -= 0.5 * (white**2).sum(axis=0) + np.log(np.diag(factor)).sum()
-    return np.asarray(logsumexp(logs, axis=1))
+def _heights(mixture: Mixture, merges: IntArray, lengths: FloatArray) -> FloatArray:
+    """Return the height (K - 1,) of each merge, at least that of the merges below it."""
+    n_kernels = len(mixture.weights)
+    sets = _Sets.of(mixture, merges)
+    one, other = merges.T
+    deviations = np.sqrt(np.maximum(np.diagonal(sets.covariances, axis1=1, axis2=2), _TINY))
+    apart = np.abs(sets.means[one] - sets.means[other]) / (deviations[one] + deviations[other])
+    shares = np.minimum(sets.weights[one], sets.weights[other]) / sets.weights[-1]
+    unit = lengths[shares >= _TOP].max(initial=0.0) or lengths.max(initial=_TINY)
+    clear = lengths / unit * apart.max(axis=1, initial=0.0) ** _SEPARATION * shares**_SHARE
+    heights = clear / (clear + _CLEAR)
+    is_one = _is_one_gaussian(mixture, merges, sets)
+    for step, below in enumerate(merges):
+        under = [heights[node - n_kernels] for node in below if node >= n_kernels]
+        heights[step] = max([heights[step], *under])
+        if is_one[step]:
+            heights[step] = min(heights[step], HEIGHT)
+    for step in reversed(range(len(merges))):
+        under = [node - n_kernels for node in merges[step] if node >= n_kernels]
+        heights[under] = np.minimum(heights[under], heights[step])
+    return heights
 
 
-def _saddles(mixture: Mixture, covariances: FloatArray) -> FloatArray:
-    """Return the lowest log-density (K, K) on each ridgeline."""
-    weights, means = mixture.weights, mixture.means
-    one, other = np.triu_indices(len(means), 1)
-    precisions = np.linalg.inv(covariances)
-    scaled = (precisions @ means[:, :, None])[:, :, 0]
-    lowest = np.full(len(one), np.inf)
-    for a in PLACES:
-        both = (1.0 - a) * precisions[one] + a * precisions[other]
-        line = np.linalg.solve(both, ((1.0 - a) * scaled[one] + a * scaled[other])[:, :, None])[:, :, 0]
-        lowest = np.minimum(lowest, log_density(line, weights, means, covariances))
-    saddles = np.full((len(means), len(means)), -np.inf)
-    saddles[one, other] = saddles[other, one] = lowest
-    return saddles
+def _is_one_gaussian(mixture: Mixture, merges: IntArray, sets: _Sets) -> BoolArray:
+    """Return whether one Gaussian describes the cells of each merge (K - 1,) as well as its kernels.
+
+    The gain of the kernels is estimated by points drawn from them. It has to exceed what so many parameters
+    gain by chance, by Akaike's criterion.
+    """
+    n_kernels, n_markers = mixture.means.shape
+    noise = np.random.default_rng(0).normal(size=(n_kernels, _DRAWN, n_markers))
+    points = mixture.means[:, None, :] + noise @ np.linalg.cholesky(mixture.covariances).swapaxes(1, 2)
+    logs = _log_densities(points.reshape(-1, n_markers), mixture).reshape(n_kernels, _DRAWN, n_kernels)
+    # The log-density at the points of each kernel of the set that it is in.
+    densities = np.array([logs[kernel, :, kernel] for kernel in range(n_kernels)])
+    members = [[kernel] for kernel in range(n_kernels)]
+    gains, extra = np.empty(len(merges)), np.empty(len(merges))
+    for step, (one, other) in enumerate(merges.tolist()):
+        node = n_kernels + step
+        for ours, theirs in itertools.permutations([members[one], members[other]]):
+            densities[ours] = np.logaddexp(densities[ours], logsumexp(logs[ours][:, :, theirs], axis=2))
+        members.append(members[one] + members[other])
+        inside, weight = members[node], sets.weights[node]
+        of_kernels = mixture.weights[inside] @ densities[inside].mean(axis=1) / weight - np.log(weight)
+        of_gaussian = -0.5 * np.linalg.slogdet(2.0 * np.pi * np.e * sets.covariances[node])[1]
+        gains[step] = mixture.n_cells * weight * (of_kernels - of_gaussian)
+        # A kernel has a weight, a mean and widths; the Gaussian a mean and a covariance.
+        extra[step] = len(inside) * (2 * n_markers + 1) - 1 - n_markers * (n_markers + 3) / 2
+    return gains <= extra
 
 
-def _distances(means: FloatArray, covariances: FloatArray) -> FloatArray:
-    """Return the Bhattacharyya distances (K, K) of the kernels."""
-    one, other = np.triu_indices(len(means), 1)
-    middle, apart = 0.5 * (covariances[one] + covariances[other]), means[one] - means[other]
-    logs = np.linalg.slogdet(covariances)[1]
-    far = (apart * np.linalg.solve(middle, apart[:, :, None])[:, :, 0]).sum(axis=1) / 8.0
-    far += 0.5 * np.linalg.slogdet(middle)[1] - 0.25 * (logs[one] + logs[other])
-    distances = np.zeros((len(means), len(means)))
-    distances[one, other] = distances[other, one] = far
-    return distances
+def _log_densities(points: FloatArray, mixture: Mixture) -> FloatArray:
+    """Return the log-densities (n, K) of weighted kernels at points (n, M)."""
+    logs = np.tile(np.log(mixture.weights + _TINY), (len(points), 1))
+    for k, factor in enumerate(np.linalg.cholesky(2.0 * np.pi * mixture.covariances)):
+        white = solve_triangular(factor, (points - mixture.means[k]).T, lower=True)
+        logs[:, k] -= np.pi * (white**2).sum(axis=0) + np.log(np.diag(factor)).sum()
+    return logs
+
+
+def _too_small(mixture: Mixture, populations: IntArray, distances: FloatArray) -> list[list[int]]:
+    """Return groups of numbers of populations to join: those too small in every sample, after the nearest."""
+    members = (populations[:, None] == np.arange(populations.max() + 1)).astype(np.float64)
+    is_small = (members.T @ mixture.in_samples).max(axis=1) < _LEAST
+    if not is_small.any() or is_small.all():
+        return []
+    shares = members * (mixture.weights[:, None] + _TINY)
+    shares /= shares.sum(axis=0)
+    between = np.where(is_small, np.inf, shares.T @ distances @ shares)
+    groups: dict[int, list[int]] = {}
+    for small in np.flatnonzero(is_small).tolist():
+        nearest = int(np.argmin(between[small]))
+        groups.setdefault(nearest, [nearest]).append(small)
+    return list(groups.values())
 
 
 # ---------------------------------------------------------------- trees
+
+
+def _sorted(merges: IntArray, heights: FloatArray) -> FloatArray:
+    """Return the linkage matrix (K - 1, 4) of merges (K - 1, 2), in the order of their heights."""
+    n_kernels, order = len(merges) + 1, np.argsort(heights, kind="stable")
+    places = np.arange(2 * n_kernels - 1)
+    places[n_kernels + order] = n_kernels + np.arange(len(merges))
+    sizes, tree = np.ones(2 * n_kernels - 1), np.empty((len(merges), 4))
+    for step, place in enumerate(order):
+        pair = np.sort(places[merges[place]])
+        sizes[n_kernels + step] = sizes[pair].sum()
+        tree[step] = [*pair, heights[place], sizes[n_kernels + step]]
+    return tree
 
 
 def cut(tree: FloatArray, n_populations: int) -> IntArray:
@@ -266,21 +299,24 @@ def find_alternatives(
     candidates = np.argwhere(np.triu(both <= _LITTLE, 1)).tolist()
     if not candidates:
         return []
-    covariances = _blurred(mixture)
-    saddles = _saddles(mixture, covariances)
-    peaks = log_density(mixture.means, mixture.weights, mixture.means, covariances)
-    members = [populations == number for number in range(proportions.shape[1])]
-    heights = np.ones_like(both)
-    for one, other in candidates:
-        lower_peak = min(peaks[members[one]].max(), peaks[members[other]].max())
-        saddle = saddles[np.ix_(members[one], members[other])].max()
-        heights[one, other] = heights[other, one] = 1.0 - np.exp(saddle - lower_peak)
-    sets = {number: [number] for number in range(len(members))}
-    # The shallowest valley first; each two of a set are alternatives.
-    for one, other in sorted(candidates, key=lambda pair: float(heights[*pair])):
+    apart = _separations(mixture, populations)
+    sets = {number: [number] for number in range(proportions.shape[1])}
+    # The nearest first; each two of a set are alternatives.
+    for one, other in sorted(candidates, key=lambda pair: float(apart[*pair])):
         ours, theirs = sets[one], sets[other]
-        if ours is not theirs and heights[np.ix_(ours, theirs)].max() <= _DEEP:
+        pairs = np.ix_(ours, theirs)
+        if ours is not theirs and apart[pairs].max() <= _FAR and both[pairs].max() <= _LITTLE:
             ours += theirs
             sets |= dict.fromkeys(theirs, ours)
     joinable = {id(numbers): sorted(numbers) for numbers in sets.values() if len(numbers) > 1}.values()
     return [(numbers, float(np.triu(both[np.ix_(numbers, numbers)], 1).max())) for numbers in joinable]
+
+
+def _separations(mixture: Mixture, populations: IntArray) -> FloatArray:
+    """Return how far each two populations (G, G) are apart, in sums of their deviations."""
+    shares = (populations[:, None] == np.arange(populations.max() + 1)) * (mixture.weights[:, None] + _TINY)
+    shares = shares / shares.sum(axis=0)
+    means, variances = shares.T @ mixture.means, np.diagonal(mixture.covariances, axis1=1, axis2=2)
+    deviations = np.sqrt(np.maximum(shares.T @ (variances + mixture.means**2) - means**2, _TINY))
+    apart = np.abs(means[:, None, :] - means) / (deviations[:, None, :] + deviations)
+    return np.asarray(apart.max(axis=2))

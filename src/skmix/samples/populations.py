@@ -212,38 +212,33 @@ def mixture_of(model: Any) -> Mixture:
         apart = shifts - average
         means = means + average
         covariances = covariances + np.einsum("kl,lkm,lkn->kmn", shares, apart, apart)
-    return Mixture(average_weights(model), model.weights_, means, covariances)
+    n_cells = float(Groups.of(model).sizes.sum())
+    return Mixture(average_weights(model), model.weights_, means, covariances, n_cells)
 
 
-def merge_kernels(
-    model: SharedKernelMixture, *, n_populations: int | None = None, cells: FloatArray | None = None
-) -> Populations:
+def merge_kernels(model: SharedKernelMixture, *, n_populations: int | None = None) -> Populations:
     """Merge the kernels of a fitted mixture into populations, which may have any shape.
 
-    A population is a hill of the density. Each step merges the two that the shallowest valley divides: where
-    the saddle between them is highest in relation to the lower of their peaks [1]_. By default, populations
-    stay apart if the density at the saddle is less than half that at the lower peak. Populations with less
-    than 0.05 % of every sample join the nearest. Kernels of Student's t count as Gaussians here. The mixture
-    and its density do not change.
+    Kernels are as far apart as their means are in the marker in which they differ most. Average linkage makes
+    a tree of them, which is cut where two sets are far enough apart beside the whole, and beside their own
+    widths; a set that one Gaussian describes as well is not divided. Populations with less than 0.05 % of
+    every sample join the nearest. Kernels of Student's t count as Gaussians here. The mixture and its density
+    do not change.
+
+    Markers count by their units: bring them to one scale. Only a marker whose spread is more than 20 times,
+    or less than a 20th, of the median spread counts as if it had that.
 
     Parameters
     ----------
     model : SharedKernelMixture
         A fitted mixture.
     n_populations : int, default=None
-        Number of populations at which to cut the tree of merges. None lets the valleys decide.
-    cells : array of shape (n, M), default=None
-        Some cells on the scale of the model. Today's rule asks the kernels alone.
+        Number of populations at which to cut the tree of merges. None takes those that differ clearly.
 
     Returns
     -------
     Populations
         The population of each kernel and the tree of merges.
-
-    References
-    ----------
-    .. [1] Ray, S. and Lindsay, B. G. (2005). The topography of multivariate normal mixtures. The Annals of
-       Statistics 33, 2042-2065.
 
     Examples
     --------
@@ -264,7 +259,7 @@ def merge_kernels(
             raise ValueError(f"n_populations must be a number from 1 to {n_kernels}, got {n_populations!r}.")
         n_populations = int(n_populations)
     mixture = mixture_of(model)
-    of_kernels, tree = find_populations(mixture, cells, n_populations)
+    of_kernels, tree = find_populations(mixture, n_populations)
     return Populations(of_kernels, tree, weights=mixture.weights)
 
 

@@ -180,7 +180,7 @@ class Study:
         design = Design.of(condition, pair, covariate, reference)
         table = read_metadata(metadata, design.columns if design else {})
         model, cells = open_new_cells(checked_mixture(self.model), self.about.origin, samples, **reading)
-        about = About.of(cells, table, design, self.about.search)
+        about = About.of(cells, table, design)
         with progress_bar("composing", None):
             groups = Groups.fit(model, cells.source)
         about = replace(about, origin=replace(cells.origin, joined=self.about.origin.joined))

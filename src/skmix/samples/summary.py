@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -28,7 +27,6 @@ def describe(
         "n_kernels": len(model.means_),
         "n_populations": None if populations is None else len(populations),
         "populations": None if populations is None else populations.display_names,
-        "search": about.search,
         "design": None if about.design is None else asdict(about.design),
         "converged": bool(model.converged_),
         "n_iter": int(model.n_iter_),
@@ -54,18 +52,12 @@ def provenance(reference: Reference, about: About, n_cells: int) -> list[tuple[s
     ]
     if origin.joined:
         facts.append(("joined", "; ".join(" + ".join(names) for names in origin.joined)))
-    chosen = "given" if about.search is None else search_in_words(about.search)
     n_fitted = sum(int(size) for size in fitted.sizes)
     return [
         *facts,
-        ("kernels", f"{len(model.means_)}, {chosen}"),
+        ("kernels", str(len(model.means_))),
         ("fitted to", f"{len(fitted.names)} sample{'s'[: len(fitted.names) > 1]} of {n_fitted:,} cells"),
         ("prior on the weights", "none" if model.weight_prior is None else str(model.weight_prior)),
         ("passes of EM", f"{model.n_iter_}{'' if model.converged_ else ', not converged'}"),
         ("seed", str(model.random_state)),
     ]
-
-
-def search_in_words(search: Mapping[str, Any]) -> str:
-    """Return how the number of kernels was chosen."""
-    return f"chosen by AICc from {search['lowest']} to {search['highest']} on {search['n_cells']:,} cells"
