@@ -63,12 +63,15 @@ def is_scatter(name: str) -> bool:
 def without_bookkeeping(names: Sequence[str]) -> list[str]:
     """The names of columns without time, event number and the like.
 
-    Heights and widths of pulses go too if areas, nearly their products, are there for all of them: a mixture
-    would spend its kernels on these curved relations.
+    Heights and widths of pulses go too if areas, nearly their products, are there for all of them, and else
+    the areas of detectors whose heights are there: a mixture would spend its kernels on these relations.
     """
     pulses = {name: match[1].casefold() for name in names if (match := _HEIGHT_OR_WIDTH.fullmatch(name))}
-    areas = {name[:-2].casefold() for name in names if name[-2:].casefold() in ("-a", "_a", " a")}
-    left_out = set(pulses) if set(pulses.values()) <= areas else set()
+    areas = {name: name[:-2].casefold() for name in names if name[-2:].casefold() in ("-a", "_a", " a")}
+    detectors = set(pulses.values())
+    left_out = {name for name, detector in areas.items() if detector in detectors}
+    if detectors <= set(areas.values()):
+        left_out = set(pulses)
     return [name for name in names if name not in left_out and not _BOOKKEEPING.fullmatch(name.strip())]
 
 

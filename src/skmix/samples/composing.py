@@ -148,8 +148,9 @@ def compose(
     settings = {**_KERNELS, "n_jobs": n_jobs, "random_state": random_state}
     start = start_of(cells.X, n_kernels, settings, n_populations)
     start["weights"] = np.repeat(start["weights"], len(about.samples), axis=1)
-    model = SharedKernelMixture(len(start["means"]), init=start, tol=TOLERANCE, device=device, **settings)
-    model.fit(cells.source)
+    settings |= {"init": start, "freeze": "kernels", "tol": TOLERANCE, "device": device}
+    model = SharedKernelMixture(len(start["means"]), **settings).fit(cells.source)
+    model.set_params(freeze=None)  # the kernels are estimates, from the same cells
     with progress_bar("composing", None):
         populations = merge_kernels(model, n_populations=n_populations)
         if cells.origin.markers:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import betaincinv
 from threadpoolctl import threadpool_limits
 
 from .._extras import need
@@ -274,9 +275,10 @@ class Reference:
         """Sets of populations that may be one which shifts between samples; see `find_alternatives`."""
         if self.populations is None or self.n_populations == 1 or len(self.samples.names) == 1:
             return []
-        composition = self.composition
-        shares = composition.proportions, composition.upper
-        return find_alternatives(mixture_of(self.model), self.populations.of_kernels, *shares)
+        proportions, sizes = self.proportions(self.samples), self.samples.sizes[:, None]
+        added = proportions * sizes + 1.0, (1.0 - proportions) * sizes
+        upper = betaincinv(*added, _LEVEL)  # by counting
+        return find_alternatives(mixture_of(self.model), self.populations.of_kernels, proportions, upper)
 
     # ---------------------------------------------------------------- unusual samples
 

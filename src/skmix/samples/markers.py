@@ -3,9 +3,13 @@
 A threshold divides each marker into low and high. Of all splits of the populations' means into low and high
 ones, that with the largest variance between the two sides is taken (Otsu, 1979); the threshold is as many
 standard deviations above the highest low population as it is below the lowest high one. A population is high
-if at least 70 % of its cells lie above the threshold, low if at most 30 % do, and neither in between. Its
-name has the markers that tell it from most others, preferably those in which few cells are high, and at least
-two if a second one tells it from half of the others.
+(⁺) if at least 70 % of its cells lie above the threshold, low (⁻) if at most 30 % do, and neither in between.
+Its name has the markers that tell it from most others, preferably those in which few cells are high, and at
+least two if a second one tells it from half of the others.
+
+Populations that would have the same name are divided once more, where the largest gap between their means is,
+in standard deviations: of two that are high in this marker, the upper one is called high instead of ⁺; of two
+that are low in it, low instead of ⁻; of others, one is called low and one high.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from ..data import is_scatter
-from ..engine.records import FloatArray, IntArray
+from ..engine.records import BoolArray, FloatArray, IntArray
 from ..model import Kernels
 from .populations import Populations, average_weights
 
@@ -30,6 +34,10 @@ _MOST = 3
 # Least share of cells above the threshold of a population that is high.
 _CLEAR = 0.7
 _SIGNS = {1: "⁺", -1: "⁻"}
+# Names of the lower and upper of two populations that are both low, both high, or neither.
+_LEVELS = {-1: ("⁻", " low"), 0: (" low", " high"), 1: ("⁺", " high")}
+# Least gap between means, in sums of standard deviations, by which populations are named.
+_LEAST_GAP = 0.1
 _ELEMENT = "Y|Rh|Pd|Ag|Cd|In|Sn|I|Xe|Cs|Ba|La|Ce|Pr|Nd|Sm|Eu|Gd|Tb|Dy|Ho|Er|Tm|Yb|Lu|Hf|Ir|Pt|Pb|Bi"
 # A metal beside a marker: 171Yb_CD3, CD3 (Yb171Di), CD3(Yb171)Di.
 _METAL = re.compile(
@@ -99,25 +107,62 @@ def profiles(model: Any, populations: Populations | None) -> Profiles:
 def marker_names(model: Any, populations: Populations, markers: Sequence[str]) -> dict[int, str]:
     """Return the names of populations by number, given the names (M,) of the markers.
 
-    Populations that no marker describes have none. Names that several populations would share are numbered.
+    Populations that no marker describes have none. Names are numbered only where markers tell nothing apart.
     """
     profile, short = profiles(model, populations), short_markers(markers)
     signs, deviations = profile.signs(), profile.deviations
     values = np.where((signs > 0) & (profile.proportions @ (signs > 0) <= 0.5), 2, 1)
     # Channels beside others that say their marker have none.
     stained = np.array([_CHANNEL.search(label) is not None for label in markers])
-    signs[:, [is_scatter(name) for name in short] | (~stained & stained.any())] = 0
-    names: dict[int, str] = {}
+    is_named = ~(np.array([is_scatter(name) for name in short]) | (~stained & stained.any()))
+    signs[:, ~is_named] = 0
+    tokens: list[dict[int, str]] = []
     for g, of_one in enumerate(signs):
         chosen = _telling(of_one, np.delete(signs, g, axis=0), values[g], deviations[g])
         chosen.sort(key=lambda marker: (-of_one[marker], _natural(short[marker])))
-        if chosen:
-            names[g] = " ".join(f"{short[marker]}{_SIGNS[of_one[marker]]}" for marker in chosen)
+        tokens.append({marker: _SIGNS[of_one[marker]] for marker in chosen})
+    alike: dict[str, list[int]] = {}
+    for g, levels in enumerate(tokens):
+        alike.setdefault(str(levels), []).append(g)
+    for group in alike.values():
+        _divide(group, tokens, profile, signs, is_named)
+    names = {
+        g: " ".join(f"{short[marker]}{level}" for marker, level in levels.items())
+        for g, levels in enumerate(tokens)
+        if levels
+    }
     counts, seen = Counter(names.values()), Counter[str]()
     for g, name in names.items():
         seen[name] += 1
         names[g] = name if counts[name] == 1 else f"{name} {seen[name]}"
     return names
+
+
+def _divide(
+    group: list[int], tokens: list[dict[int, str]], profile: Profiles, signs: IntArray, is_free: BoolArray
+) -> None:
+    """Tell the populations of a group apart by levels of further markers, which it adds to their tokens.
+
+    Those that differ by nothing stay alike. `is_free` (M,) are the markers that have not told them apart yet.
+    """
+    if len(group) == 1:
+        return
+    means, spreads = profile.means[group], profile.spreads[group]
+    order = np.argsort(means, axis=0, kind="stable")
+    means, spreads = np.take_along_axis(means, order, 0), np.take_along_axis(spreads, order, 0)
+    gaps = np.diff(means, axis=0) / (spreads[1:] + spreads[:-1] + _TINY)
+    gaps[:, ~is_free] = 0.0
+    place, marker = np.unravel_index(int(np.argmax(gaps)), gaps.shape)
+    if gaps[place, marker] < _LEAST_GAP:
+        return
+    lower, upper = ([group[i] for i in part] for part in np.split(order[:, marker], [place + 1]))
+    together = set(signs[group, marker].tolist())
+    low, high = _LEVELS[together.pop() if len(together) == 1 else 0]
+    rest = is_free & (np.arange(len(is_free)) != marker)
+    for part, level in ((lower, low), (upper, high)):
+        for g in part:
+            tokens[g][int(marker)] = level
+        _divide(sorted(part), tokens, profile, signs, rest)
 
 
 def names_after_joining(

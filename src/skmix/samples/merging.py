@@ -7,7 +7,7 @@ another than that of most markers counts as if it had the median spread.
 
 How clearly a merge divides the cells below it is a product of three numbers:
 
-- its distance, as a share of the largest distance of two sets that have at least 1 % of the cells each;
+- its distance, as a share of the largest distance of two sets that have at least 0.5 % of the cells each;
 - the separation of the two sets to the power of 3/4: the distance of their means, divided by the sum of their
   standard deviations, in the marker where this is largest;
 - the share of the cells that the smaller set has, to the power of 1/20.
@@ -35,7 +35,7 @@ HEIGHT, _CLEAR = 0.5, 0.41
 _SEPARATION, _SHARE = 0.75, 0.05
 # Least share of the cells in each of two sets whose distance is the unit of the others: a few cells far off
 # do not matter.
-_TOP = 0.01
+_TOP = 0.005
 # A marker is in quite other units than most if its spread differs by this factor from the median spread.
 _OTHER_UNITS = 20.0
 # Points drawn from each kernel, to compare their density with that of one Gaussian.
