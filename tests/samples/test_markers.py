@@ -32,11 +32,11 @@ def test_names_have_the_markers_that_tell_populations_apart(scale: float | list[
     model = SharedKernelMixture(5, init={"means": LEVELS * scale}).fit(cells() * scale)
     merged = merge_kernels(model, n_populations=5)
     bare = [marker.removesuffix(" (PE-A)").removesuffix(" (FITC-A)") for marker in MARKERS]
-    # Scatter is in no name, and that nearly all cells have CD45 says little about most.
-    expected = ["CD3⁺ CD4⁺ 1", "CD3⁺ CD4⁻", "CD19⁺", "CD45⁻", "CD3⁺ CD4⁺ 2"]
+    # That nearly all cells have CD45 says little about most. Scatter is in a name if nothing else differs.
+    expected = ["CD3⁺ CD4⁺ SSC-A low", "CD3⁺ CD4⁻", "CD19⁺", "CD45⁻", "CD3⁺ CD4⁺ SSC-A high"]
     assert list(marker_names(model, merged, bare).values()) == expected
-    # If some channels say their marker, others have none.
-    expected = ["CD3⁺ CD4⁺ 1", "CD3⁺ CD4⁻", "CD3⁻ 1", "CD3⁻ 2", "CD3⁺ CD4⁺ 2"]
+    # If some channels say their marker, the others come last.
+    expected = ["CD3⁺ CD4⁺ SSC-A low", "CD3⁺ CD4⁻", "CD3⁻ CD19 high", "CD3⁻ CD19 low", "CD3⁺ CD4⁺ SSC-A high"]
     assert list(marker_names(model, merged, MARKERS).values()) == expected
 
 

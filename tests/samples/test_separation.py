@@ -1,134 +1,156 @@
-"""Populations that valleys of the density divide: trees of merges by definition, and rare cells."""
+"""How kernels become populations: the tree by definition, scales, rare cells, and cells that have a shape."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.cluster.hierarchy import fcluster, is_valid_linkage
-from scipy.special import expit
-from scipy.stats import multivariate_normal, norm
 
 from skmix import SharedKernelMixture, compose
 from skmix.engine.records import FloatArray
 from skmix.samples import merge_kernels
 from skmix.samples.merging import Mixture, cut, find_populations
 
-Kernels = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 
-
-def kernels(seed: int, n_kernels: int = 7, n_samples: int = 3) -> Kernels:
-    """Return weights (K,), means (K, 2), covariances (K, 2, 2) and weights in samples (K, L)."""
+def kernels(seed: int, n_kernels: int = 12, n_samples: int = 3) -> Mixture:
+    """Return kernels in three markers, with weights in samples."""
     random = np.random.default_rng(seed)
-    factors = random.normal(size=(n_kernels, 2, 2))
-    covariances = factors @ factors.swapaxes(1, 2) + 0.3 * np.eye(2)
+    factors = 0.5 * random.normal(size=(n_kernels, 3, 3))
+    covariances = factors @ factors.swapaxes(1, 2) + 0.3 * np.eye(3)
     in_samples = random.dirichlet(np.full(n_kernels, 5.0), n_samples).T
-    return in_samples.mean(axis=1), 3.0 * random.normal(size=(n_kernels, 2)), covariances, in_samples
+    means = 4.0 * random.normal(size=(n_kernels, 3))
+    return Mixture(in_samples.mean(axis=1), in_samples, means, covariances, 10_000)
 
 
-def separate(
-    weights: FloatArray, means: FloatArray, covariances: FloatArray, in_samples: FloatArray
-) -> tuple[FloatArray, int]:
-    """Return the tree of merges, and the number of populations."""
-    of_kernels, tree = find_populations(Mixture(weights, in_samples, means, covariances))
-    return tree, int(of_kernels.max()) + 1
+def equal(means: list[list[float]], deviation: float = 1.0, n_cells: int = 10_000) -> Mixture:
+    """Return round kernels of equal weights."""
+    n_kernels, n_markers = len(means), len(means[0])
+    covariances = np.tile(deviation**2 * np.eye(n_markers), (n_kernels, 1, 1))
+    weights = np.full((n_kernels, 1), 1.0 / n_kernels)
+    return Mixture(weights[:, 0], weights, np.array(means), covariances, n_cells)
 
 
-def blurred(weights: FloatArray, covariances: FloatArray) -> FloatArray:
-    """Return covariances blurred by half the median width of the kernels, as repeated by their weights."""
-    counts = np.round(1e6 * weights).astype(int)
-    widths = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))
-    return covariances + np.diag((0.5 * np.median(np.repeat(widths, counts, axis=0), axis=0)) ** 2)
+def populations_of(mixture: Mixture) -> list[int]:
+    """Return the population of each kernel, numbered in the order of the kernels."""
+    populations = find_populations(mixture)[0].tolist()
+    return [list(dict.fromkeys(populations)).index(g) for g in populations]
 
 
-@pytest.mark.parametrize("distance", [1.0, 3.0, 4.5, 8.0])
-def test_height_of_two_equal_gaussians(distance: float) -> None:
-    tree, n_populations = separate(
-        np.full(2, 0.5), np.array([[0.0], [distance]]), np.ones((2, 1, 1)), np.full((2, 1), 0.5)
-    )
-    width = np.sqrt(1.25)
-    peak, valley = (norm.pdf(x, 0.0, width) + norm.pdf(x, distance, width) for x in (0.0, distance / 2.0))
-    height = max(1.0 - valley / peak, 0.0)
-    assert n_populations == (2 if height > 0.5 else 1)
-    assert_allclose(tree[0, 2], height, atol=1e-12)
+def moments(mixture: Mixture, chosen: list[int]) -> tuple[float, FloatArray, FloatArray]:
+    """Return weight, mean and deviations of a set of kernels."""
+    weights = mixture.weights[chosen]
+    mean = np.average(mixture.means[chosen], axis=0, weights=weights)
+    squares = mixture.covariances[chosen].diagonal(axis1=1, axis2=2) + mixture.means[chosen] ** 2
+    return weights.sum(), mean, np.sqrt(np.average(squares, axis=0, weights=weights) - mean**2)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_sets_are_merged_in_the_order_of_their_valleys(seed: int) -> None:
-    """Against the definition, set by set; a kernel without a valley has joined its hill before."""
-    weights, means, covariances, in_samples = kernels(seed)
-    tree, n_populations = separate(weights, means, covariances, in_samples)
+def test_the_tree_is_that_of_its_definition(seed: int) -> None:
+    mixture = kernels(seed)
+    n_kernels = len(mixture.weights)
+    sets, found = [[k] for k in range(n_kernels)], []
+
+    def squared(ours: list[int], theirs: list[int]) -> float:
+        total = sum(
+            mixture.weights[i] * mixture.weights[j] * np.abs(mixture.means[i] - mixture.means[j]).max() ** 2
+            for i in ours
+            for j in theirs
+        )
+        return float(total / mixture.weights[ours].sum() / mixture.weights[theirs].sum())
+
+    while len(sets) > 1:
+        pairs = [(i, j) for i in range(len(sets)) for j in range(i)]
+        i, j = min(pairs, key=lambda pair: squared(sets[pair[0]], sets[pair[1]]))
+        found.append((sets[i], sets[j], np.sqrt(squared(sets[i], sets[j]))))
+        sets = [own for place, own in enumerate(sets) if place not in (i, j)] + [sets[i] + sets[j]]
+    longest, expected = max(length for *_, length in found), {}
+    for ours, theirs, length in found:
+        one, other = moments(mixture, ours), moments(mixture, theirs)
+        separation = np.max(np.abs(one[1] - other[1]) / (one[2] + other[2]))
+        clear = length / longest * np.sqrt(separation) * min(one[0], other[0]) ** 0.03
+        below = [h for inside, h in expected.items() if inside < frozenset(ours + theirs)]
+        height = max([clear / (clear + 0.4), 0.501 if separation > 2.5 else 0.0, *below])
+        expected[frozenset(ours + theirs)] = height
+    _, tree = find_populations(mixture)
     assert is_valid_linkage(tree)
-    covariances = blurred(weights, covariances)
+    below: list[list[int]] = [[k] for k in range(n_kernels)]
+    for one, other, height, size in tree.tolist():
+        below.append(below[int(one)] + below[int(other)])
+        assert size == len(below[-1])
+        assert_allclose(height, expected[frozenset(below[-1])], rtol=1e-9)
 
-    def density(x: FloatArray) -> float:
-        pairs = zip(weights, means, covariances, strict=True)
-        return float(sum(w * multivariate_normal.pdf(x, m, c) for w, m, c in pairs))
 
-    def saddle(i: int, j: int) -> float:
-        one, other = (np.linalg.inv(covariances[k]) for k in (i, j))
-        lowest = np.inf
-        for a in [0.0, *expit(np.linspace(-2.0, 2.0, 13)), 1.0]:
-            line = (1 - a) * one @ means[i] + a * other @ means[j]
-            lowest = min(lowest, density(np.linalg.solve((1 - a) * one + a * other, line)))
-        return lowest
+def test_scale_and_order_of_markers_change_nothing() -> None:
+    means = [[0.0, 0.0], [9.0, 1.0], [9.0, 8.0], [1.0, 20.0]]
+    mixture = equal(means)
+    populations, tree = find_populations(mixture)
+    for scaled in (
+        equal((1e-4 * np.array(means) + [7.0, -2.0]).tolist(), 1e-4),
+        equal(np.array(means)[:, ::-1].tolist()),
+    ):
+        other, again = find_populations(scaled)
+        assert len(set(zip(populations.tolist(), other.tolist(), strict=True))) == 4
+        assert_allclose(again[:, 2], tree[:, 2], rtol=1e-9)
 
-    peaks = [density(mean) for mean in means]
-    for n_sets in range(2, len(means) + 1):
-        sets = cut(tree, n_sets)
-        ratios = []
-        for g in range(n_sets):
-            for h in range(g):
-                ours, theirs = np.flatnonzero(sets == g), np.flatnonzero(sets == h)
-                highest = max(saddle(i, j) for i in ours for j in theirs)
-                ratios.append(highest / min(max(peaks[k] for k in own) for own in (ours, theirs)))
-        expected = 1.0 - min(max(ratios), 1.0)
-        if n_sets <= n_populations:
-            assert_allclose(tree[-n_sets + 1, 2], max(expected, 0.5), atol=1e-9)
-        elif expected > 0.01:
-            assert_allclose(tree[-n_sets + 1, 2], expected, atol=1e-9)
+
+def test_a_marker_in_other_units_than_most_counts_like_them() -> None:
+    """Scattered light in thousands, beside two markers in units of arcsinh."""
+    units = np.array([1e4, 1.0, 1.0])
+    means = np.array([[0.0, 0.0, 0.0], [0.5, 6.0, 0.0], [1.0, 0.0, 6.0], [3.0, 6.0, 6.0]])
+    mixture = Mixture(
+        np.full(4, 0.25), np.full((4, 1), 0.25), means * units, np.tile(np.diag(units**2), (4, 1, 1)), 1e4
+    )
+    assert populations_of(mixture) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("means", "expected"),
     [
-        lambda w, m, c, s: (w, m * [1e3, 1e-4] + [7.0, -2.0], c * np.outer([1e3, 1e-4], [1e3, 1e-4]), s),
-        lambda w, m, c, s: (w, m[:, ::-1], c[:, ::-1, ::-1], s),
+        ([[0.0], [5.5], [40.0]], [0, 1, 2]),  # near beside the third, but apart
+        ([[0.0], [1.0], [40.0]], [0, 0, 1]),
+        ([[0.0, 0.0], [1.0, 1.0], [9.0, 0.0], [9.0, 1.0]], [0, 0, 1, 1]),
     ],
-    ids=["units", "order of markers"],
 )
-def test_units_and_order_of_markers_change_nothing(change: Callable[..., Kernels]) -> None:
-    for seed in range(4):
-        given = kernels(seed)
-        (tree, n), (other, m) = separate(*given), separate(*change(*given))
-        assert n == m
-        assert_array_equal(cut(tree, n), cut(other, m))
-        assert_allclose(tree[:, 2], other[:, 2], atol=1e-8)
+def test_sets_divide_if_they_are_far_apart_or_separate(means: list[list[float]], expected: list[int]) -> None:
+    assert populations_of(equal(means)) == expected
 
 
-def test_hills_stay_apart_whether_or_not_a_sample_has_both() -> None:
-    means, covariances = np.array([[0.0], [5.5], [40.0]]), np.ones((3, 1, 1))
-    for one, other in (([1, 1, 0, 0], [0, 0, 1, 1]), ([1] * 4, [1] * 4), ([1] * 4, [1, 0, 0, 0])):
-        in_samples = np.array([one, other, [1] * 4], dtype=float)
-        in_samples /= in_samples.sum(axis=0)
-        tree, n_populations = separate(in_samples.mean(axis=1), means, covariances, in_samples)
-        assert n_populations == 3
-        assert tree[0, 2] > 0.5
+@pytest.mark.parametrize("n_markers", [1, 2, 5])
+@pytest.mark.parametrize("n_blobs", [1, 2, 4])
+def test_gaussian_populations_are_found_as_they_are(n_markers: int, n_blobs: int) -> None:
+    """However many kernels a population has, and though its markers depend on each other."""
+    random = np.random.default_rng(n_blobs)
+    mixed = random.normal(size=(n_markers, n_markers)) + 2.0 * np.eye(n_markers)
+    centres = np.zeros((n_blobs, n_markers))
+    centres[:, 0] = 8.0 * np.arange(n_blobs)
+    blob = np.repeat(np.arange(n_blobs), 600)
+    X = (centres[blob] + random.normal(size=(len(blob), n_markers))) @ mixed
+    study = compose(X, sample=np.arange(len(X)) % 2)
+    assert study.populations is not None
+    assert len(study.populations) == n_blobs
+    found = study.populations.predict(study.model, X)
+    assert min(np.bincount(found[blob == g]).max() for g in range(n_blobs)) > 0.97 * 600
+
+
+def test_populations_of_cells_far_off_do_not_hide_the_others() -> None:
+    """A thousandth of the cells is a thousand times as far away as the others are from each other."""
+    weights = np.array([0.5, 0.499, 0.001])
+    means = np.array([[0.0], [6.0], [6000.0]])
+    mixture = Mixture(weights, weights[:, None], means, np.ones((3, 1, 1)), 1e5)
+    assert populations_of(mixture) == [0, 1, 2]
 
 
 def test_a_population_needs_some_cells_of_one_sample() -> None:
     means, covariances = np.array([[0.0], [20.0], [32.0]]), np.ones((3, 1, 1))
     for most, expected in ((4e-4, [0, 1, 1]), (1e-3, [0, 1, 2])):
         in_samples = np.array([[0.5, 0.5], [0.5 - most, 0.5], [most, 0.0]])
-        tree, n_populations = separate(in_samples.mean(axis=1), means, covariances, in_samples)
-        found = cut(tree, n_populations)
-        assert [found.tolist().index(g) for g in found] == expected
+        mixture = Mixture(in_samples.mean(axis=1), in_samples, means, covariances, 1e5)
+        assert populations_of(mixture) == expected
 
 
 @pytest.mark.parametrize("n_rare", [2, 3])
-def test_kernels_of_one_hill_are_a_population_if_they_have_enough_cells_together(n_rare: int) -> None:
+def test_kernels_next_to_each_other_are_a_population_if_they_have_enough_cells_together(n_rare: int) -> None:
     """Each of two kernels has too few, 0.02 or 0.03 % of one sample."""
     n_cells, means = 10_000, np.array([[0.0], [30.0], [31.0]])
     X = np.random.default_rng(0).normal(size=(2 * n_cells, 1))
@@ -142,9 +164,9 @@ def test_kernels_of_one_hill_are_a_population_if_they_have_enough_cells_together
 
 
 def test_cuts_are_those_of_scipy() -> None:
-    tree, _ = separate(*kernels(3, n_kernels=8))
+    _, tree = find_populations(kernels(3))
     n_compared = 0
-    for n_populations in range(1, 9):
+    for n_populations in range(1, 13):
         ours, theirs = cut(tree, n_populations), fcluster(tree, n_populations, "maxclust")
         assert len(set(ours)) == n_populations
         if len(set(theirs)) == n_populations:  # merges of equal height are made together there

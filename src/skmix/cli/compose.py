@@ -109,10 +109,10 @@ def compose(
     """Find the populations that samples share, and their proportions in each sample.
 
     Each file is a sample, named after it. All samples share Gaussian kernels, in
-    different proportions; kernels that no valley of the density divides are
-    merged into populations. The table has a line for each sample and population:
-    its proportion, a 95 % interval, and the number of cells of the sample.
-    Populations are named by the markers that tell them apart, such as CD3⁺ CD4⁺.
+    different proportions; kernels near each other are merged into populations.
+    The table has a line for each sample and population: its proportion, a 95 %
+    interval, and the number of cells of the sample. Populations are named by the
+    markers that tell them apart, such as CD3⁺ CD4⁺.
 
     With --condition, a column of --metadata, the proportions of samples are
     compared with those of a reference: as they are, within pairs, or adjusted for
@@ -120,7 +120,8 @@ def compose(
     value that comes last in sorted order.
 
     With --model, the kernels of a model stay as they are, and new files get
-    proportions of the same populations, on the same scale and markers.
+    proportions of the same populations, on the same scale and markers;
+    --populations cuts them finer or coarser.
 
     If no sample has much of two populations, they may be one that shifts between
     samples: a warning says so, with the --join that makes them one.
@@ -137,7 +138,7 @@ def compose(
         "covariate": covariate,
         "reference": reference,
     }
-    of_fit = {"-o": out, "--kernels": n_kernels, "--populations": n_populations, "--markers": markers}
+    of_fit = {"-o": out, "--kernels": n_kernels, "--markers": markers}
     for option, value in of_fit.items() if model is not None else ():
         if value is not None:
             cli.stop(f"{option} is for a fit, but --model has been fitted already.")
@@ -180,6 +181,8 @@ def compose(
         else:
             fitted = _study_of(output.load_any(model), model)
             fitted.model.set_params(device=device, n_jobs=jobs)
+            if n_populations is not None:
+                fitted = fitted.recut(n_populations)
             study = fitted.apply_to(samples, seed=seed, **design, **reading)
         if path_out is not None:
             output.write_model(path_out, study)
@@ -246,7 +249,7 @@ def print_study(study: Study, *, rest: str, err: bool = False) -> None:
     from skmix._words import listed
 
     described = study.describe()
-    say(repr(study)[1:-1], err=err)
+    say("; ".join([repr(study)[1:-1], *described["cuts"]]), err=err)
     print_facts(dict(study.provenance()), err=err)
     if not err:
         say()

@@ -37,7 +37,7 @@ _SIGNS = {1: "⁺", -1: "⁻"}
 # Names of the lower and upper of two populations that are both low, both high, or neither.
 _LEVELS = {-1: ("⁻", " low"), 0: (" low", " high"), 1: ("⁺", " high")}
 # Least gap between means, in sums of standard deviations, by which populations are named.
-_LEAST_GAP = 0.1
+_LEAST_GAP = 0.2
 _ELEMENT = "Y|Rh|Pd|Ag|Cd|In|Sn|I|Xe|Cs|Ba|La|Ce|Pr|Nd|Sm|Eu|Gd|Tb|Dy|Ho|Er|Tm|Yb|Lu|Hf|Ir|Pt|Pb|Bi"
 # A metal beside a marker: 171Yb_CD3, CD3 (Yb171Di), CD3(Yb171)Di.
 _METAL = re.compile(
@@ -125,7 +125,7 @@ def marker_names(model: Any, populations: Populations, markers: Sequence[str]) -
     for g, levels in enumerate(tokens):
         alike.setdefault(str(levels), []).append(g)
     for group in alike.values():
-        _divide(group, tokens, profile, signs, is_named)
+        _divide(group, tokens, profile, signs, is_named, np.ones_like(is_named))
     names = {
         g: " ".join(f"{short[marker]}{level}" for marker, level in levels.items())
         for g, levels in enumerate(tokens)
@@ -139,11 +139,17 @@ def marker_names(model: Any, populations: Populations, markers: Sequence[str]) -
 
 
 def _divide(
-    group: list[int], tokens: list[dict[int, str]], profile: Profiles, signs: IntArray, is_free: BoolArray
+    group: list[int],
+    tokens: list[dict[int, str]],
+    profile: Profiles,
+    signs: IntArray,
+    is_named: BoolArray,
+    is_free: BoolArray,
 ) -> None:
     """Tell the populations of a group apart by levels of further markers, which it adds to their tokens.
 
-    Those that differ by nothing stay alike. `is_free` (M,) are the markers that have not told them apart yet.
+    Those that differ by nothing stay alike. `is_free` (M,) are the markers that have not told them apart yet;
+    those that are not named, such as scatter, come last.
     """
     if len(group) == 1:
         return
@@ -152,34 +158,46 @@ def _divide(
     means, spreads = np.take_along_axis(means, order, 0), np.take_along_axis(spreads, order, 0)
     gaps = np.diff(means, axis=0) / (spreads[1:] + spreads[:-1] + _TINY)
     gaps[:, ~is_free] = 0.0
+    if (gaps[:, is_named] >= _LEAST_GAP).any():
+        gaps[:, ~is_named] = 0.0
     place, marker = np.unravel_index(int(np.argmax(gaps)), gaps.shape)
     if gaps[place, marker] < _LEAST_GAP:
         return
     lower, upper = ([group[i] for i in part] for part in np.split(order[:, marker], [place + 1]))
     together = set(signs[group, marker].tolist())
     low, high = _LEVELS[together.pop() if len(together) == 1 else 0]
-    rest = is_free & (np.arange(len(is_free)) != marker)
+    is_free = is_free & (np.arange(len(is_free)) != marker)
     for part, level in ((lower, low), (upper, high)):
         for g in part:
             tokens[g][int(marker)] = level
-        _divide(sorted(part), tokens, profile, signs, rest)
+        _divide(sorted(part), tokens, profile, signs, is_named, is_free)
 
 
-def names_after_joining(
+def names_after_change(
     model: Any, old: Populations, new: Populations, markers: Sequence[str]
 ) -> dict[int, str]:
-    """Return the names of new populations, each of which consists of one or more of the old ones.
+    """Return the names of new populations of the same kernels as the old ones, joined or divided.
 
-    Names that are not those by the markers (M,) stay; a new population has such a name only if one of its
-    parts has.
+    Names that are not those by the markers (M,) stay; a new population has such a name only if just one of
+    its parts has, and a part of an old population has none.
     """
     by_markers, given = marker_names(model, old, markers), dict[int, list[str]]()
     for number, name in old.names.items():
-        if name != by_markers.get(number):
-            given.setdefault(int(new.of_kernels[old.of_kernels == number][0]), []).append(name)
+        into = np.unique(new.of_kernels[old.of_kernels == number])
+        if name != by_markers.get(number) and len(into) == 1:
+            given.setdefault(int(into[0]), []).append(name)
     kept = {number: names[0] for number, names in given.items() if len(names) == 1}
     again = marker_names(model, new, markers)
     return {number: name for number, name in again.items() if name not in kept.values()} | kept
+
+
+def dividing_marker(model: Any, one: IntArray, other: IntArray) -> int:
+    """Return the marker in which two sets of kernels are furthest apart, in sums of their deviations."""
+    sets = np.full(len(model.means_), 2)
+    sets[one], sets[other] = 0, 1
+    of_both = profiles(model, Populations(sets, np.zeros((0, 4))))
+    means, spreads = of_both.means[:2], of_both.spreads[:2]
+    return int(np.argmax(np.abs(means[0] - means[1]) / (spreads.sum(axis=0) + _TINY)))
 
 
 def _threshold(means: FloatArray, spreads: FloatArray, weights: FloatArray) -> float:

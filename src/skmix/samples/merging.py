@@ -7,14 +7,14 @@ another than that of most markers counts as if it had the median spread.
 
 How clearly a merge divides the cells below it is a product of three numbers:
 
-- its distance, as a share of the largest distance of two sets that have at least 0.5 % of the cells each;
-- the separation of the two sets to the power of 3/4: the distance of their means, divided by the sum of their
+- its distance, as a share of the largest distance of two sets that have at least 0.2 % of the cells each;
+- the square root of the separation of the two sets: the distance of their means, divided by the sum of their
   standard deviations, in the marker where this is largest;
-- the share of the cells that the smaller set has, to the power of 1/20.
+- the share of the cells that the smaller set has, to the power of 0.03.
 
-If the product is c, the height of the merge is c / (c + 0.41), or that of a merge below it, if this is
-higher. Merges above 0.5 divide populations. A set of kernels is never divided if one Gaussian describes its
-cells as well as the kernels do, by Akaike's criterion.
+If the product is c, the height of the merge is c / (c + 0.4), or that of a merge below it, if this is higher.
+Merges above 0.5 divide populations, and so do those whose separation is above 2.5. A set of kernels is never
+divided if one Gaussian describes its cells as well as the kernels do, by Akaike's criterion.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ from scipy.special import logsumexp
 from ..engine.records import BoolArray, FloatArray, IntArray
 
 # Height up to which kernels are merged. It is that of a merge as clear as _CLEAR (benchmarks/cells.py; so are
-# the two powers).
-HEIGHT, _CLEAR = 0.5, 0.41
-_SEPARATION, _SHARE = 0.75, 0.05
+# the other constants). The separation and the share count by these powers.
+HEIGHT, _CLEAR = 0.5, 0.4
+_SEPARATION, _SHARE = 0.5, 0.03
+# Separation from which two sets are divided however near they are beside the others, and their least height.
+_SEPARATE, _DIVIDED = 2.5, 0.501
 # Least share of the cells in each of two sets whose distance is the unit of the others: a few cells far off
 # do not matter.
-_TOP = 0.005
+_TOP = 0.002
 # A marker is in quite other units than most if its spread differs by this factor from the median spread.
 _OTHER_UNITS = 20.0
 # Points drawn from each kernel, to compare their density with that of one Gaussian.
@@ -161,8 +163,9 @@ def _heights(mixture: Mixture, merges: IntArray, lengths: FloatArray) -> FloatAr
     apart = np.abs(sets.means[one] - sets.means[other]) / (deviations[one] + deviations[other])
     shares = np.minimum(sets.weights[one], sets.weights[other]) / sets.weights[-1]
     unit = lengths[shares >= _TOP].max(initial=0.0) or lengths.max(initial=_TINY)
-    clear = lengths / unit * apart.max(axis=1, initial=0.0) ** _SEPARATION * shares**_SHARE
-    heights = clear / (clear + _CLEAR)
+    separation = apart.max(axis=1, initial=0.0)
+    clear = lengths / unit * separation**_SEPARATION * shares**_SHARE
+    heights = np.maximum(clear / (clear + _CLEAR), np.where(separation > _SEPARATE, _DIVIDED, 0.0))
     is_one = _is_one_gaussian(mixture, merges, sets)
     for step, below in enumerate(merges):
         under = [heights[node - n_kernels] for node in below if node >= n_kernels]
@@ -185,8 +188,10 @@ def _is_one_gaussian(mixture: Mixture, merges: IntArray, sets: _Sets) -> BoolArr
     noise = np.random.default_rng(0).normal(size=(n_kernels, _DRAWN, n_markers))
     points = mixture.means[:, None, :] + noise @ np.linalg.cholesky(mixture.covariances).swapaxes(1, 2)
     logs = _log_densities(points.reshape(-1, n_markers), mixture).reshape(n_kernels, _DRAWN, n_kernels)
-    # The log-density at the points of each kernel of the set that it is in.
-    densities = np.array([logs[kernel, :, kernel] for kernel in range(n_kernels)])
+    # The log-density at the points of each kernel, of the set that it is in.
+    single = np.array([logs[kernel, :, kernel] for kernel in range(n_kernels)])
+    densities, entropies = single.copy(), 0.5 * np.linalg.slogdet(2.0 * np.pi * np.e * sets.covariances)[1]
+    means = np.log(mixture.weights + _TINY) - entropies[:n_kernels]  # of the log-densities of kernels
     members = [[kernel] for kernel in range(n_kernels)]
     gains, extra = np.empty(len(merges)), np.empty(len(merges))
     for step, (one, other) in enumerate(merges.tolist()):
@@ -195,9 +200,9 @@ def _is_one_gaussian(mixture: Mixture, merges: IntArray, sets: _Sets) -> BoolArr
             densities[ours] = np.logaddexp(densities[ours], logsumexp(logs[ours][:, :, theirs], axis=2))
         members.append(members[one] + members[other])
         inside, weight = members[node], sets.weights[node]
-        of_kernels = mixture.weights[inside] @ densities[inside].mean(axis=1) / weight - np.log(weight)
-        of_gaussian = -0.5 * np.linalg.slogdet(2.0 * np.pi * np.e * sets.covariances[node])[1]
-        gains[step] = mixture.n_cells * weight * (of_kernels - of_gaussian)
+        more = (densities[inside] - single[inside]).mean(axis=1)
+        of_kernels = mixture.weights[inside] @ (means[inside] + more) / weight - np.log(weight)
+        gains[step] = mixture.n_cells * weight * (of_kernels + entropies[node])
         # A kernel has a weight, a mean and widths; the Gaussian a mean and a covariance.
         extra[step] = len(inside) * (2 * n_markers + 1) - 1 - n_markers * (n_markers + 3) / 2
     return gains <= extra
@@ -246,14 +251,18 @@ def _sorted(merges: IntArray, heights: FloatArray) -> FloatArray:
 
 def cut(tree: FloatArray, n_populations: int) -> IntArray:
     """Return the population (K,) of each kernel, after as many merges as leave `n_populations`."""
-    n_kernels = len(tree) + 1
-    members = {kernel: [kernel] for kernel in range(n_kernels)}
-    for step, (one, other) in enumerate(tree[: n_kernels - n_populations, :2].astype(int).tolist()):
-        members[n_kernels + step] = members.pop(one) + members.pop(other)
-    populations = np.empty(n_kernels, dtype=np.int64)
-    for number, kernels in enumerate(members.values()):
-        populations[kernels] = number
-    return populations
+    n_merged, populations = len(tree) + 1 - n_populations, np.arange(len(tree) + 1)
+    for kernels in sets_below(tree[:n_merged], len(tree) + 1)[len(tree) + 1 :]:
+        populations[kernels] = kernels.min()
+    return np.asarray(np.unique(populations, return_inverse=True)[1])
+
+
+def sets_below(tree: FloatArray, n_kernels: int | None = None) -> list[IntArray]:
+    """Return the kernels below each node: single kernels, then the merges of a tree, or of its beginning."""
+    below = list(np.arange(n_kernels or len(tree) + 1)[:, None])
+    for one, other in tree[:, :2].astype(int).tolist():
+        below.append(np.concatenate([below[one], below[other]]))
+    return below
 
 
 def join(

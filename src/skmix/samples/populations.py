@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._extras import need
 from ..engine.records import FloatArray, IntArray
 from ..model import Groups, Kernels, SharedKernelMixture, responsibilities, score_rows
-from .merging import HEIGHT, Mixture, by_size, cut, find_populations, join
+from .merging import HEIGHT, Mixture, by_size, cut, find_populations, join, sets_below
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -133,6 +133,22 @@ class Populations:
         of_kernels = by_size(targets[self.of_kernels], mixture_of(model))
         return Populations(of_kernels, tree, weights=self.weights)
 
+    def recut(self, model: Any, n_populations: int) -> Populations:
+        """Return as many populations of a mixture, without names, by another cut of the same tree."""
+        mixture = mixture_of(model)
+        check_number(n_populations, len(mixture.weights))
+        of_kernels = by_size(cut(self.tree, int(n_populations)), mixture)
+        return Populations(of_kernels, self.tree, weights=mixture.weights)
+
+    def divided_at(self, n_populations: int) -> tuple[IntArray, IntArray] | None:
+        """Return the kernels of the two sets that the cut at this number, from 2 up to K, divides."""
+        n_kernels = len(self.of_kernels)
+        if not 2 <= n_populations <= n_kernels:
+            return None
+        below = sets_below(self.tree)
+        one, other = self.tree[n_kernels - n_populations, :2].astype(int)
+        return below[one], below[other]
+
     def predict_proba(self, model: Any, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the probability (n, G) that each row came from each population.
 
@@ -186,6 +202,13 @@ def _most_likely(members: FloatArray, model: Any, rows: Any, codes: IntArray | N
 
 
 # ---------------------------------------------------------------- kernels of a mixture
+
+
+def check_number(n_populations: Any, n_kernels: int) -> None:
+    """Raise ValueError if kernels cannot be merged into this number of populations."""
+    is_whole = isinstance(n_populations, Integral) and not isinstance(n_populations, bool)
+    if not is_whole or not 1 <= n_populations <= n_kernels:
+        raise ValueError(f"n_populations must be a number from 1 to {n_kernels}, got {n_populations!r}.")
 
 
 def checked_mixture(model: Any) -> Any:
@@ -254,9 +277,7 @@ def merge_kernels(model: SharedKernelMixture, *, n_populations: int | None = Non
     """
     model, n_kernels = checked_mixture(model), len(model.means_)
     if n_populations is not None:
-        is_whole = isinstance(n_populations, Integral) and not isinstance(n_populations, bool)
-        if not is_whole or not 1 <= n_populations <= n_kernels:
-            raise ValueError(f"n_populations must be a number from 1 to {n_kernels}, got {n_populations!r}.")
+        check_number(n_populations, n_kernels)
         n_populations = int(n_populations)
     mixture = mixture_of(model)
     of_kernels, tree = find_populations(mixture, n_populations)

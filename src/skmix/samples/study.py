@@ -19,7 +19,7 @@ from .comparison import Comparison, Design, asked_sides
 from .description import Composition, Reference, pandas, places_of, shown
 from .files import About, refuse_existing, write_study
 from .labelling import predicted_columns, write_labels
-from .markers import names_after_joining, profiles, short_markers
+from .markers import dividing_marker, names_after_change, profiles, short_markers
 from .metadata import align, read_metadata
 from .populations import Populations, alternatives_in_words, average_weights, checked_mixture
 from .reading import Origin, open_new_cells, preparation_of
@@ -299,14 +299,46 @@ class Study:
         if old is None:
             raise ValueError("This study has kernels, but no populations to join.")
         groups = old.groups_to_join(populations)
-        new = old.joined(fit.model, groups)
-        if old.names and origin.markers:
-            new = new.renamed(names_after_joining(fit.model, old, new, origin.markers))
         named = tuple(tuple(str(old.display_names[number]) for number in group) for group in groups)
         about = replace(self.about, origin=replace(origin, joined=(*origin.joined, *named)))
+        return self._with(old, old.joined(fit.model, groups), about)
+
+    def recut(self, n_populations: int) -> Study:
+        """Return a study with more or fewer populations, by another cut of the tree of merges.
+
+        The kernels do not change. Populations are numbered anew. Those that have names by markers get new
+        ones; those that you renamed keep yours, unless they are divided. `describe` says which population the
+        next cut divides, and which two the one before has as one.
+        """
+        if self.populations is None:
+            raise ValueError("This study has kernels, but no populations to cut anew.")
+        new = self.populations.recut(self.reference.model, n_populations)
+        return self._with(self.populations, new, self.about)
+
+    def _with(self, old: Populations, new: Populations, about: About) -> Study:
+        """Return a study with new populations of the same kernels, and their names."""
+        fit, markers = self.reference, about.origin.markers
+        if markers and (old.names or len(old) == 1):
+            new = new.renamed(names_after_change(fit.model, old, new, markers))
         reference = Reference(fit.model, new)
         samples = reference.samples if self._samples is fit.samples else self._samples
         return Study.__new__(Study)._set(self.model, new, reference, samples, about)
+
+    @property
+    def cuts(self) -> list[str]:
+        """What the next finer cut of the tree of merges divides, and what the next coarser one joins."""
+        populations, said = self.populations, []
+        if populations is None:
+            return said
+        for n, text in ((len(populations) + 1, "{} splits by {}"), (len(populations), "{} are one")):
+            sets = populations.divided_at(n)
+            if sets is None:
+                continue
+            names = dict.fromkeys(str(self._names[populations.of_kernels[kernels[0]]]) for kernels in sets)
+            marker = self.markers[dividing_marker(self.reference.model, *sets)]
+            n_cut = n if len(names) == 1 else n - 1
+            said.append(f"at {n_cut}, {text.format(' and '.join(names), marker)}")
+        return said
 
     def label_cells(
         self,
@@ -364,7 +396,7 @@ class Study:
         table, sizes = self.judged, self._samples.sizes[self._places]
         unusual = [None] * len(sizes) if table is None else table["unusual"].tolist()
         described = summary.describe(self.reference, self.populations, self.about, sizes, unusual)
-        return described | {"warnings": self.warnings}
+        return described | {"cuts": self.cuts, "warnings": self.warnings}
 
     def provenance(self) -> list[tuple[str, str]]:
         """Return how the study was made, as pairs of name and text."""
