@@ -23,7 +23,7 @@ VALUES: list[Any] = [
     *({"is": "tuple", "of": []}, {"is": "dict", "of": {"a": 1}}, {"is": "float", "of": "nan"}),
 ]
 # What a study says beside its model and results, which have checks of their own.
-PARTS = ("origin", "search", "metadata", "design", "samples", "populations")
+PARTS = ("origin", "metadata", "design", "samples", "populations")
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +118,6 @@ def test_a_file_with_another_value_anywhere_is_refused_or_works(
         ),
         (("origin", "of", "column"), 3, "its files, column, markers and notes are not text"),
         (("origin", "of", "markers", "of"), ["CD3"], "it names 1 markers, but its model has 2"),
-        (("search", "of", "n_cells"), "many", "its search is .*many"),
-        (("search", "of", "lowest"), DELETED, "lowest"),
         (("metadata", "of", "arm"), ["a", "b"], "its metadata 'arm' is not a list of 4 values"),
         (("metadata", "of", "age"), "4444", "its metadata 'age' is not a list of 4 values"),
         (("metadata", "of", "donor"), [["x"]] * 4, "its metadata 'donor' is not a list of 4 values"),

@@ -157,6 +157,9 @@ def compose(
             named = marker_names(checked_mixture(model), populations, cells.origin.markers)
             populations = populations.renamed(named)
         study = Study.of(model, populations, about)
+        shifts = [] if n_populations is not None else populations.shifts(model)
+        if shifts:
+            study = study.join(*shifts)
         for warning in study.warnings:
             warn_caller(warning, AlternativesWarning)
     return study

@@ -20,8 +20,8 @@ from .._words import nearest
 from ..engine.records import FloatArray, IntArray
 from ..model import Groups, Kernels, warn_caller, weight_prior_of
 from . import information, judging
-from .merging import find_alternatives
 from .populations import Populations, mixture_of
+from .shifting import find_alternatives
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -42,9 +42,6 @@ _TOP = 0.002
 _OTHER_UNITS = 20.0
 # Points drawn from each kernel, to compare their density with that of one Gaussian.
 _DRAWN = 40
-# Populations may be one that shifts between samples if every sample has at most this share of the largest
-# proportion of one of the two, and if they are at most so many sums of their deviations apart.
-_LITTLE, _FAR = 0.2, 4.0
 # Share of the cells that a population needs in at least one sample; smaller ones join the nearest.
 _LEAST = 5e-4
 _TINY = float(np.finfo(float).tiny)
@@ -292,40 +289,3 @@ def join(
             merges.append((low, high, step_height, sizes[node]))
             nodes[(nodes == low) | (nodes == high)] = node
     return np.array(merges)
-
-
-def find_alternatives(
-    mixture: Mixture, populations: IntArray, proportions: FloatArray, upper: FloatArray
-) -> list[tuple[list[int], float]]:
-    """Return sets of populations that may be one which shifts between samples.
-
-    No sample has much of two of a set: in each, one of the two is at most a small share of its largest
-    proportion. Sets come with the largest of these shares. `populations` (K,) are those of the kernels, and
-    `proportions` (L, G) are those in samples, with their upper limits.
-    """
-    shares = upper / np.maximum(proportions.max(axis=0), _TINY)
-    both = np.array([np.minimum(share[:, None], shares).max(axis=0) for share in shares.T])  # (G, G)
-    candidates = np.argwhere(np.triu(both <= _LITTLE, 1)).tolist()
-    if not candidates:
-        return []
-    apart = _separations(mixture, populations)
-    sets = {number: [number] for number in range(proportions.shape[1])}
-    # The nearest first; each two of a set are alternatives.
-    for one, other in sorted(candidates, key=lambda pair: float(apart[*pair])):
-        ours, theirs = sets[one], sets[other]
-        pairs = np.ix_(ours, theirs)
-        if ours is not theirs and apart[pairs].max() <= _FAR and both[pairs].max() <= _LITTLE:
-            ours += theirs
-            sets |= dict.fromkeys(theirs, ours)
-    joinable = {id(numbers): sorted(numbers) for numbers in sets.values() if len(numbers) > 1}.values()
-    return [(numbers, float(np.triu(both[np.ix_(numbers, numbers)], 1).max())) for numbers in joinable]
-
-
-def _separations(mixture: Mixture, populations: IntArray) -> FloatArray:
-    """Return how far each two populations (G, G) are apart, in sums of their deviations."""
-    shares = (populations[:, None] == np.arange(populations.max() + 1)) * (mixture.weights[:, None] + _TINY)
-    shares = shares / shares.sum(axis=0)
-    means, variances = shares.T @ mixture.means, np.diagonal(mixture.covariances, axis1=1, axis2=2)
-    deviations = np.sqrt(np.maximum(shares.T @ (variances + mixture.means**2) - means**2, _TINY))
-    apart = np.abs(means[:, None, :] - means) / (deviations[:, None, :] + deviations)
-    return np.asarray(apart.max(axis=2))

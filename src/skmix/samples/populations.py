@@ -18,6 +18,7 @@ from .._extras import need
 from ..engine.records import FloatArray, IntArray
 from ..model import Groups, Kernels, SharedKernelMixture, responsibilities, score_rows
 from .merging import HEIGHT, Mixture, by_size, cut, find_populations, join, sets_below
+from .shifting import find_shifts
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -123,6 +124,10 @@ class Populations:
                 f"join([0, 1], [2, 3]); got {', '.join(map(repr, populations)) or 'none'}."
             )
         return groups
+
+    def shifts(self, model: Any) -> list[list[int]]:
+        """Return the numbers of populations, in sets each of which is one that shifts between samples."""
+        return find_shifts(mixture_of(model), self.of_kernels, self.tree, Groups.of(model).sizes)
 
     def joined(self, model: Any, groups: Sequence[Sequence[int]]) -> Populations:
         """Return the populations of a mixture, without names, after joining groups of their numbers."""
