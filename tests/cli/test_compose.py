@@ -81,6 +81,13 @@ def test_files_give_the_numbers_of_python(tmp_path: Path, suffix: str) -> None:
     pd.testing.assert_frame_equal(stored.proportions, found.proportions)
     found.save(tmp_path / "python")
     assert (tmp_path / "m").read_bytes() == (tmp_path / "python").read_bytes()
+    # Other cuts of the tree need no fit.
+    text = run(
+        pattern, "--model", tmp_path / "m", "--populations", 2, "--table", tmp_path / "2.parquet"
+    ).stdout
+    assert all(cut in " ".join(text.split()) for cut in stored.recut(2).cuts)
+    two = stored.recut(2).apply_to(pattern).proportions
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "2.parquet"), two)
     # New samples too, and the model stays as it is.
     new = [tmp_path / f"c{suffix}", tmp_path / f"a{suffix}"]
     run(*new, "--model", tmp_path / "m", "--table", tmp_path / "n.parquet", "--html", tmp_path / "n.html")
@@ -298,7 +305,7 @@ def test_a_page_or_table_on_standard_output_is_alone_there(
         (["--model", "missing.skmix"], 1, "missing.skmix"),
         *(
             (["--model", "m", *option.split()], 2, f"{option.split()[0]} is for a fit, but --model")
-            for option in ("-o x", "--kernels 3", "--populations 2", "--markers CD3")
+            for option in ("-o x", "--kernels 3", "--markers CD3")
         ),
         (
             ["--html", "-", "--json"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -368,37 +369,52 @@ def test_as_many_cells_of_every_sample_are_read(tmp_path: Path, monkeypatch: pyt
     assert not np.array_equal(reading.open_cells(source, seed=1).X, cells.X)
 
 
-def test_the_number_of_kernels_is_chosen(files: list[Path]) -> None:
-    """By the lowest AICc of those that were tried, for which there are two cells for each parameter."""
+def test_there_is_a_kernel_for_each_twenty_cells_up_to_a_hundred(files: list[Path]) -> None:
     found = compose(files, random_state=1)
-    search = found.describe()["search"]
-    assert (search["criterion"], search["n_cells"], search["highest"]) == ("aicc", 1200, 32)
-    best = len(found.model.means_)
-    assert search["lowest"] <= best
-    assert dict(found.provenance())["kernels"] == (
-        f"{best}, chosen by AICc from {search['lowest']} to 32 on 1,200 cells"
-    )
+    assert dict(found.provenance())["kernels"] == str(len(found.model.means_)) == "60"
     assert found.populations is not None
     assert len(found.populations) == 3
-    # There are not fewer kernels than populations.
-    assert compose(files, n_populations=best + 1).describe()["search"]["lowest"] > best
+    X = np.random.default_rng(0).normal(size=(2100, 2))
+    assert len(compose(X).model.means_) == 100
+    assert len(compose(X[:30]).model.means_) == 1
 
 
-def test_aicc_of_few_cells_counts_parameters_more_than_aic() -> None:
-    """By the criterion itself, of fits with a number that is given: AIC would take twice as many kernels."""
-    random = np.random.default_rng(4)
-    X = random.normal(size=(70, 2)) * [1.0, 0.5] + np.where(random.random(70) < 0.4, 5.0, 0.0)[:, None]
-    X[:, 1] += 0.4 * X[:, 0] ** 2
-    aic, aicc = {}, {}
-    for n_kernels in (8, 4, 2, 1):
-        n = 6 * n_kernels - 1  # a weight, two means and three covariances each
-        fit = compose(X, n_kernels=n_kernels).model
-        aic[n_kernels] = 2.0 * n - 2.0 * fit.log_likelihood_
-        aicc[n_kernels] = aic[n_kernels] + 2.0 * n * (n + 1.0) / (70 - n - 1.0)
-    assert (min(aic, key=aic.__getitem__), min(aicc, key=aicc.__getitem__)) == (4, 2)
-    found = compose(X)
-    assert len(found.model.means_) == 2
-    assert found.describe()["search"] == {"criterion": "aicc", "n_cells": 70, "lowest": 1, "highest": 4}
+def test_populations_are_cut_anew_without_a_fit(found: Study, tmp_path: Path) -> None:
+    """Two populations of which are parts of one, or are one; the kernels stay."""
+    n = len(found.populations)
+    for number in (1, n - 1, n + 1):
+        cut = found.recut(number)
+        assert len(cut.populations) == number
+        assert cut.model is found.model
+        proportions = cut.proportions.groupby("sample", sort=False)["proportion"].sum()
+        assert_allclose(proportions, 1.0)
+        pairs = set(zip(found.populations.of_kernels, cut.populations.of_kernels, strict=True))
+        assert len(pairs) == max(n, number)
+        same = cut.recut(n)
+        assert_array_equal(same.populations.of_kernels, found.populations.of_kernels)
+        pd.testing.assert_frame_equal(same.proportions, found.proportions)
+        cut.save(tmp_path / f"{number}.skmix")
+        assert len(load(tmp_path / f"{number}.skmix").populations) == number
+    with pytest.raises(ValueError, match="n_populations must be a number from 1 to"):
+        found.recut(0)
+    with pytest.raises(ValueError, match="no populations to cut anew"):
+        Study(found.model).recut(2)
+
+
+def test_what_the_next_cuts_change_is_said(found: Study) -> None:
+    finer, coarser = found.cuts
+    n, names = len(found.populations), found.populations.display_names
+    name, marker = re.fullmatch(rf"at {n + 1}, (.*) splits by (.*)", finer).groups()
+    assert name in names
+    assert marker in found.markers
+    fine = found.recut(n + 1).populations.of_kernels
+    assert len(set(fine[found.populations.of_kernels == names.index(name)])) == 2
+    joined = re.fullmatch(rf"at {n - 1}, (.*) are one", coarser)[1]
+    coarse = found.recut(n - 1).populations.of_kernels
+    into = [{str(names[g]) for g in found.populations.of_kernels[coarse == own]} for own in range(n - 1)]
+    assert set(joined.split(" and ")) in into
+    assert found.recut(1).cuts[0].startswith("at 2, ")
+    assert found.describe()["cuts"] == found.cuts
 
 
 def test_settings_reach_the_model(files: list[Path]) -> None:
@@ -413,7 +429,7 @@ def test_settings_reach_the_model(files: list[Path]) -> None:
 
 def test_errors_name_their_argument(files: list[Path]) -> None:
     for given, argument, message in (
-        ({"n_populations": 33}, "n_populations", "n_populations=33 is more than the 32 kernels there are"),
+        ({"n_populations": 61}, "n_populations", "n_populations=61 is more than the 60 kernels there are"),
         ({"n_populations": 0}, "n_populations", "n_populations=0 must be a whole number of at least 1"),
         ({"n_kernels": True}, "n_kernels", "n_kernels=True must be a whole number"),
         ({"markers": "CD4"}, "columns", "markers must be a list of at least one column, got 'CD4'"),

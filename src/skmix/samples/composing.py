@@ -18,12 +18,14 @@ from .markers import marker_names
 from .metadata import read_metadata
 from .populations import AlternativesWarning, checked_mixture, merge_kernels
 from .reading import open_cells
-from .starting import TOLERANCE, start_of
+from .starting import start_of
 from .study import Study
 
 # Many plain kernels describe populations of any shape, and quickly (benchmarks/cells.py). Narrower ones
 # describe spikes.
 _KERNELS: dict[str, Any] = {"covariance_type": "diag", "variance_floor": 0.01}
+# Stopping rule of the weights of the samples: proportions are within 0.001 of the last ones.
+_WEIGHTS: dict[str, Any] = {"freeze": "kernels", "tol": 1e-6, "max_iter": 1000}
 
 
 def compose(
@@ -148,7 +150,7 @@ def compose(
     settings = {**_KERNELS, "n_jobs": n_jobs, "random_state": random_state}
     start = start_of(cells.X, n_kernels, settings, n_populations)
     start["weights"] = np.repeat(start["weights"], len(about.samples), axis=1)
-    settings |= {"init": start, "freeze": "kernels", "tol": TOLERANCE, "device": device}
+    settings |= {"init": start, "device": device, **_WEIGHTS}
     model = SharedKernelMixture(len(start["means"]), **settings).fit(cells.source)
     model.set_params(freeze=None)  # the kernels are estimates, from the same cells
     with progress_bar("composing", None):

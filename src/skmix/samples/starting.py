@@ -16,8 +16,8 @@ from .merging import units_of
 _KERNELS, _CELLS = 100, 20
 # Most passes of k-means: EM does the rest.
 _PASSES = 30
-# Stopping rule of the fits: further passes move kernels, but not populations (benchmarks/cells.py).
-TOLERANCE = 1e-3
+# Stopping rule of the fit: further passes move kernels, but not populations (benchmarks/cells.py).
+_TOLERANCE = 1e-3
 # Cells that the variance of the whole is worth in the start of a variance, and its share of that variance.
 _PRIOR, _SHARE = 5.0, 0.05
 
@@ -37,7 +37,7 @@ def start_of(
     with progress_bar("finding kernels", None) as progress:
         progress(f"{number} kernels")
         start = _clusters(X, number, settings["random_state"])
-        model = SharedKernelMixture(len(start["means"]), init=start, tol=TOLERANCE, **settings).fit(X)
+        model = SharedKernelMixture(len(start["means"]), init=start, tol=_TOLERANCE, **settings).fit(X)
     return {"means": model.means_, "covariances": model.covariances_, "weights": model.weights_}
 
 
