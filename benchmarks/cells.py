@@ -1,66 +1,56 @@
-"""Gated cells: the populations that methods find, judged by the gates that a person drew.
+"""Gated cells: the populations that `compose` and FlowSOM find, judged by the gates that a person drew.
 
-    python benchmarks/cells.py --data FOLDER --flowsom PYTHON --out benchmarks/results/cells.json
+    python benchmarks/cells.py --data FOLDER --flowsom PYTHON --out benchmarks/results/cells.csv
 
 The evaluation is that of Weber and Robinson (Cytometry A 89:1084, 2016): all cells are clustered, the ungated
 ones are dropped, clusters and gates are assigned one to one by F1, and gates count alike in the mean F1.
 
-Four sets, in a folder that is no part of the project, on the scale that all methods get:
+Ten sets, in a folder that is no part of the project, on the scale that both methods get:
 
-- ``multicenter``: CyTOF, 12 samples, 8 markers, 4 gates, arcsinh(x / 5); FlowRepository FR-FCM-ZYTT, as gated
-  in the example of abbioinfo/CyAnno. ``multicenter.npz``
-- ``euroflow``: simulated from EuroFlow data, 8 samples, 10 channels on their logicle scale, 19 gates; debris
-  and doublets are not gates; HristoInouzhe/optimalFlowData. ``euroflow_simulated.npz``
-- ``mouse``: one sample, 7 lineage markers, 6 gates, compensated, arcsinh(x / 150); the example of
-  saeyslab/FlowSOM. ``68983.fcs`` and ``68983_gates.csv``
-- ``lines``: two cell lines in three batches, 20 principal components of their transcripts;
-  immunogenomics/harmony. ``harmony_cell_lines.npz``
+- ``multicenter``: mass cytometry, 12 samples, arcsinh(x / 5); FlowRepository FR-FCM-ZYTT, as gated in the
+  example of abbioinfo/CyAnno.
+- ``euroflow``: simulated from EuroFlow data, 8 samples, logicle; debris and doublets are not gates;
+  HristoInouzhe/optimalFlowData.
+- ``mouse``: one sample, the lineage markers, compensated, arcsinh(x / 150); the example of saeyslab/FlowSOM.
+- ``lines``: two cell lines in three batches, 20 principal components of transcripts; immunogenomics/harmony.
+- ``gvhd``: 12 samples; FlowCAP-I. ``dlbcl``: one patient of FlowCAP-I.
+- ``himc``: mass cytometry, 37 markers, arcsinh(x / 5); FR-FCM-Z2YR, via claradrachmann/cyDefine.
+- ``hipc``: T cells of two donors, 7 markers; HIPC, via CytOpT. ``s1``: a blood sample, HuImmProfiling.
+- ``seaflow``: ocean particles in 29 files of a cruise, log10; seaflow-uw/popcycle.
+- ``himc2000``: 2,000 cells of ``himc``; no choice looks at it.
 
-A part of a set is drawn anew for each seed: random samples, 5,000 random cells of each; a random half of the
-samples (h1 for choices, h2 to judge them, always the same), or of the cells if there are few samples; the
-same cells dealt at random into 3 or 6 files. Methods are told k, the number of gates that have cells in the
-part, or 2 k, or nothing:
+Each seed draws 30,000 cells, or all, and starts the methods. FlowSOM (PyPI's flowsom, by the interpreter
+that ``--flowsom`` names, since its pins differ) has its defaults and is told k, the number of gates with
+cells, and 2 k. `compose` is told nothing, and its tree is cut at k and 2 k. The same cells are dealt at
+random into three and six files. Seconds are of processor time on one thread, without compilation.
 
-- FlowSOM (PyPI's flowsom, by the interpreter that ``--flowsom`` names, since its pins differ), with its
-  defaults: a map of 10 × 10 nodes, metaclustered by average linkage. In Python it cannot choose the number of
-  metaclusters; ``left alone`` is the rule of the R package (`MetaClustering`, at most 20): the elbow of the
-  sums of squares of the nodes in 1 to 20 metaclusters.
-- k-means of scikit-learn, as by default.
-- `SharedKernelMixture` with k-means starts: k or 2 k kernels as clusters, or 2 k merged into k.
-- `compose`, as by default.
-
-Each method has one thread, and seconds are of processor time, without compilation. Results of methods and
-parts that are not run again are kept in the file.
+``left out`` is the mean F1 with the constant of the rule, 0.4 in `skmix.samples.merging`, chosen on the other
+nine sets: that with the largest mean of F1 less FlowSOM's better one. FlowSOM's runs are kept in a CSV beside
+the results, and are not repeated.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
 import os
-import platform
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+from joblib import Parallel, delayed
 from scipy.optimize import linear_sum_assignment
-from sklearn.cluster import KMeans
-from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
-from skmix import SharedKernelMixture, compose, open_rows
-from skmix.data.write import replacing
+from skmix import compose, open_rows
 from skmix.engine.records import FloatArray, IntArray
 from skmix.samples import merge_kernels
+from skmix.samples.merging import cut
 
 DATA = Path(__file__).parent / "data" / "cells"
 # Files of each set.
@@ -69,16 +59,21 @@ FILES = {
     "euroflow": ("euroflow_simulated.npz",),
     "mouse": ("68983.fcs", "68983_gates.csv"),
     "lines": ("harmony_cell_lines.npz",),
+    "gvhd": ("gvhd_flowcap1.npz",),
+    "himc": ("himc_cytof_z2yr.npz",),
+    "hipc": ("hipc_tcell_stanford.npz",),
+    "seaflow": ("seaflow_scope19.npz",),
+    "dlbcl": ("flowcap_dlbcl_one_patient.csv.gz",),
+    "s1": ("s1.fcs", "s1_labels.txt"),
 }
 # Markers of the mouse sample that tell lineages apart.
 LINEAGE = ("CD8", "TCRyd", "TCRb", "NK1/1", "CD4", "CD19", "CD3")
-# Sets with fewer samples are halved by cells.
-FEWEST_SAMPLES = 4
-N_CELLS = 5000
-# Metaclusters that FlowSOM tries if it is left alone, as many as in R.
-MOST_METACLUSTERS = 20
-# Share of its neighbours in a smoothed sum of squares, as in R.
-SMOOTHING = 0.2
+# Of the sets, 2,000 cells of which are one more.
+FEW = "himc2000"
+N_CELLS = 30_000
+# The rule divides populations where this constant is exceeded; the one that is built in, and those to choose.
+BUILT_IN = 0.4
+CONSTANTS = np.geomspace(0.2, 0.8, 29)
 
 
 @dataclass(frozen=True)
@@ -105,86 +100,64 @@ class Cells:
         rows = np.sort(rows)
         return replace(self, X=self.X[rows], gates=self.gates[rows], sample=self.sample[rows])
 
+    def drawn(self, n_cells: int, seed: int) -> Cells:
+        """Return random cells."""
+        return self.of(np.random.default_rng(1000 + seed).permutation(len(self.X))[:n_cells])
+
+    def dealt(self, n_files: int, seed: int) -> Cells:
+        """Return the same cells, dealt at random into files."""
+        return replace(self, sample=np.random.default_rng(seed).permutation(len(self.X)) % n_files)
+
 
 def load(name: str, folder: Path | str = DATA) -> Cells:
-    """Return the cells of a set: 'multicenter', 'euroflow', 'mouse' or 'lines'."""
+    """Return the cells of a set."""
     paths = [Path(folder) / file for file in FILES[name]]
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(f"{path} is missing: name the folder of gated cells with --data.")
     if name == "mouse":
         rows = open_rows(paths[0], columns=list(LINEAGE), compensate=True, transform="arcsinh:150")
-        X = np.concatenate([block.X for block in rows.blocks()])
-        with paths[1].open(newline="", encoding="utf-8") as file:
-            own = np.array([line[0] for line in csv.reader(file)])
-        return _gated(name, X, own, np.zeros(len(X)), LINEAGE, ("Unlabeled",))
+        gates = np.loadtxt(paths[1], dtype=str, delimiter=",", quotechar='"')
+        return _gated(name, _cells_of(rows), gates, None, LINEAGE, ("Unlabeled",))
+    if name == "s1":
+        rows = open_rows(paths[0])
+        gates = np.loadtxt(paths[1], dtype=str)
+        return _gated(name, _cells_of(rows), gates, None, rows.feature_names, ("0",))
+    if name == "dlbcl":
+        table = np.loadtxt(paths[0], dtype=str, delimiter=",")
+        X, gates = table[1:, :-1].astype(float), table[1:, -1]
+        return _gated(name, X, gates, None, table[0, :-1], ("0",))
     # The labels of cell lines are text, which NumPy stores as objects.
-    with np.load(paths[0], allow_pickle=name == "lines") as found:
-        X, label = np.asarray(found["X"], dtype=float), found["label"]
-        if name == "lines":
-            markers = tuple(f"PC{i + 1}" for i in range(X.shape[1]))
-            return _gated(name, X, label.astype(str), found["group"].astype(str), markers)
-        own, markers = found["populations"][label], tuple(map(str, found["columns"]))
-        if name == "multicenter":
-            return _gated(name, np.arcsinh(X / 5.0), own, found["sample"], markers, ("ungated",))
-        return _gated(name, X, own, found["sample"], markers, found["noise_types"])
+    with np.load(paths[0], allow_pickle=name == "lines") as stored:
+        arrays = {"sample": None, **stored}
+    X, label = np.asarray(arrays["X"], dtype=float), arrays["label"]
+    if name == "lines":
+        markers = tuple(f"PC{i + 1}" for i in range(X.shape[1]))
+        return _gated(name, X, label.astype(str), arrays["group"].astype(str), markers)
+    if name in ("multicenter", "euroflow"):
+        ungated = ("ungated",) if name == "multicenter" else arrays["noise_types"]
+        X = np.arcsinh(X / 5.0) if name == "multicenter" else X
+        return _gated(name, X, arrays["populations"][label], arrays["sample"], arrays["columns"], ungated)
+    scales = {"none": np.asarray, "log10": np.log10, "arcsinh:5": lambda values: np.arcsinh(values / 5.0)}
+    X = scales[str(arrays["transform"])](X)
+    gates = np.array(["ungated", *arrays["populations"]])[label]
+    return _gated(name, X, gates, arrays["sample"], arrays["markers"], ("ungated",))
+
+
+def _cells_of(rows: Any) -> FloatArray:
+    return np.concatenate([block.X for block in rows.blocks()])
 
 
 def _gated(
-    name: str,
-    X: FloatArray,
-    own: np.ndarray,
-    sample: np.ndarray,
-    markers: tuple[str, ...],
-    ungated: np.ndarray | tuple[str, ...] = (),
+    name: str, X: FloatArray, gates: Any, sample: Any, markers: Sequence[str], ungated: Sequence[str] = ()
 ) -> Cells:
     """Return cells whose gates and samples are numbered; the names in `ungated` are no gates."""
-    names = tuple(str(each) for each in np.unique(own) if each not in ungated)
-    gates = np.full(len(X), -1)
-    for i, each in enumerate(names):
-        gates[own == each] = i
-    return Cells(name, X, gates, np.unique(sample, return_inverse=True)[1], markers, names)
-
-
-def subset(cells: Cells, n_samples: int | None = None, n_cells: int | None = None, seed: int = 0) -> Cells:
-    """Return random samples, and random cells of each; None takes all."""
-    random = np.random.default_rng(seed)
-    samples = np.unique(cells.sample)
-    if n_samples is not None:
-        samples = np.sort(random.choice(samples, n_samples, replace=False))
-    rows = []
-    for each in samples:
-        own = np.flatnonzero(cells.sample == each)
-        rows.append(own if n_cells is None else random.permutation(own)[:n_cells])
-    return cells.of(np.concatenate(rows))
-
-
-def half(cells: Cells, which: str) -> Cells:
-    """Return 'h1', the half for choices, or 'h2', the half that judges them; always the same halves.
-
-    Halves are of samples, or of cells if there are few samples.
-    """
-    random = np.random.default_rng(20161)
-    samples = np.unique(cells.sample)
-    part = {"h1": 0, "h2": 1}[which]
-    if len(samples) < FEWEST_SAMPLES:
-        return cells.of(np.array_split(random.permutation(len(cells.X)), 2)[part])
-    chosen = np.array_split(random.permutation(samples), 2)[part]
-    return cells.of(np.flatnonzero(np.isin(cells.sample, chosen)))
-
-
-def split(cells: Cells, n_files: int, seed: int = 0, *, pooled: bool = False) -> Cells:
-    """Return the same cells in other samples: those of each sample are dealt at random into files.
-
-    With `pooled`, the cells of all samples are dealt into this number of files together.
-    """
-    random = np.random.default_rng(seed)
-    old = np.zeros_like(cells.sample) if pooled else cells.sample
-    new = np.empty_like(old)
-    for each in np.unique(old):
-        rows = random.permutation(np.flatnonzero(old == each))
-        new[rows] = n_files * each + np.arange(len(rows)) % n_files
-    return replace(cells, sample=new)
+    names = tuple(str(gate) for gate in np.unique(gates) if gate not in ungated)
+    numbers = np.full(len(X), -1)
+    for number, gate in enumerate(names):
+        numbers[gates == gate] = number
+    sample = np.zeros(len(X), dtype=int) if sample is None else np.unique(sample, return_inverse=True)[1]
+    return Cells(name, X, numbers, sample, tuple(map(str, markers)), names)
 
 
 def mean_f1(labels: IntArray, gates: IntArray) -> float:
@@ -205,205 +178,6 @@ def mean_f1(labels: IntArray, gates: IntArray) -> float:
     return float(f1[linear_sum_assignment(-f1)].sum() / len(sizes))
 
 
-def adjusted_rand(labels: IntArray, gates: IntArray) -> float:
-    """Return the adjusted Rand index of clusters and gates, on gated cells."""
-    return float(adjusted_rand_score(gates[gates >= 0], labels[gates >= 0]))
-
-
-# ---------------------------------------------------------------- parts
-
-
-@dataclass(frozen=True)
-class Part:
-    """Random cells of a set: of some samples or of a half, perhaps dealt into files."""
-
-    of: str
-    n_samples: int | None = None
-    n_cells: int | None = N_CELLS
-    half: str | None = None
-    n_files: int | None = None
-
-    def draw(self, cells: Cells, seed: int) -> Cells:
-        """Return the cells that a seed draws from the set."""
-        if self.half is not None:
-            cells = half(cells, self.half)
-        cells = subset(cells, self.n_samples, self.n_cells, seed)
-        return cells if self.n_files is None else split(cells, self.n_files, seed, pooled=True)
-
-
-def _parts() -> dict[str, Part]:
-    """Return the parts by name: those of a set begin with its name."""
-    found = {}
-    for name, samples in (("multicenter", (3, 4, 6)), ("euroflow", (3, 4)), ("mouse", ()), ("lines", ())):
-        n_cells = N_CELLS if samples else None
-        found[name] = Part(name, n_cells=n_cells)
-        found |= {f"{name}/{n} samples": Part(name, n_samples=n) for n in samples}
-        if name == "mouse":
-            found["mouse/5000 cells"] = Part(name)
-        found |= {f"{name}/{each}": Part(name, n_cells=n_cells, half=each) for each in ("h1", "h2")}
-        found |= {f"{name}/{n} files": Part(name, n_cells=n_cells, n_files=n) for n in (3, 6)}
-    return found
-
-
-PARTS = _parts()
-
-# ---------------------------------------------------------------- methods
-
-# Run by another interpreter: nodes of the cells, codes of the nodes, and metaclusters of the nodes.
-FLOWSOM = """
-import sys, time
-from importlib.metadata import version
-import numpy as np
-from flowsom import FlowSOM
-from loguru import logger
-
-logger.remove()
-given, found = np.load(sys.argv[1]), {"version": version("flowsom")}
-FlowSOM(given["X0"][:1000].copy(), n_clusters=2, seed=0)  # compiles
-for i in range(int(given["n"])):
-    begun = time.process_time()
-    model = FlowSOM(given[f"X{i}"], n_clusters=int(given["told"][i]), seed=int(given["seeds"][i])).model
-    found[f"seconds{i}"] = time.process_time() - begun
-    found[f"nodes{i}"], found[f"codes{i}"] = model.cluster_labels.astype(int), model.codes
-    found[f"told{i}"] = model.metacluster_labels
-    begun = time.process_time()
-    for k in given["numbers"]:
-        metaclusters = model.set_n_clusters(int(k)).metacluster_model.fit_predict(model.codes)
-        found[f"metaclusters{i}_{k}"] = metaclusters
-    found[f"more{i}"] = time.process_time() - begun
-np.savez(sys.argv[2], **found)
-"""
-
-
-@dataclass(frozen=True)
-class Found:
-    """The clusters (N,) of cells, and the seconds that they took."""
-
-    labels: IntArray
-    seconds: float
-
-
-def run_flowsom(
-    python: str, parts: Sequence[Cells], seeds: Sequence[int]
-) -> tuple[str, dict[str, list[Found]]]:
-    """Return FlowSOM's version and what it finds in each part: told k or 2 k, and left alone."""
-    doubles = [2 * cells.n_gates for cells in parts]
-    numbers = sorted({*range(1, MOST_METACLUSTERS + 1), *doubles})
-    arrays: dict[str, Any] = {f"X{i}": cells.X for i, cells in enumerate(parts)}
-    arrays |= {"n": len(parts), "seeds": seeds, "numbers": numbers, "told": [n // 2 for n in doubles]}
-    with tempfile.TemporaryDirectory() as folder:
-        places = [str(Path(folder) / name) for name in ("given.npz", "found.npz")]
-        np.savez(places[0], **arrays)
-        one = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "NUMBA", "OPENBLAS", "MKL")}
-        subprocess.run(
-            [python, "-W", "ignore", "-c", FLOWSOM, *places], check=True, env={**os.environ, **one}
-        )
-        with np.load(places[1]) as file:
-            found = dict(file)
-    results: dict[str, list[Found]] = {name: [] for name in FLOWSOM_METHODS}
-    for i, double in enumerate(doubles):
-        nodes, seconds = found[f"nodes{i}"], float(found[f"seconds{i}"])
-        tried = [found[f"metaclusters{i}_{k}"] for k in range(1, MOST_METACLUSTERS + 1)]
-        own = tried[elbow([sum_of_squares(found[f"codes{i}"], each) for each in tried])]
-        kinds = [found[f"told{i}"], found[f"metaclusters{i}_{double}"][nodes], own[nodes]]
-        for name, labels in zip(FLOWSOM_METHODS, kinds, strict=True):
-            more = float(found[f"more{i}"]) if name == "FlowSOM, left alone" else 0.0
-            results[name].append(Found(labels, seconds + more))
-    return str(found["version"]), results
-
-
-def sum_of_squares(X: FloatArray, labels: IntArray) -> float:
-    """Return the sum of squared distances of rows (N, M) from the means of their clusters (N,)."""
-    return float(sum(np.sum((X[labels == k] - X[labels == k].mean(axis=0)) ** 2) for k in np.unique(labels)))
-
-
-def elbow(sums: Sequence[float]) -> int:
-    """Return the index of the elbow of sums of squares of 1, 2 … clusters, as FlowSOM finds it in R.
-
-    They are smoothed one after the other; then the elbow begins the second of the two straight lines that
-    leave the smallest absolute residuals.
-    """
-    smoothed = np.array(sums, dtype=float)
-    for i in range(1, len(smoothed) - 1):
-        neighbours = smoothed[i - 1] + smoothed[i + 1]
-        smoothed[i] = (1.0 - SMOOTHING) * smoothed[i] + SMOOTHING / 2.0 * neighbours
-    places = np.arange(len(smoothed))
-
-    def residuals(own: slice) -> float:
-        x, y = places[own], smoothed[own]
-        line = np.polyfit(x, y, 1) if len(x) > 1 else np.array([0.0, y[0]])
-        return float(np.abs(y - np.polyval(line, x)).sum())
-
-    candidates = range(1, len(smoothed) - 1)
-    return min(candidates, key=lambda i: residuals(slice(None, i)) + residuals(slice(i, None)))
-
-
-def k_means(factor: int) -> Callable[[Cells, int], IntArray]:
-    """Return k-means told a multiple of the number of gates."""
-    return lambda cells, seed: KMeans(factor * cells.n_gates, random_state=seed).fit_predict(cells.X)
-
-
-def mixture(factor: int, *, merged: bool = False) -> Callable[[Cells, int], IntArray]:
-    """Return a mixture told a multiple of the number of gates, perhaps merged into this number."""
-
-    def find(cells: Cells, seed: int) -> IntArray:
-        model = SharedKernelMixture(factor * cells.n_gates, init="k-means", n_jobs=1, random_state=seed).fit(
-            cells.X, cells.sample
-        )
-        populations = merge_kernels(model, n_populations=(1 if merged else factor) * cells.n_gates)
-        return populations.predict(model, cells.X, y=cells.sample)
-
-    return find
-
-
-def default(cells: Cells, seed: int) -> IntArray:
-    """Return the populations that `compose` finds by itself."""
-    study = compose(cells.X, sample=cells.sample, n_jobs=1, random_state=seed)
-    assert study.populations is not None
-    return study.populations.predict(study.model, cells.X, y=cells.sample)
-
-
-FLOWSOM_METHODS = ("FlowSOM, told k", "FlowSOM, told 2k", "FlowSOM, left alone")
-METHODS: dict[str, Callable[[Cells, int], IntArray]] = {
-    "k-means, told k": k_means(1),
-    "k-means, told 2k": k_means(2),
-    "mixture, told k": mixture(1),
-    "mixture, told 2k": mixture(2),
-    "mixture, 2k merged to k": mixture(2, merged=True),
-    "compose": default,
-}
-# Methods that use the samples of cells.
-BY_SAMPLE = ("mixture, told k", "compose")
-
-
-def run_method(
-    method: Callable[[Cells, int], IntArray], parts: Sequence[Cells], seeds: Sequence[int]
-) -> list[Found]:
-    """Return what a method finds in each part."""
-    few = parts[0].of(np.random.default_rng(0).permutation(len(parts[0].X))[:1000])
-    method(few, 0)  # compiles
-    found = []
-    for cells, seed in zip(parts, seeds, strict=True):
-        begun = time.process_time()
-        labels = method(cells, seed)
-        found.append(Found(labels, time.process_time() - begun))
-    return found
-
-
-def judged(parts: Sequence[Cells], found: Sequence[Found]) -> dict[str, list[float]]:
-    """Return mean F1, adjusted Rand index, number of populations and seconds by seed."""
-    both = list(zip(parts, found, strict=True))
-    return {
-        "f1": [round(mean_f1(own.labels, cells.gates), 4) for cells, own in both],
-        "ari": [round(adjusted_rand(own.labels, cells.gates), 4) for cells, own in both],
-        "populations": [len(np.unique(own.labels[own.labels >= 0])) for _, own in both],
-        "seconds": [round(own.seconds, 2) for _, own in both],
-    }
-
-
-# ---------------------------------------------------------------- the benchmark
-
-
 def simulate() -> Cells:
     """Return a few gated cells of four samples: three populations well apart, and ungated cells."""
     random = np.random.default_rng(0)
@@ -413,48 +187,162 @@ def simulate() -> Cells:
     return Cells("simulated", X, gates, sample, ("a", "b"), ("one", "two", "three"))
 
 
-def show(results: dict[str, Any], names: Sequence[str]) -> None:
-    """Print the results of parts."""
-    table = Table(title="mean over seeds ± standard deviation")
-    for title in ("part", "method", "F1", "least", "most", "ARI", "populations", "seconds"):
-        table.add_column(title, justify="left" if title in ("part", "method") else "right", no_wrap=True)
-    for name in names:
-        for method, runs in results["parts"][name]["methods"].items():
-            f1, numbers = np.array(runs["f1"]), runs["populations"]
-            table.add_row(
-                name,
-                method,
-                f"{f1.mean():.3f} ± {f1.std(ddof=1) if len(f1) > 1 else 0.0:.3f}",
-                f"{f1.min():.3f}",
-                f"{f1.max():.3f}",
-                f"{np.mean(runs['ari']):.3f}",
-                f"{np.mean(numbers):.1f} ({min(numbers)}–{max(numbers)})",
-                f"{np.mean(runs['seconds']):.1f}",
-            )
-    Console(width=150).print(table)
+# ---------------------------------------------------------------- methods
+
+# Run by another interpreter: the cluster of each cell, told each number.
+FLOWSOM = """
+import sys, time
+import numpy as np
+from flowsom import FlowSOM
+from loguru import logger
+
+logger.remove()
+given, found = np.load(sys.argv[1]), {}
+FlowSOM(given["X0"][:1000].copy(), n_clusters=2, seed=0)  # compiles
+for i, told in enumerate(given["told"].tolist()):
+    begun = time.process_time()
+    model = FlowSOM(given[f"X{i}"], n_clusters=told, seed=i).model
+    found[f"seconds{i}"] = time.process_time() - begun
+    for k in (told, 2 * told):
+        metaclusters = model.set_n_clusters(k).metacluster_model.fit_predict(model.codes)
+        found[f"labels{i}_{k}"] = metaclusters[model.cluster_labels.astype(int)]
+np.savez(sys.argv[2], **found)
+"""
 
 
-def measure(
-    results: dict[str, Any],
-    name: str,
-    parts: Sequence[Cells],
-    methods: Sequence[str],
-    python: str | None,
-) -> None:
-    """Run methods on a part and put what they find into the results, in the order of all methods."""
-    seeds = range(len(parts))
-    one = parts[0]
-    own = results["parts"].setdefault(name, {"methods": {}})
-    own |= {"samples": len(np.unique(one.sample)), "cells": len(one.X), "markers": one.X.shape[1]}
-    own["gates"] = [cells.n_gates for cells in parts]
-    if python is not None and any(each in methods for each in FLOWSOM_METHODS):
-        results["versions"]["flowsom"], found = run_flowsom(python, parts, seeds)
-        own["methods"] |= {each: judged(parts, found[each]) for each in FLOWSOM_METHODS if each in methods}
-    for each in METHODS:
-        if each in methods:
-            own["methods"][each] = judged(parts, run_method(METHODS[each], parts, seeds))
-    order = [*FLOWSOM_METHODS, *METHODS]
-    own["methods"] = {each: own["methods"][each] for each in order if each in own["methods"]}
+def run_flowsom(python: str, draws: Sequence[Cells]) -> list[dict[str, Any]]:
+    """Return F1 and seconds of FlowSOM in each draw, told k and 2 k."""
+    arrays: dict[str, Any] = {f"X{i}": cells.X for i, cells in enumerate(draws)}
+    arrays["told"] = [cells.n_gates for cells in draws]
+    with tempfile.TemporaryDirectory() as folder:
+        places = [str(Path(folder) / name) for name in ("given.npz", "found.npz")]
+        np.savez(places[0], **arrays)
+        one = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "NUMBA", "OPENBLAS", "MKL")}
+        command = [python, "-W", "ignore", "-c", FLOWSOM, *places]
+        subprocess.run(command, check=True, env={**os.environ, **one})
+        with np.load(places[1]) as file:
+            found = dict(file)
+    rows = []
+    for i, cells in enumerate(draws):
+        k = cells.n_gates
+        scores = [mean_f1(found[f"labels{i}_{told}"], cells.gates) for told in (k, 2 * k)]
+        seconds = float(found[f"seconds{i}"])
+        rows.append({"cells": cells.name, "seed": i, "k": scores[0], "2k": scores[1], "seconds": seconds})
+    return rows
+
+
+@dataclass(frozen=True)
+class Found:
+    """What `compose` finds in a draw."""
+
+    f1: float  # told nothing
+    n_populations: int
+    told: tuple[float, float]  # F1, told k and 2 k
+    f1_by_constant: FloatArray  # for CONSTANTS
+    seconds: float
+    of_files: tuple[tuple[float, int], tuple[float, int]]  # F1 and number in three and six files
+
+
+def run_compose(cells: Cells, seed: int) -> Found:
+    """Return what `compose` finds in a draw, told nothing and told a number, and in other files."""
+    with threadpool_limits(1):
+        begun = time.process_time()
+        study = compose(cells.X, sample=cells.sample, n_jobs=1, random_state=seed)
+        seconds = time.process_time() - begun
+        populations, model = study.populations, study.model
+        of_kernels = model.predict_proba(cells.X, y=cells.sample)
+
+        def score(membership: IntArray) -> float:
+            members = np.eye(membership.max() + 1)[membership]
+            return mean_f1((of_kernels @ members).argmax(axis=1), cells.gates)
+
+        tree = merge_kernels(model).tree
+        heights = CONSTANTS / (CONSTANTS + BUILT_IN)
+        numbers = [1 + int(np.sum(tree[:, 2] > height)) for height in heights]
+        by_number = {n: score(cut(tree, n)) for n in {*numbers, cells.n_gates, 2 * cells.n_gates}}
+        of_files = []
+        for n_files in (3, 6):
+            dealt = cells.dealt(n_files, seed)
+            other = compose(dealt.X, sample=dealt.sample, n_jobs=1, random_state=seed)
+            labels = other.populations.predict(other.model, dealt.X, y=dealt.sample)
+            of_files.append((mean_f1(labels, cells.gates), len(other.populations)))
+    return Found(
+        score(populations.of_kernels),
+        len(populations),
+        (by_number[cells.n_gates], by_number[2 * cells.n_gates]),
+        np.array([by_number[n] for n in numbers]),
+        seconds,
+        (of_files[0], of_files[1]),
+    )
+
+
+# ---------------------------------------------------------------- the benchmark
+
+
+def left_out(gains: dict[str, FloatArray]) -> dict[str, int]:
+    """Return the place of the constant to use for each set, given gains over FlowSOM by constant."""
+    chosen = {}
+    for name in gains:
+        others = np.mean([gain for other, gain in gains.items() if other not in (name, FEW)], axis=0)
+        chosen[name] = int(np.argmax(others))
+    return chosen
+
+
+def _summary(found: dict[str, list[Found]], flowsom: list[dict[str, Any]], sizes: dict[str, Cells]) -> Any:
+    """Yield a row for each set, and one with the means of the ten sets."""
+    theirs = {name: [row for row in flowsom if row["cells"] == name] for name in found}
+    better = {
+        name: np.mean([max(float(row["k"]), float(row["2k"])) for row in rows])
+        for name, rows in theirs.items()
+    }
+    gains = {
+        name: np.mean([run.f1_by_constant for run in runs], axis=0) - better[name]
+        for name, runs in found.items()
+    }
+    chosen = left_out(gains)
+    rows = []
+    for name, runs in found.items():
+        f1, numbers = np.array([run.f1 for run in runs]), [run.n_populations for run in runs]
+        rows.append(
+            {
+                "cells": name,
+                "cells × markers": f"{len(sizes[name].X)} × {sizes[name].X.shape[1]}",
+                "gates": sizes[name].n_gates,
+                "FlowSOM, better of k and 2k": better[name],
+                "compose, left out": better[name] + gains[name][chosen[name]],
+                "compose": f1.mean(),
+                "SD": f1.std(ddof=min(1, len(f1) - 1)),
+                "populations": np.mean(numbers),
+                "in 3 files": np.mean([run.of_files[0][0] for run in runs]),
+                "in 6 files": np.mean([run.of_files[1][0] for run in runs]),
+                "populations in 6 files": np.mean([run.of_files[1][1] for run in runs]),
+                "FlowSOM, k": np.mean([float(row["k"]) for row in theirs[name]]),
+                "compose, k": np.mean([run.told[0] for run in runs]),
+                "FlowSOM, 2k": np.mean([float(row["2k"]) for row in theirs[name]]),
+                "compose, 2k": np.mean([run.told[1] for run in runs]),
+                "FlowSOM, s": np.mean([float(row["seconds"]) for row in theirs[name]]),
+                "compose, s": np.mean([run.seconds for run in runs]),
+            }
+        )
+    ten = [row for row in rows if row["cells"] != FEW]
+    means = {key: np.mean([row[key] for row in ten]) for key in [*rows[0]][3:]} if ten else {}
+    rows.append({"cells": "mean of ten", "cells × markers": "–", "gates": "–", **means})
+    for row in rows:
+        yield {key: _text(key, value) for key, value in row.items()}
+
+
+def _text(key: str, value: Any) -> str:
+    if isinstance(value, str | int):
+        return str(value)
+    digits = 1 if key.startswith("populations") else 2 if key.endswith(", s") else 3
+    return f"{value:.{digits}f}"
+
+
+def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def main() -> None:
@@ -462,41 +350,45 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the gated cells")
     parser.add_argument("--flowsom", metavar="PYTHON", help="interpreter that has flowsom")
-    parser.add_argument("--parts", nargs="+", metavar="PART", help=f"of {', '.join(PARTS)}; all by default")
-    parser.add_argument("--only", nargs="+", metavar="METHOD", help="methods to run; all by default")
+    parser.add_argument("--only", nargs="+", metavar="SET", help=f"of {', '.join([*FILES, FEW])}")
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--out", type=Path, help="JSON file to write; other results in it are kept")
+    parser.add_argument("--jobs", type=int, default=1, help="sets and seeds at a time")
+    parser.add_argument("--out", type=Path, help="CSV file to write")
     parser.add_argument("--small", action="store_true", help="simulated cells, to check that everything runs")
     arguments = parser.parse_args()
-    known = [*FLOWSOM_METHODS, *METHODS]
-    methods = arguments.only or known
-    chosen = ["simulated"] if arguments.small else arguments.parts or list(PARTS)
-    for kind, given, there in (("method", methods, known), ("part", chosen, [*PARTS, "simulated"])):
-        if unknown := [each for each in given if each not in there]:
-            parser.error(f"no {kind} is named {unknown[0]!r}; there are {', '.join(there)}.")
-    if arguments.flowsom is None:
-        print("FlowSOM is left out: name an interpreter that has it with --flowsom.")
-    results: dict[str, Any] = {"parts": {}, "versions": {}}
-    if arguments.out is not None and arguments.out.exists():
-        results = json.loads(arguments.out.read_text())
-    results["versions"] |= {each: version(each) for each in ("skmix", "scikit-learn", "numpy")}
-    results["machine"] = {"cores": os.cpu_count(), "python": platform.python_version()}
-    loaded = {"simulated": simulate()} if arguments.small else {}
-    with threadpool_limits(1):
-        for name in chosen:
-            part = Part("simulated", n_cells=None) if arguments.small else PARTS[name]
-            if part.of not in loaded:
-                loaded = {part.of: load(part.of, arguments.data)}
-            parts = [
-                part.draw(loaded[part.of], seed) for seed in range(1 if arguments.small else arguments.seeds)
-            ]
-            # Files are nothing to methods that do not use the samples of cells.
-            own = [each for each in methods if part.n_files is None or each in BY_SAMPLE]
-            measure(results, name, parts, own, arguments.flowsom)
-            show(results, [name])
-            if arguments.out is not None:
-                with replacing(arguments.out) as file:
-                    file.write((json.dumps(results, indent=1) + "\n").encode())
+    names = ["simulated"] if arguments.small else arguments.only or [*FILES, FEW]
+    seeds = range(1 if arguments.small else arguments.seeds)
+    if unknown := [name for name in names if name not in (*FILES, FEW, "simulated")]:
+        parser.error(f"no set is named {unknown[0]!r}; there are {', '.join([*FILES, FEW])}.")
+    draws: dict[str, list[Cells]] = {}
+    for name in names:
+        whole = simulate() if arguments.small else load(name.removesuffix("2000"), arguments.data)
+        whole = replace(whole, name=name)
+        draws[name] = [whole.drawn(2000 if name == FEW else N_CELLS, seed) for seed in seeds]
+    kept = None if arguments.out is None else arguments.out.with_name(f"{arguments.out.stem}_flowsom.csv")
+    flowsom: list[dict[str, Any]] = []
+    if kept is not None and kept.exists():
+        with kept.open(newline="", encoding="utf-8") as file:
+            flowsom = list(csv.DictReader(file))
+    for name, of_set in draws.items():
+        if len([row for row in flowsom if row["cells"] == name]) >= len(seeds):
+            continue
+        flowsom = [row for row in flowsom if row["cells"] != name]
+        if arguments.flowsom is not None:
+            flowsom += run_flowsom(arguments.flowsom, of_set)
+        else:  # nothing to compare with
+            unknown_run = dict.fromkeys(("k", "2k", "seconds"), float("nan"))
+            flowsom += [{"cells": name, "seed": seed, **unknown_run} for seed in seeds]
+    jobs = [(name, seed) for seed in seeds for name in names]
+    runs = Parallel(arguments.jobs)(delayed(run_compose)(draws[name][seed], seed) for name, seed in jobs)
+    found = {name: [run for run, job in zip(runs, jobs, strict=True) if job[0] == name] for name in names}
+    rows = list(_summary(found, flowsom, {name: of_set[0] for name, of_set in draws.items()}))
+    for row in rows:
+        print("; ".join(f"{key} {value}" for key, value in row.items()))
+    if arguments.out is not None:
+        _write(arguments.out, rows)
+        if arguments.flowsom is not None and kept is not None:
+            _write(kept, flowsom)
 
 
 if __name__ == "__main__":

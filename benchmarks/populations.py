@@ -4,7 +4,7 @@ Each data set has three populations, with 50, 30 and 20 % of the rows: bent like
 and spread evenly over a disc. Further features are Gaussian noise. BIC chooses 1 to 15 kernels with full
 covariances, so that each population gets several. Clusters and true populations are matched one to one such
 that the fewest rows are misclassified, and the errors on as many new rows are counted. ``K = 3`` has three
-kernels, ``merged`` has the populations that valleys of the density divide, ``G = 3`` merges until three
+kernels, ``merged`` has the populations that `merge_kernels` finds, ``G = 3`` merges until three
 populations are left, and ``true`` assigns each kernel to the population of most of its rows.
 """
 

@@ -117,17 +117,16 @@ def test_pictures_are_drawn_where_they_are_asked_for(tmp_path: Path, monkeypatch
 
 @pytest.mark.slow
 def test_the_pictures_of_the_guide_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("start", "shared_kernels", "hills")
-    start, kernels, hills = scripts = [load_script(f"docs/pictures/{name}.py") for name in names]
+    names = ("start", "shared_kernels", "merges")
+    start, kernels, merges = scripts = [load_script(f"docs/pictures/{name}.py") for name in names]
     for script in scripts:
         monkeypatch.setattr(script, "IMAGES", tmp_path)
-    hills.draw_hills()
-    hills.draw_spike()
+    merges.draw_merges()
     start.draw()
     kernels.draw_densities()
     kernels.draw_curves(repeats=1, counts=(8, 64))
     drawn = sorted(tmp_path.iterdir())
-    pictures = ["hills", "saddles", "shared-density", "shared-rows", "spike", "start"]
+    pictures = ["merges", "shared-density", "shared-rows", "start"]
     assert [path.stem for path in drawn] == pictures
     for path in drawn:
         assert mpl.image.imread(path)[..., :3].std() > 0.05, f"{path.name} is nearly blank"

@@ -36,32 +36,35 @@ print(rows.feature_names, rows.preparation["transform"])
 # and ``red`` its column to compare: three wells got RFP, four did not.
 markers = ["V2-A", "Y2-A", "B1-A"]
 study = compose(wells, markers=markers, metadata=plate / "wells.csv", condition="red")
-print(study, *(f"{name}: {text}" for name, text in study.provenance()), sep="\n")
+print(study, *study.cuts, *(f"{name}: {text}" for name, text in study.provenance()), sep="\n")
 
 # %%
-# **Names.** Nobody said how many populations there are. They are named by the markers that tell them apart.
-# The heat map shows what a name leaves out: how far the mean of each population is from that of all cells.
+# **Names.** Nobody said how many populations there are. Some have only a few cells, and the lines above say
+# what a coarser cut of the tree joins: five populations are enough here, and need no new fit. They are named
+# by the markers that tell them apart. The heat map shows what a name leaves out: how far the mean of each
+# population is from that of all cells.
+study = study.recut(5)
 names = study.populations.display_names
 print(names)
 study.plot_markers()
 plt.show()
 
 # %%
-# Two are bright in the red detector, one in the yellow one, and the rest is dark: we **rename** them, by
-# number or name. Then **the proportions**, with 95 % intervals: wells with RFP have red cells, wells with YFP
-# yellow ones. Many cells are dark, also where a gene was given. CFP-A04 has a few red ones, as if carried
+# Two are bright in the red detector, one in the yellow one, one in the cyan one, and the rest is dark: we
+# **rename** them, by number or name. Then **the proportions**, with 95 % intervals: wells with RFP have red
+# cells, wells with YFP yellow ones, and wells with CFP cyan ones. Many cells are dark, also where a gene was given. CFP-A04 has a few red ones, as if carried
 # over from another well. Well A06 has the second, brighter kind of red cells in place of the first: a
 # warning says that the two may be one. ``study.join("red", "bright red")`` would make them one.
 print(*study.describe()["warnings"])
-study.rename({0: "dark", 1: "yellow", 2: "red", 3: "bright red"})
+study.rename({0: "dark", 1: "yellow", 2: "red", 3: "cyan", 4: "bright red"})
 print(study.proportions.head(3).round(4).to_string(index=False))
 study.plot()
 plt.show()
 
 # %%
-# **What is missing**: cyan. The map of cells, by principal components, has no cloud of its own for it: the
-# wells with CFP are in the dark one. No valley divides their cells from others, so they are no population of
-# their own. A gate could be drawn by a control, and would err on many cells.
+# **Cyan is dim.** The map of cells, by principal components, has no cloud of its own for it: cyan cells are
+# next to the dark ones, and most of the cells in the wells with CFP count as dark. A gate by a control would
+# err on many cells too.
 study.plot_map()
 plt.show()
 
@@ -110,7 +113,7 @@ for axes, found, files in zip(panels, (study, mixed), (wells, others), strict=Tr
     labels = pd.read_csv(plate / "labels.csv")["population"]
     blocks = open_rows(files, columns=["B1-A", "Y2-A"]).blocks()
     X = np.concatenate([block.X for block in blocks])
-    colours = ["0.5", "#e69f00", "#d55e00", "#cc79a7"]
+    colours = ["0.5", "#e69f00", "#d55e00", "#56b4e9", "#cc79a7"]
     for name, colour in zip(study.populations.display_names, colours, strict=True):
         axes.plot(*X[labels == name].T, ".", ms=1.5, color=colour, label=name)
     axes.set(xlabel="B1-A", ylabel="Y2-A", title=files.name)

@@ -3,7 +3,7 @@ Populations out of kernels
 ==========================
 
 A population that is not Gaussian gets several kernels: as clusters, kernels cut it into pieces. Merging
-kernels between which the density has no deep valley puts it together again.
+kernels that are near each other puts it together again.
 """
 
 import matplotlib.pyplot as plt
@@ -37,8 +37,8 @@ model = search.fit(X).best_estimator_
 print(f"BIC: {model.n_kernels_} kernels")
 
 # %%
-# A population is a hill of the density. Two stay apart if the density in the valley between them is less than
-# half of that at the lower of their tops.
+# Average linkage of the kernels' means makes a tree, which is cut where two sets are far apart beside the others
+# and beside their own widths.
 populations = merge_kernels(model)
 found = populations.predict(model, X)
 for population in np.unique(found):
@@ -52,7 +52,7 @@ for population in np.unique(found):
 
 # %%
 # Left: every row in the colour and with the marker of its kernel. Middle: the tree of merges, cut at the
-# dashed line; the height of a merge is the depth of the valley. Right: rows and kernels in the colours of
+# dashed line; the height of a merge says how clearly it divides. Right: rows and kernels in the colours of
 # their populations.
 figure, (left, middle, right) = plt.subplots(
     1, 3, figsize=(13, 4.2), layout="constrained", width_ratios=[1, 1.1, 1]
