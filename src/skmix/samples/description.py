@@ -238,7 +238,11 @@ class Reference:
         """Return the proportions (L, G) of the populations in samples."""
         if self.n_populations == 1:
             return np.ones((len(samples.names), 1))
-        return (samples.weights / samples.weights.sum(axis=0)).T @ self._members
+        return self.kernels_of(samples) @ self._members
+
+    def kernels_of(self, samples: Groups) -> FloatArray:
+        """Return the proportions (L, K) of the kernels in samples."""
+        return np.asarray((samples.weights / samples.weights.sum(axis=0)).T)
 
     def _composition(
         self, samples: Groups, variances: FloatArray, lower: FloatArray, upper: FloatArray, cells: FloatArray

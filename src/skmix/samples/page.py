@@ -31,6 +31,8 @@ _CLEAR = 0.01
 _MAX_FEATURES, _MAX_ENTRIES = 40, 80_000
 # Most directions of difference that the explorer offers as axes.
 _MAX_AXES = 4
+# Most cuts of the tree that the page offers on either side of that of the study.
+_MOST_CUTS = 15
 # Most features whose planes are shown side by side.
 _MAX_PLANES = 6
 
@@ -106,6 +108,7 @@ def study_page(study: Any, title: str | None, comparison: Comparison | None) -> 
         "tree": significant(populations.tree) if is_tree else None,
         "height": HEIGHT,
         "joined": "joined" in dict(made),
+        "cuts": _cuts(study, noun) if is_tree else None,
         "cut": None if populations is None else populations.cut_height,
         "rows": rows,
         "rows_note": note,
@@ -212,12 +215,35 @@ def _profile(profile: Profiles, names: Sequence[str], features: Sequence[int]) -
     }
 
 
+def _cuts(study: Any, noun: str) -> dict[str, Any] | None:
+    """Return populations of finer and coarser cuts of the tree, and kernels in each sample in percent."""
+    in_samples = study.reference.kernels_of(study._samples)[study._places]
+    if in_samples.size > _MAX_ENTRIES:
+        return None
+    n_kernels, n = len(study.model.means_), len(study.populations)
+    cuts = []
+    for number in range(max(1, n - _MOST_CUTS), min(n_kernels, n + _MOST_CUTS) + 1):
+        cut = study if number == n else study.recut(number)
+        members = cut.populations.of_kernels
+        named = [
+            {
+                "label": short_name(name, noun),
+                "name": _full_name(name, noun),
+                "kernels": np.flatnonzero(members == g).tolist(),
+            }
+            for g, name in enumerate(cut.populations.display_names)
+        ]
+        cuts.append({"members": members.tolist(), "populations": named, "next": cut.cuts})
+    return {"cuts": cuts, "kernels": decimals(100 * in_samples, 4)}
+
+
 def _drawn(study: Any, offered: tuple[list[int], FloatArray]) -> dict[str, Any] | None:
     """Return the cells to draw, with the indices of their samples and populations; None without cells."""
     cells = study.about.cells
     if cells is None:
         return None
     chosen, rows, populations = drawn_cells(study.model, study.populations, cells.X)
+    kernels = drawn_cells(study.model, None, cells.X)[2]
     places = {name: place for place, name in enumerate(study.samples)}
     (features, planes), axes = offered, None
     values = list(significant(np.concatenate([rows[:, features], rows @ planes.T], axis=1).T))
@@ -227,6 +253,7 @@ def _drawn(study: Any, offered: tuple[list[int], FloatArray]) -> dict[str, Any] 
     return {
         "samples": [places.get(cells.y[row]) for row in chosen],
         "populations": populations.tolist(),
+        "kernels": kernels.tolist(),
         "values": values,
         "map": axes,
     }

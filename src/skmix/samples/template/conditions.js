@@ -24,10 +24,10 @@ function drawBox(values, centre, y) {
 }
 
 function drawPanel({ population: g, q }) {
-  const valueOf = (i) => report.proportions[i][g];
+  const valueOf = (i) => study.proportions[i][g];
   const top = Math.max(...conditions.samples.flat().map(valueOf)) * 1.05 || 1;
   const y = scale(0, top, BOX.bottom, BOX.top);
-  const title = `${nameOf(g)}, q = ${q}`;
+  const title = `${study.populations[g].name}, q = ${q}`;
   const svg = draw("svg", { viewBox: `0 0 ${BOX.width} ${BOX.height}`, role: "img", "aria-label": title });
   svg.append(draw("path", { class: "axis", fill: "none", d: `M${BOX.left} ${BOX.top}V${BOX.bottom}H${BOX.right}` }));
   for (const tick of ticks(0, top, 4)) svg.append(draw("text", { x: BOX.left - 4, y: y(tick.value) + 4, "text-anchor": "end" }, tick.text));
@@ -44,7 +44,7 @@ function drawPanel({ population: g, q }) {
     explain(point, tellProportion(i, g));
     svg.append(point);
   }
-  return make("figure", {}, make("figcaption", {}, populationKey(g), `${report.populations[g].label}, q = ${q}`), svg);
+  return make("figure", {}, make("figcaption", {}, populationKey(g), `${study.populations[g].label}, q = ${q}`), svg);
 }
 
 document.getElementById("boxes").append(...conditions.panels.map(drawPanel));

@@ -95,8 +95,12 @@ heat.addEventListener("keydown", (event) => {
 });
 for (const input of document.querySelectorAll('input[name="shade"]')) input.addEventListener("change", showHeat);
 heatOrder.addEventListener("change", showHeat);
-options(heatOrder, [["given", "as given"], ["name", "name"], ["cells", "number of cells"], ...(report.samples.some((sample) => sample.unusual) ? [["unusual", "unusual samples first"]] : []),
-  ...report.populations.map((_, g) => [String(g), `proportion of ${nameOf(g)}`])], "given");
+function offerOrders() {
+  options(heatOrder, [["given", "as given"], ["name", "name"], ["cells", "number of cells"], ...(report.samples.some((sample) => sample.unusual) ? [["unusual", "unusual samples first"]] : []),
+    ...report.populations.map((_, g) => [String(g), `proportion of ${nameOf(g)}`])], "given");
+}
+
+offerOrders();
 showHeat();
 
 // ---------------------------------------------------------------- planes
@@ -314,7 +318,9 @@ function drawTree(width) {
     return link;
   });
   rove(links);
-  const cut = y(report.cut);
+  const heights = [0, ...tree.map(([, , at_height]) => at_height), 1.05];
+  // Midway between the merges below and above another cut than that of the study.
+  const cut = y(isStudy() ? report.cut : (heights[merged] + heights[merged + 1]) / 2);
   svg.append(...links, draw("line", { class: "diagonal", x1: left, x2: right, y1: cut, y2: cut }));
   const every = Math.ceil(24 / step);
   leaves.forEach((k, place) => {
@@ -326,4 +332,39 @@ function drawTree(width) {
 }
 
 const treeBox = document.getElementById("tree");
+
+// Finer and coarser cuts: what is drawn follows, the tables are those of the study.
+const study = Object.fromEntries(["populations", "members", "proportions", "lower", "upper"].map((name) => [name, report[name]]));
+const studyRows = report.rows?.populations;
+const cutBox = document.getElementById("cut-number");
+
+function isStudy() {
+  return report.populations.length === study.populations.length;
+}
+
+function showCut(place) {
+  const { cuts, kernels } = report.cuts;
+  const cut = cuts[place];
+  if (cut.populations.length === study.populations.length) Object.assign(report, study);
+  else {
+    const none = kernels.map(() => cut.populations.map(() => null));
+    const proportions = kernels.map((row) => cut.populations.map((population) => population.kernels.reduce((sum, k) => sum + row[k], 0)));
+    Object.assign(report, { populations: cut.populations, members: cut.members, proportions, lower: none, upper: none });
+  }
+  if (report.rows) report.rows.populations = isStudy() ? studyRows : report.rows.kernels.map((k) => cut.members[k]);
+  cutBox.textContent = plural(cut.populations.length, report.noun);
+  document.getElementById("cut-next").textContent = cut.next.join("; ");
+  for (const [name, step] of [["coarser", -1], ["finer", 1]]) {
+    const button = document.getElementById(name);
+    button.disabled = !cuts[place + step];
+    button.onclick = () => showCut(place + step);
+  }
+  offerOrders();
+  showHeat();
+  showPlane();
+  if (mapBox) showMap();
+  treeBox.replaceChildren(drawTree(Math.floor(treeBox.clientWidth)));
+}
+
 if (treeBox) responsive(treeBox, drawTree);
+if (cutBox) showCut(report.cuts.cuts.findIndex((cut) => cut.populations.length === study.populations.length));
