@@ -98,6 +98,7 @@ def page_of(
         ),
         samples=composition.names.tolist(),
         markers=list(markers),
+        kernel_shares=None,
     )
     return study_page(given, title, None)
 
@@ -339,3 +340,32 @@ def test_conditions_are_drawn_as_boxes(chromium: Any, tmp_path: Path) -> None:
     assert chromium.get_log("browser") == []
     assert fetched(chromium) == []
     assert fits(chromium, PHONE)
+
+
+def test_cuts_of_the_tree_recolour_the_page(chromium: Any, tmp_path: Path) -> None:
+    model, populations, _, _ = merged()
+    study, path = Study(model, populations), tmp_path / "cuts.html"
+    study.to_html(path)
+    visit(chromium, path, DESKTOP)
+    assert wait_for(chromium, "return document.querySelector('#plane-plot svg')")
+
+    def seen() -> tuple[str, int, list[list[float]], list[str]]:
+        """Return what the control says, the colours of the tree and of kernels, and the proportions."""
+        said = chromium.execute_script("return document.getElementById('cut-next').textContent")
+        columns = chromium.execute_script("return document.querySelectorAll('#heat thead th').length")
+        shares = chromium.execute_script("return report.proportions")
+        colours = chromium.execute_script(
+            "return [...document.querySelectorAll('#plane-plot .kernel')].map((k) => k.attributes.stroke.value)"
+        )
+        return said, columns, shares, colours
+
+    first, n = seen(), len(populations)
+    assert first[:2] == ("; ".join(study.cuts), n)
+    chromium.execute_script("document.getElementById('coarser').click()")
+    cut, coarser = study.recut(n - 1), seen()
+    assert coarser[:2] == ("; ".join(cut.cuts), n - 1)
+    assert_allclose(np.array(coarser[2]), 100.0 * cut.composition.proportions, atol=0.01)
+    assert len(set(coarser[3])) < len(set(first[3]))
+    chromium.execute_script("document.getElementById('finer').click()")
+    assert seen() == first
+    assert chromium.get_log("browser") == []

@@ -217,8 +217,8 @@ def _profile(profile: Profiles, names: Sequence[str], features: Sequence[int]) -
 
 def _cuts(study: Any, noun: str) -> dict[str, Any] | None:
     """Return populations of finer and coarser cuts of the tree, and kernels in each sample in percent."""
-    in_samples = study.reference.kernels_of(study._samples)[study._places]
-    if in_samples.size > _MAX_ENTRIES:
+    in_samples = study.kernel_shares
+    if in_samples is None or in_samples.size > _MAX_ENTRIES:
         return None
     n_kernels, n = len(study.model.means_), len(study.populations)
     cuts = []

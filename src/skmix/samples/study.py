@@ -13,6 +13,7 @@ import numpy as np
 
 from .._errors import Argument, ArgumentError
 from ..data import replacing
+from ..engine.records import FloatArray
 from ..model import Groups, SharedKernelMixture, progress_bar, warn_caller
 from . import summary
 from .comparison import Comparison, Design, asked_sides
@@ -323,6 +324,11 @@ class Study:
         reference = Reference(fit.model, new)
         samples = reference.samples if self._samples is fit.samples else self._samples
         return Study.__new__(Study)._set(self.model, new, reference, samples, about)
+
+    @property
+    def kernel_shares(self) -> FloatArray:
+        """Proportions (L, K) of the kernels in each sample."""
+        return self.reference.kernels_of(self._samples)[self._places]
 
     @property
     def cuts(self) -> list[str]:

@@ -342,6 +342,17 @@ function isStudy() {
   return report.populations.length === study.populations.length;
 }
 
+function offerCuts(place) {
+  const { cuts } = report.cuts;
+  cutBox.textContent = plural(cuts[place].populations.length, report.noun);
+  document.getElementById("cut-next").textContent = cuts[place].next.join("; ");
+  for (const [name, step] of [["coarser", -1], ["finer", 1]]) {
+    const button = document.getElementById(name);
+    button.disabled = !cuts[place + step];
+    button.onclick = () => showCut(place + step);
+  }
+}
+
 function showCut(place) {
   const { cuts, kernels } = report.cuts;
   const cut = cuts[place];
@@ -352,13 +363,7 @@ function showCut(place) {
     Object.assign(report, { populations: cut.populations, members: cut.members, proportions, lower: none, upper: none });
   }
   if (report.rows) report.rows.populations = isStudy() ? studyRows : report.rows.kernels.map((k) => cut.members[k]);
-  cutBox.textContent = plural(cut.populations.length, report.noun);
-  document.getElementById("cut-next").textContent = cut.next.join("; ");
-  for (const [name, step] of [["coarser", -1], ["finer", 1]]) {
-    const button = document.getElementById(name);
-    button.disabled = !cuts[place + step];
-    button.onclick = () => showCut(place + step);
-  }
+  offerCuts(place);
   offerOrders();
   showHeat();
   showPlane();
@@ -367,4 +372,4 @@ function showCut(place) {
 }
 
 if (treeBox) responsive(treeBox, drawTree);
-if (cutBox) showCut(report.cuts.cuts.findIndex((cut) => cut.populations.length === study.populations.length));
+if (cutBox) offerCuts(report.cuts.cuts.findIndex((cut) => cut.populations.length === study.populations.length));
