@@ -283,8 +283,8 @@ def left_out(gains: dict[str, FloatArray]) -> dict[str, int]:
     """Return the place of the constant to use for each set, given gains over FlowSOM by constant."""
     chosen = {}
     for name in gains:
-        others = np.mean([gain for other, gain in gains.items() if other not in (name, FEW)], axis=0)
-        chosen[name] = int(np.argmax(others))
+        others = [gain for other, gain in gains.items() if other not in (name, FEW)] or [gains[name]]
+        chosen[name] = int(np.argmax(np.mean(others, axis=0)))
     return chosen
 
 

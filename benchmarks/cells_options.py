@@ -191,7 +191,7 @@ def run(case: Case, cells: Cells, seed: int, few: tuple[int, ...] = FEW) -> dict
         true = proportions_of_gates(cells, others)
         for name, part in zip([*map(str, few), "new"], new.values(), strict=True):
             gated[f"error_{name}"] = distance(proportions_of_gates(part, others), true)
-    settings = {"covariance_type": "full", "variance_floor": 0.01, "n_jobs": 1, "random_state": seed}
+    settings = {"covariance_type": "diag", "variance_floor": 0.01, "n_jobs": 1, "random_state": seed}
     start = start_of(train.X, case.n_kernels, settings)
     start["weights"] = np.repeat(start["weights"], len(samples), axis=1)
     found: dict[str, dict[str, float]] = {"gated cells": gated}

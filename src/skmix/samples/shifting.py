@@ -21,7 +21,7 @@ _MAINLY = 0.8
 _CLEAR = 0.15
 # Populations may be one that shifts between samples if every sample has at most this share of the largest
 # proportion of one of the two, and if they are at most so many sums of their deviations apart.
-_LITTLE, _FAR = 0.2, 4.0
+_LITTLE, _FAR = 0.2, 5.0
 _TINY = float(np.finfo(float).tiny)
 
 

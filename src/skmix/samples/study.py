@@ -333,7 +333,7 @@ class Study:
     @property
     def cuts(self) -> list[str]:
         """What the next finer cut of the tree of merges divides, and what the next coarser one joins."""
-        populations, said = self.populations, []
+        populations, said = self.populations, list[str]()
         if populations is None:
             return said
         for n, text in ((len(populations) + 1, "{} splits by {}"), (len(populations), "{} are one")):
