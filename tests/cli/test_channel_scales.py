@@ -255,7 +255,7 @@ def test_each_channel_keeps_its_scale_in_the_model(files: list[Path], tmp_path: 
     frame = pd.DataFrame(raw, columns=NAMES)
     model.save(tmp_path / "m")
     stored = load(tmp_path / "m")
-    assert stored.preparation_ == model.preparation_
+    assert stored.recipe_ == model.recipe_
     for fitted in (model, stored):
         for rows in (files, frame):
             assert_allclose(fitted.score_samples(rows), model.score_samples(plain), rtol=1e-6)
@@ -363,9 +363,9 @@ def test_what_was_chosen_is_said_for_every_channel(files: list[Path], tmp_path: 
 
 def test_scales_of_edited_model_files_are_checked(files: list[Path], tmp_path: Path) -> None:
     model = SharedKernelMixture(1).fit(files)
-    good = model.preparation_
+    good = model.recipe_
     model.save(tmp_path / "m")
-    assert load(tmp_path / "m").preparation_ == good
+    assert load(tmp_path / "m").recipe_ == good
     for number, wrong in enumerate(
         (
             {"scales": {}},
@@ -378,8 +378,8 @@ def test_scales_of_edited_model_files_are_checked(files: list[Path], tmp_path: P
         )
     ):
         # A model is saved if and only if it could be loaded.
-        model.preparation_ = good | wrong
-        with pytest.raises(ValueError, match="preparation_"):
+        model.recipe_ = good | wrong
+        with pytest.raises(ValueError, match="recipe_"):
             model.save(tmp_path / f"{number}")
 
 

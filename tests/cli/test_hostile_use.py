@@ -90,7 +90,7 @@ def test_many_classes_fit_on_a_terminal(tmp_path: Path, monkeypatch: pytest.Monk
     kinds = np.repeat([f"kind {number:03}" for number in range(90)], 3)
     X = np.repeat(np.arange(90.0), 3)[:, None] + np.tile([-0.1, 0.0, 0.1], 90)[:, None]
     model = SharedKernelClassifier(90, random_state=0).fit(X, kinds)
-    model.feature_names_in_, model.metadata_ = np.array(["a"], dtype=object), {"target": "kind"}
+    model.feature_names_in_, model.target_name_ = np.array(["a"], dtype=object), "kind"
     model.save(tmp_path / "m.skmix")
     # One class is always taken for another.
     labels = np.where(kinds == "kind 050", "kind 051", kinds)
@@ -173,7 +173,7 @@ def test_text_is_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     columns = dict(zip(features, X.T, strict=True))
     write_columns(f"{name}.csv", {**columns, target: y})
     model = SharedKernelClassifier(12, covariance_type="diag", random_state=0).fit(X, y)
-    model.feature_names_in_, model.metadata_ = np.array(features, dtype=object), {"target": target}
+    model.feature_names_in_, model.target_name_ = np.array(features, dtype=object), target
     model.save(f"{name}.skmix")
     printed = {
         "show": run("show", f"{name}.skmix", "--html", "show.html").output,

@@ -70,7 +70,7 @@ def test_a_model_of_categories_takes_them_in_python(folder: Path, tmp_path: Path
         model.predict(skmix.open_rows(np.zeros((3, 6))))
     # A new fit has its own columns.
     model.fit(FRAME[["width", "height"]], FRAME["kind"])
-    assert not hasattr(model, "preparation_")
+    assert not hasattr(model, "recipe_")
 
 
 def test_an_exported_graph_is_that_of_python(folder: Path, tmp_path: Path) -> None:
@@ -136,6 +136,7 @@ def test_weights_count_in_all_measures(tmp_path: Path) -> None:
     unlabelled = FRAME[:1].assign(kind=None, often=50)
     pd.concat([unlabelled, FRAME.assign(often=often)]).to_csv(tmp_path / "u.csv", index=False)
     assert printed("evaluate", tmp_path / "m", tmp_path / "u.csv")["confusion"] == expected["confusion"]
+    assert "weights in 'often', which sum to" in run("evaluate", tmp_path / "m", tmp_path / "w.csv").stderr
     assert "'often', the weights of the fit" in run("evaluate", tmp_path / "m", tmp_path / "r.csv").stderr
     wrong = run("evaluate", tmp_path / "m", tmp_path / "w.csv", "--weight", "n", code=1)
     assert "has no column 'n'; there are" in wrong.stderr

@@ -78,9 +78,10 @@ def test_a_fit_has_what_is_given(tmp_path: Path, options: str) -> None:
     run("fit", table(tmp_path, target, *beside), *given, "-o", tmp_path / "m")
     found = skmix.load(tmp_path / "m")
     same(found, own)
-    quality = found.metadata_.pop("quality")
-    assert quality["training_accuracy"] == pytest.approx(own.score(rows, y, weights))
-    assert found.metadata_ == {"target": target} | ({} if weights is None else {"weight": "n"})
+    assert found.quality_["training_accuracy"] == pytest.approx(own.score(rows, y, weights))
+    assert found.target_name_ == target
+    assert getattr(found, "weight_name_", None) == (None if weights is None else "n")
+    assert not hasattr(found, "metadata_")
 
 
 @pytest.mark.parametrize(

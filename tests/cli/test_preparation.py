@@ -82,7 +82,7 @@ def test_a_fit_is_that_of_the_command_line(files: list[Path], tmp_path: Path, wa
     for given in rows:
         here = fitted(given)
         assert here.feature_names_in_.tolist() == stored.feature_names_in_.tolist()
-        assert here.preparation_ == stored.preparation_
+        assert here.recipe_ == stored.recipe_
         found = compose(given, n_kernels=2)
         assert_array_equal(found.model.means_, stored.means_)
         assert_allclose(found.proportions["proportion"], table["proportion"], rtol=1e-12)
@@ -99,7 +99,7 @@ def test_a_loaded_model_prepares_files_as_for_its_fit(files: list[Path], tmp_pat
     model = loaded if way == "nameless" else loaded.model
     merged = merge_kernels(model)
     columns = [NAMES.index(dict(zip(MARKERS, NAMES, strict=True)).get(n, n)) for n in model.feature_names_in_]
-    compensated = model.preparation_["compensate"]
+    compensated = model.recipe_["compensate"]
     raw = [read_fcs(file, channels=NAMES, compensate=compensated).X[:, columns] for file in files]
     scale = {"logicle": Logicle(), "compensated": Arcsinh(150.0), "nameless": Logicle(W=1.0)}[way]
     prepared = np.concatenate([scale.transform(each) for each in raw])
@@ -177,11 +177,11 @@ def test_groups_of_a_data_frame_are_prepared_too(tmp_path: Path) -> None:
         model.score_samples(several).compute(), model.score_samples(tmp_path / "t.csv"), rtol=1e-9
     )
     # A fit takes a frame as it is.
-    assert not hasattr(SharedKernelMixture(1).fit(frame), "preparation_")
-    assert model.partial_fit(frame, groups).preparation_ == {"transform": "arcsinh:150"}
+    assert not hasattr(SharedKernelMixture(1).fit(frame), "recipe_")
+    assert model.partial_fit(frame, groups).recipe_ == {"transform": "arcsinh:150"}
     assert np.abs(model.means_).max() < 10.0
     # What a frame cannot be prepared by is refused.
-    model.preparation_ = {"compensate": True, "transform": "none"}
+    model.recipe_ = {"compensate": True, "transform": "none"}
     for given in (frame, several):
         with pytest.raises(ValueError, match="compensates for spill-over with matrices that only FCS"):
             model.score_samples(given)
@@ -195,7 +195,7 @@ def test_a_table_that_skmix_fits_is_prepared_as_in_python(files: list[Path], tmp
     stored = load(tmp_path / "m")
     given = {name: getattr(stored, name) for name in ("covariance_prior", "random_state", "covariance_type")}
     here = SharedKernelMixture(2, **given).fit(files[0])
-    assert here.preparation_ == stored.preparation_
+    assert here.recipe_ == stored.recipe_
     assert here.feature_names_in_.tolist() == stored.feature_names_in_.tolist() == NAMES[:2]
     assert_allclose(np.sort(here.means_, axis=0), np.sort(stored.means_, axis=0), rtol=1e-3)
     assert_array_equal(here.predict(files[0]), stored.predict(files[0]))
@@ -204,7 +204,7 @@ def test_a_table_that_skmix_fits_is_prepared_as_in_python(files: list[Path], tmp
     own = ("--transform", "arcsinh", "--no-compensate", "--kernels", 2, "-o", tmp_path / "m")
     run("fit", files[0], *own)
     stored = load(tmp_path / "m")
-    assert stored.preparation_ == {"compensate": False, "transform": "arcsinh:5"}
+    assert stored.recipe_ == {"compensate": False, "transform": "arcsinh:5"}
     raw = read_fcs(files[0], channels=NAMES[:2]).X
     assert_allclose(stored.weights_[:, 0] @ stored.means_, np.arcsinh(raw / 5.0).mean(axis=0), rtol=1e-2)
     result = run("fit", files[0], "--transform", "log", code=2)
@@ -278,7 +278,7 @@ def test_errors_of_the_command_line_name_its_options(files: list[Path], tmp_path
 def test_models_of_some_channels_keep_their_scale(files: list[Path], tmp_path: Path) -> None:
     model = load(nameless(tmp_path, files))
     part = model.marginal(["CD3"])
-    assert part.preparation_ == model.preparation_
+    assert part.recipe_ == model.recipe_
     rows = np.concatenate([read_fcs(file, channels=["CD3"], compensate=True).X for file in files])
     frame = pd.DataFrame(Logicle(W=1.0).transform(rows), columns=["CD3"])
     expected = part.score_samples(open_rows(frame, compensate=False, transform=None))
@@ -289,10 +289,10 @@ def test_a_search_keeps_the_preparation(files: list[Path], tmp_path: Path) -> No
     search = SharedKernelMixtureCV(n_kernels=[2], covariance_type="full", random_state=0).fit(files)
     search.save(tmp_path / "m")
     stored = load(tmp_path / "m")
-    assert stored.preparation_ == {"compensate": True, "transform": "arcsinh:150"}
+    assert stored.recipe_ == {"compensate": True, "transform": "arcsinh:150"}
     assert_array_equal(stored.predict(files), search.best_estimator_.predict(files))
     run("predict", tmp_path / "m", files[0], "-o", tmp_path / "p.csv")
     assert_array_equal(pd.read_csv(tmp_path / "p.csv")["kernel"], stored.predict(files[0]))
     # A fit to rows in memory forgets it.
     search.fit(np.arcsinh(events(0.3, 5)[:, :2]))
-    assert not hasattr(search, "preparation_")
+    assert not hasattr(search, "recipe_")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_array_equal
 from sklearn import clone, config_context
 from sklearn.model_selection import GridSearchCV
 
@@ -89,7 +90,7 @@ def test_text_is_a_value_whatever_it_says_and_nulls_are_missing(tmp_path: Path) 
         tmp_path / "t.parquet",
     ):
         model = SharedKernelClassifier(3, random_state=0).fit(rows, frame["code"])
-        assert model.preparation_["columns"] == {"fare": None, "code": ["", "NA", "None"]}
+        assert model.recipe_["columns"] == {"fare": None, "code": ["", "NA", "None"]}
         assert model.score(rows, frame["code"]) == 1.0
     # The words of a text file are what its frame has no value for.
     gaps = PEOPLE[COLUMNS].assign(city=PEOPLE["city"].where(np.arange(N) % 5 > 0))
@@ -104,18 +105,51 @@ def test_text_is_a_value_whatever_it_says_and_nulls_are_missing(tmp_path: Path) 
 
 
 def test_a_loaded_model_scores_a_table_by_its_target(tmp_path: Path) -> None:
-    PEOPLE.to_csv(tmp_path / "people.csv", index=False)
-    model = SharedKernelClassifier(2, random_state=0).fit(PEOPLE[COLUMNS], PEOPLE["survived"])
-    expected = model.score(PEOPLE, "survived")
-    for rows in (PEOPLE, tmp_path / "people.csv"):
+    table = PEOPLE[[*COLUMNS, "survived", "weight"]]
+    table.to_csv(tmp_path / "people.csv", index=False)
+    model = SharedKernelClassifier(2, random_state=0)
+    model.fit(PEOPLE[COLUMNS], PEOPLE["survived"].to_numpy())
+    for rows in (PEOPLE[COLUMNS], tmp_path / "people.csv"):
         with pytest.raises(ValueError, match="have no labels: give y"):
             model.score(rows)
-    model.metadata_ = {"target": "survived"}
-    model.save(tmp_path / "m.skmix")
-    for rows in (PEOPLE, tmp_path / "people.csv"):
-        assert load(tmp_path / "m.skmix").score(rows) == expected
+    for rows in (table, tmp_path / "people.csv"):
+        model.fit(rows, "survived", "weight").save(tmp_path / "m.skmix")
+        loaded = load(tmp_path / "m.skmix")
+        assert (loaded.target_name_, loaded.weight_name_) == ("survived", "weight")
+        for test in (table, tmp_path / "people.csv"):
+            assert loaded.score(test) == model.score(PEOPLE[COLUMNS], PEOPLE["survived"])
     with pytest.raises(ValueError, match="have no labels: give y"):
         SharedKernelClassifier(2).fit(PEOPLE[["fare"]].to_numpy(), PEOPLE["survived"]).score([[1.0]])
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+@pytest.mark.parametrize("columns", [["fare"], COLUMNS])
+def test_only_columns_that_the_fit_knew_may_be_beside_the_features(columns: list[str], library: str) -> None:
+    people = PEOPLE[[*columns, "survived", "weight"]].assign(planet="earth")
+    table, features = in_library(library, people), in_library(library, PEOPLE[columns])
+    with pytest.warns(UserWarning, match="'planet' is 'earth' in all rows and is left out"):
+        model = SharedKernelClassifier(2, random_state=0).fit(table, "survived", "weight")
+    assert model.ignored_columns_ == ["survived", "weight", "planet"]
+    assert_array_equal(model.predict(table), model.predict(features))
+    unknown = in_library(library, people.assign(later=1.0))
+    with pytest.raises(ValueError, match=r"unseen at fit time:\n- later"):
+        model.predict(unknown)
+    # A model of some columns takes the same tables.
+    part = model.marginal(["fare"])
+    assert_array_equal(part.predict(table), part.predict(in_library(library, PEOPLE[["fare"]])))
+    with pytest.raises(ValueError, match=r"unseen at fit time:\n- later"):
+        part.predict(unknown)
+
+
+def test_members_of_a_search_know_the_columns_that_it_ignored() -> None:
+    table = PEOPLE[["fare", "survived", "weight"]].assign(site=np.arange(N) % 7)
+    search = SharedKernelClassifierCV(**SEARCH, tune=False)
+    search.fit(table, "survived", "weight", groups="site")
+    assert search.ignored_columns_ == ["survived", "weight", "site"]
+    assert_array_equal(search.predict(table), search.predict(table[["fare"]]))
+    assert search.score(table) == search.score(table, "survived")
+    with pytest.raises(ValueError, match=r"unseen at fit time:\n- later"):
+        search.predict(table.assign(later=1.0))
 
 
 WRONG: dict[str, tuple[Any, str, str]] = {
@@ -177,8 +211,8 @@ def test_the_remedies_help() -> None:
 
     X = PEOPLE.assign(new=["1,5", "2,5"] * (N // 2))
     assert fitted(X.drop(columns=["new"])).n_features_in_ == 4
-    assert fitted(X.astype({"new": "category"})).preparation_["columns"]["new"] == ["1,5", "2,5"]
-    assert fitted(X.assign(new=X["new"].str.replace(",", "."))).preparation_["columns"]["new"] is None
+    assert fitted(X.astype({"new": "category"})).recipe_["columns"]["new"] == ["1,5", "2,5"]
+    assert fitted(X.assign(new=X["new"].str.replace(",", "."))).recipe_["columns"]["new"] is None
     gaps = PEOPLE.assign(new=["1.5", "2.5", "?-"] * (N // 3)).replace({"new": "?-"}, float("nan"))
     assert fitted(gaps).has_gaps_
     mixed = PEOPLE.assign(new=[1, "a", 2] * (N // 3))
@@ -187,7 +221,7 @@ def test_the_remedies_help() -> None:
     ):
         fitted(mixed)
     text = mixed.astype({"new": str}).astype({"new": "category"})
-    assert fitted(text).preparation_["columns"]["new"] == ["1", "2", "a"]
+    assert fitted(text).recipe_["columns"]["new"] == ["1", "2", "a"]
     assert fitted(mixed.assign(new=pd.to_numeric(mixed["new"], errors="coerce"))).has_gaps_
 
 
@@ -247,12 +281,6 @@ def test_names_of_several_levels_are_joined() -> None:
     model = SharedKernelMixture(2, random_state=0).fit(frame)
     assert model.feature_names_in_.tolist() == [f"('all', '{name}')" for name in COLUMNS]
     assert model.score_samples(frame[frame.columns[::-1]]).tolist() == model.score_samples(frame).tolist()
-
-
-def test_a_repeated_column_that_the_model_does_not_use_is_ignored() -> None:
-    model = SharedKernelMixture(2, random_state=0).fit(NUMBERS)
-    more = PEOPLE[["fare", "sex", "weight", "sex"]]
-    assert model.score_samples(more).tolist() == model.score_samples(NUMBERS).tolist()
 
 
 UNKNOWN: dict[str, Callable[[Any, Path], Any]] = {

@@ -21,7 +21,6 @@ from safetensors.numpy import save
 
 from skmix import __version__, load
 from skmix.data.write import is_device, replacing, write_columns
-from skmix.model import files as model_files
 from skmix.model import saving
 from skmix.model.files import FORMAT, VERSION, Record, pack, read_file, unpack, write_file
 
@@ -271,7 +270,8 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_what_is_written_is_read_also_by_safetensors(path: Path) -> None:
-    content, arrays = read_file(path)
+    content, arrays, version = read_file(path)
+    assert version == VERSION
     assert content == CONTENT
     assert arrays.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
@@ -279,7 +279,7 @@ def test_what_is_written_is_read_also_by_safetensors(path: Path) -> None:
     with safe_open(path, framework="np") as file:
         np.testing.assert_array_equal(file.get_tensor("a"), ARRAYS["a"])
         described = json.loads(file.metadata()["skmix"])
-    assert [described[name] for name in ("format", "version", "library")] == ["skmix", 1, __version__]
+    assert [described[name] for name in ("format", "version", "library")] == ["skmix", VERSION, __version__]
     # Equal content gives equal files.
     before = path.read_bytes()
     write_file(path, CONTENT, dict(reversed(ARRAYS.items())))
@@ -325,7 +325,10 @@ NOT_A_MODEL = "is not a skmix model"
         (save({}, metadata={FORMAT: "[" * 100_000}), "damaged header"),
         (save({}, metadata=header(format="other")), "damaged header"),
         (save({}, metadata=header(version=True)), "damaged header"),
-        (save({}, metadata=header(version=7, library="9.9")), "version 7 .* skmix 9.9; .* version 1"),
+        (
+            save({}, metadata=header(version=7, library="9.9")),
+            f"version 7 .* skmix 9.9; .* version {VERSION}",
+        ),
         (save({}, metadata=header(content=3, digest="0" * 64)), "digest"),
         (save({}, metadata={FORMAT: '{"format": "skmix", "version": 1, "content": NaN}'}), "digest"),
         (with_array(data_offsets=[0, 2**60]), "damaged"),
@@ -343,10 +346,10 @@ def test_other_files_are_named_for_what_they_are(tmp_path: Path, data: bytes, me
 @pytest.mark.parametrize(
     "change",
     [
-        # Version 2 is one that the reader would accept: only the digest gives the change away.
+        # Version 1 is one that the reader would accept: only the digest gives the change away.
         *(
             lambda arrays, more=more: (arrays, more)
-            for more in ({"version": 2}, {"library": "1.2"}, {"a": 1})
+            for more in ({"version": 1}, {"library": "1.2"}, {"a": 1})
         ),
         lambda arrays: (arrays | {"a": arrays["a"].reshape(3, 2)}, {}),
         lambda arrays: (arrays | {"a": arrays["a"].view(np.int64)}, {}),
@@ -355,11 +358,8 @@ def test_other_files_are_named_for_what_they_are(tmp_path: Path, data: bytes, me
         lambda arrays: ({name.upper(): array for name, array in arrays.items()}, {}),
     ],
 )
-def test_the_digest_covers_the_header_and_names_types_shapes_and_numbers(
-    path: Path, change: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(model_files, "VERSION", 2)
-    content, arrays = read_file(path)
+def test_the_digest_covers_the_header_and_names_types_shapes_and_numbers(path: Path, change: Any) -> None:
+    content, arrays, _ = read_file(path)
     with safe_open(path, framework="np") as file:
         described = json.loads(file.metadata()[FORMAT])
     changed, more = change(arrays)
@@ -386,6 +386,15 @@ def test_a_file_with_settings_in_pairs_loads() -> None:
     assert model.score(X, y) == pytest.approx(-0.7079780712781548, rel=1e-9)
     # The fit goes on with these settings.
     assert_array_equal(model.fit(X, y).means_.ravel(), [0.25, 5.25])
+
+
+def test_names_that_the_command_line_noted_in_metadata_load_as_attributes() -> None:
+    """Of a version whose recipe was `preparation_`, and whose command line wrote into `metadata_`."""
+    model = load(Path(__file__).parents[1] / "golden" / "noted_columns.skmix")
+    assert (model.target_name_, model.weight_name_) == ("kind", "n")
+    assert model.recipe_["columns"] == {"a": None, "color": ["blue", "red"]}
+    assert model.quality_["training_accuracy"] == 1.0
+    assert not hasattr(model, "metadata_")
 
 
 def test_frozen_starts_of_feature_sets_load_with_their_setting() -> None:

@@ -232,7 +232,7 @@ def setting(name: str, value: Any) -> Change:
 
 def prepare(**own: Any) -> Change:
     """Return a change of how files are prepared."""
-    return put("preparation_", own)
+    return put("recipe_", own)
 
 
 def remove(name: str) -> Change:
@@ -284,8 +284,8 @@ CASES: list[tuple[str, Change, str]] = [
     ("mixture", put("covariance_type_", "low_rank"), "'low_rank' is not supported any more: principal"),
     ("mixture", setting("device", "cuda/half"), "not of the form 'cuda:0'"),
     ("mixture", setting("shape", 1), "no parameter 'shape'; another version may"),
-    ("mixture", prepare(transform="none", gate=1), "preparation_ is {'transform': 'none', 'gate'"),
-    ("mixture", prepare(transform="logicle", linear={"FSC": 2.0}), "the linear features of preparation_ are"),
+    ("mixture", prepare(transform="none", gate=1), "recipe_ is {'transform': 'none', 'gate'"),
+    ("mixture", prepare(transform="logicle", linear={"FSC": 2.0}), "the linear features of recipe_ are"),
     ("mixture", prepare(transform={"W": [0.5, 1.0]}), "W must be from 0 to M / 2"),
     ("mixture", prepare(transform={"kind": "logicle"}), "a scale is a name, or has the parameters T"),
     ("mixture", prepare(transform=None), "a scale is a name, or has the parameters T"),

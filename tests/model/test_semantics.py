@@ -6,6 +6,7 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -220,6 +221,24 @@ def test_threads_may_be_set_after_a_fit(monkeypatch: pytest.MonkeyPatch) -> None
     classifier.predict(X)
     classifier.bic(X, y)
     assert set(used) == {2}
+
+
+def test_without_n_jobs_a_context_of_joblib_has_the_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, y = sample()
+    model, used = SharedKernelMixture(3, random_state=0).fit(X, y), []
+    scoring = densities.scoring.class_log_likelihood
+    monkeypatch.setattr(
+        densities.scoring, "class_log_likelihood", lambda *args: used.append(args[-1]) or scoring(*args)
+    )
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setattr("skmix.model.settings.cpu_count", lambda: 4)
+    model.score_samples(X)
+    for n_threads in (1, 2):
+        with joblib.parallel_config(n_jobs=n_threads):
+            model.score_samples(X)
+    assert used == [3, 1, 2]
 
 
 @pytest.mark.slow

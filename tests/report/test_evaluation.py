@@ -333,7 +333,7 @@ def test_predictions_of_mixtures_name_kernels() -> None:
         assert not columns["outlier"].any()
     # `skmix fit` stores a threshold for a mixture.
     densities = mixture.score_samples(X)
-    mixture.metadata_, mixture.threshold_ = {"target": "species"}, float(np.sort(densities)[3])
+    mixture.target_name_, mixture.threshold_ = "species", float(np.sort(densities)[3])
     assert predictions(mixture, X)["outlier"].sum() == 3
     assert describe(mixture)["outlier_threshold"] == np.sort(densities)[3]
     assert describe(mixture)["target"] == "species"

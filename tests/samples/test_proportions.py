@@ -467,6 +467,16 @@ def test_intervals_beside_hierarchical_weights_cover() -> None:
     assert np.mean(covered) > 0.9
 
 
+def test_a_value_with_too_few_samples_does_not_keep_others_from_being_compared(varied: Study) -> None:
+    about = {"arm": list("aaabbbbc"), "donor": list("pqrpqrxp")}
+    with pytest.warns(UserWarning, match=r"'c' of arm is not compared: .*in 1 pair\(s\)"):
+        table = varied.compare("arm", "b", pair="donor", metadata=about).table
+    with pytest.warns(UserWarning, match="Left out"):
+        two = varied.compare("arm", "b", pair="donor", metadata={**about, "arm": [*"aaabbbb", None]})
+    for name in ("difference", "lower", "upper", "p_value"):
+        assert_allclose(table[name], two.table[name])
+
+
 def test_pairs_of_three_values_name_only_samples_that_no_side_uses() -> None:
     random = np.random.default_rng(0)
     names = np.array([f"s{i:02}" for i in range(12)])

@@ -171,6 +171,11 @@ def test_files_that_cannot_be_read_are_left_out_on_demand(files: list[Path], tmp
         assert note.startswith("Left out: ")
         assert path.name in note
     assert study.apply_to([files[0], bad], skip_unreadable=True).samples == [files[0].stem]
+    # A cell without any value.
+    bad.write_text("CD3,CD4,CD8\n1,2,3\n,,\n")
+    study = compose([*files, bad], n_kernels=2, skip_unreadable=True)
+    assert study.samples == [path.stem for path in files]
+    assert "Left out: There is no value in line 3 of" in study.describe()["notes"][0]
     # Labels of all cells are right only if no file is left out.
     labels = np.repeat(["x", "y"], [len(pd.read_csv(file)) for file in files[:2]])
     whole = compose(files[:2], sample=labels, n_kernels=2, skip_unreadable=True)
@@ -406,7 +411,7 @@ def test_settings_reach_the_model(files: list[Path]) -> None:
     found = compose(files, n_populations=2, markers=["CD4", "CD3"], transform="arcsinh:2", **expected)
     assert {name: getattr(found.model, name) for name in expected} == expected
     assert found.model.feature_names_in_.tolist() == ["CD4", "CD3"]
-    assert found.model.preparation_ == {"transform": "arcsinh:2"}
+    assert found.model.recipe_ == {"transform": "arcsinh:2"}
     assert found.populations is not None
     assert len(found.populations) == 2
 

@@ -297,7 +297,8 @@ random_state
 
     def _starts(self, sets: list[list[int]]) -> list[Any]:
         """The start of each feature set."""
-        fitted = Settings.of(self).fitted_start
+        settings = Settings.of(self)
+        fitted = settings.fitted_start
         if isinstance(fitted, SharedKernelClassifier):
             if fitted.feature_sets_ != sets:
                 raise ValueError(
@@ -309,7 +310,7 @@ random_state
             raise ValueError(f"init has {len(starts)} starts, but there are {len(sets)} feature sets.")
         if isinstance(self.init, list) and not all(isinstance(start, dict) for start in starts):
             raise ValueError(f"init as a list must hold dicts, got {self.init!r}.")
-        if len(sets) > 1 and isinstance(self.init, dict | SharedKernelMixture):
+        if len(sets) > 1 and isinstance(settings.start, dict | SharedKernelMixture):
             raise ValueError(f"init must be a list of {len(sets)} dicts, one for each feature set.")
         return starts
 
@@ -506,7 +507,7 @@ random_state
         """Return log p(x) under the class priors, shape (n,), of rows X (n, M); it is low for outliers.
 
         It is the density of the features: numbers on the scale of the model, not in the units of a file, and
-        categories as 0/1 features; see `preparation_`.
+        categories as 0/1 features; see `recipe_`.
         """
         return score_rows(self, X, densities.log_density)
 
@@ -516,7 +517,7 @@ random_state
         """Return the accuracy on rows X (n, M) with labels y (n,) and weights (n,).
 
         Rows that `open_rows` opened with labels and weights are scored with these. Without y, a file or data
-        frame is scored with the column that the command line fitted the model to.
+        frame is scored with its column `target_name_`.
         """
         from sklearn.metrics import accuracy_score  # slow to import
 

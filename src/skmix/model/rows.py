@@ -24,7 +24,7 @@ from ..data.dask import check_kind, is_collection, map_rows, open_collections
 from ..data.labels import are_unlabelled, code_labels, number_labels, read_labels, refuse_missing
 from ..data.missing import is_missing
 from ..data.opening import prepare, source_of
-from ..data.recipe import Recipe, target_of
+from ..data.recipe import Recipe
 from ..engine.device.streamed import PIECE_BYTES
 from ..engine.numbers import Array, has_gaps, is_device_array, is_numpy, on_host, pick, to_numpy
 from ..engine.problem import open_source
@@ -52,7 +52,9 @@ from .devices import (
     warn_of_host,
 )
 from .frames import (
+    UNNAMED,
     PreparedRows,
+    TableColumns,
     encoded_frame,
     frame_to_fit,
     is_frame,
@@ -71,11 +73,12 @@ def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, n
     `read_into_memory` returned. y and sample_weight are arrays (n,) or Dask collections; with files, also
     paths or names of columns; with a data frame, also names of columns.
     """
+    source = None if isinstance(X, PreparedRows) else source_of(X, y, sample_weight)
+    columns = TableColumns.of(X if source is None else source, y, sample_weight)
     if isinstance(X, PreparedRows):
-        return Rows(estimator, X, y, sample_weight, name)
-    source = source_of(X, y, sample_weight)
+        return Rows(estimator, X, y, sample_weight, name, columns)
     if source is not None:
-        return RowsInBlocks(estimator, source, y, sample_weight, name)
+        return RowsInBlocks(estimator, source, y, sample_weight, name, columns)
     if is_frame(X):
         X, y, sample_weight = take_columns(X, y, sample_weight, name=name)
     for argument, values in ((name, y), ("sample_weight", sample_weight)):
@@ -90,9 +93,9 @@ def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, n
                 f"Dask collections, or {argument}.compute()."
             )
     if is_collection(X):
-        return RowsOnCluster(estimator, X, y, sample_weight, name)
+        return RowsOnCluster(estimator, X, y, sample_weight, name, columns)
     X = X if is_frame(X) else on_device_or_host(estimator, X)
-    return Rows(estimator, X, y, on_host(sample_weight), name)
+    return Rows(estimator, X, y, on_host(sample_weight), name, columns)
 
 
 def score_rows(
@@ -118,6 +121,7 @@ class Rows:
     y: Any
     sample_weight: Any
     name: str  # of the labels in messages
+    table_columns: TableColumns = UNNAMED
 
     # ------------------------------------------------------------ what fits and scores need
 
@@ -169,17 +173,30 @@ class Rows:
         A fit requires at least `least` rows, and notes their features in the estimator. With `on_cpu`, they
         are a NumPy array.
         """
+        if least is not None:
+            values = self._values_to_fit(least, on_cpu)
+            self.table_columns.note_in(self.estimator)
+            return values
         model, X = self.estimator, self.X
         if isinstance(X, PreparedRows):
-            return check_features(model, X.X) if least is None else X.noted_in(model, least)
+            return check_features(model, X.X)
         if is_frame(X):
-            if least is not None:
-                return frame_to_fit(X, model, least)
             return Recipe.of(model).to_scale(self.encoded)
-        if least is None:
-            if type(X) is np.ndarray and is_valid(model, X):
-                return X
-            refuse_encoding(model)
+        if type(X) is np.ndarray and is_valid(model, X):
+            return X
+        refuse_encoding(model)
+        return self._checked(None, on_cpu)
+
+    def _values_to_fit(self, least: int, on_cpu: bool) -> Array:
+        if isinstance(self.X, PreparedRows):
+            return self.X.noted_in(self.estimator, least)
+        if is_frame(self.X):
+            return frame_to_fit(self.X, self.estimator, least)
+        return self._checked(least, on_cpu)
+
+    def _checked(self, least: int | None, on_cpu: bool) -> Array:
+        """Rows of an array or a tensor."""
+        model, X = self.estimator, self.X
         if is_device_array(X) and not on_cpu:
             return check_device_values(model, X, least)
         try:
@@ -198,7 +215,7 @@ class Rows:
     @property
     def is_in_units(self) -> bool:
         """Whether rows are in the units of the user, which the model puts on its scale."""
-        return is_frame(self.X) and hasattr(self.estimator, "preparation_")
+        return is_frame(self.X) and hasattr(self.estimator, "recipe_")
 
     def in_memory(self) -> Rows:
         """The rows in memory, after reading files whole."""
@@ -236,7 +253,7 @@ class Rows:
     def _unchecked_labels(self) -> Any:
         if self.y is not None:
             return computed(self.y)
-        target = target_of(self.estimator)
+        target = getattr(self.estimator, "target_name_", None)
         if target is None or not is_frame(self.X):
             raise ValueError(f"The rows of X have no labels: give {self.name}.")
         return computed(take_columns(self.X, target, None, name="the target of the model")[1])
@@ -324,7 +341,7 @@ class RowsInBlocks(Rows):
         source = self._of_model if hasattr(self.estimator, "n_features_in_") else self.X
         X, y, weights = read_into_memory(source)
         warn_of(source.remarks())
-        return Rows(self.estimator, X, y, weights, self.name)
+        return Rows(self.estimator, X, y, weights, self.name, self.table_columns)
 
     @cached_property
     def _of_model(self) -> Source:
@@ -339,7 +356,7 @@ class RowsInBlocks(Rows):
         return self if self.X.by_file or not self.X.has_labels else replace(self, y=self.X)
 
     def _unchecked_labels(self) -> Any:
-        source, target = self.X, target_of(self.estimator)
+        source, target = self.X, getattr(self.estimator, "target_name_", None)
         if not source.has_labels and target is not None:
             source = source.labelled(target)
         if not source.has_labels:
@@ -357,7 +374,7 @@ class RowsInBlocks(Rows):
 def with_features_of(model: Any, source: Source) -> Source:
     """The rows of a source with the features and the preparation of a fitted model; see `prepare`."""
     names = getattr(model, "feature_names_in_", None)
-    source = prepare(source, getattr(model, "preparation_", None), names)
+    source = prepare(source, getattr(model, "recipe_", None), names)
     n_features = Recipe.of(model).n_features
     if source.n_features != n_features:
         raise ValueError(
@@ -393,7 +410,7 @@ class RowsOnCluster(Rows):
         if not is_frame(X):
             refuse_encoding(model)
         else:
-            if "columns" in getattr(model, "preparation_", {}):
+            if "columns" in getattr(model, "recipe_", {}):
                 raise ValueError(
                     "The model encodes columns of text, or knows numbers for missing values, which Dask "
                     "collections do not support: give X.compute(), or files."

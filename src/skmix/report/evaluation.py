@@ -368,7 +368,7 @@ def note_quality(model: Any, X: Any, y: Any, sample_weight: ArrayLike | None = N
     of_known = {} if weights is None else {"sample_weight": weights[known]}
     accuracy = float(model.score(rows.X[known], typed(labels[known]), **of_known))
     quality = {"log_likelihood": describe(model)["log_likelihood"], "training_accuracy": accuracy}
-    model.metadata_ = {**getattr(model, "metadata_", {}), "quality": {**quality, "tested": None}}
+    model.quality_ = {**quality, "tested": None}
 
 
 def _plain(count: Any) -> float:
