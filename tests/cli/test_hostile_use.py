@@ -29,8 +29,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (
             "a;kind\n1,5;u\n2,5;v\n",
-            "column 'a' holds numbers and text, such as '1,5' on line 2. Write plain numbers, like 1200.5; "
-            "for another decimal mark, use --decimal ,; if the text stands for a missing value, --missing",
+            "column 'a' holds numbers with another decimal mark, such as '1,5' on line 2. Use --decimal ,; "
+            "if these are categories, --categorical a. Otherwise, leave it out with --drop a.",
         ),
         ("a b kind\n1 2 u\n", "has no column 'kind'; there is only 'a b kind'. Columns must be separated by"),
         (

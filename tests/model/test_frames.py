@@ -165,8 +165,8 @@ WRONG: dict[str, tuple[Any, str, str]] = {
     ),
     "decimal commas": (
         ["1,5"] * N,
-        "X['new'].str.replace(',', '.'); if the text stands for a missing value, X.replace({'new': '1,5'},",
-        "polars.col('new').str.replace(',', '.'); if the text stands for a missing value, polars.col('new')",
+        "another decimal mark, such as '1,5' on row 0. Use X['new'].str.replace(',', '.'); if these are",
+        "another decimal mark, such as '1,5' on row 0. Use polars.col('new').str.replace(',', '.'); if these",
     ),
     "infinity": (np.where(np.arange(N) == 7, np.inf, 1.0), *["Column 'new' of X is infinite in row 7,"] * 2),
 }

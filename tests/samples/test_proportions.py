@@ -469,8 +469,10 @@ def test_intervals_beside_hierarchical_weights_cover() -> None:
 
 def test_a_value_with_too_few_samples_does_not_keep_others_from_being_compared(varied: Study) -> None:
     about = {"arm": list("aaabbbbc"), "donor": list("pqrpqrxp")}
-    with pytest.warns(UserWarning, match=r"'c' of arm is not compared: .*in 1 pair\(s\)"):
+    with pytest.warns() as warned:
         table = varied.compare("arm", "b", pair="donor", metadata=about).table
+    assert "'c' of arm is not compared: " in str(warned[0].message)
+    assert "in 1 pair(s)" in str(warned[0].message)
     with pytest.warns(UserWarning, match="Left out"):
         two = varied.compare("arm", "b", pair="donor", metadata={**about, "arm": [*"aaabbbb", None]})
     for name in ("difference", "lower", "upper", "p_value"):
@@ -488,13 +490,9 @@ def test_pairs_of_three_values_name_only_samples_that_no_side_uses() -> None:
     with pytest.warns(UserWarning, match="Left out of the comparison: 's06', 's09', 's07', 's10', for lack"):
         table = study.compare("arm", "C", pair="donor", metadata={"arm": arms, "donor": pairs}).table
     assert set(table["condition"]) == {"A", "B"}
-    with pytest.raises(ArgumentError, match=r"samples of both B and C in 0 pair\(s\)"):
-        study.compare(
-            "arm",
-            "C",
-            pair="donor",
-            metadata={"arm": arms, "donor": ["d1", "x", "d1", "d2", "y", "d2", *"pqrstu"]},
-        )
+    donors = ["d1", "x", "e1", "d2", "y", "e2", *"pqrstu"]
+    with pytest.raises(ArgumentError, match=r"samples of both A and C in 0 pair\(s\)"):
+        study.compare("arm", "C", pair="donor", metadata={"arm": arms, "donor": donors})
     with pytest.raises(ValueError, match="comparison is of other samples or populations"):
         Study(model, merge_kernels(model, n_populations=1)).to_html(
             comparison=study.compare(names[:3], names[3:6])

@@ -175,7 +175,7 @@ def test_files_that_cannot_be_read_are_left_out_on_demand(files: list[Path], tmp
     bad.write_text("CD3,CD4,CD8\n1,2,3\n,,\n")
     study = compose([*files, bad], n_kernels=2, skip_unreadable=True)
     assert study.samples == [path.stem for path in files]
-    assert "Left out: There is no value in line 3 of" in study.describe()["notes"][0]
+    assert "There is no value in line 3" in study.describe()["notes"][0]
     # Labels of all cells are right only if no file is left out.
     labels = np.repeat(["x", "y"], [len(pd.read_csv(file)) for file in files[:2]])
     whole = compose(files[:2], sample=labels, n_kernels=2, skip_unreadable=True)

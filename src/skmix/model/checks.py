@@ -38,7 +38,7 @@ def warn_caller(message: str | Warning, category: type[Warning] = UserWarning) -
 def warn_of(notes: Iterable[ArgumentWarning | str]) -> None:
     """Warn of notes on tables."""
     for note in notes:
-        warn_caller(f"{note}.")
+        warn_caller(f"{str(note).rstrip('.')}.")
 
 
 # ---------------------------------------------------------------- attributes of estimators

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _check_feature_names
 
+from .._errors import ArgumentWarning
 from .._extras import need
 from .._words import listed, nearest
 from ..data import Source
 from ..data.encoding import UNKNOWN_COLUMN, decode_columns
 from ..data.frames import encode_frame, frame_remarks
+from ..data.problems import column_remarks
 from ..data.recipe import Preparation, Recipe, writing_of
 from ..engine.records import FloatArray
 from .checks import check_features, check_values, note_columns, note_rows, warn_of
@@ -190,6 +192,14 @@ def read_into_memory(source: Source) -> tuple[PreparedRows, np.ndarray | None, F
     table = TableColumns.of(source, None, None)
     rows = PreparedRows(X, source.feature_names, source.preparation, table)
     return rows, y, np.concatenate(weights) if weights else None
+
+
+def remarks_of(source: Source, X: np.ndarray) -> list[ArgumentWarning]:
+    """What is odd about the columns of a table, for a fit to all its rows, with features X (n, M)."""
+    names, numbers = source.feature_names, np.flatnonzero(source.numeric)
+    if names is None or not source.first.is_table:
+        return source.remarks()
+    return [*source.remarks(), *column_remarks(X[:, numbers], [names[number] for number in numbers])]
 
 
 def frame_to_fit(frame: Any, estimator: Any, least: int) -> np.ndarray:

@@ -19,6 +19,7 @@ from joblib.parallel import ThreadingBackend
 from sklearn.utils.validation import _check_feature_names, _check_n_features, check_is_fitted
 
 from .. import _version
+from .._errors import ArgumentWarning
 from ..data import Source, open_rows
 from ..data.dask import check_kind, is_collection, map_rows, open_collections
 from ..data.labels import are_unlabelled, code_labels, number_labels, read_labels, refuse_missing
@@ -61,6 +62,7 @@ from .frames import (
     known_columns,
     read_into_memory,
     refuse_encoding,
+    remarks_of,
     take_columns,
 )
 from .training import Training, training_in_blocks
@@ -305,8 +307,15 @@ class RowsInBlocks(Rows):
     def training(self, least: int = 2) -> Training:
         training = training_in_blocks(self, self.X.held(), device_of(self.estimator), least)
         if self.X.first.is_table:
-            warn_of(self.X.remarks())
+            warn_of(self._remarks())
         return training
+
+    def _remarks(self) -> list[ArgumentWarning]:
+        """Remarks on the columns, whose values are looked at if they are one block."""
+        if self.X.n_rows > self.X.chunk_rows:
+            return self.X.remarks()
+        with closing(self.X.blocks()) as blocks:
+            return remarks_of(self.X, next(blocks).X)
 
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False, scaled: bool = True) -> Any:
         model, source = self.estimator, self._of_model

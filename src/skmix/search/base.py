@@ -26,8 +26,8 @@ from ..engine.rows.summary import measure
 from ..engine.structures import STRUCTURES, structure_of
 from ..engine.threads import one_blas_thread
 from ..model.callbacks import CallbackSupportMixin, Lines, progress_bar, task, watched_by
-from ..model.checks import check_gaps, check_labelled, updating
-from ..model.frames import TableColumns, is_frame, read_into_memory, take_columns
+from ..model.checks import check_gaps, check_labelled, updating, warn_of
+from ..model.frames import TableColumns, is_frame, read_into_memory, remarks_of, take_columns
 from ..model.mixture import documented
 from ..model.onnx import ExportMixin
 from ..model.reasons import ReasonsMixin
@@ -203,6 +203,7 @@ class Search(ReasonsMixin, FileMixin, ExportMixin, SummaryMixin, CallbackSupport
         if source is not None:
             columns = TableColumns.of(source, y, sample_weight)
             X, labels, sample_weight = self._read(source)
+            warn_of(source.remarks() if isinstance(X, Source) else remarks_of(source, X.X))
             y = labels if y is None or is_path(y) else y
         check_labelled(self, y)
         return columns, X, y, sample_weight, _checked_groups(groups, X)
