@@ -68,6 +68,10 @@ from .frames import (
 from .training import Training, training_in_blocks
 
 
+# Labels and weights of an array that need not be recognised.
+_PLAIN = {np.ndarray, list, type(None)}
+
+
 def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, name: str = "y") -> Rows:
     """Recognise rows of any kind; `name` is what messages call the labels.
 
@@ -75,6 +79,8 @@ def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, n
     `read_into_memory` returned. y and sample_weight are arrays (n,) or Dask collections; with files, also
     paths or names of columns; with a data frame, also names of columns.
     """
+    if type(X) is np.ndarray and {type(y), type(sample_weight)} <= _PLAIN:
+        return Rows(estimator, X, y, sample_weight, name)
     source = None if isinstance(X, PreparedRows) else source_of(X, y, sample_weight)
     columns = TableColumns.of(X if source is None else source, y, sample_weight)
     if isinstance(X, PreparedRows):
@@ -158,9 +164,12 @@ class Rows:
 
         With `on_cpu`, it needs NumPy rows; unless `scaled`, the encoded rows in the units of the user.
         """
-        model = self.estimator
-        X = self.values(on_cpu=on_cpu or is_robust_fit(model)) if scaled else self.encoded
+        model, is_here = self.estimator, type(self.X) is np.ndarray and self.estimator.device is None
+        is_host = is_here or on_cpu or is_robust_fit(model)
+        X = self.values(on_cpu=is_host) if scaled else self.encoded
         codes = None if self.y is None else self.codes(len(X))
+        if is_here:
+            return _score(function, model, X, codes)
         device = None if on_cpu or not is_numpy(X) else device_of_scores(model)
         if device is None or has_room(device, X):
             return on_host(_score(function, model, sent(X, device), codes))
@@ -180,12 +189,12 @@ class Rows:
             self.table_columns.note_in(self.estimator)
             return values
         model, X = self.estimator, self.X
+        if type(X) is np.ndarray and is_valid(model, X):
+            return X
         if isinstance(X, PreparedRows):
             return check_features(model, X.X)
         if is_frame(X):
             return Recipe.of(model).to_scale(self.encoded)
-        if type(X) is np.ndarray and is_valid(model, X):
-            return X
         refuse_encoding(model)
         return self._checked(None, on_cpu)
 
