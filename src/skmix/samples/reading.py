@@ -289,8 +289,10 @@ def _rows_without_value(X: FloatArray, start: int) -> list[int]:
 def _refuse_empty(source: Source, empty: Sequence[int]) -> None:
     """Raise ValueError if there are rows without any value, given their numbers."""
     if empty:
+        place = source.place(empty[0])
+        place = f"{place} of {source.first.name}" if len(source.readers) == 1 else place
         raise ValueError(
-            f"There is no value in {source.place(empty[0])}: all {source.n_features} markers are NaN "
+            f"There is no value in {place}: all {source.n_features} markers are NaN "
             f"({len(empty)} such rows). Leave these rows out."
         )
 
