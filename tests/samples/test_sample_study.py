@@ -450,8 +450,8 @@ def test_cells_with_gaps_are_studied_and_an_empty_marker_is_refused(found: Study
     own = (np.sort(study.proportions["proportion"]) for study in (gapped, found))
     assert_allclose(*own, atol=0.03)
     for gone, message in (
-        ([5, 1199], r"There is no value in row 6: .*\(2 such rows\)"),
-        ([0], "row 1:"),
+        ([5, 1199], r"There is no value in row 6 of the table: .*\(2 such rows\)"),
+        ([0], "row 1 of the table:"),
     ):
         with pytest.raises(ValueError, match=message):
             compose(table.assign(**{name: table[name].drop(gone) for name in NAMES}), sample="donor")

@@ -213,7 +213,7 @@ class Rows:
         try:
             return check_values(model, on_host(X), least)
         except ValueError as error:
-            if "could not convert string" not in str(error):
+            if not any(isinstance(value, str) for value in np.ravel(np.asarray(X, dtype=object))):
                 raise
             problem = f"X holds text: {error}. Give a data frame, whose columns are encoded."
             raise ValueError(problem) from None
