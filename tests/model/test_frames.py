@@ -23,6 +23,7 @@ from skmix import (
     load,
 )
 from skmix._words import nearest
+from skmix.report import evaluate
 
 N = 120
 
@@ -116,8 +117,12 @@ def test_a_loaded_model_scores_a_table_by_its_target(tmp_path: Path) -> None:
         model.fit(rows, "survived", "weight").save(tmp_path / "m.skmix")
         loaded = load(tmp_path / "m.skmix")
         assert (loaded.target_name_, loaded.weight_name_) == ("survived", "weight")
+        # The number that the command line prints.
+        weighted = model.score(PEOPLE[COLUMNS], PEOPLE["survived"], PEOPLE["weight"])
         for test in (table, tmp_path / "people.csv"):
-            assert loaded.score(test) == model.score(PEOPLE[COLUMNS], PEOPLE["survived"])
+            assert loaded.score(test) == pytest.approx(weighted)
+            assert evaluate(loaded, test).accuracy == pytest.approx(weighted)
+            assert loaded.score(test, "survived") == model.score(PEOPLE[COLUMNS], PEOPLE["survived"])
     with pytest.raises(ValueError, match="have no labels: give y"):
         SharedKernelClassifier(2).fit(PEOPLE[["fare"]].to_numpy(), PEOPLE["survived"]).score([[1.0]])
 
@@ -147,7 +152,7 @@ def test_members_of_a_search_know_the_columns_that_it_ignored() -> None:
     search.fit(table, "survived", "weight", groups="site")
     assert search.ignored_columns_ == ["survived", "weight", "site"]
     assert_array_equal(search.predict(table), search.predict(table[["fare"]]))
-    assert search.score(table) == search.score(table, "survived")
+    assert search.score(table) == search.score(table, "survived", "weight")
     with pytest.raises(ValueError, match=r"unseen at fit time:\n- later"):
         search.predict(table.assign(later=1.0))
 

@@ -399,7 +399,7 @@ random_state
         """
         check_is_fitted(self)
         with updating(self):
-            entered = enter(self, X, y, sample_weight).in_memory()
+            entered = enter(self, X, y, sample_weight).with_columns_of_fit().in_memory()
             rows = entered.values(on_cpu=True)
             codes, weights = entered.codes(len(rows)), entered.weights(len(rows))
             self.temperature_ = decisions.best_temperature(densities.log_joint(self, rows), codes, weights)
@@ -517,12 +517,12 @@ random_state
         """Return the accuracy on rows X (n, M) with labels y (n,) and weights (n,).
 
         Rows that `open_rows` opened with labels and weights are scored with these. Without y, a file or data
-        frame is scored with its column `target_name_`.
+        frame is scored with its columns `target_name_` and, if it is there, `weight_name_`.
         """
         from sklearn.metrics import accuracy_score  # slow to import
 
         check_is_fitted(self)
-        entered = enter(self, X, y, sample_weight)
+        entered = enter(self, X, y, sample_weight).with_columns_of_fit()
         predicted = computed(self.predict(entered.X))
         labels, weights = entered.labels(len(predicted)), entered.weights(len(predicted))
         return float(accuracy_score(labels, predicted, sample_weight=weights))

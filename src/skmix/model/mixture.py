@@ -102,8 +102,8 @@ _FITTED = """
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the columns, if X had any. Columns of text with a single value or without any are left out.
     target_name_, weight_name_ : str
-        Names of the columns of labels and weights, if they were columns with names. `score` without labels
-        takes those of a column `target_name_`.
+        Names of the columns of labels and weights, if they were columns with names. Where a classifier needs
+        labels and none are given, it takes those of these columns, and weights, too.
     ignored_columns_ : list of str
         Columns of the table of the fit that are no features, if there are any: those of labels and weights,
         those that were left out, and in a marginal or conditional model all others. New data frames may have

@@ -60,13 +60,13 @@ from .frames import (
     frame_to_fit,
     is_frame,
     known_columns,
+    names_of,
     read_into_memory,
     refuse_encoding,
     remarks_of,
     take_columns,
 )
 from .training import Training, training_in_blocks
-
 
 # Labels and weights of an array that need not be recognised.
 _PLAIN = {np.ndarray, list, type(None)}
@@ -247,6 +247,19 @@ class Rows:
         """The rows with the labels that they were opened with, if no others are given."""
         return self
 
+    def with_columns_of_fit(self) -> Rows:
+        """The rows with the columns of a table that were labels and weights in the fit, if y is not given."""
+        target, weight = self._columns_of_fit()
+        if self.y is not None or target is None or not is_frame(self.X):
+            return self
+        weights = weight if self.sample_weight is None and weight in names_of(self.X) else self.sample_weight
+        X, y, weights = take_columns(self.X, target, weights, name="the target of the model")
+        return replace(self, X=X, y=y, sample_weight=weights)
+
+    def _columns_of_fit(self) -> tuple[str | None, str | None]:
+        model = self.estimator
+        return getattr(model, "target_name_", None), getattr(model, "weight_name_", None)
+
     def labels(self, n_rows: int, *, unlabelled: bool = False) -> np.ndarray:
         """The label (n,) of each row, in memory; with `unlabelled`, some may be missing."""
         labels = read_labels(self._unchecked_labels(), n_rows, self.name, of_fit=False)
@@ -262,12 +275,9 @@ class Rows:
         return code_labels(self._unchecked_labels(), self.estimator.classes_, n_rows, name=self.name)
 
     def _unchecked_labels(self) -> Any:
-        if self.y is not None:
-            return computed(self.y)
-        target = getattr(self.estimator, "target_name_", None)
-        if target is None or not is_frame(self.X):
+        if self.y is None:
             raise ValueError(f"The rows of X have no labels: give {self.name}.")
-        return computed(take_columns(self.X, target, None, name="the target of the model")[1])
+        return computed(self.y)
 
     def weights(self, n_rows: int) -> FloatArray | None:
         """Row weights (n,), not negative and not all zero; None if none were given."""
@@ -373,14 +383,20 @@ class RowsInBlocks(Rows):
         # Names of files are groups for a fit, but new files are none of its groups.
         return self if self.X.by_file or not self.X.has_labels else replace(self, y=self.X)
 
+    def with_columns_of_fit(self) -> Rows:
+        source, (target, weight) = self.X, self._columns_of_fit()
+        if source.has_labels or target is None:
+            return self
+        source = source.labelled(target)
+        if source.weight is None and source.weights is None and weight in source.first.all_names:
+            source = source.weighted(weight)
+        return replace(self, X=source)
+
     def _unchecked_labels(self) -> Any:
-        source, target = self.X, getattr(self.estimator, "target_name_", None)
-        if not source.has_labels and target is not None:
-            source = source.labelled(target)
-        if not source.has_labels:
+        if not self.X.has_labels:
             return super()._unchecked_labels()
         # Select the features first: other columns may hold anything.
-        return with_features_of(self.estimator, source).row_labels()
+        return self._of_model.row_labels()
 
     def weights(self, n_rows: int) -> FloatArray | None:
         if self.X.weight is None and self.X.weights is None:

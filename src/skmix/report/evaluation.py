@@ -213,7 +213,7 @@ def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None 
     >>> evaluation.n_rows, round(evaluation.accuracy, 2)
     (75, 0.97)
     """
-    rows = enter(model, X, y, sample_weight)
+    rows = enter(model, X, y, sample_weight).with_columns_of_fit()
     predicted = _Predictions.of(model, rows.X)
     n_rows = len(predicted.probabilities)
     column = rows.X.label if isinstance(rows.X, Source) else None
