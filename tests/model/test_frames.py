@@ -146,6 +146,13 @@ def test_only_columns_that_the_fit_knew_may_be_beside_the_features(columns: list
         part.predict(unknown)
 
 
+def test_labels_that_are_made_of_a_feature_do_not_take_its_name() -> None:
+    features = PEOPLE[["fare", "weight"]]
+    model = SharedKernelClassifier(2, random_state=0).fit(features, features["fare"] > 0.0)
+    assert not hasattr(model, "target_name_")
+    assert len(model.predict(features)) == N
+
+
 def test_members_of_a_search_know_the_columns_that_it_ignored() -> None:
     table = PEOPLE[["fare", "survived", "weight"]].assign(site=np.arange(N) % 7)
     search = SharedKernelClassifierCV(**SEARCH, tune=False)

@@ -91,10 +91,10 @@ class TableColumns:
 
     def note_in(self, estimator: Any) -> None:
         """Note in an estimator, which knows its features, which columns are none."""
-        is_named = hasattr(estimator, "feature_names_in_")
-        features = Recipe.of(estimator).kinds if is_named else self.names
-        ignored = [str(name) for name in self.names if name not in features and str(name) not in features]
-        target, weight = self.target, self.weight
+        features = {*Recipe.of(estimator).kinds} if hasattr(estimator, "feature_names_in_") else {*self.names}
+        ignored = [str(name) for name in self.names if not {name, str(name)} & features]
+        # Labels may be made of a feature, and have its name.
+        target, weight = (None if name in features else name for name in (self.target, self.weight))
         note_rows(estimator, target_name_=target, weight_name_=weight, ignored_columns_=ignored or None)
 
 

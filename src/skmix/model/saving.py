@@ -325,6 +325,8 @@ def _check(model: Any) -> None:
 
 def _check_columns(model: Any, sizes: dict[str, int]) -> None:
     names, kinds = getattr(model, "feature_names_in_", None), None
+    ignored = getattr(model, "ignored_columns_", [])
+    _require(all(isinstance(name, str) for name in ignored), "ignored_columns_ are not names")
     if hasattr(model, "recipe_"):
         check_preparation(model.recipe_, [] if names is None else names.tolist())
         kinds = model.recipe_.get("columns")
