@@ -1,8 +1,9 @@
 """Tables and numbers of benchmarks/results on the pages.
 
-A page shows a file of results by ``csv-table``; columns of numbers are aligned at the right, and in a table of the
-class ``least`` or ``most`` the least or the largest number of each row is bold. ``{value}`file.csv; key; heading```
-is the cell below a heading in the row that begins with the key; if several do, further keys are its next cells.
+A page shows a file of results by ``csv-table``. Columns of numbers are aligned at the right; in a table of
+the class ``least`` or ``most`` the least or the largest number of each row is bold.
+``{value}`file.csv; key; heading``` is the cell below a heading in the row that begins with the key; where
+several rows do, further keys are the next cells.
 """
 
 from __future__ import annotations
