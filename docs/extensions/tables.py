@@ -1,7 +1,7 @@
 """Tables and numbers of benchmarks/results on the pages.
 
 A page shows a file of results by ``csv-table``. Columns of numbers are aligned at the right; in a table of
-the class ``least`` or ``most`` the least or the largest number of each row is bold.
+the class ``least-3-8`` or ``most-3-8`` the best number of each row in the third to eighth column is bold.
 ``{value}`file.csv; key; heading``` is the cell below a heading in the row that begins with the key; where
 several rows do, further keys are the next cells.
 """
@@ -18,8 +18,9 @@ from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
-# A number, perhaps with an error or a sign of its unit; an empty cell or a dash is none.
-NUMBER = re.compile(r"([-+−]?\d[\d.]*(?:e[-+]?\d+)?)( ± [\d.]+)?( ?[%×])?")
+# A number, perhaps with an error, a mark or the sign of a unit.
+NUMBER = re.compile(r"([-+]?\d[\d.]*(?:e[-+]?\d+)?)( ± [\d.]+)?[*†‡]*( ?[%×])?")
+BEST = re.compile(r"(least|most)-(\d+)-(\d+)")
 LARGE = re.compile(r"\d{5,}")
 
 
@@ -35,53 +36,51 @@ class Tables(SphinxPostTransform):
                 [row.children for part in table.findall(kind) for row in part]
                 for kind in (nodes.thead, nodes.tbody)
             )
-            align_numbers(heads, rows, table["classes"])
+            align_numbers(heads, rows)
+            for best in filter(None, map(BEST.fullmatch, table["classes"])):
+                for row in rows:
+                    mark_best(row[int(best[2]) - 1 : int(best[3])], best[1])
             box = nodes.container(classes=["table-box"])
             table.replace_self(box)
             box += table
 
 
 def align_numbers(
-    heads: list[list[nodes.Element]],
-    rows: list[list[nodes.Element]],
-    classes: list[str],
+    heads: list[list[nodes.Element]], rows: list[list[nodes.Element]]
 ) -> None:
-    """Align columns of numbers at the right, and make the best number of each row bold."""
-    shown = [[cell.astext() for cell in row] for row in rows]
-    columns = [
-        place
-        for place, texts in enumerate(zip(*shown, strict=False))
-        if any(map(NUMBER.fullmatch, texts))
-        and all(not text.strip("–") or NUMBER.fullmatch(text) for text in texts)
-    ]
-    for row in [*heads, *rows]:
-        for place in columns:
-            row[place]["classes"].append("text-right")
-    choose = {"least": min, "most": max}
-    for row, texts in zip(rows, shown, strict=True):
-        values = {
-            place: float(found[1].replace("−", "-"))
-            for place in columns
-            if (found := NUMBER.fullmatch(texts[place]))
-        }
-        for name in choose.keys() & set(classes):
-            best = choose[name](values.values(), default=None)
-            for place in (place for place in values if values[place] == best):
-                row[place]["classes"].append("best")
-        for text in (text for cell in row for text in cell.findall(nodes.Text)):
-            if LARGE.fullmatch(text):
-                text.parent.replace(text, nodes.Text(with_spaces(text)))
+    """Align columns of numbers at the right, and set spaces into large ones."""
+    for place, cells in enumerate(zip(*rows, strict=False)):
+        texts = [cell.astext().strip("–") for cell in cells]
+        n_numbers = sum(bool(NUMBER.fullmatch(text)) for text in texts)
+        if 2 * n_numbers > sum(map(bool, texts)):
+            for cell in (*cells, *(row[place] for row in heads)):
+                cell["classes"].append("text-right")
+    for text in (
+        text for row in rows for cell in row for text in cell.findall(nodes.Text)
+    ):
+        if LARGE.fullmatch(text):
+            text.parent.replace(text, nodes.Text(with_spaces(text)))
+
+
+def mark_best(cells: list[nodes.Element], name: str) -> None:
+    """Make the least or the largest number bold, and all that are equal to it."""
+    found = [(NUMBER.fullmatch(cell.astext()), cell) for cell in cells]
+    values = [(float(number[1]), cell) for number, cell in found if number]
+    if values:
+        best = (min if name == "least" else max)(value for value, _ in values)
+        for value, cell in values:
+            cell["classes"] += ["best"] if value == best else []
 
 
 def with_spaces(number: str) -> str:
-    """A whole number with narrow spaces between its thousands."""
+    """Set narrow spaces between the thousands of a whole number."""
     return f"{int(number):,}".replace(",", "\u202f")
 
 
 def value(
     name: str, rawtext: str, text: str, lineno: int, inliner: Any, *_: Any
 ) -> tuple[list[nodes.Node], list[nodes.Node]]:
-    """A cell of a file of results, as a number in a sentence."""
+    """Put a cell of a file of results into a sentence."""
     file, *keys, heading = text.split("; ")
     with (RESULTS / file).open(encoding="utf-8", newline="") as lines:
         headings, *rows = csv.reader(lines)
