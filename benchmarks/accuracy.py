@@ -2,11 +2,12 @@
 
     python benchmarks/accuracy.py --files tables
 
-writes benchmarks/results/accuracy.jsonl and, for docs/evidence/comparison.md, tables and pictures. iris, wine, breast_cancer and digits are scikit-learn's; the others are
-tables in or below the folder that ``--files`` names (CSV, compressed or not, the label last), and the gated
-cells of benchmarks/cells.py, multicenter and euroflow, of which whole samples are held out. The tables do not
-say which of their rows belong together. Sets of more than 4000 rows are reduced to 4000, drawn at random. The
-whole comparison takes some hours on one core. CatBoost and RealMLP are other projects' packages:
+writes benchmarks/results/accuracy.jsonl and, for docs/evidence/comparison.md, tables and pictures. iris,
+wine, breast_cancer and digits are scikit-learn's; the others are tables in or below the folder that
+``--files`` names (CSV, compressed or not, the label last), and the gated cells of benchmarks/cells.py,
+multicenter and euroflow, of which whole samples are held out. The tables do not say which of their rows
+belong together. Sets of more than 4000 rows are reduced to 4000, drawn at random. The whole comparison
+takes some hours on one core. CatBoost and RealMLP are other projects' packages:
 
     pip install -r benchmarks/comparison/requirements.txt
 

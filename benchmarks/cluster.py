@@ -2,9 +2,9 @@
 
     python benchmarks/cluster.py --rows 800000 --out benchmarks/results/cluster.csv
 
-Every process counts the bytes that it writes to its connections, including messages of the scheduler. Passes are
-differences of fits of rows that workers hold, in wall-clock time; without workers, of a fit of rows in memory
-on one thread. Work stealing is off, so that blocks stay on their workers.
+Every process counts the bytes that it writes to its connections, including messages of the scheduler.
+Passes are differences of fits of rows that workers hold, in wall-clock time; without workers, of a fit of
+rows in memory on one thread. Work stealing is off, so that blocks stay on their workers.
 """
 
 from __future__ import annotations

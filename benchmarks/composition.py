@@ -4,17 +4,18 @@
     python benchmarks/composition.py conditions --out benchmarks/results/conditions.csv
     python benchmarks/composition.py alarms --out benchmarks/results/alarms.csv
 
-- ``intervals``: the share of 95 % intervals that cover, of samples in the fit and of new ones. Kernels lie on a
-  line in the plane, `gap` standard deviations apart, with proportions of 50, 30, 15, 4 and 1 % on average; those
-  of samples are drawn from a Dirichlet distribution, but are at least 0.1 %. The fit starts at the true kernels.
-  Samples may have shifted kernels; intervals that are NaN do not count.
-- ``conditions``: samples in pairs, or with a covariate, whose cells of one population are counted. Proportions
-  vary around a mean of 0.1, 1, 10 or 50 % with normal log-odds, or with a beta distribution as wide, and samples
-  have about 300, 1,000 and 3,000 cells, or ten times as many. False: the share of studies with p ≤ 0.05 without a
-  difference; found: the same with one. Beside both is Welch's test of the same samples.
-- ``alarms``: studies with any sample that is called unusual, where proportions are drawn from one Dirichlet
-  distribution, and studies in which one sample is found that has a population of its own (10 % of its cells), or
-  three times the usual proportion of a population of 4 %.
+- ``intervals``: the share of 95 % intervals that cover, of samples in the fit and of new ones. Kernels lie
+  on a line in the plane, `gap` standard deviations apart, with proportions of 50, 30, 15, 4 and 1 % on
+  average; those of samples are drawn from a Dirichlet distribution, but are at least 0.1 %. The fit starts
+  at the true kernels. Samples may have shifted kernels; intervals that are NaN do not count.
+- ``conditions``: samples in pairs, or with a covariate, whose cells of one population are counted.
+  Proportions vary around a mean of 0.1, 1, 10 or 50 % with normal log-odds, or with a beta distribution as
+  wide, and samples have about 300, 1,000 and 3,000 cells, or ten times as many. False: the share of
+  studies with p ≤ 0.05 without a difference; found: the same with one. Beside both is Welch's test of the
+  same samples.
+- ``alarms``: studies with any sample that is called unusual, where proportions are drawn from one
+  Dirichlet distribution, and studies in which one sample is found that has a population of its own (10 %
+  of its cells), or three times the usual proportion of a population of 4 %.
 """
 
 from __future__ import annotations
@@ -245,7 +246,7 @@ FOUND_ROWS, FOUND_PARTS = (200, 1000, 10_000), (3, 8)
 
 
 def unusual(n: int, concentration: float, n_rows: int, n_parts: int, kind: str, n_studies: int) -> np.ndarray:
-    """Which samples (S, L) of S studies are called unusual; the first may have a 'new' or 'tripled' population."""
+    """Which samples (S, L) of S studies are unusual; the first may have a 'new' or 'tripled' population."""
     random = np.random.default_rng([n, n_rows, concentration, n_parts, len(kind)])
     mean = np.full(n_parts, 1.0 / n_parts)
     if kind == "tripled":

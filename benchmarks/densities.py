@@ -9,8 +9,9 @@ by the mean log-density of the held-out rows, in nats per row. ``time`` is the p
 as a multiple of that of scikit-learn's 40 fits.
 
 Rounded values have no density: kernels that collapse onto single values make it as high as their smallest
-variance allows, which says nothing about the fit. So noise of up to half a unit is added to every feature of
-all rows. The unit is the smallest difference between two values, so features that are not rounded hardly change.
+variance allows, which says nothing about the fit. So noise of up to half a unit is added to every feature
+of all rows. The unit is the smallest difference between two values, so features that are not rounded
+hardly change.
 
 Tables are read from the folder ``--files``. Candidates and criterion of the search were chosen on the
 development half of the sets.

@@ -25,6 +25,7 @@ from unittest import mock
 
 import numpy as np
 from recording import clusters, parser_of, seconds_of_a_pass, show
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
@@ -78,12 +79,10 @@ def fits(device: str, small: bool) -> Iterator[dict[str, Any]]:
             seconds(model, X)
             default, n_passes = seconds(model, X), model.n_iter_
 
-            def fit(most: int, X: np.ndarray = X, **others: Any) -> Any:
-                return SharedKernelMixture(max_iter=most, tol=0.0, **others).fit(X)  # noqa: B023
+            def fit(n_passes: int, model: Any = model, X: np.ndarray = X) -> Any:
+                return clone(model).set_params(max_iter=n_passes, tol=0.0).fit(X)
 
-            each = seconds_of_a_pass(
-                lambda most: fit(most, n_kernels=n_kernels, **settings), PASSES, 3, time.perf_counter
-            )
+            each = seconds_of_a_pass(fit, PASSES, 3, time.perf_counter)
             yield {
                 **{"covariances": structure, "rows": len(X), "features": n_features, "kernels": n_kernels},
                 **{"precision": precision, "clusters": distance, "pass, ms": f"{1e3 * each:.1f}"},
@@ -122,7 +121,7 @@ def precision(device: str, small: bool) -> Iterator[dict[str, Any]]:
 def streaming(device: str, small: bool) -> Iterator[dict[str, Any]]:
     """Times of passes over streamed rows."""
     full = [
-        mock.patch(f"skmix.{place}.room_on", lambda device: 0.0)
+        mock.patch(f"skmix.{place}.room_on", return_value=0.0)
         for place in ("engine.device.streamed", "model.devices")
     ]
     for n_rows, n_features, n_kernels, n_classes in STREAMED[:2] if small else STREAMED:

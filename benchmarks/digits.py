@@ -2,10 +2,10 @@
 
     python benchmarks/digits.py --jobs 16 --out benchmarks/results/digits.csv
 
-- ``accuracy`` on new seven-segment digits, in per cent, by the number of labelled rows among the 100 rows of each
-  digit: fitted to the labelled rows alone, and to all rows.
-- ``error`` on test images of scikit-learn's digits, in per cent, by the number of training images of each digit:
-  full covariances by maximum likelihood, shrunk, and after 15 principal components.
+- ``accuracy`` on new seven-segment digits, in per cent, by the number of labelled rows among the 100 rows
+  of each digit: fitted to the labelled rows alone, and to all rows.
+- ``error`` on test images of scikit-learn's digits, in per cent, by the number of training images of each
+  digit: full covariances by maximum likelihood, shrunk, and after 15 principal components.
 
 Each repeat draws new rows; the table has quartiles over the repeats.
 """

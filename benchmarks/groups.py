@@ -3,12 +3,14 @@
     python benchmarks/groups.py weights --out benchmarks/results/groups.csv
     python benchmarks/groups.py shifts --out benchmarks/results/shifts.csv
 
-- ``weights``: the weights of 100 groups are drawn from Dirichlet(α β), and each group has 10 to 300 rows, uniform in
-  the logarithm. The larger α, the more alike the groups. Held-out rows are scored in their groups.
-- ``shifts``: the means of each group are shifted at random by half a standard deviation in each feature, or not.
+- ``weights``: the weights of 100 groups are drawn from Dirichlet(α β), and each group has 10 to 300 rows,
+  uniform in the logarithm. The larger α, the more alike the groups. Held-out rows are scored in their
+  groups.
+- ``shifts``: the means of each group are shifted at random by half a standard deviation in each feature,
+  or not.
 
-All fits start from the true means. The error of a group's weights is the total variation distance, half the sum of
-the absolute differences; ``drawn`` is that of the kernels that rows were in fact drawn from.
+All fits start from the true means. The error of a group's weights is the total variation distance, half
+the sum of the absolute differences; ``drawn`` is that of the kernels that rows were in fact drawn from.
 """
 
 from __future__ import annotations

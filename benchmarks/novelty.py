@@ -3,11 +3,11 @@
     python benchmarks/novelty.py sets --files tables --out benchmarks/results/novelty.csv
     python benchmarks/novelty.py categories --out benchmarks/results/novelty_categories.csv
 
-- ``sets``: `SharedKernelClassifier` and `SharedKernelClassifierCV` are fitted with ``reject_below=share`` to three
-  quarters of the rows of each set of at least 200 rows, and predict the others.
-- ``categories``: simulated tables with three numbers, and categories and counts of which most are rare. The shares
-  refused of 4000 new rows, and of the same rows with one number 20 standard deviations from its mean: by the
-  threshold, and by plain densities, which are not widened for rare values (`outlier_blur_`).
+- ``sets``: `SharedKernelClassifier` and `SharedKernelClassifierCV` are fitted with ``reject_below=share``
+  to three quarters of the rows of each set of at least 200 rows, and predict the others.
+- ``categories``: simulated tables with three numbers, and categories and counts of which most are rare.
+  The shares refused of 4000 new rows, and of the same rows with one number 20 standard deviations from its
+  mean: by the threshold, and by plain densities, which are not widened for rare values (`outlier_blur_`).
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     python benchmarks/out_of_core.py speed --out benchmarks/results/files.csv
     python benchmarks/out_of_core.py memory --out benchmarks/results/memory.csv
 
-- ``speed``: passes over labelled rows in memory, over a cached .npy file and over a Parquet file, in turn, in
-  one process, with one thread and with all, plus the reader's thread.
-- ``memory``: the peak memory of fresh processes that fit a million rows in memory, beyond what they have before
-  the fit, and of one that fits a .npy file, libraries included.
+- ``speed``: passes over labelled rows in memory, over a cached .npy file and over a Parquet file, in turn,
+  in one process, with one thread and with all, plus the reader's thread.
+- ``memory``: the peak memory of fresh processes that fit a million rows in memory, beyond what they have
+  before the fit, and of one that fits a .npy file, libraries included.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from recording import clusters, parser_of, seconds_of_a_pass, show
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import GaussianMixture, SharedKernelMixture, open_rows
@@ -57,16 +58,11 @@ def speed(folder: Path, gigabytes: float, repeats: int) -> list[dict[str, Any]]:
         }
         for n_jobs in sorted({1, os.cpu_count() or 1}):
             seconds, likelihoods = {}, []
+            model = SharedKernelMixture(n_kernels, init={"means": centres}, tol=0.0, n_jobs=n_jobs)
             for name, rows in sources.items():
 
-                def fit(n_passes: int, rows: tuple[Any, ...] = rows, n_jobs: int = n_jobs) -> Any:
-                    settings = {
-                        "init": {"means": centres},
-                        "max_iter": n_passes,
-                        "tol": 0.0,
-                        "n_jobs": n_jobs,
-                    }  # noqa: B023
-                    return SharedKernelMixture(len(settings["init"]["means"]), **settings).fit(*rows)
+                def fit(n_passes: int, rows: tuple[Any, ...] = rows, model: Any = model) -> Any:
+                    return clone(model).set_params(max_iter=n_passes).fit(*rows)
 
                 seconds[name] = seconds_of_a_pass(fit, (2, 6), repeats, time.perf_counter)
                 likelihoods.append(fit(2).log_likelihood_)

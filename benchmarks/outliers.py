@@ -3,11 +3,11 @@
     python benchmarks/outliers.py --out benchmarks/results/outliers.csv
 
 Rows of four classes come from Gaussian kernels that all classes share. A tenth of all rows are outliers:
-uniform over a box ten times as wide as that of the others in every feature, with random labels. Each model is
-fitted with and without them, once from means near the true ones, and once from the best of five k-means starts.
-``accuracy`` is measured on new rows without outliers. Errors are root mean squares after kernels have been
-matched to the true ones: of the whitened means, of the weights, and of the covariances, scaled to a
-determinant of one in coordinates in which the true covariance is the identity.
+uniform over a box ten times as wide as that of the others in every feature, with random labels. Each model
+is fitted with and without them, once from means near the true ones, and once from the best of five k-means
+starts. ``accuracy`` is measured on new rows without outliers. Errors are root mean squares after kernels
+have been matched to the true ones: of the whitened means, of the weights, and of the covariances, scaled
+to a determinant of one in coordinates in which the true covariance is the identity.
 """
 
 from __future__ import annotations

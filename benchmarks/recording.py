@@ -1,4 +1,4 @@
-"""What benchmarks share: options, times of passes, the processor, tables as CSV files and lines of records."""
+"""What benchmarks share: options, times of passes, the processor, tables in CSV files, lines of records."""
 
 from __future__ import annotations
 

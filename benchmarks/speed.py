@@ -3,11 +3,11 @@
     python benchmarks/speed.py --out benchmarks/results/passes.csv
     python benchmarks/speed.py --beside ../other-checkout --only diag
 
-Every library has processes of its own, of one thread or of all cores; they take turns case by case. Times of
-one thread are processor times, those of all cores wall-clock times. scikit-learn, gmmx and skmix begin at the
-same start and must have the same log-likelihood after two passes. gmmx computes in float32, the only precision
-it has. mlpack starts from its own k-means; a pass costs the same. Libraries that are not installed
-(``pip install gmmx mlpack``) are left out, as are structures that a library does not have.
+Every library has processes of its own, of one thread or of all cores; they take turns case by case. Times
+of one thread are processor times, those of all cores wall-clock times. scikit-learn, gmmx and skmix begin
+at the same start and must have the same log-likelihood after two passes. gmmx computes in float32, the
+only precision it has. mlpack starts from its own k-means; a pass costs the same. Libraries that are not
+installed (``pip install gmmx mlpack``) are left out, as are structures that a library does not have.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from recording import clusters, parser_of, seconds_of_a_pass, show
@@ -191,7 +190,7 @@ def main() -> None:
     for case, (distance, spread) in product(cases, SPREADS.items()):
         row = dict(zip(("covariances", "rows", "features", "kernels"), case, strict=True))
         row |= {"clusters": distance, "cores": n_cores}
-        found = {}
+        found, ours = {}, np.nan
         for (name, n_threads), worker in workers.items():
             if case[0] == "full" or name not in ("gmmx", "mlpack"):
                 job = worker.submit(measure, name, case, spread, n_threads, arguments.repeats)

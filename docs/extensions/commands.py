@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import textwrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from sphinx.application import Sphinx
 from typer.cli import get_docs_for_click
 
 from skmix.cli import app as commands
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 PLACE = "<!-- commands -->"
 LISTS = re.compile(r"^\*\*Commands\*\*:\n\n(?:\* .*\n)+\n", re.MULTILINE)
