@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import re
-import runpy
 from pathlib import Path
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
 
@@ -18,7 +15,6 @@ CELL = re.compile(r"^# %%$", re.MULTILINE)
 # In the wells of the example data no sample has both red populations.
 pytestmark = pytest.mark.filterwarnings("ignore:Some populations may be one")
 OPTIONAL = {"onnx", "onnxruntime", "pandas"}
-MOST_LINES = 120
 # What makes an example slow, and what it is here: fewer rows, candidates or folds, in the same calls.
 SMALLER = {
     "a_table": {"ClassifierCV(random": "ClassifierCV(n_kernels=[4], cv=2, random"},
@@ -89,27 +85,3 @@ def test_an_example_ends_in_a_picture(example: Path, monkeypatch: pytest.MonkeyP
             assert not empty, f"nothing was drawn into {empty}"
         plt.close("all")
     assert shown, "the last cell showed nothing"
-
-
-def test_examples_are_written_for_the_gallery() -> None:
-    names = [example.stem for example in EXAMPLES]
-    assert len(set(names)) == len(names) >= 12
-    for folder in {example.parent for example in EXAMPLES} | {ROOT / "examples"}:
-        assert (folder / "GALLERY_HEADER.rst").is_file(), folder.name
-    for example in EXAMPLES:
-        source = example.read_text(encoding="utf-8")
-        title, line, empty, *paragraph = (ast.get_docstring(ast.parse(source)) or "").splitlines()
-        assert (line, empty) == ("=" * len(title), ""), f"{example}: a title and a line of = as long"
-        assert any(paragraph)
-        assert len(source.splitlines()) < MOST_LINES
-        assert source.endswith("plt.show()\n")
-        for cell in CELL.split(source)[1:]:
-            assert cell.startswith("\n# "), f"{example}: a cell begins with a comment"
-
-
-def test_pictures_are_drawn_where_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plt, "show", plt.show)  # which drawing replaces
-    drawing = runpy.run_path(str(ROOT / "docs" / "images" / "draw.py"))
-    drawing["draw"]("three_classes", tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["three-classes.png"]
-    assert mpl.image.imread(tmp_path / "three-classes.png").std() > 0.05
