@@ -2,9 +2,9 @@
 High-dimensional data
 =====================
 
-An image of 8 × 8 pixels has 64 features, and a full covariance of them has 2080 numbers. With a few dozen
-images of each digit they cannot all be known. Two remedies: shrink covariances towards a common one, or take
-principal components first. The curves are measured numbers, so run this inside a checkout.
+An image of 8 × 8 pixels has 64 features, and a full covariance of them has 2080 numbers. A few dozen images
+of each digit do not determine them all. There are two remedies: shrink covariances towards a common one, or
+take principal components first. The curves are measured numbers, so run this inside a checkout.
 """
 
 from pathlib import Path

@@ -2,8 +2,8 @@
 Semi-supervised learning
 ========================
 
-Labels are often the expensive part of the data. Rows without a label still show where kernels belong; a
-handful of labels then names them. The picture draws measured numbers, so run this inside a checkout.
+Labels are often expensive. Rows without a label still help to estimate the kernels; a few labels are then
+enough to assign kernels to classes. The picture draws measured numbers, so run this inside a checkout.
 """
 
 import warnings
@@ -42,8 +42,9 @@ print(
 print("all rows:", model.fit(X, y).score(X_test, test_digits))
 
 # %%
-# One draw says little: with other labels, rows without a label may do harm. ``benchmarks/digits.py``
-# has repeated this with new images, for more and more labels. They help most where labels are fewest.
+# One draw proves little: with other labels, rows without a label may increase the error.
+# ``benchmarks/digits.py`` has repeated this with new images, for more and more labels. They help most where
+# labels are fewest.
 here = Path.cwd()
 folders = [path / "benchmarks" for path in (here, *here.parents)]
 folder = next(filter(Path.is_dir, folders), folders[0])

@@ -2,8 +2,8 @@
 What a pass costs on a GPU
 ==========================
 
-A pass of EM is two matrix products, which is what a GPU is best at. ``benchmarks/device.py`` has measured
-passes and whole fits on one, and on the processor; this draws them. To use a GPU, write
+Most of a pass of EM is two matrix products, which GPUs compute fast. ``benchmarks/device.py`` has measured
+passes and whole fits on a GPU and on the processor; this example draws them. To use a GPU, write
 ``SharedKernelClassifier(device="cuda")``. Run this inside a checkout, which has the numbers.
 """
 

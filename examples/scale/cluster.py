@@ -3,8 +3,8 @@ What a pass costs on a cluster
 ==============================
 
 On a Dask cluster every worker sums over the blocks it holds, and rows stay where they are.
-``benchmarks/cluster.py`` has measured what goes over the network; this draws its numbers, and what they
-mean for a terabyte. Run this inside a checkout, which has the numbers.
+``benchmarks/cluster.py`` has measured the traffic; this example draws its numbers, and extrapolates to a
+terabyte. Run this inside a checkout, which has the numbers.
 """
 
 from pathlib import Path
@@ -39,7 +39,7 @@ print(
 )
 
 # %%
-# Left: traffic hardly depends on the data. Right: where more workers stop to help.
+# Left: traffic hardly depends on the data. Right: from some number on, more workers hardly help.
 orange, blue = "#d55e00", "#0072b2"
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
 for rows, colour, marker, label in (
