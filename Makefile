@@ -65,9 +65,9 @@ lint: $(DEV) ## check style, types and the rules on imports
 bench: $(DEV) $(CORE) ## measure speed beside other libraries, into benchmarks/results/
 	@mkdir -p benchmarks/results
 	$(BIN)/python benchmarks/speed.py --out benchmarks/results/passes.csv
-	$(BIN)/python benchmarks/answer.py --out benchmarks/results/answer.json
+	$(BIN)/python benchmarks/answer.py --out benchmarks/results/answer.csv
 	$(BIN)/python benchmarks/optimum.py --out benchmarks/results/optimum.csv
-	$(BIN)/python benchmarks/drop_in.py --out benchmarks/results/drop_in.json
+	$(BIN)/python benchmarks/drop_in.py --out benchmarks/results/drop_in.csv
 	$(BIN)/python benchmarks/out_of_core.py speed --out benchmarks/results/files.csv
 	$(BIN)/python benchmarks/out_of_core.py memory --out benchmarks/results/memory.csv
 	$(BIN)/python benchmarks/cluster.py --out benchmarks/results/cluster.csv
