@@ -14,7 +14,7 @@ from commands import run, said
 from cytometry import read_fcs
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skmix import SharedKernelMixture, SharedKernelMixtureCV, Study, compose, load, open_rows
+from skmix import SharedKernelMixture, Study, compose, load, open_rows
 from skmix.features import Arcsinh, Logicle
 from skmix.samples import merge_kernels
 
@@ -188,29 +188,6 @@ def test_groups_of_a_data_frame_are_prepared_too(tmp_path: Path) -> None:
     assert len(model.predict(open_rows(frame, compensate=False, transform=None))) == 400
 
 
-def test_a_table_that_skmix_fits_is_prepared_as_in_python(files: list[Path], tmp_path: Path) -> None:
-    result = run("fit", files[0], "--kernels", 2, "--covariance", "full", "-o", tmp_path / "m")
-    assert "left out, because they measure no marker of their own: Time." in said(result)
-    assert "arcsinh:150, compensated for spill-over" in result.stdout
-    stored = load(tmp_path / "m")
-    given = {name: getattr(stored, name) for name in ("covariance_prior", "random_state", "covariance_type")}
-    here = SharedKernelMixture(2, **given).fit(files[0])
-    assert here.recipe_ == stored.recipe_
-    assert here.feature_names_in_.tolist() == stored.feature_names_in_.tolist() == NAMES[:2]
-    assert_allclose(np.sort(here.means_, axis=0), np.sort(stored.means_, axis=0), rtol=1e-3)
-    assert_array_equal(here.predict(files[0]), stored.predict(files[0]))
-    run("predict", tmp_path / "m", files[1], "-o", tmp_path / "p.csv")
-    assert_array_equal(pd.read_csv(tmp_path / "p.csv")["kernel"], stored.predict(files[1]))
-    own = ("--transform", "arcsinh", "--no-compensate", "--kernels", 2, "-o", tmp_path / "m")
-    run("fit", files[0], *own)
-    stored = load(tmp_path / "m")
-    assert stored.recipe_ == {"compensate": False, "transform": "arcsinh:5"}
-    raw = read_fcs(files[0], channels=NAMES[:2]).X
-    assert_allclose(stored.weights_[:, 0] @ stored.means_, np.arcsinh(raw / 5.0).mean(axis=0), rtol=1e-2)
-    result = run("fit", files[0], "--transform", "log", code=2)
-    assert "'log' is none of arcsinh" in said(result)
-
-
 def test_what_a_model_cannot_apply_it_refuses(files: list[Path], tmp_path: Path) -> None:
     model = fitted(files)
     for wrong, words in (
@@ -247,52 +224,3 @@ def test_what_a_model_cannot_apply_it_refuses(files: list[Path], tmp_path: Path)
     with pytest.raises(ValueError, match="does not say on which scale it was fitted"):
         plain.predict(files)
     assert plain.predict(open_rows(files, transform=None)).shape == (1000,)
-
-
-def test_errors_of_the_command_line_name_its_options(files: list[Path], tmp_path: Path) -> None:
-    damaged = write(tmp_path / "c.fcs", events(0.3, 5), SPILLOVER="2,B530-A,G780-A,1,0,0,1")
-    for command in (("fit", damaged), ("compose", damaged)):
-        result = run(*command, "--kernels", 2, "-o", tmp_path / "m", code=1)
-        assert "unknown channel 'G780-A'. --no-compensate reads events without compensation." in said(result)
-    plain = write(tmp_path / "d.fcs", events(0.3, 5))
-    result = run("compose", files[0], plain, "--kernels", 2, code=1)
-    assert "has none: --no-compensate reads both without compensation." in said(result)
-    fitted(files).save(tmp_path / "m")
-    result = run("compose", files[0], "--model", tmp_path / "m", "--transform", "logicle", code=1)
-    assert "--transform differs from the fit, which was on the scale arcsinh:150: leave" in said(result)
-    run("compose", files[0], "--model", tmp_path / "m", "--transform", "arcsinh:150.0")
-    tables = [tmp_path / "a.csv", tmp_path / "b.csv"]
-    for path, share in zip(tables, (0.3, 0.6), strict=True):
-        pd.DataFrame(events(share, 5)[:, :2], columns=NAMES[:2]).to_csv(path, index=False)
-    run("compose", *tables, "--kernels", 2, "-o", tmp_path / "s")
-    run("compose", *tables, "--model", tmp_path / "s", "--transform", "none")
-    result = run("compose", *tables, "--model", tmp_path / "s", "--transform", "arcsinh:150", code=1)
-    assert "--transform differs from the fit, which was on the scale none: leave it out" in said(result)
-    # Its advice helps with files that have been compensated.
-    assert "no spill-over matrix" in said(run("compose", plain, "--model", tmp_path / "m", code=1))
-    run("compose", plain, "--model", tmp_path / "m", "--no-compensate")
-    with pytest.raises(ValueError, match=r"has none: compensate=False reads both without compensation\."):
-        fitted([files[0], plain])
-
-
-def test_models_of_some_channels_keep_their_scale(files: list[Path], tmp_path: Path) -> None:
-    model = load(nameless(tmp_path, files))
-    part = model.marginal(["CD3"])
-    assert part.recipe_ == model.recipe_
-    rows = np.concatenate([read_fcs(file, channels=["CD3"], compensate=True).X for file in files])
-    frame = pd.DataFrame(Logicle(W=1.0).transform(rows), columns=["CD3"])
-    expected = part.score_samples(open_rows(frame, compensate=False, transform=None))
-    assert_allclose(part.score_samples(files), expected, rtol=1e-5)
-
-
-def test_a_search_keeps_the_preparation(files: list[Path], tmp_path: Path) -> None:
-    search = SharedKernelMixtureCV(n_kernels=[2], covariance_type="full", random_state=0).fit(files)
-    search.save(tmp_path / "m")
-    stored = load(tmp_path / "m")
-    assert stored.recipe_ == {"compensate": True, "transform": "arcsinh:150"}
-    assert_array_equal(stored.predict(files), search.best_estimator_.predict(files))
-    run("predict", tmp_path / "m", files[0], "-o", tmp_path / "p.csv")
-    assert_array_equal(pd.read_csv(tmp_path / "p.csv")["kernel"], stored.predict(files[0]))
-    # A fit to rows in memory forgets it.
-    search.fit(np.arcsinh(events(0.3, 5)[:, :2]))
-    assert not hasattr(search, "recipe_")
