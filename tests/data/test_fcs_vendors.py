@@ -87,7 +87,7 @@ STYLES = {
 
 
 def stored_cells(style: Style, seed: int) -> np.ndarray:
-    """Return values (200, 4) that a program stores: time, scatter and the fluorescences of two populations."""
+    """Return values (200, 4) that a program stores: time, scatter and fluorescences of two populations."""
     random = np.random.default_rng(seed)
     integers = style.settings.get("kind") == "I"
     top = 900.0 if style.settings.get("ranges") == 1024 else 60_000.0
