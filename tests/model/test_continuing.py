@@ -63,13 +63,6 @@ def test_a_callback_gets_the_model_so_far(kind, tmp_path):
     assert_array_equal(load(save.path).covariances_, save.models[5].covariances_)
 
 
-def test_a_model_so_far_has_nothing_of_an_earlier_fit():
-    save = Save(None, every=1000)
-    mixture = SharedKernelMixture(3, random_state=0).fit(X, Y)
-    mixture.set_params(covariance_prior=None).set_callbacks(save).fit(X, Y)
-    assert not hasattr(save.models[0], "covariance_prior_")
-
-
 @pytest.mark.parametrize(
     ("settings", "labels"),
     [

@@ -22,7 +22,6 @@ from skmix import (
     SharedKernelMixtureCV,
     load,
 )
-from skmix._words import nearest
 from skmix.report import evaluate
 
 N = 120
@@ -196,47 +195,6 @@ def test_errors_name_the_column_and_what_to_do(kind: str, library: str, numeric:
     assert "open_rows" not in str(caught.value)
 
 
-def test_separators_of_thousands_are_removed_before_the_decimal_mark_is_replaced() -> None:
-    polars, numbers = pytest.importorskip("polars"), [1674.58, 12.5, 2000100.25]
-    X = pd.DataFrame({"new": ["1.674,58", "12,5", "2.000.100,25"] * 9})
-    steps = (
-        (X, "X['new'].str.replace('.', '') and X['new'].str.replace(',', '.')."),
-        (
-            polars.from_pandas(X),
-            "polars.col('new').str.replace_all('.', '', literal=True) and "
-            "polars.col('new').str.replace(',', '.').",
-        ),
-    )
-    for frame, advice in steps:
-        with pytest.raises(ValueError, match="holds numbers with a separator of thousands") as caught:
-            SharedKernelMixture(1).fit(frame)
-        assert f"Use {advice}" in str(caught.value)
-    new = X["new"].str.replace(".", "").str.replace(",", ".")
-    assert new.astype(float).tolist() == numbers * 9
-    column = polars.col("new").str.replace_all(".", "", literal=True).str.replace(",", ".")
-    assert steps[1][0].select(column.cast(float))["new"].to_list() == numbers * 9
-
-
-def test_the_remedies_help() -> None:
-    def fitted(frame: pd.DataFrame) -> Any:
-        return SharedKernelClassifier(2, random_state=0).fit(frame, "survived")
-
-    X = PEOPLE.assign(new=["1,5", "2,5"] * (N // 2))
-    assert fitted(X.drop(columns=["new"])).n_features_in_ == 4
-    assert fitted(X.astype({"new": "category"})).recipe_["columns"]["new"] == ["1,5", "2,5"]
-    assert fitted(X.assign(new=X["new"].str.replace(",", "."))).recipe_["columns"]["new"] is None
-    gaps = PEOPLE.assign(new=["1.5", "2.5", "?-"] * (N // 3)).replace({"new": "?-"}, float("nan"))
-    assert fitted(gaps).has_gaps_
-    mixed = PEOPLE.assign(new=[1, "a", 2] * (N // 3))
-    with pytest.raises(
-        ValueError, match=r"different types: int, str.*to_numeric.*str}\).astype\({'new': 'cat"
-    ):
-        fitted(mixed)
-    text = mixed.astype({"new": str}).astype({"new": "category"})
-    assert fitted(text).recipe_["columns"]["new"] == ["1", "2", "a"]
-    assert fitted(mixed.assign(new=pd.to_numeric(mixed["new"], errors="coerce"))).has_gaps_
-
-
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 @pytest.mark.parametrize("columns", [["fare", "id"], ["fare", "city", "id"]])
 def test_columns_that_are_no_measurements_are_told(library: str, columns: list[str]) -> None:
@@ -316,11 +274,6 @@ def test_a_name_that_is_not_found_brings_up_the_nearest(meant: str, tmp_path: Pa
         (ValueError, FileNotFoundError), match=f"Did you mean {meant}\\?( If the values .*)?$"
     ):
         UNKNOWN[meant](model, tmp_path)
-
-
-def test_a_name_unlike_all_others_brings_up_none() -> None:
-    assert nearest("zebra", COLUMNS) == nearest("fare", []) == ""
-    assert nearest("CITY", COLUMNS) == " Did you mean 'city'?"
 
 
 # ---------------------------------------------------------------- scikit-learn around frames

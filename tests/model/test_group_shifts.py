@@ -10,7 +10,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import responsibilities
 from scipy.stats import multivariate_normal
-from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
 from skmix.engine.records import Parameters
@@ -205,17 +204,6 @@ def test_a_new_class_is_adapted_as_speakers_are(shifted_before: bool, n_passes: 
     assert model.group_shift_ == strength
 
 
-def test_a_new_class_without_shifts_has_the_common_means() -> None:
-    X, _, _ = shifted_groups()
-    plain, none = fitted(None), fitted().set_params(group_shift=None)
-    reference = fitted(None).add_class(X[:50], "g")
-    assert_array_equal(plain.add_class(X[:50], "g").weights_, reference.weights_)
-    assert "group_shifts_" not in vars(plain)
-    none.add_class(X[:50], "g")
-    assert not none.group_shifts_[6].any()
-    assert none.group_shift_ == 4.0
-
-
 def test_a_weight_prior_decides_on_the_weights_of_a_new_class() -> None:
     X, _, _ = shifted_groups()
     model = fitted(weight_prior=3.0)
@@ -224,14 +212,3 @@ def test_a_weight_prior_decides_on_the_weights_of_a_new_class() -> None:
     background = Parameters(common[:, None], model.means_, model.covariances_)
     n = responsibilities(X[:10], np.zeros(10, dtype=np.int64), background).sum(axis=0) + 2.0
     assert_allclose(model.weights_[:, 6], n / n.sum(), rtol=1e-8)
-
-
-def test_too_few_passes_are_reported() -> None:
-    X, y, _ = shifted_groups(2.0)
-    plain = SharedKernelMixture(3, init={"means": CENTRES}, tol=1e-6).fit(X, y)
-    # The fit without shifts begins where it has converged.
-    start = {"means": plain.means_, "covariances": plain.covariances_, "weights": plain.weights_}
-    model = SharedKernelMixture(3, init=start, tol=1e-6, group_shift=1.0, max_iter=3)
-    with pytest.warns(ConvergenceWarning, match="group shifts did not converge"):
-        model.fit(X, y)
-    assert not model.converged_

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from sklearn.model_selection import GroupKFold, KFold, LeaveOneGroupOut, ShuffleSplit, StratifiedKFold
+from sklearn.model_selection import GroupKFold, KFold, LeaveOneGroupOut
 
 from skmix.model.holdout import (
     Split,
@@ -92,20 +92,6 @@ def test_groups_are_held_out_whole(seed: int, n_groups: int, grouped: str) -> No
     assert_array_equal(np.sort(np.concatenate([held for _, held in splits])), np.flatnonzero(codes >= 0))
 
 
-@pytest.mark.parametrize(("n_rows", "n_splits"), [(499, 5), (500, 3), (3999, 3), (4000, 1)])
-def test_many_rows_need_fewer_splits(n_rows: int, n_splits: int) -> None:
-    codes = np.concatenate([np.arange(n_rows) % 2, np.full(600, -1)])
-    splits = default_splits(codes, 0)
-    check_rules(splits, codes)
-    assert len(splits) == n_splits
-    if n_splits == 1:
-        assert len(splits[0][1]) == 800
-    # No more folds than rows of the smallest class.
-    few = np.append(codes[2:], [2, 2])
-    assert len(default_splits(few, 0)) == min(n_splits, 2)
-    assert default_splits(np.array([0, 1, -1, -1]), 0) == []
-
-
 @pytest.mark.parametrize("masks", [False, True])
 def test_a_list_of_splits_numbers_the_rows_as_they_were_given(masks: bool) -> None:
     codes = np.array([0, 1, 0, 1, -1, -1, 0, 1])
@@ -117,17 +103,6 @@ def test_a_list_of_splits_numbers_the_rows_as_they_were_given(masks: bool) -> No
     # Rows 4 and 5 have no label: they judge nothing, and train where they are not held out.
     expected = [([0, 1, 2, 3], [6, 7]), ([5, 6, 7], [0, 1])]
     assert [tuple(part.tolist() for part in parts) for parts in found] == expected
-
-
-def test_a_splitter_sees_labelled_rows_and_its_training_rows_are_kept() -> None:
-    codes = np.where(np.arange(60) % 4 == 0, -1, np.arange(60) % 3)
-    known = np.flatnonzero(codes >= 0)
-    for cv in (3, StratifiedKFold(3), ShuffleSplit(3, train_size=20, test_size=9, random_state=0)):
-        splitter = StratifiedKFold(3) if cv == 3 else cv
-        found = splits_of(cv, codes, None, np.ones(60, dtype=bool))
-        for (training, held), (own, others) in zip(found, splitter.split(known, codes[known]), strict=True):
-            assert_array_equal(training, np.union1d(known[own], np.flatnonzero(codes < 0)))
-            assert_array_equal(held, np.sort(known[others]))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from skmix import __version__, load
-from skmix.data.write import is_device, replacing, write_columns
+from skmix.data.write import replacing, write_columns
 from skmix.model import saving
 from skmix.model.files import FORMAT, VERSION, Record, pack, read_file, unpack, write_file
 
@@ -67,25 +67,6 @@ def test_a_link_stays_and_the_file_it_points_to_is_replaced(tmp_path: Path) -> N
     assert names(tmp_path) == ["latest.skmix", "v3.skmix"]
 
 
-def test_what_is_not_a_regular_file_is_written_to(tmp_path: Path) -> None:
-    """A pipe stands for the devices, which a test should not put at risk."""
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        with replacing(pipe) as file:
-            file.write(b"new")
-        assert os.read(reading, 10) == b"new"
-        assert pipe.is_fifo()
-        # A link to it, as /dev/stdout is: its real path may be the name of no file.
-        (tmp_path / "link").symlink_to(pipe)
-        write_columns(tmp_path / "link", {"a": np.array([1])})
-        assert os.read(reading, 10) == b"a\n1\n"
-        assert names(tmp_path) == ["link", "pipe"]
-    finally:
-        os.close(reading)
-
-
 def test_a_file_that_is_open_as_a_stream_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     """As when the output of a command goes into a file."""
     handle = os.open(tmp_path / "output.txt", os.O_RDWR | os.O_CREAT)
@@ -102,16 +83,6 @@ def test_a_file_that_is_open_as_a_stream_is_written_to_and_not_replaced(tmp_path
     finally:
         os.close(handle)
     assert names(tmp_path) == ["output.txt"]
-
-
-def test_devices_are_those_that_cannot_be_replaced(tmp_path: Path) -> None:
-    for device in ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin"):
-        assert is_device(device)
-    (tmp_path / "output.txt").touch()
-    (tmp_path / "dev").mkdir()
-    for path in ("output.txt", "new", "", "dev/fd"):
-        assert not is_device(tmp_path / path)
-    assert not is_device("/dev/shm/new")
 
 
 # ---------------------------------------------------------------- values
@@ -176,28 +147,6 @@ values = st.recursive(
 @example({"a.b.c": np.zeros(1), "a": {"b.c": np.ones(2)}, "a.b": {"c": np.ones(3)}})
 def test_any_value_comes_back_as_it_was(value: Any) -> None:
     assert same(there_and_back(value), value)
-
-
-def test_ranges_slices_and_foreign_byte_orders() -> None:
-    assert there_and_back({"a": range(5, -5, -2)}) == {"a": [5, 3, 1, -1, -3]}
-    array = np.arange(12.0).reshape(3, 4)
-    for given_, expected in (
-        (array[:, ::2], array[:, ::2]),
-        (array.astype(">f8"), array),
-        (np.array(["ä", "𝄞 clef"], dtype=">U9"), np.array(["ä", "𝄞 clef"])),
-    ):
-        np.testing.assert_array_equal(there_and_back(given_), expected)
-
-
-def test_an_array_that_occurs_twice_is_kept_once_and_stays_one() -> None:
-    array = np.arange(3.0)
-    content, arrays = pack({"a": array, "b": [array, array.copy()]})
-    assert list(arrays) == ["a", "b.1"]
-    back = unpack(content, arrays)
-    assert back["a"] is back["b"][0]
-    assert back["a"] is not back["b"][1]
-    back["a"][:] = 7.0
-    assert next(iter(arrays.values())).tolist() == array.tolist() == [0.0, 1.0, 2.0]
 
 
 @pytest.mark.parametrize(

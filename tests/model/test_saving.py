@@ -147,15 +147,6 @@ def test_what_is_not_saved(path: Path) -> None:
     assert same(back.predict_proba(X), model.predict_proba(X))
 
 
-def test_the_kind_of_output_is_not_saved(path: Path) -> None:
-    """A model that gives frames can be saved; its file gives arrays."""
-    model = SharedKernelMixture(2, **SEED).fit(X, Y)
-    expected = model.transform(X)
-    back = through_a_file(model.set_output(transform="pandas"), path)
-    assert isinstance(model.transform(X), pd.DataFrame)
-    assert same(back.transform(X), expected)
-
-
 @pytest.mark.parametrize("name", ["search", "mixtures"])
 def test_equal_models_are_equal_files(name: str, tmp_path: Path) -> None:
     for file in "ab":
