@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, random_model, random_rows
 
 from skmix.engine import scoring
-from skmix.engine.exponentials import log_mix, log_normalise, log_sum_exp, to_shares
+from skmix.engine.exponentials import log_mix, log_normalise, log_sum_exp
 from skmix.engine.kernels import StudentT
 from skmix.engine.numbers import to_numpy
 from skmix.engine.records import FloatArray, IntArray, Parameters
@@ -110,18 +110,6 @@ def test_a_rows_density_does_not_depend_on_its_neighbours(covariance_type: str, 
         assert_array_equal(cut, whole[: len(cut)])
 
 
-@each_type
-def test_responsibilities_averaged_over_classes(covariance_type: str) -> None:
-    X, _, model = problem(covariance_type)
-    posterior = np.random.default_rng(1).dirichlet(np.ones(3), size=len(X))
-    expected = sum(
-        posterior[:, j, None] * oracles.responsibilities(X, np.full(len(X), j), model, covariance_type)
-        for j in range(3)
-    )
-    found = scoring.averaged_log_responsibilities(X, np.log(posterior), model, covariance_type)
-    assert_allclose(np.exp(found), expected, rtol=1e-9, atol=1e-14)
-
-
 @pytest.mark.parametrize("t", [False, True])
 @each_type
 def test_a_model_changed_in_place_is_prepared_anew(covariance_type: str, t: bool) -> None:
@@ -155,25 +143,6 @@ def test_far_rows_on_a_device_are_those_of_numpy(library: str) -> None:
     ):
         assert type(got) is type(there)
         assert_allclose(to_numpy(got), expected, rtol=1e-10, atol=1e-10)
-
-
-@each_library
-def test_sums_of_exponentials_are_those_of_numpy(library: str) -> None:
-    """Terms that underflow, zero weights and columns without any term included."""
-    logs = 300.0 * np.random.default_rng(0).normal(size=(5, 100))
-    logs[:, 3], weights = -np.inf, np.array([[1.0, 0, 0, 0, 0], [0, 0, 0.5, 0.5, 0]]).T
-    there, proper = LIBRARIES[library](logs), np.delete(logs, 3, axis=1)
-    assert_allclose(to_numpy(log_sum_exp(there, axis=0)), np.logaddexp.reduce(logs, axis=0), rtol=1e-14)
-    shares = LIBRARIES[library](proper.copy())
-    assert_allclose(to_numpy(to_shares(shares, axis=0)), np.logaddexp.reduce(proper, axis=0), rtol=1e-14)
-    exact = np.exp(proper - np.logaddexp.reduce(proper, axis=0))
-    assert_allclose(to_numpy(shares), exact, rtol=1e-12, atol=1e-199)
-    # Nothing is subnormal.
-    assert exact[exact > 0.0].min() < 1e-300
-    assert to_numpy(shares)[exact < 1e-202].tolist() == [0.0] * np.count_nonzero(exact < 1e-202)
-    mixed = np.stack([proper[0], np.logaddexp(proper[2], proper[3]) - np.log(2.0)])
-    for values in (proper, LIBRARIES[library](proper)):
-        assert_allclose(to_numpy(log_mix(values, weights)), mixed, rtol=1e-13)
 
 
 @each_library

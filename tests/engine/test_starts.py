@@ -96,22 +96,6 @@ def test_random_rows(covariance_type: str) -> None:
         assert_allclose(covariances, as_structure(variances, covariance_type), rtol=1e-12)
 
 
-def test_random_rows_have_a_weight() -> None:
-    X = np.arange(20.0)[:, None]
-    weights = np.where(np.arange(20) % 5 == 0, 1.0, 0.0)
-    found = drawn(starts.random_from_data, X, wanted(X, 1, 2, 4), weights)
-    assert_allclose(np.sort(found.means[..., 0], axis=1), [[0.0, 5.0, 10.0, 15.0]] * 2, atol=1e-12)
-
-
-def test_more_kernels_than_rows_use_rows_again() -> None:
-    X = np.array([[0.0], [1.0], [5.0]])
-    assert np.isin(drawn(starts.random_from_data, X, wanted(X, 1, 2, 7)).means.round(9), X).all()
-    for choose in (lambda X, each: starts.k_means(X, np.zeros(len(X), int), each), starts.random_from_data):
-        found = drawn(choose, X, wanted(X, 1, 2, 7))
-        assert np.isfinite(found.means).all()
-        assert (found.covariances > 0).all()
-
-
 @each_library
 def test_exchanges_find_clusters_that_k_means_leaves_out(library: str) -> None:
     """Of 25 clusters on a grid, k-means++ alone leaves out some in most starts."""
@@ -313,24 +297,6 @@ def test_k_means_is_the_same_in_chunks_and_in_the_reference(monkeypatch: pytest.
             start = all_rows(X, corner - 1, 3, 5, weights)
         for name in ("weights", "means", "covariances"):
             assert_allclose(getattr(start, name), getattr(whole, name), rtol=1e-9, atol=1e-9)
-
-
-@each_library
-def test_k_means_runs_on_the_rows_device(library: str) -> None:
-    X, corner = four_clusters(n_rows=200)
-    ours, theirs = all_rows(X, corner, 2, 4), all_rows(LIBRARIES[library](X), corner, 2, 4)
-    assert_allclose(theirs.means, ours.means, rtol=1e-9)
-    assert_allclose(theirs.covariances, ours.covariances, rtol=1e-9, atol=1e-12)
-
-
-def test_kernels_of_a_class_may_be_its_own() -> None:
-    X, corner = four_clusters()
-    classes = corner // 2
-    found = drawn(starts.class_wise, X, classes, wanted(X, 2, 3, 5), own_kernels=np.array([2, 3]))
-    expected = np.array([[1 / 2, 0.0]] * 2 + [[0.0, 1 / 3]] * 3)
-    assert_allclose(found.weights, np.stack([expected] * 3), rtol=1e-15)
-    for means in found.means:
-        assert set(corners_of(means[:2])) <= {0, 1}
 
 
 def test_starts_are_drawn_from_rows_with_close_neighbours() -> None:

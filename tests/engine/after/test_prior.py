@@ -172,12 +172,6 @@ def test_rows_are_predicted_without_themselves(covariance_type: str) -> None:
             assert error == pytest.approx(expected, rel=1e-6, abs=1e-12)
 
 
-def test_a_row_whose_class_has_no_other_rows_has_no_error() -> None:
-    parts = parts_of(np.array([[0.0], [1.0], [5.0]]), np.array([0, 0, 1]))
-    errors = errors_left_out(parts, np.arange(3), np.ones(1), np.eye(1), 1.0)
-    assert errors[2, 0] == 0.0 < errors[0, 0]
-
-
 # ---------------------------------------------------------------- the prior of a start
 
 
@@ -209,16 +203,6 @@ def test_heavy_tails_need_a_stronger_prior_than_their_scatters_say() -> None:
     strength, common = prior_of(X, codes, start)
     assert likeliest_strength(parts_of(X, codes), common) < 20.0
     assert strength > 200.0
-
-
-def test_rows_are_put_into_the_nearest_kernel_of_their_class() -> None:
-    codes = np.arange(400) % 2
-    place = np.where(np.arange(400) % 4 < 2, 0.0, 50.0)
-    X = np.random.default_rng(0).normal(size=(400, 2)) + place[:, None]
-    means = np.array([[0.0, 0.0], [50.0, 50.0], [0.0, 0.0], [50.0, 50.0]])
-    weights = np.array([[0.5, 0.0], [0.5, 0.0], [0.0, 0.5], [0.0, 0.5]])
-    _, common = prior_of(X, codes, Parameters(weights, means, np.zeros(0)))
-    assert_allclose(np.diagonal(common), 1.0, rtol=0.2)
 
 
 @each_kind

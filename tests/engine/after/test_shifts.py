@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import brute
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from oracles import COVARIANCE_TYPES, as_brute, as_full, random_model
 from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp
 from scipy.stats import norm
 
-from skmix.engine.after.shifts import STRENGTHS, Shifted, check_source, choose_strength, shift_groups
+from skmix.engine.after.shifts import Shifted, check_source, choose_strength, shift_groups
 from skmix.engine.loop import fit
 from skmix.engine.problem import Problem, open_source
 from skmix.engine.records import FloatArray, IntArray, Options, Parameters
@@ -152,72 +151,6 @@ def test_shifts_converge_where_a_row_gains_less_than_tol() -> None:
     assert found.converged
     assert gains[-1] < 1e-3
     assert np.all(gains[:-1] >= 1e-3)
-
-
-class Call(NamedTuple):
-    """What a fit of the search was given."""
-
-    fold: tuple[int, int]
-    means: FloatArray
-    strength: float
-    shifts: FloatArray | None
-    max_iter: int
-
-
-def searched(
-    monkeypatch: pytest.MonkeyPatch, gains: dict[float, float], noise: float = 0.0
-) -> tuple[float, list[Call]]:
-    """Return the strength of least loss and all fits, for gains of each part of held-out rows.
-
-    Fits are replaced by stand-ins with these gains; `noise` is their deviation between parts. Means of a fit
-    are those that it began with plus one, and its shifts are equal to the strength.
-    """
-    X, groups = shifted_rows()
-    start, calls = random_model(np.random.default_rng(1), 3, 3, 2), list[Call]()
-    deviations = np.random.default_rng(0).normal(size=(5, 20))
-    deviations = (deviations - deviations.mean()) / deviations.std(ddof=1)
-
-    def stand_in(problem: Problem, begin: Any, strength: float, **more: Any) -> Shifted:
-        fold = more["fold"]
-        calls.append(Call(fold, begin.means, strength, more.get("shifts"), problem.options.max_iter))
-        value = 1000.0 * fold[1] + np.arange(20.0)
-        if np.isfinite(strength):
-            value = value + gains[strength] + noise * deviations[fold[1]]
-        following = replace(begin, means=begin.means + 1.0)
-        return Shifted(following, np.full((3, 3, 2), strength), value, value, value, None, True)
-
-    monkeypatch.setattr("skmix.engine.after.shifts.shift_groups", stand_in)
-    return choose_strength(Problem.of(open_source(X, groups), Options(), 3), start, 7), calls
-
-
-def test_the_search_goes_on_until_two_strengths_in_a_row_are_worse(monkeypatch: pytest.MonkeyPatch) -> None:
-    for gains, best, n_tried in (
-        ([1.0, 0.5, 2.0, 1.9, 1.8, 9.0], 30.0, 5),
-        ([-1.0] * 6, np.inf, 2),
-        ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 1.0, 6),
-    ):
-        found, calls = searched(monkeypatch, dict(zip(STRENGTHS, gains, strict=True)))
-        assert found == best
-        for fold in range(5):
-            tried = [call for call in calls if call.fold == (7, fold)]
-            assert [call.strength for call in tried] == [np.inf, *STRENGTHS[:n_tried]]
-            # Each fit begins where the one before ended.
-            assert tried[0].shifts is None
-            for before, call in pairwise(tried):
-                assert_array_equal(call.means, before.means + 1.0)
-                assert_array_equal(call.shifts, np.full((3, 3, 2), before.strength))
-        assert {call.max_iter for call in calls} == {50}
-    # Of many rows, one fold is enough.
-    monkeypatch.setattr("skmix.engine.after.shifts._ENOUGH_ROWS", len(shifted_rows()[0]))
-    _, calls = searched(monkeypatch, dict.fromkeys(STRENGTHS, 1.0))
-    assert {call.fold for call in calls} == {(7, 0)}
-
-
-def test_shifts_must_gain_more_than_two_standard_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred parts of deviation one: a mean gain of 0.1 is one standard error."""
-    for gain, expected in ((0.19, np.inf), (0.21, 300.0)):
-        gains = dict.fromkeys(STRENGTHS, 0.0) | {300.0: gain}
-        assert searched(monkeypatch, gains, noise=1.0)[0] == expected
 
 
 def test_few_rows_have_no_shifts_and_rows_without_a_group_are_refused(

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property, partial, reduce
+from functools import partial, reduce
 from itertools import pairwise
 from operator import add
-from typing import Any
 
 import numpy as np
 import pytest
-from calls import Listed, drawn, fit, source_of
+from calls import Listed, drawn, fit
 
-from skmix._core import core
 from skmix.engine import starts
-from skmix.engine.estep.inputs import Rows
-from skmix.engine.records import FloatArray, Frame, IntArray, Options, Parameters, Setting
+from skmix.engine.records import Options, Parameters, Setting
 from skmix.engine.rows.blocks import Block, BlockRows, summarise_block, summarise_blocks
-from skmix.engine.rows.source import GapRows, RowSource
+from skmix.engine.rows.source import GapRows
 from skmix.engine.rows.summary import measure, sampled_of_class
 from skmix.engine.structures import STRUCTURES, structure_of
 from skmix.engine.threads import workers
@@ -119,47 +116,6 @@ def test_blocks_with_gaps_take_moments_about_given_centres(covariance_type) -> N
         assert np.allclose(ours, theirs, rtol=1e-9, atol=1e-9), name
 
 
-def test_the_scatter_of_a_block_is_computed_once_in_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    if core() is None:
-        pytest.skip("the reference adds up the moments of tied kernels, and needs no scatter")
-    X, codes, weights = make_rows()
-    start, options = make_starts(X, codes, "tied"), Options(covariance_type="tied", max_iter=4, tol=0.0)
-    assert_same_fit(X, codes, weights, start, options)
-    scatter, computed = Rows.scatter, []
-    counted = cached_property(lambda rows: computed.append(len(rows.X)) or scatter.func(rows))
-    counted.__set_name__(Rows, "scatter")
-    monkeypatch.setattr(Rows, "scatter", counted)
-    source = BlockRows(cut(X, codes, weights))
-    for n_fits in (1, 2):  # the end of a fit clears what passes keep
-        fit(source, None, start, options)
-        assert computed == n_fits * np.diff(CUTS).tolist()
-
-
-@pytest.mark.parametrize("kind", ["complete", "gaps", "blocks"])
-def test_what_passes_keep_is_for_one_frame_and_one_fit(kind: str) -> None:
-    X, codes, _ = make_rows()
-    if kind == "gaps":
-        X[::4, 1] = np.nan
-    structure = structure_of("tied")
-    start, frame = make_starts(X, codes, "tied"), measure(X, structure)
-    source = source_of(cut(X, codes) if kind == "blocks" else X, codes)
-
-    def means_of(frame: Frame, source: RowSource = source) -> FloatArray:
-        """Return the sums (2, 3) of the responsibility-weighted rows in the data's coordinates."""
-        inside = frame.enter(start, structure)
-        with workers(1) as pool:
-            setting = Setting(frame, structure, pool)
-            sums, origins = source.expect(inside, structure.factor(inside.covariances, 3), setting)
-        mass = sums.mass.sum(axis=-1)[..., None]
-        return ((sums.first + mass * (origins + frame.shift)) * frame.scale).sum(axis=1)
-
-    assert np.allclose(means_of(replace(frame, shift=frame.shift + 1.0)), means_of(frame), rtol=1e-9)
-    source.clear_cache()
-    X += 1.0  # as no caller may do during a fit
-    fresh = source_of(cut(X, codes) if kind == "blocks" else X.copy(), codes)
-    assert np.allclose(means_of(frame), means_of(frame, fresh), rtol=1e-12)
-
-
 # ---------------------------------------------------------------- rows without a class, classes apart
 
 
@@ -177,41 +133,6 @@ def test_rows_without_a_class_need_a_class_prior(kind: str) -> None:
             fit(rows, classes, start, Options(max_iter=1))
         found = fit(rows, classes, replace(start, class_prior=np.full((1, 3), 1 / 3)), Options(max_iter=1))
         assert found.log_likelihood.shape == (1, 4)
-
-
-def of_class(code: int, rows: Any) -> dict[int, list[tuple[FloatArray, IntArray | None, FloatArray]]]:
-    return {code: [(rows.X, rows.codes, rows.weights)]}
-
-
-def both(a: dict[int, Any], b: dict[int, Any]) -> dict[int, Any]:
-    return {code: a.get(code, []) + b.get(code, []) for code in a.keys() | b.keys()}
-
-
-def every_third(block: int, n_rows: int) -> tuple[IntArray, IntArray]:
-    chosen = np.arange(block % 3, n_rows, 3)
-    return chosen, chosen % 2
-
-
-@pytest.mark.parametrize("kind", ["complete", "gaps", "blocks"])
-def test_the_rows_of_each_class_come_apart(kind: str) -> None:
-    X, codes, weights = make_rows()
-    if kind == "gaps":
-        X[::4, 1] = np.nan
-    source: RowSource = source_of(cut(X, codes, weights) if kind == "blocks" else X, codes, weights)
-    cuts = np.array(CUTS if kind == "blocks" else [0, len(X)])
-    block = np.repeat(np.arange(len(cuts) - 1), np.diff(cuts))
-    within = np.arange(len(X)) - cuts[block]
-    third = within % 3 == block % 3
-    for selection, chosen in ((None, np.full(len(X), True)), (every_third, third)):
-        parts = source.by_class(selection)(of_class, both, {})
-        assert sorted(parts) == [0, 1, 2]
-        for code, sources in parts.items():
-            rows = chosen & (codes == code)
-            assert np.array_equal(np.concatenate([X for X, _, _ in sources]), X[rows], equal_nan=True)
-            assert np.array_equal(np.concatenate([w for _, _, w in sources]), weights[rows])
-            if selection is not None:
-                assert np.array_equal(np.concatenate([y for _, y, _ in sources]), within[rows] % 2)
-    assert source.by_class(lambda block, n_rows: (np.arange(0), None))(of_class, both, {}) == {}
 
 
 # ---------------------------------------------------------------- the summary
@@ -240,59 +161,6 @@ def test_classes_are_counted_and_sampled_whatever_the_order_of_the_blocks() -> N
     assert all(np.array_equal(blocks[b].X[i], x) for x, (b, i) in zip(sample.X, sample.places, strict=True))
     share = np.bincount(sample.places[:, 0], minlength=4) / len(sample.X)
     assert np.allclose(share, np.array(sizes) / sum(sizes), atol=0.01)
-
-
-def test_a_summary_of_some_features_looks_again_only_where_there_are_gaps() -> None:
-    X, codes, _ = make_rows()
-    rows = BlockRows(cut(X, codes))
-    some = rows.with_features([2, 0])
-    assert some.n_features == 2
-    assert np.allclose(
-        some.summary.frame(structure_of("full")).scale, measure(X[:, [2, 0]], structure_of("full")).scale
-    )
-    X[5, :2] = np.nan
-    rows = BlockRows(cut(X, codes))
-    assert rows.with_features([0, 1]).summary.n_rows == len(X) - 1
-    # Here, rows have both values or none.
-    X[:100, :2] = np.nan
-    X[5, 1] = np.nan
-    options, start = Options(max_iter=2, tol=0.0), make_starts(X[100:, :2], codes[100:], "full")
-    found = fit(BlockRows(cut(X, codes)).with_features([0, 1]), None, start, options)
-    expected = fit(X[100:, :2], codes[100:], start, options)
-    assert np.allclose(found.log_likelihood, expected.log_likelihood, rtol=1e-9)
-    # No labelled row has a value of the first feature.
-    X[codes == 2, 0] = np.nan
-    some = BlockRows(cut(X, np.where(codes == 2, 1, -1))).with_features([0])
-    assert some.summary.class_sizes(2).tolist() == [0.0, 0.0]
-    assert some.summary.counts[0] == some.summary.n_rows == np.sum((codes < 2) & ~np.isnan(X[:, 0]))
-
-
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_a_sample_stands_for_all_rows(weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows come with their own classes, and with weights by which each class has as many as it had."""
-    X, codes, weights = make_rows()
-    codes[::50] = -1
-    X[:, 0] = codes
-    blocks = cut(X, codes, weights if weighted else None)
-    monkeypatch.setattr("skmix.engine.rows.summary._FEWEST_SAMPLED", 20)
-    monkeypatch.setattr("skmix.engine.rows.summary._MOST_SAMPLED", 20)
-    rows, found, masses = BlockRows(blocks, summarise_blocks(blocks, 1)).start_rows()
-    assert len(rows) == 20 * 3 + 12
-    assert rows[:, 0].tolist() == found.tolist()
-    assert masses is not None
-    for code in range(3):
-        n, mass = np.sum(codes == code), masses[found == code]
-        if not weighted:
-            assert np.allclose(mass, n / 20)
-            continue
-        # Each is a row's weight, as often as rows of its class stand behind it.
-        match = [np.flatnonzero((row == X).all(axis=1))[0] for row in rows[found == code]]
-        assert np.allclose(mass, weights[match] * n / 20)
-    monkeypatch.undo()
-    rows, found, masses = BlockRows(blocks).start_rows()
-    assert np.array_equal(rows, X)
-    assert found.tolist() == codes.tolist()
-    assert masses is None if not weighted else np.array_equal(masses, weights)
 
 
 def test_rows_of_weight_zero_or_without_any_value_are_left_out() -> None:
@@ -325,12 +193,3 @@ def test_bad_blocks_are_refused(blocks: list[Block], words: str, monkeypatch: py
     monkeypatch.setattr("skmix.engine.rows.blocks._CHECKED", 4)
     with pytest.raises(ValueError, match=words):
         summarise_blocks(Listed(blocks))
-
-
-def test_some_features_have_the_rows_with_a_value_in_any_of_them() -> None:
-    nan = np.nan
-    X = np.array([[1.0, nan, 2.0], [nan, nan, 3.0], [nan, 4.0, nan], [5.0, 6.0, 7.0]])
-    rows = GapRows(X, np.array([0, 1, 1, 0]), np.array([1.0, 2.0, 3.0, 4.0])).with_features([0, 1])
-    assert np.array_equal(rows.X, [[1.0, nan], [nan, 4.0], [5.0, 6.0]], equal_nan=True)
-    assert rows.codes.tolist() == [0, 1, 0]
-    assert rows.weights.tolist() == [1.0, 3.0, 4.0]

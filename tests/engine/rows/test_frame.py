@@ -9,12 +9,11 @@ from operator import add
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from oracles import COVARIANCE_TYPES, random_model, random_rows
+from oracles import COVARIANCE_TYPES, random_rows
 
-from skmix.engine.records import FloatArray, power_of_two
-from skmix.engine.rows import summary
+from skmix.engine.records import FloatArray
 from skmix.engine.rows.resolution import resolution_of
-from skmix.engine.rows.summary import fill_gaps, measure, moments_of
+from skmix.engine.rows.summary import measure, moments_of
 from skmix.engine.structures import structure_of
 
 FULL, SPHERICAL = structure_of("full"), structure_of("spherical")
@@ -38,21 +37,6 @@ def test_rows_are_centred_and_of_unit_size(covariance_type: str, magnitude: floa
     assert 0.1 < inside.std() < 10.0
     assert_allclose(frame.variance, inside.var(axis=0), rtol=1e-9)
     assert_allclose(frame.bound, np.abs(inside).max(axis=0), rtol=1e-12)
-
-
-@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-def test_parameters_come_back_from_the_frame(covariance_type: str) -> None:
-    random = np.random.default_rng(3)
-    X, _ = random_rows(random, 60, 1, 3)
-    structure = structure_of(covariance_type)
-    frame = measure(1e5 + 7.0 * X, structure)
-    model = random_model(random, 4, 2, 3, covariance_type).batch()
-    back = frame.leave(frame.enter(model, structure), structure)
-    assert_allclose(back.weights, model.weights, rtol=1e-15)
-    assert_allclose(back.means, model.means, rtol=1e-9, atol=1e-10)
-    # Scaling by powers of two rounds nothing.
-    assert_array_equal(back.covariances, model.covariances)
-    assert frame.log_volume() == pytest.approx(np.log(frame.scale).sum(), rel=1e-15)
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -7.3, 0.1, 1e10, 1e-31])
@@ -110,19 +94,6 @@ def test_moments_of_parts_are_those_of_all_rows(gaps: bool, dtype: type, weighte
         assert moments.missing[j] == np.sum(~known)
 
 
-def test_many_rows_are_measured_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    X = np.sort(np.random.default_rng(6).normal(size=(1000, 2)), axis=0)
-    whole = measure(X, FULL)
-    monkeypatch.setattr(summary, "_SCANNED", 64)
-    frame = measure(X, FULL)
-    assert_allclose(frame.shift, whole.shift, rtol=1e-12)
-    assert_allclose(frame.variance, whole.variance, rtol=1e-12)
-
-
-def test_powers_of_two() -> None:
-    assert_array_equal(power_of_two(np.array([1.0, 1.5, 0.3, 0.0, 1e-320])), [2.0, 2.0, 0.5, 1.0, 2.0**-1000])
-
-
 def resolution(X: FloatArray, weights: FloatArray | None = None) -> FloatArray:
     return resolution_of(X, weights, measure(X, FULL, row_weights=weights))
 
@@ -161,25 +132,3 @@ def test_counts_have_the_resolution_of_their_step_and_masses_one_of_their_own() 
     assert resolution(income[:, None])[0] == pytest.approx(0.01 * income.var(), rel=1e-9)
     values = np.repeat([0.0, 0.01, 0.0217, 0.03, 10.0], 40)
     assert resolution(values[:, None])[0] == pytest.approx(0.01085**2 / 12.0, rel=1e-6)
-
-
-def test_a_standardised_frame_has_the_same_rows_in_any_unit() -> None:
-    X = np.random.default_rng(0).normal(size=(50, 2)) + 3.0
-    units = np.array([2.54, 1e-3])
-    ours, theirs = (measure(rows, FULL).standardised(FULL) for rows in (X, X * units))
-    assert_allclose(
-        X * units / theirs.scale - theirs.shift, X / ours.scale - ours.shift, rtol=1e-9, atol=1e-12
-    )
-    assert_allclose((X / ours.scale).std(axis=0), 1.0, rtol=1e-12)
-    # Spherical kernels have one unit for all features.
-    frame = measure(X * units, SPHERICAL)
-    assert frame.standardised(SPHERICAL) is frame
-    assert frame.scale[0] == frame.scale[1]
-
-
-def test_gaps_are_filled_with_the_means_of_their_class() -> None:
-    X = np.array([[1.0, 4.0], [3.0, np.nan], [np.nan, 8.0], [np.nan, 2.0], [np.nan, np.nan]])
-    codes = np.array([0, 0, 0, 1, 1])
-    found = fill_gaps(X, codes)
-    # No row of the second class has the first feature: its mean over all rows.
-    assert_allclose(found, [[1.0, 4.0], [3.0, 6.0], [2.0, 8.0], [2.0, 2.0], [2.0, 2.0]])
