@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -139,14 +138,6 @@ def test_populations_are_renamed_everywhere(found: Study, tmp_path: Path) -> Non
             found.rename(names)
 
 
-def test_populations_are_a_table(found: Study) -> None:
-    table = found.populations.table
-    assert table["name"].tolist() == found.populations.display_names
-    weights = found.model.weights_ @ found.model.class_prior_
-    assert_allclose(table["share"], weights @ found.populations.members, atol=1e-4)
-    assert repr(found.populations) == table.to_string(index=False)
-
-
 def test_files_are_not_overwritten_unless_told(found: Study, tmp_path: Path) -> None:
     for write in (found.save, found.label_cells):
         path = tmp_path / "labels.csv"
@@ -267,20 +258,6 @@ def test_a_study_remembers_what_it_compares(found: Study, files: list[Path], tmp
     )
 
 
-def test_conditions_are_plotted_by_q_value(found: Study) -> None:
-    panels = found.rename({1: "B"}).compare("arm").plot()
-    table = found.compare("arm").table.sort_values(["q_value", "p_value"])
-    names = table["population"].tolist()
-    assert [panel.get_title().split("\n") for panel in panels] == [
-        [name, f"q = {q:.2g}"] for name, q in zip(names, table["q_value"], strict=True)
-    ]
-    shares = found.proportions.pivot(index="sample", columns="population", values="proportion")
-    points = panels[0].lines[-1].get_ydata()
-    assert_allclose(np.sort(points), np.sort(100 * shares[table["population"].iloc[0]]))
-    assert [text.get_text() for text in panels[0].get_xticklabels()] == ["a", "b"]
-    plt.close("all")
-
-
 def test_wrong_conditions_and_metadata_are_refused(found: Study) -> None:
     for given, message in (
         (("sex",), r"condition='sex' is not a column of the metadata: \['arm', 'age'\]"),
@@ -307,21 +284,6 @@ def test_wrong_conditions_and_metadata_are_refused(found: Study) -> None:
 
 
 # ---------------------------------------------------------------- shown
-
-
-def test_a_notebook_shows_the_table_and_the_picture(found: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = found.rename({1: "<b>T"})._repr_html_()
-    assert f"<td>{100 * found.proportions['proportion'][0]:.1f}<br>" in shown
-    assert "e-" not in shown.split("<img")[0]
-    assert "&lt;b&gt;T" in shown
-    assert 'src="data:image/png;base64,' in shown
-    assert plt.get_fignums() == []
-
-    def missing(*_: Any, **__: Any) -> None:
-        raise ImportError
-
-    monkeypatch.setattr(Study, "plot", missing)
-    assert found._repr_html_().rstrip().endswith("</table>")
 
 
 def test_the_picture_and_the_page(found: Study, tmp_path: Path) -> None:
@@ -404,16 +366,6 @@ def test_aicc_of_few_cells_counts_parameters_more_than_aic() -> None:
     found = compose(X)
     assert len(found.model.means_) == 2
     assert found.describe()["search"] == {"criterion": "aicc", "n_cells": 70, "lowest": 1, "highest": 4}
-
-
-def test_settings_reach_the_model(files: list[Path]) -> None:
-    expected: dict[str, Any] = {"n_kernels": 4, "random_state": 7, "n_jobs": 1, "device": "cpu"}
-    found = compose(files, n_populations=2, markers=["CD4", "CD3"], transform="arcsinh:2", **expected)
-    assert {name: getattr(found.model, name) for name in expected} == expected
-    assert found.model.feature_names_in_.tolist() == ["CD4", "CD3"]
-    assert found.model.recipe_ == {"transform": "arcsinh:2"}
-    assert found.populations is not None
-    assert len(found.populations) == 2
 
 
 def test_errors_name_their_argument(files: list[Path]) -> None:
