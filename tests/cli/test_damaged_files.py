@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from commands import run, said
 from cytometry import write_fcs_file
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skmix import SharedKernelMixture, compose, load, open_rows
+from skmix import SharedKernelMixture, compose, open_rows
 from skmix.datasets import copy_examples
 
 pytest.importorskip("flowio", reason="flowio is not installed")
@@ -221,24 +220,3 @@ def test_noise_does_not_move_proportions_unsaid(tmp_path: Path) -> None:
         study.label_cells(tmp_path / "labelled", opened)
     assert len(pd.read_csv(tmp_path / "labels.csv")) == opened.n_rows < 1750
     assert_allclose(rows_of(tmp_path / "labelled" / "bad.fcs"), rows_of(bad, "drop"), rtol=1e-6)
-
-
-def test_the_command_line_refuses_damaged_files_or_drops_events(well: Path, tmp_path: Path) -> None:
-    bad = damage(well, tmp_path / "bad.fcs", 28 * 1000, 4096, DAMAGES["random"])
-    model, table = tmp_path / "m.skmix", tmp_path / "t.csv"
-    common = ("--kernels", 2, "-o", model)
-    for command in ("compose", "fit"):
-        result = run(command, bad, *common, code=1)
-        assert re.search(r"bad\.fcs is damaged: 14\d of 4000 events", said(result))
-        assert "with --damaged drop." in said(result)
-        result = run(command, bad, "--damaged", "drop", *common)
-        assert "damaged events are left out" in said(result)
-        load(model)
-        run("predict", model, bad, "-o", table, code=1)
-        result = run("predict", model, bad, "--damaged", "drop", "-o", table)
-        assert "damaged events are left out" in said(result)
-        assert 3840 < len(pd.read_csv(table)) < 3860
-        run("predict", model, bad, "--damaged", "keep", "-o", table)
-        assert len(pd.read_csv(table)) == 4000
-    with pytest.raises(ValueError, match="damaged must be 'refuse', 'drop' or 'keep', got 'ignore'"):
-        open_rows(bad, damaged="ignore")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from commands import KINDS, X, run, said, write_example
+from commands import run, said, write_example
 
 from skmix import SharedKernelClassifier
 from skmix.data import write_columns
@@ -18,39 +18,6 @@ from skmix.data import write_columns
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table of three classes, and a model of it."""
     return write_example(tmp_path_factory.mktemp("strangers"))
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (
-            "a;kind\n1,5;u\n2,5;v\n",
-            "column 'a' holds numbers with another decimal mark, such as '1,5' on line 2. Use --decimal ,; "
-            "if these are categories, --categorical a. Otherwise, leave it out with --drop a.",
-        ),
-        ("a b kind\n1 2 u\n", "has no column 'kind'; there is only 'a b kind'. Columns must be separated by"),
-        (
-            "a,b,kind\n1,-9.0,u\n2,-9.0,v\n3,-9.0,u\n",
-            "column 'b' has no value in any row. Leave it out with --drop b.",
-        ),
-    ],
-)
-def test_tables_of_strangers(tmp_path: Path, content: str, message: str) -> None:
-    (tmp_path / "table.csv").write_text(content)
-    fit = ("fit", tmp_path / "table.csv", "-t", "kind", "--missing", "-9", "-o", tmp_path / "m.skmix")
-    assert message in said(run(*fit, code=1))
-    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
-
-
-@pytest.mark.parametrize("weight", ["", "-1", "inf"])
-def test_weights_that_are_none_are_found(folder: Path, tmp_path: Path, weight: str) -> None:
-    weights = np.where(np.arange(len(X)) == 7, weight, "1")
-    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "kind": KINDS, "w": weights}).to_csv(
-        tmp_path / "t.csv", index=False
-    )
-    message = f"column 'w' has the weight {float(weight or 'nan'):g} on line 9; weights are finite and not"
-    for command in (["evaluate", folder / "model.skmix"], ["fit", "-t", "kind", "-o", tmp_path / "m"]):
-        assert message in said(run(*command, tmp_path / "t.csv", "--weight", "w", code=1))
 
 
 def test_a_wrong_choice_brings_up_the_nearest() -> None:

@@ -246,13 +246,6 @@ def test_frames_that_are_refused(kind: str) -> None:
         call(SharedKernelMixture(2, random_state=0))
 
 
-def test_names_of_several_levels_are_joined() -> None:
-    frame = PEOPLE[COLUMNS].set_axis(pd.MultiIndex.from_product([["all"], COLUMNS]), axis=1)
-    model = SharedKernelMixture(2, random_state=0).fit(frame)
-    assert model.feature_names_in_.tolist() == [f"('all', '{name}')" for name in COLUMNS]
-    assert model.score_samples(frame[frame.columns[::-1]]).tolist() == model.score_samples(frame).tolist()
-
-
 UNKNOWN: dict[str, Callable[[Any, Path], Any]] = {
     "'survived'": lambda model, _: model.fit(PEOPLE, "survivd"),
     "'fares'": lambda model, _: model.predict(PEOPLE[COLUMNS].rename(columns={"fare": "fares"})),

@@ -207,15 +207,6 @@ def test_each_of_several_values_is_compared_with_the_reference(varied: Study) ->
     assert repr(found) == found.table.to_string(index=False)
 
 
-def test_a_population_that_no_sample_has_does_not_differ() -> None:
-    model = fitted([[60, 40, 0], [70, 30, 0], [50, 50, 0], [40, 60, 0], [60, 40, 1]])
-    about = {"arm": list("aabb?"), "donor": list("pqpq?"), "batch": list("xyxy?")}
-    sides = NAMES[:2], NAMES[2:4]
-    for design in ({"pair": "donor"}, {"covariate": "batch"}):
-        table = Study(model, metadata=about).compare(*sides, **design).table
-        assert (table["p_value"][2], table["lower"][2], table["upper"][2]) == (1.0, 0.0, 0.0)
-
-
 def test_differences_are_of_counts_and_not_of_weights_that_a_prior_draws_together() -> None:
     random = np.random.default_rng(0)
     counts = np.array([random.multinomial(40, p) for p in random.dirichlet([10.0, 6.0, 4.0], size=8)])

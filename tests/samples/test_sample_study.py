@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import SharedKernelMixture, Study, compose, load, open_rows
 from skmix._errors import ArgumentError
-from skmix.samples import information, merge_kernels, reading
+from skmix.samples import information, reading
 
 CENTRES = np.array([[0.0, 0.0, 0.0], [12.0, 0.0, 3.0], [0.0, 12.0, -3.0]])
 NAMES = ["CD3", "CD4", "CD8"]
@@ -51,27 +51,6 @@ def whole(files: list[Path]) -> Study:
 @pytest.fixture
 def found(whole: Study) -> Study:
     return copy.copy(whole)
-
-
-def test_everything_is_that_of_the_model(found: Study, files: list[Path]) -> None:
-    model = found.model
-    assert found.populations is not None
-    assert found.populations.display_names == ["CD3⁻ CD4⁻", "CD3⁺ CD8⁺", "CD4⁺"]
-    merged = merge_kernels(model, n_populations=3).renamed(found.populations.names)
-    assert_array_equal(found.populations.of_kernels, merged.of_kernels)
-    # The order is that of the files here, and of the names there.
-    assert found.samples == list(SHARES)
-    own, in_order = Study(model, merged), {name: place for place, name in enumerate(SHARES)}
-    for table, expected in ((found.proportions, own.proportions), (found.unusual(), own.unusual())):
-        order = expected["sample"].map(in_order).argsort(kind="stable")
-        pd.testing.assert_frame_equal(table, expected.iloc[order].reset_index(drop=True))
-    table = found.proportions.pivot(index="sample", columns="population", values="proportion")
-    for name, shares in SHARES.items():
-        assert_allclose(np.sort(table.loc[name]), np.sort(shares), atol=0.01)
-    unusual = found.unusual()
-    assert unusual.loc[unusual["unusual"], "sample"].tolist() == ["odd"]
-    sides = [["s1", "s4"], ["s2", "odd"]]
-    pd.testing.assert_frame_equal(found.compare(*sides).table, own.compare(*sides).table)
 
 
 def test_samples_may_be_in_one_table(found: Study, files: list[Path]) -> None:
@@ -349,23 +328,6 @@ def test_the_number_of_kernels_is_chosen(files: list[Path]) -> None:
     assert len(found.populations) == 3
     # There are not fewer kernels than populations.
     assert compose(files, n_populations=best + 1).describe()["search"]["lowest"] > best
-
-
-def test_aicc_of_few_cells_counts_parameters_more_than_aic() -> None:
-    """By the criterion itself, of fits with a number that is given: AIC would take twice as many kernels."""
-    random = np.random.default_rng(4)
-    X = random.normal(size=(70, 2)) * [1.0, 0.5] + np.where(random.random(70) < 0.4, 5.0, 0.0)[:, None]
-    X[:, 1] += 0.4 * X[:, 0] ** 2
-    aic, aicc = {}, {}
-    for n_kernels in (8, 4, 2, 1):
-        n = 6 * n_kernels - 1  # a weight, two means and three covariances each
-        fit = compose(X, n_kernels=n_kernels).model
-        aic[n_kernels] = 2.0 * n - 2.0 * fit.log_likelihood_
-        aicc[n_kernels] = aic[n_kernels] + 2.0 * n * (n + 1.0) / (70 - n - 1.0)
-    assert (min(aic, key=aic.__getitem__), min(aicc, key=aicc.__getitem__)) == (4, 2)
-    found = compose(X)
-    assert len(found.model.means_) == 2
-    assert found.describe()["search"] == {"criterion": "aicc", "n_cells": 70, "lowest": 1, "highest": 4}
 
 
 def test_errors_name_their_argument(files: list[Path]) -> None:

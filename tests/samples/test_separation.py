@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.cluster.hierarchy import fcluster, is_valid_linkage
+from scipy.cluster.hierarchy import is_valid_linkage
 from scipy.special import expit
 from scipy.stats import multivariate_normal, norm
 
@@ -55,7 +55,7 @@ def test_height_of_two_equal_gaussians(distance: float) -> None:
     assert_allclose(tree[0, 2], height, atol=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_sets_are_merged_in_the_order_of_their_valleys(seed: int) -> None:
     """Against the definition, set by set; a kernel without a valley has joined its hill before."""
     weights, means, covariances, in_samples = kernels(seed)
@@ -139,18 +139,6 @@ def test_kernels_of_one_hill_are_a_population_if_they_have_enough_cells_together
     )
     assert model.weights_[1:].max() < 5e-4
     assert merge_kernels(model).of_kernels.tolist() == ([0, 0, 0] if n_rare == 2 else [0, 1, 1])
-
-
-def test_cuts_are_those_of_scipy() -> None:
-    tree, _ = separate(*kernels(3, n_kernels=8))
-    n_compared = 0
-    for n_populations in range(1, 9):
-        ours, theirs = cut(tree, n_populations), fcluster(tree, n_populations, "maxclust")
-        assert len(set(ours)) == n_populations
-        if len(set(theirs)) == n_populations:  # merges of equal height are made together there
-            assert len(set(zip(ours, theirs, strict=True))) == n_populations
-            n_compared += 1
-    assert n_compared >= 3
 
 
 def test_populations_do_not_depend_on_the_order_of_cells_or_on_files() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import brute
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from oracles import COVARIANCE_TYPES, as_brute, random_model, random_rows
 
 from skmix.engine.after.coordinates import Coordinates
@@ -101,18 +101,6 @@ def test_the_objective_and_its_gradient(
     assert_allclose(gradient, slopes, atol=2e-8, rtol=1e-6)
 
 
-@each_type
-def test_zero_is_the_model_itself(name: str) -> None:
-    random = np.random.default_rng(1)
-    X, codes = random_rows(random, 30, 2, 4)
-    model = random_model(random, 3, 2, 4, name)
-    given = Problem(name, model, Block(X, codes), PRIOR)
-    same = given.model(np.zeros(given.size))
-    for part in ("weights", "means", "covariances"):
-        assert_allclose(getattr(same, part), getattr(model, part), rtol=1e-12, atol=1e-13)
-    assert same.covariances.shape == model.covariances.shape
-
-
 @pytest.mark.parametrize("name", ["full", "diag"])
 def test_kernels_so_narrow_that_moments_about_zero_cancel(name: str) -> None:
     random = np.random.default_rng(3)
@@ -141,18 +129,6 @@ def test_rows_far_from_all_kernels_of_their_class(name: str, criterion: tuple[fl
     value, gradient = given.value(start, *criterion)
     assert_allclose(value, given.plain(start, *criterion), rtol=1e-10)
     assert_allclose(gradient @ direction, given.slope(start, direction, *criterion), rtol=1e-5)
-
-
-def test_a_weight_of_zero_stays_zero() -> None:
-    random = np.random.default_rng(0)
-    X, codes = random_rows(random, 30, 3, 3)
-    weights = np.array([[0.0, 0.5, 1.0], [1.0, 0.5, 0.0], [0.0, 0.0, 0.0]])
-    model = replace(random_model(random, 3, 3, 3), weights=weights)
-    given = Problem("full", model, Block(X, codes), np.full(3, 1 / 3))
-    _, gradient = given.value(np.zeros(given.size), 0.5, 1.0)
-    assert np.all(np.isfinite(gradient))
-    assert_allclose(gradient[: weights.size][weights.ravel() == 0], 0.0, atol=1e-200)
-    assert_array_equal(given.model(random.normal(size=given.size)).weights == 0, weights == 0)
 
 
 # ---------------------------------------------------------------- whole trainings

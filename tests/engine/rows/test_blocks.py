@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial, reduce
 from itertools import pairwise
-from operator import add
 
 import numpy as np
 import pytest
@@ -13,9 +11,9 @@ from calls import Listed, drawn, fit
 
 from skmix.engine import starts
 from skmix.engine.records import Options, Parameters, Setting
-from skmix.engine.rows.blocks import Block, BlockRows, summarise_block, summarise_blocks
+from skmix.engine.rows.blocks import Block, BlockRows, summarise_blocks
 from skmix.engine.rows.source import GapRows
-from skmix.engine.rows.summary import measure, sampled_of_class
+from skmix.engine.rows.summary import measure
 from skmix.engine.structures import STRUCTURES, structure_of
 from skmix.engine.threads import workers
 
@@ -67,17 +65,6 @@ def assert_same_fit(X, codes, weights, start, options) -> None:
     assert np.allclose(there.objective, here.objective, rtol=1e-9, atol=0)
     for ours, theirs in zip(there.path, here.path, strict=True):
         assert np.allclose(ours, theirs, rtol=1e-9, atol=0)
-
-
-def test_narrow_kernels_far_from_the_origin_are_collected_again_in_blocks() -> None:
-    """Such kernels have moments about their own means, which all blocks must agree on."""
-    random = np.random.default_rng(5)
-    codes = np.repeat([0, 1], 300)
-    X = np.where(codes[:, None] == 0, 0.0, 1e5) + random.normal(size=(600, 2)) * [1e-2, 1.0]
-    shuffled = random.permutation(600)
-    X, codes = X[shuffled], codes[shuffled]
-    start = make_starts(X, codes, "full", n_classes=2)
-    assert_same_fit(X, codes, None, start, Options(max_iter=8, tol=0.0, floor=1e-20))
 
 
 def test_blocks_without_a_row_that_counts_change_nothing() -> None:
@@ -136,31 +123,6 @@ def test_rows_without_a_class_need_a_class_prior(kind: str) -> None:
 
 
 # ---------------------------------------------------------------- the summary
-
-
-def test_classes_are_counted_and_sampled_whatever_the_order_of_the_blocks() -> None:
-    random = np.random.default_rng(4)
-    sizes = [30_000, 1, 20_000, 25_000]
-    blocks = []
-    for number, size in enumerate(sizes):
-        codes = np.arange(size) % 2
-        codes[: 10 * (number == 2)] = 2
-        blocks.append(Block(random.normal(size=(size, 2)), codes, None, number))
-    look = partial(summarise_block, 7, None)
-    forth = reduce(add, map(look, blocks)).trimmed()
-    back = reduce(add, map(look, blocks[::-1])).trimmed()
-    codes = np.concatenate([block.y for block in blocks])
-    assert forth.counts.tolist() == [0, *np.bincount(codes).tolist()]
-    sample = forth.sample
-    assert sample is not None
-    for ours, theirs in zip(vars(sample).values(), vars(back.sample).values(), strict=True):
-        assert np.array_equal(ours, theirs, equal_nan=True)
-    most = sampled_of_class(np.ones(4), 2)
-    assert np.bincount(sample.codes).tolist() == [most, most, 10]
-    # Sampled rows are the rows at their places, and no block is preferred.
-    assert all(np.array_equal(blocks[b].X[i], x) for x, (b, i) in zip(sample.X, sample.places, strict=True))
-    share = np.bincount(sample.places[:, 0], minlength=4) / len(sample.X)
-    assert np.allclose(share, np.array(sizes) / sum(sizes), atol=0.01)
 
 
 def test_rows_of_weight_zero_or_without_any_value_are_left_out() -> None:

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import as_full, as_structure, random_covariances
 
 from skmix.engine.records import FloatArray, Regulariser
-from skmix.engine.structures import STRUCTURES, Structure, structure_of
+from skmix.engine.structures import STRUCTURES, Structure
 from skmix.engine.structures.factors import whiten_batch, whiten_bounded
 
 each_structure = pytest.mark.parametrize("structure", list(STRUCTURES.values()), ids=list(STRUCTURES))
@@ -29,33 +29,10 @@ def dense(covariances: FloatArray, structure: Structure, n_features: int) -> Flo
     return np.stack([as_full(own, structure.name, N_KERNELS, n_features) for own in covariances])
 
 
-def problem(structure: Structure, n_features: int) -> tuple[np.random.Generator, FloatArray, FloatArray]:
-    """Return random numbers, covariances of two starts in the shape of the structure, and as full ones."""
-    random = np.random.default_rng(n_features)
-    full = [random_covariances(random, N_KERNELS, n_features) for _ in range(N_STARTS)]
-    covariances = np.stack([as_structure(own, structure.name) for own in full])
-    return random, covariances, dense(covariances, structure, n_features)
-
-
 def terms(structure: Structure, x: FloatArray) -> FloatArray:
     """Return the second-order terms (S, n) of rows x (M, n)."""
     first, second = structure.pairs(len(x))
     return x[first] * x[second]
-
-
-# ---------------------------------------------------------------- factors
-
-
-@each_structure
-def test_variance_inflation_is_that_of_regressions_on_the_other_features(structure: Structure) -> None:
-    """A variance over what is left of it given all other features: 1 / (1 − R²), the largest of a start."""
-    _, covariances, full = problem(structure, 3)
-    variances, precisions = (np.einsum("rkdd->rkd", each) for each in (full, np.linalg.inv(full)))
-    expected = (variances * precisions).max(axis=(1, 2))
-    factor = structure.factor(covariances, 3)
-    assert_allclose(structure.inflation(covariances, factor), expected, rtol=1e-9)
-    broken = replace(factor, usable=np.array([True, False]))
-    assert_allclose(structure.inflation(covariances, broken), [expected[0], np.inf], rtol=1e-9)
 
 
 # ---------------------------------------------------------------- the M-step
@@ -112,12 +89,6 @@ def test_the_floor_is_kept_and_nothing_above_it_is_better(structure: Structure, 
                 for step in (1e-4, 1e-2, 0.3, 1.0):
                     candidate = covariances[r] + step * (other - covariances[r])
                     assert expected_log_likelihood(candidate, r) <= best + 1e-10 * abs(best)
-
-
-def test_the_floor_of_one_variance_is_the_mean_of_the_features_floors() -> None:
-    variances, factor = structure_of("spherical").raised(np.array([[0.5, 5.0, 2.5]]), np.array([1.0, 3.0]))
-    assert_array_equal(variances, [[2.0, 5.0, 2.5]])
-    assert_allclose(factor.log_determinant, 2.0 * np.log(variances))
 
 
 @each_structure
