@@ -106,6 +106,20 @@ def test_every_setting_is_part_of_the_name_of_a_file(
     assert name(cell, settings) not in names
 
 
+def test_the_library_is_its_version_and_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from skmix.paper.study import library
+
+    monkeypatch.setattr("skmix.__file__", str(tmp_path / "__init__.py"))
+    before = {library.__wrapped__()}
+    effective = ("engine/loop.py", "_core/pass.cpp", "model/files.py", "features.py", "paper/rows.py")
+    for number, name in enumerate((*effective, "cli/fit.py", "paper/page.py")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("a = 1\n")
+        before.add(library.__wrapped__())
+        assert len(before) == min(number + 2, 6), name
+    assert all(each.startswith("0.1.0+") for each in before)
+
+
 def test_numbers_are_the_same_on_any_machine() -> None:
     """MT19937 seeded with the SHA-256 digest."""
     digest = hashlib.sha256(b"skmix study\n7\nrun\n3D\n10\nrobust\n2").digest()
