@@ -291,6 +291,13 @@ def test_marks_and_words_are_settings_of_their_own(tmp_path: Path) -> None:
             open_rows(path, **options)  # type: ignore[arg-type]
 
 
+def test_a_block_has_16_megabytes_or_as_many_rows_as_are_asked_for(tmp_path: Path) -> None:
+    for rows, width in ((X, 24), (X.astype(np.float32), 12), (write(tmp_path / "rows.parquet", X), 24)):
+        assert open_rows(rows).chunk_rows == 2**24 // width
+        assert open_rows(rows, chunk_rows=np.int64(7)).chunk_rows == 7  # type: ignore[arg-type]
+    assert open_rows(np.zeros((1, 2**20))).chunk_rows == 256
+
+
 @pytest.mark.parametrize("what", ["rows.npy", "rows.parquet", "rows.fcs", "label.npy", "weight.npy"])
 def test_files_that_change_between_passes_are_told(tmp_path: Path, what: str) -> None:
     path, values = tmp_path / what, X if what.startswith("rows") else Y

@@ -116,7 +116,7 @@ def test_callbacks_of_a_search_count_its_candidates(search: Any, tmp_path: Path)
     assert load(tmp_path / "search.skmix").best_score_ == plain.best_score_
 
 
-def test_a_verbose_study_prints_its_passes_and_is_the_same(
+def test_verbose_searches_and_studies_print_their_work_and_are_the_same(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = compose(X, sample=Y, n_kernels=2)
@@ -126,3 +126,9 @@ def test_a_verbose_study_prints_its_passes_and_is_the_same(
     study = compose(X, sample=Y, n_kernels=2, verbose=True)
     assert "fitting, pass 2: 1 start" in capsys.readouterr().out
     assert study.proportions.equals(expected.proportions)
+    for search in SEARCHES:
+        plain, verbose = (clone(search).set_params(verbose=each).fit(X, Y) for each in (False, 2))
+        *lines, last = capsys.readouterr().out.splitlines()
+        assert "fitting, pass 1: " in "".join(lines)
+        assert "candidates and chose" in last
+        assert verbose.best_params_ == plain.best_params_

@@ -195,6 +195,26 @@ def test_errors_name_the_column_and_what_to_do(kind: str, library: str, numeric:
     assert "open_rows" not in str(caught.value)
 
 
+def test_the_remedies_help() -> None:
+    def fitted(frame: pd.DataFrame) -> Any:
+        return SharedKernelClassifier(2, random_state=0).fit(frame, "survived")
+
+    X = PEOPLE.assign(new=["1,5", "2,5"] * (N // 2))
+    assert fitted(X.drop(columns=["new"])).n_features_in_ == 4
+    assert fitted(X.astype({"new": "category"})).preparation_["columns"]["new"] == ["1,5", "2,5"]
+    assert fitted(X.assign(new=X["new"].str.replace(",", "."))).preparation_["columns"]["new"] is None
+    gaps = PEOPLE.assign(new=["1.5", "2.5", "?-"] * (N // 3)).replace({"new": "?-"}, float("nan"))
+    assert fitted(gaps).has_gaps_
+    mixed = PEOPLE.assign(new=[1, "a", 2] * (N // 3))
+    with pytest.raises(
+        ValueError, match=r"different types: int, str.*to_numeric.*str}\).astype\({'new': 'cat"
+    ):
+        fitted(mixed)
+    text = mixed.astype({"new": str}).astype({"new": "category"})
+    assert fitted(text).preparation_["columns"]["new"] == ["1", "2", "a"]
+    assert fitted(mixed.assign(new=pd.to_numeric(mixed["new"], errors="coerce"))).has_gaps_
+
+
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 @pytest.mark.parametrize("columns", [["fare", "id"], ["fare", "city", "id"]])
 def test_columns_that_are_no_measurements_are_told(library: str, columns: list[str]) -> None:
@@ -244,6 +264,13 @@ def test_frames_that_are_refused(kind: str) -> None:
     call, message = REFUSED[kind]
     with pytest.raises(ValueError, match=message):
         call(SharedKernelMixture(2, random_state=0))
+
+
+def test_names_of_several_levels_are_joined() -> None:
+    frame = PEOPLE[COLUMNS].set_axis(pd.MultiIndex.from_product([["all"], COLUMNS]), axis=1)
+    model = SharedKernelMixture(2, random_state=0).fit(frame)
+    assert model.feature_names_in_.tolist() == [f"('all', '{name}')" for name in COLUMNS]
+    assert model.score_samples(frame[frame.columns[::-1]]).tolist() == model.score_samples(frame).tolist()
 
 
 UNKNOWN: dict[str, Callable[[Any, Path], Any]] = {

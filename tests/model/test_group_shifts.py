@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import responsibilities
 from scipy.stats import multivariate_normal
+from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
 from skmix.engine.records import Parameters
@@ -212,3 +213,14 @@ def test_a_weight_prior_decides_on_the_weights_of_a_new_class() -> None:
     background = Parameters(common[:, None], model.means_, model.covariances_)
     n = responsibilities(X[:10], np.zeros(10, dtype=np.int64), background).sum(axis=0) + 2.0
     assert_allclose(model.weights_[:, 6], n / n.sum(), rtol=1e-8)
+
+
+def test_too_few_passes_are_reported() -> None:
+    X, y, _ = shifted_groups(2.0)
+    plain = SharedKernelMixture(3, init={"means": CENTRES}, tol=1e-6).fit(X, y)
+    # The fit without shifts begins where it has converged.
+    start = {"means": plain.means_, "covariances": plain.covariances_, "weights": plain.weights_}
+    model = SharedKernelMixture(3, init=start, tol=1e-6, group_shift=1.0, max_iter=3)
+    with pytest.warns(ConvergenceWarning, match="group shifts did not converge"):
+        model.fit(X, y)
+    assert not model.converged_

@@ -14,6 +14,7 @@ from sklearn.model_selection import GroupKFold, KFold
 from skmix.model.holdout import (
     Split,
     check_splits,
+    default_splits,
     splits_of,
     stratified_folds,
 )
@@ -53,6 +54,20 @@ def test_folds_divide_every_class_in_proportion(codes: np.ndarray, n_folds: int,
         assert [held.tolist() for _, held in splits] == [
             held.tolist() for _, held in stratified_folds(codes, n_folds, seed)
         ]
+
+
+@pytest.mark.parametrize(("n_rows", "n_splits"), [(499, 5), (500, 3), (3999, 3), (4000, 1)])
+def test_many_rows_need_fewer_splits(n_rows: int, n_splits: int) -> None:
+    codes = np.concatenate([np.arange(n_rows) % 2, np.full(600, -1)])
+    splits = default_splits(codes, 0)
+    check_rules(splits, codes)
+    assert len(splits) == n_splits
+    if n_splits == 1:
+        assert len(splits[0][1]) == 800
+    # No more folds than rows of the smallest class.
+    few = np.append(codes[2:], [2, 2])
+    assert len(default_splits(few, 0)) == min(n_splits, 2)
+    assert default_splits(np.array([0, 1, -1, -1]), 0) == []
 
 
 @pytest.mark.parametrize(

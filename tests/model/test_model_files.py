@@ -17,7 +17,7 @@ from safetensors.numpy import save
 from skmix import load
 from skmix.data.write import replacing, write_columns
 from skmix.model import saving
-from skmix.model.files import FORMAT, VERSION, read_file, unpack, write_file
+from skmix.model.files import FORMAT, VERSION, Record, pack, read_file, unpack, write_file
 
 
 def names(folder: Path) -> list[str]:
@@ -81,6 +81,22 @@ def test_a_file_that_is_open_as_a_stream_is_written_to_and_not_replaced(tmp_path
 
 
 # ---------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"a": [0, print]}, r"a\.1 is a builtins\.builtin_function_or_method"),
+        ({"a": {1: 2}}, "a has the key 1"),
+        ({"a": np.zeros(2, dtype=complex)}, "a is an array of complex128"),
+        ({"a": np.array([print])}, r"a\.0 is a builtins"),
+        ({"a": np.datetime64("2020-01-01")}, "a is an array of datetime64"),
+        (Record("kind", {"a": {2: 3}}), "a has the key 2"),
+    ],
+)
+def test_values_that_cannot_be_encoded_are_named(value: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        pack(value)
 
 
 MALFORMED: list[dict[str, Any]] = [

@@ -19,7 +19,7 @@ from synthetic import BEYOND, Row, make_run, results_of
 
 from skmix.paper import Settings, check_claims, differences, make_tables, published_values
 from skmix.paper.claims import Claim
-from skmix.paper.command import write_tables
+from skmix.paper.command import claims_in_words, write_tables
 from skmix.paper.data import StudyData
 from skmix.paper.methods import BestRun
 from skmix.paper.study import StudyResults
@@ -439,4 +439,15 @@ def test_all_files_are_written(results: StudyResults, tmp_path: Path) -> None:
         "| metric | source | 3D | 9D |",
         "| --- | --- | --: | --: |",
         "| Med Acc | paper, printed | 0.847 | 0.825 |",
+    ]
+
+
+def test_claims_are_printed_with_their_owners_and_what_runs_can_show() -> None:
+    claims = [Claim("paper", "a", "1", "2", True, "few"), Claim("skmix", "b", "3", "4", False, "more")]
+    assert claims_in_words(claims) == [
+        *("", "Claims of the paper: 1 of 1 hold with these runs."),
+        *("  holds  a", "         criterion: 1; found: 2", "         few"),
+        *("", "Claims of skmix: 0 of 1 hold with these runs."),
+        *("  FAILS  b", "         criterion: 3; found: 4", "         more"),
+        "",
     ]

@@ -14,12 +14,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import as_structure
 
 from skmix.engine import scoring, starts
+from skmix.engine.conditions import rare, recorded
 from skmix.engine.device import framed
 from skmix.engine.device.rows import DeviceRows
 from skmix.engine.estep.terms import moved
 from skmix.engine.exponentials import to_shares
 from skmix.engine.loop import Passes
-from skmix.engine.numbers import like, operations_of, to_numpy
+from skmix.engine.numbers import like, operations_of, pick, replaced, to_numpy
 from skmix.engine.problem import Problem, open_source
 from skmix.engine.records import Factor, Options, Parameters, Setting, Status
 from skmix.engine.rows.summary import measure
@@ -149,6 +150,34 @@ def test_optimistic_passes_raise_as_many_covariances_as_before(library: str) -> 
     assert not reached[-1][0]
     assert reached[-1][1] > 0
     parameters_agree(parameters.map(to_numpy), careful[0].map(to_numpy), 1e-9)
+
+
+@each_library
+def test_rare_places(library: str) -> None:
+    make = LIBRARIES[library]
+    values = np.zeros(40, dtype=bool)
+    values[[3, 17]] = True
+    assert_array_equal(rare(make(values)), [3, 17])
+    assert rare(make(~values & values)) is None
+    with recorded() as conditions:
+        rare(make(values))
+        assert conditions.counts == [2]
+        assert conditions.held == []
+    with recorded([2, 0, 1]) as conditions:
+        found = rare(make(values))
+        assert rare(make(values)) is None
+        many = rare(make(np.ones(40, dtype=bool)))
+        assert [to_numpy(held).any() for held in conditions.held] == [False, True, True]
+    found = to_numpy(found)
+    assert len(found) == len(set(found)) == 8
+    assert set(found) >= {3, 17}
+    assert len(to_numpy(many)) == 8
+    array = np.arange(80.0).reshape(40, 2)
+    index = make(found)
+    got = to_numpy(replaced(make(array), index, -pick(make(array), index)))
+    expected = array.copy()
+    expected[found] *= -1.0
+    assert_array_equal(got, expected)
 
 
 @needs_torch
