@@ -203,14 +203,6 @@ def test_the_prior_of_diagonal_covariances_is_that_of_each_feature() -> None:
 # ---------------------------------------------------------------- few rows
 
 
-def draw(n_each: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows of two classes and five features, whose covariances have much in common."""
-    random = np.random.default_rng(seed)
-    root = np.random.default_rng(9).normal(size=(5, 5))
-    y = np.repeat([0, 1], n_each)
-    return 2.0 * y[:, None] + random.normal(size=(2 * n_each, 5)) @ root, y
-
-
 def test_a_user_with_many_features_and_few_rows_is_served() -> None:
     random = np.random.default_rng(0)
     y = np.repeat(np.arange(10), 40)

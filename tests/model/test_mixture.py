@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES
 from scipy.special import digamma, gammaln, logsumexp, multigammaln
 from scipy.stats import multivariate_t
-from sklearn.datasets import load_iris, load_wine
+from sklearn.datasets import load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
@@ -116,8 +116,6 @@ CENTRES = 100.0 * np.array([[0.0, 0.0], [1.0, -1.0], [-1.0, 2.0]])
 PRIOR = np.array([6.0, 3.0, 1.0])
 START = {"means": CENTRES, "covariances": np.tile(np.eye(2), (3, 1, 1))}
 
-IRIS, SPECIES = load_iris(return_X_y=True)
-NAMES = np.array(["setosa", "versicolor", "virginica"])[SPECIES]
 VARIATIONAL: dict[str, Any] = {"inference": "variational", "random_state": 0, "max_iter": 500}
 
 

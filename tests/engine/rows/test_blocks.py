@@ -53,20 +53,6 @@ def make_starts(
     )
 
 
-def assert_same_fit(X, codes, weights, start, options) -> None:
-    here = fit(X, codes, start, options, row_weights=weights)
-    there = fit(cut(X, codes, weights), None, start, options)
-    assert np.array_equal(there.status, here.status)
-    assert np.array_equal(there.n_iter, here.n_iter)
-    # Relative to the size of the largest number: some means are near zero.
-    for name in ("weights", "means", "covariances"):
-        ours, theirs = getattr(there.parameters, name), getattr(here.parameters, name)
-        assert np.allclose(ours, theirs, rtol=1e-9, atol=1e-9), name
-    assert np.allclose(there.objective, here.objective, rtol=1e-9, atol=0)
-    for ours, theirs in zip(there.path, here.path, strict=True):
-        assert np.allclose(ours, theirs, rtol=1e-9, atol=0)
-
-
 def test_blocks_without_a_row_that_counts_change_nothing() -> None:
     X, codes, _ = make_rows()
     weights = np.ones(len(X))

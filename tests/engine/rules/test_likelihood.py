@@ -16,31 +16,10 @@ from scipy.optimize import minimize
 
 from skmix.engine import loop as em
 from skmix.engine.problem import open_source
-from skmix.engine.records import FloatArray, Options, Parameters, Regulariser, Statistics, Status
+from skmix.engine.records import FloatArray, Options, Parameters, Status
 from skmix.engine.rows.summary import measure
-from skmix.engine.rules.likelihood import Likelihood
 from skmix.engine.rules.weights import learn_concentration, log_evidence
 from skmix.engine.structures import structure_of
-
-N_CLASSES, N_FEATURES = 3, 2
-
-
-def rule_of(covariance_type: str) -> Likelihood:
-    """Return the rule of EM without priors and floor."""
-    bare = Regulariser(np.zeros(N_FEATURES), None, 0.0, np.eye(N_FEATURES), 1.0)
-    return Likelihood(structure_of(covariance_type), bare)
-
-
-def improved(statistics: Statistics, model: Parameters, covariance_type: str) -> Parameters:
-    """Return the next parameters of one model, whose statistics have moments about zero."""
-    rule, batch = rule_of(covariance_type), model.batch()
-    factor = rule.structure.factor(batch.covariances, N_FEATURES)
-    found, next_factor, _ = rule.improve(statistics, np.zeros_like(batch.means), batch, factor)
-    expected = rule.structure.factor(found.covariances, N_FEATURES)
-    assert_allclose(next_factor.whitener, expected.whitener, rtol=1e-12)
-    assert_allclose(next_factor.log_determinant, expected.log_determinant, rtol=1e-12)
-    assert next_factor.usable.all()
-    return found.take(0)
 
 
 def test_a_start_that_fails_in_the_pass_in_which_it_would_end_has_failed() -> None:
