@@ -161,6 +161,20 @@ def test_only_the_proportions_of_weights_matter(init_params: str) -> None:
 
 
 @each_type
+def test_starts_use_the_weights(covariance_type: str) -> None:
+    """Two clusters, of which one has nearly all the weight but few of the rows."""
+    random = np.random.default_rng(0)
+    X = np.concatenate([random.normal(size=(300, 2)), random.normal(size=(20, 2)) + 50.0])
+    weights = np.repeat([1.0, 1e4], [300, 20])
+    for init_params in ("kmeans", "random"):
+        model = GaussianMixture(
+            2, covariance_type=covariance_type, init_params=init_params, max_iter=0, random_state=0
+        ).fit(X, sample_weight=weights)
+        centre = np.average(X, axis=0, weights=weights)
+        assert_allclose(model.weights_ @ model.means_, centre, rtol=1e-9)
+
+
+@each_type
 @pytest.mark.parametrize("weighted", [False, True])
 def test_gaps_follow_brute_force(covariance_type: str, weighted: bool) -> None:
     X = with_gaps(overlapping(120))
