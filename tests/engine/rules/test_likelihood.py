@@ -7,11 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calls import fit
 from numpy.testing import assert_allclose
-from oracles import (
-    kernel_log_densities,
-)
 from scipy.optimize import minimize
 
 from skmix.engine import loop as em
@@ -94,25 +90,6 @@ def test_the_concentration_learnt_is_the_likeliest(n_classes: int, concentration
 
 
 # ---------------------------------------------------------------- fits
-
-
-def test_between_distant_kernels_the_bound_is_the_evidence_and_weights_are_posterior_means() -> None:
-    random = np.random.default_rng(7)
-    counts = drawn(random, 6, np.array([1.0, 2.0, 0.5]), (5, 30))
-    kernels = np.concatenate([np.repeat(np.arange(3), own.astype(int)) for own in counts.T])
-    classes = np.repeat(np.arange(6), counts.sum(axis=0).astype(int))
-    centres = 1e3 * np.array([[0.0, 0.0], [1.0, -1.0], [-1.0, 2.0]])
-    X = centres[kernels] + random.normal(size=(len(kernels), 2))
-    model = Parameters(np.full((3, 6), 1 / 3), centres, np.tile(np.eye(2), (3, 1, 1)))
-    result = fit(X, classes, model.batch(), hierarchical(freeze="kernels", floor=0.0, max_iter=30))
-    learnt = result.parameters.concentration
-    assert learnt is not None
-    assert result.counts is not None
-    assert_allclose(result.counts[0], counts, atol=1e-9)
-    densities = kernel_log_densities(X, model)[np.arange(len(X)), kernels].sum()
-    assert_allclose(result.objective, by_urn(counts, learnt[0]) + densities, rtol=1e-10)
-    expected = (counts + learnt[0][:, None]) / (counts.sum(axis=0) + learnt[0].sum())
-    assert_allclose(result.parameters.weights[0], expected, rtol=1e-10)
 
 
 def test_concentrations_stay_within_limits() -> None:
