@@ -20,7 +20,7 @@ from skmix.engine.estep import reference
 from skmix.engine.numbers import to_numpy
 from skmix.engine.records import FloatArray, IntArray, Parameters
 from skmix.engine.rows.summary import measure
-from skmix.engine.starts import drawing, seeds
+from skmix.engine.starts import drawing, samples, seeds
 from skmix.engine.starts.exchange import Exchange
 from skmix.engine.structures import Structure, structure_of
 
@@ -347,6 +347,17 @@ def test_samples_for_seeds_follow_the_weights() -> None:
     one = drawn(starts.class_wise, X, 0 * classes, wanted(X, 1, 100, 1), weights)
     # 100 samples of 25 rows: five standard errors.
     assert one.means.mean() == pytest.approx(250.0, abs=43.0)
+
+
+@pytest.mark.parametrize("many", [100, 1 << 17])
+def test_samples_have_each_row_once(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawn one by one, where they are a small share of many rows, or from a permutation of all."""
+    monkeypatch.setattr(samples, "_MANY_ROWS", many)
+    drawn = [starts.draw_rows(2000, 100, np.random.RandomState(seed)) for seed in range(40)]
+    assert all(len(set(rows)) == len(rows) == 100 for rows in drawn)
+    counts = np.bincount(np.concatenate(drawn), minlength=2000)
+    assert np.all(np.abs(counts.reshape(4, -1).sum(axis=1) - 1000) < 150)
+    assert sorted(starts.draw_rows(30, 30, np.random.RandomState(0))) == list(range(30))
 
 
 @each_library

@@ -1,15 +1,14 @@
-"""Groups with means of their own: passes against their equations, the maximum against a numerical one."""
+"""Groups with means of their own: the maximum against a numerical one, and the search for their strength."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-import brute
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from oracles import COVARIANCE_TYPES, as_brute, as_full, random_model
+from oracles import COVARIANCE_TYPES, random_model
 from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp
 from scipy.stats import norm
@@ -36,29 +35,6 @@ def shifted_rows(
 
 def shift(X: Any, groups: Any, start: Parameters, strength: float, options: Options) -> Shifted:
     return shift_groups(Problem.of(open_source(X, groups), options, len(start.means)), start, strength)
-
-
-@pytest.mark.parametrize("freeze", [None, "kernels"])
-@pytest.mark.parametrize("kind", COVARIANCE_TYPES)
-def test_a_pass_is_that_of_brute_force(kind: str, freeze: Any) -> None:
-    """From a start far from the maximum, common means and shifts both move: (E), (M1) to (M4)."""
-    X, groups = shifted_rows()
-    random = np.random.default_rng(1)
-    start = random_model(random, 3, 3, 2, kind)
-    before = random.normal(size=(3, 3, 2))
-    weights = random.uniform(0.5, 2.0, size=len(X))
-    options = replace(OPTIONS, covariance_type=kind, freeze=freeze)
-    found = shift_groups(
-        Problem.of(open_source(X, groups, weights), options, 3), start, 4.0, shifts=before.copy()
-    )
-    rule = brute.Rule(kind, np.zeros(2), freeze=freeze, shift=4.0)
-    model = replace(as_brute(start, kind), shifts=before)
-    expected = brute.next_model(brute.Rows(X, groups, weights), model, rule)
-    assert_allclose(found.shifts, expected.shifts, rtol=1e-9)
-    assert_allclose(found.parameters.means, expected.means, rtol=1e-9)
-    assert_allclose(found.parameters.weights, expected.weights, rtol=1e-9)
-    full = as_full(found.parameters.covariances, kind, 3, 2)
-    assert_allclose(full, expected.covariances, rtol=1e-8, atol=1e-12)
 
 
 def test_the_end_is_the_numerical_maximum() -> None:

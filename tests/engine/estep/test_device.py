@@ -13,14 +13,14 @@ from libraries import LIBRARIES, each_library, needs_torch, torch
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import as_structure
 
-from skmix.engine import scoring, starts
+from skmix.engine import starts
 from skmix.engine.conditions import rare, recorded
 from skmix.engine.device import framed
 from skmix.engine.device.rows import DeviceRows
 from skmix.engine.estep.terms import moved
 from skmix.engine.exponentials import to_shares
 from skmix.engine.loop import Passes
-from skmix.engine.numbers import like, operations_of, pick, replaced, to_numpy
+from skmix.engine.numbers import operations_of, pick, replaced, to_numpy
 from skmix.engine.problem import Problem, open_source
 from skmix.engine.records import Factor, Options, Parameters, Setting, Status
 from skmix.engine.rows.summary import measure
@@ -132,27 +132,6 @@ def parts(
 
 
 @each_library
-def test_optimistic_passes_raise_as_many_covariances_as_before(library: str) -> None:
-    X, _, _ = clusters()
-    # A third of the kernels are on copies of one row: they sit on the floor in every pass.
-    X = np.concatenate([X, np.repeat(X[:1] + 9.0, 20, axis=0)])
-    rows, parameters, factor, step = parts(library, X, 3)
-    means = to_numpy(parameters.means).copy()
-    frame = measure(X, structure_of("full"))
-    means[0, 0] = X[-1] / frame.scale - frame.shift
-    parameters = replace(parameters, means=like(means, parameters.means))
-    optimistic, reached = rows.wrap_step(step), []
-    careful = parameters, factor
-    for _ in range(6):
-        parameters, factor, _ = optimistic(parameters, factor)
-        careful = step(*careful)[:2]
-        reached.append((optimistic._careful, sum(optimistic._expected)))
-    assert not reached[-1][0]
-    assert reached[-1][1] > 0
-    parameters_agree(parameters.map(to_numpy), careful[0].map(to_numpy), 1e-9)
-
-
-@each_library
 def test_rare_places(library: str) -> None:
     make = LIBRARIES[library]
     values = np.zeros(40, dtype=bool)
@@ -232,30 +211,6 @@ def test_a_device_without_memory_gets_smaller_chunks(
         with pytest.raises(MemoryError, match="none at all"):
             step(parameters, factor)
         assert (rows.n_dropped == before) is capturing
-
-
-# ---------------------------------------------------------------- scoring
-
-
-@each_library
-@each_type
-def test_densities_are_those_of_numpy(library: str, covariance_type: str) -> None:
-    X, y, _ = clusters()
-    model = start_of(X, y, covariance_type, 1).take(0)
-    # Classes without weight on the kernels nearest to a row, so that exponentials underflow.
-    weights = np.eye(5)[:, :3] * 0.9 + 0.1 * np.eye(5)[:, [3, 4, 3]]
-    model = replace(model, weights=weights, covariances=model.covariances * 1e-5)
-    there = LIBRARIES[library](X)
-    for function in (scoring.kernel_log_densities, scoring.class_log_likelihood):
-        expected = function(X, model, covariance_type)
-        got = function(there, model, covariance_type)
-        assert type(got) is type(there)
-        assert_allclose(to_numpy(got), expected, rtol=1e-9)
-    expected = scoring.log_responsibilities(X, y, model, covariance_type)
-    got = scoring.log_responsibilities(there, y, model, covariance_type)
-    finite = np.isfinite(expected)
-    assert_array_equal(np.isfinite(to_numpy(got)), finite)
-    assert_allclose(to_numpy(got)[finite], expected[finite], atol=1e-6)
 
 
 # ---------------------------------------------------------------- the seam
