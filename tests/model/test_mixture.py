@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,23 @@ def test_the_default_start_finds_the_kernels_of_many_groups(seed: int) -> None:
     truth = SharedKernelMixture(init={"means": means, "covariances": covariances}).fit(X, y)
     found = SharedKernelMixture(15, random_state=seed).fit(X, y)
     assert found.log_likelihood_ > truth.log_likelihood_ - 0.02 * len(X)
+
+
+def test_passes_over_samples_are_those_of_msgmm(golden: Callable[[str], dict[str, Any]]) -> None:
+    """Ten passes of a published program (R) for samples that share kernels."""
+    stored = golden("samples")
+    start = {
+        "means": stored["start_means"],
+        "covariances": np.tile(stored["start_covariance"] * np.eye(4), (6, 1, 1)),
+        "weights": np.full((6, 8), 1.0 / 6.0),
+    }
+    settings: dict[str, Any] = {"covariance_prior": None, "variance_floor": 0.0, "tol": 0.0}
+    model = SharedKernelMixture(6, init=start, max_iter=int(stored["n_passes"]), **settings)
+    with pytest.warns(ConvergenceWarning):
+        model.fit(stored["X"], stored["group"])
+    assert_allclose(model.weights_.T, stored["weights"], atol=1e-10)
+    assert_allclose(model.means_, stored["means"], rtol=1e-9)
+    assert_allclose(model.covariances_, stored["covariances"], rtol=1e-9, atol=1e-9)
 
 
 # ---------------------------------------------------------------- densities
