@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import (
+    GaussianMixture,
     SharedKernelClassifier,
     SharedKernelClassifierCV,
     SharedKernelMixture,
@@ -20,6 +22,7 @@ from skmix import (
     load,
     open_rows,
 )
+from skmix.model import densities
 from skmix.model.frames import PreparedRows
 
 
@@ -206,6 +209,42 @@ def test_without_n_jobs_a_context_of_joblib_has_the_number_of_threads(
 
 
 # ---------------------------------------------------------------- rows, by hand
+
+
+def test_threads_may_be_set_after_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = sample()
+    classifier = SharedKernelClassifier(3, random_state=0, n_jobs=1).fit(X, y).set_params(n_jobs=2)
+    used = []
+    scoring = densities.scoring.class_log_likelihood
+
+    def note(rows: Any, parameters: Any, kind: str, n_jobs: int = 1) -> Any:
+        used.append(n_jobs)
+        return scoring(rows, parameters, kind, n_jobs)
+
+    monkeypatch.setattr(densities.scoring, "class_log_likelihood", note)
+    classifier.predict(X)
+    classifier.bic(X, y)
+    assert set(used) == {2}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_many_starts_of_many_features_need_bounded_memory() -> None:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(120, 60)) + 4.0 * random.integers(0, 2, size=(120, 1))
+    for maker in (
+        lambda n: SharedKernelMixture(10, n_init=n, random_state=0, max_iter=2, covariance_prior=None),
+        lambda n: GaussianMixture(10, n_init=n, random_state=0, max_iter=2),
+    ):
+        maker(1).fit(X)  # imports what it needs
+        peaks = []
+        for n_init in (1, 10):
+            tracemalloc.start()
+            maker(n_init).fit(X)
+            peaks.append(tracemalloc.get_traced_memory()[1] / 2**20)
+            tracemalloc.stop()
+        # Ten times the covariances of ten kernels are 3 MB; the rest does not grow with the number of starts.
+        assert peaks[1] - peaks[0] < 16.0
 
 
 def test_a_stream_without_labels_has_one_class_or_rows_without_a_label() -> None:

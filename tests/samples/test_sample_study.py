@@ -330,6 +330,16 @@ def test_the_number_of_kernels_is_chosen(files: list[Path]) -> None:
     assert compose(files, n_populations=best + 1).describe()["search"]["lowest"] > best
 
 
+def test_settings_reach_the_model(files: list[Path]) -> None:
+    expected: dict[str, Any] = {"n_kernels": 4, "random_state": 7, "n_jobs": 1, "device": "cpu"}
+    found = compose(files, n_populations=2, markers=["CD4", "CD3"], transform="arcsinh:2", **expected)
+    assert {name: getattr(found.model, name) for name in expected} == expected
+    assert found.model.feature_names_in_.tolist() == ["CD4", "CD3"]
+    assert found.model.preparation_ == {"transform": "arcsinh:2"}
+    assert found.populations is not None
+    assert len(found.populations) == 2
+
+
 def test_errors_name_their_argument(files: list[Path]) -> None:
     for given, argument, message in (
         ({"n_populations": 33}, "n_populations", "n_populations=33 is more than the 32 kernels there are"),
