@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import pickle
 from pathlib import Path
@@ -11,11 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
+from safetensors import safe_open
 from safetensors.numpy import save
 
-from skmix import load
-from skmix.data.write import replacing, write_columns
+from skmix import __version__, load
+from skmix.data.write import is_device, replacing, write_columns
+from skmix.model import files as model_files
 from skmix.model import saving
 from skmix.model.files import FORMAT, VERSION, Record, pack, read_file, unpack, write_file
 
@@ -80,7 +86,78 @@ def test_a_file_that_is_open_as_a_stream_is_written_to_and_not_replaced(tmp_path
     assert names(tmp_path) == ["output.txt"]
 
 
+def test_devices_are_those_that_cannot_be_replaced(tmp_path: Path) -> None:
+    for device in ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin"):
+        assert is_device(device)
+    (tmp_path / "output.txt").touch()
+    (tmp_path / "dev").mkdir()
+    for path in ("output.txt", "new", "", "dev/fd"):
+        assert not is_device(tmp_path / path)
+    assert not is_device("/dev/shm/new")
+
+
 # ---------------------------------------------------------------- values
+
+
+def there_and_back(value: Any) -> Any:
+    content, arrays = pack(value)
+    return unpack(json.loads(json.dumps(content, allow_nan=False)), arrays)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equality of values, types and memory order; NaN equals NaN."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, np.ndarray):
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return False
+        if one.dtype == object:
+            return all(map(same, one.ravel(), other.ravel()))
+        return one.tobytes() == other.tobytes() and (not one.size or one.strides == other.strides)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, Record):
+        return one.kind == other.kind and same(one.fields, other.fields)
+    if isinstance(one, (float, np.floating)):
+        return bool(one == other) or (math.isnan(one) and math.isnan(other))
+    return bool(one == other)
+
+
+SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0)
+NAMES = st.text(max_size=4)
+leaves = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(),
+    st.sampled_from([np.float64(0.1), np.int32(7), np.str_("seven"), np.bool_(True), np.uint64(2**64 - 1)]),
+    hnp.arrays(st.sampled_from(["f8", "f4", "f2", "i8", "u2", "?"]), SHAPES),
+    hnp.arrays("U5", hnp.array_shapes(min_dims=0, max_dims=2)),
+)
+values = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(NAMES, inner, max_size=3),
+        st.builds(Record, NAMES, st.dictionaries(NAMES, inner, max_size=3)),
+    ),
+    max_leaves=8,
+)
+
+
+@given(values)
+@example([math.inf, -math.inf, math.nan, -0.0, 10**30, "", [], (), {}])
+@example((np.str_(""), np.array(["", "\U0010ffff"]), np.zeros((2, 0), "U3"), np.zeros((0, 3), order="F")))
+@example((np.arange(6.0).reshape(2, 3).T, np.array([["a", 1], [None, 2.5]], dtype=object)))
+@example((np.empty((0,), dtype=object), np.full((1,) * 8, "x", dtype=object)))
+@example({"z": 1, "a": {"b": (1, [2.5, None])}, "is": "float", "of": "nan"})
+@example({"a.b.c": np.zeros(1), "a": {"b.c": np.ones(2)}, "a.b": {"c": np.ones(3)}})
+def test_any_value_comes_back_as_it_was(value: Any) -> None:
+    assert same(there_and_back(value), value)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +229,23 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "model.skmix"
 
 
+def test_what_is_written_is_read_also_by_safetensors(path: Path) -> None:
+    content, arrays = read_file(path)
+    assert content == CONTENT
+    assert arrays.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(arrays[name], array, strict=True)
+    with safe_open(path, framework="np") as file:
+        np.testing.assert_array_equal(file.get_tensor("a"), ARRAYS["a"])
+        described = json.loads(file.metadata()["skmix"])
+    assert [described[name] for name in ("format", "version", "library")] == ["skmix", 1, __version__]
+    # Equal content gives equal files.
+    before = path.read_bytes()
+    write_file(path, CONTENT, dict(reversed(ARRAYS.items())))
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
 def file_of(index: Any, data: bytes = b"") -> bytes:
     """Return a file with a given index."""
     text = index if isinstance(index, bytes) else json.dumps(index).encode()
@@ -206,6 +300,36 @@ def test_other_files_are_named_for_what_they_are(tmp_path: Path, data: bytes, me
     path.write_bytes(data)
     with pytest.raises(ValueError, match=r"model\.skmix .*" + message):
         read_file(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        # Version 2 is one that the reader would accept: only the digest gives the change away.
+        *(
+            lambda arrays, more=more: (arrays, more)
+            for more in ({"version": 2}, {"library": "1.2"}, {"a": 1})
+        ),
+        lambda arrays: (arrays | {"a": arrays["a"].reshape(3, 2)}, {}),
+        lambda arrays: (arrays | {"a": arrays["a"].view(np.int64)}, {}),
+        lambda arrays: (arrays | {"a": arrays["a"] + 1e-15}, {}),
+        lambda arrays: ({name: array for name, array in arrays.items() if name != "c"}, {}),
+        lambda arrays: ({name.upper(): array for name, array in arrays.items()}, {}),
+    ],
+)
+def test_the_digest_covers_the_header_and_names_types_shapes_and_numbers(
+    path: Path, change: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_files, "VERSION", 2)
+    content, arrays = read_file(path)
+    with safe_open(path, framework="np") as file:
+        described = json.loads(file.metadata()[FORMAT])
+    changed, more = change(arrays)
+    path.write_bytes(save(changed, metadata={FORMAT: json.dumps(described | more)}))
+    with pytest.raises(ValueError, match=r"model\.skmix is damaged: its content does not match its digest"):
+        read_file(path)
+    path.write_bytes(save(arrays, metadata={FORMAT: json.dumps(described)}))
+    assert read_file(path)[0] == content
 
 
 def test_files_that_cannot_be_opened_are_os_errors(tmp_path: Path) -> None:
