@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 # Two installs into one environment must not run at the same time.
 .NOTPARALLEL:
-.PHONY: help setup reproduce test test-oldest sanitize lint bench tables docs dist clean
+.PHONY: help setup reproduce test test-oldest sanitize lint bench docs dist clean
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -64,18 +64,13 @@ lint: $(DEV) ## check style, types and the rules on imports
 
 bench: $(DEV) $(CORE) ## measure speed beside other libraries, into benchmarks/results/
 	@mkdir -p benchmarks/results
-	$(BIN)/python benchmarks/speed.py --out benchmarks/results/speed.json
-	$(BIN)/python benchmarks/peers.py --out benchmarks/results/peers.json
-	$(BIN)/python benchmarks/study.py --out benchmarks/results/study.json
-	$(BIN)/python benchmarks/answer.py --out benchmarks/results/answer.json
+	$(BIN)/python benchmarks/speed.py --out benchmarks/results/passes.csv
+	$(BIN)/python benchmarks/answer.py --out benchmarks/results/answer.csv
 	$(BIN)/python benchmarks/optimum.py --out benchmarks/results/optimum.csv
-	$(BIN)/python benchmarks/drop_in.py --out benchmarks/results/drop_in.json
-	$(BIN)/python benchmarks/out_of_core.py --out benchmarks/results/out_of_core.json
-	$(BIN)/python benchmarks/cluster.py --out benchmarks/results/cluster.json
-	$(BIN)/python docs/write_tables.py
-
-tables: $(DEV) $(CORE) ## write the tables of benchmarks/results, and the help texts, into the pages
-	$(BIN)/python docs/write_tables.py
+	$(BIN)/python benchmarks/drop_in.py --out benchmarks/results/drop_in.csv
+	$(BIN)/python benchmarks/out_of_core.py speed --out benchmarks/results/files.csv
+	$(BIN)/python benchmarks/out_of_core.py memory --out benchmarks/results/memory.csv
+	$(BIN)/python benchmarks/cluster.py --out benchmarks/results/cluster.csv
 
 docs: $(DOCS) $(CORE) $(GALLERY) ## build the documentation, into docs/_build/html
 	@rm -rf docs/api/generated  # pages of what is no longer there would be errors

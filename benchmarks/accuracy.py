@@ -2,12 +2,12 @@
 
     python benchmarks/accuracy.py --files tables
 
-writes benchmarks/results/accuracy.jsonl and draws the pictures of docs/evidence/comparison.md; `make tables`
-then writes its tables. iris, wine, breast_cancer and digits are scikit-learn's; the others are
-tables in or below the folder that ``--files`` names (CSV, compressed or not, the label last), and the gated
-cells of benchmarks/cells.py, multicenter and euroflow, of which whole samples are held out. The tables do not
-say which of their rows belong together. Sets of more than 4000 rows are reduced to 4000, drawn at random. The
-whole comparison takes some hours on one core. CatBoost and RealMLP are other projects' packages:
+writes benchmarks/results/accuracy.jsonl and, for docs/evidence/comparison.md, tables and pictures. iris,
+wine, breast_cancer and digits are scikit-learn's; the others are tables in or below the folder that
+``--files`` names (CSV, compressed or not, the label last), and the gated cells of benchmarks/cells.py,
+multicenter and euroflow, of which whole samples are held out. The tables do not say which of their rows
+belong together. Sets of more than 4000 rows are reduced to 4000, drawn at random. The whole comparison
+takes some hours on one core. CatBoost and RealMLP are other projects' packages:
 
     pip install -r benchmarks/comparison/requirements.txt
 
@@ -42,7 +42,6 @@ from comparison import (
 from comparison import make_tables as tables_of
 from comparison.plots import draw_errors, draw_ranks
 from recording import read_lines, write_lines
-from rich.console import Console
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED, REPEATS, MAX_ROWS = 1, 10, 4000
@@ -155,16 +154,17 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=REPEATS, help="splits of each data set")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--images", type=Path, default=ROOT / "docs" / "images")
-    parser.add_argument("--no-images", action="store_true", help="print tables only")
+    parser.add_argument("--no-images", action="store_true", help="print tables only, and write none")
     parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     try:
         outcomes = run(arguments)
     except ValueError as error:
         parser.error(str(error))
-    console = Console(width=200)
     for table in tables_of(outcomes):
-        console.print(table.markdown(), highlight=False)
+        print(table)
+        if not arguments.no_images:
+            table.write(arguments.out.parent, "comparison")
     if not arguments.no_images:
         draw(outcomes, arguments.images)
 

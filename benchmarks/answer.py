@@ -15,30 +15,28 @@ Some minutes on two cores; ``--only`` chooses problems by name.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import sklearn
 from joblib import Parallel, delayed
-from recording import processor
-from rich.console import Console
-from rich.table import Table
+from recording import parser_of, processor, show
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
 from skmix import SharedKernelMixture
-from skmix.data.write import replacing
 
 # Nats a row by which a default fit may end below the peer's.
 TOLERATED = 0.002
+COLUMNS = (
+    *("problem", "scikit-learn, s", "skmix, s", "times faster"),
+    *("times faster until scikit-learn's likelihood", "likelihood, nats a row"),
+)
 # Seconds before each timed fit: BLAS threads of the last one wait actively for more work, about 0.04 s.
 SETTLING = 0.06
 # The first of further seeds, and how many of them suffice for many rows.
@@ -176,50 +174,48 @@ def summarised(problem: Problem, runs: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def row_of(found: dict[str, Any]) -> list[str]:
-    """Return the line of a problem in the table."""
+def text_of(seconds: float) -> str:
+    """Seconds with at least two digits that count."""
+    digits = next((n for n, most in ((4, 0.01), (3, 0.1), (2, 10.0)) if seconds < most), 1)
+    return f"{seconds:.{digits}f}"
+
+
+def times_of(ratio: float) -> str:
+    """How many times faster something is."""
+    return f"{ratio:.1f}" if ratio >= 1 else f"{ratio:.2f}"
+
+
+def row_of(found: dict[str, Any]) -> dict[str, str]:
+    """The line of a problem in the table."""
     ours, peer, none = found["skmix"], found.get("scikit-learn"), "–"
-    line = [found["name"], f"{ours['wall']:.3f}", f"{ours['processor']:.3f}", f"{ours['passes']:.0f}"]
+    row = dict.fromkeys(COLUMNS, none) | {"problem": found["name"], "skmix, s": text_of(ours["wall"])}
     if peer is None:
-        return [*line, *[none] * 8]
-    reached = found.get("reached")
-    return [
-        *line, f"{peer['wall']:.3f}", f"{peer['processor']:.3f}", f"{peer['passes']:.0f}",
-        f"{peer['wall'] / ours['wall']:.1f}", f"{peer['processor'] / ours['processor']:.1f}",
-        none if reached is None else f"{peer['wall'] / reached:.1f}",
-        f"{found.get('more_seeds', found)['difference']:+.4f}", f"{found['lowest']:+.4f}",
-    ]  # fmt: skip
-
-
-def table_of(title: str, *columns: str) -> Table:
-    """Return an empty table of problems and numbers."""
-    table = Table("problem", title=title)
-    for column in columns:
-        table.add_column(column, justify="right")
-    return table
+        return row
+    all_reached = found["reached_in"] == found["seeds"]
+    more = found.get("more_seeds")
+    values = (
+        text_of(peer["wall"]),
+        times_of(peer["wall"] / ours["wall"]),
+        times_of(peer["wall"] / found["reached"]) if all_reached else none,
+        f"{more['difference']:+.4f} ± {more['error']:.4f}" if more else f"{found['difference']:+.4f}",
+    )
+    return row | dict(zip(("scikit-learn, s", *COLUMNS[3:]), values, strict=True))
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=[each.name for each in PROBLEMS])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--more-seeds", type=int, default=0, help="further seeds, for likelihoods only")
     parser.add_argument("--jobs", type=int, default=1, help="further seeds at a time")
     parser.add_argument("--settings", type=json.loads, default={}, help="other settings of ours, as JSON")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     problems = [each for each in PROBLEMS if arguments.only is None or each.name in arguments.only]
     if arguments.small:
         shrunk = {"n_rows": 400, "n_kernels": 3, "n_clusters": None}
         problems = [replace(each, **shrunk) for each in problems if each.n_features <= 8]
-    shown = table_of(
-        "default fits: seconds, and how many times faster than scikit-learn's",
-        *("wall", "processor", "passes", "peer's wall", "processor", "passes", "times, wall", "processor"),
-        *("until the peer's likelihood", "nats a row", "lowest"),
-    )
     seeds, results = range(arguments.seeds), []
     for each in problems:
         results.append(summarised(each, [measure(each, arguments.settings, seed) for seed in seeds]))
@@ -228,21 +224,8 @@ def main() -> None:
             n_more = min(arguments.more_seeds, FEW if each.n_rows > MANY_ROWS else arguments.more_seeds)
             work = (delayed(difference_of)(each, arguments.settings, FIRST + seed) for seed in range(n_more))
             with_more_seeds(results[-1], Parallel(n_jobs=arguments.jobs)(work))
-        shown.add_row(*row_of(results[-1]))
-    console = Console(width=150)
-    console.print(shown)
-    differences = [found.get("more_seeds", found)["difference"] for found in results if "difference" in found]
-    if differences:
-        low = sum(each < -TOLERATED for each in differences)
-        console.print(
-            f"{processor()}: on {low} of {len(differences)} problems fits end more than {TOLERATED} nats a "
-            f"row below the peer's on average, the lowest {min(differences):+.4f}"
-        )
-    if arguments.out is not None:
-        with replacing(arguments.out) as file:
-            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-            machine = {"processor": processor(), "cores": cores, "scikit-learn": sklearn.__version__}
-            file.write((json.dumps({"machine": machine, "problems": results}, indent=1) + "\n").encode())
+    show(map(row_of, results), arguments.out)
+    print(f"On {processor()}, scikit-learn {sklearn.__version__}.")
 
 
 if __name__ == "__main__":

@@ -1,55 +1,32 @@
 """The cost of a pass on a Dask cluster: bytes over the network, and time with one and two worker processes.
 
-Every process counts the bytes that it writes to its connections, including messages of the scheduler. Passes
-run in the engine on blocks that workers hold; the same rows in memory, on one thread, are measured in the
-same run.
+    python benchmarks/cluster.py --rows 800000 --out benchmarks/results/cluster.csv
+
+Every process counts the bytes that it writes to its connections, including messages of the scheduler.
+Passes are differences of fits of rows that workers hold, in wall-clock time; without workers, of a fit of
+rows in memory on one thread. Work stealing is off, so that blocks stay on their workers.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import pickle
-import platform
 import time
-from pathlib import Path
+import warnings
 from typing import Any
 
-# Before NumPy is imported: a worker has one thread, so the rows in memory get one too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import dask
 import dask.array as da
 import numpy as np
 from distributed import Client, LocalCluster
-from rich.console import Console
-from rich.table import Table
+from recording import parser_of, seconds_of_a_pass, show
+from sklearn.exceptions import ConvergenceWarning
 
-import skmix
-from skmix.data.dask import open_collections
-from skmix.engine.loop import Run, fit
-from skmix.engine.problem import open_source
-from skmix.engine.records import Options, Parameters
-from skmix.engine.rows.blocks import Block, BlockRows
+from skmix import SharedKernelMixture
 
-N_FEATURES = 16
-N_KERNELS = 16
-
-
-def start() -> Parameters:
-    """Return one start: kernels at random points."""
-    random = np.random.default_rng(1)
-    return Parameters(
-        np.full((1, N_KERNELS, 1), 1.0 / N_KERNELS),
-        random.normal(size=(1, N_KERNELS, N_FEATURES)),
-        np.tile(np.eye(N_FEATURES), (1, N_KERNELS, 1, 1)),
-    )
-
-
-def rows(n_rows: int, n_blocks: int) -> Any:
-    """Return rows that the workers generate."""
-    return da.random.default_rng(0).normal(size=(n_rows, N_FEATURES), chunks=(-(-n_rows // n_blocks), -1))
+N_FEATURES = N_KERNELS = 16
+PASSES = (4, 12)
 
 
 def count_bytes() -> None:
@@ -58,8 +35,7 @@ def count_bytes() -> None:
 
     if hasattr(tcp, "counted"):
         return
-    tcp.counted = 0
-    original = tcp.TCP.write
+    tcp.counted, original = 0, tcp.TCP.write
 
     async def write(self: Any, *args: Any, **kwargs: Any) -> Any:
         n_bytes = await original(self, *args, **kwargs)
@@ -70,81 +46,47 @@ def count_bytes() -> None:
 
 
 def counted() -> int:
-    """Return the bytes that this process has written."""
+    """The bytes that this process has written."""
     from distributed.comm import tcp
 
     return int(tcp.counted)
 
 
-def all_counted(client: Client) -> int:
-    """Return the bytes that all processes have written; the scheduler runs in this process."""
-    return counted() + sum(client.run(counted).values())
+def fit(X: Any, n_passes: int) -> None:
+    """Fit rows from random means, with a given number of passes."""
+    means = np.random.default_rng(1).normal(size=(N_KERNELS, N_FEATURES))
+    settings = {
+        "init": {"means": means},
+        "max_iter": n_passes,
+        "tol": 0.0,
+        "covariance_prior": None,
+        "n_jobs": 1,
+    }
+    SharedKernelMixture(N_KERNELS, **settings).fit(X)
 
 
-class Passes:
-    """Callback that records when each pass ended, and the bytes written until the first and the last."""
-
-    def __init__(self, client: Client | None, n_passes: int) -> None:
-        self.client = client
-        self.n_passes = n_passes
-        self.times: list[float] = []
-        self.bytes: list[int] = []
-
-    def __call__(self, run: Run) -> None:
-        if self.client is not None and run.n_passes in (2, self.n_passes):
-            self.bytes.append(all_counted(self.client))
-        self.times.append(time.perf_counter())
-
-    @property
-    def seconds(self) -> float:
-        """Time of the fastest pass after the first ones: other programs only ever add to a time."""
-        return float(np.min(np.diff(self.times)[2:-1]))
-
-    @property
-    def n_bytes(self) -> float:
-        """Bytes of a pass."""
-        return (self.bytes[1] - self.bytes[0]) / (self.n_passes - 2)
-
-
-class Sizes:
-    """A block that records the sizes of the largest message sent to it and of its largest answer."""
-
-    n_features, runs_elsewhere = N_FEATURES, False
-    largest = (0, 0)
-
-    def __init__(self, X: np.ndarray) -> None:
-        self.block = Block(X)
-
-    def reduce(self, work: Any, merge: Any) -> Any:
-        answer = work(self.block)
-        if isinstance(answer, tuple):  # of an E-step, not of the summary
-            sent = len(pickle.dumps(work)), len(pickle.dumps(answer))
-            self.largest = max(sent[0], self.largest[0]), max(sent[1], self.largest[1])
-        return answer
-
-
-def measure(X: Any, client: Client | None, n_passes: int) -> Passes:
-    """Make some passes over rows in memory or in blocks."""
-    passes = Passes(client, n_passes)
-    blocks = None if client is None else open_collections(X, None, None, skmix.__version__)
-    source = open_source(X) if blocks is None else BlockRows(blocks)
-    fit(source, start(), Options(max_iter=n_passes, tol=0.0), callback=passes)
-    return passes
+def measure(client: Client, n_workers: int, n_rows: int, n_blocks: int) -> dict[str, Any]:
+    """Seconds and bytes of a pass; rows are on the workers before."""
+    chunks = (-(-n_rows // n_blocks), -1)
+    X = da.random.default_rng(0).normal(size=(n_rows, N_FEATURES), chunks=chunks).persist()
+    seconds = seconds_of_a_pass(lambda n: fit(X, n), PASSES, 2, time.perf_counter)
+    written = []
+    for n_passes in PASSES:
+        before = counted() + sum(client.run(counted).values())
+        fit(X, n_passes)
+        written.append(counted() + sum(client.run(counted).values()) - before)
+    kilobytes = (written[1] - written[0]) / (PASSES[1] - PASSES[0]) / 1e3
+    row = {"workers": n_workers, "rows": n_rows, "blocks": n_blocks}
+    return row | {"over the network, kB": f"{kilobytes:.0f}", "pass, s": f"{seconds:.3f}"}
 
 
 def main() -> None:
-    """Measure, print, and write."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
-    parser.add_argument("--rows", type=int, default=2_400_000, help="rows of the largest passes")
+    parser = parser_of(__doc__)
+    parser.add_argument("--rows", type=int, default=800_000)
     arguments = parser.parse_args()
-    n_rows, n_passes = (4000, 6) if arguments.small else (arguments.rows, 10)
-    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-    results: dict[str, Any] = {"machine": machine, "n_features": N_FEATURES, "n_kernels": N_KERNELS}
-    results["n_starts"] = 1
-    results["bytes"], results["passes"] = [], []
-    # Keep blocks on their workers: only the necessary traffic is measured.
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    n_rows = 4000 if arguments.small else arguments.rows
+    rows = []
     dask.config.set({"distributed.scheduler.work-stealing": False})
     for n_workers in (1, 2):
         options = {"threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
@@ -154,51 +96,15 @@ def main() -> None:
         ):
             count_bytes()
             client.run(count_bytes)
-            found = measure(rows(n_rows, 16), client, n_passes)
-            results["passes"].append(
-                {"workers": n_workers, "rows": n_rows, "blocks": 16, "seconds": found.seconds}
-            )
-            # More rows in the same number of blocks, and in more blocks of the same size.
-            for share, n_blocks in (
-                ((4, 16), (2, 16), (1, 16), (4, 8), (2, 16), (1, 32)) if n_workers == 2 else ()
-            ):
-                found = measure(rows(n_rows // share, n_blocks), client, n_passes)
-                results["bytes"].append(
-                    {"rows": n_rows // share, "blocks": n_blocks, "bytes_per_pass": round(found.n_bytes)}
-                )
-            tiny = measure(rows(64 * 16, 64), client, n_passes)
-            results["passes"].append(
-                {"workers": n_workers, "rows": 64 * 16, "blocks": 64, "seconds": tiny.seconds}
-            )
-    in_memory = np.random.default_rng(0).normal(size=(n_rows // 4, N_FEATURES))
-    results["in_memory_seconds_per_row"] = measure(in_memory, None, n_passes).seconds / len(in_memory)
-    sizes = Sizes(in_memory[:1000])
-    fit(BlockRows(sizes), start(), Options(max_iter=2, tol=0.0))
-    results["bytes_of_work"], results["bytes_of_answer"] = sizes.largest
-    show(results)
-    if arguments.out is not None:
-        arguments.out.write_text(json.dumps(results, indent=2) + "\n")
-
-
-def show(results: dict[str, Any]) -> None:
-    """Print the results."""
-    table = Table(title="passes on worker processes of one thread")
-    for name in ("workers", "rows", "blocks", "seconds a pass", "passes a second"):
-        table.add_column(name, justify="right")
-    for row in results["passes"]:
-        speed = f"{1 / row['seconds']:.2f}"
-        table.add_row(
-            *(str(row[key]) for key in ("workers", "rows", "blocks")), f"{row['seconds']:.3f}", speed
-        )
-    Console().print(table)
-    table = Table(title="bytes over the network, two workers")
-    for name in ("rows", "blocks", "bytes a pass"):
-        table.add_column(name, justify="right")
-    for row in results["bytes"]:
-        table.add_row(str(row["rows"]), str(row["blocks"]), str(row["bytes_per_pass"]))
-    Console().print(table)
-    print(f"work {results['bytes_of_work']} bytes, answer {results['bytes_of_answer']} bytes")
-    print(f"in memory, one thread: {results['in_memory_seconds_per_row'] * 1e9:.0f} ns a row and pass")
+            cases = [(n_rows, 16), (64 * 16, 64)]
+            if n_workers == 2:
+                # Fewer rows in the same number of blocks, and in fewer blocks of the same size, or in more.
+                cases += [(n_rows // 4, 16), (n_rows // 2, 16), (n_rows // 4, 8), (n_rows, 32)]
+            rows += [measure(client, n_workers, *case) for case in cases]
+    X = np.random.default_rng(0).normal(size=(n_rows, N_FEATURES))
+    seconds = seconds_of_a_pass(lambda n: fit(X, n), PASSES, 2, time.perf_counter)
+    rows.append(dict(zip(rows[0], (0, n_rows, 1, "0", f"{seconds:.3f}"), strict=True)))
+    show(rows, arguments.out)
 
 
 if __name__ == "__main__":

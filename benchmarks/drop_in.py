@@ -12,7 +12,6 @@ Less than four minutes on two cores, to which ``--cores 2`` confines a larger ma
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -24,11 +23,8 @@ from typing import Any
 
 import numpy as np
 import sklearn
-from answer import PROBLEMS, Problem, table_of
-from recording import processor
-from rich.console import Console
-
-from skmix.data.write import replacing
+from answer import PROBLEMS, Problem, text_of, times_of
+from recording import parser_of, processor, show
 
 # Rows times kernels from which two repeats suffice: times of long fits hardly vary.
 LONG = 5_000_000
@@ -91,51 +87,47 @@ def measure(problem: Problem, repeats: int, folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Measure and print."""
-    shown = [each.name for each in PROBLEMS if each.has_peer]
-    parser = argparse.ArgumentParser(description=__doc__)
+    names = [each.name for each in PROBLEMS if each.has_peer]
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--only",
         nargs="+",
         metavar="NAME",
-        choices=shown,
-        default=[name for name in shown if "x" in name or name in ("200 rows", "500 rows")],
+        choices=names,
+        default=[name for name in names if "x" in name or name in ("200 rows", "500 rows")],
         help="problems, by default those of the README and two small ones",
     )
     parser.add_argument("--repeats", type=int, default=3, help="seeds, each in processes of its own")
     parser.add_argument("--cores", type=int, help="confine all processes to so many cores")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     if arguments.cores is not None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.cores])
     problems, repeats = [each for each in PROBLEMS if each.name in arguments.only], arguments.repeats
     if arguments.small:
         problems, repeats = [replace(problems[0], n_rows=400, n_kernels=3)], 1
-    table = table_of(
-        "whole default fits in fresh processes: seconds, and passes",
-        *("scikit-learn", "its k-means", "drop-in", "mixture", "times, drop-in", "mixture"),
-        *("passes, scikit-learn", "drop-in", "mixture", "most nats apart"),
-    )
-    results = []
+    rows = []
     with TemporaryDirectory() as folder:
         for each in problems:
             long = each.n_rows * each.n_kernels >= LONG
             found = measure(each, min(repeats, 2) if long else repeats, Path(folder))
-            results.append(found)
-            peer, ours, own = (found[name] for name in CLASSES)
-            table.add_row(
-                each.name,
-                *(f"{side:.3f}" for side in (peer["wall"], ours["k-means"], ours["wall"], own["wall"])),
-                *(f"{peer['wall'] / side['wall']:.1f}" for side in (ours, own)),
-                *(f"{side['passes']:.0f}" for side in (peer, ours, own)),
-                f"{found['apart']:.0e}",
+            peer, ours, mixture = (found[name] for name in CLASSES)
+            rows.append(
+                {
+                    "problem": each.name,
+                    "scikit-learn, s": text_of(peer["wall"]),
+                    "GaussianMixture, s": text_of(ours["wall"]),
+                    "GaussianMixture, times faster": times_of(peer["wall"] / ours["wall"]),
+                    "its k-means, s": text_of(ours["k-means"]),
+                    "SharedKernelMixture, s": text_of(mixture["wall"]),
+                    "SharedKernelMixture, times faster": times_of(peer["wall"] / mixture["wall"]),
+                }
             )
-    Console(width=160).print(table)
-    if arguments.out is not None:
-        with replacing(arguments.out) as file:
-            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-            machine = {"processor": processor(), "cores": cores, "scikit-learn": sklearn.__version__}
-            file.write((json.dumps({"machine": machine, "problems": results}, indent=1) + "\n").encode())
+            passes = ", ".join(f"{side['passes']:.0f}" for side in (peer, ours, mixture))
+            print(
+                f"{each.name}: passes {passes}; log-densities differ by {found['apart']:.0e} nats", flush=True
+            )
+    show(rows, arguments.out)
+    print(f"On {processor()}, scikit-learn {sklearn.__version__}.")
 
 
 if __name__ == "__main__":

@@ -1,150 +1,117 @@
-"""Hierarchical compared with independent weights: many small groups that share kernels.
+"""Many groups that share kernels: hierarchical weights for small ones, shifts for those that differ.
 
-The weights of 100 groups are drawn from Dirichlet(α β), and each group has 10 to 300 rows, uniform in the
-logarithm. The larger α, the more alike the groups. There may also be some groups of 10,000 rows, whose
-weights a prior should hardly change. All fits start from the true means, so they differ only in the prior on
-the weights. The error of a group's weights is the total variation distance, half the sum of the absolute
-differences; held-out rows are judged in their own groups.
+    python benchmarks/groups.py weights --out benchmarks/results/groups.csv
+    python benchmarks/groups.py shifts --out benchmarks/results/shifts.csv
 
-It takes some minutes on one core.
+- ``weights``: the weights of 100 groups are drawn from Dirichlet(α β), and each group has 10 to 300 rows,
+  uniform in the logarithm. The larger α, the more alike the groups. Held-out rows are scored in their
+  groups.
+- ``shifts``: the means of each group are shifted at random by half a standard deviation in each feature,
+  or not.
+
+All fits start from the true means. The error of a group's weights is the total variation distance, half
+the sum of the absolute differences; ``drawn`` is that of the kernels that rows were in fact drawn from.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import warnings
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
+from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+from recording import parser_of, show
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
-from skmix.data.write import replacing
 
-ALPHAS = (5.0, 50.0, 500.0)
-# Deviation of the kernels' means; their covariances are the identity.
-SPREADS = {"apart": 4.0, "overlapping": 1.5}
-N_GROUPS, FEWEST, MOST = 100, 10, 300
-N_LARGE, LARGE = 5, 10_000
-N_KERNELS, N_FEATURES = 10, 4
-HELD_OUT = 100
-FITS = {"independent": {}, "hierarchical": {"weight_prior": "hierarchical"}}
+N_HELD_OUT = 200
 
 
-@dataclass(frozen=True)
-class Groups:
-    """Groups that share kernels: true parameters, training rows and held-out rows."""
-
-    means: np.ndarray  # (K, M)
-    beta: np.ndarray  # (K,)
-    weights: np.ndarray  # (K, L)
-    sizes: np.ndarray  # (L,)
-    X: np.ndarray
-    y: np.ndarray
-    held_out: tuple[np.ndarray, np.ndarray]
-
-
-def draw(alpha: float, spread: float, n_groups: int, n_large: int, seed: int) -> Groups:
-    """Draw groups of few rows, followed by large groups."""
-    random = np.random.default_rng(seed)
-    means = spread * random.normal(size=(N_KERNELS, N_FEATURES))
-    beta = random.dirichlet(np.full(N_KERNELS, 5.0))
-    sizes = np.exp(random.uniform(np.log(FEWEST), np.log(MOST), size=n_groups)).round().astype(np.int64)
-    sizes = np.append(sizes, np.full(n_large, LARGE))
-    weights = random.dirichlet(alpha * beta, size=len(sizes)).T
-
-    def rows(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        kernels = [random.choice(N_KERNELS, n, p=own) for n, own in zip(counts, weights.T, strict=True)]
-        X = means[np.concatenate(kernels)] + random.normal(size=(counts.sum(), N_FEATURES))
-        return X, np.repeat(np.arange(len(counts)), counts)
-
-    X, y = rows(sizes)
-    return Groups(means, beta, weights, sizes, X, y, rows(np.full(len(sizes), HELD_OUT)))
+def draw(
+    means: np.ndarray, weights: np.ndarray, sizes: np.ndarray, random: np.random.Generator, shift: float = 0.0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows (N, M) of groups, their groups (N,) and the share of each kernel among them (K, L)."""
+    y = np.repeat(np.arange(len(sizes)), sizes)
+    kernels = np.concatenate(
+        [random.choice(len(means), n, p=p) for n, p in zip(sizes, weights.T, strict=True)]
+    )
+    shifts = shift * random.normal(size=(len(sizes), *means.shape))
+    X = means[kernels] + shifts[y, kernels] + random.normal(size=(len(y), means.shape[1]))
+    counts = np.zeros(weights.shape)
+    np.add.at(counts, (kernels, y), 1.0)
+    return X, y, counts / sizes
 
 
-def judge(groups: Groups, max_iter: int) -> dict[str, dict[str, float]]:
-    """Return errors and held-out log-likelihoods of each fit, by name."""
-    small, found = groups.sizes <= MOST, {}
-    X, y = groups.held_out
-    judged = small[y]
-    independent = groups.weights
-    for name, settings in FITS.items():
-        start = {"means": groups.means, "covariances": np.tile(np.eye(N_FEATURES), (N_KERNELS, 1, 1))}
-        model = SharedKernelMixture(N_KERNELS, init=start, max_iter=max_iter, tol=1e-5, **settings)
-        model.fit(groups.X, groups.y)
-        if name == "independent":
-            independent = model.weights_
-        errors = 0.5 * np.abs(model.weights_ - groups.weights).sum(axis=0)
-        prior = getattr(model, "weight_prior_", None)
-        large = ~small
-        found[name] = {
-            "error": float(errors[small].mean()),
-            "error_fewest": float(errors[groups.sizes < 30].mean()),
-            "held_out": float(model.score(X[judged], y[judged])),
-            "passes": model.n_iter_,
-            **({} if prior is None else {"alpha": float(prior.sum())}),
+def error(estimates: np.ndarray, weights: np.ndarray) -> float:
+    """The mean total variation distance of weights (K, L)."""
+    return float(0.5 * np.abs(estimates - weights).sum(axis=0).mean())
+
+
+def weights(repeats: int, small: bool) -> Iterator[dict[str, Any]]:
+    """Errors of independent and of hierarchical weights."""
+    distances = {"apart": 4.0} if small else {"apart": 4.0, "overlapping": 1.5}
+    for (kernels, spread), alpha in product(distances.items(), (50,) if small else (5, 50, 500)):
+        runs = []
+        for seed in range(repeats):
+            random = np.random.default_rng(seed)
+            means, beta = spread * random.normal(size=(10, 4)), random.dirichlet(np.full(10, 5.0))
+            sizes = np.exp(random.uniform(np.log(10), np.log(300), size=100)).round().astype(np.int64)
+            true = random.dirichlet(alpha * beta, size=len(sizes)).T
+            X, y, _ = draw(means, true, sizes, random)
+            X_new, y_new, _ = draw(means, true, np.full(len(sizes), N_HELD_OUT), random)
+            start = {"means": means, "covariances": np.tile(np.eye(4), (10, 1, 1))}
+            settings = {"init": start, "tol": 1e-5, "max_iter": 50 if small else 500}
+            plain = SharedKernelMixture(10, **settings).fit(X, y)
+            prior = SharedKernelMixture(10, weight_prior="hierarchical", **settings).fit(X, y)
+            errors = [error(model.weights_, true) for model in (plain, prior)]
+            scores = [model.score(X_new, y_new) for model in (plain, prior)]
+            runs.append([*errors, *scores, prior.weight_prior_.sum()])
+        numbers = np.mean(runs, axis=0)
+        yield {
+            **{"kernels": kernels, "true α": alpha, "error, independent": f"{numbers[0]:.3f}"},
+            **{
+                "error, hierarchical": f"{numbers[1]:.3f}",
+                "held-out log-likelihood, independent": f"{numbers[2]:.2f}",
+            },
+            **{"hierarchical": f"{numbers[3]:.2f}", "α estimated": f"{np.median(runs, axis=0)[4]:.3g}"},
         }
-        if large.any():
-            # In standard errors of a proportion among that many rows, of which the kernel has at least one.
-            shares = np.clip(independent, 1.0 / groups.sizes, 1.0 - 1.0 / groups.sizes)
-            deviations = np.sqrt(shares * (1.0 - shares) / groups.sizes)[:, large]
-            moved = np.abs(model.weights_ - independent)[:, large] / deviations
-            found[name] |= {"error_large": float(errors[large].mean()), "moved_large": float(moved.max())}
-    return found
+
+
+def shifts(repeats: int, small: bool) -> Iterator[dict[str, Any]]:
+    """Errors of weights by the prior on shifts."""
+    distances, sizes = (
+        ({"apart": 4.0}, (500,)) if small else ({"apart": 4.0, "overlapping": 2.5}, (200, 2000))
+    )
+    for (kernels, spread), shift, size in product(distances.items(), (0.0, 0.5), sizes):
+        runs = []
+        for seed in range(repeats):
+            random = np.random.default_rng(seed)
+            means, true = spread * random.normal(size=(4, 3)), random.dirichlet(np.ones(4), size=10).T
+            X, y, drawn = draw(means, true, np.full(10, size), random, shift)
+            errors = [error(drawn, true)]
+            for group_shift in (None, 4.0, "auto"):
+                model = SharedKernelMixture(
+                    4, init={"means": means}, tol=1e-6, max_iter=1000, group_shift=group_shift, random_state=0
+                ).fit(X, y)
+                errors.append(error(model.weights_, true))
+            runs.append([*errors, np.isfinite(model.group_shift_)])
+        names = ("drawn", "common means", "group_shift=4", 'group_shift="auto"')
+        *numbers, chosen = np.mean(runs, axis=0)
+        row = {"kernels": kernels, "shifts": shift, "rows of a group": size}
+        row |= {name: f"{number:.3f}" for name, number in zip(names, numbers, strict=True)}
+        yield row | {'shifts chosen by "auto", %': f"{100 * chosen:.0f}"}
 
 
 def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
+    parser.add_argument("part", choices=["weights", "shifts"])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
-    alphas, n_repeats, max_iter = ALPHAS, arguments.repeats, 500
-    if arguments.small:
-        alphas, n_repeats, max_iter = (50.0,), 1, 50
-    results = []
-    table = Table(title=f"{N_GROUPS} groups of {FEWEST} to {MOST} rows, {N_KERNELS} kernels")
-    columns = (
-        "kernels",
-        "alpha",
-        "large groups",
-        "fit",
-        "error",
-        "below 30 rows",
-        "large",
-        "moved",
-        "held out",
-    )
-    for title in (*columns, "alpha found"):
-        table.add_column(title, justify="right")
-    for (kernels, spread), alpha, n_large in product(SPREADS.items(), alphas, (0, N_LARGE)):
-        if arguments.small and (kernels, n_large) != ("apart", 0):
-            continue
-        runs = [judge(draw(alpha, spread, N_GROUPS, n_large, seed), max_iter) for seed in range(n_repeats)]
-        for name in FITS:
-            own = [run[name] for run in runs]
-            row = {key: float(np.mean([run[key] for run in own])) for key in own[0]}
-            if "alpha" in row:
-                row["alpha"] = float(np.median([run["alpha"] for run in own]))
-            case = {"kernels": kernels, "alpha_true": alpha, "large_groups": n_large, "fit": name}
-            results.append({**case, "repeats": len(own), **row})
-            table.add_row(
-                kernels, f"{alpha:g}", str(n_large), name,
-                f"{row['error']:.4f}", f"{row['error_fewest']:.4f}",
-                f"{row.get('error_large', np.nan):.4f}", f"{row.get('moved_large', np.nan):.3f}",
-                f"{row['held_out']:.4f}", f"{row.get('alpha', np.nan):.1f}",
-            )  # fmt: skip
-        if arguments.out is not None:
-            with replacing(arguments.out) as file:
-                file.write((json.dumps(results, indent=1) + "\n").encode())
-    Console(width=130).print(table)
+    part = {"weights": weights, "shifts": shifts}[arguments.part]
+    show(part(1 if arguments.small else arguments.repeats, arguments.small), arguments.out)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,17 @@
-"""Files larger than memory: the speed of a pass compared with rows in memory, and the peak memory.
+"""Files larger than memory: the speed of passes, and the peak memory of fits.
 
-Run by ``make bench``. Passes over rows in memory, over a cached .npy file and over a Parquet file are
-measured in turn, in one process, with one thread and with all, plus the reader's thread. A pass takes the
-shortest time between the ends of two passes of a fit. The peak memory is that of a fresh process that
-fits a larger .npy file. The script prints the results, and with ``--out`` writes a JSON file.
+    python benchmarks/out_of_core.py speed --out benchmarks/results/files.csv
+    python benchmarks/out_of_core.py memory --out benchmarks/results/memory.csv
+
+- ``speed``: passes over labelled rows in memory, over a cached .npy file and over a Parquet file, in turn,
+  in one process, with one thread and with all, plus the reader's thread.
+- ``memory``: the peak memory of fresh processes that fit a million rows in memory, beyond what they have
+  before the fit, and of one that fits a .npy file, libraries included.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import platform
-import resource
 import subprocess
 import sys
 import tempfile
@@ -24,161 +23,131 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from recording import clusters, parser_of, seconds_of_a_pass, show
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from skmix import SharedKernelMixture, open_rows
+from skmix import GaussianMixture, SharedKernelMixture, open_rows
 
 # Features and kernels.
-CASES = [(3, 10), (6, 10), (16, 16), (32, 32)]
-N_CLASSES = 4
-PASSES = 4
-_CHUNK = 1 << 17
-# Target: least speed from a cached .npy file, relative to rows in memory.
-LEAST_SPEED = 0.7
-# Target: most MB of resident memory.
-MOST_MEMORY = 600
+SHAPES = ((3, 10), (6, 10), (16, 16), (32, 32))
+N_CLASSES, FEATURES, KERNELS, SPREAD = 4, 16, 16, 2.0
+FILE = "SharedKernelMixture of a .npy file, rows and libraries included"
+MODELS = (
+    "SharedKernelMixture",
+    "SharedKernelMixture, labels",
+    "GaussianMixture",
+    "scikit-learn's GaussianMixture",
+)
 
 
-class Clock:
-    """Callback that records when passes end."""
+def speed(folder: Path, gigabytes: float, repeats: int) -> list[dict[str, Any]]:
+    """Times of passes over rows in memory, and the speed of others in per cent of that."""
+    table = []
+    for n_features, n_kernels in SHAPES:
+        X, centres = clusters(int(gigabytes * 1e9 / (8 * n_features)), n_features, n_kernels, SPREAD)
+        y = np.arange(len(X)) % N_CLASSES
+        np.save(folder / "X.npy", X)
+        np.save(folder / "y.npy", y)
+        columns = {f"x{j}": X[:, j] for j in range(n_features)}
+        pq.write_table(pa.table({**columns, "y": y}), folder / "rows.parquet")
+        sources: dict[str, tuple[Any, ...]] = {
+            "memory": (X, y),
+            ".npy": (open_rows(folder / "X.npy", label=folder / "y.npy"),),
+            "Parquet": (open_rows(folder / "rows.parquet", label="y"),),
+        }
+        for n_jobs in sorted({1, os.cpu_count() or 1}):
+            seconds, likelihoods = {}, []
+            model = SharedKernelMixture(n_kernels, init={"means": centres}, tol=0.0, n_jobs=n_jobs)
+            for name, rows in sources.items():
 
-    def __init__(self) -> None:
-        self.ends: list[float] = []
+                def fit(n_passes: int, rows: tuple[Any, ...] = rows, model: Any = model) -> Any:
+                    return clone(model).set_params(max_iter=n_passes).fit(*rows)
 
-    def setup(self, estimator: Any, context: Any) -> None:
-        """Do nothing."""
-
-    def teardown(self, estimator: Any, context: Any) -> None:
-        """Do nothing."""
-
-    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
-        """Do nothing."""
-
-    def on_fit_task_end(self, estimator: Any, context: Any) -> None:
-        """Record the time."""
-        if context.task_name == "pass":
-            self.ends.append(time.perf_counter())
-
-
-def write_rows(folder: Path, n_rows: int, n_features: int, n_kernels: int) -> None:
-    """Write rows of overlapping kernels and their labels as .npy files, chunk by chunk."""
-    random = np.random.default_rng(0)
-    centres = 2.0 * random.normal(size=(n_kernels, n_features))
-    X = np.lib.format.open_memmap(folder / "X.npy", "w+", np.float64, (n_rows, n_features))
-    y = np.lib.format.open_memmap(folder / "y.npy", "w+", np.int64, (n_rows,))
-    for a in range(0, n_rows, _CHUNK):
-        b = min(a + _CHUNK, n_rows)
-        kernels = random.integers(0, n_kernels, b - a)
-        X[a:b] = centres[kernels] + random.normal(size=(b - a, n_features))
-        y[a:b] = kernels % N_CLASSES
-
-
-def fit(given: tuple[Any, ...], means: np.ndarray, n_passes: int, n_jobs: int) -> tuple[float, float]:
-    """Return the seconds of the fastest pass and the log-likelihood at the end."""
-    clock = Clock()
-    model = SharedKernelMixture(
-        len(means), init={"means": means}, max_iter=n_passes, tol=0.0, n_jobs=n_jobs, random_state=0
-    )
-    model.set_callbacks(clock)
-    model.fit(*given)
-    return float(np.min(np.diff(clock.ends))), model.log_likelihood_
-
-
-def measure_speed(
-    folder: Path, n_rows: int, n_features: int, n_kernels: int, n_threads: int, repeats: int
-) -> list[dict[str, Any]]:
-    """Return the speed of passes over rows in memory and over files, with one thread and with all."""
-    write_rows(folder, n_rows, n_features, n_kernels)
-    X, y = np.load(folder / "X.npy"), np.load(folder / "y.npy")
-    columns = {f"x{j}": X[:, j] for j in range(n_features)}
-    pq.write_table(pa.table({**columns, "y": y}), folder / "rows.parquet")
-    found = []
-    for n_jobs in sorted({1, n_threads}):
-        seconds: dict[str, list[float]] = {}
-        values = {}
-        for _ in range(repeats):
-            for where, given in {
-                "memory": (X, y),
-                "npy": (open_rows(folder / "X.npy", label=folder / "y.npy"),),
-                "parquet": (open_rows(folder / "rows.parquet", label="y"),),
-            }.items():
-                each, values[where] = fit(given, X[:n_kernels], PASSES, n_jobs)
-                seconds.setdefault(where, []).append(each)
-        best = {where: min(own) for where, own in seconds.items()}
-        found.append(
-            {
-                "rows": n_rows,
-                "features": n_features,
-                "kernels": n_kernels,
-                "jobs": n_jobs,
-                "seconds": best,
-                "speed_of_memory": {name: best["memory"] / best[name] for name in ("npy", "parquet")},
-                "log_likelihood": values,
-            }
-        )
-    return found
+                seconds[name] = seconds_of_a_pass(fit, (2, 6), repeats, time.perf_counter)
+                likelihoods.append(fit(2).log_likelihood_)
+            if not np.allclose(likelihoods, likelihoods[0], rtol=1e-9):
+                raise AssertionError(f"log-likelihoods differ: {likelihoods}")
+            row = {"rows": len(X), "features": n_features, "kernels": n_kernels, "threads": n_jobs}
+            row |= {"a pass in memory, ms": f"{1e3 * seconds['memory']:.0f}"}
+            for name in (".npy", "Parquet"):
+                row[f"speed from {name}, %"] = f"{100 * seconds['memory'] / seconds[name]:.0f}"
+            table.append(row)
+    return table
 
 
 def peak_memory() -> float:
-    """Return the largest resident memory of this process so far, in MB."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        # Not by getrusage: its peak may be the parent's, since it survives exec.
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) / 1024
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+    """The largest resident memory of this process so far, in MiB; Linux."""
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
 
 
-def measure_memory(folder: Path, n_rows: int, n_threads: int) -> dict[str, float]:
-    """Return the peak memory in MB of a process that fits a file of 16 features with 16 kernels."""
-    write_rows(folder, n_rows, 16, 16)
-    command = [sys.executable, __file__, "--fit", str(folder), "--jobs", str(n_threads)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    size = sum((folder / f"{name}.npy").stat().st_size for name in "Xy")
-    return {"gigabytes": size / 1e9, "peak_mb": float(done.stdout.splitlines()[-1])}
+def fill(X: np.ndarray) -> None:
+    """Put rows of clusters into an array, piece by piece, which needs hardly any memory."""
+    for first in range(0, len(X), 1 << 16):
+        piece = X[first : first + (1 << 16)]
+        piece[:] = clusters(len(piece), FEATURES, KERNELS, SPREAD)[0]
+
+
+def fit_here(name: str, rows: str) -> float:
+    """Fit a model to rows in this process, and measure the memory that it needs."""
+    if name == FILE:
+        SharedKernelMixture(KERNELS, max_iter=2, tol=0.0).fit(open_rows(rows))
+        return peak_memory()
+    from sklearn.mixture import GaussianMixture as Peer
+
+    X, centres = np.empty((int(rows), FEATURES)), clusters(KERNELS, FEATURES, KERNELS, SPREAD)[1]
+    fill(X)
+    before = peak_memory()
+    if name == MODELS[3]:
+        precisions = np.tile(np.eye(FEATURES), (KERNELS, 1, 1))
+        Peer(
+            KERNELS,
+            means_init=centres,
+            precisions_init=precisions,
+            max_iter=2,
+            init_params="random_from_data",
+        ).fit(X)
+    elif name == MODELS[2]:
+        GaussianMixture(KERNELS, means_init=centres, max_iter=2, init_params="random_from_data").fit(X)
+    else:
+        y = np.arange(len(X)) % N_CLASSES if name == MODELS[1] else None
+        SharedKernelMixture(KERNELS, init={"means": centres}, max_iter=2, n_jobs=2).fit(X, y)
+    return peak_memory() - before
+
+
+def memory(folder: Path, gigabytes: float, n_rows: int) -> list[dict[str, Any]]:
+    """The peak memory of fits, each in a process of its own."""
+    in_file = int(gigabytes * 1e9 / (8 * FEATURES))
+    X = np.lib.format.open_memmap(folder / "X.npy", "w+", np.float64, (in_file, FEATURES))
+    fill(X)
+    table = []
+    for name, rows in [*((name, str(n_rows)) for name in MODELS), (FILE, str(folder / "X.npy"))]:
+        command = [sys.executable, "-W", "ignore", __file__, "memory", "--fit", name, "--rows", rows]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        counted = in_file if name == FILE else n_rows
+        row = {"fit": name, "rows": counted, "features": FEATURES, "kernels": KERNELS}
+        table.append(row | {"memory, MiB": f"{float(done.stdout):.0f}"})
+    return table
 
 
 def main() -> None:
-    """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gigabytes", type=float, default=2.0, help="size of the file for the peak memory")
-    parser.add_argument("--cached", type=float, default=0.15, help="gigabytes of the files that are timed")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="most threads of a fit")
-    parser.add_argument("--repeats", type=int, default=2, help="how often to measure, in turn")
-    parser.add_argument("--temporary", type=Path, help="where to write the files")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--fit", type=Path, help=argparse.SUPPRESS)
+    parser = parser_of(__doc__)
+    parser.add_argument("part", choices=["speed", "memory"])
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--fit", help="measure one fit in this process")
+    parser.add_argument("--rows", default="1000000", help="of fits in memory, or a file")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
-    if arguments.fit is not None:
-        rows = open_rows(arguments.fit / "X.npy", label=arguments.fit / "y.npy")
-        fit((rows,), np.load(arguments.fit / "X.npy", mmap_mode="r")[:16].copy(), 2, arguments.jobs)
-        print(peak_memory())
+    if arguments.fit:
+        print(fit_here(arguments.fit, arguments.rows))
         return
-    speed = []
-    with tempfile.TemporaryDirectory(dir=arguments.temporary) as name:
-        for n_features, n_kernels in CASES:
-            n_rows = int(arguments.cached * 1e9 / (8 * n_features))
-            sizes = n_rows, n_features, n_kernels
-            for row in measure_speed(Path(name), *sizes, arguments.jobs, arguments.repeats):
-                speed.append(row)
-                print(
-                    f"M={n_features}, K={n_kernels}, {row['jobs']} thread(s): {n_rows} rows in memory in "
-                    f"{1e3 * row['seconds']['memory']:.0f} ms a pass; of this speed "
-                    f"{row['speed_of_memory']['npy']:.0%} from .npy (at least {LEAST_SPEED:.0%} wanted), "
-                    f"{row['speed_of_memory']['parquet']:.0%} from Parquet",
-                    flush=True,
-                )
-        memory = measure_memory(Path(name), int(arguments.gigabytes * 1e9 / (8 * 16)), arguments.jobs)
-    print(
-        f"Peak memory of a fit of {memory['gigabytes']:.1f} GB: {memory['peak_mb']:.0f} MB "
-        f"(at most {MOST_MEMORY} wanted)."
-    )
-    if arguments.out is not None:
-        machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-        results = {"machine": machine, "speed": speed, "memory": memory}
-        arguments.out.write_text(json.dumps(results, indent=2) + "\n")
+    with tempfile.TemporaryDirectory() as name:
+        if arguments.part == "speed":
+            table = speed(Path(name), 0.001 if arguments.small else 0.15, arguments.repeats)
+        else:
+            table = memory(Path(name), *((0.001, 5000) if arguments.small else (2.0, 1_000_000)))
+    show(table, arguments.out)
 
 
 if __name__ == "__main__":

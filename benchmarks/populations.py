@@ -10,18 +10,13 @@ populations are left, and ``true`` assigns each kernel to the population of most
 
 from __future__ import annotations
 
-import argparse
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+from recording import parser_of, show
 from scipy.optimize import linear_sum_assignment
 
 from skmix import SharedKernelMixture
-from skmix.data.write import replacing
 from skmix.engine.records import FloatArray, IntArray
 from skmix.samples import merge_kernels
 
@@ -86,38 +81,29 @@ def compare(n_features: int, n_rows: int, distance: float, seed: int, *, small: 
     return found
 
 
-def measure(small: bool, n_repeats: int) -> list[dict[str, Any]]:
-    """Merge kernels into populations, and print how many rows are misclassified."""
-    table = Table(title="misclassified new rows, mean (largest), in %, and mean number of populations found")
-    titles = ("features", "rows", "distance", "kernels", "BIC", "K = 3", "merged", "G = 3", "true")
-    for title in titles:
-        table.add_column(title, justify="right")
-    results = []
-    for n_features, full, distance in CASES[:1] if small else CASES:
-        n_rows = 600 if small else full
-        runs = [compare(n_features, n_rows, distance, seed, small=small) for seed in range(n_repeats)]
-        results.append({"features": n_features, "rows": n_rows, "distance": distance, "runs": runs})
-        names = ("bic", "three", "merged", "given", "true")
-        errors = {name: np.array([run[name] for run in runs]) for name in names}
-        shown = {name: f"{100 * e.mean():.1f} ({100 * e.max():.1f})" for name, e in errors.items()}
-        shown["merged"] += f" {np.mean([run['merged_populations'] for run in runs]):.1f}"
-        kernels = np.mean([run["kernels"] for run in runs])
-        table.add_row(f"{n_features}", f"{n_rows}", f"{distance:g}", f"{kernels:.1f}", *shown.values())
-    Console(width=150).print(table)
-    return results
+def row_of(n_features: int, n_rows: int, distance: float, runs: list[dict[str, float]]) -> dict[str, Any]:
+    """Means over data sets, and the largest shares of misclassified rows, in per cent."""
+    names = {"bic": "BIC's kernels", "three": "three kernels", "merged": "merged", "given": "merged to 3"}
+    errors = {title: [100 * run[name] for run in runs] for name, title in names.items()}
+    return {
+        **{"features": n_features, "rows": n_rows, "distance": distance},
+        "kernels": f"{np.mean([run['kernels'] for run in runs]):.1f}",
+        "populations when merged": f"{np.mean([run['merged_populations'] for run in runs]):.1f}",
+        **{f"{title}, %": f"{np.mean(values):.1f}" for title, values in errors.items()},
+        **{f"{title}, at worst, %": f"{max(values):.1f}" for title, values in errors.items()},
+    }
 
 
 def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=10, help="data sets of each kind")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
-    results = measure(arguments.small, 1 if arguments.small else arguments.repeats)
-    if arguments.out is not None:
-        with replacing(arguments.out) as file:
-            file.write((json.dumps(results, indent=1) + "\n").encode())
+    small, rows = arguments.small, []
+    for n_features, full, distance in CASES[:1] if small else CASES:
+        case = n_features, 600 if small else full, distance
+        repeats = range(1 if small else arguments.repeats)
+        rows.append(row_of(*case, [compare(*case, seed, small=small) for seed in repeats]))
+    show(rows, arguments.out)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,77 @@
-"""What benchmarks write beside their measurements: the processor, tables and files of records."""
+"""What benchmarks share: options, times of passes, the processor, tables in CSV files, lines of records."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from skmix.data.write import replacing
+import numpy as np
+import pandas as pd
 
-# A number with its unit, or nothing.
-NUMBER = re.compile(r"[-+]?\d[^A-Za-z]*(?:[mµ]?s|[kM]B|GB/s|e-\d+)?|")
-_LEADING = re.compile(r"[-+]?\d+(?:\.\d+)?")
+
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """A parser with the options that all benchmarks have."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, help="CSV file to write")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
+    return parser
+
+
+def show(rows: Iterable[dict[str, Any]], out: Path | None) -> None:
+    """Print a table, and write it if `out` names a file."""
+    frame = pd.DataFrame(list(rows))
+    print(frame.to_string(index=False))
+    if out is not None:
+        frame.to_csv(out, index=False, lineterminator="\n")
+
+
+def seconds_of_a_pass(
+    fit: Callable[[int], Any],
+    passes: tuple[int, int],
+    repeats: int,
+    clock: Callable[[], float] = time.process_time,
+) -> float:
+    """The time of a pass: the difference of a long and a short fit, the shortest of each.
+
+    Starts, validation and compilation do not count, and other programs only ever add to a time.
+    """
+    shortest = dict.fromkeys(passes, np.inf)
+    for _ in range(repeats):
+        for n_passes in passes:  # alternately, since the speed of a machine may change
+            begun = clock()
+            fit(n_passes)
+            shortest[n_passes] = min(shortest[n_passes], clock() - begun)
+    few, many = passes
+    return (shortest[many] - shortest[few]) / (many - few)
+
+
+def clusters(n_rows: int, n_features: int, n_kernels: int, spread: float) -> tuple[np.ndarray, np.ndarray]:
+    """Rows (N, M) of clusters of unit variance, and their centres (K, M), `spread` deviations apart."""
+    random = np.random.default_rng(0)
+    centres = spread * random.standard_normal((n_kernels, n_features))
+    X = random.standard_normal((n_rows, n_features))
+    return X + centres[random.integers(n_kernels, size=n_rows)], centres
+
+
+@cache
+def processor() -> str:
+    """The processor's name; times of different processors cannot be compared."""
+    try:
+        line = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
+    except OSError:
+        line = None
+    return line.group(1) if line else platform.processor() or platform.machine()
 
 
 @dataclass(frozen=True)
@@ -26,61 +81,21 @@ class Table:
     title: str
     headings: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
-    name: str = ""  # of its files
+    name: str  # of its file
 
-    def markdown(self, heading: str = "###") -> str:
-        """Return the table in Markdown, under a heading if one is given."""
-        columns = [[line[place].strip("*") for line in self.lines] for place in range(len(self.headings))]
-        rule = ["---"]
-        for column in columns[1:]:
-            is_number = any(column) and all(map(NUMBER.fullmatch, column))
-            rule.append("--:" if is_number else "---")
-        lines = [[cell.replace("|", "\\|") for cell in line] for line in self.lines]
-        above = [f"{heading} {self.title}", ""] if heading else []
-        return "\n".join([*above, *("| " + " | ".join(row) + " |" for row in (self.headings, rule, *lines))])
+    def __str__(self) -> str:
+        frame = pd.DataFrame(self.lines, columns=list(self.headings))
+        return f"{self.title}\n{frame.to_string(index=False)}\n"
+
+    def write(self, folder: Path, prefix: str) -> None:
+        """Write the table as a CSV file."""
+        frame = pd.DataFrame(self.lines, columns=list(self.headings))
+        frame.to_csv(folder / f"{prefix}_{self.name}.csv", index=False, lineterminator="\n")
 
 
-def plain_table(title: str, headings: Sequence[str], lines: Iterable[Sequence[str]], name: str = "") -> Table:
-    """Return a table of text."""
+def plain_table(title: str, headings: Sequence[str], lines: Iterable[Sequence[str]], name: str) -> Table:
+    """A table of text."""
     return Table(title, tuple(headings), tuple(map(tuple, lines)), name)
-
-
-@cache
-def processor() -> str:
-    """Return the processor's name; times of different processors cannot be compared."""
-    try:
-        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
-    except OSError:
-        found = None
-    return found.group(1) if found else platform.processor() or platform.machine()
-
-
-def bold_best(
-    cells: Sequence[str], places: Iterable[int], choose: Callable[[Iterable[float]], float] = min
-) -> list[str]:
-    """Return the cells of a line in Markdown, with the best of those at `places` in bold.
-
-    Numbers are compared as shown, without their units; ties are all bold. Cells with words are ignored.
-    """
-    shown = {place: cells[place] for place in places if NUMBER.fullmatch(cells[place])}
-    values = {place: float(found[0]) for place, cell in shown.items() if (found := _LEADING.match(cell))}
-    best = choose(values.values()) if values else None
-    return [
-        f"**{cell}**" if best is not None and values.get(place) == best else cell
-        for place, cell in enumerate(cells)
-    ]
-
-
-def compared_table(
-    title: str,
-    headings: Sequence[str],
-    lines: Iterable[Sequence[str]],
-    name: str = "",
-    compared: Iterable[str] = (),
-) -> Table:
-    """Return a table of text in which the least value of the compared columns of a line is bold."""
-    places = [headings.index(each) for each in compared]
-    return plain_table(title, headings, [bold_best(line, places) for line in lines], name)
 
 
 def write_lines(path: str | os.PathLike[str], records: Iterable[dict[str, Any]], by: Sequence[str]) -> None:
@@ -89,6 +104,8 @@ def write_lines(path: str | os.PathLike[str], records: Iterable[dict[str, Any]],
     Under the name of a field is the value that all records of a line have, or, under ``each``, the list of
     their values, in which null stands for a field that a record lacks.
     """
+    from skmix.data.write import replacing
+
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for record in records:
         groups.setdefault(tuple(record[name] for name in by), []).append(record)
@@ -102,7 +119,7 @@ def write_lines(path: str | os.PathLike[str], records: Iterable[dict[str, Any]],
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Return the records of a file written by `write_lines`; raise ValueError if a line has none."""
+    """Read the records of a file written by `write_lines`; raise ValueError if a line has none."""
     records = []
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
         try:

@@ -2,7 +2,7 @@
 
     python benchmarks/sharing.py --files letter.csv --processes 16
 
-writes benchmarks/results/sharing.jsonl and draws the pictures; ``make tables`` then writes the page's tables.
+writes benchmarks/results/sharing.jsonl, tables and pictures.
 Digits and classes are simulated; ``--files`` names tables (CSV, the label last) to measure as well. The whole
 run takes some hours on 16 cores. Finished cells are in ``--store``, so the same command continues an
 interrupted run. ``--draw`` only draws what has been measured, which takes some seconds.
@@ -68,7 +68,9 @@ def main() -> None:
         by = "data", "classifier", "n_train"
         write_lines(arguments.out, [each.to_dict() for each in outcomes], by)
     points = in_study_order(outcomes)
-    print("\n\n".join(table.markdown() for table in sharing_tables(points)))
+    for table in sharing_tables(points):
+        print(table)
+        table.write(arguments.out.parent, "sharing")
     draw_gain(points, arguments.images / "sharing.png")
     draw_curves(points, "error", arguments.images / "sharing-error.png")
     draw_curves(points, "log_loss", arguments.images / "sharing-log-loss.png")

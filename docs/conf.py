@@ -34,11 +34,9 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
-    "inherited",
+    "commands",
     "mathml",
-    "pictures",
     "reference",
-    "search",
     "tables",
 ]
 exclude_patterns = [
@@ -56,6 +54,7 @@ suppress_warnings = [
 smartquotes = False  # values in docstrings keep their quotes, options their two dashes
 # A reference to a function that is not there is a warning, and warnings are errors.
 nitpicky = True
+default_role = "py:obj"  # names between single backticks
 
 myst_enable_extensions = [
     "amsmath",
@@ -72,6 +71,10 @@ html_math_renderer = "mathml"
 autosummary_generate = True
 autosummary_imported_members = True
 autosummary_ignore_module_all = False
+# Headings of methods on pages of classes.
+autosummary_context = {
+    "method_groups": tomllib.loads((HERE / "api" / "methods.toml").read_text("utf-8"))
+}
 autodoc_typehints = "none"  # the docstrings say the types, with shapes
 autodoc_member_order = "groupwise"
 toc_object_entries_show_parents = "hide"
@@ -103,7 +106,6 @@ sphinx_gallery_conf = {
     "matplotlib_animations": False,
     "nested_sections": False,
     "thumbnail_size": (400, 280),
-    "image_scrapers": ("pictures.scrape",),
     "default_thumb_file": str(HERE / "images" / "illustration.png"),
 }
 # Examples silence the warnings that they expect.

@@ -31,9 +31,13 @@ def write_fcs_file(
     little: bool = True,
     ranges: float | Sequence[float] = 262144,
     amplified: str | Sequence[str] = "0,0",
+    delimiter: str = "/",
     **keywords: object,
 ) -> Path:
-    """Write stored values (n, p); `ranges` are $PnR and `amplified` are $PnE, of each channel or of all."""
+    """Write stored values (n, p); `ranges` are $PnR and `amplified` are $PnE, of each channel or of all.
+
+    Keywords that begin with an underscore are not of the standard, and have no $.
+    """
     data_start = 4096
     dtype = {"F": "f4", "D": "f8", "I": f"u{bits // 8}"}[kind]
     data = np.ascontiguousarray(stored).astype(("<" if little else ">") + dtype).tobytes()
@@ -48,7 +52,9 @@ def write_fcs_file(
         decades = amplified if isinstance(amplified, str) else amplified[number - 1]
         given |= {f"P{number}N": name, f"P{number}B": 8 * width}
         given |= {f"P{number}R": int(span), f"P{number}E": decades}
-    text = "/" + "".join(f"${key}/{value}/" for key, value in (given | keywords).items())
+    names_of = {key: key[1:] if key[0] == "_" else f"${key}" for key in given | keywords}
+    escaped = {key: str(value).replace(delimiter, 2 * delimiter) for key, value in (given | keywords).items()}
+    text = delimiter + "".join(f"{names_of[key]}{delimiter}{escaped[key]}{delimiter}" for key in escaped)
     offsets = (256, 256 + len(text) - 1, data_start, data_start + len(data) - 1, 0, 0)
     header = f"FCS{version}    " + "".join(f"{offset:8d}" for offset in offsets)
     assert 256 + len(text) < data_start

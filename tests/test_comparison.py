@@ -44,7 +44,6 @@ from comparison.running import measure, split
 from comparison.sharing import PAIRS, _contenders, few_rows
 from comparison.tables import corrected_standard_error, make_tables
 from numpy.testing import assert_allclose, assert_array_equal
-from recording import bold_best, compared_table
 from scipy.stats import multivariate_normal
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -393,7 +392,7 @@ def test_means_standard_errors_and_ranks() -> None:
     ranked = {data: {name: [e] for name, e in zip(names, own, strict=True)} for data, own in parts.items()}
     ranks, *_ = make_tables(made_up(ranked))
     columns = [f"{measure}, {part}" for measure in ("error", "log-loss") for part in ("all", *SETS_BY_PART)]
-    assert ranks.markdown("").splitlines()[0] == f"| classifier | {' | '.join(columns)} |"
+    assert ranks.headings == ("classifier", *columns)
     assert ranks.lines[0] == ("QDA", "1.33", "1.00", "1.00", "2.00", "1.33", "1.00", "1.00", "2.00")
     with pytest.raises(ValueError, match="no data set has outcomes of all"):
         mean_ranks(summarise(made_up({"a": {"LDA": [0.1]}, "b": {"QDA": [0.1]}})))
@@ -479,29 +478,10 @@ def test_gain_is_the_difference_within_draws() -> None:
     shown, _, gain = sharing_tables(points)
     # Differences of 3 and 1 points: mean 2, standard deviation root 2, over the root of 2 draws.
     assert gain.lines == (("a", "5", "shared kernels", "2", "2.0 ± 1.0", "2 : 0", "0.000 ± 0.000"),)
-    # 10 and 20: mean 15, standard deviation root 50, over the root of 2. The truth is not compared.
-    assert shown.markdown("").splitlines()[2] == "| a | 5 | **15.0 ± 5.0** | 17.0 ± 4.0 | 5.0 ± 0.0 |"
+    # 10 and 20: mean 15, standard deviation root 50, over the root of 2.
+    assert shown.lines[0] == ("a", "5", "15.0 ± 5.0", "17.0 ± 4.0", "5.0 ± 0.0")
     assert_allclose(gains(points, "error")["a", "shared kernels"][5], [3.0, 1.0])
     # A draw in which either failed does not count, and a mean over the others would be too optimistic.
     failed = [replace(points[0], failure="no"), *points[1:]]
     assert gain_table(failed).lines[0][3:5] == ("1", "1.0")
     assert sharing_tables(failed)[0].lines[0][2] == "1 of 2 failed"
-
-
-def test_the_least_of_the_compared_columns_is_bold() -> None:
-    lines = [
-        ("a", "1", "5.0 ± 1.0", "5.0 ± 0.2"),
-        ("b", "2", "2 of 3 failed", "30.0 ms"),
-        ("c", "3", "-1", ""),
-        ("d", "4", "+10.25", "9.5"),
-        ("e", "5", "1.9 ± 0.1", "1.2 ± 0.3"),
-    ]
-    table = compared_table("Errors", ("data", "rows", "LDA", "QDA"), lines, compared=("LDA", "QDA"))
-    assert table.markdown("").splitlines()[2:] == [
-        "| a | 1 | **5.0 ± 1.0** | **5.0 ± 0.2** |",
-        "| b | 2 | 2 of 3 failed | **30.0 ms** |",
-        "| c | 3 | **-1** |  |",
-        "| d | 4 | +10.25 | **9.5** |",
-        "| e | 5 | 1.9 ± 0.1 | **1.2 ± 0.3** |",
-    ]
-    assert bold_best(["1", "10", "9"], (1, 2), max) == ["1", "**10**", "9"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import csv
 import importlib
 import inspect
 import re
@@ -33,7 +34,6 @@ PAGES = [
         and "_templates" not in page.parts
     ),
 ]
-FORMULAS = (("docs", "*.md"), ("src", "*.py"), ("examples", "*.py"))
 LINK = re.compile(r"\]\(([^)\s]+)\)|^:link: (\S+)$", re.MULTILINE)
 HEADING = re.compile(r"^#{1,4} (.+)$", re.MULTILINE)
 FENCE = re.compile(r"^(```+|~~~+).*?^\1", re.DOTALL | re.MULTILINE)
@@ -120,93 +120,80 @@ def test_every_public_package_has_its_page() -> None:
         assert importlib.import_module(name).__all__, name
 
 
-def test_fractions_have_both_parts_in_braces() -> None:
-    """MathML would make something else of a shorthand."""
-    formulas = load_script("docs/extensions/formulas.py")
-    for text in (r"\frac12 X", r"-\frac r2", r"\frac1{m}", r"\frac{1}2", r"a \dfrac{\frac{1}{2}} 3"):
-        with pytest.raises(ValueError, match=r"both parts in braces, not \\d?frac"):
-            formulas.refuse_shorthand(text)
-    formulas.refuse_shorthand(r"\frac{1}{2} + \frac{a_{k}}{\frac {b} {c}} x + \fractional12")
-    pages = [
-        page for name, kind in FORMULAS for page in (ROOT / name).rglob(kind) if "_build" not in page.parts
-    ]
-    assert len(pages) > 100
-    for page in pages:
-        formulas.refuse_shorthand(page.read_text(encoding="utf-8"))
-
-
 # ---------------------------------------------------------------- tables
 
-
-@pytest.fixture(scope="module")
-def tables() -> ModuleType:
-    return load_script("docs/write_tables.py")
+RESULTS = ROOT / "benchmarks" / "results"
+VALUE = re.compile(r"\{value\}`([^`]+)`")
 
 
-def cells(table: str) -> list[list[str]]:
-    """Return the cells of the first table in a text, its headings first."""
-    lines = [line for line in table.splitlines() if line.startswith("|")]
-    rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines]
-    return [row for row in rows if not set("".join(row)) <= set("-: ")]
+def read(name: str) -> list[dict[str, str]]:
+    with (RESULTS / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
-def test_pages_have_the_tables_of_the_results(tables: ModuleType) -> None:
-    pages = {page: page.read_text(encoding="utf-8") for page in tables.pages()}
-    assert {page.name for page in pages} >= {
-        f"{name}.md" for name in ("answer", "cells", "command-line", "comparison", "sharing")
-    }
-    shown = [found[1] for text in pages.values() for found in tables.PLACE.finditer(text)]
-    assert sorted(shown) == sorted(tables.PARTS)
-    old = [page.name for page, text in pages.items() if tables.fill(text) != text]
-    assert old == [], "make tables writes them"
+def test_pages_show_results_that_exist() -> None:
+    shown = set()
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for path in re.findall(r"^:file: (\S+)$", text, re.MULTILINE):
+            assert (page.parent / path).is_file(), f"{page.name} shows {path}"
+            shown.add(Path(path).name)
+        for file, *keys, heading in (words.split("; ") for words in VALUE.findall(text)):
+            rows = [list(row.values()) for row in read(file)]
+            assert sum(row[: len(keys)] == keys for row in rows) == 1, (page.name, keys)
+            assert heading in read(file)[0], (page.name, heading)
+    # Examples draw this one.
+    assert {path.name for path in RESULTS.glob("*.csv")} - shown == {"digits.csv"}
 
 
-def test_only_what_is_between_the_comments_is_replaced(
-    tables: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(tables.PARTS, "study", lambda: "| 1 ± 2 |\n")
-    text = "one\n\n<!-- study:begin -->{}<!-- study:end -->\n\ntwo\n"
-    for old in ("\n", "\n\nold\n\nolder\n\n"):
-        assert tables.fill(text.format(old)) == text.format("\n\n| 1 ±\u00a02 |\n\n")
-    with pytest.raises(ValueError, match="no part is named sped; there are accuracy"):
-        tables.fill("<!-- sped:begin -->\n<!-- sped:end -->\n")
-
-
-def test_errors_are_means_of_the_outcomes(tables: ModuleType) -> None:
-    found = tables.outcomes("accuracy.jsonl")
-    errors = [each.error for each in found if (each.data, each.classifier) == ("iris", "LDA")]
-    shown = cells(tables.compared("error"))
-    row = next(row for row in shown if row[0] == "iris")
-    assert float(row[shown[0].index("LDA")].split(" ± ")[0]) == pytest.approx(
-        100 * sum(errors) / len(errors), abs=0.05
+def test_numbers_are_aligned_and_the_best_is_bold() -> None:
+    nodes = pytest.importorskip("docutils.nodes", reason="needs the extra docs")
+    tables = load_script("docs/extensions/tables.py")
+    lines = [
+        ["a", "5.0 ± 1.0", "5.0 ± 0.2", "–", "21000"],
+        ["b", "2 of 3 failed", "30.0", "1.2*", "1"],
+        ["5", "-1", "+0.5", "3e-05", "2"],
+    ]
+    heads, rows = (
+        [[nodes.entry("", nodes.paragraph("", cell)) for cell in line] for line in part]
+        for part in ([["", "one", "two", "three", "four"]], lines)
     )
+    tables.align_numbers(heads, rows)
+    aligned = [["text-right" in cell["classes"] for cell in row] for row in (*heads, *rows)]
+    assert aligned == [[False, True, True, True, True]] * 4
+    assert rows[0][4].astext() == "21\u202f000"
+    for row in rows:
+        tables.mark_best(row[1:3], "least")
+    best = [[cell.astext() for cell in row if "best" in cell["classes"]] for row in rows]
+    assert best == [["5.0 ± 1.0", "5.0 ± 0.2"], ["30.0"], ["-1"]]
 
 
-def test_every_command_and_option_is_on_the_page(tables: ModuleType) -> None:
-    text = tables.commands()
+def test_every_command_and_option_is_on_the_page() -> None:
+    commands = load_script("docs/extensions/commands.py")
+    source = [(DOCS / "command-line.md").read_text(encoding="utf-8")]
+    commands.add_commands(None, "command-line", source)
     # Follow --help, which is what users see, instead of the objects that the page is made from.
     pending, seen = [[]], []
     while pending:
         words = pending.pop()
         shown = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).stdout
-        assert not words or f"`skmix {' '.join(words)}`" in text, words
+        assert not words or f"`skmix {' '.join(words)}`" in source[0], words
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", shown):
-            assert f"{option}" in text, (words, option)
+            assert option in source[0], (words, option)
         _, _, listed = shown.partition("Commands")
         names = re.findall(r"^[│ ]+([a-z][a-z-]+)  ", listed, re.MULTILINE)
         pending += [[*words, name] for name in names]
         seen.append(words)
     assert len(seen) > 4
-    assert "**Commands**" not in text
+    assert "**Commands**" not in source[0]
 
 
 # ---------------------------------------------------------------- the reference
 
-ARRANGED = tomllib.loads((DOCS / "api" / "parameters.toml").read_text(encoding="utf-8"))
-PARAMETER_PAGES = [page for pages in ARRANGED["parameters"].values() for page in pages.items()]
+METHODS = tomllib.loads((DOCS / "api" / "methods.toml").read_text(encoding="utf-8"))
 NAMES = ("SharedKernelMixture", "SharedKernelMixtureCV", "SharedKernelClassifier", "SharedKernelClassifierCV")
 ESTIMATORS = [getattr(skmix, name) for name in NAMES]
-# What scikit-learn adds to every estimator; docs/extensions/inherited.py leaves it out.
+# What scikit-learn adds to every estimator; docs/extensions/reference.py leaves it out.
 MACHINERY = re.compile(r"_|(get_params|set_params|set_output|get_metadata_routing|set_\w+_request)$")
 
 of_each_estimator = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda each: each.__name__)
@@ -240,15 +227,8 @@ def test_the_public_face_stays_small(estimator: Any) -> None:
     assert len(inspect.signature(estimator).parameters) <= most
 
 
-def test_every_parameter_has_one_place_and_a_page_that_exists() -> None:
-    ours = {name for estimator in ESTIMATORS for name in inspect.signature(estimator).parameters}
-    assert sorted(name for name, _ in PARAMETER_PAGES) == sorted(ours)
-    for name, page in PARAMETER_PAGES:
-        assert (DOCS / f"{page}.md").is_file(), name
-
-
 def test_every_method_has_one_place() -> None:
-    listed = [name for names in ARRANGED["methods"].values() for name in names]
+    listed = [name for names in METHODS.values() for name in names]
     ours = {
         name
         for estimator in (*ESTIMATORS, skmix.GaussianMixture)
@@ -256,32 +236,6 @@ def test_every_method_has_one_place() -> None:
         if not MACHINERY.match(name)
     }
     assert sorted(listed) == sorted(ours)
-
-
-def public() -> Iterator[tuple[str, Any]]:
-    """Yield everything that the reference lists, and the members of its classes."""
-    listed = "".join(
-        (DOCS / "api" / f"{name}.rst").read_text(encoding="utf-8") for name in ("index", "engine")
-    )
-    for name in LISTED.findall(listed):
-        module = resolve_name(name)
-        for own in getattr(module, "__all__", [""]):
-            thing = getattr(module, own) if own else module
-            yield f"{name}.{own}", thing
-            members = inspect.getmembers(thing) if inspect.isclass(thing) else []
-            yield from ((f"{name}.{own}.{each}", member) for each, member in members if each[0] != "_")
-
-
-def test_formulas_of_the_reference_are_set() -> None:
-    formulas = load_script("docs/extensions/formulas.py")
-    assert formulas.set_formulas("`λ` is λ, ``μ`` is\n    μ in √(n / 2p)") == (
-        r"`λ` is :math:`\lambda`, ``μ`` is\n    :math:`\mu` in :math:`\sqrt{n / 2p}`".replace(r"\n", "\n")
-    )
-    texts = {name: inspect.getdoc(thing) or "" for name, thing in public()}
-    left = {name for name, text in texts.items() if re.search("[Α-ωᵀ⁻²√½]", formulas.set_formulas(text))}
-    assert left == set(), "docs/api/formulas.toml has the others"
-    everything = " ".join(" ".join(text.split()) for text in texts.values())
-    assert [plain for plain in formulas.FORMULAS if plain not in everything] == []
 
 
 # ---------------------------------------------------------------- defaults

@@ -40,7 +40,3 @@ def test_a_search_finds_the_right_page_first(query: str, page: str) -> None:
 
 def test_a_short_word_is_not_found_within_others() -> None:
     assert len(found("process")) > len(found("roc"))
-
-
-def test_internals_are_not_found() -> None:
-    assert not any("engine" in page for page in found("raise_eigenvalues"))

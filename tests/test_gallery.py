@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import re
-import runpy
 from pathlib import Path
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
-from scripts import load_script
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("**/*.py"))
@@ -19,7 +15,6 @@ CELL = re.compile(r"^# %%$", re.MULTILINE)
 # In the wells of the example data no sample has both red populations.
 pytestmark = pytest.mark.filterwarnings("ignore:Some populations may be one")
 OPTIONAL = {"onnx", "onnxruntime", "pandas"}
-MOST_LINES = 120
 # What makes an example slow, and what it is here: fewer rows, candidates or folds, in the same calls.
 SMALLER = {
     "a_table": {"ClassifierCV(random": "ClassifierCV(n_kernels=[4], cv=2, random"},
@@ -45,6 +40,7 @@ SMALLER = {
     "projections": {"(100, random": "(30, random"},
     "published_failures": {"range(18)": "range(6)"},
     "samples": {"3000": "500"},
+    "shared_rows": {"rare, repeats = 2, 12": "rare, repeats = 2, 1", "16, 32, 64, 128, ": ""},
     "starts": {"range(15)": "range(3)", "size=15": "size=3"},
     "streams": {"weights, 2000,": "weights, 400,", "6000": "1200"},
     "tuning": {"(4000,": "(400,", ", 150)": ", 30)"},
@@ -89,44 +85,3 @@ def test_an_example_ends_in_a_picture(example: Path, monkeypatch: pytest.MonkeyP
             assert not empty, f"nothing was drawn into {empty}"
         plt.close("all")
     assert shown, "the last cell showed nothing"
-
-
-def test_examples_are_written_for_the_gallery() -> None:
-    names = [example.stem for example in EXAMPLES]
-    assert len(set(names)) == len(names) >= 12
-    for folder in {example.parent for example in EXAMPLES} | {ROOT / "examples"}:
-        assert (folder / "GALLERY_HEADER.rst").is_file(), folder.name
-    for example in EXAMPLES:
-        source = example.read_text(encoding="utf-8")
-        title, line, empty, *paragraph = (ast.get_docstring(ast.parse(source)) or "").splitlines()
-        assert (line, empty) == ("=" * len(title), ""), f"{example}: a title and a line of = as long"
-        assert any(paragraph)
-        assert len(source.splitlines()) < MOST_LINES
-        assert source.endswith("plt.show()\n")
-        for cell in CELL.split(source)[1:]:
-            assert cell.startswith("\n# "), f"{example}: a cell begins with a comment"
-
-
-def test_pictures_are_drawn_where_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plt, "show", plt.show)  # which drawing replaces
-    drawing = runpy.run_path(str(ROOT / "docs" / "images" / "draw.py"))
-    drawing["draw"]("three_classes", tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["three-classes.png"]
-    assert mpl.image.imread(tmp_path / "three-classes.png").std() > 0.05
-
-
-@pytest.mark.slow
-def test_the_pictures_of_the_guide_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("start", "shared_kernels", "merges")
-    start, kernels, merges = scripts = [load_script(f"docs/pictures/{name}.py") for name in names]
-    for script in scripts:
-        monkeypatch.setattr(script, "IMAGES", tmp_path)
-    merges.draw_merges()
-    start.draw()
-    kernels.draw_densities()
-    kernels.draw_curves(repeats=1, counts=(8, 64))
-    drawn = sorted(tmp_path.iterdir())
-    pictures = ["merges", "shared-density", "shared-rows", "start"]
-    assert [path.stem for path in drawn] == pictures
-    for path in drawn:
-        assert mpl.image.imread(path)[..., :3].std() > 0.05, f"{path.name} is nearly blank"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import csv
 import re
 import shlex
 from pathlib import Path
@@ -177,86 +177,63 @@ def test_it_is_short_and_has_a_picture() -> None:
     assert "](docs/images/illustration.png)" in README
 
 
-def read(name: str) -> Any:
-    """Return what a benchmark has written."""
-    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+def read(name: str) -> pd.DataFrame:
+    """Return what a benchmark has written; dashes are missing numbers."""
+    return pd.read_csv(RESULTS / f"{name}.csv", na_values="–")
 
 
-def test_speed_memory_and_coverage_are_those_of_the_results() -> None:
-    fits = [each for each in read("answer.json")["problems"] if "scikit-learn" in each]
-    fresh = read("drop_in.json")["problems"]
-    assert all(each["more_seeds"]["difference"] > 0.0 for each in fits if each["n_rows"] >= 10_000)
-    ratios = {
-        side: [(each["n_rows"], each["scikit-learn"]["wall"] / each[side]["wall"]) for each in fresh]
-        for side in ("drop-in", "skmix")
-    }
-    for side, words in (
-        ("drop-in", "{} to {} times as fast as"),
-        ("skmix", "{} to {} times as fast, and on"),
-    ):
-        gains = [ratio for n_rows, ratio in ratios[side] if n_rows >= 10_000]
-        assert words.format(f"{min(gains):.1f}", f"{max(gains):.1f}") in PROSE
-    alone = [each["scikit-learn"]["wall"] / each["skmix"]["wall"] for each in fits if each["n_rows"] <= 1000]
-    small = [*alone, *(ratio for own in ratios.values() for n_rows, ratio in own if n_rows <= 1000)]
-    assert f"On 200 to 1000 rows fits are {min(small):.2f} to {max(small):.1f} times as fast" in PROSE
-    memory = read("speed.json")["memory_mb"]
-    assert (
-        f"needs {memory['drop-in']:.0f} MiB beyond the data, scikit-learn {memory['sklearn']:.0f}." in PROSE
+def test_the_table_of_the_readme_is_that_of_the_results() -> None:
+    sides = ["scikit-learn, s", "GaussianMixture, s", "SharedKernelMixture, s"]
+    shown = re.findall(r"^\| (\S+ × \d+, .*?) \| (.*) \|$", README.replace("\u00a0", " "), re.MULTILINE)
+    assert len(shown) == 6
+    with (RESULTS / "drop_in.csv").open(encoding="utf-8", newline="") as file:
+        kept = {row["problem"].replace("x", " × "): row for row in csv.DictReader(file)}
+    for problem, cells in shown:
+        assert cells.split(" | ") == [f"{kept[problem][side]} s" for side in sides], problem
+
+
+def ranges(values: pd.Series) -> str:
+    return f"{values.min():.1f} to {values.max():.1f}"
+
+
+def test_claims_are_what_the_tables_show() -> None:
+    passes, fits, fresh = read("passes"), read("answer"), read("drop_in")
+    sizes = fresh["problem"].str.extract(r"^([\d,]+)")[0].str.replace(",", "").astype(int)
+    drop_in, ours = (fresh[f"{name}, times faster"] for name in ("GaussianMixture", "SharedKernelMixture"))
+    alone = fits["times faster"][fits["problem"].str.match(r"(1000x4|\d+ rows)")]
+    small = pd.concat([alone, drop_in[sizes <= 1000], ours[sizes <= 1000]])
+    few = passes[passes["rows"] == 1000]
+    gpu = read("device").query("rows == 1000000 and features <= 32")
+    files, gaps, intervals = read("files"), read("gaps"), read("intervals")
+    by_patterns = gaps.groupby("patterns of gaps")["pass"]
+    plain = intervals[intervals["with"].isna()]["covered, %"]
+    memory, cells = (
+        read("memory").set_index("fit")["memory, MiB"],
+        read("cells").pivot(index="cells", columns="method", values="time, s"),
     )
-    peers = [row["ratios"] for row in read("peers.json")["cases"] if row["rows"] == 1000]
-    slower = {name: f"{1 / min(ratios[name]['one'] for ratios in peers):.1f}" for name in peers[0]}
-    assert f"mlpack ({slower['mlpack']} times) and gmmx ({slower['gmmx']})" in PROSE
-    plain = [each for each in read("composition.json")["coverage"] if not each["settings"]]
-    low, high = (f"{100 * most(each['coverage'] for each in plain):.1f}" for most in (min, max))
-    assert f"{low} to {high} % of simulated cases" in PROSE
-    wholes = [part["methods"] for name, part in read("cells.json")["parts"].items() if "/" not in name]
-    seconds = [[sum(own[name]["seconds"]) for name in ("compose", "FlowSOM, told k")] for own in wholes]
-    assert f"up to {max(a / b for a, b in seconds):.1f} times as long as FlowSOM" in PROSE
-
-
-def test_claims_of_the_evidence_are_what_their_tables_show() -> None:
-    def ranges(values: list[float]) -> str:
-        return f"{min(values):.1f} to {max(values):.1f}"
-
-    passes = [row["ratio_1"] for rows in read("speed.json")["fits"].values() for row in rows]
-    threads = [row["ms"]["1"] / row["ms"]["16"] for row in read("cores.json")["cases"]]
-    runs = [
-        row[method] / row["published"]
-        for row in read("study.json")["one_process"]
-        for method in ("robust", "class-wise")
-    ]
-    clusters = [
-        each["spark"]["processor"] / each["dask"]["processor"]
-        for each in map(read, ("spark.json", "spark_second.json"))
-    ]
-    gaps = {name: [row for row in read("missing.json") if row["gaps"] == name] for name in ("few", "many")}
-    few, many = (ranges([row["pass_ratio"] for row in own]) for own in gaps.values())
-    fits = [each for each in read("answer.json")["problems"] if each["n_rows"] <= 1000]
-    alone = [each["scikit-learn"]["wall"] / each["skmix"]["wall"] for each in fits]
-    fresh = [each for each in read("drop_in.json")["problems"] if each["n_rows"] <= 1000]
-    gpu = [row for row in read("device.json")["fits"] if row["rows"] == 1_000_000 and row["features"] <= 32]
-    seconds = [row["default_fit_s"] for row in gpu]
-    files = [row["speed_of_memory"] for row in read("out_of_core.json")["speed"]]
-    slowest = {name: f"{100 * min(row[name] for row in files):.0f} %" for name in ("npy", "parquet")}
-    longer = [row["skmix_seconds"] / row["sklearn_seconds"] for row in read("densities.json")]
-    for page, said in (
-        ("gpu", f"takes {min(seconds):.2f} to {max(seconds):.2f} s"),
-        ("memory", f"at least {slowest['npy']} of the speed"),
-        ("memory", f"over Parquet at least {slowest['parquet']}."),
-        ("densities", f"takes {ranges(longer)} times as long"),
-        ("passes", f"is {ranges(passes)} times faster"),
-        ("cores", f"is {ranges(threads)} times faster"),
-        ("study", f"make {ranges(runs)} times as many runs"),
-        ("cluster", f"takes Spark ML {ranges(clusters)} times as long"),
-        ("gaps", f"takes {few} times as long as over complete rows, and {many} times"),
-        ("answer", f"it is {min(alone):.2f} to {max(alone):.1f} times as fast"),
-        (
-            "answer",
-            f"{ranges([row['scikit-learn']['wall'] / row['skmix']['wall'] for row in fresh])} times in",
-        ),
+    for name, said in (
+        ("README", f"the drop-in is [{ranges(drop_in[sizes >= 10_000])} times as fast]"),
+        ("README", f"is {ranges(ours[sizes >= 10_000])} times as fast, and on"),
+        ("README", f"On 200 to 1000 rows fits are {small.min():.2f} to {small.max():.1f} times as fast"),
+        ("README", f"mlpack ({1 / few['mlpack'].min():.1f} times) and gmmx ({1 / few['gmmx'].min():.1f})"),
+        ("README", f"in {ranges(plain)} % of simulated cases"),
+        ("README", f"up to {(cells['compose'] / cells['FlowSOM, told k']).max():.1f} times as long"),
+        ("README", f"[{memory['GaussianMixture']} MiB]"),
+        ("README", f"scikit-learn {memory.iloc[3]}."),
+        ("paper", f"{ranges(plain)} %"),
+        ("passes", f"is {ranges(passes[passes['rows'] >= 8000]['scikit-learn'])} times faster"),
+        ("passes", f"is {ranges(read('cores')['times as fast'])} times faster"),
+        ("gpu", f"takes {gpu['default fit, s'].min():.2f} to {gpu['default fit, s'].max():.2f} s"),
+        ("memory", f"at least {files['speed from .npy, %'].min()} % of the speed"),
+        ("memory", f"over Parquet at least {files['speed from Parquet, %'].min()} %."),
+        ("densities", f"takes {ranges(read('densities')['time'])} times as long"),
+        ("gaps", f"takes {ranges(by_patterns.get_group(gaps['patterns of gaps'].min()))} times as long"),
+        ("gaps", f"and {ranges(by_patterns.get_group(gaps['patterns of gaps'].max()))} times"),
+        ("answer", f"it is {alone.min():.2f} to {alone.max():.1f} times as fast"),
     ):
-        text = (DOCS / "evidence" / f"{page}.md").read_text(encoding="utf-8")
-        assert said in " ".join(text.split()), page
+        page = {"README": ROOT / "README.md", "paper": ROOT / "paper" / "paper.md"}.get(name)
+        text = (page or DOCS / "evidence" / f"{name}.md").read_text(encoding="utf-8")
+        assert said in " ".join(text.split()), (name, said)
 
 
 def test_ranks_and_errors_are_those_of_the_results() -> None:

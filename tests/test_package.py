@@ -8,9 +8,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
-from email import message_from_bytes
 from pathlib import Path
 
 import pytest
@@ -54,21 +52,6 @@ def test_the_wheel_has_all_files_of_the_package_and_no_others(wheel: Path) -> No
     assert names == own | about
 
 
-def test_what_the_wheel_says_of_itself(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as packed:
-        folder = f"skmix-{skmix.__version__}.dist-info"
-        about = message_from_bytes(packed.read(f"{folder}/METADATA"))
-        commands = packed.read(f"{folder}/entry_points.txt").decode()
-    assert about["Version"] == skmix.__version__
-    assert "skmix = skmix.__main__:main" in commands
-    needed = {each.split(";")[0] for each in about.get_all("Requires-Dist") if "extra ==" not in each}
-    names = {each.split(">")[0] for each in needed}
-    assert names == {
-        *("array-api-compat", "joblib", "numpy"),
-        *("safetensors", "scikit-learn", "scipy", "threadpoolctl"),
-    }
-
-
 def test_the_package_works_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(tmp_path)
@@ -88,19 +71,3 @@ published_values()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "['a'] True"
-
-
-def test_the_source_distribution_has_what_a_developer_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
-    with tarfile.open(tmp_path / building.build_sdist(str(tmp_path))) as packed:
-        names = {name.split("/", 1)[1] for name in packed.getnames()}
-    needed = {"pyproject.toml", "README.md", "LICENSE", "Makefile", "tests/smoke-package"}
-    assert needed | {"constraints.txt", "constraints-oldest.txt"} <= names
-    assert {"CMakeLists.txt", ".clang-format", "src/skmix/_core/pass.cpp", "src/skmix/_core/core.h"} <= names
-    assert {"src/skmix/py.typed", "tests/golden/illustration.npz", "examples/learning/mnist.py"} <= names
-    assert {"src/skmix/examples/wells/CFP-A04.fcs", "docs/data/plate/mixed/mixed-H01.fcs"} <= names
-    made = (".ci", ".venv", "build", "results", "docs/_build", "docs/gallery", "docs/api/generated")
-    ours = [name for name in names if name.startswith(made) or "__pycache__" in name or name.endswith(".so")]
-    assert ours == []

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
-from recording import Table, compared_table, plain_table
+from recording import Table, plain_table
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
 from skmix import SharedKernelClassifierCV
@@ -231,9 +231,8 @@ def sharing_table(outcomes: Sequence[Outcome], measure: LearningMeasure = "error
         (data, str(rows), *(_mean(own.get(name, []), measure) for name in names))
         for (data, rows), own in _groups(outcomes).items()
     ]
-    compared = [name for name in names if name != TRUE]
     headings = ("data", "rows", *names)
-    return compared_table(_TITLES[measure], headings, lines, f"sharing_{measure}", compared)
+    return plain_table(_TITLES[measure], headings, lines, measure)
 
 
 def gain_table(outcomes: Sequence[Outcome]) -> Table:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from recording import Table, compared_table, plain_table
+from recording import Table, plain_table
 from scipy.stats import rankdata
 
 from .classifiers import (
@@ -160,8 +160,7 @@ def make_tables(outcomes: Iterable[Outcome]) -> list[Table]:
                 own = [half or "all"] if halves else []
                 lines.append(("mean rank", *own, *(f"{ranks[name]:.2f}" for name in names)))
         headings = ("data", *(["half"] if halves else []), *names)
-        best = names if measure in _RANKED else ()
-        tables.append(compared_table(title, headings, lines, measure, best))
+        tables.append(plain_table(title, headings, lines, measure))
     if compared := standings(kept):
         tables.append(_standings_table(compared, halves))
     failures = [
@@ -210,7 +209,7 @@ def _standings_table(compared: Sequence[Standing], halves: bool) -> Table:
     headings = ("best other", "its error", "ratio", f"above {_LARGEST_RATIO:g}", "time over the SVM's")
     title = "Error of shared kernels in per cent, beside the best other classifier"
     own_headings = ("data", *(["half"] if halves else []), "error", *headings)
-    return compared_table(title, own_headings, lines, "standings", ("error", "its error"))
+    return plain_table(title, own_headings, lines, "standings")
 
 
 def corrected_standard_error(values: FloatArray, test_over_train: float) -> float:

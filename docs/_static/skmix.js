@@ -1,8 +1,9 @@
-// A link to a parameter or an attribute opens the row that it is in, and a printed page has all rows open.
-function openTarget() {
-  let place = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  for (place = place?.closest("details"); place; place = place.parentElement.closest("details")) place.open = true;
-}
-addEventListener("hashchange", openTarget);
-addEventListener("DOMContentLoaded", openTarget);
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => (each.open = true)));
+// Pictures open at their full size.
+addEventListener("DOMContentLoaded", () => {
+  for (const picture of document.querySelectorAll('.bd-article img[src*="_images/"]:not([src*="_thumb."])')) {
+    if (picture.closest("a")) continue;
+    const link = Object.assign(document.createElement("a"), { href: picture.src });
+    picture.replaceWith(link);
+    link.append(picture);
+  }
+});

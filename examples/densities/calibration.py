@@ -25,8 +25,8 @@ model = SharedKernelClassifier(
 model.fit(X[:1000], y[:1000])
 
 # %%
-# The temperature is fitted to a thousand rows; the rest is for looking. The order of the classes stays as
-# it was.
+# The temperature is fitted to a thousand rows; the other rows are drawn. The order of the classes does not
+# change.
 X_test, y_test = X[2000:], y[2000:]
 before = model.predict_proba(X_test)
 model.calibrate(X[1000:2000], y[1000:2000])
@@ -38,7 +38,7 @@ print(
 )
 
 # %%
-# Left: how often predictions are right, against how sure they are. Right: the probability of each class
+# Left: the share of correct predictions against their probability. Right: the probability of each class
 # along the quantity that is read.
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
 plot_reliability(model, X_test, y_test, axes=left)

@@ -2,8 +2,9 @@
 Conditional densities
 =====================
 
-A mixture of Gaussians can be cut exactly. Given the value of one feature, ``condition`` returns a model of
-the others, in which the classes have the probabilities that the value gives them.
+Conditional densities of a Gaussian mixture have a closed form. Given the value of one feature,
+``condition`` returns a model of the others, in which the classes have the probabilities that the value
+gives them.
 """
 
 import matplotlib.pyplot as plt
@@ -34,7 +35,7 @@ for cut, rest in zip(cuts, slices, strict=True):
     )
 
 # %%
-# Left: the density and the cuts. Beside it, what is left along each cut: the area of a colour is the
+# Left: the density and the cuts. Right: the conditional density at each cut; the area of a colour is the
 # probability of the class.
 blue, orange = "#0072b2", "#d55e00"
 figure, axes = plt.subplots(

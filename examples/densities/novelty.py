@@ -2,8 +2,8 @@
 Novelty detection
 =================
 
-A classifier has to name one of its classes, even for a row that belongs to none of them. A density can say
-so: ``reject_below`` refuses rows that are less likely than nearly all rows of the kind it was trained with.
+A classifier names one of its classes even for a row that belongs to none of them. A density shows that the
+row is unusual: ``reject_below`` refuses rows that are less likely than nearly all training rows.
 """
 
 import matplotlib.pyplot as plt

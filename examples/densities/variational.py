@@ -2,8 +2,8 @@
 Variational Bayes
 =================
 
-EM uses every kernel it is given, down to slivers of a few rows. A variational fit looks for the posterior
-of the parameters, and kernels that the rows do not support vanish.
+EM uses every kernel, even for a few rows. A variational fit computes the posterior of the parameters, and
+kernels that the rows do not support vanish.
 """
 
 import warnings

@@ -3,7 +3,7 @@ Unusual samples
 ===============
 
 Twelve samples are mixtures of the same four populations. ``Study`` has their proportions with intervals, and
-finds the sample that does not belong.
+finds the unusual sample.
 """
 
 import matplotlib.pyplot as plt
@@ -37,7 +37,7 @@ print(table[table["sample"] == "control 1"].round(3).to_string(index=False))
 
 # %%
 # Which samples differ from the others? With two sets, each is compared with samples of both, so that an
-# unusual one must stand out from all.
+# unusual one must differ from all.
 unusual = study.unusual()
 columns = ["kernel", "proportion", "usual_proportion", "p_adjusted", "unusual"]
 print(unusual[["sample", *columns]].round(4).to_string(index=False))

@@ -30,7 +30,7 @@ for donor in range(10):
         tables.append(cells.assign(sample=about[-1]["sample"]))
 
 # %%
-# The table about the samples says which are compared. It is checked before the fit.
+# The metadata table defines which samples are compared. It is checked before the fit.
 study = compose(
     pd.concat(tables),
     sample="sample",

@@ -3,8 +3,8 @@ Many speakers, few rows of each
 ===============================
 
 Features of speech are mixtures of the same sounds; speakers differ in how often they make them. Where
-a speaker has few rows, hierarchical weights borrow from the others, and a new speaker is enrolled without
-touching the kernels. Sites, machines and customers are alike.
+a speaker has few rows, hierarchical weights use the rows of the others, and a new speaker is enrolled
+without changing the kernels. The same holds for sites, machines and customers.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 A table with text and gaps
 ==========================
 
-A data frame goes in as it is: numbers, text, categories and missing values. Here the sex of 333 penguins
-is learnt from their species, their island and four measurements.
+A data frame needs no preparation: it may have numbers, text, categories and missing values. Here the sex of
+333 penguins is predicted from their species, their island and four measurements.
 """
 
 import matplotlib.pyplot as plt
@@ -25,15 +25,15 @@ model = SharedKernelClassifierCV(random_state=0).fit(X_train, y_train)
 print(f"{model.score(X_test, y_test):.0%} of {len(X_test)} other penguins are right")
 
 # %%
-# New rows may have gaps, in any column. What is not known is left open: a penguin is judged by the rest.
+# New rows may have gaps, in any column. Such a penguin is classified by its other values.
 shares = {"nothing": model.score(X_test, y_test)}
 for column in X:
     with_gaps = X_test.assign(**{column: np.nan})
     shares[column] = model.score(with_gaps, y_test)
 
 # %%
-# Left: males are larger than females of their own species, not of the others. Right: how many are right if
-# a column is missing; the mass and the depth of the bill say most.
+# Left: males are larger than females of their own species, not of the others. Right: accuracy if a column
+# is missing; body mass and bill depth matter most.
 male = model.predict_proba(X_test)[:, list(model.classes_).index("male")]
 wrong = model.predict(X_test) != y_test
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")

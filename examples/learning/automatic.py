@@ -30,7 +30,7 @@ for model in (default, search):
     )
 
 # %%
-# What was chosen, and the best candidates. The models that are averaged are in ``classifiers_``.
+# The chosen settings, and the best candidates. The models that are averaged are in ``classifiers_``.
 chosen = {
     name: value for name, value in search.best_params_.items() if value is not None
 }
@@ -47,7 +47,7 @@ settings = [
 print(table[[*settings, "mean_test_score", "member"]].to_string(index=False))
 
 # %%
-# Everything that was tried. Small dots were compared on one fold; the best of these, large, on all folds.
+# All candidates. Small dots were compared on one fold; the best of these, large, on all folds.
 _, panel = plt.subplots(figsize=(9, 4.4), layout="constrained")
 plot_search(search, axes=panel)
 panel.set_title(f"{len(search.cv_results_['params'])} comparisons on held-out digits")

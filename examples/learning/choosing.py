@@ -3,7 +3,7 @@ Model selection
 ===============
 
 ``SharedKernelMixtureCV`` tries numbers of kernels and covariance types. Every candidate is in
-``cv_results_``, so that you can see by how much the winner won.
+``cv_results_``, so that you can see how much better the best one is.
 """
 
 import matplotlib.pyplot as plt
@@ -39,12 +39,12 @@ search = SharedKernelMixtureCV(
 print("chosen:", search.best_params_)
 
 # %%
-# The winner is the model that you get by asking for it directly.
+# The best candidate is the model that a direct fit with its settings gives.
 direct = clone(search.best_estimator_).fit(X, y)
 print("the same means:", np.array_equal(direct.means_, search.best_estimator_.means_))
 
 # %%
-# The true kernels lie along the axes, and that is what the diagonal type says with the fewest numbers.
+# The true kernels lie along the axes; diagonal covariances describe them with the fewest parameters.
 table = pd.DataFrame(search.cv_results_)
 figure, (left, right) = plt.subplots(
     1, 2, figsize=(11, 4.6), layout="constrained", width_ratios=[4, 3]

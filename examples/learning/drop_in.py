@@ -37,7 +37,7 @@ gap = max(
 print(f"mean log-likelihoods differ by {gap:.0e} at most")
 
 # %%
-# Left: both densities, one drawn over the other. Right: the criterion by which people choose, of both.
+# Left: both densities, one drawn over the other. Right: BIC of both.
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
 grid = np.meshgrid(np.linspace(0.5, 7.5, 200), np.linspace(-0.2, 2.8, 200))
 points = np.column_stack([each.ravel() for each in grid])

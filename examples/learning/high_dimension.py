@@ -2,16 +2,16 @@
 High-dimensional data
 =====================
 
-An image of 8 × 8 pixels has 64 features, and a full covariance of them has 2080 numbers. With a few dozen
-images of each digit they cannot all be known. Two remedies: shrink covariances towards a common one, or take
-principal components first. The curves are measured numbers, so run this inside a checkout.
+An image of 8 × 8 pixels has 64 features, and a full covariance of them has 2080 numbers. A few dozen images
+of each digit do not determine them all. There are two remedies: shrink covariances towards a common one, or
+take principal components first. The curves are measured numbers, so run this inside a checkout.
 """
 
-import json
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.model_selection import train_test_split
@@ -58,21 +58,20 @@ for i, j in np.ndindex(3, 5):
 
 # %%
 # With few rows maximum likelihood fails first; beside shrinking, principal components do best.
-# ``benchmarks/pictures.py`` has measured the curves.
+# ``benchmarks/digits.py`` has measured the curves.
 here = Path.cwd()
 folders = [path / "benchmarks" for path in (here, *here.parents)]
 folder = next(filter(Path.is_dir, folders), folders[0])
-measured = json.loads((folder / "results" / "pictures.json").read_text())[
-    "high_dimension"
-]
-sizes = measured["images"]
+measured = pd.read_csv(folder / "results" / "digits.csv")
 figure, (left, right) = plt.subplots(
     1, 2, figsize=(11.5, 4.4), layout="constrained", width_ratios=[5, 4]
 )
 for name, (_, colour, marker) in versions.items():
-    low, middle, high = np.quantile(measured["error"][name], [0.25, 0.5, 0.75], axis=1)
-    left.fill_between(sizes, low, high, color=colour, alpha=0.18, lw=0)
-    left.plot(sizes, middle, marker=marker, color=colour, label=name)
+    curve = measured[measured["fit"] == name]
+    sizes = curve["rows of a digit"]
+    bounds = curve["lower quartile"], curve["upper quartile"]
+    left.fill_between(sizes, *bounds, color=colour, alpha=0.18, lw=0)
+    left.plot(sizes, curve["median"], marker=marker, color=colour, label=name)
 left.set(
     xscale="log",
     yscale="log",
@@ -82,7 +81,7 @@ left.set(
 left.set_xticks(sizes, sizes)
 left.set_yticks([2, 3, 5, 10, 20], [2, 3, 5, 10, 20])
 left.minorticks_off()
-n_repeats = len(measured["error"][name][0])
+n_repeats = curve["repeats"].iloc[0]
 left.legend(frameon=False, title=f"median and quartiles of {n_repeats} repeats")
 
 right.imshow(sheet, cmap="Greys", vmin=0, vmax=16)

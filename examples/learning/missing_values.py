@@ -2,8 +2,8 @@
 Missing values
 ==============
 
-A row with gaps has the density of its observed values, and EM takes the expectation over the rest. Nothing is
-filled in, and nothing is thrown away.
+A row with gaps has the density of its observed values, and EM takes the expectation over the rest. No value
+is filled in, and no row is dropped.
 """
 
 import matplotlib.pyplot as plt
@@ -13,7 +13,7 @@ from skmix import SharedKernelMixture
 from skmix.datasets import make_shared_kernel_data
 
 # %%
-# What is known of a missing value: a mean, by ``impute``, or draws by ``condition``, which spread as rows do.
+# The mean of a missing value, by ``impute``, or draws by ``condition``, which vary as much as the rows.
 means = np.array([[0.0, 0.0], [4.0, 4.5], [7.0, -0.5]])
 covariances = np.array(
     [[[1.6, 1.0], [1.0, 1.0]], [[1.2, -0.7], [-0.7, 0.9]], [[0.8, 0.4], [0.4, 0.6]]]
@@ -32,7 +32,7 @@ draws = np.array(
 ).T
 
 # %%
-# What gaps cost: how far estimates are from the truth, averaged over eight data sets of three features.
+# The cost of gaps: the error of estimates, averaged over eight data sets of three features.
 # Dropping every row with a gap is the usual alternative. Fits start at the truth, so that every kernel
 # keeps its number.
 means = np.array([[0.0, 0.0, 0.0], [6.0, 6.0, 0.0], [0.0, 7.0, 7.0]])

@@ -3,7 +3,7 @@ MNIST
 =====
 
 Handwritten digits, deskewed and reduced to principal components, by kernels that the ten classes share. A
-kernel's mean is an image again, so the model can be looked at.
+kernel's mean is an image, so the model can be drawn.
 
 With the environment variable ``MNIST`` set, scikit-learn fetches the images from OpenML. Without it, the
 8 × 8 digits that come with scikit-learn stand in for MNIST.
@@ -54,8 +54,8 @@ error = np.mean(predicted != y_test)
 print(f"{error:.1%} of the test digits are read wrongly")
 
 # %%
-# Left: the kernels' means, as images, under the digit that uses each most. Right: the test digits that were
-# given the least probability, what they are and what they were read as.
+# Left: the kernels' means, as images, under the digit that uses each most. Right: the test digits with the
+# least predicted probability, with their true and predicted labels.
 _, pca, classifier = (step for _, step in model.steps)
 side = X.shape[1]
 figure = plt.figure(figsize=(12, 5), layout="constrained")

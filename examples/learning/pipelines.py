@@ -36,7 +36,7 @@ accuracy = search.score(X_test, y_test)
 print(search.best_params_, f"test accuracy {accuracy:.3f}")
 
 # %%
-# Left: cross-validated accuracy, the winner framed. Right: what the winner confuses.
+# Left: cross-validated accuracy; the best is framed. Right: the confusion matrix of the best.
 components, kernels = grid.values()
 scores = search.cv_results_["mean_test_score"].reshape(len(components), len(kernels))
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.8), layout="constrained")

@@ -2,7 +2,7 @@
 Outliers: t kernels
 ===================
 
-Outliers pull at Gaussian kernels. Student's t kernels give way.
+Outliers shift and widen Gaussian kernels. They hardly change Student's t kernels.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Online learning
 ===============
 
-Rows that come in batches and are never seen again: ``partial_fit`` keeps averages of the sums a pass of EM
-needs, and the kernels follow.
+Rows that come in batches and are never seen again: ``partial_fit`` keeps averages of the sums that a pass
+of EM needs, and updates the kernels.
 """
 
 from copy import deepcopy

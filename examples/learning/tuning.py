@@ -2,8 +2,9 @@
 Discriminative training
 =======================
 
-EM puts kernels where the rows are, not where classes meet. When kernels are too few or too simple, the best
-description is not the best classifier. ``tune`` moves the same kernels until labels are predicted well.
+EM puts kernels where the rows are, not at the boundaries between classes. With too few or too simple
+kernels, the densities with the highest likelihood are not the best classifier. ``tune`` changes the same
+kernels so that they predict the labels well.
 """
 
 import matplotlib.pyplot as plt

@@ -2,16 +2,16 @@
 Semi-supervised learning
 ========================
 
-Labels are often the expensive part of the data. Rows without a label still show where kernels belong; a
-handful of labels then names them. The picture draws measured numbers, so run this inside a checkout.
+Labels are often expensive. Rows without a label still help to estimate the kernels; a few labels are then
+enough to assign kernels to classes. The picture draws measured numbers, so run this inside a checkout.
 """
 
-import json
 import warnings
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelClassifier
@@ -42,25 +42,27 @@ print(
 print("all rows:", model.fit(X, y).score(X_test, test_digits))
 
 # %%
-# One draw says little: with other labels, rows without a label may do harm. ``benchmarks/pictures.py``
-# has repeated this with new images, for more and more labels. They help most where labels are fewest.
+# One draw proves little: with other labels, rows without a label may increase the error.
+# ``benchmarks/digits.py`` has repeated this with new images, for more and more labels. They help most where
+# labels are fewest.
 here = Path.cwd()
 folders = [path / "benchmarks" for path in (here, *here.parents)]
 folder = next(filter(Path.is_dir, folders), folders[0])
-measured = json.loads((folder / "results" / "pictures.json").read_text())["unlabelled"]
-counts = measured["labels"]
+measured = pd.read_csv(folder / "results" / "digits.csv")
 
 figure, axes = plt.subplots(figsize=(7.5, 4.4), layout="constrained")
 for name, kind, colour, marker in (
-    ("with the rows that have no label", "all", "#0072b2", "o"),
-    ("labelled rows alone", "labelled", "#d55e00", "s"),
+    ("with the rows that have no label", "all rows", "#0072b2", "o"),
+    ("labelled rows alone", "labelled rows alone", "#d55e00", "s"),
 ):
-    low, middle, high = np.quantile(
-        measured["accuracy"][kind], [0.25, 0.5, 0.75], axis=1
+    curve = measured[measured["fit"] == kind]
+    counts = curve["rows of a digit"]
+    low, middle, high = (
+        curve[each] / 100 for each in ("lower quartile", "median", "upper quartile")
     )
     axes.fill_between(counts, low, high, color=colour, alpha=0.18, lw=0)
     axes.plot(counts, middle, marker=marker, color=colour, lw=2.2, ms=7, label=name)
-n_repeats = len(measured["accuracy"]["all"][0])
+n_repeats = curve["repeats"].iloc[0]
 axes.set_xscale("log")
 axes.set_xticks(counts, [str(count) for count in counts])
 axes.minorticks_off()

@@ -2,8 +2,8 @@
 Projections of a fitted model
 =============================
 
-A model of four features, looked at in every plane of two. The kernels are the same for all classes; the
-line says how much the class at hand uses each of them.
+A model of four features in every plane of two. The kernels are the same for all classes; the line width shows
+how much a class uses each of them.
 
 It needs pandas.
 """
@@ -27,7 +27,7 @@ model = SharedKernelClassifier(10, init="random_from_data", random_state=0).fit(
 )
 
 # %%
-# 0 and 8 differ in the middle bar alone. 0 has one kernel; 8 borrows it and has another one for itself.
+# 0 and 8 differ in the middle bar alone. 0 uses one kernel; 8 uses it, too, and another one of its own.
 for digit in (0, 8):
     weights = {
         k: round(w, 2)

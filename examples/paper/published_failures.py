@@ -65,7 +65,8 @@ print(
 
 # %%
 # Left: runs that end singular, pass by pass. The engine bounds variances from below (dashed: where it
-# ends). Right: runs that survive end where the engine's do; the others would have got somewhere, too.
+# ends). Right: runs that do not fail end at the likelihood of the engine; on the engine the others end
+# well, too.
 orange, blue = "#d55e00", "#0072b2"
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
 rows, sizes = np.ascontiguousarray(X.T), np.bincount(y)

@@ -2,7 +2,7 @@
 Three classes, three kernels
 ============================
 
-The paper's illustration. Three classes draw on the same three kernels, each in its own proportions. Kernels
+The paper's illustration. Three classes use the same three kernels, each in its own proportions. Kernels
 are learned from the rows of all classes, weights from the rows of one.
 """
 
@@ -29,7 +29,7 @@ off = np.abs(model.weights_ - truth.weights).max()
 print(f"weights off by {off:.3f} at most")
 
 # %%
-# Left: from the starts (crosses) the means went where the rows are; the ellipses hold 2 standard
+# Left: the means move from the starts (crosses) to the rows; the ellipses hold 2 standard
 # deviations. Right: how much each class uses each kernel, estimated (bars) and true (lines).
 colours = ["#0072b2", "#d55e00", "#009e73"]
 markers = ["o", "^", "s"]

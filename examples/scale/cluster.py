@@ -3,31 +3,35 @@ What a pass costs on a cluster
 ==============================
 
 On a Dask cluster every worker sums over the blocks it holds, and rows stay where they are.
-``benchmarks/cluster.py`` has measured what goes over the network; this draws its numbers, and what they
-mean for a terabyte. Run this inside a checkout, which has the numbers.
+``benchmarks/cluster.py`` has measured the traffic; this example draws its numbers, and extrapolates to a
+terabyte. Run this inside a checkout, which has the numbers.
 """
 
-import json
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 
 # %%
 # The measurements: bytes of a pass for growing data, and passes over many rows and over next to none.
 here = Path.cwd()
 folders = [path / "benchmarks" for path in (here, *here.parents)]
 folder = next(filter(Path.is_dir, folders), folders[0])
-measured = json.loads((folder / "results" / "cluster.json").read_text())
-row_bytes = 8 * measured["n_features"]
-large, tiny = measured["passes"][:2]
-same_number, same_size = measured["bytes"][:3], measured["bytes"][3:]
+measured = pd.read_csv(folder / "results" / "cluster.csv", na_values="–")
+row_bytes = 8 * 16  # of 16 features
+one = measured[(measured["workers"] == 1) & measured["pass, s"].notna()]
+large, tiny = one.loc[one["rows"].idxmax()], one.loc[one["rows"].idxmin()]
+traffic = measured[(measured["workers"] == 2) & (measured["rows"] > 64 * 16)]
+traffic = traffic.dropna(subset="over the network, kB").sort_values("rows")
+same_number = traffic[traffic["blocks"] == 16]
+same_size = traffic[traffic["rows"] / traffic["blocks"] == 25_000]
 
 # %%
 # A terabyte in blocks of 256 MB: the seconds to compute are divided by the workers, those to schedule
 # blocks are not.
-compute = large["seconds"] / large["rows"] * 1e12 / row_bytes
-scheduling = tiny["seconds"] / tiny["blocks"] * 1e12 / 256e6
+compute = large["pass, s"] / large["rows"] * 1e12 / row_bytes
+scheduling = tiny["pass, s"] / tiny["blocks"] * 1e12 / 256e6
 workers = np.geomspace(10, 1000, 60)
 print(
     f"a pass over a terabyte: {compute / 100 + scheduling:.0f} s on 100 workers, "
@@ -35,15 +39,15 @@ print(
 )
 
 # %%
-# Left: traffic hardly depends on the data. Right: where more workers stop to help.
+# Left: traffic hardly depends on the data. Right: from some number on, more workers hardly help.
 orange, blue = "#d55e00", "#0072b2"
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
 for rows, colour, marker, label in (
     (same_number, blue, "o", "always 16 blocks"),
     (same_size, orange, "s", "blocks of one size"),
 ):
-    megabytes = [row["rows"] * row_bytes / 1e6 for row in rows]
-    kilobytes = [row["bytes_per_pass"] / 1e3 for row in rows]
+    megabytes = rows["rows"] * row_bytes / 1e6
+    kilobytes = rows["over the network, kB"]
     left.plot(
         megabytes, kilobytes, f"{marker}-", color=colour, lw=2.2, ms=7, label=label
     )

@@ -2,8 +2,8 @@
 Out-of-core learning
 ====================
 
-Give ``fit`` a path instead of an array, and the file is read block by block, pass after pass. It is the EM
-of rows in memory: the same sums, added up in another order.
+Give ``fit`` a path instead of an array, and the file is read block by block, pass after pass. The result is
+that of rows in memory: the same sums, added up in another order.
 """
 
 import tempfile

@@ -2,9 +2,9 @@
 Saving, loading, ONNX
 =====================
 
-A model file holds numbers, not code, and gives back the same model to the last bit. ``to_onnx`` makes a
-graph for runtimes that know nothing of Python; it works with logarithms from end to end, so rows far from
-everything still have probabilities.
+A model file holds numbers, not code; loading it gives the same model to the last bit. ``to_onnx`` makes a
+graph for runtimes without Python; it computes with logarithms throughout, so rows far from all kernels
+still have probabilities.
 
 It needs ``skmix[onnx]`` and onnxruntime.
 """
@@ -28,7 +28,7 @@ y = np.concatenate([y, np.full(300, 2)])
 model = SharedKernelClassifier(12, random_state=0).fit(X, y)
 
 # %%
-# A wide look around, through the model, its copy and the graph in onnxruntime.
+# A wide grid, evaluated by the model, its copy and the graph in onnxruntime.
 side = 300
 across, up = np.linspace(-11, 13, side), np.linspace(-11.5, 12.5, side)
 grid = np.stack(np.meshgrid(across, up), axis=-1).reshape(-1, 2)
@@ -45,8 +45,7 @@ print("loaded again, the same bits:", np.array_equal(loaded, ours))
 print(f"in onnxruntime, off by {np.abs(in_runtime - ours).max():.0e} at most")
 
 # %%
-# What densities as single-precision numbers, not as logarithms, would have left of it: nothing, where it is
-# grey.
+# Grey: where all densities would be zero as single-precision numbers instead of logarithms.
 with np.errstate(under="ignore"):
     densities = np.exp(model.class_log_likelihood(grid).astype(np.float32))
 lost = ~densities.any(axis=1)

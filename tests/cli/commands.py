@@ -26,7 +26,7 @@ def write_example(place: Path, frame: pd.DataFrame = FRAME) -> Path:
     """Write table.csv, and model.skmix, a classifier of its two numbers."""
     frame.to_csv(place / "table.csv", index=False)
     model = SharedKernelClassifier(2, random_state=0).fit(frame[["a", "b"]], KINDS)
-    model.metadata_ = {"target": "kind"}
+    model.target_name_ = "kind"
     model.save(place / "model.skmix")
     return place
 

@@ -158,24 +158,6 @@ def test_integers_of_linear_amplifiers(tmp_path: Path, bits: int, span: int, cof
     assert_allclose(found[:, 1], stored[:, 1] * LENGTH / span, rtol=1e-6)
 
 
-def test_the_widest_range_of_a_study_counts(tmp_path: Path) -> None:
-    stored, settings = np.arange(5000)[:, None] * 40, {"kind": "I", "bits": 32}
-    files = [
-        write_fcs_file(tmp_path / f"{bits}.fcs", stored, ["FL1-A"], ranges=2**bits, **settings)  # type: ignore[arg-type]
-        for bits in (18, 20)
-    ]
-    for order in (files, files[::-1]):
-        assert open_rows(order).preparation == {"compensate": False, "transform": "arcsinh:600"}
-
-
-def test_a_gain_changes_the_unit_but_not_the_picture(tmp_path: Path) -> None:
-    values = np.random.default_rng(0).normal(3000.0, 2000.0, (50, 2))
-    names = ["PE-A", "FSC-A"]
-    one = rows_of(write_fcs_file(tmp_path / "a.fcs", values, names))
-    other = rows_of(write_fcs_file(tmp_path / "b.fcs", values, names, P1G="100", P2G="0.01"))
-    assert_allclose(other, one, rtol=1e-5)
-
-
 def test_values_that_were_transformed_before_stay_as_they_are(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     names, values = ["FSC-A", "PE-A", "APC-A"], random.normal(3.0, 2.0, (100, 3))
@@ -255,7 +237,7 @@ def test_each_channel_keeps_its_scale_in_the_model(files: list[Path], tmp_path: 
     frame = pd.DataFrame(raw, columns=NAMES)
     model.save(tmp_path / "m")
     stored = load(tmp_path / "m")
-    assert stored.preparation_ == model.preparation_
+    assert stored.recipe_ == model.recipe_
     for fitted in (model, stored):
         for rows in (files, frame):
             assert_allclose(fitted.score_samples(rows), model.score_samples(plain), rtol=1e-6)
@@ -321,66 +303,6 @@ def test_cells_that_pile_up_at_the_lowest_value_are_one_population(tmp_path: Pat
     )
     proportions = compose(path, n_kernels=8, n_jobs=1).proportions["proportion"]
     assert_allclose(proportions, [0.6, 0.4], atol=0.01)
-
-
-def test_compensated_log_channels_have_the_same_scale(tmp_path: Path) -> None:
-    stored = stored_cells((100, 100, 100, 100), 0)
-    spill = "2,FL1-H,FL2-H,1,0.2,0.1,1"
-    path = write_fcs_file(tmp_path / "a.fcs", stored, NAMES, SPILLOVER=spill, **SETTINGS)
-    raw = rows_of(open_rows(path, transform=None))
-    assert (raw[:, 1:3] < 0.0).any()
-    assert_allclose(rows_of(path), scaled(raw), rtol=1e-6)
-
-
-def test_what_was_chosen_is_said_for_every_channel(files: list[Path], tmp_path: Path) -> None:
-    study = compose(files, n_kernels=2, n_jobs=1)
-    described = study.describe()
-    (note,) = (note for note in described["notes"] if "FL1-H" in note)
-    for words in (
-        "FL1-H, FL2-H: arcsinh(x / 5.72) (log-amplified)",
-        "FSC-H: linear",
-        "FL3-A: arcsinh(x / 37.5)",
-    ):
-        assert words in note
-    shown = {**described["scales"], **dict.fromkeys(described["linear"], "linear")}
-    scales = {"FL1-H": "arcsinh:5.72", "FL2-H": "arcsinh:5.72", "FL3-A": "arcsinh:37.5", "FSC-H": "linear"}
-    assert shown == scales
-    study.save(tmp_path / "s.skmix")
-    again = load(tmp_path / "s.skmix")
-    assert again.describe()["scales"] == described["scales"]
-    line = "arcsinh:5.72 (FL1-H, FL2-H), arcsinh:37.5 (FL3-A), linear (FSC-H)"
-    for each in (study, again):
-        assert dict(each.provenance())["scale"] == line
-        assert line in each.to_html()
-    assert again.apply_to(files).describe()["scales"] == described["scales"]
-    for command in ("compose", "fit"):
-        name = ["-o", tmp_path / command]
-        result = run(command, *(files if command == "compose" else files[:1]), "--kernels", 2, *name)
-        assert line in " ".join(result.output.split())
-    result = run("show", tmp_path / "compose")
-    assert line in " ".join(result.output.split())
-
-
-def test_scales_of_edited_model_files_are_checked(files: list[Path], tmp_path: Path) -> None:
-    model = SharedKernelMixture(1).fit(files)
-    good = model.preparation_
-    model.save(tmp_path / "m")
-    assert load(tmp_path / "m").preparation_ == good
-    for number, wrong in enumerate(
-        (
-            {"scales": {}},
-            {"scales": good["scales"] | {"FL9-H": "arcsinh:1"}},
-            {"scales": good["scales"] | {"FL1-H": "arcsinh:-1"}},
-            {"scales": good["scales"] | {"FL1-H": "by channel"}},
-            {"scales": good["scales"] | {"FSC-H": "arcsinh:1"}},
-            {"scales": ["arcsinh:1"]},
-            {"transform": "arcsinh:150"},
-        )
-    ):
-        # A model is saved if and only if it could be loaded.
-        model.preparation_ = good | wrong
-        with pytest.raises(ValueError, match="preparation_"):
-            model.save(tmp_path / f"{number}")
 
 
 def test_samples_of_one_instrument_with_other_ranges_have_one_scale(tmp_path: Path) -> None:

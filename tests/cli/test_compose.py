@@ -17,8 +17,7 @@ import pytest
 from commands import said
 from numpy.testing import assert_allclose
 
-from skmix import SharedKernelClassifier, SharedKernelMixture, Study, compose, load
-from skmix.samples import merge_kernels
+from skmix import compose, load
 
 CENTRES = np.array([[0.0, 0.0, 0.0], [12.0, 0.0, 3.0], [0.0, 12.0, -3.0]])
 SHARES = {"a": [0.6, 0.3, 0.1], "b": [0.5, 0.4, 0.1], "c": [0.1, 0.1, 0.8]}
@@ -114,23 +113,6 @@ def test_a_column_of_samples_gives_the_numbers_of_python(study: Path, tmp_path: 
     assert "--sample is for one table, but there are 3 files" in said(result)
 
 
-def test_everything_that_is_said(study: Path) -> None:
-    stored = load(study / "model.skmix")
-    shares = stored.proportions.pivot(index="sample", columns="population", values="proportion")
-    shares = shares[stored.populations.display_names]
-    text = [line.split() for line in (study / "said.txt").read_text().splitlines() if line.strip(" ─")]
-    for name in SHARES:
-        assert [name, "300", *(f"{100 * share:.1f}" for share in shares.loc[name])] in text
-    assert ["passes", "of", "EM", str(stored.model.n_iter_)] in text
-    # Beside its first line, `show` says the same, but for the files that were written.
-    shown = commands.run("show", study / "model.skmix").stdout.splitlines()
-    assert [line.split() for line in shown if line.strip(" ─")][1:] == text[:-1]
-    assert all(str(study / name) in " ".join(text[-1]) for name in ("model.skmix", "table.csv", "page.html"))
-    described = json.loads(commands.run("show", study / "model.skmix", "--json").stdout)
-    table = pd.DataFrame(described.pop("proportions"))
-    assert (described, table.equals(stored.proportions)) == ({"kind": "Study"} | stored.describe(), True)
-
-
 # ---------------------------------------------------------------- conditions
 
 
@@ -187,82 +169,6 @@ def test_metadata_are_checked_before_the_fit(
 
 
 # ---------------------------------------------------------------- files
-
-
-def test_fcs_files_are_transformed_and_have_no_time(tmp_path: Path) -> None:
-    names, markers = ["B530-A", "SSC-A", "TIME"], ["CD3", "", ""]
-    rows = {name: np.abs(drawn(own, 3)) * 100.0 for name, own in SHARES.items()}
-    files = [write(tmp_path / f"{name}.fcs", own, names, markers) for name, own in rows.items()]
-    result = run(*files, "--kernels", 3, "-o", tmp_path / "m", "--html", tmp_path / "p.html")
-    page = (tmp_path / "p.html").read_text()
-    assert "CD3 (B530-A), SSC-A" in page
-    for note in (
-        "Not used as markers: TIME.",
-        "Fluorescence data: values are shown as arcsinh(x / 150) (SSC-A linear).",
-    ):
-        assert note in page
-        assert note in said(result)
-    assert "arcsinh:150 (SSC-A linear)" in result.stdout
-    assert load(tmp_path / "m").describe()["linear"].keys() == {"SSC-A"}
-    # Tables too have columns that are not markers.
-    table = pd.DataFrame(drawn(SHARES["a"], 3), columns=["CD3", "Event #", "time"])
-    assert compose(table, n_kernels=2).model.feature_names_in_.tolist() == ["CD3"]
-    assert compose(table[["time"]], n_kernels=2).model.feature_names_in_.tolist() == ["time"]
-
-
-def test_a_model_of_arrays_does_not_know_its_scale(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.fcs", 100.0 * np.abs(drawn(SHARES["a"], 3)))
-    rows = pd.DataFrame(np.arcsinh(drawn(SHARES["a"], 3)), columns=NAMES)
-    SharedKernelMixture(3, init="k-means", random_state=0, tol=0.1).fit(rows).save(tmp_path / "m")
-    result = run(file, "--model", tmp_path / "m", code=1)
-    assert "does not say on which scale it was fitted: choose that scale with --transform." in said(result)
-    run(file, "--model", tmp_path / "m", "--transform", "arcsinh:150")
-
-
-def test_a_column_of_samples_that_was_not_named(tmp_path: Path) -> None:
-    pd.DataFrame({"sample": ["a", "b"], "CD3": [0.0, 1.0]}).to_csv(tmp_path / "cells.csv", index=False)
-    result = run(tmp_path / "cells.csv", "-o", tmp_path / "m", code=1)
-    assert "column 'sample' holds text" in said(result)
-    assert "name the column of samples with --sample, or the markers with --markers." in said(result)
-
-
-def test_bad_files_are_named(study: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty.csv").write_text("CD3,CD4,CD8\n")
-    bare = write(tmp_path / "bare.csv", np.full((20, 3), np.nan))
-    other = write(tmp_path / "other.csv", drawn(SHARES["a"], 0), ["CD3", "CD4", "CD19"])
-    for bad, words in (
-        (tmp_path / "empty.csv", "empty.csv: it has column names but no rows"),
-        (bare, "bare.csv has no value"),
-        (other, "other.csv has no column 'CD8'"),
-        (other, "Choose the features with --markers."),
-    ):
-        result = run(*files_of(study), bad, "--kernels", 3, "-o", tmp_path / "m", code=1)
-        assert words in said(result)
-        assert not (tmp_path / "m").exists()
-
-
-def test_an_unusual_sample_is_marked(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    shares = {f"s{i}": random.dirichlet([60.0, 30.0, 10.0]) for i in range(9)} | {"odd": [0.05, 0.05, 0.9]}
-    files = [write(tmp_path / f"{name}.csv", drawn(own, i)) for i, (name, own) in enumerate(shares.items())]
-    result = run(*files, "--kernels", 3, "-o", tmp_path / "m", "--html", tmp_path / "p.html")
-    assert "* unusual: odd\n" in result.stdout
-    assert [line.split()[0] for line in result.stdout.splitlines() if " * " in line] == ["odd"]
-    page = (tmp_path / "p.html").read_text()
-    assert page.count('<span class="unseen"> (unusual)</span>') == 1
-    # New samples are compared with those of the model.
-    again = run(files[-1], files[0], "--model", tmp_path / "m", "--html", tmp_path / "q.html")
-    assert "* unusual: odd\n" in again.stdout
-    assert (tmp_path / "q.html").read_text().count('<span class="unseen"> (unusual)</span>') == 1
-
-
-def test_a_model_with_t_kernels(study: Path, tmp_path: Path) -> None:
-    model = SharedKernelMixture(3, init="k-means", tail="t", degrees=5.0, random_state=0).fit(files_of(study))
-    Study(model, merge_kernels(model, n_populations=2)).save(tmp_path / "m")
-    run(study / "a.csv", "--model", tmp_path / "m", "--html", tmp_path / "p.html")
-    page = (tmp_path / "p.html").read_text()
-    assert "A kernel is a Student’s t distribution" in page
-    assert '<td class="words breaking">Student’s t, 5 degrees of freedom</td>' in page
 
 
 def test_samples_are_not_written_over(study: Path, tmp_path: Path) -> None:
@@ -336,13 +242,6 @@ def test_wrong_options(
     monkeypatch.chdir(tmp_path)
     assert message in said(run(*files_of(study), *options, code=code))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_of_another_model_is_refused(study: Path, tmp_path: Path) -> None:
-    X = drawn(SHARES["a"], 0)
-    SharedKernelClassifier(2, random_state=0).fit(X, np.arange(len(X)) % 2).save(tmp_path / "c")
-    result = run(study / "a.csv", "--model", tmp_path / "c", code=1)
-    assert "has a SharedKernelClassifier; skmix compose needs a study or a mixture" in said(result)
 
 
 # ---------------------------------------------------------------- populations that replace each other
@@ -437,15 +336,3 @@ def test_hints_name_options_that_there_are(tmp_path: Path) -> None:
         assert "--markers" in message
         assert "--drop" not in message
         assert "--categorical" not in message
-
-
-def test_names_of_samples_are_printed_whole(
-    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    name = "a_sample_of_the_second_visit_with_a_very_long_name"
-    (tmp_path / f"{name}.csv").write_bytes((study / "a.csv").read_bytes())
-    shown = run(tmp_path / f"{name}.csv", "--model", study / "model.skmix").stdout
-    cells = [line.split()[0] for line in shown.splitlines() if line[:1].isalpha()]
-    assert name in "".join(cells)
-    assert "…" not in shown

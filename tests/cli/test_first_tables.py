@@ -67,7 +67,7 @@ def test_a_table_of_a_bank_with_german_numbers(tmp_path: Path) -> None:
     accuracy = json.loads(run("evaluate", model, table, "--json").stdout)["accuracy"]
     loaded = skmix.load(model)
     assert accuracy == loaded.score(table, "gut")
-    assert loaded.preparation_["decimal"] == ","
+    assert loaded.recipe_["decimal"] == ","
     frame["Betrag"], frame["Rate"] = amounts.round(2), np.where(np.arange(N) % 9 == 0, np.nan, rates)
     frame.loc[[7, 100], ["Betrag", "Rate"]] = np.nan
     frame["Beginn"] = pd.to_datetime(frame["Beginn"], format="%d.%m.%Y")

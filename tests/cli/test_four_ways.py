@@ -71,7 +71,7 @@ def test_predictions_are_the_same(tmp_path: Path, estimator: Any, n_colours: int
     plain = clone(estimator).fit(array, *beside)
     expected = plain.predict_proba(array), plain.score_samples(array), plain.predict(array)
     models = [clone(estimator).fit(*each) for each in given]
-    assert len(models[0].preparation_["columns"]["colour"]) == n_colours
+    assert len(models[0].recipe_["columns"]["colour"]) == n_colours
     run("fit", labelled if is_classifier(estimator) else path, *options, "-o", tmp_path / "m")
     for model in (*models, skmix.load(tmp_path / "m")):
         for rows in (frame, path, parquet):

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from commands import KINDS, X, run, said, write_example
+from commands import run, said, write_example
 
 from skmix import SharedKernelClassifier
 from skmix.data import write_columns
@@ -22,39 +18,6 @@ from skmix.data import write_columns
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table of three classes, and a model of it."""
     return write_example(tmp_path_factory.mktemp("strangers"))
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (
-            "a;kind\n1,5;u\n2,5;v\n",
-            "column 'a' holds numbers and text, such as '1,5' on line 2. Write plain numbers, like 1200.5; "
-            "for another decimal mark, use --decimal ,; if the text stands for a missing value, --missing",
-        ),
-        ("a b kind\n1 2 u\n", "has no column 'kind'; there is only 'a b kind'. Columns must be separated by"),
-        (
-            "a,b,kind\n1,-9.0,u\n2,-9.0,v\n3,-9.0,u\n",
-            "column 'b' has no value in any row. Leave it out with --drop b.",
-        ),
-    ],
-)
-def test_tables_of_strangers(tmp_path: Path, content: str, message: str) -> None:
-    (tmp_path / "table.csv").write_text(content)
-    fit = ("fit", tmp_path / "table.csv", "-t", "kind", "--missing", "-9", "-o", tmp_path / "m.skmix")
-    assert message in said(run(*fit, code=1))
-    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
-
-
-@pytest.mark.parametrize("weight", ["", "-1", "inf"])
-def test_weights_that_are_none_are_found(folder: Path, tmp_path: Path, weight: str) -> None:
-    weights = np.where(np.arange(len(X)) == 7, weight, "1")
-    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "kind": KINDS, "w": weights}).to_csv(
-        tmp_path / "t.csv", index=False
-    )
-    message = f"column 'w' has the weight {float(weight or 'nan'):g} on line 9; weights are finite and not"
-    for command in (["evaluate", folder / "model.skmix"], ["fit", "-t", "kind", "-o", tmp_path / "m"]):
-        assert message in said(run(*command, tmp_path / "t.csv", "--weight", "w", code=1))
 
 
 def test_a_wrong_choice_brings_up_the_nearest() -> None:
@@ -85,29 +48,6 @@ def test_what_is_read_is_never_overwritten(
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_many_classes_fit_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    kinds = np.repeat([f"kind {number:03}" for number in range(90)], 3)
-    X = np.repeat(np.arange(90.0), 3)[:, None] + np.tile([-0.1, 0.0, 0.1], 90)[:, None]
-    model = SharedKernelClassifier(90, random_state=0).fit(X, kinds)
-    model.feature_names_in_, model.metadata_ = np.array(["a"], dtype=object), {"target": "kind"}
-    model.save(tmp_path / "m.skmix")
-    # One class is always taken for another.
-    labels = np.where(kinds == "kind 050", "kind 051", kinds)
-    lines = [f"{value},{kind}" for value, kind in zip(X[:, 0].tolist(), labels, strict=True)]
-    (tmp_path / "t.csv").write_text("\n".join(["a,kind", *lines]))
-    shown = run("show", tmp_path / "m.skmix").stdout
-    assert re.search(
-        r"^\.\.\. and 70 more kernels and \d\d more classes: --json has all\.$", shown, re.MULTILINE
-    )
-    assert max(map(len, shown.splitlines())) <= 80
-    shown_lines = run("evaluate", tmp_path / "m.skmix", tmp_path / "t.csv").stdout.splitlines()
-    assert len(shown_lines) < 50
-    worst = next(place for place, line in enumerate(shown_lines) if line.startswith("class")) + 2
-    assert {line[:8] for line in shown_lines[worst : worst + 2]} == {"kind 050", "kind 051"}
-    assert "These have the lowest F1 of 90 classes; --json has all." in shown_lines
-
-
 @pytest.mark.parametrize(
     ("command", "name"),
     [
@@ -132,19 +72,6 @@ def test_a_file_without_a_place_leaves_the_last_one_whole(
     assert f"Error: cannot write {tmp_path / name}: File too large" in said(result)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == "the last one"
-
-
-@pytest.mark.slow
-def test_no_home_is_needed(folder: Path, tmp_path: Path) -> None:
-    """Nor a folder for caches. Below a file nobody can write, not even root."""
-    (tmp_path / "file").touch()
-    nowhere = str(tmp_path / "file" / "home")
-    places = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR")
-    command = ["evaluate", folder / "model.skmix", folder / "table.csv", "--html", tmp_path / "page.html"]
-    subprocess.run(
-        [sys.executable, "-m", "skmix", *command], env=os.environ | dict.fromkeys(places, nowhere), check=True
-    )
-    assert (tmp_path / "page.html").exists()
 
 
 # Markup, emoji, escape sequences, separators, quotes, formulas, HTML, a turned direction, what is not ASCII.
@@ -173,7 +100,7 @@ def test_text_is_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     columns = dict(zip(features, X.T, strict=True))
     write_columns(f"{name}.csv", {**columns, target: y})
     model = SharedKernelClassifier(12, covariance_type="diag", random_state=0).fit(X, y)
-    model.feature_names_in_, model.metadata_ = np.array(features, dtype=object), {"target": target}
+    model.feature_names_in_, model.target_name_ = np.array(features, dtype=object), target
     model.save(f"{name}.skmix")
     printed = {
         "show": run("show", f"{name}.skmix", "--html", "show.html").output,
@@ -217,48 +144,3 @@ def test_standard_output_has_nothing_but_data(folder: Path, name: str) -> None:
     result = run(*fit, *options)
     assert result.stdout.strip().endswith("</html>")
     assert "--html -" in said(run("fit", folder / "table.csv", "-t", "kind", *options, "-o", "-", code=2))
-
-
-def test_devices_need_no_folder_that_can_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(path: Path) -> Path:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr("skmix.cli._files.writable_folder", refused)
-    reading, writing = os.pipe()
-    try:
-        arguments = ("predict", folder / "model.skmix", folder / "table.csv", "-o")
-        assert "42 rows" in run(*arguments, f"/dev/fd/{writing}").stdout
-        os.close(writing)
-        assert os.read(reading, 6) == b"label,"
-        assert "42 rows" in run(*arguments, os.devnull).stdout
-        assert "Permission denied" in said(run(*arguments, folder / "p.csv", code=2))
-    finally:
-        os.close(reading)
-
-
-def test_a_link_to_nothing_yet(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "m.skmix").symlink_to(tmp_path / "below" / "m.skmix")
-    (tmp_path / "n.skmix").symlink_to(folder / "table.csv" / "m.skmix")
-    fit = ("fit", folder / "table.csv", "-t", "kind", "--kernels", 2, "-o")
-    run(*fit, tmp_path / "m.skmix")
-    assert (tmp_path / "below" / "m.skmix").is_file()
-    result = run(*fit, tmp_path / "n.skmix", "--drop", "kind", code=2)  # before the options are looked at
-    assert "table.csv is not a folder." in said(result)
-
-
-def test_rows_that_cannot_be_held_out(tmp_path: Path) -> None:
-    """A class without weight is none, as in Python, and the only row of a class always trains."""
-    lines = [f"{a},{kind},{int(kind != 'v')}" for a, kind in zip(X[:, 0].tolist(), KINDS, strict=True)]
-    (tmp_path / "t.csv").write_text(
-        "\n".join(["a,kind,n", *lines, *(f"{a},w,1" for a in range(9)), "6.5,x,1"])
-    )
-    options = ("-t", "kind", "--weight", "n", "--kernels", 2, "--outliers", 0, "--folds", 3, "--json")
-    options = (*options, "-o", tmp_path / "m")
-    printed = json.loads(run("fit", tmp_path / "t.csv", *options).stdout)
-    sizes = {each["label"]: each["n_rows"] for each in printed["classes"]}
-    assert sorted(sizes) == ["u", "w", "x"]
-    assert sizes["x"] == 1
-    (tmp_path / "t.csv").write_text("a,kind,n\n1,u,1\n2,w,1\n")
-    assert "each of the 2 classes has one row of positive weight" in said(
-        run("fit", tmp_path / "t.csv", *options, code=1)
-    )

@@ -108,23 +108,6 @@ def test_numbers_that_are_not_whole_are_no_labels(tmp_path: Path) -> None:
         assert "column 'kind' has the label 1.5, which is not a whole number" in result.stderr
 
 
-def test_whole_numbers_of_columns_are_integers_in_blocks_too(tmp_path: Path) -> None:
-    dask = pytest.importorskip("dask.dataframe", reason="dask is not installed")
-    frame = pd.DataFrame({"u": X[:, 0], "v": X[:, 1], "kind": CODES + 1.0})
-    several = dask.from_pandas(frame, npartitions=2)
-    np.save(tmp_path / "X.npy", X)
-    classifier = SharedKernelClassifier(3, random_state=0)
-    for rows, labels in (
-        (several[["u", "v"]], several["kind"]),
-        (several[["u", "v"]], several[["kind"]]),
-        (several[["u", "v"]], frame["kind"]),
-        (tmp_path / "X.npy", frame["kind"]),
-    ):
-        assert classifier.fit(rows, labels).classes_.dtype == np.int64
-        assert classifier.classes_.tolist() == [1, 2, 3]
-    assert classifier.fit(X, frame["kind"]).classes_.dtype == np.int64
-
-
 def test_minus_one_is_what_it_is_in_an_array(tmp_path: Path) -> None:
     """It is a class of two, and no label beside others."""
     for values, expected in (([-1, 1, 1], [-1, 1]), ([-1, 2, 3], [2, 3])):
@@ -187,17 +170,6 @@ def test_a_number_among_text_is_no_text(form: Any, mark: Any) -> None:
             model = road()
             assert model.classes_.tolist() == ["a", "b", "c"]
             assert model.class_count_.tolist() == [7.0, 7.0, 7.0]
-
-
-def test_numbers_kept_as_objects_are_numbers() -> None:
-    labels = np.where(np.arange(N) % 8 == 0, None, CODES)
-    classifier = SharedKernelClassifier(3, random_state=0).fit(X, labels)
-    known = labels != None  # noqa: E711
-    assert classifier.score(X[known], labels[known]) == 1.0
-    classifier.fit(X, CODES.astype(object))
-    assert classifier.classes_.dtype == CODES.dtype
-    classifier.fit(X, np.where(known, CODES + 1, -1).astype(object))
-    assert classifier.classes_.tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("known", [["1", "2", "x"], ["1", "2", "3"], ["true", "false", "ash"], [1, 2, 3]])

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from commands import run, said
-from numpy.testing import assert_allclose, assert_array_equal
+from commands import run
+from numpy.testing import assert_allclose
 
 import skmix
 from skmix.model.frames import PreparedRows
@@ -70,7 +70,7 @@ def test_a_model_of_categories_takes_them_in_python(folder: Path, tmp_path: Path
         model.predict(skmix.open_rows(np.zeros((3, 6))))
     # A new fit has its own columns.
     model.fit(FRAME[["width", "height"]], FRAME["kind"])
-    assert not hasattr(model, "preparation_")
+    assert not hasattr(model, "recipe_")
 
 
 def test_an_exported_graph_is_that_of_python(folder: Path, tmp_path: Path) -> None:
@@ -136,6 +136,7 @@ def test_weights_count_in_all_measures(tmp_path: Path) -> None:
     unlabelled = FRAME[:1].assign(kind=None, often=50)
     pd.concat([unlabelled, FRAME.assign(often=often)]).to_csv(tmp_path / "u.csv", index=False)
     assert printed("evaluate", tmp_path / "m", tmp_path / "u.csv")["confusion"] == expected["confusion"]
+    assert "weights in 'often', which sum to" in run("evaluate", tmp_path / "m", tmp_path / "w.csv").stderr
     assert "'often', the weights of the fit" in run("evaluate", tmp_path / "m", tmp_path / "r.csv").stderr
     wrong = run("evaluate", tmp_path / "m", tmp_path / "w.csv", "--weight", "n", code=1)
     assert "has no column 'n'; there are" in wrong.stderr
@@ -143,58 +144,3 @@ def test_weights_count_in_all_measures(tmp_path: Path) -> None:
     some = printed("fit", tmp_path / "some.csv", *fit, "--folds", 2)
     assert some["folds"] == tested["folds"]
     assert some["n_rows"] == tested["n_rows"]
-
-
-def test_frames_have_the_missing_values_of_the_model(tmp_path: Path) -> None:
-    frame = FRAME[["width", "height", "kind"]].copy()
-    frame.loc[::7, "height"] = -9.5
-    frame.to_csv(tmp_path / "t.csv", index=False, sep=";", decimal=",")
-    written = ("--decimal", ",", "--missing", "-9,5")
-    run("fit", tmp_path / "t.csv", "-t", "kind", "--kernels", 2, "-o", tmp_path / "m", *written)
-    model = skmix.load(tmp_path / "m")
-    expected = model.predict_proba(frame.replace(-9.5, np.nan))
-    assert_allclose(model.predict_proba(frame), expected, rtol=1e-9)
-    predicted = pd.read_csv(
-        io.StringIO(run("predict", tmp_path / "m", tmp_path / "t.csv", "--decimal", ",").stdout)
-    )
-    assert_allclose(predicted["p_a"], expected[:, 0], rtol=1e-7)
-
-
-def test_separators_of_thousands(tmp_path: Path) -> None:
-    frame = FRAME[["width", "height", "kind"]].copy()
-    frame["height"] = np.round(1000.0 * frame["height"]) + 10_000.0
-    written = frame.assign(
-        width=[f"{value:.3f}".replace(".", ",") for value in frame["width"]],
-        height=[f"{int(value):,}".replace(",", ".") for value in frame["height"]],
-    )
-    written.to_csv(tmp_path / "t.csv", index=False, sep=";")
-    frame.to_csv(tmp_path / "plain.csv", index=False)
-    fit = ("-t", "kind", "--kernels", 2, "--outliers", 0)
-    result = run("fit", tmp_path / "t.csv", *fit, "--decimal", ",", "-o", tmp_path / "m", code=1)
-    assert "Use --thousands .; if it is the decimal mark, use --decimal ." in said(result)
-    dropped = run("fit", tmp_path / "t.csv", *fit, "--drop", "width", "-o", tmp_path / "m", code=1)
-    assert "use --decimal , and --thousands .; if the point is a decimal mark, use --thousands ''." in said(
-        dropped
-    )
-    options = ("--decimal", ",", "--thousands", ".")
-    for name, given in (("t", options), ("plain", ())):
-        run("fit", tmp_path / f"{name}.csv", *fit, *given, "-o", tmp_path / name)
-        run("predict", tmp_path / name, tmp_path / f"{name}.csv", *given, "-o", tmp_path / f"{name}.out.csv")
-        printed = run("evaluate", tmp_path / name, tmp_path / f"{name}.csv", *given, "--json").stdout
-        (tmp_path / f"{name}.json").write_text(printed)
-    # The model knows both marks, and takes others if they are given.
-    run("predict", tmp_path / "t", tmp_path / "t.csv", "-o", tmp_path / "x.csv")
-    assert (tmp_path / "x.csv").read_bytes() == (tmp_path / "t.out.csv").read_bytes()
-    plain = ("--decimal", ".", "--thousands", "")
-    run("predict", tmp_path / "t", tmp_path / "plain.csv", *plain, "-o", tmp_path / "x.csv")
-    # A feature of the model cannot be left out.
-    new = ("predict", tmp_path / "plain", tmp_path / "t.csv", "--decimal", ",", "-o", tmp_path / "x.csv")
-    refused = run(*new, code=1)
-    assert "Use --thousands ." in said(refused)
-    assert "--drop" not in said(refused)
-    # The widths have three decimals here.
-    theirs, ours = (pd.read_csv(tmp_path / f"{name}.out.csv") for name in ("plain", "t"))
-    assert_array_equal(ours["label"], theirs["label"])
-    assert_allclose(ours["log_density"], theirs["log_density"], atol=0.05)
-    result = run("fit", tmp_path / "t.csv", *fit, "--thousands", ".", "-o", tmp_path / "m", code=1)
-    assert "--thousands . is the decimal mark too: change it with --decimal ," in said(result)

@@ -16,16 +16,12 @@ from commands import run, said
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from rich.console import Console
 from sklearn.datasets import load_iris
-from typer.main import get_command
 from typer.testing import CliRunner
 
 import skmix
-from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture
+from skmix import SharedKernelClassifier
 from skmix.cli import app
-from skmix.cli._progress import TimeLeft, Watch, watching
-from skmix.model.kernel_sets import feature_names
 
 X, CODES = load_iris(return_X_y=True)
 NAMES = ["sepal", "sepal width", "petal length", "width"]
@@ -75,30 +71,6 @@ def test_scores_are_those_of_python(
     assert_array_equal(predicted["label"] == "strange", marked if outlier_label else np.zeros(75, dtype=bool))
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("two_folds")
-def test_a_model_that_reduces_features_works_with_all_commands(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    kinds = np.repeat(["a", "b"], 60)
-    rows = random.normal(size=(120, 3)) + 2.0 * (kinds == "b")[:, None]
-    rows = rows @ random.normal(size=(3, 14)) + 0.01 * random.normal(size=(120, 14))
-    names = [f"x{i}" for i in range(14)]
-    (tmp_path / "t.csv").write_text(lines_of(names, rows, kind=kinds))
-    run("fit", tmp_path / "t.csv", "-t", "kind", "-o", tmp_path / "m")
-    model = skmix.load(tmp_path / "m")
-    assert isinstance(model, SharedKernelClassifierCV)
-    predicted = pd.read_csv(io.StringIO(run("predict", tmp_path / "m", tmp_path / "t.csv").stdout))
-    assert list(predicted) == ["label", "p_a", "p_b", "log_density", "outlier"]
-    assert_array_equal(predicted["outlier"] == 1, predicted["log_density"] < model.classifier_.threshold_)
-    printed = json.loads(run("evaluate", tmp_path / "m", tmp_path / "t.csv", "--json").stdout)
-    assert printed["accuracy"] > 0.85
-    page = tmp_path / "page.html"
-    run("show", tmp_path / "m", "--html", page)
-    names = feature_names(model)
-    assert names is not None
-    assert names[0] in page.read_text()
-
-
 def test_predictions_are_matched_by_name(folder: Path) -> None:
     """Columns in another order, with others between them, compressed on standard input."""
     frame = pd.read_csv(folder / "odd.csv")[["width", "species", *NAMES[:3]]]
@@ -126,6 +98,18 @@ def test_show(folder: Path) -> None:
     assert lines == [(f"k{k}", f"{model.weights_[k, 0]:.3f}") for k in order]
 
 
+def test_an_exported_graph_is_that_of_python(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    lines = [f"input X: {', '.join(NAMES)}", "outputs: label, probabilities, log_density"]
+    graph = skmix.load(folder / "iris.skmix").to_onnx().SerializeToString(deterministic=True)
+    out = tmp_path / "m.onnx"
+    printed = run("export", folder / "iris.skmix", "--onnx", out).stdout
+    assert printed.splitlines() == [*lines, f"written into {out}"]
+    piped = run("export", folder / "iris.skmix", "--onnx", "-")
+    assert out.read_bytes() == piped.stdout_bytes == graph
+    assert piped.stderr.splitlines() == lines
+
+
 @pytest.mark.usefixtures("two_folds")
 def test_without_a_target_there_is_a_mixture(folder: Path, tmp_path: Path) -> None:
     """Several candidates are averaged; the threshold of outliers is that of the average."""
@@ -144,21 +128,6 @@ def test_without_a_target_there_is_a_mixture(folder: Path, tmp_path: Path) -> No
     assert 0 < sum(flags) < 8
     assert "weight" in run("show", path).stdout
     assert "not a classifier" in run("evaluate", path, folder / "iris.csv", code=1).stderr
-
-
-def test_rows_without_a_label(tmp_path: Path) -> None:
-    known = np.arange(150) % 3 == 0
-    table, path = tmp_path / "few.csv", tmp_path / "m"
-    table.write_text(lines_of(NAMES, X, species=np.where(known, SPECIES, "")))
-    fit = ("fit", table, "-t", "species", "--kernels", 3, "--outliers", 0, "-o", path)
-    assert "no label in 100 of 150 rows" in run(*fit, code=1).stderr
-    for use, said_so, rows, labels in (
-        ("drop", "50 rows", X[known], CODES[known]),
-        ("use", "100 rows without a label", X, np.where(known, CODES, -1)),
-    ):
-        assert said_so in run(*fit, "--unlabelled", use).stdout
-        own = SharedKernelClassifier(3, random_state=0).fit(rows, labels)
-        assert_array_equal(skmix.load(path).means_, own.means_)
 
 
 def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) -> None:
@@ -230,73 +199,6 @@ def test_what_cannot_be_done_is_said(
     assert message in said(result)
     assert result.stdout == ""
     assert sorted(folder.iterdir()) == before
-
-
-def test_help_teaches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    group: Any = get_command(app)
-    text = run("--help").stdout
-    for code, meaning in ((0, "done"), (1, "data or model"), (2, "wrong options"), (130, "interrupted")):
-        assert re.search(rf"{code}  {meaning}", text)
-    # Commands are listed in the order of their use.
-    commands = ["fit", "predict", "evaluate", "show", "export"]
-    commands += ["compose", "rename", "examples", "reproduce"]
-    assert re.findall(r"^│ ([a-z]+)  ", text, re.MULTILINE) == group.list_commands(None) == commands
-    assert group.no_args_is_help
-    for name in commands:
-        command, shown = group.commands[name], run(name, "--help").stdout
-        assert "Examples:" in command.epilog
-        # No line of text or examples is broken, and explanations of options have half of the width.
-        written = [*command.help.partition("\n")[2].splitlines(), *command.epilog.splitlines()]
-        assert {line.strip() for line in written} - {"\b"} <= {line.strip() for line in shown.splitlines()}
-        assert all(line.rstrip(" │").rfind("  ") < 45 for line in shown.splitlines() if line[:1] == "│")
-
-
-def test_examples_are_not_written_where_a_file_is(tmp_path: Path) -> None:
-    (tmp_path / "taken").touch()
-    assert "File exists" in said(run("examples", "--out", tmp_path / "taken", code=2))
-
-
-def test_progress_waits() -> None:
-    def shown(patience: float, *, terminal: bool = True) -> str:
-        stream = io.StringIO()
-        console = Console(file=stream, force_terminal=terminal, width=100)
-        with watching(console, patience) as watch:
-            SharedKernelMixture(2, random_state=0).fit(X)
-            with watch.steps("reading", None) as report:
-                report(share=0.25)
-                if patience == 0.0 and terminal:
-                    watch.refresh()
-        return stream.getvalue()
-
-    assert shown(60.0) == ""
-    assert shown(0.0, terminal=False) == ""
-    assert "reading" in shown(0.0)
-
-
-def test_the_time_left_is_told_if_it_is_known() -> None:
-    clock = [0.0]
-    watch = Watch(get_time=lambda: clock[0], disable=True)
-    column = TimeLeft()
-
-    def told(title: str, *steps: Any, later: float = 0.0, total: int | None = None) -> str:
-        with watch.steps(title, total) as report:
-            for seconds, step in steps:
-                clock[0] += seconds
-                report(**step)
-            clock[0] += later
-            return column.render(watch.tasks[-1]).plain
-
-    quarter, half = {"share": 0.25}, {"share": 0.5}
-    assert told("choosing") == ""
-    assert told("choosing", (9.0, quarter)) == ""
-    assert told("choosing", (9.0, quarter), (10.0, half)) == "about 0:00:20 left"
-    assert told("choosing", (9.0, quarter), (10.0, half), later=15.0) == "about 0:00:05 left"
-    # Work that goes on beyond its plan has no time left to tell.
-    assert told("choosing", (9.0, quarter), (10.0, half), later=21.0) == ""
-    assert told("choosing", (9.0, half), (10.0, {"share": 1.0})) == ""
-    assert told("fitting", (1.0, {}), (1.0, {}), total=10) == "at most 0:00:08 left"
-    assert told("fitting", (1.0, {}), (1.0, {})) == ""
 
 
 cells = st.sampled_from(["", "0", "1", "1", "2.5", "-3e8", "1e308", "x", "NA", "true", "0"])

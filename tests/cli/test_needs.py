@@ -53,24 +53,3 @@ def test_a_file_that_is_not_there(folder: Path, command: str) -> None:
     expected = f"Error: cannot read {wrong}: No such file. Did you mean {meant!r}?"
     assert said(run(*command.split(), code=1)) == expected
     assert said(run("show", "nothing/x", code=1)) == "Error: cannot read nothing/x: No such file."
-
-
-@pytest.mark.parametrize(
-    ("command", "page"),
-    [
-        ("fit table.csv -t kind --kernels 2 --folds 2 -o m", "evaluation_page"),
-        ("evaluate model.skmix table.csv", "evaluation_page"),
-        ("show model.skmix", "model_page"),
-    ],
-)
-def test_a_page_that_fails_takes_no_result_with_it(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, command: str, page: str
-) -> None:
-    def fail(*given: object, title: str) -> str:
-        raise ValueError("no page")
-
-    monkeypatch.setattr(f"skmix.report.{page}", fail)
-    result = run(*command.split(), "--html", "p.html", code=1)
-    assert "Error: no page" in said(result)
-    assert "3 classes" in result.stdout or "SharedKernelClassifier" in result.stdout
-    assert not (folder / "p.html").exists()

@@ -78,9 +78,10 @@ def test_a_fit_has_what_is_given(tmp_path: Path, options: str) -> None:
     run("fit", table(tmp_path, target, *beside), *given, "-o", tmp_path / "m")
     found = skmix.load(tmp_path / "m")
     same(found, own)
-    quality = found.metadata_.pop("quality")
-    assert quality["training_accuracy"] == pytest.approx(own.score(rows, y, weights))
-    assert found.metadata_ == {"target": target} | ({} if weights is None else {"weight": "n"})
+    assert found.quality_["training_accuracy"] == pytest.approx(own.score(rows, y, weights))
+    assert found.target_name_ == target
+    assert getattr(found, "weight_name_", None) == (None if weights is None else "n")
+    assert not hasattr(found, "metadata_")
 
 
 @pytest.mark.parametrize(
@@ -154,23 +155,6 @@ def test_a_search_has_what_is_given(
     assert not (tmp_path / "m").exists()
 
 
-def test_all_searches_share_the_time_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_folds: None
-) -> None:
-    limits, fit = [], SharedKernelClassifierCV.fit
-
-    def noting(own: Any, *rows: Any, **given: Any) -> Any:
-        limits.append(own.time_limit)
-        return fit(own, *rows, **given)
-
-    monkeypatch.setattr(SharedKernelClassifierCV, "fit", noting)
-    given = ("--kernels", 2, "--covariance", "auto", "--time-limit", 60, "-o", tmp_path / "m")
-    run("fit", table(tmp_path, "kind"), "-t", "kind", "--folds", 3, *given)
-    first, *folds = limits
-    assert first == 15.0
-    assert all(15.0 < limit < 60.0 / left for limit, left in zip(folds, (3, 2, 1), strict=True))
-
-
 # ---------------------------------------------------------------- fit: tests of the model
 
 
@@ -218,30 +202,6 @@ def test_a_test_of_the_model_with_weights_and_rows_without_a_label(
     assert skmix.report.describe(again)["quality"] is None
 
 
-def test_a_test_of_the_model_counts_the_outliers_of_each_fit(tmp_path: Path) -> None:
-    fit = ("fit", table(tmp_path, "kind"), "-t", "kind", "--kernels", 2, "--outliers", 0.3, "--folds", 3)
-    found = json.loads(run(*fit, "--seed", 8, "-o", tmp_path / "m", "--json").stdout)["folds"]
-    is_outlier = np.empty(42, dtype=bool)
-    for rest, held in StratifiedKFold(3, shuffle=True, random_state=8).split(X, KINDS):
-        model = SharedKernelClassifier(2, reject_below=0.3, random_state=8).fit(X[rest], KINDS[rest])
-        is_outlier[held] = model.score_samples(X[held]) < model.threshold_
-    assert found["outliers"] == pytest.approx(is_outlier.mean())
-
-
-def test_the_page_of_a_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-    monkeypatch.setattr(
-        "skmix.report.evaluation_page", lambda found, title: seen.append((found, title)) or "page"
-    )
-    place, page = table(tmp_path, "kind"), tmp_path / "deep" / "page.html"
-    fit = ("fit", "-", "-t", "kind", "--kernels", 1, "--outliers", 0, "--folds", 2, "--html", page)
-    printed = json.loads(run(*fit, "-o", tmp_path / "m", "--json", given=place.read_bytes()).stdout)["folds"]
-    ((found, title),) = seen
-    assert title == "standard input, 2-fold cross-validation"
-    assert page.read_text() == "page"
-    assert (found.n_rows, found.accuracy) == (printed["n_rows"], printed["accuracy"])
-
-
 # ---------------------------------------------------------------- how tables are written
 
 # The same table in other words: how to write it, the options to read it, and how columns are then called.
@@ -271,20 +231,6 @@ def test_tables_written_in_another_way_are_the_same(tmp_path: Path, how: str) ->
     assert_allclose(predicted["p_u"], own.predict_proba(GAPS[["a", "b"]])[:, 0], rtol=1e-12)
     found = json.loads(run("evaluate", tmp_path / "m", path, "--json", *options).stdout)
     assert found["accuracy"] == own.score(GAPS[["a", "b"]], KINDS)
-
-
-def test_hints_for_columns_that_cannot_be_used(folder: Path, tmp_path: Path) -> None:
-    texts = [f"text {place}" for place in range(42)]
-    FRAME[["a", "b", "kind"]].assign(words=texts).to_csv(tmp_path / "t.csv", index=False)
-    leave, use = "Otherwise, leave it out with --drop words.", " If it holds labels, use --target 'words'."
-    fit = ("fit", tmp_path / "t.csv", "--kernels", 1, "-o", tmp_path / "m")
-    assert said(run(*fit, code=1)).endswith(f"{leave}{use}")
-    assert said(run(*fit, "-t", "kind", code=1)).endswith(leave)
-    # A feature of the model cannot be left out.
-    FRAME[["b"]].assign(a=texts).to_csv(tmp_path / "t.csv", index=False)
-    result = said(run("predict", folder / "model.skmix", tmp_path / "t.csv", code=1))
-    assert "column 'a' holds text" in result
-    assert "--drop" not in result
 
 
 # ---------------------------------------------------------------- commands that use a model
@@ -332,18 +278,3 @@ def test_options_of_evaluations(folder: Path) -> None:
     weighted = evaluated("--weight", "n", "-t", "other")
     assert weighted["accuracy"] == pytest.approx(np.average(predicted == OTHER, weights=OFTEN))
     assert weighted["n_rows"] == OFTEN.sum()
-
-
-# ---------------------------------------------------------------- all commands
-
-
-def test_an_interrupt_before_the_work_and_after(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*arguments: Any, **options: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("skmix.report.cross_validate", interrupt)
-    fit = ("fit", folder / "table.csv", "-t", "kind", "--kernels", 2, "--hold-out", 0.2)
-    for out, kept in ((folder / "new", f"{folder / 'new'}, which was not tested, is"), ("-", "nothing was")):
-        assert f"Error: interrupted; {kept} written." in run(*fit, "-o", out, code=130).stderr
-    monkeypatch.setattr("skmix.cli._options.parse_preparation", interrupt)
-    assert said(run("fit", folder / "table.csv", code=130)) == "Error: interrupted."

@@ -14,7 +14,7 @@ from commands import run, said
 from cytometry import read_fcs
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skmix import SharedKernelMixture, SharedKernelMixtureCV, Study, compose, load, open_rows
+from skmix import SharedKernelMixture, Study, compose, load, open_rows
 from skmix.features import Arcsinh, Logicle
 from skmix.samples import merge_kernels
 
@@ -82,7 +82,7 @@ def test_a_fit_is_that_of_the_command_line(files: list[Path], tmp_path: Path, wa
     for given in rows:
         here = fitted(given)
         assert here.feature_names_in_.tolist() == stored.feature_names_in_.tolist()
-        assert here.preparation_ == stored.preparation_
+        assert here.recipe_ == stored.recipe_
         found = compose(given, n_kernels=2)
         assert_array_equal(found.model.means_, stored.means_)
         assert_allclose(found.proportions["proportion"], table["proportion"], rtol=1e-12)
@@ -99,7 +99,7 @@ def test_a_loaded_model_prepares_files_as_for_its_fit(files: list[Path], tmp_pat
     model = loaded if way == "nameless" else loaded.model
     merged = merge_kernels(model)
     columns = [NAMES.index(dict(zip(MARKERS, NAMES, strict=True)).get(n, n)) for n in model.feature_names_in_]
-    compensated = model.preparation_["compensate"]
+    compensated = model.recipe_["compensate"]
     raw = [read_fcs(file, channels=NAMES, compensate=compensated).X[:, columns] for file in files]
     scale = {"logicle": Logicle(), "compensated": Arcsinh(150.0), "nameless": Logicle(W=1.0)}[way]
     prepared = np.concatenate([scale.transform(each) for each in raw])
@@ -177,38 +177,15 @@ def test_groups_of_a_data_frame_are_prepared_too(tmp_path: Path) -> None:
         model.score_samples(several).compute(), model.score_samples(tmp_path / "t.csv"), rtol=1e-9
     )
     # A fit takes a frame as it is.
-    assert not hasattr(SharedKernelMixture(1).fit(frame), "preparation_")
-    assert model.partial_fit(frame, groups).preparation_ == {"transform": "arcsinh:150"}
+    assert not hasattr(SharedKernelMixture(1).fit(frame), "recipe_")
+    assert model.partial_fit(frame, groups).recipe_ == {"transform": "arcsinh:150"}
     assert np.abs(model.means_).max() < 10.0
     # What a frame cannot be prepared by is refused.
-    model.preparation_ = {"compensate": True, "transform": "none"}
+    model.recipe_ = {"compensate": True, "transform": "none"}
     for given in (frame, several):
         with pytest.raises(ValueError, match="compensates for spill-over with matrices that only FCS"):
             model.score_samples(given)
     assert len(model.predict(open_rows(frame, compensate=False, transform=None))) == 400
-
-
-def test_a_table_that_skmix_fits_is_prepared_as_in_python(files: list[Path], tmp_path: Path) -> None:
-    result = run("fit", files[0], "--kernels", 2, "--covariance", "full", "-o", tmp_path / "m")
-    assert "left out, because they measure no marker of their own: Time." in said(result)
-    assert "arcsinh:150, compensated for spill-over" in result.stdout
-    stored = load(tmp_path / "m")
-    given = {name: getattr(stored, name) for name in ("covariance_prior", "random_state", "covariance_type")}
-    here = SharedKernelMixture(2, **given).fit(files[0])
-    assert here.preparation_ == stored.preparation_
-    assert here.feature_names_in_.tolist() == stored.feature_names_in_.tolist() == NAMES[:2]
-    assert_allclose(np.sort(here.means_, axis=0), np.sort(stored.means_, axis=0), rtol=1e-3)
-    assert_array_equal(here.predict(files[0]), stored.predict(files[0]))
-    run("predict", tmp_path / "m", files[1], "-o", tmp_path / "p.csv")
-    assert_array_equal(pd.read_csv(tmp_path / "p.csv")["kernel"], stored.predict(files[1]))
-    own = ("--transform", "arcsinh", "--no-compensate", "--kernels", 2, "-o", tmp_path / "m")
-    run("fit", files[0], *own)
-    stored = load(tmp_path / "m")
-    assert stored.preparation_ == {"compensate": False, "transform": "arcsinh:5"}
-    raw = read_fcs(files[0], channels=NAMES[:2]).X
-    assert_allclose(stored.weights_[:, 0] @ stored.means_, np.arcsinh(raw / 5.0).mean(axis=0), rtol=1e-2)
-    result = run("fit", files[0], "--transform", "log", code=2)
-    assert "'log' is none of arcsinh" in said(result)
 
 
 def test_what_a_model_cannot_apply_it_refuses(files: list[Path], tmp_path: Path) -> None:
@@ -247,52 +224,3 @@ def test_what_a_model_cannot_apply_it_refuses(files: list[Path], tmp_path: Path)
     with pytest.raises(ValueError, match="does not say on which scale it was fitted"):
         plain.predict(files)
     assert plain.predict(open_rows(files, transform=None)).shape == (1000,)
-
-
-def test_errors_of_the_command_line_name_its_options(files: list[Path], tmp_path: Path) -> None:
-    damaged = write(tmp_path / "c.fcs", events(0.3, 5), SPILLOVER="2,B530-A,G780-A,1,0,0,1")
-    for command in (("fit", damaged), ("compose", damaged)):
-        result = run(*command, "--kernels", 2, "-o", tmp_path / "m", code=1)
-        assert "unknown channel 'G780-A'. --no-compensate reads events without compensation." in said(result)
-    plain = write(tmp_path / "d.fcs", events(0.3, 5))
-    result = run("compose", files[0], plain, "--kernels", 2, code=1)
-    assert "has none: --no-compensate reads both without compensation." in said(result)
-    fitted(files).save(tmp_path / "m")
-    result = run("compose", files[0], "--model", tmp_path / "m", "--transform", "logicle", code=1)
-    assert "--transform differs from the fit, which was on the scale arcsinh:150: leave" in said(result)
-    run("compose", files[0], "--model", tmp_path / "m", "--transform", "arcsinh:150.0")
-    tables = [tmp_path / "a.csv", tmp_path / "b.csv"]
-    for path, share in zip(tables, (0.3, 0.6), strict=True):
-        pd.DataFrame(events(share, 5)[:, :2], columns=NAMES[:2]).to_csv(path, index=False)
-    run("compose", *tables, "--kernels", 2, "-o", tmp_path / "s")
-    run("compose", *tables, "--model", tmp_path / "s", "--transform", "none")
-    result = run("compose", *tables, "--model", tmp_path / "s", "--transform", "arcsinh:150", code=1)
-    assert "--transform differs from the fit, which was on the scale none: leave it out" in said(result)
-    # Its advice helps with files that have been compensated.
-    assert "no spill-over matrix" in said(run("compose", plain, "--model", tmp_path / "m", code=1))
-    run("compose", plain, "--model", tmp_path / "m", "--no-compensate")
-    with pytest.raises(ValueError, match=r"has none: compensate=False reads both without compensation\."):
-        fitted([files[0], plain])
-
-
-def test_models_of_some_channels_keep_their_scale(files: list[Path], tmp_path: Path) -> None:
-    model = load(nameless(tmp_path, files))
-    part = model.marginal(["CD3"])
-    assert part.preparation_ == model.preparation_
-    rows = np.concatenate([read_fcs(file, channels=["CD3"], compensate=True).X for file in files])
-    frame = pd.DataFrame(Logicle(W=1.0).transform(rows), columns=["CD3"])
-    expected = part.score_samples(open_rows(frame, compensate=False, transform=None))
-    assert_allclose(part.score_samples(files), expected, rtol=1e-5)
-
-
-def test_a_search_keeps_the_preparation(files: list[Path], tmp_path: Path) -> None:
-    search = SharedKernelMixtureCV(n_kernels=[2], covariance_type="full", random_state=0).fit(files)
-    search.save(tmp_path / "m")
-    stored = load(tmp_path / "m")
-    assert stored.preparation_ == {"compensate": True, "transform": "arcsinh:150"}
-    assert_array_equal(stored.predict(files), search.best_estimator_.predict(files))
-    run("predict", tmp_path / "m", files[0], "-o", tmp_path / "p.csv")
-    assert_array_equal(pd.read_csv(tmp_path / "p.csv")["kernel"], stored.predict(files[0]))
-    # A fit to rows in memory forgets it.
-    search.fit(np.arcsinh(events(0.3, 5)[:, :2]))
-    assert not hasattr(search, "preparation_")

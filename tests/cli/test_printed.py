@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-import typer
 
 from skmix import SharedKernelMixture
-from skmix.cli import _common as cli
 from skmix.cli._printing import print_json
 
 COUNTED = np.arange(12.0)
@@ -66,57 +62,3 @@ def test_json_has_null_for_what_is_no_number(capsys: pytest.CaptureFixture[str])
     text = capsys.readouterr().out
     assert text.isascii()
     assert json.loads(text) == {"a": [None, None, None, 1.5], "b": "é"}
-
-
-@contextmanager
-def noting(message: str) -> Iterator[None]:
-    cli.note(message)
-    yield
-
-
-@pytest.mark.parametrize(
-    ("error", "codes", "message"),
-    [
-        (ValueError("no"), (1, 2), "no"),
-        (OverflowError("too large"), (1, 2), "too large"),
-        (FileNotFoundError(2, "No such file", "x.csv"), (1, 1), "cannot read x.csv: No such file"),
-        (OSError("odd"), (1, 1), "odd"),
-        (
-            MemoryError(),
-            (1, 1),
-            "rows and kernels do not fit in memory; see docs/guide/larger-than-memory.md.",
-        ),
-        (ImportError("pip install it"), (1, 1), "pip install it"),
-        (KeyboardInterrupt(), (130, 130), "interrupted; nothing was written."),
-    ],
-)
-def test_errors_are_a_line_and_a_code(
-    capsys: pytest.CaptureFixture[str], error: BaseException, codes: tuple[int, int], message: str
-) -> None:
-    for code, options in zip(codes, ((), (cli.WRONG_USE,)), strict=True):
-        with pytest.raises(typer.Exit) as ended, cli.guarded(*options), noting("before"):
-            raise error
-        assert ended.value.exit_code == code
-        assert capsys.readouterr().err == f"Note: before\nError: {message}\n"
-
-
-def test_warnings_for_users_are_notes_once(capsys: pytest.CaptureFixture[str]) -> None:
-    with cli.guarded():
-        warnings.warn("look", UserWarning, stacklevel=1)
-        warnings.warn("look", UserWarning, stacklevel=1)
-        warnings.warn("inside", DeprecationWarning, stacklevel=1)
-        assert capsys.readouterr().err == ""
-    assert capsys.readouterr().err == "Note: look\n"
-    # Those of an earlier command are gone.
-    with cli.guarded():
-        cli.note("new")
-    assert capsys.readouterr().err == "Note: new\n"
-    with pytest.raises(BrokenPipeError), cli.guarded():
-        raise BrokenPipeError
-    with pytest.raises(BrokenPipeError), cli.failing("cannot write"):
-        raise BrokenPipeError
-    capsys.readouterr()
-    with pytest.raises(typer.Exit) as ended, cli.failing("cannot write m"):
-        raise PermissionError(13, "Permission denied", "m")
-    assert ended.value.exit_code == 2
-    assert capsys.readouterr().err == "Error: cannot write m: Permission denied\n"

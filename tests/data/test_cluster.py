@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pytest
@@ -164,36 +163,6 @@ def still(client):
     client.sync(stealing.start)
 
 
-def test_blocks_stay(still):
-    blocks = open_collections(*collections(chunk=25), None, VERSION)
-    held = still.has_what()
-    for _ in range(3):
-        blocks.reduce(Add(), add)
-    rows = {part.rows.key for part in blocks.parts}
-    for worker, keys in still.has_what().items():
-        assert rows & set(keys) == rows & set(held[worker])
-
-
-@dataclass(frozen=True)
-class Counted(Add):
-    """Counts, in this process, how often it is pickled."""
-
-    times: list
-
-    def __reduce__(self):
-        self.times.append(1)
-        return Add, ()
-
-
-def test_work_is_pickled_once_a_pass_whatever_the_number_of_blocks(client):
-    for chunk in (200, 10):
-        blocks = open_collections(*collections(chunk), None, VERSION)
-        work = Counted([])
-        total, _, _ = blocks.reduce(work, add)
-        np.testing.assert_allclose(total, ROWS.sum(axis=0), rtol=1e-12)
-        assert len(work.times) == 1
-
-
 @pytest.mark.slow
 def test_a_worker_killed_in_the_midst_of_a_pass_costs_only_time(still, tmp_path):
     """The one that replaces it takes over its blocks."""
@@ -250,26 +219,9 @@ def test_a_scheduler_that_is_gone_is_reported(mortal_cluster, when):
         (blocks or open_collections(*collections(), None, VERSION)).reduce(Add(), add)
 
 
-def test_lazy_calls_have_names_of_their_own():
-    """Those of the same function, of other rows or with other settings, are not taken for one another."""
-    X = collections()[0]
-    one, two = dask.compute(*(map_rows(by * X, np.square, 3, float) for by in (1.0, 2.0)))
-    np.testing.assert_allclose(two, 4.0 * one)
-    one, two = dask.compute(*(map_rows(X, partial(np.multiply, by), 3, float) for by in (1.0, 2.0)))
-    np.testing.assert_allclose(two, 2.0 * one)
-
-
 def test_labels_go_with_the_rows_of_a_lazy_call():
     X, y = collections()
     table = dd.from_pandas(pd.DataFrame({"label": LABELS}), npartitions=3)
     for labels in (y, LABELS, table["label"], da.from_array(LABELS[:, None], chunks=50)):
         found = map_rows(X, lambda rows, own: np.where(own == "oak", rows[:, 0], 0.0), None, float, labels)
         np.testing.assert_array_equal(found.compute(), np.where(LABELS == "oak", ROWS[:, 0], 0.0))
-
-
-def test_names_of_columns_are_strings_or_none():
-    table = dd.from_pandas(pd.DataFrame({"a": ROWS[:, 0], 1: ROWS[:, 1]}), npartitions=2)
-    with pytest.raises(TypeError, match="all be strings, or none of them"):
-        open_collections(table, None, None, VERSION)
-    numbered = dd.from_pandas(pd.DataFrame(ROWS), npartitions=2)
-    assert open_collections(numbered, None, None, VERSION).feature_names is None

@@ -316,7 +316,7 @@ def test_files_with_and_without_a_matrix_are_not_mixed(tmp_path: Path) -> None:
     assert_array_equal(gathered(open_rows(files, compensate=False, transform=None))[:300], EVENTS[:, :3])
     # A model does not need a matrix that it does not use.
     model = SharedKernelMixture(1).fit(files[1])
-    assert not model.preparation_["compensate"]
+    assert not model.recipe_["compensate"]
     assert_array_equal(model.score_samples(files)[:300], model.score_samples(files[1]))
     damaged = write(tmp_path / "c.fcs", SPILLOVER="2,B530-A,G780-A,1,0,0,1")
     assert_array_equal(model.score_samples(damaged), model.score_samples(files[1]))
@@ -377,12 +377,12 @@ def test_scatter_stays_linear_and_new_samples_are_read_alike(tmp_path: Path) -> 
     with pytest.raises(ValueError, match=r"on the scale logicle, but the fit was on logicle \("):
         model.score_samples(open_rows(other, transform=Logicle()))
     drawn = model.marginal(["SSC_1-H", "FSH"]).sample(5)[0]
-    inside = model.marginal(["SSC_1-H", "FSH"]).preparation_
+    inside = model.marginal(["SSC_1-H", "FSH"]).recipe_
     assert inside == {"compensate": False, "transform": "logicle", "linear": {"SSC_1-H": units[1]}}
     assert (np.abs(drawn.to_numpy() - 500.0) < 2000.0).all()
-    assert "linear" not in model.marginal(["FSH"]).preparation_
+    assert "linear" not in model.marginal(["FSH"]).recipe_
     model.save(tmp_path / "model.skmix")
-    assert load(tmp_path / "model.skmix").preparation_ == model.preparation_
+    assert load(tmp_path / "model.skmix").recipe_ == model.recipe_
 
 
 def test_files_that_disagree_are_refused(tmp_path: Path) -> None:

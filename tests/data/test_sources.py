@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,9 +19,7 @@ from scipy import sparse
 from skmix import SharedKernelMixture, SharedKernelMixtureCV, Study, compose, open_rows
 from skmix._errors import ArgumentError
 from skmix.data import ColumnError
-from skmix.data import source as sources
 from skmix.data.opening import source_of
-from skmix.engine.rows.blocks import Block
 from skmix.features import Arcsinh, Logicle
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -203,18 +200,6 @@ def test_large_blocks_are_read_by_threads_and_a_file_that_shrinks_is_noticed(
         list(blocks)
 
 
-def test_what_is_a_source_without_being_asked(tmp_path: Path) -> None:
-    np.save(tmp_path / "rows.npy", X)
-    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    assert source_of(mapped) is source_of(X) is source_of(X.tolist()) is source_of((X, Y)) is None
-    assert_array_equal(gathered(open_rows(mapped[::3], chunk_rows=128))[0], X[::3])
-    (tmp_path / "rows.csv").write_text("a,kind,b\n1,x,2\n3,y,4\n")
-    source = source_of(str(tmp_path / "rows.csv"), "kind", [1.0, 2.0])
-    assert source is not None
-    assert source.feature_names == ["a", "b"]
-    assert [values.tolist() for values in gathered(source)[1:]] == [["x", "y"], [1.0, 2.0]]  # type: ignore[union-attr]
-
-
 def test_files_are_recognised_by_their_content_where_the_name_does_not_tell(tmp_path: Path) -> None:
     for suffix in (".parquet", ".npy", ".csv", ".fcs"):
         path = write(tmp_path / f"1{suffix}", X)
@@ -331,17 +316,6 @@ def test_files_that_change_between_passes_are_told(tmp_path: Path, what: str) ->
     path.unlink()
     with pytest.raises(ValueError, match="no longer exists"):
         gathered(source)
-
-
-def test_an_error_of_the_work_ends_the_reading() -> None:
-    n_threads = threading.active_count()
-
-    def fail(block: Block) -> int:
-        raise ZeroDivisionError("a row too few")
-
-    with pytest.raises(ZeroDivisionError, match="a row too few"):
-        open_rows(X, chunk_rows=10).reduce(fail, lambda a, b: a)
-    assert threading.active_count() <= n_threads
 
 
 # ---------------------------------------------------------------- tables
@@ -529,27 +503,6 @@ def test_features_go_by_name_or_marker_in_every_file(tmp_path: Path) -> None:
     assert_array_equal(gathered(source)[0], np.concatenate([X, X])[:, :2].astype(np.float32))
 
 
-def test_rows_of_a_fit_are_read_once_if_they_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And slow to read again: those of several files, or on a scale. Other passes read the files."""
-    files, classes = study(tmp_path, ".npy"), np.array(["a", "c"])
-    several = open_rows(files, chunk_rows=64, weight=np.arange(200.0)).held().coded(classes)
-    scaled = open_rows(files[0], label=GROUPS[:70], transform="arcsinh").held().coded(classes)
-    alone = open_rows(files[0], label=GROUPS[:70]).held().coded(classes)
-    monkeypatch.setattr(sources, "HELD_BYTES", X[:200, :2].nbytes - 1)
-    large = open_rows(files).held().coded(classes)
-    expected = gathered(several), gathered(several.with_features([1]))
-    os.truncate(files[0], 200)
-    assert_array_equal(expected[0][0], X[:200, :2])
-    assert_array_equal(expected[0][1], np.repeat([0, -1, 1], list(SIZES.values())))
-    for source, rows in ((several, expected[0]), (several.with_features([1]), expected[1])):
-        for found, value in zip(gathered(source), rows, strict=True):
-            assert_array_equal(found, value)
-    assert_allclose(gathered(scaled)[0], Arcsinh().transform(X[:70, :2]))
-    for source in (alone, large):
-        with pytest.raises(ValueError, match=r"a\.npy has changed"):
-            gathered(source)
-
-
 def test_a_second_fit_of_opened_files_has_its_own_weights_and_labels(tmp_path: Path) -> None:
     """Rows that the first fit keeps in memory have neither the weights nor the labels of the second."""
     weights, kinds = np.where(X[:, 0] > 1.0, 9.0, 1.0), np.arange(1000) % 3
@@ -718,10 +671,3 @@ def test_labels_and_weights_that_were_overwritten_are_refused(tmp_path: Path, wh
     os.utime(values, ns=(0, 1))
     with pytest.raises(ValueError, match=r"values\.npy has changed since it was opened"):
         SharedKernelMixture(1).fit(source)
-
-
-def test_a_text_file_may_be_removed_once_it_was_read(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", X)
-    source = open_rows(path)
-    path.unlink()
-    assert_allclose(gathered(source)[0], X)

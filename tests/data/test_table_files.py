@@ -484,11 +484,6 @@ def test_three_digits_after_every_mark_are_a_question_beside_another_decimal_mar
         assert read(path, **rest, decimal=mark).X[-1, 0] == 1.385
 
 
-def test_numbers_of_three_decimals_are_numbers() -> None:
-    assert_array_equal(read("a,b\n458,3.5\n1.385,2.25\n12.000,1\n").X[:, 0], [458.0, 1.385, 12.0])
-    assert_array_equal(read("a\n1.385\n2.125\n").X[:, 0], [1.385, 2.125])
-
-
 @pytest.mark.parametrize(("thousands", "message"), [(".", "is the decimal mark too"), ("x", "is not one of")])
 def test_separators_of_thousands_that_are_none(thousands: str, message: str) -> None:
     with pytest.raises(ValueError, match=f"thousands='{re.escape(thousands)}' {message}"):
@@ -573,7 +568,6 @@ def test_the_most_labels_that_are_classes() -> None:
 # ---------------------------------------------------------------- the same rows by every road
 
 words = st.sampled_from(["red", "green", "blue ", "Å", "x,y", 'a "b"', "none", "-"])
-truths = st.sampled_from(["true", "false"])
 
 
 @settings(max_examples=40)

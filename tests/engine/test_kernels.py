@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import brute
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
-from oracles import COVARIANCE_TYPES, as_brute, as_full, random_model, random_rows
+from numpy.testing import assert_allclose
+from oracles import COVARIANCE_TYPES, as_full, random_model, random_rows
 from scipy import stats
-from scipy.special import digamma, log_softmax
+from scipy.special import digamma
 
 from skmix.engine import scoring as density
 from skmix.engine.kernels import StudentT, likeliest_degrees
@@ -30,22 +29,6 @@ def problem(covariance_type: str, *, gaps: bool = False) -> tuple[FloatArray, In
         X[gone], X[4] = np.nan, np.nan
     model = random_model(random, 4, 2, 3, covariance_type)
     return X, classes, replace(model, tail=StudentT(DEGREES))
-
-
-@each_type
-@pytest.mark.parametrize("gaps", [False, True])
-def test_densities_and_responsibilities_are_those_of_rows_one_by_one(
-    covariance_type: str, gaps: bool
-) -> None:
-    X, classes, model = problem(covariance_type, gaps=gaps)
-    own = as_brute(model, covariance_type)
-    densities, joint = brute.log_densities(X, own), brute.log_joints(X, own)
-    exact = {"rtol": 1e-9, "atol": 1e-9}
-    assert_allclose(density.kernel_log_densities(X, model, covariance_type), densities, **exact)
-    shares = log_softmax(joint[np.arange(25), classes], axis=1)
-    assert_allclose(density.log_responsibilities(X, classes, model, covariance_type), shares, **exact)
-    most_likely = (densities + np.log(model.weights[:, 0])).argmax(axis=1)
-    assert_array_equal(density.most_likely_kernel(X, model, covariance_type), most_likely)
 
 
 @pytest.mark.parametrize("degrees", [1.2, 3.0, 10.0, 60.0, 120.0, 195.0])
@@ -79,10 +62,3 @@ def test_drawn_rows_have_the_distribution_of_their_kernel(covariance_type: str) 
         away = own - model.means[k]
         squares = np.einsum("nd,de,ne->n", away, np.linalg.inv(full[k]), away) / 3.0
         assert_drawn(squares, stats.f(3, DEGREES[k]))
-
-
-def test_indices_are_chosen_by_their_probabilities() -> None:
-    probabilities = np.tile([[0.0, 0.2, 0.0, 0.6, 0.0]], (4000, 1))
-    counts = np.bincount(density.choose(probabilities, np.random.RandomState(0)), minlength=5)
-    assert_allclose(counts / 4000, [0.0, 0.25, 0.0, 0.75, 0.0], atol=0.03)
-    assert counts[[0, 2, 4]].tolist() == [0, 0, 0]

@@ -167,7 +167,7 @@ def test_a_narrow_cluster_inside_a_broad_one(covariance_type: str) -> None:
 @pytest.mark.parametrize("kind", ["array", pytest.param("tensor", marks=needs_torch)])
 @pytest.mark.parametrize("covariance_type", ["full", "tied"])
 @pytest.mark.parametrize("narrow", [1e-2, 1e-4, 1e-6])
-@pytest.mark.parametrize("distance", [0.01, 0.3, 3.0, 30.0, 300.0])
+@pytest.mark.parametrize("distance", [0.01, 3.0, 300.0])
 def test_the_narrowest_direction_keeps_its_digits(
     covariance_type: str, kind: str, narrow: float, distance: float
 ) -> None:

@@ -12,11 +12,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, random_model, random_rows
 
 from skmix.engine import scoring
-from skmix.engine.exponentials import log_mix, log_normalise, log_sum_exp, to_shares
+from skmix.engine.exponentials import log_mix
 from skmix.engine.kernels import StudentT
 from skmix.engine.numbers import to_numpy
 from skmix.engine.records import FloatArray, IntArray, Parameters
-from skmix.engine.structures import structure_of
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 
@@ -57,71 +56,6 @@ def test_subnormal_likelihoods_keep_their_digits() -> None:
     assert_allclose(log_mix(logs.T, model.weights).T, expected, rtol=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("covariance_type", "n_features"),
-    [("full", 2), ("full", 17), ("tied", 17), ("diag", 2), ("spherical", 17)],
-)
-def test_rows_far_from_kernels_that_are_narrow_for_their_distance(
-    covariance_type: str, n_features: int
-) -> None:
-    """Squared distances overflow; log-densities stay finite."""
-    structure = structure_of(covariance_type)
-    means = np.stack([np.zeros(n_features), np.full(n_features, 1e130)])
-    covariances = structure.from_common(structure.common(np.ones(n_features))[None], 2)[0]
-    model = Parameters(np.full((2, 1), 0.5), means, covariances)
-    X = np.repeat([[1e300], [-1e140], [0.0]], n_features, axis=1)
-    found = scoring.kernel_log_densities(X, model, structure.name)
-    assert np.isfinite(found).all()
-    assert found[2].argmax() == 0
-    assert (found[:2] < -1e200).all()
-    shares = np.exp(scoring.log_responsibilities(X, np.zeros(3, dtype=int), model, structure.name))
-    assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("covariance_type", "n_features"),
-    [("full", 2), ("full", 13), ("tied", 13), ("diag", 2), ("spherical", 13)],
-)
-def test_a_rows_density_does_not_depend_on_its_neighbours(covariance_type: str, n_features: int) -> None:
-    """To the last bit: rows alone, in slices and together; near, far, with gaps and without any value."""
-    X, classes, model = problem(covariance_type, 9, n_features, 1000)
-    # A kernel so narrow that, for rows further out than most, its expanded log-density would cancel.
-    model.means[4] = 0.1
-    model.covariances[...] *= 1e-3
-    X[::50] *= 1e3
-    X[1::100] *= 1e12
-    X[2::100] *= 1e120
-    X[3::7, 0] = np.nan
-    X[5::100] = np.nan
-
-    def all_of(rows: slice) -> FloatArray:
-        per_class = scoring.class_log_likelihood(X[rows], model, covariance_type)
-        posterior = log_normalise(per_class, axis=1)
-        results = [
-            scoring.kernel_log_densities(X[rows], model, covariance_type),
-            scoring.log_responsibilities(X[rows], classes[rows], model, covariance_type),
-            scoring.averaged_log_responsibilities(X[rows], posterior, model, covariance_type),
-        ]
-        return np.hstack([per_class, posterior, log_sum_exp(per_class, axis=1)[:, None], *results])
-
-    whole = all_of(slice(0, 1000))
-    for size, n_rows in ((1, 20), (7, 70), (65, 1000), (999, 1000)):
-        cut = np.concatenate([all_of(slice(a, a + size)) for a in range(0, n_rows, size)])
-        assert_array_equal(cut, whole[: len(cut)])
-
-
-@each_type
-def test_responsibilities_averaged_over_classes(covariance_type: str) -> None:
-    X, _, model = problem(covariance_type)
-    posterior = np.random.default_rng(1).dirichlet(np.ones(3), size=len(X))
-    expected = sum(
-        posterior[:, j, None] * oracles.responsibilities(X, np.full(len(X), j), model, covariance_type)
-        for j in range(3)
-    )
-    found = scoring.averaged_log_responsibilities(X, np.log(posterior), model, covariance_type)
-    assert_allclose(np.exp(found), expected, rtol=1e-9, atol=1e-14)
-
-
 @pytest.mark.parametrize("t", [False, True])
 @each_type
 def test_a_model_changed_in_place_is_prepared_anew(covariance_type: str, t: bool) -> None:
@@ -155,25 +89,6 @@ def test_far_rows_on_a_device_are_those_of_numpy(library: str) -> None:
     ):
         assert type(got) is type(there)
         assert_allclose(to_numpy(got), expected, rtol=1e-10, atol=1e-10)
-
-
-@each_library
-def test_sums_of_exponentials_are_those_of_numpy(library: str) -> None:
-    """Terms that underflow, zero weights and columns without any term included."""
-    logs = 300.0 * np.random.default_rng(0).normal(size=(5, 100))
-    logs[:, 3], weights = -np.inf, np.array([[1.0, 0, 0, 0, 0], [0, 0, 0.5, 0.5, 0]]).T
-    there, proper = LIBRARIES[library](logs), np.delete(logs, 3, axis=1)
-    assert_allclose(to_numpy(log_sum_exp(there, axis=0)), np.logaddexp.reduce(logs, axis=0), rtol=1e-14)
-    shares = LIBRARIES[library](proper.copy())
-    assert_allclose(to_numpy(to_shares(shares, axis=0)), np.logaddexp.reduce(proper, axis=0), rtol=1e-14)
-    exact = np.exp(proper - np.logaddexp.reduce(proper, axis=0))
-    assert_allclose(to_numpy(shares), exact, rtol=1e-12, atol=1e-199)
-    # Nothing is subnormal.
-    assert exact[exact > 0.0].min() < 1e-300
-    assert to_numpy(shares)[exact < 1e-202].tolist() == [0.0] * np.count_nonzero(exact < 1e-202)
-    mixed = np.stack([proper[0], np.logaddexp(proper[2], proper[3]) - np.log(2.0)])
-    for values in (proper, LIBRARIES[library](proper)):
-        assert_allclose(to_numpy(log_mix(values, weights)), mixed, rtol=1e-13)
 
 
 @each_library

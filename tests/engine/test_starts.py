@@ -10,7 +10,7 @@ from by_reference import by_reference
 from calls import drawn
 from libraries import LIBRARIES, each_library
 from numpy.testing import assert_allclose, assert_array_equal
-from oracles import COVARIANCE_TYPES, as_structure, random_rows
+from oracles import COVARIANCE_TYPES, as_structure
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
@@ -18,8 +18,7 @@ from skmix import SharedKernelMixture
 from skmix.engine import starts
 from skmix.engine.estep import reference
 from skmix.engine.numbers import to_numpy
-from skmix.engine.problem import regulariser_of
-from skmix.engine.records import FloatArray, IntArray, Options, Parameters
+from skmix.engine.records import FloatArray, IntArray, Parameters
 from skmix.engine.rows.summary import measure
 from skmix.engine.starts import drawing, samples, seeds
 from skmix.engine.starts.exchange import Exchange
@@ -79,39 +78,6 @@ def test_the_papers_start(covariance_type: str) -> None:
     assert_allclose(found.covariances, np.broadcast_to(expected, found.covariances.shape), rtol=1e-15)
 
 
-@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-def test_random_rows(covariance_type: str) -> None:
-    random = np.random.default_rng(1)
-    X, _ = random_rows(random, 30, 1, 3)
-    X = X * [1.0, 1.0, 1.0] if covariance_type == "spherical" else X * [1.0, 100.0, 1e-3]
-    found = drawn(starts.random_from_data, X, wanted(X, 2, 6, 5, kind=covariance_type))
-    assert_array_equal(found.weights, np.full((6, 5, 2), 0.2))
-    spread = X.std(axis=0)
-    for means in found.means:
-        distances = np.abs((means[:, None] - X) / spread).max(axis=2)
-        assert distances.min(axis=1).max() < 1e-12
-        assert len(set(distances.argmin(axis=1))) == 5
-    variances = np.stack([np.diag(X.var(axis=0) / 5 ** (2 / 3))] * 5)
-    for covariances in found.covariances:
-        assert_allclose(covariances, as_structure(variances, covariance_type), rtol=1e-12)
-
-
-def test_random_rows_have_a_weight() -> None:
-    X = np.arange(20.0)[:, None]
-    weights = np.where(np.arange(20) % 5 == 0, 1.0, 0.0)
-    found = drawn(starts.random_from_data, X, wanted(X, 1, 2, 4), weights)
-    assert_allclose(np.sort(found.means[..., 0], axis=1), [[0.0, 5.0, 10.0, 15.0]] * 2, atol=1e-12)
-
-
-def test_more_kernels_than_rows_use_rows_again() -> None:
-    X = np.array([[0.0], [1.0], [5.0]])
-    assert np.isin(drawn(starts.random_from_data, X, wanted(X, 1, 2, 7)).means.round(9), X).all()
-    for choose in (lambda X, each: starts.k_means(X, np.zeros(len(X), int), each), starts.random_from_data):
-        found = drawn(choose, X, wanted(X, 1, 2, 7))
-        assert np.isfinite(found.means).all()
-        assert (found.covariances > 0).all()
-
-
 @each_library
 def test_exchanges_find_clusters_that_k_means_leaves_out(library: str) -> None:
     """Of 25 clusters on a grid, k-means++ alone leaves out some in most starts."""
@@ -157,19 +123,6 @@ def test_class_wise_starts_deal_kernels_to_classes_in_turn() -> None:
     assert (counts == 1).any(axis=0).all()
 
 
-def test_class_wise_starts_with_fewer_kernels_than_classes() -> None:
-    X, corner = four_clusters()
-    found = class_wise(X, corner, n_starts=30, n_kernels=2)
-    served = np.stack([corners_of(means) for means in found.means])
-    assert (served[:, 0] != served[:, 1]).all()
-    assert set(served.ravel()) == {0, 1, 2, 3}
-    for corners, weights in zip(served, found.weights, strict=True):
-        for c in range(4):
-            # A class without a kernel of its own begins with uniform weights.
-            own = 0.99 * (corners == c) + 0.005 if c in corners else np.array([0.5, 0.5])
-            assert_allclose(weights[:, c], own, rtol=1e-12)
-
-
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 def test_class_wise_covariances_are_the_pooled_scatter(covariance_type: str) -> None:
     """With one kernel a class and all rows looked at: 95 % within-class covariance, 5 % variance."""
@@ -199,30 +152,6 @@ def test_starts_differ_and_seeds_repeat() -> None:
         assert_array_equal(first.covariances, again.covariances)
         assert not np.allclose(first.means, other.means)
         assert not np.allclose(first.means[0], first.means[1])
-
-
-@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-def test_responsibilities_make_the_start_of_one_m_step(covariance_type: str) -> None:
-    random = np.random.default_rng(3)
-    X, _ = random_rows(random, 50, 1, 3)
-    w = random.dirichlet(np.ones(4), size=50)
-    structure = structure_of(covariance_type)
-    frame = measure(X, structure)
-    regulariser = regulariser_of(
-        Options(covariance_type=covariance_type, floor=0.0, ridge=1e-3), frame, structure, 4
-    )
-    found = starts.from_responsibilities(X, lambda a, b: w[a:b].T, frame, structure, regulariser)
-    found = frame.leave(found, structure).take(0)
-    mass = w.sum(axis=0)
-    means = w.T @ X / mass[:, None]
-    scatter = np.stack([(w[:, k, None] * (X - means[k])).T @ (X - means[k]) for k in range(4)])
-    assert_allclose(found.weights[:, 0], mass / 50, rtol=1e-12)
-    assert_allclose(found.means, means, rtol=1e-11)
-    if covariance_type == "tied":
-        expected = scatter.sum(axis=0) / 50 + 1e-3 * np.eye(3)
-    else:
-        expected = as_structure(scatter / mass[:, None, None] + 1e-3 * np.eye(3), covariance_type)
-    assert_allclose(found.covariances, expected, rtol=1e-10, atol=1e-12)
 
 
 # ---------------------------------------------------------------- k-means over all rows
@@ -315,24 +244,6 @@ def test_k_means_is_the_same_in_chunks_and_in_the_reference(monkeypatch: pytest.
             assert_allclose(getattr(start, name), getattr(whole, name), rtol=1e-9, atol=1e-9)
 
 
-@each_library
-def test_k_means_runs_on_the_rows_device(library: str) -> None:
-    X, corner = four_clusters(n_rows=200)
-    ours, theirs = all_rows(X, corner, 2, 4), all_rows(LIBRARIES[library](X), corner, 2, 4)
-    assert_allclose(theirs.means, ours.means, rtol=1e-9)
-    assert_allclose(theirs.covariances, ours.covariances, rtol=1e-9, atol=1e-12)
-
-
-def test_kernels_of_a_class_may_be_its_own() -> None:
-    X, corner = four_clusters()
-    classes = corner // 2
-    found = drawn(starts.class_wise, X, classes, wanted(X, 2, 3, 5), own_kernels=np.array([2, 3]))
-    expected = np.array([[1 / 2, 0.0]] * 2 + [[0.0, 1 / 3]] * 3)
-    assert_allclose(found.weights, np.stack([expected] * 3), rtol=1e-15)
-    for means in found.means:
-        assert set(corners_of(means[:2])) <= {0, 1}
-
-
 def test_starts_are_drawn_from_rows_with_close_neighbours() -> None:
     """Three quarters of the weight of each class, without those that are far from all others."""
     random = np.random.default_rng(0)
@@ -399,25 +310,6 @@ def structure_axes(mass: FloatArray, structure: Structure) -> FloatArray:
     return mass[:, None, None] if structure.triangular else mass[:, None]
 
 
-def test_nothing_is_exchanged_where_kernels_fit() -> None:
-    """Overlapping clusters of different shapes, and their responsibilities."""
-    random, structure, n_wrong = np.random.default_rng(1), structure_of("full"), 0
-    for _ in range(20):
-        means = 2.5 * random.normal(size=(5, 3))
-        roots = random.normal(size=(5, 3, 3)) / 3 + np.eye(3)
-        covariances = roots @ roots.mT
-        place = random.integers(5, size=1500)
-        rows = means[place] + (roots[place] @ random.normal(size=(1500, 3, 1)))[..., 0]
-        logs = [multivariate_normal(m, c).logpdf(rows) for m, c in zip(means, covariances, strict=True)]
-        shares = np.exp(logs - logsumexp(logs, axis=0))
-        model = Parameters(np.full((5, 1), 0.2), means, covariances)
-        outcome = Exchange(rows, shares, structure, pooled=False).run(model)
-        n_wrong += outcome.n_exchanges > 0 and (
-            log_likelihood_of(rows, outcome.parameters, structure) < log_likelihood_of(rows, model, structure)
-        )
-    assert n_wrong == 0
-
-
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 def test_a_kernel_of_mirrored_clusters_is_split(covariance_type: str) -> None:
     """The two rows farthest from its mean are equally far, on opposite sides."""
@@ -440,18 +332,6 @@ def test_refinement_keeps_clusters_of_which_all_rows_have_gaps() -> None:
     X[2000:, 0] = np.nan
     model = SharedKernelMixture(3, init="k-means", random_state=0).fit(X)
     assert_allclose(np.sort(model.weights_[:, 0]), np.array([600, 1000, 1000]) / 2600, atol=0.02)
-
-
-@pytest.mark.parametrize("n_clusters", [3, 5, 8])
-def test_exchanges_keep_few_or_empty_clusters(n_clusters: int) -> None:
-    rows = np.repeat([[0.0], [1.0]], 3, axis=0)
-    shares = (np.arange(n_clusters)[:, None] == np.zeros(6)).astype(float)
-    weights = np.full((n_clusters, 2), 1.0 / n_clusters)
-    model = Parameters(weights, np.zeros((n_clusters, 1)), np.ones((n_clusters, 1, 1)))
-    after = Exchange(rows, shares, structure_of("full"), pooled=False).run(model).parameters
-    assert_allclose(after.weights.sum(axis=0), 1.0)
-    assert np.isfinite(after.means).all()
-    assert (after.covariances > 0).all()
 
 
 def test_samples_for_seeds_follow_the_weights() -> None:

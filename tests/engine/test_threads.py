@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -66,21 +65,6 @@ def test_few_answers_wait_at_a_time(n_jobs: int) -> None:
                 assert begun - taken <= 2 * n_jobs + 2
 
 
-def test_errors_of_any_thread_reach_the_caller() -> None:
-    caller, before = threading.get_ident(), set(threading.enumerate())
-
-    def work(task: int = 3) -> None:
-        if task == 3 and threading.get_ident() != caller:
-            raise ZeroDivisionError(f"task {task}")
-
-    with pytest.raises(ZeroDivisionError, match="task 3"), workers(3) as pool:
-        list(pool.map(work, range(10)))
-    with pytest.raises(ZeroDivisionError, match="task 3"), workers(2) as pool:
-        pool.run(work, 2)
-    # The pool's end must not leave threads behind.
-    assert set(threading.enumerate()) <= before
-
-
 @pytest.mark.parametrize("who", ["caller", "other", "all"])
 @pytest.mark.parametrize("n_jobs", [1, 2, 4])
 def test_an_error_is_raised_after_all_threads_have_ended(n_jobs: int, who: str) -> None:
@@ -132,30 +116,6 @@ def test_blas_is_held_to_one_thread_and_let_go_again(n_jobs: int) -> None:
         with pytest.raises(ValueError, match="stop"), workers(n_jobs):
             raise ValueError("stop")
         assert blas_threads() == before
-
-
-@pytest.mark.parametrize(("n_jobs", "n_tasks", "expected"), [(1, 5, 1), (3, 5, 3), (3, 2, 2), (2, 1, 1)])
-def test_work_runs_in_as_many_threads_as_there_are_tasks(n_jobs: int, n_tasks: int, expected: int) -> None:
-    done: list[int] = []
-    barrier = threading.Barrier(expected)
-
-    def work() -> None:
-        barrier.wait(timeout=600)  # all of them at the same time
-        done.append(threading.get_ident())
-
-    with workers(n_jobs) as pool:
-        pool.run(work, n_tasks)
-    assert len(done) == len(set(done)) == expected
-    assert threading.get_ident() in done
-
-
-def test_a_pool_that_travels_has_as_many_threads() -> None:
-    with workers(3) as pool:
-        pool.run(lambda: None, 3)  # it has threads
-        other = pickle.loads(pickle.dumps(pool))
-    barrier = threading.Barrier(3)
-    other.run(lambda: barrier.wait(timeout=600), 3)
-    other.close()
 
 
 def test_threads_that_share_workers_make_one_pool() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +20,12 @@ from skmix import (
     load,
 )
 from skmix.model import callbacks
-from skmix.model.callbacks import watched_by
 
-callback = pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9 has no callbacks")
+pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9 has no callbacks")
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(0, 3, 200)
 X = RNG.normal(size=(200, 2)) + 3.0 * np.eye(3)[Y][:, :2]
-
-
-@pytest.mark.parametrize("settings", [{}, {"feature_sets": [[0], [1]]}, {"n_init": 3}])
-def test_a_progress_bar_follows_a_fit(settings: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("rich")
-    model = SharedKernelClassifier(4, random_state=0, **settings).set_callbacks(callback.ProgressBar())
-    model.fit(X, Y)
-    assert "SharedKernelClassifier - fit" in capsys.readouterr().out
 
 
 def test_callbacks_of_a_search_reach_the_fits() -> None:
@@ -101,39 +90,6 @@ def test_fits_that_fail_or_have_no_time_end_their_tasks(limit: float | None, tmp
     assert load(tmp_path / "search.skmix").best_params_ == search.best_params_
 
 
-def test_watchers_are_told_the_mean_log_likelihood() -> None:
-    told: list[str] = []
-
-    @contextmanager
-    def watcher(title: str, total: int | None) -> Any:
-        assert (title, total) == ("fitting", 77)
-        yield told.append
-
-    gaps = X.copy()
-    gaps[::5, 0] = np.nan
-    with watched_by(watcher):
-        model = SharedKernelMixture(4, random_state=0, max_iter=77).fit(gaps, Y)
-    assert len(told) == model.n_iter_
-    before, last = model.log_likelihood_path_[-2:].sum(axis=1) / len(X)
-    assert f"mean log-likelihood {last:.5f}, changed by {last - before:.2e}," in told[-1]
-    told.clear()
-    SharedKernelMixture(4, random_state=0).fit(X, Y)
-    assert told == []
-
-
-def test_a_fit_of_two_feature_sets_is_one_task() -> None:
-    begun: list[tuple[str, int | None]] = []
-
-    @contextmanager
-    def watcher(title: str, total: int | None) -> Any:
-        begun.append((title, total))
-        yield lambda message: None
-
-    with watched_by(watcher):
-        SharedKernelClassifier(4, feature_sets=[[0], [1]], max_iter=50, random_state=0).fit(X, Y)
-    assert begun == [("fitting", 100)]
-
-
 # ---------------------------------------------------------------- searches and studies
 
 
@@ -160,27 +116,7 @@ def test_callbacks_of_a_search_count_its_candidates(search: Any, tmp_path: Path)
     assert load(tmp_path / "search.skmix").best_score_ == plain.best_score_
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: type(search).__name__)
-def test_a_verbose_search_prints_its_candidates_and_chooses_the_same(
-    search: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = clone(search).fit(X, Y)
-    assert capsys.readouterr().out == ""
-    monkeypatch.setattr(callbacks, "_PAUSE", 0.0)
-    monkeypatch.setattr(callbacks, "_SHARE", 0.0)
-    verbose = clone(search).set_params(verbose=True).fit(X, Y)
-    *lines, last = capsys.readouterr().out.splitlines()
-    assert len(lines) >= len(verbose.cv_results_["params"])
-    assert all(re.search(r"candidates?, about \d+ % done$", line) for line in lines[:2])
-    assert re.match(rf"\[{type(search).__name__}\] .*: tried \d+ candidates and chose .*n_kernels=\d", last)
-    assert verbose.best_params_ == plain.best_params_
-    clone(search).set_params(verbose=2, time_limit=1000).fit(X, Y)
-    lines = capsys.readouterr().out.splitlines()[:-1]
-    assert all(re.search(r", at most \d+ min \d+ s left$", line) for line in lines)
-    assert "fitting, pass 1: " in "".join(lines)
-
-
-def test_a_verbose_study_prints_its_passes_and_is_the_same(
+def test_verbose_searches_and_studies_print_their_work_and_are_the_same(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = compose(X, sample=Y, n_kernels=2)
@@ -190,3 +126,9 @@ def test_a_verbose_study_prints_its_passes_and_is_the_same(
     study = compose(X, sample=Y, n_kernels=2, verbose=True)
     assert "fitting, pass 2: 1 start" in capsys.readouterr().out
     assert study.proportions.equals(expected.proportions)
+    for search in SEARCHES:
+        plain, verbose = (clone(search).set_params(verbose=each).fit(X, Y) for each in (False, 2))
+        *lines, last = capsys.readouterr().out.splitlines()
+        assert "fitting, pass 1: " in "".join(lines)
+        assert "candidates and chose" in last
+        assert verbose.best_params_ == plain.best_params_

@@ -11,15 +11,13 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
-from oracles import COVARIANCE_TYPES, class_log_likelihood
+from oracles import class_log_likelihood
 from scipy.special import logsumexp
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, load
 from skmix.engine.records import Parameters
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
-
-each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 
 
 def unequal_classes(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -193,18 +191,6 @@ def test_nothing_of_an_earlier_fit_is_left(kind: str) -> None:
     ):
         assert vars(part).keys() == vars(other).keys()
         assert_array_equal(part.means_, other.means_)
-
-
-def test_samples_follow_a_seed_that_is_set_after_the_fit() -> None:
-    X, y = unequal_classes()
-    model = SharedKernelClassifier(feature_sets=[[0, 1], [2, 3]], random_state=0).fit(X, y)
-    for label in (None, 1):
-        before, _ = model.set_params(random_state=0).sample(5, label)
-        after, _ = model.set_params(random_state=1).sample(5, label)
-        assert not np.isin(after, before).any()
-        assert_array_equal(model.sample(5, label)[0], after)
-        assert_array_equal(model.set_params(random_state=0).sample(5, label)[0], before)
-    assert model.sample()[0].shape == (1, 4)
 
 
 # ---------------------------------------------------------------- what it learns

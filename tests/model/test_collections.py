@@ -20,7 +20,6 @@ import dask.dataframe as dd
 import pandas as pd
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
-from skmix.engine import scoring as density
 
 RNG = np.random.default_rng(11)
 CENTRES = np.array([[0.0, 0.0, 0.0], [4.0, 0.0, 1.0], [0.0, 5.0, -1.0]])
@@ -29,7 +28,6 @@ Y = np.repeat(["ash", "beech", "oak"], [90, 60, 30])
 X = CENTRES[np.searchsorted(["ash", "beech", "oak"], Y)] + RNG.normal(size=(180, 3)) @ np.diag(
     [1.0, 0.5, 2.0]
 )
-START = {"means": X[[0, 50, 100, 130, 170]]}
 GAPPY = np.where(RNG.random(X.shape) < 0.1, np.nan, X)
 GAPPY[np.isnan(GAPPY).all(axis=1)] = 0.0
 
@@ -197,17 +195,3 @@ def test_a_failed_fit_leaves_no_block_on_the_cluster(client):
             gc.collect()
             time.sleep(0.01)
         assert len(client.futures) == 0
-
-
-@pytest.mark.parametrize(("n_jobs", "expected"), [(None, 1), (2, 2)])
-def test_a_block_is_scored_by_one_thread_unless_there_is_a_number(monkeypatch, n_jobs, expected):
-    model, used = SharedKernelMixture(2, n_jobs=n_jobs, random_state=0).fit(X), []
-    monkeypatch.setattr("skmix.model.settings.cpu_count", lambda: 3)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    usual = density.class_log_likelihood
-    monkeypatch.setattr(density, "class_log_likelihood", lambda *a: used.append(a[-1]) or usual(*a))
-    with dask.config.set(scheduler="threads"):
-        model.score_samples(lazily(X)[0]).compute()
-    assert set(used) == {expected}
-    model.score_samples(X)
-    assert used[-1] == (n_jobs or 3)

@@ -7,6 +7,9 @@ import pytest
 from models import AfterPass
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, load
 
@@ -60,22 +63,11 @@ def test_a_callback_gets_the_model_so_far(kind, tmp_path):
     assert_array_equal(load(save.path).covariances_, save.models[5].covariances_)
 
 
-def test_a_model_so_far_has_nothing_of_an_earlier_fit():
-    save = Save(None, every=1000)
-    mixture = SharedKernelMixture(3, random_state=0).fit(X, Y)
-    mixture.set_params(covariance_prior=None).set_callbacks(save).fit(X, Y)
-    assert not hasattr(save.models[0], "covariance_prior_")
-
-
 @pytest.mark.parametrize(
     ("settings", "labels"),
     [
         ({"tol": 1e-9}, Y),
-        # With five rows for each kernel, a first fit finds the prior.
-        ({"n_kernels": 40, "tol": 1e-6}, Y),
-        ({"n_kernels": None, "covariance_prior": "weak", "tol": 1e-9}, Y),
         ({"n_init": 4, "covariance_type": "diag", "init": "random_from_data"}, Y),
-        ({"tol": 1e-6, "stopping": "per-class", "covariance_type": "tied"}, Y),
         ({"weight_prior": 1.5, "covariance_prior": 3.0, "tol": 1e-9}, UNLABELLED),
         ({"weight_prior": "hierarchical", "tol": 1e-7}, UNLABELLED),
         ({"tail": "t", "tol": 1e-7}, Y),
@@ -121,14 +113,49 @@ def test_feature_sets_have_a_model_only_at_the_end():
         clone(again).set_params(feature_sets=[[1], [0]]).fit(X, Y)
 
 
-def test_a_start_stays_fitted_in_clones_and_does_not_go_into_files(tmp_path):
+def test_a_start_stays_fitted_in_clones_and_files(tmp_path):
     start = SharedKernelMixture(3, random_state=0).fit(X, Y)
     model = clone(clone(SharedKernelMixture(init=start))).fit(X, Y)
     model.save(tmp_path / "model.skmix")
     again = load(tmp_path / "model.skmix")
     assert_array_equal(again.predict_proba(X), model.predict_proba(X))
-    with pytest.raises(ValueError, match="init is a SharedKernelMixture that is not fitted"):
-        again.fit(X, Y)
+    assert_array_equal(again.fit(X, Y).means_, model.means_)
+
+
+@pytest.mark.parametrize("wrap", [lambda start: start, FrozenEstimator])
+def test_a_loaded_classifier_that_began_with_a_fit_can_be_tuned(wrap, tmp_path):
+    """Tuning fits a second model with the same settings."""
+    start = SharedKernelClassifier(3, random_state=0).fit(X, Y)
+    model = SharedKernelClassifier(init=wrap(start), random_state=0).fit(X, Y)
+    model.save(tmp_path / "model.skmix")
+    again = load(tmp_path / "model.skmix").tune(X, Y)
+    assert_array_equal(again.means_, model.tune(X, Y).means_)
+    assert again.tuned_ == model.tuned_
+
+
+def test_a_grid_has_fitted_starts_in_frozen_estimators():
+    start = SharedKernelMixture(3, random_state=0).fit(X)
+    grid = {"init": [FrozenEstimator(start), "random_from_data"]}
+    search = GridSearchCV(SharedKernelMixture(max_iter=1, random_state=0), grid, error_score="raise")
+    with pytest.warns(ConvergenceWarning):
+        search.fit(X)
+    assert isinstance(search.best_params_["init"], FrozenEstimator)
+    with pytest.raises(ValueError, match=r"not fitted\. Searches copy settings without their fit: .*Frozen"):
+        GridSearchCV(SharedKernelMixture(), {"init": [start]}, error_score="raise").fit(X)
+
+
+@pytest.mark.parametrize("labels", [Y, UNLABELLED])
+@pytest.mark.parametrize("kind", [SharedKernelMixture, SharedKernelClassifier])
+def test_the_first_batch_after_a_fitted_start_may_lack_a_class(kind, labels):
+    start = kind(4, random_state=0).fit(X, Y)
+    given = {"means": start.means_, "covariances": start.covariances_, "weights": start.weights_}
+    for init in (start, given):
+        model = kind(init=init).partial_fit(X[:140], labels[:140], classes=[0, 1, 2])
+        if labels is Y:
+            # The class that is still to come keeps the weights of the start.
+            assert_array_equal(model.weights_[:, 2], start.weights_[:, 2])
+        assert np.abs(model.weights_[:, :2] - start.weights_[:, :2]).max() > 1e-4
+        assert model.partial_fit(X[140:], labels[140:]).class_count_[2] == np.sum(labels == 2)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +204,7 @@ def test_frozen_t_kernels_of_a_fit_keep_their_degrees():
             SharedKernelMixture(init=fitted, freeze="kernels", **settings).fit(X, Y)
 
 
-def test_a_loaded_classifier_goes_on_though_its_start_is_not_in_the_file(tmp_path):
+def test_a_loaded_classifier_that_began_with_a_fit_goes_on(tmp_path):
     start = SharedKernelMixture(3, random_state=0).fit(X, Y)
     SharedKernelClassifier(init=start, tol=1e-2).fit(X, Y).save(tmp_path / "model.skmix")
     model = load(tmp_path / "model.skmix")

@@ -156,17 +156,6 @@ def test_without_held_out_rows_the_threshold_is_that_of_the_training_rows(
         SharedKernelClassifier(reject_below=0.1, random_state=0).fit(*blobs())
 
 
-def test_the_threshold_changes_no_fit() -> None:
-    X, y = blobs(n=24)
-    states = np.random.RandomState(0), np.random.RandomState(0)
-    plain = SharedKernelClassifier(5, random_state=states[0]).fit(X, y)
-    model = SharedKernelClassifier(5, random_state=states[1], reject_below=0.1).fit(X, y)
-    assert_array_equal(model.means_, plain.means_)
-    assert states[0].randint(1 << 30) == states[1].randint(1 << 30)
-    # A fit without a threshold forgets that of the last one.
-    assert model.set_params(reject_below=None).fit(X, y).threshold_ == -np.inf
-
-
 @pytest.mark.parametrize(
     ("labels", "outlier", "kind"),
     [

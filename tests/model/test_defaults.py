@@ -13,7 +13,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 import skmix
 from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV
-from skmix.model.settings import Settings
 
 
 def whole_numbers(n_rows: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -75,13 +74,6 @@ def test_kernels_grow_with_the_root_of_the_rows(covariance_type: str, n_paramete
         assert weighted.fit(X, y, sample_weight=np.full(len(y), weight)).n_kernels_ == model.n_kernels_
 
 
-def test_a_class_has_at_most_fifty_kernels() -> None:
-    X = np.random.default_rng(0).normal(size=(12_000, 1))
-    with pytest.warns(ConvergenceWarning):
-        model = SharedKernelMixture(covariance_type="spherical", max_iter=1, random_state=0).fit(X)
-    assert model.n_kernels_ == 50
-
-
 @pytest.mark.parametrize(("n_kernels", "gaps"), [(None, False), (3, False), (3, True)])
 def test_few_labels_among_many_rows_are_enough(n_kernels: int | None, gaps: bool) -> None:
     random = np.random.default_rng(0)
@@ -96,22 +88,6 @@ def test_few_labels_among_many_rows_are_enough(n_kernels: int | None, gaps: bool
     assert_array_equal(model.class_count_, [4, 4])
     assert model.covariance_prior_[0] > 0.0
     assert np.isfinite(model.covariance_prior_[1]).all()
-
-
-def test_classifiers_start_inside_their_classes_and_mixtures_among_all_rows() -> None:
-    X, y = whole_numbers()
-    for model, init, other in (
-        (SharedKernelClassifier, "class", "k-means"),
-        (SharedKernelMixture, "k-means", "class"),
-    ):
-        by_default, same, another = (
-            model(4, random_state=0, **settings).fit(X, y).means_
-            for settings in ({}, {"init": init}, {"init": other})
-        )
-        assert_array_equal(by_default, same)
-        assert not np.allclose(by_default, another)
-    # A given number of kernels is shared.
-    assert SharedKernelClassifier(2, random_state=0).fit(X, y).weights_.min() > 0.0
 
 
 def test_a_mild_prior_has_one_row_and_the_covariance_within_kernels() -> None:
@@ -133,33 +109,6 @@ def test_a_mild_prior_has_one_row_and_the_covariance_within_kernels() -> None:
         assert_allclose(model.covariances_[k], expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "diag"])
-@pytest.mark.parametrize("seed", range(4))
-def test_a_weight_counts_like_repeated_rows_in_the_prior(covariance_type: str, seed: int) -> None:
-    """With one kernel for each class and heavy tails, rows left out choose the strength."""
-    random = np.random.default_rng(seed)
-    y, weights = np.arange(40) % 2, random.integers(1, 4, size=40)
-    X = np.exp(random.normal(size=(40, 8))) + y[:, None]
-    again = np.repeat(np.arange(40), weights)
-    settings: Any = {"covariance_type": covariance_type, "init": "class", "tol": 10.0, "random_state": 0}
-    weighted = SharedKernelMixture(**settings).fit(X, y, sample_weight=weights.astype(float))
-    repeated = SharedKernelMixture(**settings).fit(X[again], y[again])
-    assert_array_equal(weighted.weights_, np.eye(2))
-    assert weighted.covariance_prior_[0] == pytest.approx(repeated.covariance_prior_[0], rel=1e-9)
-    assert_allclose(weighted.covariance_prior_[1], repeated.covariance_prior_[1], rtol=1e-9)
-
-
-@pytest.mark.parametrize("n_rows", [300, 12])
-def test_a_weak_prior_is_a_hundredth_of_it_with_the_same_floor(n_rows: int) -> None:
-    # With 12 rows, strength and covariance are those of a first fit.
-    X, _ = whole_numbers(n_rows)
-    mild, weak = (SharedKernelMixture(2, covariance_prior=p, random_state=0).fit(X) for p in ("auto", "weak"))
-    assert_allclose(weak.covariance_prior_[0], mild.covariance_prior_[0] / 100.0, rtol=1e-12)
-    assert_array_equal(weak.covariance_prior_[1], mild.covariance_prior_[1])
-    assert_array_equal(weak.variance_floor_, mild.variance_floor_)
-    assert weak.shrinkage_ < mild.shrinkage_
-
-
 def test_the_resolution_is_that_of_the_rows_with_the_weight() -> None:
     # 50 rows of whole numbers have nearly all of the weight; most of the others are not in the sample.
     random = np.random.default_rng(0)
@@ -168,14 +117,6 @@ def test_the_resolution_is_that_of_the_rows_with_the_weight() -> None:
     for order in (np.arange(20_000), random.permutation(20_000)):
         model = SharedKernelMixture(1).fit(X[order], sample_weight=weights[order])
         assert_allclose(model.resolution_, 1.0 / 12.0, rtol=1e-9)
-
-
-def test_tuning_respects_the_resolution() -> None:
-    X, y = whole_numbers()
-    model = SharedKernelClassifier(4, random_state=0).fit(X, y)
-    model.tune(X, y, trade_off=0.01, validation=None, max_iter=20)
-    floor = model.models_[0].variance_floor_
-    assert smallest_eigenvalues(model, floor).min() > 1.0 - 1e-6
 
 
 def test_no_kernel_of_a_stream_lives_on_one_whole_number(tmp_path: Path) -> None:
@@ -221,30 +162,6 @@ def test_weights_on_kernels_of_other_classes_are_not_parameters() -> None:
     assert given.aic(X, y) == pytest.approx(-2.0 * given.log_likelihood_ + 2 * free, rel=1e-9)
 
 
-def test_a_small_batch_does_not_widen_kernels_of_a_stream() -> None:
-    random = np.random.default_rng(0)
-    X = 0.01 * random.normal(size=(5000, 1)) + random.choice([-1.0, 1.0], size=(5000, 1))
-    model = SharedKernelMixture(2, random_state=0).partial_fit(X)
-    model.partial_fit([[-1.0], [1.0]]).partial_fit(np.round(X[:100]))
-    assert model.variance_floor_[0] < 1e-5
-    assert model.covariances_.max() < 1e-3
-    assert not hasattr(model.set_params(covariance_prior=None).partial_fit(X[:50]), "variance_floor_")
-
-
-@pytest.mark.parametrize(
-    ("n_rows", "n_features", "expected"),
-    [(499, 500, "full"), (500, 501, "diag"), (501, 501, "full"), (20, 30, "full"), (100, 2000, "diag")],
-)
-def test_many_features_have_diagonal_covariances_by_default(
-    n_rows: int, n_features: int, expected: str
-) -> None:
-    assert Settings.of(SharedKernelMixture()).covariance_type_for(n_rows, n_features) == expected
-    tied = Settings.of(SharedKernelMixture(covariance_type="tied"))
-    assert tied.covariance_type_for(n_rows, n_features) == "tied"
-    given = SharedKernelMixture(init={"means": np.zeros((1, n_features)), "covariances": np.eye(n_features)})
-    assert Settings.of(given).covariance_type_for(n_rows, n_features) == "full"
-
-
 def test_fits_of_many_features_say_what_they_take() -> None:
     random = np.random.default_rng(0)
     X, y = random.normal(size=(20, 510)), np.arange(20) % 2
@@ -286,14 +203,6 @@ def test_the_prior_of_diagonal_covariances_is_that_of_each_feature() -> None:
 # ---------------------------------------------------------------- few rows
 
 
-def draw(n_each: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows of two classes and five features, whose covariances have much in common."""
-    random = np.random.default_rng(seed)
-    root = np.random.default_rng(9).normal(size=(5, 5))
-    y = np.repeat([0, 1], n_each)
-    return 2.0 * y[:, None] + random.normal(size=(2 * n_each, 5)) @ root, y
-
-
 def test_a_user_with_many_features_and_few_rows_is_served() -> None:
     random = np.random.default_rng(0)
     y = np.repeat(np.arange(10), 40)
@@ -312,27 +221,6 @@ def test_a_user_with_many_features_and_few_rows_is_served() -> None:
     assert densities[0] > -100.0 > -1000.0 > densities[1]
 
 
-def test_the_border_is_three_rows_for_each_feature() -> None:
-    enough = 15
-    X, y = draw(enough)
-    plenty = SharedKernelClassifier(2, tol=1e-3, random_state=0).fit(X, y)
-    assert plenty.models_[0].covariance_prior_[0] == 1.0
-    assert plenty.shrinkage_ == pytest.approx(1.0 / (1.0 + enough))
-    few = SharedKernelClassifier(2, tol=1e-3, random_state=0).fit(X[1:], y[1:])
-    assert few.models_[0].covariance_prior_[0] > 1.0
-    assert plenty.shrinkage_ < few.shrinkage_ <= 1.0
-
-
-def test_the_unit_of_weights_does_not_count() -> None:
-    X, y = draw(20)
-    for n_kernels in (None, 2):
-        whole = SharedKernelMixture(n_kernels, tol=1e-3, random_state=0).fit(X, y)
-        shares = SharedKernelMixture(n_kernels, tol=1e-3, random_state=0).fit(
-            X, y, sample_weight=np.full(40, 1.0 / 40)
-        )
-        assert shares.shrinkage_ == pytest.approx(whole.shrinkage_, rel=1e-6)
-
-
 @pytest.mark.parametrize("seed", [0, 2, 8, 11])
 def test_the_prior_of_weighted_rows_is_that_of_repeated_ones(seed: int) -> None:
     """Its strength is the one with which rows, left out in turn, are best assigned to their classes."""
@@ -344,19 +232,3 @@ def test_the_prior_of_weighted_rows_is_that_of_repeated_ones(seed: int) -> None:
     repeated = SharedKernelClassifier(random_state=0).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
     assert weighted.n_kernels_ == repeated.n_kernels_ == 3
     assert_allclose(weighted.covariance_prior_[0], repeated.covariance_prior_[0], rtol=1e-6)
-
-
-def test_the_share_counts_rows_without_a_label() -> None:
-    X, y = draw(30)
-    y = np.where(np.arange(60) % 2 == 0, np.nan, y)
-    # Fifteen labelled rows for each kernel, and as many without a label.
-    assert SharedKernelMixture(2, tol=1e-3, random_state=0).fit(X[1:], y[1:]).covariance_prior_[0] == 1.0
-
-
-def test_a_stream_that_goes_on_from_a_shrunk_model_is_not_shrunk() -> None:
-    X, y = draw(8)
-    model = SharedKernelClassifier(tol=1e-3, random_state=0).fit(X, y)
-    assert model.shrinkage_ > 0.0
-    model.partial_fit(*draw(30, seed=1))
-    assert not hasattr(model, "shrinkage_")
-    assert not hasattr(model.models_[0], "covariance_prior_")

@@ -207,18 +207,6 @@ def test_a_derived_model_can_be_fitted_again(kind: str) -> None:
             assert derived.n_iter_ == model.n_iter_
 
 
-def test_the_original_is_not_touched() -> None:
-    model = random_classifier(10)
-    before = {name: np.array(getattr(model, name)) for name in ("weights_", "means_", "class_prior_")}
-    derived = model.condition({0: 1.0})
-    derived.class_prior_[:] = 0.0
-    part = model.marginal([1])
-    part.means_[:] = 0.0
-    part.class_prior_[:] = 0.0
-    for name, value in before.items():
-        assert_array_equal(getattr(model, name), value)
-
-
 # ---------------------------------------------------------------- prepared columns
 
 
@@ -331,26 +319,6 @@ def test_columns_without_gaps_come_back_as_they_were() -> None:
     # A category that the model does not know is a gap.
     with pytest.warns(UserWarning, match="'text' has categories that the model does not know"):
         assert set(model.impute(given.replace({"text": {"z": "new"}}))["text"]) <= {"x", "y", "z"}
-
-
-@pytest.mark.parametrize("kept", [["a", "city"], ["city", "b"]])
-def test_feature_sets_of_prepared_columns_stay_columns(kept: list[str]) -> None:
-    model, X = prepared(SharedKernelClassifier, feature_sets=[["city", "a"], ["b"]])
-    part = model.marginal(kept)
-    sets = [[kept[column] for column in own] for own in part.feature_sets]
-    assert sets == ([["a", "city"]] if "a" in kept else [["city"], ["b"]])
-    assert clone(part).fit(X[kept], X["sex"]).predict(X[kept]).shape == (600,)
-    drawn = model.sample(4)[0]
-    assert drawn["sex"].isna().all()
-    assert drawn[["a", "city", "b"]].notna().all(axis=None)
-
-
-def test_conditional_models_draw_from_the_random_state_of_the_model() -> None:
-    model, _ = prepared()
-    assert_array_equal(*(model.condition({"sex": "male"}).sample(5)[0] for _ in range(2)))
-    model.set_params(random_state=np.random.RandomState(0))
-    first, second = (model.condition({"sex": "male"}).sample(5)[0]["a"] for _ in range(2))
-    assert not np.isclose(first, second).any()
 
 
 # ---------------------------------------------------------------- bad input

@@ -71,19 +71,6 @@ def test_a_classifier_takes_tensors_and_returns_arrays(library: str) -> None:
 
 
 @each_library
-def test_what_only_the_host_can_do_still_works(library: str, tmp_path: Path) -> None:
-    make = LIBRARIES[library]
-    rows, labels = make(X), make(y)
-    model = SharedKernelClassifier(3, random_state=0, device=named(library)).fit(rows, labels)
-    filled = model.impute(make(np.where(np.arange(4) == 2, np.nan, X)))
-    assert isinstance(filled, np.ndarray)
-    model.save(tmp_path / "model.skmix")
-    assert_array_equal(load(tmp_path / "model.skmix").predict(X), model.predict(rows))
-    assert model.calibrate(rows, labels) is model
-    assert model.temperature_ != 1.0
-
-
-@each_library
 def test_rows_near_the_kernels_and_far_from_them_keep_their_places(library: str) -> None:
     """Both kinds in turn; far ones are computed with the others of their kind."""
     make, rows = LIBRARIES[library], X * np.where(np.arange(len(X)) % 3 == 1, 1e4, 1.0)[:, None]
@@ -180,12 +167,6 @@ def test_devices_that_cannot_be_used(device: str, message: str) -> None:
             fit()
 
 
-@pytest.mark.skipif(torch is not None, reason="PyTorch is installed")
-def test_a_device_needs_pytorch() -> None:
-    with pytest.raises(ImportError, match=r"needs PyTorch: pip install .*\[torch\]"):
-        SharedKernelMixture(2, device="cuda").fit(X)
-
-
 def test_a_model_from_another_machine_is_scored_on_the_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,42 +186,6 @@ def test_a_model_from_another_machine_is_scored_on_the_cpu(
         assert_array_equal(back.score_samples(X), expected)
     assert_array_equal(back.score_samples(open_rows(X)), expected)
     devices._is_here.cache_clear()
-
-
-@needs_torch
-def test_numpy_rows_are_sent_and_results_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The CPU of PyTorch stands in for a device.
-    sent = []
-
-    def send(rows: np.ndarray, device: str) -> Any:
-        sent.append(device)
-        return torch.tensor(rows)
-
-    monkeypatch.setattr("skmix.model.devices.send", send)
-    monkeypatch.setattr("skmix.model.devices.room_on", lambda device: np.inf)
-    ours = SharedKernelClassifier(4, random_state=0).fit(X, y)
-    theirs = SharedKernelClassifier(4, random_state=0, device="somewhere").fit(X, y)
-    assert sent == ["somewhere"]
-    assert isinstance(theirs.means_, np.ndarray)
-    assert_allclose(theirs.means_, ours.means_, rtol=1e-9)
-    probabilities = theirs.predict_proba(X)
-    assert len(sent) == 2
-    assert isinstance(probabilities, np.ndarray)
-    assert_allclose(probabilities, ours.predict_proba(X), atol=1e-12)
-    # Anything that NumPy can make an array of is sent as well, and keeps its names.
-    table = pd.DataFrame(X, columns=list("abcd"))
-    theirs.fit(table, y)
-    assert theirs.feature_names_in_.tolist() == list("abcd")
-    assert_array_equal(theirs.predict(table), ours.predict(X))
-    theirs.fit(X[::-1].tolist(), y[::-1])
-    assert len(sent) == 5
-    # Rows with gaps stay on the host.
-    with pytest.warns(UserWarning, match="Missing values"):
-        theirs.fit(gaps := with_gaps(0.1), y)
-    assert_array_equal(theirs.predict_proba(gaps), ours.fit(gaps, y).predict_proba(gaps))
-    assert len(sent) == 5
-    with pytest.raises(ValueError, match="Complex data"):
-        theirs.fit(X + 1j, y)
 
 
 @needs_torch

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_array_equal
 from sklearn import clone, config_context
 from sklearn.model_selection import GridSearchCV
 
@@ -21,7 +22,7 @@ from skmix import (
     SharedKernelMixtureCV,
     load,
 )
-from skmix._words import nearest
+from skmix.report import evaluate
 
 N = 120
 
@@ -89,7 +90,7 @@ def test_text_is_a_value_whatever_it_says_and_nulls_are_missing(tmp_path: Path) 
         tmp_path / "t.parquet",
     ):
         model = SharedKernelClassifier(3, random_state=0).fit(rows, frame["code"])
-        assert model.preparation_["columns"] == {"fare": None, "code": ["", "NA", "None"]}
+        assert model.recipe_["columns"] == {"fare": None, "code": ["", "NA", "None"]}
         assert model.score(rows, frame["code"]) == 1.0
     # The words of a text file are what its frame has no value for.
     gaps = PEOPLE[COLUMNS].assign(city=PEOPLE["city"].where(np.arange(N) % 5 > 0))
@@ -104,18 +105,62 @@ def test_text_is_a_value_whatever_it_says_and_nulls_are_missing(tmp_path: Path) 
 
 
 def test_a_loaded_model_scores_a_table_by_its_target(tmp_path: Path) -> None:
-    PEOPLE.to_csv(tmp_path / "people.csv", index=False)
-    model = SharedKernelClassifier(2, random_state=0).fit(PEOPLE[COLUMNS], PEOPLE["survived"])
-    expected = model.score(PEOPLE, "survived")
-    for rows in (PEOPLE, tmp_path / "people.csv"):
+    table = PEOPLE[[*COLUMNS, "survived", "weight"]]
+    table.to_csv(tmp_path / "people.csv", index=False)
+    model = SharedKernelClassifier(2, random_state=0)
+    model.fit(PEOPLE[COLUMNS], PEOPLE["survived"].to_numpy())
+    for rows in (PEOPLE[COLUMNS], tmp_path / "people.csv"):
         with pytest.raises(ValueError, match="have no labels: give y"):
             model.score(rows)
-    model.metadata_ = {"target": "survived"}
-    model.save(tmp_path / "m.skmix")
-    for rows in (PEOPLE, tmp_path / "people.csv"):
-        assert load(tmp_path / "m.skmix").score(rows) == expected
+    for rows in (table, tmp_path / "people.csv"):
+        model.fit(rows, "survived", "weight").save(tmp_path / "m.skmix")
+        loaded = load(tmp_path / "m.skmix")
+        assert (loaded.target_name_, loaded.weight_name_) == ("survived", "weight")
+        # The number that the command line prints.
+        weighted = model.score(PEOPLE[COLUMNS], PEOPLE["survived"], PEOPLE["weight"])
+        for test in (table, tmp_path / "people.csv"):
+            assert loaded.score(test) == pytest.approx(weighted)
+            assert evaluate(loaded, test).accuracy == pytest.approx(weighted)
+            assert loaded.score(test, "survived") == model.score(PEOPLE[COLUMNS], PEOPLE["survived"])
     with pytest.raises(ValueError, match="have no labels: give y"):
         SharedKernelClassifier(2).fit(PEOPLE[["fare"]].to_numpy(), PEOPLE["survived"]).score([[1.0]])
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+@pytest.mark.parametrize("columns", [["fare"], COLUMNS])
+def test_only_columns_that_the_fit_knew_may_be_beside_the_features(columns: list[str], library: str) -> None:
+    people = PEOPLE[[*columns, "survived", "weight"]].assign(planet="earth")
+    table, features = in_library(library, people), in_library(library, PEOPLE[columns])
+    with pytest.warns(UserWarning, match="'planet' is 'earth' in all rows and is left out"):
+        model = SharedKernelClassifier(2, random_state=0).fit(table, "survived", "weight")
+    assert model.ignored_columns_ == ["survived", "weight", "planet"]
+    assert_array_equal(model.predict(table), model.predict(features))
+    unknown = in_library(library, people.assign(later=1.0))
+    with pytest.raises(ValueError, match=r"unseen at fit time:\n- later"):
+        model.predict(unknown)
+    # A model of some columns takes the same tables.
+    part = model.marginal(["fare"])
+    assert_array_equal(part.predict(table), part.predict(in_library(library, PEOPLE[["fare"]])))
+    with pytest.raises(ValueError, match=r"unseen at fit time:\n- later"):
+        part.predict(unknown)
+
+
+def test_labels_that_are_made_of_a_feature_do_not_take_its_name() -> None:
+    features = PEOPLE[["fare", "weight"]]
+    model = SharedKernelClassifier(2, random_state=0).fit(features, features["fare"] > 0.0)
+    assert not hasattr(model, "target_name_")
+    assert len(model.predict(features)) == N
+
+
+def test_members_of_a_search_know_the_columns_that_it_ignored() -> None:
+    table = PEOPLE[["fare", "survived", "weight"]].assign(site=np.arange(N) % 7)
+    search = SharedKernelClassifierCV(**SEARCH, tune=False)
+    search.fit(table, "survived", "weight", groups="site")
+    assert search.ignored_columns_ == ["survived", "weight", "site"]
+    assert_array_equal(search.predict(table), search.predict(table[["fare"]]))
+    assert search.score(table) == search.score(table, "survived", "weight")
+    with pytest.raises(ValueError, match=r"unseen at fit time:\n- later"):
+        search.predict(table.assign(later=1.0))
 
 
 WRONG: dict[str, tuple[Any, str, str]] = {
@@ -131,8 +176,8 @@ WRONG: dict[str, tuple[Any, str, str]] = {
     ),
     "decimal commas": (
         ["1,5"] * N,
-        "X['new'].str.replace(',', '.'); if the text stands for a missing value, X.replace({'new': '1,5'},",
-        "polars.col('new').str.replace(',', '.'); if the text stands for a missing value, polars.col('new')",
+        "another decimal mark, such as '1,5' on row 0. Use X['new'].str.replace(',', '.'); if these are",
+        "another decimal mark, such as '1,5' on row 0. Use polars.col('new').str.replace(',', '.'); if these",
     ),
     "infinity": (np.where(np.arange(N) == 7, np.inf, 1.0), *["Column 'new' of X is infinite in row 7,"] * 2),
 }
@@ -148,27 +193,6 @@ def test_errors_name_the_column_and_what_to_do(kind: str, library: str, numeric:
         SharedKernelClassifier(2).fit(in_library(library, frame), PEOPLE["survived"])
     assert (of_polars if library == "polars" else of_pandas) in str(caught.value)
     assert "open_rows" not in str(caught.value)
-
-
-def test_separators_of_thousands_are_removed_before_the_decimal_mark_is_replaced() -> None:
-    polars, numbers = pytest.importorskip("polars"), [1674.58, 12.5, 2000100.25]
-    X = pd.DataFrame({"new": ["1.674,58", "12,5", "2.000.100,25"] * 9})
-    steps = (
-        (X, "X['new'].str.replace('.', '') and X['new'].str.replace(',', '.')."),
-        (
-            polars.from_pandas(X),
-            "polars.col('new').str.replace_all('.', '', literal=True) and "
-            "polars.col('new').str.replace(',', '.').",
-        ),
-    )
-    for frame, advice in steps:
-        with pytest.raises(ValueError, match="holds numbers with a separator of thousands") as caught:
-            SharedKernelMixture(1).fit(frame)
-        assert f"Use {advice}" in str(caught.value)
-    new = X["new"].str.replace(".", "").str.replace(",", ".")
-    assert new.astype(float).tolist() == numbers * 9
-    column = polars.col("new").str.replace_all(".", "", literal=True).str.replace(",", ".")
-    assert steps[1][0].select(column.cast(float))["new"].to_list() == numbers * 9
 
 
 def test_the_remedies_help() -> None:
@@ -249,12 +273,6 @@ def test_names_of_several_levels_are_joined() -> None:
     assert model.score_samples(frame[frame.columns[::-1]]).tolist() == model.score_samples(frame).tolist()
 
 
-def test_a_repeated_column_that_the_model_does_not_use_is_ignored() -> None:
-    model = SharedKernelMixture(2, random_state=0).fit(NUMBERS)
-    more = PEOPLE[["fare", "sex", "weight", "sex"]]
-    assert model.score_samples(more).tolist() == model.score_samples(NUMBERS).tolist()
-
-
 UNKNOWN: dict[str, Callable[[Any, Path], Any]] = {
     "'survived'": lambda model, _: model.fit(PEOPLE, "survivd"),
     "'fares'": lambda model, _: model.predict(PEOPLE[COLUMNS].rename(columns={"fare": "fares"})),
@@ -276,11 +294,6 @@ def test_a_name_that_is_not_found_brings_up_the_nearest(meant: str, tmp_path: Pa
         (ValueError, FileNotFoundError), match=f"Did you mean {meant}\\?( If the values .*)?$"
     ):
         UNKNOWN[meant](model, tmp_path)
-
-
-def test_a_name_unlike_all_others_brings_up_none() -> None:
-    assert nearest("zebra", COLUMNS) == nearest("fare", []) == ""
-    assert nearest("CITY", COLUMNS) == " Did you mean 'city'?"
 
 
 # ---------------------------------------------------------------- scikit-learn around frames

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import tracemalloc
 import warnings
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +25,6 @@ from sklearn.utils.fixes import parse_version
 
 import skmix
 from skmix import BayesianGaussianMixture, GaussianMixture, load, open_rows
-from skmix.engine.records import Status
-from skmix.model import gaussian
 
 may_not_converge = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
@@ -86,17 +81,6 @@ def test_same_fit_from_the_same_kind_of_start(covariance_type: str, init_params:
         "random_state": 1,
     }
     assert_same_mixture(*both(X, **settings), X, RELATIVE)
-
-
-@each_type
-def test_same_fit_from_a_given_start(covariance_type: str) -> None:
-    X = overlapping()
-    ours, theirs = both(X, **given_start(X, covariance_type) | {"tol": 1e-6, "max_iter": 1000})
-    assert theirs.n_iter_ > 5
-    assert_same_mixture(ours, theirs, X, RELATIVE)
-    (rows, components), (their_rows, their_components) = ours.sample(50), theirs.sample(50)
-    assert_array_equal(components, their_components)
-    assert_allclose(rows, their_rows, rtol=1e-6, atol=1e-6)
 
 
 # ---------------------------------------------------------------- fitting again and again
@@ -176,15 +160,6 @@ def test_only_the_proportions_of_weights_matter(init_params: str) -> None:
             assert found.lower_bound_ == pytest.approx(expected.lower_bound_, rel=1e-9)
 
 
-def test_a_start_has_clusters_of_almost_no_weight() -> None:
-    random = np.random.default_rng(0)
-    X = np.concatenate([random.normal(size=(60, 2)), random.normal(1e9, 1e8, size=(40, 2))])
-    weights = np.repeat([1.0, 1e-17], [60, 40])
-    model = GaussianMixture(2, max_iter=0, random_state=0).fit(X, sample_weight=weights)
-    assert_allclose(np.sort(model.means_, axis=0)[1], X[60:].mean(axis=0))
-    assert model.weights_.min() == pytest.approx(40e-17 / 60.0)
-
-
 @each_type
 def test_starts_use_the_weights(covariance_type: str) -> None:
     """Two clusters, of which one has nearly all the weight but few of the rows."""
@@ -242,18 +217,6 @@ def test_fits_with_gaps_find_the_clusters(init_params: str) -> None:
     assert model.__sklearn_tags__().input_tags.allow_nan
 
 
-def test_a_warm_start_goes_on_with_weights_and_gaps() -> None:
-    X, weights = with_gaps(overlapping()), np.random.default_rng(0).uniform(0.5, 3.0, size=400)
-    settings = given_start(overlapping(), "full")
-    whole = GaussianMixture(**settings).fit(X, sample_weight=weights)
-    model = GaussianMixture(**settings | {"max_iter": 1, "warm_start": True})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        ended = [model.fit(X, sample_weight=weights).converged_ for _ in range(whole.n_iter_)]
-    assert ended.index(True) == whole.n_iter_ - 1
-    assert_allclose(model.means_, whole.means_, rtol=1e-7)
-
-
 REFUSED: dict[str, tuple[Any, str]] = {
     "infinite": ([1.0, 2.0, np.inf, 4.0], "Column 'length' of X is infinite in row 2"),
     "text": (list("abca"), "Column 'length' of X holds text: could not convert.*SharedKernelMixture encodes"),
@@ -274,11 +237,6 @@ def test_columns_that_are_no_numbers_are_named(make: Any, kind: str) -> None:
     assert model.feature_names_in_.tolist() == ["length", "width"]
     with pytest.raises(ValueError, match=message):
         model.predict(make(content))
-
-
-def test_categories_of_numbers_are_numbers() -> None:
-    frame = pd.DataFrame({"length": [1.0, 2.0, 4.0], "kind": pd.Categorical([3, 5, 5])})
-    assert_allclose(GaussianMixture().fit(frame).means_, [[7 / 3, 13 / 3]])
 
 
 def test_files_and_names_of_columns_are_refused(tmp_path: Path) -> None:
@@ -381,31 +339,6 @@ def test_a_constant_feature_needs_regularisation(kind: Any, covariance_type: str
         assert_same_mixture(*both(X, "BayesianGaussianMixture", **given), X, RELATIVE)
 
 
-@pytest.mark.skipif(OLDER, reason="scikit-learn had other words")
-@pytest.mark.parametrize("verbose", [1, 2])
-@may_not_converge
-def test_passes_are_printed_while_they_are_made(
-    verbose: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    X, fit, lines, seen = overlapping(), gaussian.fit, [], []
-    settings: dict[str, Any] = {"n_init": 2, "max_iter": 5, "warm_start": True, "random_state": 0}
-
-    def watched(*given: Any, **more: Any) -> Any:
-        result = fit(*given, **more)
-        seen.append(capsys.readouterr().out)
-        print(seen[-1], end="")
-        return result
-
-    monkeypatch.setattr(gaussian, "fit", watched)
-    for home in (skmix, mixture):
-        model = home.GaussianMixture(3, verbose=verbose, verbose_interval=2, **settings)
-        for _ in range(2):
-            model.fit(X)
-        lines.append(re.sub(r"lapse \S+", "", capsys.readouterr().out))
-    assert lines[0] == lines[1]
-    assert [text.count("Iteration") for text in seen] == [2, 4, 6]
-
-
 @each_type
 def test_components_without_rows_and_far_rows(covariance_type: str) -> None:
     """No warning, which is an error here, and probabilities that sum to one."""
@@ -419,34 +352,6 @@ def test_components_without_rows_and_far_rows(covariance_type: str) -> None:
         for rows in (X, np.array(far), np.array(far[:2], dtype=np.float32)):
             assert_allclose(model.predict_proba(rows).sum(axis=1), 1.0, rtol=1e-6)
             assert np.isfinite(model.score_samples(rows)).all()
-
-
-@pytest.mark.parametrize("init_params", ["k-means++", "random_from_data"])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_starts_from_single_rows_without_regularisation_are_theirs(init_params: str, seed: int) -> None:
-    """Variances of one row are rounding errors, and so is the fit from them: only the start is determined."""
-    X = np.random.default_rng(seed).normal(size=(100, 3))
-    settings: dict[str, Any] = {
-        "n_components": 3,
-        "reg_covar": 0.0,
-        "init_params": init_params,
-        "random_state": 0,
-    }
-    ours, theirs = both(X, covariance_type="tied", **settings)
-    assert_same_mixture(ours, theirs, X, rtol=1e-6)
-    for covariance_type in ("diag", "spherical"):
-        settings["covariance_type"] = covariance_type
-        ours, theirs = both(X, max_iter=0, **settings)
-        assert_allclose(ours.weights_, theirs.weights_, rtol=1e-6)
-        assert_allclose(ours.means_, theirs.means_, rtol=1e-6)
-        assert (ours.covariances_ > 0.0).all()
-        assert (ours.covariances_ < 1e-12).all()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            ours = GaussianMixture(**settings).fit(X)
-        assert np.isfinite(ours.lower_bound_)
-        assert_allclose(ours.weights_.sum(), 1.0)
-        assert_allclose(ours.weights_ @ ours.means_, X.mean(axis=0), atol=1e-6)
 
 
 def test_single_precision_that_overflows_is_refused() -> None:
@@ -474,42 +379,6 @@ def test_covariances_rounded_to_single_precision_stay_positive_definite(
     assert np.isfinite(model.sample(3)[0]).all()
     model.save(tmp_path / "model.skmix")
     assert_array_equal(load(tmp_path / "model.skmix").predict(X), model.predict(X))
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_a_fit_does_not_copy_the_rows(dtype: type) -> None:
-    X = np.random.default_rng(0).normal(size=(150_000, 16)).astype(dtype)
-    model = GaussianMixture(2, init_params="random_from_data", tol=1e9, random_state=0)
-    model.fit(X)  # what is loaded for the first fit is not counted
-    tracemalloc.start()
-    try:
-        model.fit(X)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < X.nbytes / 2
-
-
-def test_a_start_that_failed_by_rounding_serves_only_where_there_is_no_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    X = overlapping(60)
-    fit, seen = gaussian.fit, []
-
-    def failing(*given: Any, **settings: Any) -> Any:
-        """Have the objective of the first start fall, and look much better than the others."""
-        result = fit(*given, **settings)
-        status, path, fell = result.status.copy(), list(result.path), result.fell.copy()
-        status[0], path[0], fell[0] = Status.FAILED, path[0] + 1e6, [1.0, 0.0]
-        seen.append(result.parameters)
-        return replace(result, status=status, path=path, fell=fell)
-
-    monkeypatch.setattr(gaussian, "fit", failing)
-    model = GaussianMixture(2, n_init=2, init_params="random_from_data", random_state=0).fit(X)
-    assert_allclose(model.means_, seen[0].means[1], rtol=1e-12)
-    with pytest.warns(ConvergenceWarning):
-        alone = GaussianMixture(2, random_state=0).fit(X)
-    assert_allclose(alone.means_, seen[1].means[0], rtol=1e-12)
 
 
 # ---------------------------------------------------------------- variational mixtures
@@ -560,22 +429,6 @@ def test_same_variational_fit_in_compiled_code_and_with_given_priors() -> None:
         "random_state": 0,
     }
     assert_same_mixture(*both(X, "BayesianGaussianMixture", **settings), X, 1e-7)
-
-
-def test_far_rows_go_to_a_wide_component_of_almost_no_weight() -> None:
-    """A component without rows is two hundred times as wide, and has exp(-1000) of the weight."""
-    X = np.random.default_rng(0).normal(size=(200, 1))
-    settings: dict[str, Any] = {
-        "n_components": 2,
-        "weight_concentration_prior_type": "dirichlet_distribution",
-        "weight_concentration_prior": 1e-3,
-        "covariance_prior": [[1e6]],
-        "max_iter": 1000,
-        "random_state": 0,
-    }
-    ours, other = both(X, "BayesianGaussianMixture", **settings)
-    assert_same_mixture(ours, other, np.array([[0.0], [3000.0], [4000.0]]), 1e-8)
-    assert len({*ours.predict([[3000.0], [4000.0]]).tolist()}) == 2
 
 
 @pytest.mark.parametrize("kind", [GaussianMixture, BayesianGaussianMixture])

@@ -147,3 +147,5 @@ def test_impossible_settings_are_refused(settings: dict[str, Any], message: str)
     for kind in (SharedKernelMixture, SharedKernelClassifier):
         with pytest.raises(ValueError, match=message):
             kind.from_parameters(WEIGHTS, MEANS, COVARIANCES, **settings)
+    with pytest.raises(ValueError, match="at least two classes"):
+        SharedKernelClassifier.from_parameters(WEIGHTS[:, 0], MEANS, COVARIANCES)

@@ -205,17 +205,6 @@ def test_a_new_class_is_adapted_as_speakers_are(shifted_before: bool, n_passes: 
     assert model.group_shift_ == strength
 
 
-def test_a_new_class_without_shifts_has_the_common_means() -> None:
-    X, _, _ = shifted_groups()
-    plain, none = fitted(None), fitted().set_params(group_shift=None)
-    reference = fitted(None).add_class(X[:50], "g")
-    assert_array_equal(plain.add_class(X[:50], "g").weights_, reference.weights_)
-    assert "group_shifts_" not in vars(plain)
-    none.add_class(X[:50], "g")
-    assert not none.group_shifts_[6].any()
-    assert none.group_shift_ == 4.0
-
-
 def test_a_weight_prior_decides_on_the_weights_of_a_new_class() -> None:
     X, _, _ = shifted_groups()
     model = fitted(weight_prior=3.0)

@@ -6,16 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from sklearn.model_selection import GroupKFold, KFold, LeaveOneGroupOut, ShuffleSplit, StratifiedKFold
+from sklearn.model_selection import GroupKFold, KFold
 
 from skmix.model.holdout import (
     Split,
     check_splits,
     default_splits,
-    single_split,
     splits_of,
     stratified_folds,
 )
@@ -57,41 +56,6 @@ def test_folds_divide_every_class_in_proportion(codes: np.ndarray, n_folds: int,
         ]
 
 
-@reproducible
-@given(codes=labels, n_held=st.integers(1, 30), seed=st.integers(0, 99))
-def test_one_split_holds_out_rows_of_every_class_that_has_two(
-    codes: np.ndarray, n_held: int, seed: int
-) -> None:
-    counts = np.bincount(codes[codes >= 0], minlength=4)
-    classes = np.flatnonzero(counts > 1)
-    n_rows, expected = counts[classes].sum(), max(n_held, len(classes))
-    assume(len(classes) and n_rows - expected >= len(classes))
-    training, held = single_split(codes, n_held, seed)
-    check_rules([(training, held)], codes)
-    assert len(held) == expected or (len(held) > expected - len(classes) and 2 * expected > n_rows)
-    share = np.bincount(codes[held], minlength=4) / n_rows
-    assert np.all(np.abs(share[classes] - expected / n_rows * counts[classes] / n_rows) < 1.5 / n_rows)
-    assert np.all(np.bincount(codes[training][codes[training] >= 0], minlength=4)[counts > 0] > 0)
-
-
-@reproducible
-@given(seed=st.integers(0, 99), n_groups=st.integers(2, 12), grouped=st.sampled_from(["cv", "default"]))
-def test_groups_are_held_out_whole(seed: int, n_groups: int, grouped: str) -> None:
-    random = np.random.default_rng(seed)
-    codes, groups = random.integers(-1, 2, size=80), random.integers(0, n_groups, size=80)
-    # The rows of one more group have no label: they train in every fold.
-    codes[:4], groups[:4] = -1, n_groups
-    if grouped == "cv":
-        splits = splits_of(LeaveOneGroupOut(), codes, groups, np.ones(80, dtype=bool))
-    else:
-        splits = default_splits(codes, seed, groups)
-    check_rules(splits, codes, groups)
-    n_known = len(np.unique(groups[codes >= 0]))
-    assert len(splits) == (n_known if grouped == "cv" else min(5, n_known))
-    assert all(set(range(4)) <= set(training) for training, _ in splits)
-    assert_array_equal(np.sort(np.concatenate([held for _, held in splits])), np.flatnonzero(codes >= 0))
-
-
 @pytest.mark.parametrize(("n_rows", "n_splits"), [(499, 5), (500, 3), (3999, 3), (4000, 1)])
 def test_many_rows_need_fewer_splits(n_rows: int, n_splits: int) -> None:
     codes = np.concatenate([np.arange(n_rows) % 2, np.full(600, -1)])
@@ -104,30 +68,6 @@ def test_many_rows_need_fewer_splits(n_rows: int, n_splits: int) -> None:
     few = np.append(codes[2:], [2, 2])
     assert len(default_splits(few, 0)) == min(n_splits, 2)
     assert default_splits(np.array([0, 1, -1, -1]), 0) == []
-
-
-@pytest.mark.parametrize("masks", [False, True])
-def test_a_list_of_splits_numbers_the_rows_as_they_were_given(masks: bool) -> None:
-    codes = np.array([0, 1, 0, 1, -1, -1, 0, 1])
-    kept = np.arange(10) % 5 > 0  # rows 0 and 5 have no weight
-    cv: Any = [([0, 1, 2, 3, 4], [5, 6, 7, 8, 9]), ([5, 7, 8, 9], [1, 2, 6])]
-    if masks:
-        cv = [tuple(np.isin(np.arange(10), part) for part in parts) for parts in cv]
-    found = splits_of(cv, codes, None, kept)
-    # Rows 4 and 5 have no label: they judge nothing, and train where they are not held out.
-    expected = [([0, 1, 2, 3], [6, 7]), ([5, 6, 7], [0, 1])]
-    assert [tuple(part.tolist() for part in parts) for parts in found] == expected
-
-
-def test_a_splitter_sees_labelled_rows_and_its_training_rows_are_kept() -> None:
-    codes = np.where(np.arange(60) % 4 == 0, -1, np.arange(60) % 3)
-    known = np.flatnonzero(codes >= 0)
-    for cv in (3, StratifiedKFold(3), ShuffleSplit(3, train_size=20, test_size=9, random_state=0)):
-        splitter = StratifiedKFold(3) if cv == 3 else cv
-        found = splits_of(cv, codes, None, np.ones(60, dtype=bool))
-        for (training, held), (own, others) in zip(found, splitter.split(known, codes[known]), strict=True):
-            assert_array_equal(training, np.union1d(known[own], np.flatnonzero(codes < 0)))
-            assert_array_equal(held, np.sort(known[others]))
 
 
 @pytest.mark.parametrize(

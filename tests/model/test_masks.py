@@ -92,21 +92,6 @@ def test_a_masked_label_is_none(entry: str) -> None:
     assert_allclose(found.means_, expected.means_)
 
 
-def test_masked_text_is_no_label() -> None:
-    text = np.ma.array(np.array(["a", "b"])[LABELS.data], mask=IS_MASKED)
-    for entry in ("classifier", "data frame", "opened rows", "classifier search"):
-        found = FITS[entry](text, None)
-        assert_array_equal(found.classes_, ["a", "b"])
-        assert_array_equal(found.class_count_, [20.0, 20.0])
-
-
-def test_labels_without_masked_ones_are_those_of_an_ordinary_array() -> None:
-    for labels in (Y, Y.astype(float), np.array(["a", "b"])[Y], Y == 1):
-        found = classifier().fit(X, np.ma.array(labels, mask=False))
-        assert_array_equal(found.classes_, np.unique(labels))
-        assert_array_equal(found.means_, classifier().fit(X, labels).means_)
-
-
 NEEDING_LABELS: dict[str, Callable[..., Any]] = {
     "score of a classifier": lambda y, w: FITTED.score(X, y, w),
     "score of a mixture": lambda y, w: GROUPED.score(X, y, w),

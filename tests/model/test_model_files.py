@@ -68,25 +68,6 @@ def test_a_link_stays_and_the_file_it_points_to_is_replaced(tmp_path: Path) -> N
     assert names(tmp_path) == ["latest.skmix", "v3.skmix"]
 
 
-def test_what_is_not_a_regular_file_is_written_to(tmp_path: Path) -> None:
-    """A pipe stands for the devices, which a test should not put at risk."""
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        with replacing(pipe) as file:
-            file.write(b"new")
-        assert os.read(reading, 10) == b"new"
-        assert pipe.is_fifo()
-        # A link to it, as /dev/stdout is: its real path may be the name of no file.
-        (tmp_path / "link").symlink_to(pipe)
-        write_columns(tmp_path / "link", {"a": np.array([1])})
-        assert os.read(reading, 10) == b"a\n1\n"
-        assert names(tmp_path) == ["link", "pipe"]
-    finally:
-        os.close(reading)
-
-
 def test_a_file_that_is_open_as_a_stream_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     """As when the output of a command goes into a file."""
     handle = os.open(tmp_path / "output.txt", os.O_RDWR | os.O_CREAT)
@@ -177,28 +158,6 @@ values = st.recursive(
 @example({"a.b.c": np.zeros(1), "a": {"b.c": np.ones(2)}, "a.b": {"c": np.ones(3)}})
 def test_any_value_comes_back_as_it_was(value: Any) -> None:
     assert same(there_and_back(value), value)
-
-
-def test_ranges_slices_and_foreign_byte_orders() -> None:
-    assert there_and_back({"a": range(5, -5, -2)}) == {"a": [5, 3, 1, -1, -3]}
-    array = np.arange(12.0).reshape(3, 4)
-    for given_, expected in (
-        (array[:, ::2], array[:, ::2]),
-        (array.astype(">f8"), array),
-        (np.array(["ä", "𝄞 clef"], dtype=">U9"), np.array(["ä", "𝄞 clef"])),
-    ):
-        np.testing.assert_array_equal(there_and_back(given_), expected)
-
-
-def test_an_array_that_occurs_twice_is_kept_once_and_stays_one() -> None:
-    array = np.arange(3.0)
-    content, arrays = pack({"a": array, "b": [array, array.copy()]})
-    assert list(arrays) == ["a", "b.1"]
-    back = unpack(content, arrays)
-    assert back["a"] is back["b"][0]
-    assert back["a"] is not back["b"][1]
-    back["a"][:] = 7.0
-    assert next(iter(arrays.values())).tolist() == array.tolist() == [0.0, 1.0, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -325,7 +284,10 @@ NOT_A_MODEL = "is not a skmix model"
         (save({}, metadata={FORMAT: "[" * 100_000}), "damaged header"),
         (save({}, metadata=header(format="other")), "damaged header"),
         (save({}, metadata=header(version=True)), "damaged header"),
-        (save({}, metadata=header(version=7, library="9.9")), "version 7 .* skmix 9.9; .* version 1"),
+        (
+            save({}, metadata=header(version=7, library="9.9")),
+            f"version 7 .* skmix 9.9; .* version {VERSION}",
+        ),
         (save({}, metadata=header(content=3, digest="0" * 64)), "digest"),
         (save({}, metadata={FORMAT: '{"format": "skmix", "version": 1, "content": NaN}'}), "digest"),
         (with_array(data_offsets=[0, 2**60]), "damaged"),
@@ -386,6 +348,15 @@ def test_a_file_with_settings_in_pairs_loads() -> None:
     assert model.score(X, y) == pytest.approx(-0.7079780712781548, rel=1e-9)
     # The fit goes on with these settings.
     assert_array_equal(model.fit(X, y).means_.ravel(), [0.25, 5.25])
+
+
+def test_names_that_the_command_line_noted_in_metadata_load_as_attributes() -> None:
+    """Of a version whose recipe was `preparation_`, and whose command line wrote into `metadata_`."""
+    model = load(Path(__file__).parents[1] / "golden" / "noted_columns.skmix")
+    assert (model.target_name_, model.weight_name_) == ("kind", "n")
+    assert model.recipe_["columns"] == {"a": None, "color": ["blue", "red"]}
+    assert model.quality_["training_accuracy"] == 1.0
+    assert not hasattr(model, "metadata_")
 
 
 def test_frozen_starts_of_feature_sets_load_with_their_setting() -> None:

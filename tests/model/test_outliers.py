@@ -139,16 +139,6 @@ def test_a_rare_category_alone_makes_no_outlier() -> None:
     assert np.mean(flags[~usual] & ~outliers(model, new[~usual].assign(title=None))) < 0.15
 
 
-def test_features_of_numbers_have_the_same_threshold_as_ever() -> None:
-    random = np.random.default_rng(0)
-    X, y = with_numbers(300, random)
-    X["whole"] = random.integers(0, 20, 300)
-    model = fitted(X, y)
-    assert not hasattr(model, "outlier_blur_")
-    assert_array_equal(outliers(model, X), model.score_samples(X) < model.threshold_)
-    assert not outliers(fitted(X, y, reject_below=None, outlier_label=None), X).any()
-
-
 @pytest.mark.parametrize("unit", [1.0, 1e6, 1e-9])
 def test_the_variance_of_a_rare_value_is_that_of_its_step_and_of_its_rows(unit: float) -> None:
     random = np.random.default_rng(0)
@@ -271,15 +261,3 @@ def test_searches_keep_the_share(make: Any) -> None:
     assert SHARE / 4 < flags.mean() < 2.5 * SHARE
     assert np.all(outliers(search, planted(new)))
     assert np.all(outliers(search, planted(new, X["title"].value_counts().index[-1])))
-
-
-def test_descriptions_say_that_kernels_are_widened() -> None:
-    X, y = titles(600, 0)
-    model = SharedKernelClassifier(2, reject_below=SHARE, random_state=0).fit(X, y)
-    described = skmix.report.describe(model)
-    assert described["n_blurred"] == len(model.outlier_blur_) > 0
-    said = "by kernels that are widened in features with rare values"
-    assert said in skmix.report.model_page(model, title="x")
-    numbers = SharedKernelClassifier(2, reject_below=SHARE, random_state=0).fit(X[["age", "fare"]], y)
-    assert skmix.report.describe(numbers)["n_blurred"] == 0
-    assert said not in skmix.report.model_page(numbers, title="x")

@@ -147,15 +147,6 @@ def test_what_is_not_saved(path: Path) -> None:
     assert same(back.predict_proba(X), model.predict_proba(X))
 
 
-def test_the_kind_of_output_is_not_saved(path: Path) -> None:
-    """A model that gives frames can be saved; its file gives arrays."""
-    model = SharedKernelMixture(2, **SEED).fit(X, Y)
-    expected = model.transform(X)
-    back = through_a_file(model.set_output(transform="pandas"), path)
-    assert isinstance(model.transform(X), pd.DataFrame)
-    assert same(back.transform(X), expected)
-
-
 @pytest.mark.parametrize("name", ["search", "mixtures"])
 def test_equal_models_are_equal_files(name: str, tmp_path: Path) -> None:
     for file in "ab":
@@ -232,7 +223,7 @@ def setting(name: str, value: Any) -> Change:
 
 def prepare(**own: Any) -> Change:
     """Return a change of how files are prepared."""
-    return put("preparation_", own)
+    return put("recipe_", own)
 
 
 def remove(name: str) -> Change:
@@ -284,8 +275,8 @@ CASES: list[tuple[str, Change, str]] = [
     ("mixture", put("covariance_type_", "low_rank"), "'low_rank' is not supported any more: principal"),
     ("mixture", setting("device", "cuda/half"), "not of the form 'cuda:0'"),
     ("mixture", setting("shape", 1), "no parameter 'shape'; another version may"),
-    ("mixture", prepare(transform="none", gate=1), "preparation_ is {'transform': 'none', 'gate'"),
-    ("mixture", prepare(transform="logicle", linear={"FSC": 2.0}), "the linear features of preparation_ are"),
+    ("mixture", prepare(transform="none", gate=1), "recipe_ is {'transform': 'none', 'gate'"),
+    ("mixture", prepare(transform="logicle", linear={"FSC": 2.0}), "the linear features of recipe_ are"),
     ("mixture", prepare(transform={"W": [0.5, 1.0]}), "W must be from 0 to M / 2"),
     ("mixture", prepare(transform={"kind": "logicle"}), "a scale is a name, or has the parameters T"),
     ("mixture", prepare(transform=None), "a scale is a name, or has the parameters T"),

@@ -6,6 +6,7 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,8 +22,7 @@ from skmix import (
     load,
     open_rows,
 )
-from skmix.engine.records import Status
-from skmix.model import densities, streams
+from skmix.model import densities
 from skmix.model.frames import PreparedRows
 
 
@@ -101,22 +101,6 @@ def test_a_stream_marks_rows_without_a_label_as_a_fit_does() -> None:
     # Named among the classes of the stream, -1 is one of them.
     stream = SharedKernelClassifier(3, random_state=0).partial_fit(X, y - 1, classes=[-1, 0, 1])
     assert stream.class_count_.sum() == len(y)
-
-
-def test_a_first_batch_that_cannot_be_fitted_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = sample()
-    run = streams.run
-
-    def failed(*given: Any, **more: Any) -> Any:
-        result = run(*given, **more)
-        result.status[:] = Status.FAILED
-        return result
-
-    monkeypatch.setattr(streams, "run", failed)
-    model = SharedKernelMixture(3, random_state=0)
-    with pytest.raises(ValueError, match="All 1 starts ended in a singular covariance"):
-        model.partial_fit(X, y)
-    assert not hasattr(model, "means_")
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
@@ -206,6 +190,27 @@ def test_what_is_frozen_keeps_every_bit(freeze: str) -> None:
         assert np.array_equal(getattr(model, f"{name}_"), given) == (name in frozen)
 
 
+def test_without_n_jobs_a_context_of_joblib_has_the_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, y = sample()
+    model, used = SharedKernelMixture(3, random_state=0).fit(X, y), []
+    scoring = densities.scoring.class_log_likelihood
+    monkeypatch.setattr(
+        densities.scoring, "class_log_likelihood", lambda *args: used.append(args[-1]) or scoring(*args)
+    )
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setattr("skmix.model.settings.cpu_count", lambda: 4)
+    model.score_samples(X)
+    for n_threads in (1, 2):
+        with joblib.parallel_config(n_jobs=n_threads):
+            model.score_samples(X)
+    assert used == [3, 1, 2]
+
+
+# ---------------------------------------------------------------- rows, by hand
+
+
 def test_threads_may_be_set_after_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = sample()
     classifier = SharedKernelClassifier(3, random_state=0, n_jobs=1).fit(X, y).set_params(n_jobs=2)
@@ -240,9 +245,6 @@ def test_many_starts_of_many_features_need_bounded_memory() -> None:
             tracemalloc.stop()
         # Ten times the covariances of ten kernels are 3 MB; the rest does not grow with the number of starts.
         assert peaks[1] - peaks[0] < 16.0
-
-
-# ---------------------------------------------------------------- rows, by hand
 
 
 def test_a_stream_without_labels_has_one_class_or_rows_without_a_label() -> None:

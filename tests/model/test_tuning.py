@@ -188,13 +188,6 @@ def test_bad_arguments_are_refused(arguments: dict[str, Any], message: str) -> N
     assert vars(model) == before
 
 
-def test_many_rows_have_fewer_steps() -> None:
-    X, y = bars(10_001, seed=2)
-    settings: Any = {"trade_off": 0.1, "validation": bars(300, seed=3)}
-    many, fewer = fitted().tune(X, y, **settings), fitted().tune(X[1:], y[1:], **settings)
-    assert len(many.tuned_["rounds"]) == 20 < len(fewer.tuned_["rounds"])
-
-
 def test_rows_of_weight_zero_are_left_out() -> None:
     X, y = bars(60, seed=2)
     weights, settings = np.arange(60) % 3.0, {"trade_off": 0.1, "validation": None, "max_iter": 3}

@@ -67,34 +67,6 @@ def test_images_of_the_published_points_are_the_published_images(golden: Golden)
     assert not images[20].any()
 
 
-@pytest.mark.parametrize(
-    ("point", "row", "column"),
-    [
-        ((-1, 1), 0, 0),
-        ((1, 1), 0, 27),
-        ((-1, -1), 27, 0),
-        ((1, -1), 27, 27),
-        ((9, -9), 27, 27),
-        # The origin is a corner of four cells: the one to its right, and below it.
-        ((0, 0), 14, 14),
-        ((1e-9, 1e-9), 13, 14),
-        ((-1e-9, -1e-9), 14, 13),
-    ],
-)
-def test_borders_of_cells(point: tuple[float, float], row: int, column: int) -> None:
-    (image,) = bin_points(9.0 * np.array([point]), np.array([0]), 1, 9.0)
-    assert np.argwhere(image).tolist() == [[row, column]]
-    assert image[row, column] == 255
-
-
-def test_brightness_is_relative_to_the_fullest_cell_and_halves_go_up() -> None:
-    far_apart = np.array([[-5.0, 0.0], [0.0, 5.0], [5.0, 0.0]])
-    points = np.repeat(far_apart, [1, 10, 3], axis=0)
-    (image,) = bin_points(points, np.zeros(14, dtype=int), 1, 10.0)
-    # 25.5 and 76.5, rounded away from zero.
-    assert sorted(image[image > 0].tolist()) == [26, 77, 255]
-
-
 def test_images_come_digit_by_digit_and_repeat_with_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     images, labels = make_seven_segment_digits(3, random_state=5)
     assert images.shape == (30, 28, 28)
@@ -139,38 +111,6 @@ def test_columns_that_do_not_vary_have_entries_of_exactly_zero() -> None:
     constant = np.hstack([np.ptp(images, axis=1)[:, 10:20], np.ptp(images, axis=1)[:, :10]]) == 0
     assert constant.any()
     assert_array_equal(axes == 0.0, constant)
-
-
-def test_of_equally_large_entries_the_first_is_positive() -> None:
-    image = np.zeros((28, 28))
-    image[:14, 13], image[14:, 11] = 1.0, 1.0
-    for flipped in (image, image[::-1], 1.0 - image):
-        axis = digit_features(flipped[None])[0]
-        assert axis[1] == pytest.approx(-axis[3])
-        assert axis[1] > 0
-
-
-# The mean of 28 times 0.1 is not exactly 0.1.
-@pytest.mark.parametrize("row", [np.zeros(28), np.full(28, 255), np.full(28, 0.1), np.arange(28)])
-def test_an_image_of_equal_rows_has_no_axis(row: np.ndarray) -> None:
-    image = np.tile(row, (28, 1))
-    (features,) = digit_features(image[None])
-    assert_array_equal(features[:10], 0.0)
-    if row[0] or not row.any():
-        assert_array_equal(features[10:], 0.25 if row.any() else 0.0)
-
-
-@pytest.mark.parametrize(("row", "column"), [(0, 10), (27, 19), (14, 14), (3, 0)])
-def test_a_single_pixel(row: int, column: int) -> None:
-    image = np.zeros((1, 28, 28), dtype=np.uint8)
-    image[0, row, column] = 3
-    (features,) = digit_features(image)
-    expected = np.eye(28)[column, 10:20]
-    assert_allclose(features[:10], expected, atol=1e-15)
-    quadrant = {(True, False): 0, (True, True): 1, (False, True): 2, (False, False): 3}[
-        (row < 14, column < 14)
-    ]
-    assert_array_equal(features[10:], np.eye(4)[quadrant])
 
 
 @pytest.mark.parametrize(

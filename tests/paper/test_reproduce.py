@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 from skmix.cli import app
-from skmix.cli.reproduce import progress
 from skmix.paper import Settings, StudyError, command, study_cells
 
 FILES = {"figures", "illustration.json", "illustration.png", "report.html", "runs", "tables"}
@@ -67,14 +66,6 @@ def test_a_small_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.Monke
     assert "3 runs are already stored." in again.stdout
     assert "Making" not in again.stdout
     assert {path for path, content in written.items() if path.read_bytes() != content} == set()
-
-
-def test_progress_is_two_lines_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress(100, 20, 1) as show:
-        for _ in range(10):
-            show(10)
-    lines = [re.findall(r"\d+", line) for line in capsys.readouterr().out.splitlines()]
-    assert lines == [["20"], ["100", "1"], ["100", "0"]]
 
 
 @pytest.mark.parametrize("below", ["", "below"])

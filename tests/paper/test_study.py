@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import signal
-import subprocess
-import sys
-import time
 import warnings
 from dataclasses import fields, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,7 +26,6 @@ from skmix.paper import (
     generator,
     illustration,
     make_data,
-    methods,
     run_batch,
     run_illustration,
     run_one,
@@ -44,7 +37,7 @@ from skmix.paper.data import StudyData, features_of, fingerprint
 from skmix.paper.example import IllustrationRecord
 from skmix.paper.methods import confusion_of, fit_again, fit_batch, predict, predict_published, scores_of
 from skmix.paper.rows import Rows
-from skmix.paper.study import Batch, batches, data_sets, fit_beyond, margins
+from skmix.paper.study import batches, data_sets, fit_beyond, margins
 from skmix.paper.variants import METHODS, VARIANTS, Cell, Method
 from skmix.theory import Parameters
 
@@ -165,85 +158,6 @@ def test_batches_and_files_do_not_change_a_bit(
     assert len(run_study(batches(few, settings, [data], tmp_path), [data])) == 9
 
 
-# Prints a line after each stored batch, so that the test knows when to kill it.
-PROGRAM = """
-import sys
-from pathlib import Path
-from skmix.paper import Settings, make_data, run_study
-from skmix.paper import study
-from skmix.paper.variants import Cell
-
-if __name__ == "__main__":
-    study._BATCH = {"robust": 4}
-    settings = Settings(train_per_digit=20, test_per_digit=5, max_iter=20)
-    data = make_data(settings)
-    planned = study.batches([Cell("3D", 10, "robust", 2000)], settings, [data], Path(sys.argv[1]))
-    try:
-        run_study(planned, [data], 2, lambda n_runs: print(n_runs, flush=True))
-    except KeyboardInterrupt:
-        sys.exit("interrupted")
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="sends signals")
-def test_a_study_that_is_interrupted_or_killed_continues(tmp_path: Path) -> None:
-    """Finished batches are there each time, whole and correct.
-
-    Ctrl-C reaches the program and its workers alike, and only the program answers.
-    """
-    program, folder = tmp_path / "program.py", tmp_path / "runs"
-    program.write_text(PROGRAM)
-    folder.mkdir()
-    stored: dict[str, str] = {}
-    for kind in (signal.SIGINT, signal.SIGKILL):
-        command = [sys.executable, str(program), str(folder)]
-        streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        with subprocess.Popen(command, start_new_session=True, **streams) as running:
-            for _ in range(4):
-                running.stdout.readline()
-            workers = group_of(running.pid)
-            if kind == signal.SIGINT:
-                os.killpg(running.pid, kind)
-            else:
-                running.send_signal(kind)
-            _, errors = running.communicate()
-        if kind == signal.SIGINT:
-            assert errors.strip().endswith("interrupted")
-            assert "Traceback" not in errors
-        wait_until_gone(workers)
-        files = {path.name: path.read_text() for path in folder.glob("*.csv")}
-        assert len(files) >= len(stored) + 4
-        assert stored.items() <= files.items()
-        assert all(len(text.splitlines()) == 5 for text in files.values())
-        stored = files
-    settings = Settings(train_per_digit=20, test_per_digit=5, max_iter=20)
-    first = Batch(CELLS[0], settings, range(4), next(folder.glob("3D_K10_robust_0_*.csv"))).stored()
-    expected = run_batch(make_data(settings), "3D", 10, "robust", range(4), settings)
-    pd.testing.assert_frame_equal(first, expected, check_exact=True)
-
-
-def group_of(leader: int) -> list[int]:
-    """Return the processes of a group, but for its leader."""
-    if not Path("/proc/self/stat").exists():
-        pytest.skip("needs /proc")
-    processes = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-    found = []
-    for process in processes:
-        try:
-            if process != leader and os.getpgid(process) == leader:
-                found.append(process)
-        except ProcessLookupError:
-            continue
-    return found
-
-
-def wait_until_gone(processes: list[int]) -> None:
-    """Workers end by themselves soon after the process that started them."""
-    while any(Path(f"/proc/{process}").exists() for process in processes):
-        time.sleep(0.1)
-
-
 def die(*_: object) -> None:
     os._exit(1)
 
@@ -348,15 +262,6 @@ def test_shared_kernels_on_principal_components_read_the_images() -> None:
         assert 0.9 < fit_beyond(data, name)["accuracy"] < 0.99
 
 
-def test_no_classifier_learns_from_the_test_images(data: StudyData) -> None:
-    """With wrong test labels, whoever has seen them would do better than chance."""
-    wrong = replace(data, test_labels=np.random.RandomState(0).permutation(data.test_labels))
-    for name in ("shared kernels, principal components", "support vector machine, paper's features"):
-        found = fit_beyond(wrong, name)
-        assert found["accuracy"] < 0.3
-        assert found["accuracy"] == 1.0 - found["errors"] / 100
-
-
 # ---------------------------------------------------------------- methods
 
 
@@ -418,38 +323,6 @@ def test_other_mixtures_are_not_fitted_as_a_batch() -> None:
             fit_each(model, np.ones((9, 1)), np.zeros(9), [0])
 
 
-def test_a_start_that_fails_fails_the_run(
-    monkeypatch: pytest.MonkeyPatch, data: StudyData, settings: Settings
-) -> None:
-    def ended(model: Any, X: Any, y: Any, random_states: list[Any]) -> list[Any]:
-        return [
-            SimpleNamespace(
-                weights_=0, means_=0, covariances_=0, n_iter_=n_iter, converged_=status == "converged",
-                log_likelihood_=1.0, start_status_=[status],
-            )
-            for n_iter, status in zip((4, 9, 40), ("converged", "failed", "stopped"), strict=True)
-        ]  # fmt: skip
-
-    monkeypatch.setattr(methods, "fit_each", ended)
-    fits = fit_batch(data, "3D", 10, "robust", range(3), settings)
-    assert [(fit.n_iter, fit.converged, fit.failing_pass, fit.reason) for fit in fits] == [
-        (4, True, None, ""),
-        (9, False, 9, "overflow"),
-        (40, False, None, ""),
-    ]
-
-
-def test_methods_end_differently(data: StudyData, settings: Settings) -> None:
-    """The class-wise start is near its end at once; the published method alone fails."""
-    runs = {method: run_batch(data, "6D", 10, method, range(15), settings) for method in METHODS}
-    failed = runs["published"].query("reason != ''")
-    assert len(failed)
-    assert (failed["failing_pass"] == failed["n_iter"]).all()
-    assert not (runs["robust"]["reason"] + runs["class-wise"]["reason"]).any()
-    means = {method: made["accuracy"].mean() for method, made in runs.items()}
-    assert means["class-wise"] > means["robust"] > means["published"]
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_scores_are_those_of_scikit_learn(seed: int) -> None:
     random = np.random.RandomState(seed)
@@ -507,18 +380,6 @@ def test_a_class_beyond_underflow_can_still_win() -> None:
     assert predict(rows, [first, first]).tolist() == [0]
 
 
-def test_nan_is_passed_over_and_nothing_but_nan_is_the_first_class() -> None:
-    weights = np.array([[0.2, 0.8], [0.5, 0.5]])
-    rows = [Rows(np.array([[0.0, 3.0]]))]
-    good = Parameters(weights, np.array([[0.0], [3.0]]), np.ones((2, 1, 1)))
-    assert predict_published(rows, [good])[0] == 1
-    singular = Parameters(weights, np.array([[0.0], [3.0]]), np.array([[[1.0]], [[0.0]]]))
-    assert predict_published(rows, [singular]).tolist() == [0, 0]
-    # A class without numbers loses to one that has them.
-    lost = Parameters(np.array([[np.nan, 0.8], [np.nan, 0.2]]), good.means, good.covariances)
-    assert predict_published(rows, [lost]).tolist() == [1, 1]
-
-
 def test_the_root_of_a_negative_determinant_is_imaginary() -> None:
     """At x = 0 the kernels' densities are 1 and 1/i times the same number: |0.5 − 0.5i| < |0.79 − 0.2i|."""
     model = Parameters(np.array([[0.5, 0.79], [0.5, 0.2]]), np.zeros((2, 1)), np.array([[[1.0]], [[-1.0]]]))
@@ -549,31 +410,6 @@ def test_parameters_are_recovered_as_well_as_the_rows_allow(seed: int) -> None:
         errors.append(error.ravel())
     # Errors of the stated size, not merely below a bound: 27 squared ones average to about one.
     assert 0.4 < np.mean(np.concatenate(errors) ** 2) < 2.5
-
-
-def test_standard_errors_are_those_of_the_sample_size(record: IllustrationRecord) -> None:
-    errors = record.numbers()["standard_error"]
-    # Kernel 0 has 0.1 + 0.7 + 0.3 of 2000 rows each, with variance 0.5.
-    assert_allclose(errors["means"][0], np.sqrt(0.5 / 2200))
-    assert_allclose(errors["covariances"][0], 0.5 * np.sqrt(np.array([[2, 1], [1, 2]]) / 2200))
-    assert_allclose(errors["weights"][:, 0], np.sqrt(np.array([0.09, 0.16, 0.09]) / 2000))
-
-
-def test_record_as_json_has_the_numbers(record: IllustrationRecord) -> None:
-    content = json.loads(json.dumps(record.to_dict(), allow_nan=False))
-    example, model = record.example, record.model
-    assert content["seed"] == 0
-    assert content["rows_per_class"] == [2000, 2000, 2000]
-    assert content["stopping"] == {"rule": "per-class", "tolerance": 0.1, "max_passes": 50}
-    assert content["passes"] == len(content["log_likelihood_per_class_and_pass"]) == model.n_iter_
-    assert content["converged"] is True
-    assert (model.stopping, model.tol, model.max_iter) == ("per-class", 0.1, 50)
-    for name in ("means", "covariances", "weights"):
-        assert_array_equal(content["true"][name], getattr(example, name))
-        assert_array_equal(content["start"][name], example.start[name])
-        assert_array_equal(content["estimated"][name], getattr(model, f"{name}_"))
-        error = np.abs(np.subtract(content["estimated"][name], content["true"][name])).max()
-        assert content["largest_error"][name] == error
 
 
 def test_the_example_is_the_papers() -> None:

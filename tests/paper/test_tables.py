@@ -241,39 +241,6 @@ def published(accuracies: list[float], reasons: Sequence[str] = (), **settings: 
     ]
 
 
-def test_means_of_few_runs_are_not_judged(data: StudyData) -> None:
-    runs = [*cell(0.9, method="robust"), *cell(0.6, method="robust", n_kernels=6)]
-    assert judged(runs[:70], data)[f"robust: {FEW}"].holds
-    assert f"robust: {FEW}" not in judged(runs[:69], data)
-
-
-def test_differences_come_with_a_reason(data: StudyData) -> None:
-    def of(runs: Sequence[Row], dither: Any) -> dict[tuple[str, str], str]:
-        found = [*differences(results_of(runs, data, settings=Settings(dither=dither))).itertuples()]
-        # Every run of the sweep is counted here, where the paper lost most of some cells.
-        shares = {each.variant for each in found if each.quantity == "share of runs counted"}
-        assert {"6D, K = 18", "9D, K = 15"} <= shares
-        assert "3D, K = 3" not in shares
-        return {
-            (each.variant, each.quantity.split()[0]): each.reason
-            for each in found
-            if each.quantity != "share of runs counted"
-        }
-
-    runs = ideal_runs()
-    assert of(runs, "paper") == {}
-    runs = changed(runs, "published", 10, ["13D"], accuracy=0.853)
-    runs = changed(runs, "published", 8, ["10D"], accuracy=0.63)
-    runs = changed(runs, "published", 8, ["6D"], accuracy=0.9)
-    runs = changed(runs, "published", 10, ["9D"], 30, accuracy=0.1, reason="constant feature")
-    found = of(runs, "paper")
-    assert list(found) == [("9D", "share"), ("13D", "median"), ("6D, K = 8", "mean"), ("10D, K = 8", "mean")]
-    # The likely misprint is one number, and dither explains one variant alone.
-    assert [name for (name, _), reason in found.items() if "copying error" in reason] == ["10D, K = 8"]
-    assert [name for (name, _), reason in found.items() if "--dither all" in reason] == ["9D", "13D"]
-    assert not any("--dither all" in reason for reason in of(runs, "all").values())
-
-
 def test_differences_have_both_numbers(data: StudyData) -> None:
     """The paper's medians are of successful runs, and its shares of 500 or, in the sweep, of 100 runs."""
     runs = published([0.1] * 20 + [0.7] * 30, reasons=["overflow"] * 9)
@@ -319,9 +286,8 @@ def test_differences_have_both_numbers(data: StudyData) -> None:
 PAPER, RERUN = "paper, printed", "paper's algorithm, rerun"
 
 
-@pytest.fixture
-def results(data: StudyData, settings: Settings) -> StudyResults:
-    """Four runs of two variants by the published method, two by others, written as JSON and read back."""
+def make_results(data: StudyData, settings: Settings) -> StudyResults:
+    """Return four runs of two variants by the published method, and two by others."""
     accuracies = {
         ("3D", 10, "published"): (0.80, 0.10, 0.90, 0.60),
         ("9D", 10, "published"): (0.50, 0.75, 0.85, 0.95),
@@ -343,8 +309,13 @@ def results(data: StudyData, settings: Settings) -> StudyResults:
 
 
 @pytest.fixture
-def tables(results: StudyResults) -> dict[str, Table]:
-    return make_tables(results)
+def results(data: StudyData, settings: Settings) -> StudyResults:
+    return make_results(data, settings)
+
+
+@pytest.fixture(scope="module")
+def tables(data: StudyData, settings: Settings) -> dict[str, Table]:
+    return make_tables(make_results(data, settings))
 
 
 @pytest.mark.parametrize(
@@ -404,14 +375,6 @@ def test_values_are_those_computed_by_hand(
     found = tables[name].cells.loc[(*row, column), source]
     assert found == (pytest.approx(value) if isinstance(value, float) else value)
     assert type(found) is type(value)
-
-
-def test_failures_are_in_the_order_of_k_and_of_the_variants(tables: dict[str, Table]) -> None:
-    assert list(tables) == [*(f"table{number}" for number in range(1, 7)), "failures"]
-    cells = [(3, "3D"), (6, "3D"), (10, "3D"), (10, "9D"), (12, "3D")]
-    assert list(dict.fromkeys(key[:2] for key in tables["failures"].cells.index)) == cells
-    # The paper's runs and ours are not equally many: the table says of how many it counts.
-    assert tables["table3"].note.endswith("above 0.5, of 500 in the paper and of 4 of each method here.")
 
 
 def test_kendalls_tau_by_hand() -> None:

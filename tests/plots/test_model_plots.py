@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from copy import copy
 from typing import Any
 
 import matplotlib as mpl
@@ -16,31 +15,25 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from numpy.testing import assert_allclose
 from scipy.stats import binomtest
-from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 
 from skmix import (
-    GaussianMixture,
     SharedKernelClassifier,
     SharedKernelClassifierCV,
     SharedKernelMixture,
     SharedKernelMixtureCV,
     open_rows,
 )
-from skmix.model.kernel_sets import drawn_kernels, kernel_sets
+from skmix.model.kernel_sets import drawn_kernels
 from skmix.plots import (
     draw_kernels,
     plot_projections,
     plot_reliability,
     plot_search,
-    weight_key,
 )
 
 SETTINGS: dict[str, Any] = {"random_state": 0, "tol": 1e-2, "max_iter": 1000}
-# One weight in each step of the paper's table 7, and the widths of their lines.
-WEIGHTS = np.array([0.55, 0.45, 0.35, 0.25, 0.15, 0.05, 0.005])
-WIDTHS = [3.4, 2.7, 2.1, 1.6, 1.2, 0.9, 0.7]
 
 
 def model_of(means: Any, covariances: Any, weights: Any, classes: Any = ("a", "b")) -> SharedKernelMixture:
@@ -51,14 +44,6 @@ def model_of(means: Any, covariances: Any, weights: Any, classes: Any = ("a", "b
     model.n_features_in_, model.classes_ = model.means_.shape[1], np.array(classes)
     model.class_prior_ = np.full(len(classes), 1.0 / len(classes))
     return model
-
-
-def with_weights(weights: Any) -> SharedKernelMixture:
-    """Return a model of one class with kernels at (0, 0), (1, 1), … and the given weights."""
-    n = len(weights)
-    return model_of(
-        np.repeat(np.arange(n)[:, None], 2, axis=1), [np.eye(2)] * n, np.transpose([weights]), ["only"]
-    )
 
 
 def rows(n_features: int, labels: Any = ("a", "b", "c"), n: int = 60) -> tuple[np.ndarray, np.ndarray]:
@@ -95,86 +80,7 @@ def test_kernels_of_any_structure_are_projected(covariance_type: str) -> None:
         assert_allclose(covariances[k], directions @ full(k) @ directions.T)
 
 
-def test_models_of_feature_sets_know_their_columns_and_names() -> None:
-    X, y = load_iris(return_X_y=True)
-    table = pd.DataFrame(X, columns=list("pqrs"))
-    model = SharedKernelClassifier(
-        3, feature_sets=[["s", "p"], ["q"]], priors=[0.5, 0.3, 0.2], **SETTINGS
-    ).fit(table, y)
-    first, second = kernel_sets(model)
-    assert (first.names, first.columns) == (["s", "p"], [3, 0])
-    assert (second.names, second.columns) == (["q"], [1])
-    assert_allclose(second.prior, [0.5, 0.3, 0.2])
-    assert len(plot_projections(model.models_[0], 0)) == 1
-    with pytest.raises(ValueError, match="2 feature "):
-        plot_projections(model, 0)
-
-
-def random_kernels(n_kernels: int, n_features: int) -> Any:
-    random = np.random.RandomState(0)
-    roots = random.normal(size=(n_kernels, n_features, n_features))
-    covariances = roots @ np.swapaxes(roots, 1, 2) + 0.5 * np.eye(n_features)
-    weights = random.dirichlet(np.ones(n_kernels), size=2).T
-    # Features of different units.
-    scale = 10.0 ** np.arange(n_features)
-    means = 3.0 * random.normal(size=(n_kernels, n_features)) * scale
-    return drawn_kernels(model_of(means, covariances * np.outer(scale, scale), weights))
-
-
-def test_the_separation_of_kernels_does_not_depend_on_units() -> None:
-    means, weights = np.array([[0.0, 0.0], [3.0, 1.0]]), [[0.5, 0.5], [0.5, 0.5]]
-    # Means are 1.5 and 0.5 standard deviations from the overall mean: δ² / (1 + δ²).
-    for scale in ([1.0, 1.0], [1e-3, 1e4]):
-        kernels = drawn_kernels(model_of(means * scale, [np.diag(np.square(scale))] * 2, weights))
-        assert_allclose(kernels.separation(), [2.25 / 3.25, 0.25 / 1.25])
-
-
-def test_directions_of_difference_are_discriminants() -> None:
-    kernels = random_kernels(4, 3)
-    weights = kernels.weights.mean(axis=1)
-    within = np.tensordot(weights, kernels.stored, axes=1)
-    centred = kernels.means - weights @ kernels.means
-    directions = kernels.directions_of_difference(3)
-    # Of unit variance within kernels, apart from a ridge of 1e-4.
-    assert_allclose(directions @ within @ directions.T, np.eye(3), atol=0.01)
-    # The kernels differ most along the first, where a kernel far away counts no more than its weight.
-    white = centred @ directions.T
-    bounded = white / np.sqrt(1.0 + (white**2).sum(axis=1, keepdims=True))
-    spread = weights @ bounded**2
-    assert np.all(np.diff(spread) < 0.0)
-    assert_allclose((bounded * weights[:, None]).T @ bounded, np.diag(spread), atol=0.01)
-    # The largest entry, in standard deviations of the features, is positive.
-    entries = directions * np.sqrt(weights @ centred**2 + np.diagonal(within))
-    assert np.all(entries[np.arange(3), np.abs(entries).argmax(axis=1)] > 0.0)
-    # At most one less than kernels, and as many as features.
-    assert len(random_kernels(3, 3).directions_of_difference(4)) == 2
-    assert len(random_kernels(6, 2).directions_of_difference(4)) == 2
-
-
-def test_a_light_kernel_far_away_does_not_decide_what_is_shown() -> None:
-    """Heavy kernels differ in the first feature; one of weight 0.001 is far away in the second."""
-    means = [[-2.0, 0.0, 0.0], [2.0, 0.0, 0.1], [0.0, 1000.0, 0.0]]
-    kernels = drawn_kernels(model_of(means, [np.eye(3)] * 3, [[0.899, 0.1], [0.1, 0.899], [0.001, 0.001]]))
-    assert kernels.most_separate(1) == [0]
-    first = kernels.directions_of_difference(2)[0]
-    assert abs(first[0]) > 10 * np.abs(first[1:]).max()
-
-
 # ---------------------------------------------------------------- kernels
-
-
-def test_lines_follow_the_steps_of_the_papers_table() -> None:
-    axes = draw_kernels(with_weights(WEIGHTS), "only")
-    # The heaviest comes last, and so lies on top.
-    shown = ellipses(axes)[::-1]
-    assert [ellipse.get_linewidth() for ellipse in shown] == WIDTHS
-    assert len({ellipse.get_edgecolor() for ellipse in shown}) == 7
-    assert [ellipse.get_linestyle() in ("--", "dashed") for ellipse in shown] == [*[False] * 6, True]
-    weight_key(axes)
-    assert [line.get_linewidth() for line in axes.get_legend().get_lines()] == WIDTHS
-    # A step begins at its lower edge.
-    edges = draw_kernels(with_weights([0.0, 0.01, 0.1, 0.5, 1.0]), "only")
-    assert [ellipse.get_linewidth() for ellipse in ellipses(edges)] == [0.7, 0.9, 1.2, 3.4, 3.4]
 
 
 def test_the_outline_is_where_the_mahalanobis_distance_is_the_given_one() -> None:
@@ -194,14 +100,6 @@ def test_the_outline_is_where_the_mahalanobis_distance_is_the_given_one() -> Non
         assert axes.viewLim.fully_containsx(vertices[:, 0].min())
         assert axes.viewLim.fully_containsx(vertices[:, 0].max())
         assert axes.viewLim.fully_containsy(vertices[:, 1].max())
-
-
-def test_without_a_label_weights_are_those_of_all_classes() -> None:
-    model = model_of([[0.0, 0.0], [1.0, 1.0]], [np.eye(2)] * 2, np.eye(2))
-    model.class_prior_ = np.array([0.75, 0.25])
-    assert [each.get_linewidth() for each in ellipses(draw_kernels(model))] == [1.6, 3.4]
-    mixture = GaussianMixture(2, random_state=0).fit(rows(2)[0])
-    assert len(ellipses(draw_kernels(mixture))) == 2
 
 
 def test_one_feature_gives_the_density_and_its_parts() -> None:
@@ -245,17 +143,6 @@ def test_a_panel_for_every_pair_of_features() -> None:
         assert_allclose(np.column_stack(panel.get_lines()[0].get_data()), X[:, [3, 1]])
 
 
-def test_thirty_features_show_the_eight_that_tell_most() -> None:
-    means = 0.01 * np.random.RandomState(0).normal(size=(2, 30))
-    telling = [1, 4, 9, 16, 17, 20, 25, 29]
-    means[0, telling] += 5.0
-    model = model_of(means, [np.eye(30)] * 2, np.eye(2))
-    axes = plot_projections(model, "a")
-    assert len(axes) == 28
-    assert [panel.get_ylabel() for panel in axes[:7]] == [f"feature {d}" for d in telling[1:]]
-    assert "8 of 30 features" in axes[0].figure.get_suptitle()
-
-
 # ---------------------------------------------------------------- classifiers
 
 
@@ -295,26 +182,6 @@ def test_reliability_is_the_share_of_correct_rows() -> None:
     assert_allclose(found[1], expected(model)[0])
     assert len(curves(plot_reliability(LogisticRegression().fit(X, y), X, y))) == 1
     assert_allclose(curves(plot_reliability(model, open_rows(X, label=y)))[1], found[1])
-
-
-def test_every_candidate_of_a_search_is_drawn_and_members_have_a_ring() -> None:
-    search = SharedKernelClassifierCV(covariance_type="tied", tune=False, n_members=3, cv=2, random_state=0)
-    search = copy(search.fit(*load_iris(return_X_y=True)))
-    results = search.cv_results_ = dict(search.cv_results_)
-    # Two that were only screened, one of them far below the others.
-    screened = np.isin(np.arange(len(results["params"])), np.flatnonzero(~results["member"])[:2])
-    results["stage"] = np.where(screened, "screening", results["stage"])
-    scores = results["mean_test_score"] = np.array(results["mean_test_score"])
-    scores[screened.argmax()] = -1e3
-    axes = plot_search(search)
-    places = np.empty((len(scores), 2))
-    for dots, kernels in zip(axes.collections[:2], ("own", "shared"), strict=True):
-        chosen = [i for i, params in enumerate(results["params"]) if params["kernels"] == kernels]
-        places[chosen] = dots.get_offsets()
-    assert_allclose(places[~screened, 1], scores[~screened])
-    assert_allclose(axes.collections[-1].get_offsets(), places[results["member"]])
-    # Those far below are drawn at the lower end.
-    assert axes.get_ylim()[0] < places[:, 1].min() < scores[~screened].min()
 
 
 # ---------------------------------------------------------------- manners

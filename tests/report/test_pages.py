@@ -86,39 +86,6 @@ def test_the_page_of_a_model_has_its_weights(n_sets: int) -> None:
     assert all(base64.b64decode(picture).rstrip().endswith(b"</svg>") for picture in pictures)
 
 
-def test_classes_and_settings() -> None:
-    model = fitted(2, priors=[0.5, 0.25, 0.25])
-    page = model_page(model, title="model")
-    _, (_, *classes), settings = tables(page)
-    for c, (name, prior, count, used, effective, heaviest) in enumerate(classes):
-        weights = model.weights_[:, c]
-        assert (name, prior, count) == ("abc"[c], f"{model.class_prior_[c]:.3f}", "40")
-        assert heaviest == f"k{weights.argmax()} ({weights.max():.2f})"
-        assert int(used) == (weights >= 0.01).sum()
-        assert effective == f"{np.prod(weights**-weights):.1f}"
-    overall = model.weights_ @ [0.5, 0.25, 0.25]
-    assert f'<div class="number">{np.prod(overall**-overall):.1f}</div>' in page
-    ended = f"converged in {model.n_iter_} passes, log-likelihood {model.log_likelihood_:.6g}"
-    assert dict(settings)["fit"] == ended
-    # A threshold, a temperature and a fit that did not converge are said too.
-    (part,) = model.models_
-    part.converged_, model.temperature_, model.threshold_ = False, 1.25, -7.5
-    found = dict(tables(model_page(model, title="model"))[-1])
-    assert found["fit"].startswith("did not converge in ")
-    assert found["calibrated"] == "with temperature 1.25 (less extreme probabilities)"
-    assert found["outliers"] == "rows with a log-density below -7.5"
-
-
-def test_very_large_models_have_small_pages() -> None:
-    wide = SharedKernelMixture(3, covariance_type="diag", **SETTINGS).fit(labelled(300)[0])
-    page = model_page(wide, title="model")
-    assert len(page) < 500_000
-    (alt,) = re.findall('alt="Kernels in planes of ([^"]*)"', page)
-    variances = wide.weights_[:, 0] @ (wide.means_ - wide.weights_[:, 0] @ wide.means_) ** 2
-    assert set(alt.split(", ")) <= {f"feature {d}" for d in np.argsort(-variances)[:60]}
-    assert len(alt.split(", ")) == 6
-
-
 def test_files_are_drawn_by_the_names_of_their_columns(tmp_path: Path) -> None:
     X, y = labelled(2)
     frame, path = pd.DataFrame({"u": X[:, 0], "v": X[:, 1]}), tmp_path / "rows.csv"

@@ -121,19 +121,3 @@ def test_searches_explain_their_best_model() -> None:
         mapped = FunctionTransformer(plain.feature_map_.transform).fit_transform(rows)
         assert_allclose(found.residuals, search.classifier_.reasons(mapped).residuals)
         assert found.columns == tuple(names)
-
-
-def test_reasons_in_words() -> None:
-    model = SharedKernelClassifier(3, init="k-means", random_state=0)
-    model.fit(pd.DataFrame(X, columns=["a", "b", "c", "d"]), SPECIES)
-    rows = pd.DataFrame(X[[0, 0]], columns=["a", "b", "c", "d"])
-    rows.loc[1, "d"] = 3.0
-    found = model.reasons(rows)
-    words = found.in_words()
-    likeliest = found.responsibilities[0].argmax()
-    assert words["kernels"][0] == f"k{likeliest} 1.00 (setosa: 1.00)"
-    assert words["far"][0] == ""
-    order = [c for c in np.argsort(-np.abs(found.residuals[1])) if abs(found.residuals[1, c]) >= 2][:3]
-    assert order
-    assert words["far"][1] == "; ".join(f"{'abcd'[c]} {found.residuals[1, c]:+.1f}" for c in order)
-    assert repr(found) == "<Reasons: 2 rows, 3 kernels, 4 columns>"

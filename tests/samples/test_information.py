@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from oracles import random_model
 from scipy import stats
 from scipy.optimize import approx_fprime
 from scipy.special import logsumexp
@@ -121,31 +118,6 @@ def test_errors_of_shifts_are_those_of_the_information_about_weights_and_means()
     assert np.all(expected > 1.05 * known)
 
 
-def test_kernels_far_apart_have_the_covariance_of_counts() -> None:
-    w = np.array([0.7, 0.25, 0.05])
-    ratios = np.repeat(3.0 * np.eye(3), 10, axis=0)
-    expected = (np.diag(w) - np.outer(w, w)) / 1e4
-    assert_allclose(information.covariance(ratios, w, 1e4), expected, rtol=1e-3, atol=1e-10)
-    # With a prior, that of the Dirichlet posterior, whose rows are those of both and one more.
-    prior = np.array([40.0, 30.0, 30.0])
-    posterior = stats.dirichlet(w * 600.0)
-    assert_allclose(
-        information.covariance(ratios, w, 500.0, prior) * 600.0 / 601.0, posterior.cov(), rtol=1e-9
-    )
-
-
-def test_intervals_of_kernels_that_overlap_are_normal() -> None:
-    share, n, variance = 0.4, 1e6, 1e-4
-    lower, upper = information.intervals(
-        np.array(share), np.array(n * variance - 0.24), np.array(n), 0.95, 0.5
-    )
-    assert_allclose([lower, upper], stats.norm(share, 0.01).ppf([0.025, 0.975]), rtol=1e-4)
-    # A share of zero has one limit.
-    lower, upper = information.intervals(np.array(0.0), np.array(n * variance), np.array(n), 0.95, 0.5)
-    assert lower == 0.0
-    assert_allclose(upper, 0.0196, rtol=0.01)
-
-
 def test_lower_tails_are_those_of_beta_binomial_counts() -> None:
     a, b = np.array([0.2, 12.0, 40.0]), np.array([19.8, 8.0, 2000.0])
     for size, counts, atol in ((300, (0, 1, 7, 24), 0.0), (300, (25, 140, 299), 0.003), (4, (0, 3, 4), 0.0)):
@@ -189,15 +161,6 @@ def test_shares_are_judged_by_the_posterior_of_the_others() -> None:
     assert_allclose(p_values[:, 0], p_values[:, 1], rtol=1e-6)
 
 
-def test_shares_of_many_rows_are_judged_by_students_t() -> None:
-    """Shares that differ little have a normal distribution, of which the prior gives the prediction."""
-    x = 0.5 + 0.005 * np.random.default_rng(1).normal(size=6)
-    p_values, _ = judging.judge_proportions(1e8 * np.column_stack([x, 1.0 - x]), np.ones(6, dtype=bool))
-    others = [np.delete(x, j) for j in range(6)]
-    z = [(x[j] - o.mean()) / (o.std(ddof=1) * np.sqrt(1.2)) for j, o in enumerate(others)]
-    assert_allclose(p_values[:, 0], 2.0 * stats.t(4).sf(np.abs(z)), rtol=0.06)
-
-
 def test_parts_learn_from_each_other_how_much_groups_differ() -> None:
     """Against integrals over each part's inflation, its distribution among parts, and their weights."""
     random, inflation = np.random.default_rng(0), (np.arange(30) + 0.5) * 0.2
@@ -223,20 +186,6 @@ def test_parts_learn_from_each_other_how_much_groups_differ() -> None:
 def values_of(found: np.ndarray, error: float, skew: float = 0.0) -> judging.Residuals:
     """Return values of groups that have the same error and skewness."""
     return judging.Residuals(found, np.full(len(found), error), np.full(len(found), skew))
-
-
-def test_values_are_judged_by_students_t() -> None:
-    x = np.random.default_rng(0).normal(size=7)
-    x[3] = 8.0
-    usual = np.arange(7) != 5
-    z = judging.judge_residuals(values_of(x, 1e-4), usual)
-    for j in range(7):
-        others = x[usual & (np.arange(7) != j)]
-        n, deviation = len(others), others.std(ddof=1)
-        t = (x[j] - others.mean()) / (deviation * np.sqrt(1.0 + 1.0 / n))
-        assert_allclose(z[j], stats.norm.ppf(stats.t(n - 1).cdf(t)), rtol=0.03)
-    # Neither the sign nor the unit of the values matters.
-    assert_allclose(judging.judge_residuals(values_of(-2.0 * x, 2e-4), usual), -z, rtol=1e-6)
 
 
 def test_groups_are_judged_by_p_values_for_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,56 +238,3 @@ def test_weights_that_are_fitted_explain_a_part_of_the_likelihood() -> None:
     assert_allclose(found[0], expected, rtol=0.005)
     # Those of a half chi-squared variate, with a little more where the prior of the shares is felt.
     assert_allclose(found[1:], [n_features / 2, -np.sqrt(8.0 / n_features)], rtol=0.1)
-
-
-def test_some_groups_stand_for_the_rows_of_many() -> None:
-    """Kernels are as well known by fifty groups of equal weights as by one group of all their rows."""
-    X, log_densities = drawn(model())
-    totals = []
-    for n_groups in (1, 50):
-        parameters = replace(model(), weights=np.tile(WEIGHTS[:, :1], n_groups))
-        sizes = np.full(n_groups, 50_000.0 / n_groups)
-        errors = errors_of(X, log_densities, parameters, "full", sizes)
-        assert errors is not None
-        totals.append(np.trace(np.cov(errors.forces(WEIGHTS[:, 0], 400.0))))
-    assert_allclose(totals[0], totals[1], rtol=0.2)
-
-
-def test_kernels_with_many_parameters_have_fewer_directions_or_parameters(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    parameters = random_model(np.random.default_rng(0), 12, 2, 2)
-    apart = Parameters(np.eye(12), parameters.means, parameters.covariances)
-    X = density.draw(apart, "full", np.repeat(np.arange(12), 400), np.random.RandomState(0))[0]
-    log_densities = density.kernel_log_densities(X, parameters, "full")
-
-    def limited(draws: int, most: int) -> information.KernelErrors | None:
-        monkeypatch.setattr(information, "_DIRECTIONS", draws)
-        monkeypatch.setattr(information, "_MOST_PARAMETERS", most)
-        return errors_of(X, log_densities, parameters, "full", SIZES)
-
-    # Some directions stand for all; then covariances count by diagonals, by scales, or not.
-    totals = []
-    for draws, most, expected in ((60, 60, 60), (20, 60, 20), (99, 59, 48), (99, 47, 36), (99, 36, 36)):
-        errors = limited(draws, most)
-        assert errors is not None
-        assert errors.slopes[0].shape[1] == expected
-        totals.append(sum(float((own**2).mean()) * own.shape[1] for own in errors.slopes))
-    assert totals[0] == pytest.approx(totals[1], rel=0.3)
-    assert limited(99, 35) is None
-
-
-def test_a_part_that_all_other_groups_lack_is_not_impossible() -> None:
-    """Its share is about that of half a row among all of theirs."""
-    counts = np.array([[400.0, 380.0, 420.0, 410.0, 390.0], [100.0, 120.0, 80.0, 90.0, 95.0], [0.0] * 5]).T
-    p_values, usual = judging.judge_proportions(counts, np.ones(5, dtype=bool))
-    assert_array_equal(p_values[:, 2], 1.0)
-    for j in range(5):
-        others = np.delete(counts, j, axis=0)
-        assert 0.1 / others.sum() < usual[j, 2] < 5.0 / others.sum()
-        assert usual[j, 0] == pytest.approx(others[:, 0].sum() / others.sum(), abs=0.02)
-    # One row is no surprise, a tenth of all rows is.
-    counts[:, 2] = [1.0, 0.0, 0.0, 0.0, 50.0]
-    p_values, _ = judging.judge_proportions(counts, np.arange(5) < 4)
-    assert p_values[0, 2] > 0.05
-    assert p_values[4, 2] < 0.02

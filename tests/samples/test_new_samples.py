@@ -152,7 +152,7 @@ def test_files_that_are_compensated_already(tmp_path: Path) -> None:
     labels = [pd.read_csv(tmp_path / f"{name}.csv")["population"] for name in ("raw", "done")]
     assert np.mean(labels[0] == labels[1]) > 0.99
     assert new.describe()["compensate"] is False
-    assert study.model.preparation_["compensate"] is True
+    assert study.model.recipe_["compensate"] is True
 
 
 # ---------------------------------------------------------------- scales
@@ -246,7 +246,7 @@ def test_scatter_is_part_of_the_scale(tmp_path: Path) -> None:
     with open(tmp_path / "a.fcs", "wb") as file:
         flowio.create_fcs(file, X.ravel().tolist(), ["FSC-A", "B-A", "R-A"])
     study = compose(tmp_path / "a.fcs", transform="arcsinh:150", n_kernels=2)
-    assert list(study.model.preparation_["linear"]) == ["FSC-A"]
+    assert list(study.model.recipe_["linear"]) == ["FSC-A"]
     expected = study.apply_to(tmp_path / "a.fcs").proportions
     for how in (
         {"transform": "arcsinh:150.0"},

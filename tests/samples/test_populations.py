@@ -83,14 +83,6 @@ def test_probabilities_are_sums_over_kernels(settings: dict[str, Any]) -> None:
         assert_array_equal(merged.predict(model, X, **given), found.argmax(axis=1))
 
 
-def test_one_kernel_is_a_population() -> None:
-    X, _ = shapes(n_rows=60)
-    alone = SharedKernelMixture(1).fit(X)
-    found = merge_kernels(alone)
-    assert found.tree.shape == (0, 4)
-    assert_array_equal(found.predict(alone, X), 0)
-
-
 def test_populations_are_numbered_by_weight() -> None:
     X = np.array([[0.0], [30.0]] * 30) + np.random.default_rng(0).normal(size=(60, 1))
     model = SharedKernelMixture(2, init={"means": [[0.0], [30.0]]})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import warnings
 from collections.abc import Sequence
@@ -13,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.cluster.hierarchy import is_valid_linkage
 
 from skmix import SharedKernelMixture, Study, compose, load
 from skmix.samples import merge_kernels
@@ -153,32 +151,6 @@ def test_names_that_a_user_gave_stay() -> None:
     assert bare.join(0, 1).populations.display_names == [0, 1]
 
 
-def test_the_tree_of_joined_populations_can_be_drawn_and_cut() -> None:
-    centres = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0], [9.0, 9.0], [4.5, 20.0]])
-    random, counts = np.random.default_rng(0), [500, 400, 300, 200, 100]
-    X = np.repeat(centres, counts, axis=0) + random.normal(size=(1500, 2))
-    study = compose(X, sample=np.tile([0, 1, 2], 500), n_kernels=8)
-    assert len(study.populations) == 5
-    labels = study.populations.predict(study.model, X)
-    partners = [own for n in (2, 3, 4, 5) for own in itertools.combinations(range(5), n)]
-    for groups in [[own] for own in partners] + [[[0, 4], [1, 3]], [[2, 1, 0], [4, 3]]]:
-        joined = study.join(*groups) if len(groups) > 1 else study.join(*groups[0])
-        tree, found = joined.populations.tree, joined.populations.predict(joined.model, X)
-        assert is_valid_linkage(tree)
-        assert (np.diff(tree[:, 2]) >= 0.0).all()
-        # Each set of labels is one, and no other labels are.
-        sets = {number: tuple(sorted(group)) for group in groups for number in group}
-        expected = [sets.get(label, (label,)) for label in labels.tolist()]
-        assert (
-            len(set(zip(expected, found.tolist(), strict=True)))
-            == len(set(expected))
-            == len(joined.populations)
-        )
-        sizes = np.bincount(found)
-        assert (np.diff(sizes) <= 0).all()
-    joined.to_html()
-
-
 def test_wrong_joins_are_refused(switched: tuple[Study, list[str]]) -> None:
     study, _ = switched
     for given in ((), (0,), (0, 0), ([0, 1],) * 2, ([0, 1], [2])):
@@ -189,15 +161,6 @@ def test_wrong_joins_are_refused(switched: tuple[Study, list[str]]) -> None:
             study.join(*given)
     with pytest.raises(ValueError, match="no populations to join"):
         Study(study.model).join(0, 1)
-
-
-def test_the_page_says_it_in_sight(switched: tuple[Study, list[str]]) -> None:
-    study, (said,) = switched
-    shown = re.findall(r'<p class="([^"]*)">Some populations may be one', study.to_html())
-    assert shown == ["panel warning"]
-    assert SAID not in study.join(1, 2).to_html()
-    new = study.apply_to(cells(seed=1), sample="sample")
-    assert new.describe()["warnings"] == [said.replace("in every sample,", "in every sample of the fit,")]
 
 
 def test_populations_do_not_know_the_condition(switched: tuple[Study, list[str]]) -> None:

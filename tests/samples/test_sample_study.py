@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import SharedKernelMixture, Study, compose, load, open_rows
 from skmix._errors import ArgumentError
-from skmix.samples import information, merge_kernels, reading
+from skmix.samples import information, reading
 
 CENTRES = np.array([[0.0, 0.0, 0.0], [12.0, 0.0, 3.0], [0.0, 12.0, -3.0]])
 NAMES = ["CD3", "CD4", "CD8"]
@@ -53,27 +52,6 @@ def whole(files: list[Path]) -> Study:
 @pytest.fixture
 def found(whole: Study) -> Study:
     return copy.copy(whole)
-
-
-def test_everything_is_that_of_the_model(found: Study, files: list[Path]) -> None:
-    model = found.model
-    assert found.populations is not None
-    assert found.populations.display_names == ["CD3⁻ CD4⁻", "CD3⁺ CD8⁺", "CD4⁺"]
-    merged = merge_kernels(model, n_populations=3).renamed(found.populations.names)
-    assert_array_equal(found.populations.of_kernels, merged.of_kernels)
-    # The order is that of the files here, and of the names there.
-    assert found.samples == list(SHARES)
-    own, in_order = Study(model, merged), {name: place for place, name in enumerate(SHARES)}
-    for table, expected in ((found.proportions, own.proportions), (found.unusual(), own.unusual())):
-        order = expected["sample"].map(in_order).argsort(kind="stable")
-        pd.testing.assert_frame_equal(table, expected.iloc[order].reset_index(drop=True))
-    table = found.proportions.pivot(index="sample", columns="population", values="proportion")
-    for name, shares in SHARES.items():
-        assert_allclose(np.sort(table.loc[name]), np.sort(shares), atol=0.01)
-    unusual = found.unusual()
-    assert unusual.loc[unusual["unusual"], "sample"].tolist() == ["odd"]
-    sides = [["s1", "s4"], ["s2", "odd"]]
-    pd.testing.assert_frame_equal(found.compare(*sides).table, own.compare(*sides).table)
 
 
 def test_samples_may_be_in_one_table(found: Study, files: list[Path]) -> None:
@@ -140,14 +118,6 @@ def test_populations_are_renamed_everywhere(found: Study, tmp_path: Path) -> Non
             found.rename(names)
 
 
-def test_populations_are_a_table(found: Study) -> None:
-    table = found.populations.table
-    assert table["name"].tolist() == found.populations.display_names
-    weights = found.model.weights_ @ found.model.class_prior_
-    assert_allclose(table["share"], weights @ found.populations.members, atol=1e-4)
-    assert repr(found.populations) == table.to_string(index=False)
-
-
 def test_files_are_not_overwritten_unless_told(found: Study, tmp_path: Path) -> None:
     for write in (found.save, found.label_cells):
         path = tmp_path / "labels.csv"
@@ -172,6 +142,11 @@ def test_files_that_cannot_be_read_are_left_out_on_demand(files: list[Path], tmp
         assert note.startswith("Left out: ")
         assert path.name in note
     assert study.apply_to([files[0], bad], skip_unreadable=True).samples == [files[0].stem]
+    # A cell without any value.
+    bad.write_text("CD3,CD4,CD8\n1,2,3\n,,\n")
+    study = compose([*files, bad], n_kernels=2, skip_unreadable=True)
+    assert study.samples == [path.stem for path in files]
+    assert "There is no value in line 3" in study.describe()["notes"][0]
     # Labels of all cells are right only if no file is left out.
     labels = np.repeat(["x", "y"], [len(pd.read_csv(file)) for file in files[:2]])
     whole = compose(files[:2], sample=labels, n_kernels=2, skip_unreadable=True)
@@ -263,20 +238,6 @@ def test_a_study_remembers_what_it_compares(found: Study, files: list[Path], tmp
     )
 
 
-def test_conditions_are_plotted_by_q_value(found: Study) -> None:
-    panels = found.rename({1: "B"}).compare("arm").plot()
-    table = found.compare("arm").table.sort_values(["q_value", "p_value"])
-    names = table["population"].tolist()
-    assert [panel.get_title().split("\n") for panel in panels] == [
-        [name, f"q = {q:.2g}"] for name, q in zip(names, table["q_value"], strict=True)
-    ]
-    shares = found.proportions.pivot(index="sample", columns="population", values="proportion")
-    points = panels[0].lines[-1].get_ydata()
-    assert_allclose(np.sort(points), np.sort(100 * shares[table["population"].iloc[0]]))
-    assert [text.get_text() for text in panels[0].get_xticklabels()] == ["a", "b"]
-    plt.close("all")
-
-
 def test_wrong_conditions_and_metadata_are_refused(found: Study) -> None:
     for given, message in (
         (("sex",), r"condition='sex' is not a column of the metadata: \['arm', 'age'\]"),
@@ -303,21 +264,6 @@ def test_wrong_conditions_and_metadata_are_refused(found: Study) -> None:
 
 
 # ---------------------------------------------------------------- shown
-
-
-def test_a_notebook_shows_the_table_and_the_picture(found: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = found.rename({1: "<b>T"})._repr_html_()
-    assert f"<td>{100 * found.proportions['proportion'][0]:.1f}<br>" in shown
-    assert "e-" not in shown.split("<img")[0]
-    assert "&lt;b&gt;T" in shown
-    assert 'src="data:image/png;base64,' in shown
-    assert plt.get_fignums() == []
-
-    def missing(*_: Any, **__: Any) -> None:
-        raise ImportError
-
-    monkeypatch.setattr(Study, "plot", missing)
-    assert found._repr_html_().rstrip().endswith("</table>")
 
 
 def test_the_picture_and_the_page(found: Study, tmp_path: Path) -> None:
@@ -461,8 +407,8 @@ def test_cells_with_gaps_are_studied_and_an_empty_marker_is_refused(found: Study
     own = (np.sort(study.proportions["proportion"]) for study in (gapped, found))
     assert_allclose(*own, atol=0.03)
     for gone, message in (
-        ([5, 1199], r"There is no value in row 6: .*\(2 such rows\)"),
-        ([0], "row 1:"),
+        ([5, 1199], r"There is no value in row 6 of the table: .*\(2 such rows\)"),
+        ([0], "row 1 of the table:"),
     ):
         with pytest.raises(ValueError, match=message):
             compose(table.assign(**{name: table[name].drop(gone) for name in NAMES}), sample="donor")

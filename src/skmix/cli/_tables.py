@@ -21,9 +21,9 @@ from skmix.data.formats import format_of, named_columns
 from skmix.data.labels import check_classes, number_labels, typed
 from skmix.data.missing import is_missing
 from skmix.data.notation import AUTO
-from skmix.data.problems import column_remarks, refuse_empty_columns
+from skmix.data.problems import refuse_empty_columns
 from skmix.data.write import is_device
-from skmix.model.frames import read_into_memory
+from skmix.model.frames import read_into_memory, remarks_of
 
 
 @contextmanager
@@ -120,7 +120,7 @@ def rows_to_fit(source: Source, target: str | None, unlabelled: str) -> tuple[An
     if target is not None and y is not None:
         check_classes(y, target, source.name)
     refuse_empty_columns(values, numbers)
-    for remark in [*source.remarks(), *column_remarks(values, numbers)]:
+    for remark in remarks_of(source, rows.X):
         note(f"{in_options(remark).rstrip('.')}.")
     if target is None and (coded := [name for name, kind in kinds.items() if kind is not None]):
         use = f"If {coded[-1]!r} is the column of labels, use --target {coded[-1]!r}."

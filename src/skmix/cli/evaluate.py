@@ -66,14 +66,15 @@ def evaluate(
         fitted = files.load_model(model)
         if not is_classifier(fitted):
             cli.stop(f"{model} is not a classifier: it was fitted without --target.", cli.BAD_INPUT)
-        known = getattr(fitted, "metadata_", {})
-        target = target or known.get("target")
+        target = target or getattr(fitted, "target_name_", None)
         if not target:
             cli.stop("the model has no target column. Name the column of labels with --target COLUMN.")
         with watch.steps("evaluating", None), tables.table_at(data) as path:
-            weights = weight or tables.if_there(path, text, known.get("weight"))
+            weights = weight or tables.if_there(path, text, getattr(fitted, "weight_name_", None))
             rows = tables.open_table(path, text, target=target, weight=weights, damaged=damaged)
             found = report.evaluate(fitted, rows)
+        if weights is not None:
+            cli.note(f"rows count by their weights in {weights!r}, which sum to {found.n_rows:g}.")
     title = f"{Path(model).name} on {files.name_of(data)}"
     draw = partial(report.evaluation_page, found, title=title)
     files.print_and_draw(found.as_dict(), partial(print_evaluation, found), html, draw, as_json=as_json)

@@ -174,7 +174,10 @@ def fit(
             warnings.simplefilter("ignore", ConvergenceWarning)
         with watch.steps("fitting", None):
             model = saved_part(estimator.fit(X, y, sample_weight=weights))
-            model.metadata_ = {"target": target, **({"weight": weight} if weight else {})}
+            # Channels of an FCS file reach a fit as arrays, without a name.
+            for attribute, column in {"target_name_": target, "weight_name_": weight}.items():
+                if column is not None:
+                    setattr(model, attribute, column)
             if target is None and outliers:
                 report.mark_outliers(model, X, outliers, weights)
         if target is not None:
@@ -192,7 +195,7 @@ def fit(
                 kept = "nothing was" if out == cli.STANDARD else f"{path_out}, which was not tested, is"
                 cli.stop(f"interrupted; {kept} written.", cli.INTERRUPTED)
             measures = {"n_rows": tested.n_rows, "accuracy": tested.accuracy, "log_loss": tested.log_loss}
-            model.metadata_["quality"]["tested"] = {**measures, "by_fold": by_fold}
+            model.quality_["tested"] = {**measures, "by_fold": by_fold}
             files.write_model(path_out, model)
         described = report.describe(model)
         if ends is not None and not described["converged"]:

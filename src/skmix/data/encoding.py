@@ -38,7 +38,7 @@ def check_columns(columns: Any, names: Sequence[str]) -> None:
         is_texts = isinstance(kind, list) and all(isinstance(category, str) for category in kind)
         valid &= kind in (None, DATE) or (is_texts and len({*kind}) == len(kind) > 1)
     if not valid or list(columns) != list(names):
-        raise ValueError("the columns of preparation_ are not those of feature_names_in_")
+        raise ValueError("the columns of recipe_ are not those of feature_names_in_")
 
 
 # ---------------------------------------------------------------- features of columns

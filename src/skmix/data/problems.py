@@ -96,6 +96,9 @@ def categories_error(
     declare = in_list("categorical", name), ".", *otherwise_drop(name)
     n_known = counts.total()
     notations = notation, replace(notation.swapped, thousands="")
+    if notation.decimal is None and notations[1].are_numbers(counts):
+        what = f"holds numbers with another decimal mark, {example()}. Use "
+        return unusable(name, what, other_mark(notation), "; if these are categories, ", *declare)
     n_numbers = sum(
         count for text, count in counts.items() if not np.isnan([way.number(text) for way in notations]).all()
     )

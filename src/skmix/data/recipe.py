@@ -1,6 +1,6 @@
 """Recipes: how the values of files and data frames become the features of a model.
 
-A model keeps its recipe as a dictionary of plain values, `preparation_`. ``transform`` is the scale of
+A model keeps its recipe as a dictionary of plain values, `recipe_`. ``transform`` is the scale of
 numbers, or ``by channel`` if features have different scales, which ``scales`` has by name; ``linear`` has the
 divisors of features that are divided by a number instead, by name; ``compensate``, for FCS files, says
 whether spill-over is removed; ``columns`` are the kinds of columns, see `skmix.data.encoding`, and
@@ -43,7 +43,7 @@ class Recipe:
     @classmethod
     def of(cls, model: Any, n_features: int | None = None) -> Self:
         """The recipe of a fitted model, or of one that is being fitted to rows of `n_features`."""
-        preparation = getattr(model, "preparation_", UNPREPARED)
+        preparation = getattr(model, "recipe_", UNPREPARED)
         names = getattr(model, "feature_names_in_", None)
         if names is None:
             names = range(model.n_features_in_ if n_features is None else n_features)
@@ -271,11 +271,6 @@ def scale_in_words(preparation: Preparation) -> str:
 # ---------------------------------------------------------------- recipes in files
 
 
-def target_of(model: Any) -> str | None:
-    """The name of the column of labels that the model was fitted to, if it is known."""
-    return getattr(model, "metadata_", {}).get("target")
-
-
 def check_preparation(preparation: Any, names: Sequence[str]) -> None:
     """Raise ValueError if the preparation in a model file is invalid or does not match its features."""
     settings = preparation if isinstance(preparation, dict) else {}
@@ -288,24 +283,24 @@ def check_preparation(preparation: Any, names: Sequence[str]) -> None:
     }
     known = {"transform", "columns", "linear", "scales", *is_right}
     if "transform" not in settings or not settings.keys() <= known or not all(is_right.values()):
-        raise ValueError(f"preparation_ is {preparation!r}")
+        raise ValueError(f"recipe_ is {preparation!r}")
     if "columns" in settings:
         check_columns(settings["columns"], names)
     linear, scales, scale = settings.get("linear", {}), settings.get("scales", {}), settings["transform"]
     if not isinstance(linear, dict) or not all(
         name in names and isinstance(unit, float) and 0.0 < unit < np.inf for name, unit in linear.items()
     ):
-        raise ValueError(f"the linear features of preparation_ are {linear!r}")
+        raise ValueError(f"the linear features of recipe_ are {linear!r}")
     if scale == BY_CHANNEL:
         numbers = [name for name in names if settings.get("columns", {}).get(name) is None]
         if not isinstance(scales, dict) or sorted([*scales, *linear]) != sorted(numbers):
-            raise ValueError(f"the scales of preparation_ are {scales!r}, and linear features are {linear!r}")
+            raise ValueError(f"the scales of recipe_ are {scales!r}, and linear features are {linear!r}")
     elif scales:
-        raise ValueError(f"preparation_ has the scales {scales!r} beside {scale!r}")
+        raise ValueError(f"recipe_ has the scales {scales!r} beside {scale!r}")
     for entry in scales.values() if scale == BY_CHANNEL else [scale]:
         try:
             if scale == BY_CHANNEL and not isinstance(entry, str):
                 raise TypeError("the scale of a channel is a name")
             scale_of(transformer_of(entry))
         except (TypeError, ValueError, LookupError, AttributeError) as error:
-            raise ValueError(f"the scale of preparation_ is {entry!r}: {error}") from None
+            raise ValueError(f"the scale of recipe_ is {entry!r}: {error}") from None

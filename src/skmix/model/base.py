@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, _fit_context
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 from sklearn.utils.metaestimators import available_if
@@ -147,7 +148,9 @@ class SharedKernelBase(
             frame, also the name of a column; for a file, also the path of another file.
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows: a row of weight two counts as two rows, and a row of weight zero is ignored.
-            A class whose rows all have weight zero is not in `classes_`. Masked weights are refused.
+            So where rows are counted, in priors and in ``tol='auto'``, the scale of the weights matters:
+            weights that only say how rows compare should average one. A class whose rows all have weight zero
+            is not in `classes_`. Masked weights are refused.
 
         Returns
         -------
@@ -318,7 +321,7 @@ class SharedKernelBase(
         -------
         ndarray of shape (n, M) or pandas.DataFrame
             Rows with unchanged observed values. Columns in no feature set keep their missing values. If the
-            model prepares the rows, see `preparation_`, a data frame of the columns, with text as categories;
+            model prepares the rows, see `recipe_`, a data frame of the columns, with text as categories;
             categories that it does not know count as missing. Columns of a pandas data frame that have no gap
             keep their type.
         """
@@ -342,14 +345,14 @@ class SharedKernelBase(
         Returns
         -------
         X : ndarray of shape (n, M) or pandas.DataFrame
-            Rows; columns in no feature set are NaN. A model with a `preparation_` returns a data frame of the
+            Rows; columns in no feature set are NaN. A model with a `recipe_` returns a data frame of the
             columns that it was fitted to: numbers in their units, compensated if the model compensates, and
             categories with the shares that they have in the kernels.
         y : ndarray of shape (n,)
             Their labels.
         """
         X, y = self._draw(n_samples, label)
-        return in_columns(self, Recipe.of(self).from_scale(X)) if hasattr(self, "preparation_") else X, y
+        return in_columns(self, Recipe.of(self).from_scale(X)) if hasattr(self, "recipe_") else X, y
 
     def _draw(self, n_samples: int, label: Any) -> tuple[FloatArray, np.ndarray]:
         """Draw features (n, M) and labels (n,)."""
@@ -397,4 +400,4 @@ class SharedKernelBase(
         return densities.total_score(scores, rows.weights(len(scores)))
 
 
-SharedKernelBase._parameter_constraints["init"].append(SharedKernelBase)
+SharedKernelBase._parameter_constraints["init"] += [SharedKernelBase, FrozenEstimator]

@@ -38,7 +38,7 @@ def warn_caller(message: str | Warning, category: type[Warning] = UserWarning) -
 def warn_of(notes: Iterable[ArgumentWarning | str]) -> None:
     """Warn of notes on tables."""
     for note in notes:
-        warn_caller(f"{note}.")
+        warn_caller(f"{str(note).rstrip('.')}.")
 
 
 # ---------------------------------------------------------------- attributes of estimators
@@ -61,7 +61,7 @@ def note_columns(
     if columns is not None:
         n_features, names = len(columns), list(columns)
     named = None if names is None else np.array(names, dtype=object)
-    note_rows(estimator, n_features_in_=n_features, feature_names_in_=named, preparation_=preparation)
+    note_rows(estimator, n_features_in_=n_features, feature_names_in_=named, recipe_=preparation)
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def check_values(estimator: Any, X: Any, least: int | None = None, names: Sequen
     estimator. Errors name the column of an infinite value if the `names` (M,) are known.
     """
     if least is not None:
-        note_rows(estimator, preparation_=None)
+        note_rows(estimator, recipe_=None)
     X = without_mask(X, np.nan)
     with _naming_infinite(X, names):
         return validate_data(
@@ -120,8 +120,8 @@ def _naming_infinite(X: Any, names: Sequence[Any] | None) -> Iterator[None]:
     """Name the column and the row of an infinite value that the body refuses."""
     try:
         yield
-    except ValueError as error:
-        if names is not None and "infinity" in str(error):
+    except ValueError:
+        if names is not None:
             infinite = np.isinf(check_array(X, dtype=_FLOATS, ensure_all_finite=False))
             for row, column in np.argwhere(infinite)[:1]:
                 raise ValueError(

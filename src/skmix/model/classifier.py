@@ -297,7 +297,8 @@ random_state
 
     def _starts(self, sets: list[list[int]]) -> list[Any]:
         """The start of each feature set."""
-        fitted = Settings.of(self).fitted_start
+        settings = Settings.of(self)
+        fitted = settings.fitted_start
         if isinstance(fitted, SharedKernelClassifier):
             if fitted.feature_sets_ != sets:
                 raise ValueError(
@@ -309,7 +310,7 @@ random_state
             raise ValueError(f"init has {len(starts)} starts, but there are {len(sets)} feature sets.")
         if isinstance(self.init, list) and not all(isinstance(start, dict) for start in starts):
             raise ValueError(f"init as a list must hold dicts, got {self.init!r}.")
-        if len(sets) > 1 and isinstance(self.init, dict | SharedKernelMixture):
+        if len(sets) > 1 and isinstance(settings.start, dict | SharedKernelMixture):
             raise ValueError(f"init must be a list of {len(sets)} dicts, one for each feature set.")
         return starts
 
@@ -398,7 +399,7 @@ random_state
         """
         check_is_fitted(self)
         with updating(self):
-            entered = enter(self, X, y, sample_weight).in_memory()
+            entered = enter(self, X, y, sample_weight).with_columns_of_fit().in_memory()
             rows = entered.values(on_cpu=True)
             codes, weights = entered.codes(len(rows)), entered.weights(len(rows))
             self.temperature_ = decisions.best_temperature(densities.log_joint(self, rows), codes, weights)
@@ -506,7 +507,7 @@ random_state
         """Return log p(x) under the class priors, shape (n,), of rows X (n, M); it is low for outliers.
 
         It is the density of the features: numbers on the scale of the model, not in the units of a file, and
-        categories as 0/1 features; see `preparation_`.
+        categories as 0/1 features; see `recipe_`.
         """
         return score_rows(self, X, densities.log_density)
 
@@ -516,12 +517,12 @@ random_state
         """Return the accuracy on rows X (n, M) with labels y (n,) and weights (n,).
 
         Rows that `open_rows` opened with labels and weights are scored with these. Without y, a file or data
-        frame is scored with the column that the command line fitted the model to.
+        frame is scored with its columns `target_name_` and, if it is there, `weight_name_`.
         """
         from sklearn.metrics import accuracy_score  # slow to import
 
         check_is_fitted(self)
-        entered = enter(self, X, y, sample_weight)
+        entered = enter(self, X, y, sample_weight).with_columns_of_fit()
         predicted = computed(self.predict(entered.X))
         labels, weights = entered.labels(len(predicted)), entered.weights(len(predicted))
         return float(accuracy_score(labels, predicted, sample_weight=weights))

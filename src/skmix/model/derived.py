@@ -133,8 +133,13 @@ def _unfitted(model: Any, chosen: list[int]) -> Any:
         derived,
         n_features_in_=len(chosen),
         feature_names_in_=None if names is None else names[chosen],
-        preparation_=columns.of_columns(chosen),
+        recipe_=columns.of_columns(chosen),
+        target_name_=getattr(model, "target_name_", None),
+        weight_name_=getattr(model, "weight_name_", None),
     )
+    if names is not None:
+        others = [*getattr(model, "ignored_columns_", ()), *np.delete(names, chosen).tolist()]
+        note_rows(derived, ignored_columns_=others or None)
     return derived
 
 

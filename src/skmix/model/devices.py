@@ -101,6 +101,6 @@ def check_device_values(estimator: Any, X: Array, least: int | None) -> Array:
     if not finite and bool(xp.any(xp.isinf(X))):
         raise ValueError("Input X contains infinity or a value too large for its type.")
     if least is not None:
-        note_rows(estimator, feature_names_in_=None, preparation_=None)
+        note_rows(estimator, feature_names_in_=None, recipe_=None)
     _check_n_features(estimator, X, reset=least is not None)
     return X

@@ -22,7 +22,7 @@ from ..data.read import existing
 from ..data.write import replacing
 
 FORMAT = "skmix"
-VERSION = 1
+VERSION = 2
 """Incremented when older versions would misread a file; they refuse unknown attributes and parameters."""
 
 
@@ -51,8 +51,8 @@ def write_file(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, 
         file.write(data)
 
 
-def read_file(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:
-    """The content and arrays of a file; raise ValueError if this version cannot read it."""
+def read_file(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray], int]:
+    """The content, arrays and version of a file; raise ValueError if this version cannot read it."""
     from safetensors import SafetensorError, safe_open
 
     name = os.fspath(existing(path))
@@ -73,7 +73,7 @@ def read_file(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]
         intact = False
     if not intact:
         raise ValueError(f"{name} is damaged: its content does not match its digest.")
-    return header.get("content"), arrays
+    return header.get("content"), arrays, header["version"]
 
 
 def _header(name: str, text: str | None) -> dict[str, Any]:

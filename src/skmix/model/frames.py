@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -12,14 +13,16 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _check_feature_names
 
+from .._errors import ArgumentWarning
 from .._extras import need
 from .._words import listed, nearest
 from ..data import Source
 from ..data.encoding import UNKNOWN_COLUMN, decode_columns
 from ..data.frames import encode_frame, frame_remarks
+from ..data.problems import column_remarks
 from ..data.recipe import Preparation, Recipe, writing_of
 from ..engine.records import FloatArray
-from .checks import check_features, check_values, note_columns, warn_of
+from .checks import check_features, check_values, note_columns, note_rows, warn_of
 
 # Numeric types of polars.
 _POLARS_NUMBER = re.compile(r"(U?Int\d+|Float\d+|Boolean|Decimal)\b")
@@ -68,13 +71,51 @@ def take_columns(X: Any, y: Any, sample_weight: Any, *, name: str = "y") -> tupl
     return _select(X, [column for column in names if column not in roles]), y, sample_weight
 
 
+@dataclass(frozen=True)
+class TableColumns:
+    """All columns of the table that rows are from, if they have names, and those of labels and weights."""
+
+    names: Sequence[Any] = ()
+    target: str | None = None
+    weight: str | None = None
+
+    @classmethod
+    def of(cls, X: Any, y: Any, sample_weight: Any) -> TableColumns:
+        """Those of rows of any kind, with labels and weights as columns or names of columns."""
+        if isinstance(X, PreparedRows):
+            return X.table_columns
+        if isinstance(X, Source):
+            return cls(X.first.all_names if X.first.is_table else (), X.label, X.weight)
+        names = names_of(X, unique=False) if is_frame(X) else ()
+        return cls(names, _name_of(y), _name_of(sample_weight))
+
+    def note_in(self, estimator: Any) -> None:
+        """Note in an estimator, which knows its features, which columns are none."""
+        features = {*Recipe.of(estimator).kinds} if hasattr(estimator, "feature_names_in_") else {*self.names}
+        ignored = [str(name) for name in self.names if not {name, str(name)} & features]
+        # Labels may be made of a feature, and have its name.
+        target, weight = (None if name in features else name for name in (self.target, self.weight))
+        note_rows(estimator, target_name_=target, weight_name_=weight, ignored_columns_=ignored or None)
+
+
+UNNAMED = TableColumns()
+"""The columns of an array."""
+
+
+def _name_of(column: Any) -> str | None:
+    """The name of a column of labels or weights, or None."""
+    name = column if isinstance(column, str) else getattr(column, "name", None)
+    return name if isinstance(name, str) else None
+
+
 def known_columns(model: Any, frame: Any) -> Any:
     """The columns of a data frame that a model was fitted to.
 
-    As in scikit-learn, a column must not be missing and, unless columns are encoded, their order must be the
-    one of the fit. Models that compensate are refused.
+    As in scikit-learn, a column must be neither missing nor unknown and, unless columns are encoded, their
+    order must be the one of the fit. Columns that the fit ignored are left out. Models that compensate are
+    refused.
     """
-    preparation = getattr(model, "preparation_", {})
+    preparation = getattr(model, "recipe_", {})
     if preparation.get("compensate", False):
         raise ValueError(
             "The model compensates for spill-over with matrices that only FCS files have. Compensate and "
@@ -88,8 +129,12 @@ def known_columns(model: Any, frame: Any) -> Any:
     if columns is not None and not all(isinstance(name, str) for name in names):
         names = [str(name) for name in names]  # as encoding does
         frame = frame.set_axis(names, axis=1)
-    kept = [name for name in (names if columns is None else known) if name in {*known} & {*names}]
-    if len(known) == len(kept) and kept != names:
+    others = {getattr(model, name, None) for name in ("target_name_", "weight_name_")}
+    others |= {*getattr(model, "ignored_columns_", ())}
+    kept = [name for name in names if name in known or name not in others]
+    if columns is not None and len(kept) == len(known) and {*kept} == {*known}:
+        kept = list(known)
+    if kept != names:
         frame = _select(frame, kept)
     names_of(frame)  # raises ValueError for repeated names
     reference = SimpleNamespace(feature_names_in_=np.array(known, dtype=object))
@@ -116,6 +161,7 @@ class PreparedRows:
     X: np.ndarray  # (n, M), of float64 or float32
     feature_names: list[str] | None = None
     preparation: Preparation | None = None
+    table_columns: TableColumns = UNNAMED
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -143,8 +189,17 @@ def read_into_memory(source: Source) -> tuple[PreparedRows, np.ndarray | None, F
     y = np.concatenate([block.all_labels() for block in read]) if source.has_labels else None
     weights = [block.weights for block in read if block.weights is not None]
     X = np.concatenate([block.X for block in read])
-    rows = PreparedRows(X, source.feature_names, source.preparation)
+    table = TableColumns.of(source, None, None)
+    rows = PreparedRows(X, source.feature_names, source.preparation, table)
     return rows, y, np.concatenate(weights) if weights else None
+
+
+def remarks_of(source: Source, X: np.ndarray) -> list[ArgumentWarning]:
+    """What is odd about the columns of a table, for a fit to all its rows, with features X (n, M)."""
+    names, numbers = source.feature_names, np.flatnonzero(source.numeric)
+    if names is None or not source.first.is_table:
+        return source.remarks()
+    return [*source.remarks(), *column_remarks(X[:, numbers], [names[number] for number in numbers])]
 
 
 def frame_to_fit(frame: Any, estimator: Any, least: int) -> np.ndarray:

@@ -42,7 +42,8 @@ _PARAMETERS = """
         sample if there are many rows, then refined by passes over samples. A dict has `means` (K, M) and
         optionally `covariances`, and `weights` (K, L), or (K,) without labels. A classifier with
         `feature_sets` takes a list of dicts. A fitted estimator, such as one that a callback has saved, goes
-        on from its parameters and its prior. When to change: to a dict if you know where kernels are.
+        on from its parameters and its prior; in a grid search, wrap it in scikit-learn's FrozenEstimator.
+        When to change: to a dict if you know where kernels are.
     freeze : {'kernels', 'weights'} or None, default=None
         What keeps the values given by `init`: the means and covariances, or the weights.
         When to change: to 'kernels' to learn the weights of known kernels in new classes.
@@ -86,8 +87,9 @@ _PARAMETERS = """
         over rows, and keep about five, or two to three, digits.
         When to change: if there is a GPU and there are many rows.
     n_jobs : int, default=None
-        Number of threads. None uses all cores, or the number in the environment variable OMP_NUM_THREADS, as
-        scikit-learn's own threads do. Results do not depend on it.
+        Number of threads. They are threads of a compiled loop, not processes, and as in scikit-learn's own
+        compiled loops, None is all cores, or the number in the environment variable OMP_NUM_THREADS, but for
+        a context of joblib, whose number counts. -1 is all cores. Results do not depend on it.
         When to change: to 1 if something else needs the cores.
     random_state : int, RandomState instance or None, default=None
         Source of randomness of the starts and of `sample`.
@@ -99,7 +101,14 @@ _FITTED = """
         Number of columns of X: M, unless columns of text are encoded as several features each.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the columns, if X had any. Columns of text with a single value or without any are left out.
-    preparation_ : dict
+    target_name_, weight_name_ : str
+        Names of the columns of labels and weights, if they were columns with names. Where a classifier needs
+        labels and none are given, it takes those of these columns, and weights, too.
+    ignored_columns_ : list of str
+        Columns of the table of the fit that are no features, if there are any: those of labels and weights,
+        those that were left out, and in a marginal or conditional model all others. New data frames may have
+        them; as in scikit-learn, other columns are refused.
+    recipe_ : dict
         How the values of X were transformed and encoded, if they were: the scale, ``transform``, or the
         ``scales`` of features that differ, and the divisors of ``linear`` ones; whether FCS files are
         compensated, ``compensate``; for tables with categories or dates, the kind of each column,
@@ -384,7 +393,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
 
     def predict(self, X: ArrayLike, y: ArrayLike | None = None) -> IntArray:
         """Return the most probable kernel (n,) of each row of X (n, M); see `predict_proba`."""
-        return score_rows(self, X, densities.most_likely_kernel, y)
+        return self._labelled(X, y).scores(densities.most_likely_kernel)
 
     def predict_proba(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the responsibilities: the probability of each kernel for each row.
@@ -394,15 +403,15 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         X : array-like of shape (n, M)
             Rows, of any kind that `fit` accepts.
         y : array-like of shape (n,), default=None
-            Class labels of the rows, whose weights, and shifted means with `group_shift`, are used. Without
-            them, probabilities are averaged over classes.
+            Class labels of the rows, whose weights, and shifted means with `group_shift`, are used; those
+            that rows were opened with count too. Without them, probabilities are averaged over classes.
 
         Returns
         -------
         ndarray of shape (n, K)
             Probabilities; each row sums to one.
         """
-        return score_rows(self, X, densities.responsibilities, y)
+        return self._labelled(X, y).scores(densities.responsibilities)
 
     def fit_predict(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
@@ -418,7 +427,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         """Return the log-density (n,) of rows X (n, M): log p(x | y), or log p(x) without labels y (n,).
 
         It is the density of the features: numbers on the scale of the model, not in the units of a file, and
-        categories as 0/1 features; see `preparation_`. A row without any value has a log-density of 0. Labels
+        categories as 0/1 features; see `recipe_`. A row without any value has a log-density of 0. Labels
         that `open_rows` was given count, but not the names of files.
         """
         scores: FloatArray = self._labelled(X, y).scores(densities.log_density)

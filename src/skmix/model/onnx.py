@@ -96,7 +96,7 @@ class ExportMixin:
         kind = np.dtype(dtype)
         if kind not in (np.float64, np.float32):
             raise ValueError(f"dtype must be float64 or float32, got {kind}.")
-        preparation = getattr(self, "preparation_", {"transform": "none"})
+        preparation = getattr(self, "recipe_", {"transform": "none"})
         if preparation["transform"] != "none" or preparation.get("compensate"):
             warn_caller(
                 "The graph does not prepare the values of X as the model does: give them on the scale "

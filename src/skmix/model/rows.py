@@ -19,12 +19,13 @@ from joblib.parallel import ThreadingBackend
 from sklearn.utils.validation import _check_feature_names, _check_n_features, check_is_fitted
 
 from .. import _version
+from .._errors import ArgumentWarning
 from ..data import Source, open_rows
 from ..data.dask import check_kind, is_collection, map_rows, open_collections
 from ..data.labels import are_unlabelled, code_labels, number_labels, read_labels, refuse_missing
 from ..data.missing import is_missing
 from ..data.opening import prepare, source_of
-from ..data.recipe import Recipe, target_of
+from ..data.recipe import Recipe
 from ..engine.device.streamed import PIECE_BYTES
 from ..engine.numbers import Array, has_gaps, is_device_array, is_numpy, on_host, pick, to_numpy
 from ..engine.problem import open_source
@@ -52,16 +53,23 @@ from .devices import (
     warn_of_host,
 )
 from .frames import (
+    UNNAMED,
     PreparedRows,
+    TableColumns,
     encoded_frame,
     frame_to_fit,
     is_frame,
     known_columns,
+    names_of,
     read_into_memory,
     refuse_encoding,
+    remarks_of,
     take_columns,
 )
 from .training import Training, training_in_blocks
+
+# Labels and weights of an array that need not be recognised.
+_PLAIN = {np.ndarray, list, type(None)}
 
 
 def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, name: str = "y") -> Rows:
@@ -71,11 +79,14 @@ def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, n
     `read_into_memory` returned. y and sample_weight are arrays (n,) or Dask collections; with files, also
     paths or names of columns; with a data frame, also names of columns.
     """
-    if isinstance(X, PreparedRows):
+    if type(X) is np.ndarray and {type(y), type(sample_weight)} <= _PLAIN:
         return Rows(estimator, X, y, sample_weight, name)
-    source = source_of(X, y, sample_weight)
+    source = None if isinstance(X, PreparedRows) else source_of(X, y, sample_weight)
+    columns = TableColumns.of(X if source is None else source, y, sample_weight)
+    if isinstance(X, PreparedRows):
+        return Rows(estimator, X, y, sample_weight, name, columns)
     if source is not None:
-        return RowsInBlocks(estimator, source, y, sample_weight, name)
+        return RowsInBlocks(estimator, source, y, sample_weight, name, columns)
     if is_frame(X):
         X, y, sample_weight = take_columns(X, y, sample_weight, name=name)
     for argument, values in ((name, y), ("sample_weight", sample_weight)):
@@ -90,9 +101,9 @@ def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, n
                 f"Dask collections, or {argument}.compute()."
             )
     if is_collection(X):
-        return RowsOnCluster(estimator, X, y, sample_weight, name)
+        return RowsOnCluster(estimator, X, y, sample_weight, name, columns)
     X = X if is_frame(X) else on_device_or_host(estimator, X)
-    return Rows(estimator, X, y, on_host(sample_weight), name)
+    return Rows(estimator, X, y, on_host(sample_weight), name, columns)
 
 
 def score_rows(
@@ -118,6 +129,7 @@ class Rows:
     y: Any
     sample_weight: Any
     name: str  # of the labels in messages
+    table_columns: TableColumns = UNNAMED
 
     # ------------------------------------------------------------ what fits and scores need
 
@@ -152,9 +164,12 @@ class Rows:
 
         With `on_cpu`, it needs NumPy rows; unless `scaled`, the encoded rows in the units of the user.
         """
-        model = self.estimator
-        X = self.values(on_cpu=on_cpu or is_robust_fit(model)) if scaled else self.encoded
+        model, is_here = self.estimator, type(self.X) is np.ndarray and self.estimator.device is None
+        is_host = is_here or on_cpu or is_robust_fit(model)
+        X = self.values(on_cpu=is_host) if scaled else self.encoded
         codes = None if self.y is None else self.codes(len(X))
+        if is_here:
+            return _score(function, model, X, codes)
         device = None if on_cpu or not is_numpy(X) else device_of_scores(model)
         if device is None or has_room(device, X):
             return on_host(_score(function, model, sent(X, device), codes))
@@ -169,23 +184,36 @@ class Rows:
         A fit requires at least `least` rows, and notes their features in the estimator. With `on_cpu`, they
         are a NumPy array.
         """
+        if least is not None:
+            values = self._values_to_fit(least, on_cpu)
+            self.table_columns.note_in(self.estimator)
+            return values
         model, X = self.estimator, self.X
+        if type(X) is np.ndarray and is_valid(model, X):
+            return X
         if isinstance(X, PreparedRows):
-            return check_features(model, X.X) if least is None else X.noted_in(model, least)
+            return check_features(model, X.X)
         if is_frame(X):
-            if least is not None:
-                return frame_to_fit(X, model, least)
             return Recipe.of(model).to_scale(self.encoded)
-        if least is None:
-            if type(X) is np.ndarray and is_valid(model, X):
-                return X
-            refuse_encoding(model)
+        refuse_encoding(model)
+        return self._checked(None, on_cpu)
+
+    def _values_to_fit(self, least: int, on_cpu: bool) -> Array:
+        if isinstance(self.X, PreparedRows):
+            return self.X.noted_in(self.estimator, least)
+        if is_frame(self.X):
+            return frame_to_fit(self.X, self.estimator, least)
+        return self._checked(least, on_cpu)
+
+    def _checked(self, least: int | None, on_cpu: bool) -> Array:
+        """Rows of an array or a tensor."""
+        model, X = self.estimator, self.X
         if is_device_array(X) and not on_cpu:
             return check_device_values(model, X, least)
         try:
             return check_values(model, on_host(X), least)
         except ValueError as error:
-            if "could not convert string" not in str(error):
+            if not any(isinstance(value, str) for value in np.ravel(np.asarray(X, dtype=object))):
                 raise
             problem = f"X holds text: {error}. Give a data frame, whose columns are encoded."
             raise ValueError(problem) from None
@@ -198,7 +226,7 @@ class Rows:
     @property
     def is_in_units(self) -> bool:
         """Whether rows are in the units of the user, which the model puts on its scale."""
-        return is_frame(self.X) and hasattr(self.estimator, "preparation_")
+        return is_frame(self.X) and hasattr(self.estimator, "recipe_")
 
     def in_memory(self) -> Rows:
         """The rows in memory, after reading files whole."""
@@ -219,6 +247,19 @@ class Rows:
         """The rows with the labels that they were opened with, if no others are given."""
         return self
 
+    def with_columns_of_fit(self) -> Rows:
+        """The rows with the columns of a table that were labels and weights in the fit, if y is not given."""
+        target, weight = self._columns_of_fit()
+        if self.y is not None or target is None or not is_frame(self.X):
+            return self
+        weights = weight if self.sample_weight is None and weight in names_of(self.X) else self.sample_weight
+        X, y, weights = take_columns(self.X, target, weights, name="the target of the model")
+        return replace(self, X=X, y=y, sample_weight=weights)
+
+    def _columns_of_fit(self) -> tuple[str | None, str | None]:
+        model = self.estimator
+        return getattr(model, "target_name_", None), getattr(model, "weight_name_", None)
+
     def labels(self, n_rows: int, *, unlabelled: bool = False) -> np.ndarray:
         """The label (n,) of each row, in memory; with `unlabelled`, some may be missing."""
         labels = read_labels(self._unchecked_labels(), n_rows, self.name, of_fit=False)
@@ -234,12 +275,9 @@ class Rows:
         return code_labels(self._unchecked_labels(), self.estimator.classes_, n_rows, name=self.name)
 
     def _unchecked_labels(self) -> Any:
-        if self.y is not None:
-            return computed(self.y)
-        target = target_of(self.estimator)
-        if target is None or not is_frame(self.X):
+        if self.y is None:
             raise ValueError(f"The rows of X have no labels: give {self.name}.")
-        return computed(take_columns(self.X, target, None, name="the target of the model")[1])
+        return computed(self.y)
 
     def weights(self, n_rows: int) -> FloatArray | None:
         """Row weights (n,), not negative and not all zero; None if none were given."""
@@ -288,8 +326,15 @@ class RowsInBlocks(Rows):
     def training(self, least: int = 2) -> Training:
         training = training_in_blocks(self, self.X.held(), device_of(self.estimator), least)
         if self.X.first.is_table:
-            warn_of(self.X.remarks())
+            warn_of(self._remarks())
         return training
+
+    def _remarks(self) -> list[ArgumentWarning]:
+        """Remarks on the columns, whose values are looked at if they are one block."""
+        if self.X.n_rows > self.X.chunk_rows:
+            return self.X.remarks()
+        with closing(self.X.blocks()) as blocks:
+            return remarks_of(self.X, next(blocks).X)
 
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False, scaled: bool = True) -> Any:
         model, source = self.estimator, self._of_model
@@ -324,7 +369,7 @@ class RowsInBlocks(Rows):
         source = self._of_model if hasattr(self.estimator, "n_features_in_") else self.X
         X, y, weights = read_into_memory(source)
         warn_of(source.remarks())
-        return Rows(self.estimator, X, y, weights, self.name)
+        return Rows(self.estimator, X, y, weights, self.name, self.table_columns)
 
     @cached_property
     def _of_model(self) -> Source:
@@ -338,14 +383,20 @@ class RowsInBlocks(Rows):
         # Names of files are groups for a fit, but new files are none of its groups.
         return self if self.X.by_file or not self.X.has_labels else replace(self, y=self.X)
 
+    def with_columns_of_fit(self) -> Rows:
+        source, (target, weight) = self.X, self._columns_of_fit()
+        if source.has_labels or target is None:
+            return self
+        source = source.labelled(target)
+        if source.weight is None and source.weights is None and weight in source.first.all_names:
+            source = source.weighted(weight)
+        return replace(self, X=source)
+
     def _unchecked_labels(self) -> Any:
-        source, target = self.X, target_of(self.estimator)
-        if not source.has_labels and target is not None:
-            source = source.labelled(target)
-        if not source.has_labels:
+        if not self.X.has_labels:
             return super()._unchecked_labels()
         # Select the features first: other columns may hold anything.
-        return with_features_of(self.estimator, source).row_labels()
+        return self._of_model.row_labels()
 
     def weights(self, n_rows: int) -> FloatArray | None:
         if self.X.weight is None and self.X.weights is None:
@@ -357,7 +408,7 @@ class RowsInBlocks(Rows):
 def with_features_of(model: Any, source: Source) -> Source:
     """The rows of a source with the features and the preparation of a fitted model; see `prepare`."""
     names = getattr(model, "feature_names_in_", None)
-    source = prepare(source, getattr(model, "preparation_", None), names)
+    source = prepare(source, getattr(model, "recipe_", None), names)
     n_features = Recipe.of(model).n_features
     if source.n_features != n_features:
         raise ValueError(
@@ -393,7 +444,7 @@ class RowsOnCluster(Rows):
         if not is_frame(X):
             refuse_encoding(model)
         else:
-            if "columns" in getattr(model, "preparation_", {}):
+            if "columns" in getattr(model, "recipe_", {}):
                 raise ValueError(
                     "The model encodes columns of text, or knows numbers for missing values, which Dask "
                     "collections do not support: give X.compute(), or files."

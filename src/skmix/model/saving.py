@@ -31,18 +31,23 @@ from .fitted import (
     check_value,
     typed,
 )
-from .settings import Settings, device_and_precision, refuse_low_rank
+from .settings import Settings, device_and_precision, refuse_low_rank, thawed
 
 # Attributes that scikit-learn sets.
 _OF_SCIKIT_LEARN = ("_skl_callbacks", "_sklearn_output_config", "_metadata_request", *OF_CALLBACKS)
 # Errors that inconsistent values in a file may raise.
 _MALFORMED = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
 # Attributes of fits that are no records, as fields. All estimators keep those of the training rows:
-# `preparation_` has the encoding of columns, scale and compensation of files, and users set `metadata_`.
+# `recipe_` has the encoding of columns, scale and compensation of files, the report sets `quality_`, and
+# users set `metadata_`.
 _ROWS = {
     "n_features_in_": typed(Integral, low=1),
     "feature_names_in_": typed(default=None),
-    "preparation_": typed(dict, default=None),
+    "recipe_": typed(dict, default=None),
+    "target_name_": typed(str, default=None),
+    "weight_name_": typed(str, default=None),
+    "ignored_columns_": typed(list, default=None),
+    "quality_": typed(dict, default=None),
     "metadata_": typed(dict, default=None),
 }
 # Those of scikit-learn's mixtures, with axes by setting.
@@ -89,6 +94,8 @@ _MIXTURE_SEARCH = _SEARCH | {
     "threshold_": typed(float, low=-np.inf, default=None),
     "outlier_blur_": array("rM", default=None),
 }
+# Notes that the command line kept in `metadata_` of files of version 1, and their attributes.
+_NOTES = {"target": "target_name_", "weight": "weight_name_", "quality": "quality_"}
 # Parts of a feature map; the last three may be None.
 _MAP = ("shift", "scale", "powers", "curves", "offset", "matrix")
 
@@ -119,9 +126,8 @@ class FileMixin:
         Notes
         -----
         A RandomState instance as `random_state` is saved as None; an integer is kept. Callbacks, metadata
-        requests and `set_output` are not saved. `preparation_`, how values of files or data frames are
-        transformed and encoded, is saved. You may set `metadata_`, a dictionary of plain values, which is
-        saved too.
+        requests and `set_output` are not saved. You may set `metadata_`, a dictionary of plain values, which
+        is saved too, and which skmix does not use.
 
         Examples
         --------
@@ -136,9 +142,10 @@ class FileMixin:
 
 def read_model(path: str | os.PathLike[str], others: Mapping[str, Callable[[Record], Any]]) -> Any:
     """The estimator in a file, or another object by the function in `others` for its kind."""
-    content, arrays = read_file(path)
+    content, arrays, version = read_file(path)
     try:
         record = unpack(content, arrays)
+        record = _of_version_1(record) if version == 1 else record
         if not isinstance(record, Record):
             raise ValueError("it is not an estimator")
         return others.get(record.kind, estimator_of)(record)
@@ -194,20 +201,22 @@ def _attributes_of(estimator: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(estimator).items() if name in fields}
 
 
-def _unchecked_record(estimator: Any) -> Record:
+def _unchecked_record(estimator: Any, *, with_start: bool = True) -> Record:
     def plain(value: Any) -> Any:
         if type(value) is list:
             return [plain(item) for item in value]
-        return _unchecked_record(value) if isinstance(value, FileMixin) else value
+        return _unchecked_record(value, with_start=False) if isinstance(value, FileMixin) else value
 
-    parameters = estimator.get_params(deep=False)
+    parameters = {name: thawed(value) for name, value in estimator.get_params(deep=False).items()}
     if isinstance(parameters.get("random_state"), np.random.RandomState):
         parameters["random_state"] = None
     if not isinstance(parameters.get("cv"), int):
         parameters.pop("cv", None)  # a file cannot hold splitters, and a fitted search does not need them
     for name, value in parameters.items():
         if isinstance(value, FileMixin):
-            parameters[name] = _unchecked_record(clone(value))  # saved unfitted
+            # A fit goes on from a fitted start; the starts of parts are those of the whole.
+            is_start = with_start and name == "init"
+            parameters[name] = _unchecked_record(value if is_start else clone(value), with_start=False)
     fitted = {name: plain(value) for name, value in _attributes_of(estimator).items()}
     return Record(type(estimator).__name__, {"parameters": parameters, "fitted": fitted})
 
@@ -224,13 +233,13 @@ def _unchecked_estimator(record: Record) -> Any:
     parameters, fitted = (record.fields.get(part) for part in ("parameters", "fitted"))
     if not isinstance(parameters, dict) or not isinstance(fitted, dict):
         raise ValueError("its parameters or fitted attributes are missing")
-    parameters = _as_plain_values(parameters)
     # Parameters that the file lacks, because they are newer, have their defaults.
     unknown = set(parameters) - set(kind._get_param_names())
     if unknown:
         raise ValueError(f"{record.kind} has no parameter {min(unknown)!r}; another version may")
-    if any(isinstance(value, Record) and value.fields.get("fitted") for value in parameters.values()):
-        raise ValueError("a parameter is a fitted estimator")
+    for name, value in parameters.items():
+        if isinstance(value, Record) and value.fields.get("fitted") and name != "init":
+            raise ValueError(f"{name} is a fitted estimator")
     estimator = kind(**{name: restored(value) for name, value in parameters.items()})
     estimator._validate_params()
     fields = _fields_of(estimator)
@@ -241,9 +250,38 @@ def _unchecked_estimator(record: Record) -> Any:
     return estimator
 
 
+# ---------------------------------------------------------------- files of version 1
+
+
+def _of_version_1(value: Any) -> Any:
+    """A value in a file of version 1, by the names and values of today in all its records."""
+    if isinstance(value, list):
+        return [_of_version_1(item) for item in value]
+    if not isinstance(value, Record):
+        return value
+    record = Record(value.kind, {name: _of_version_1(item) for name, item in value.fields.items()})
+    parameters, fitted = (record.fields.get(part) for part in ("parameters", "fitted"))
+    if isinstance(parameters, dict) and isinstance(fitted, dict):
+        record.fields["parameters"] = _as_plain_values(parameters)
+        record.fields["fitted"] = _renamed({name: _of_version_1(item) for name, item in fitted.items()})
+    return record
+
+
+def _renamed(fitted: dict[str, Any]) -> dict[str, Any]:
+    """Fitted attributes, of which some had other names or were notes of the command line."""
+    if "preparation_" in fitted:
+        fitted["recipe_"] = fitted.pop("preparation_")
+    metadata = fitted.pop("metadata_", None)
+    notes = {**metadata} if isinstance(metadata, dict) else {}
+    for name, attribute in _NOTES.items():
+        if (note := notes.pop(name, None)) is not None:
+            fitted[attribute] = note
+    return fitted | ({"metadata_": notes} if notes else {})
+
+
 def _as_plain_values(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters of a file, of which some were pairs of a kind and a number in earlier versions."""
-    found = dict(parameters)
+    """Parameters of a file, of which some were pairs of a kind and a number."""
+    found = {name: _of_version_1(value) for name, value in parameters.items()}
     for name, number, kind in (("tail", "degrees", "t"), ("tol", "tol", "per-class")):
         value = found.get(name)
         if isinstance(value, list | tuple) and len(value) == 2 and value[0] == kind:
@@ -280,19 +318,24 @@ def _check(model: Any) -> None:
     _check_columns(model, sizes)
     device_and_precision(getattr(model, "device", None))
     check_agreement(model, sizes)
+    start = thawed(getattr(model, "init", None))
+    if isinstance(start, FileMixin) and hasattr(start, "class_prior_"):
+        _check(start)
 
 
 def _check_columns(model: Any, sizes: dict[str, int]) -> None:
     names, kinds = getattr(model, "feature_names_in_", None), None
-    if hasattr(model, "preparation_"):
-        check_preparation(model.preparation_, [] if names is None else names.tolist())
-        kinds = model.preparation_.get("columns")
+    ignored = getattr(model, "ignored_columns_", [])
+    _require(all(isinstance(name, str) for name in ignored), "ignored_columns_ are not names")
+    if hasattr(model, "recipe_"):
+        check_preparation(model.recipe_, [] if names is None else names.tolist())
+        kinds = model.recipe_.get("columns")
     if kinds is None:
         n_columns = sizes.setdefault("M", model.n_features_in_)
     else:
         n_columns, n_features = len(kinds), len(feature_names(kinds))
         agrees = sizes.setdefault("M", n_features) == n_features
-        _require(agrees, f"the columns of preparation_ have {n_features} features, not {sizes['M']}")
+        _require(agrees, f"the columns of recipe_ have {n_features} features, not {sizes['M']}")
     _require(model.n_features_in_ == n_columns, f"n_features_in_ is not {n_columns}")
     if names is not None:
         named = names.shape == (n_columns,) and all(isinstance(name, str) for name in names)

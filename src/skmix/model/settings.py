@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from joblib import cpu_count, effective_n_jobs
 from joblib.parallel import get_active_backend
+from sklearn.frozen import FrozenEstimator
 
 from ..engine.records import FloatArray, Options
 from ..engine.structures import structure_of
@@ -77,7 +78,7 @@ class Settings:
             is_robust=estimator.tail is not None,
             degrees=None if estimator.degrees is None else float(estimator.degrees),
             init=estimator.init if is_named else None,
-            start=None if is_named else estimator.init,
+            start=None if is_named else thawed(estimator.init),
             freeze=estimator.freeze,
             n_init=estimator.n_init,
             max_iter=estimator.max_iter,
@@ -149,7 +150,10 @@ class Settings:
         if self.start is None or isinstance(self.start, Mapping | list):
             return None
         if not hasattr(self.start, "class_prior_"):
-            raise ValueError(f"init is a {type(self.start).__name__} that is not fitted.")
+            raise ValueError(
+                f"init is a {type(self.start).__name__} that is not fitted. Searches copy settings without "
+                "their fit: in a grid, give sklearn.frozen.FrozenEstimator(model)."
+            )
         return self.start
 
     @property
@@ -227,6 +231,11 @@ def prior_of_columns(prior: Any, columns: list[int], n_features: int) -> tuple[f
     return rows, covariance[columns] if covariance.ndim == 1 else covariance[np.ix_(columns, columns)]
 
 
+def thawed(start: Any) -> Any:
+    """The estimator inside scikit-learn's FrozenEstimator; other starts unchanged."""
+    return start.estimator if isinstance(start, FrozenEstimator) else start
+
+
 def refuse_low_rank(covariance_type: Any) -> None:
     """Refuse 'low_rank' and ('low_rank', q), which earlier versions had, with what to use instead."""
     name = covariance_type[:1] if isinstance(covariance_type, tuple) else (covariance_type,)
@@ -262,13 +271,9 @@ def device_and_precision(device: str | None) -> tuple[str | None, str]:
 
 
 def threads_of(n_jobs: int | None) -> int:
-    """The number of threads: for None all cores, or the variable OMP_NUM_THREADS, as in scikit-learn.
-
-    Workers of joblib have one thread.
-    """
-    if n_jobs is not None:
+    """The number of threads; for None that of joblib's context, one in its workers, else of OpenMP."""
+    backend, of_context = get_active_backend()
+    if n_jobs is not None or of_context is not None or backend.nesting_level:
         return int(effective_n_jobs(n_jobs))
-    if get_active_backend()[0].nesting_level:  # in a worker of joblib
-        return int(effective_n_jobs(None))
     limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     return min(int(limit), cpu_count()) if limit.isdecimal() and int(limit) else int(cpu_count())

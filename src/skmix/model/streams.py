@@ -243,9 +243,17 @@ def _fit_first_batch(
     new_codes[present] = np.arange(len(present))
     training = Training(open_source(batch.X, new_codes[batch.codes], batch.weights), classes[present])
     settings = replace(settings, n_kernels=settings.n_kernels or len(classes)) if settings.init else settings
-    start = given_start(settings, training, frame, structure_of(options.covariance_type))
-    n_kernels = settings.n_kernels if start is None else start.means.shape[1]
-    assert n_kernels is not None
+    # A given start has the weights of all classes, and those without rows so far keep them.
+    whole = replace(training, classes=classes)
+    start = given_start(settings, whole, frame, structure_of(options.covariance_type))
+    if start is None:
+        n_kernels = settings.n_kernels
+        assert n_kernels is not None
+        weights = uniform_weights(1, n_kernels, len(classes))[0]
+    else:
+        n_kernels, weights = start.means.shape[1], start.weights[0].copy()
+        shares = None if start.class_prior is None else training.class_prior[None]
+        start = replace(start, weights=start.weights[..., present], class_prior=shares)
     # With few rows, a kernel may collapse onto some of them, and later batches would not undo that.
     weak = (training.n_features + 2.0) * average
     careful = replace(options, covariance_prior=options.covariance_prior or weak)
@@ -254,7 +262,6 @@ def _fit_first_batch(
     result = problem.leave_with(run(problem, starts))
     refuse_failures([result], settings.variance_floor)
     best = result.parameters.take(result.best)
-    weights = uniform_weights(1, n_kernels, len(classes))[0]
     weights[:, present] = best.weights
     return Parameters(weights, best.means, best.covariances, prior, concentration=best.concentration)
 

@@ -142,6 +142,7 @@ def training_in_blocks(
             # Unique labels look like regression targets.
             check_classification_targets(np.repeat(classes, 2))
         note_columns(rows.estimator, blocks.n_features, blocks.feature_names, blocks.preparation)
+        rows.table_columns.note_in(rows.estimator)
     else:
         labels = np.arange(len(classes))
     coded, summary = blocks.coded(labels), labelled.coded(labels)

@@ -101,7 +101,8 @@ def _tuned_model(
 
 def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, name: str = "X") -> Block:
     """Rows of positive weight with class codes; raise ValueError if tuning cannot use them."""
-    entered = enter(classifier, X, y, sample_weight, name="y" if name == "X" else f"y of {name}").in_memory()
+    entered = enter(classifier, X, y, sample_weight, name="y" if name == "X" else f"y of {name}")
+    entered = entered.with_columns_of_fit().in_memory()
     rows = entered.values(on_cpu=True)
     codes = entered.codes(len(rows))
     if has_gaps(rows):

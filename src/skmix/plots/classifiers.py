@@ -36,7 +36,7 @@ def plot_reliability(
         Where to draw; None makes a new figure.
     """
     check_is_fitted(classifier)
-    given = enter(classifier, X, y)
+    given = enter(classifier, X, y).with_columns_of_fit()
     probabilities = np.asarray(classifier.predict_proba(given.X))
     labels, predicted = given.labels(len(probabilities)), probabilities.argmax(axis=1)
     # Code -1 matches no prediction: only whether a row is classified correctly matters.

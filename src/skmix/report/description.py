@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from .._words import listed
-from ..data.recipe import Recipe, in_words, target_of
+from ..data.recipe import Recipe, in_words
 from ..model.densities import n_parameters
 from ..model.kernel_sets import chosen_model, feature_names, kernel_sets, numbered
 from .intervals import outwards
@@ -43,7 +43,7 @@ def describe(model: Any) -> dict[str, Any]:
     likelihoods: list[Any] = [getattr(mixture, "log_likelihood_", None) for mixture in mixtures]
     log_likelihood = None if None in likelihoods else float(sum(likelihoods))
     threshold, strength = outlier_threshold(model), float(getattr(chosen, "group_shift_", np.inf))
-    quality, preparation = getattr(model, "metadata_", {}).get("quality"), recipe.preparation
+    quality, preparation = getattr(model, "quality_", None), recipe.preparation
     is_scaled = "compensate" in preparation or preparation["transform"] != "none"
     return {
         "kind": type(model).__name__,
@@ -60,7 +60,7 @@ def describe(model: Any) -> dict[str, Any]:
         "by_rank": by_rank,
         "n_components": None if change is None or change.matrix is None else len(used_names),
         "n_members": n_members if n_members > 1 else None,
-        "target": target_of(model),
+        "target": getattr(model, "target_name_", None),
         "classes": _classes(chosen),
         "covariance_type": str(getattr(chosen, "covariance_type_", chosen.covariance_type)),
         "n_parameters": n_parameters(chosen),

@@ -213,7 +213,7 @@ def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None 
     >>> evaluation.n_rows, round(evaluation.accuracy, 2)
     (75, 0.97)
     """
-    rows = enter(model, X, y, sample_weight)
+    rows = enter(model, X, y, sample_weight).with_columns_of_fit()
     predicted = _Predictions.of(model, rows.X)
     n_rows = len(predicted.probabilities)
     column = rows.X.label if isinstance(rows.X, Source) else None
@@ -368,7 +368,7 @@ def note_quality(model: Any, X: Any, y: Any, sample_weight: ArrayLike | None = N
     of_known = {} if weights is None else {"sample_weight": weights[known]}
     accuracy = float(model.score(rows.X[known], typed(labels[known]), **of_known))
     quality = {"log_likelihood": describe(model)["log_likelihood"], "training_accuracy": accuracy}
-    model.metadata_ = {**getattr(model, "metadata_", {}), "quality": {**quality, "tested": None}}
+    model.quality_ = {**quality, "tested": None}
 
 
 def _plain(count: Any) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
-from .._errors import Argument, ArgumentError
+from .._errors import Argument, ArgumentError, ArgumentWarning
 from .._words import nearest
 from ..engine.records import BoolArray, FloatArray, IntArray
 from ..model import warn_caller
@@ -204,7 +204,9 @@ def asked_sides(
         if other is None and default is not None and default.condition == design.condition:
             other = default.reference
         design = replace(design, reference=other)
-        sides = sides_of(samples, table, design)
+        sides, warnings = sides_of(samples, table, design)
+        for warning in warnings:
+            warn_caller(warning)
     # With several values, a sample of the reference may lack a partner on one side only.
     used = {samples[place] for side in sides for place in side.places}
     left_out = list(dict.fromkeys(name for side in sides for name in side.left_out if name not in used))
@@ -215,8 +217,13 @@ def asked_sides(
     return sides, design
 
 
-def sides_of(samples: np.ndarray, table: Columns | None, design: Design) -> list[Sides]:
-    """Return the sides of a condition in the metadata of samples (L,): each value beside the reference."""
+def sides_of(
+    samples: np.ndarray, table: Columns | None, design: Design
+) -> tuple[list[Sides], list[ArgumentWarning]]:
+    """Return the sides of a condition in the metadata of samples (L,): each value beside the reference.
+
+    Values that cannot be compared, such as rare ones, are left out, each with a warning to give.
+    """
     column = column_of(table, "condition", design.condition)
     texts = [None if value is None else str(value) for value in column]
     values = sorted({text for text in texts if text is not None})
@@ -232,13 +239,22 @@ def sides_of(samples: np.ndarray, table: Columns | None, design: Design) -> list
         )
     places = {value: np.flatnonzero([text == value for text in texts]) for value in values}
     without = samples[[text is None for text in texts]].tolist()
-    sides = []
+    sides, problems = [], dict[str, ArgumentError]()
     for value in values:
         if value != reference:
             both = places[value], places[reference]
-            side = _sides(samples, table, (value, reference), *both, design.pair, design.covariate)
-            sides.append(replace(side, left_out=(*without, *side.left_out)))
-    return sides
+            try:
+                side = _sides(samples, table, (value, reference), *both, design.pair, design.covariate)
+            except ArgumentError as error:
+                problems[value] = error
+            else:
+                sides.append(replace(side, left_out=(*without, *side.left_out)))
+    if not sides:
+        raise next(iter(problems.values()))
+    return sides, [
+        ArgumentWarning(f"{value!r} of {design.condition} is not compared: ", *problem.pieces)
+        for value, problem in problems.items()
+    ]
 
 
 def given_sides(

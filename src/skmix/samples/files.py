@@ -106,6 +106,6 @@ def _check_origin(origin: Origin, model: Any) -> None:
     )
     is_joined = isinstance(origin.joined, tuple) and all(map(_are_texts, origin.joined))
     _require(is_joined, f"its joined populations are {origin.joined!r}, not tuples of names")
-    prepared = preparation_of(getattr(model, "preparation_", None))
+    prepared = preparation_of(getattr(model, "recipe_", None))
     is_same = isinstance(origin.preparation, dict) and preparation_of(origin.preparation) == prepared
     _require(is_same, f"it says that cells were read as {origin.preparation!r}, unlike its model")

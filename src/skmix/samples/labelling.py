@@ -134,14 +134,16 @@ def by_sample(
     # Missing values such as pandas.NA may be neither hashable nor equal to themselves.
     known, names = ~is_missing(samples), set(classes.tolist())
     known[known] = [sample in names for sample in samples[known].tolist()]
+    # Labels of a source count in predictions, and samples that are not in the fit are none.
+    averaged = X.unlabelled() if isinstance(X, Source) else X
     if not known.any():
-        return np.asarray(predict(X))
+        return np.asarray(predict(averaged))
     # Unknown samples are replaced by the first class, and masked below.
     filled = np.full(len(samples), classes[0], dtype=classes.dtype)
     filled[known] = samples[known]
     predicted = np.array(predict(X, filled))
     if not known.all():
-        predicted[~known] = np.asarray(predict(X))[~known]
+        predicted[~known] = np.asarray(predict(averaged))[~known]
     return predicted
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass
@@ -136,11 +136,11 @@ def open_new_cells(model: Any, fit: Origin, samples: Any, **reading: Any) -> tup
     """Open new samples on the scale of a fitted mixture; return them after the mixture that reads them."""
     if "markers" in reading:
         raise ArgumentError(Argument("markers"), " are those of the study: leave them out.")
-    fitted: dict[str, Any] = getattr(model, "preparation_", {})
+    fitted: dict[str, Any] = getattr(model, "recipe_", {})
     if reading.get("compensate") is False and fitted.get("compensate"):
         # The files have been compensated already.
         model = copy(model)
-        model.preparation_ = fitted = {**fitted, "compensate": False}
+        model.recipe_ = fitted = {**fitted, "compensate": False}
     if "compensate" in fitted:
         if reading.get("compensate", "auto") not in ("auto", fitted["compensate"]):
             raise ArgumentError(Argument("compensate"), " differs from the fit: leave it out.")
@@ -203,9 +203,12 @@ def _readable(files: list[Path], model: Any, how: dict[str, Any]) -> tuple[list[
         try:
             source = open_rows([file], **how)
             source = source if model is None else with_features_of(model, source)
+            empty, start = [], 0
             with closing(source.blocks()) as blocks:
-                for _ in blocks:
-                    pass
+                for block in blocks:
+                    empty += _rows_without_value(block.X, start)
+                    start += len(block.X)
+            _refuse_empty(source, empty)
         except (ValueError, OSError) as error:
             text, first = str(error).rstrip("."), first or error
             notes.append(f"Left out: {text if file.name in text else f'{file.name}: {text}'}.")
@@ -268,18 +271,30 @@ def _some_cells(source: Source, seed: int) -> tuple[dict[Any, int], FloatArray, 
         for block in blocks:
             first, last = np.searchsorted(places, [start, start + len(block.X)])
             X.append(np.asarray(block.X[places[first:last] - start], dtype=np.float64))
-            # The sum is cheap, and NaN where a row has no value.
-            if np.isnan(block.X.sum()):
-                empty += (start + np.flatnonzero(np.isnan(block.X).all(axis=1))).tolist()
+            empty += _rows_without_value(block.X, start)
             start += len(block.X)
             name = samples[min(last, len(samples) - 1)]
             progress(f"{name} ({numbers[name] + 1} of {len(sizes)})", share=start / source.n_rows)
+    _refuse_empty(source, empty)
+    return sizes, np.concatenate(X), samples
+
+
+def _rows_without_value(X: FloatArray, start: int) -> list[int]:
+    """Numbers of the rows of a block X (n, M) without any value; its first row has the number `start`."""
+    # The sum is cheap, and NaN where a row has no value.
+    is_complete = not np.isnan(X.sum())
+    return [] if is_complete else (start + np.flatnonzero(np.isnan(X).all(axis=1))).tolist()
+
+
+def _refuse_empty(source: Source, empty: Sequence[int]) -> None:
+    """Raise ValueError if there are rows without any value, given their numbers."""
     if empty:
+        place = source.place(empty[0])
+        place = f"{place} of {source.first.name}" if len(source.readers) == 1 else place
         raise ValueError(
-            f"There is no value in {source.place(empty[0])}: all {source.n_features} markers are NaN "
+            f"There is no value in {place}: all {source.n_features} markers are NaN "
             f"({len(empty)} such rows). Leave these rows out."
         )
-    return sizes, np.concatenate(X), samples
 
 
 def _rows_of_samples(source: Source) -> tuple[dict[Any, int], list[IntArray]]:

@@ -76,7 +76,7 @@ class Study:
         if populations is not None:
             populations.check_model(model)
         markers = tuple(str(name) for name in getattr(model, "feature_names_in_", ()))
-        origin = Origin((), None, markers, preparation_of(getattr(model, "preparation_", None)), ())
+        origin = Origin((), None, markers, preparation_of(getattr(model, "recipe_", None)), ())
         known = align(read_metadata(metadata, {}), names)
         reference = Reference(model, populations)
         self._set(model, populations, reference, reference.samples, About(names, origin, metadata=known))

@@ -26,8 +26,8 @@ from ..engine.rows.summary import measure
 from ..engine.structures import STRUCTURES, structure_of
 from ..engine.threads import one_blas_thread
 from ..model.callbacks import CallbackSupportMixin, Lines, progress_bar, task, watched_by
-from ..model.checks import check_gaps, check_labelled, updating
-from ..model.frames import is_frame, read_into_memory, take_columns
+from ..model.checks import check_gaps, check_labelled, updating, warn_of
+from ..model.frames import TableColumns, is_frame, read_into_memory, remarks_of, take_columns
 from ..model.mixture import documented
 from ..model.onnx import ExportMixin
 from ..model.reasons import ReasonsMixin
@@ -53,7 +53,8 @@ _PARAMETERS = """
         feature maps and tuning run on the CPU.
         When to change: if there is a GPU and there are many rows; a thousand rows are faster on the CPU.
     n_jobs : int, default=None
-        Number of threads of each fit, by default all cores; results do not depend on it.
+        Number of threads of each fit, see `SharedKernelMixture`; None uses that of the estimator, by default
+        all cores. Results do not depend on it.
         When to change: to 1 if something else needs the cores.
     verbose : bool or int, default=False
         Whether to print how far the search is, ever less often, and what it chose; 2 also prints passes of
@@ -155,7 +156,8 @@ class Search(ReasonsMixin, FileMixin, ExportMixin, SummaryMixin, CallbackSupport
             The fitted search.
         """
         trials = Trials(self.time_limit)
-        X, y, sample_weight, groups = self._arguments(X, y, sample_weight, groups)
+        columns, *arguments = self._arguments(X, y, sample_weight, groups)
+        X, y, sample_weight, groups = arguments
         lines = Lines(type(self).__name__, trials.ends(1.0))
         bar = lines("", None) if self.verbose else progress_bar("choosing settings", None)
         with (
@@ -175,6 +177,8 @@ class Search(ReasonsMixin, FileMixin, ExportMixin, SummaryMixin, CallbackSupport
             self.best_params_ = dict(best.params)
             self.best_score_ = float(best.score)
         self._finish()
+        for model in (self, *getattr(self, "classifiers_", getattr(self, "mixtures_", ()))):
+            columns.note_in(model)
         if self.verbose:
             params = self.best_params_.items()
             chosen = ", ".join(f"{name}={value!r}" for name, value in params if value not in (None, "none"))
@@ -184,8 +188,9 @@ class Search(ReasonsMixin, FileMixin, ExportMixin, SummaryMixin, CallbackSupport
             lines.tell(f"tried {count_candidates(n_tried)} and chose {chosen}{score}")
         return self
 
-    def _arguments(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> tuple[Any, Any, Any, Any]:
-        """Take labels, weights and groups out of a data frame, and read files."""
+    def _arguments(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """The columns of the table, X, labels, weights and groups, read from files or a data frame."""
+        columns = TableColumns.of(X, y, sample_weight)
         if is_frame(X):
             X, y, sample_weight = take_columns(X, y, sample_weight)
             X, groups, _ = take_columns(X, groups, None, name="groups")
@@ -196,10 +201,12 @@ class Search(ReasonsMixin, FileMixin, ExportMixin, SummaryMixin, CallbackSupport
             )
         source = source_of(X, y, sample_weight)
         if source is not None:
+            columns = TableColumns.of(source, y, sample_weight)
             X, labels, sample_weight = self._read(source)
+            warn_of(source.remarks() if isinstance(X, Source) else remarks_of(source, X.X))
             y = labels if y is None or is_path(y) else y
         check_labelled(self, y)
-        return X, y, sample_weight, _checked_groups(groups, X)
+        return columns, X, y, sample_weight, _checked_groups(groups, X)
 
     def _read(self, source: Source) -> tuple[Any, Any, Any]:
         return read_into_memory(source)

@@ -207,7 +207,7 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
     def _finish(self) -> None:
         model = self.best_estimator_
         self.best_params_["n_kernels"] = model.n_kernels_
-        names = ("n_features_in_", "feature_names_in_", "preparation_")
+        names = ("n_features_in_", "feature_names_in_", "recipe_")
         note_rows(self, **{name: getattr(model, name, None) for name in names})
         if not model.converged_:
             limited = self.time_limit is not None and model.n_iter_ < model.max_iter

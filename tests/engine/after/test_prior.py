@@ -98,38 +98,6 @@ def test_the_likeliest_strength_is_what_covariances_were_drawn_with(
     assert min(300.0, 0.7 * strength) < likeliest < 1.5 * strength
 
 
-@each_kind
-def test_features_that_are_constant_in_some_kernels_do_not_decide(covariance_type: str) -> None:
-    """The strength is the same as if only the features that vary were there."""
-    random, part = np.random.default_rng(5), np.repeat(np.arange(30), 15)
-    x, common = random.normal(size=(450, 4)) * random.gamma(3.0, size=30)[part, None], 9.0 * np.eye(4)
-    common = common if covariance_type == "full" else np.diag(common)
-    some = common[:3, :3] if covariance_type == "full" else common[:3]
-    expected = likeliest_strength(parts_of(x[:, :3], part, covariance_type), some)
-    # A ten-thousandth of the common variance is as good as none.
-    for spread in (0.0, 0.03):
-        x[:, 3] = spread * (-1.0) ** np.arange(450)
-        strength = likeliest_strength(parts_of(x, part, covariance_type), common)
-        assert strength == pytest.approx(expected)
-    assert likeliest_strength(parts_of(0.0 * x, part, covariance_type), common) == 1e6
-
-
-def test_correlations_are_reduced_by_the_share_of_their_variance_that_is_chance() -> None:
-    """For one correlation ρ of n rows: by Var(ρ) / ρ², with the variance that simulated correlations have."""
-    rho, n_rows = 0.6, 40
-    random = np.random.default_rng(6)
-    drawn = random.multivariate_normal(np.zeros(2), [[1.0, rho], [rho, 1.0]], size=(4000, n_rows))
-    chance = np.var([np.corrcoef(rows.T)[0, 1] for rows in drawn])
-    covariance = np.array([[4.0, 2.0 * rho], [2.0 * rho, 1.0]])
-    reduced, kept = reduce_correlations(covariance, n_rows)
-    assert_allclose(1.0 - kept, chance / rho**2, rtol=0.1)
-    assert_allclose(reduced, [[4.0, 2.0 * rho * kept], [2.0 * rho * kept, 1.0]])
-    # The formula itself, for so few rows that each counts.
-    assert_allclose(
-        1.0 - reduce_correlations(covariance, 4)[1], (1.0 - rho**2) ** 2 / 3.0 / rho**2, rtol=1e-12
-    )
-
-
 # ---------------------------------------------------------------- rows left out
 
 
@@ -172,12 +140,6 @@ def test_rows_are_predicted_without_themselves(covariance_type: str) -> None:
             assert error == pytest.approx(expected, rel=1e-6, abs=1e-12)
 
 
-def test_a_row_whose_class_has_no_other_rows_has_no_error() -> None:
-    parts = parts_of(np.array([[0.0], [1.0], [5.0]]), np.array([0, 0, 1]))
-    errors = errors_left_out(parts, np.arange(3), np.ones(1), np.eye(1), 1.0)
-    assert errors[2, 0] == 0.0 < errors[0, 0]
-
-
 # ---------------------------------------------------------------- the prior of a start
 
 
@@ -200,25 +162,6 @@ def test_the_prior_is_the_pooled_covariance_at_its_likeliest_strength(covariance
     assert 1.0 < strength < 160.0
     for other in (0.8 * strength, 1.25 * strength):
         assert log_marginal_likelihood(other, *scatters) < log_marginal_likelihood(strength, *scatters)
-
-
-def test_heavy_tails_need_a_stronger_prior_than_their_scatters_say() -> None:
-    codes = np.arange(200) % 2
-    X = np.exp(1.5 * np.random.default_rng(0).normal(size=(200, 4))) + codes[:, None]
-    start = Parameters(np.eye(2), np.stack([X[codes == c].mean(axis=0) for c in (0, 1)]), np.zeros(0))
-    strength, common = prior_of(X, codes, start)
-    assert likeliest_strength(parts_of(X, codes), common) < 20.0
-    assert strength > 200.0
-
-
-def test_rows_are_put_into_the_nearest_kernel_of_their_class() -> None:
-    codes = np.arange(400) % 2
-    place = np.where(np.arange(400) % 4 < 2, 0.0, 50.0)
-    X = np.random.default_rng(0).normal(size=(400, 2)) + place[:, None]
-    means = np.array([[0.0, 0.0], [50.0, 50.0], [0.0, 0.0], [50.0, 50.0]])
-    weights = np.array([[0.5, 0.0], [0.5, 0.0], [0.0, 0.5], [0.0, 0.5]])
-    _, common = prior_of(X, codes, Parameters(weights, means, np.zeros(0)))
-    assert_allclose(np.diagonal(common), 1.0, rtol=0.2)
 
 
 @each_kind

@@ -1,21 +1,19 @@
-"""Groups with means of their own: passes against their equations, the maximum against a numerical one."""
+"""Groups with means of their own: the maximum against a numerical one, and the search for their strength."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
-import brute
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
-from oracles import COVARIANCE_TYPES, as_brute, as_full, random_model
+from numpy.testing import assert_allclose
+from oracles import COVARIANCE_TYPES, random_model
 from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp
 from scipy.stats import norm
 
-from skmix.engine.after.shifts import STRENGTHS, Shifted, check_source, choose_strength, shift_groups
+from skmix.engine.after.shifts import Shifted, check_source, choose_strength, shift_groups
 from skmix.engine.loop import fit
 from skmix.engine.problem import Problem, open_source
 from skmix.engine.records import FloatArray, IntArray, Options, Parameters
@@ -37,29 +35,6 @@ def shifted_rows(
 
 def shift(X: Any, groups: Any, start: Parameters, strength: float, options: Options) -> Shifted:
     return shift_groups(Problem.of(open_source(X, groups), options, len(start.means)), start, strength)
-
-
-@pytest.mark.parametrize("freeze", [None, "kernels"])
-@pytest.mark.parametrize("kind", COVARIANCE_TYPES)
-def test_a_pass_is_that_of_brute_force(kind: str, freeze: Any) -> None:
-    """From a start far from the maximum, common means and shifts both move: (E), (M1) to (M4)."""
-    X, groups = shifted_rows()
-    random = np.random.default_rng(1)
-    start = random_model(random, 3, 3, 2, kind)
-    before = random.normal(size=(3, 3, 2))
-    weights = random.uniform(0.5, 2.0, size=len(X))
-    options = replace(OPTIONS, covariance_type=kind, freeze=freeze)
-    found = shift_groups(
-        Problem.of(open_source(X, groups, weights), options, 3), start, 4.0, shifts=before.copy()
-    )
-    rule = brute.Rule(kind, np.zeros(2), freeze=freeze, shift=4.0)
-    model = replace(as_brute(start, kind), shifts=before)
-    expected = brute.next_model(brute.Rows(X, groups, weights), model, rule)
-    assert_allclose(found.shifts, expected.shifts, rtol=1e-9)
-    assert_allclose(found.parameters.means, expected.means, rtol=1e-9)
-    assert_allclose(found.parameters.weights, expected.weights, rtol=1e-9)
-    full = as_full(found.parameters.covariances, kind, 3, 2)
-    assert_allclose(full, expected.covariances, rtol=1e-8, atol=1e-12)
 
 
 def test_the_end_is_the_numerical_maximum() -> None:
@@ -152,72 +127,6 @@ def test_shifts_converge_where_a_row_gains_less_than_tol() -> None:
     assert found.converged
     assert gains[-1] < 1e-3
     assert np.all(gains[:-1] >= 1e-3)
-
-
-class Call(NamedTuple):
-    """What a fit of the search was given."""
-
-    fold: tuple[int, int]
-    means: FloatArray
-    strength: float
-    shifts: FloatArray | None
-    max_iter: int
-
-
-def searched(
-    monkeypatch: pytest.MonkeyPatch, gains: dict[float, float], noise: float = 0.0
-) -> tuple[float, list[Call]]:
-    """Return the strength of least loss and all fits, for gains of each part of held-out rows.
-
-    Fits are replaced by stand-ins with these gains; `noise` is their deviation between parts. Means of a fit
-    are those that it began with plus one, and its shifts are equal to the strength.
-    """
-    X, groups = shifted_rows()
-    start, calls = random_model(np.random.default_rng(1), 3, 3, 2), list[Call]()
-    deviations = np.random.default_rng(0).normal(size=(5, 20))
-    deviations = (deviations - deviations.mean()) / deviations.std(ddof=1)
-
-    def stand_in(problem: Problem, begin: Any, strength: float, **more: Any) -> Shifted:
-        fold = more["fold"]
-        calls.append(Call(fold, begin.means, strength, more.get("shifts"), problem.options.max_iter))
-        value = 1000.0 * fold[1] + np.arange(20.0)
-        if np.isfinite(strength):
-            value = value + gains[strength] + noise * deviations[fold[1]]
-        following = replace(begin, means=begin.means + 1.0)
-        return Shifted(following, np.full((3, 3, 2), strength), value, value, value, None, True)
-
-    monkeypatch.setattr("skmix.engine.after.shifts.shift_groups", stand_in)
-    return choose_strength(Problem.of(open_source(X, groups), Options(), 3), start, 7), calls
-
-
-def test_the_search_goes_on_until_two_strengths_in_a_row_are_worse(monkeypatch: pytest.MonkeyPatch) -> None:
-    for gains, best, n_tried in (
-        ([1.0, 0.5, 2.0, 1.9, 1.8, 9.0], 30.0, 5),
-        ([-1.0] * 6, np.inf, 2),
-        ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 1.0, 6),
-    ):
-        found, calls = searched(monkeypatch, dict(zip(STRENGTHS, gains, strict=True)))
-        assert found == best
-        for fold in range(5):
-            tried = [call for call in calls if call.fold == (7, fold)]
-            assert [call.strength for call in tried] == [np.inf, *STRENGTHS[:n_tried]]
-            # Each fit begins where the one before ended.
-            assert tried[0].shifts is None
-            for before, call in pairwise(tried):
-                assert_array_equal(call.means, before.means + 1.0)
-                assert_array_equal(call.shifts, np.full((3, 3, 2), before.strength))
-        assert {call.max_iter for call in calls} == {50}
-    # Of many rows, one fold is enough.
-    monkeypatch.setattr("skmix.engine.after.shifts._ENOUGH_ROWS", len(shifted_rows()[0]))
-    _, calls = searched(monkeypatch, dict.fromkeys(STRENGTHS, 1.0))
-    assert {call.fold for call in calls} == {(7, 0)}
-
-
-def test_shifts_must_gain_more_than_two_standard_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred parts of deviation one: a mean gain of 0.1 is one standard error."""
-    for gain, expected in ((0.19, np.inf), (0.21, 300.0)):
-        gains = dict.fromkeys(STRENGTHS, 0.0) | {300.0: gain}
-        assert searched(monkeypatch, gains, noise=1.0)[0] == expected
 
 
 def test_few_rows_have_no_shifts_and_rows_without_a_group_are_refused(

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calls import fit
-from numpy.testing import assert_allclose, assert_array_equal
-from oracles import COVARIANCE_TYPES, as_full, expected_pass, random_model, random_rows
+from numpy.testing import assert_allclose
+from oracles import COVARIANCE_TYPES, as_full, random_model
 
 from skmix.engine.after.streams import Running, resume, update_from_batch
 from skmix.engine.problem import Problem, open_source
@@ -30,48 +29,6 @@ def update(
 
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-@pytest.mark.parametrize("weighted", [False, True])
-def test_the_first_batch_is_one_pass_and_repeating_it_is_another(
-    covariance_type: str, weighted: bool
-) -> None:
-    random = np.random.default_rng(0)
-    X, classes = random_rows(random, 40, 3, 3)
-    classes[5:12] = -1
-    X[random.uniform(size=X.shape) < 0.1] = np.nan
-    X[np.isnan(X).all(axis=1)] = 0.0
-    model = replace(random_model(random, 4, 3, 3, covariance_type), class_prior=random.dirichlet(np.ones(3)))
-    weights = random.uniform(0.5, 2.0, size=len(X)) if weighted else None
-    options = Options(covariance_type=covariance_type, floor=0.0)
-    frame = measure(X, structure_of(covariance_type), row_weights=weights)
-    expected, true_likelihood = expected_pass(X, classes, model, covariance_type, weights)
-    total, running = len(X) if weights is None else weights.sum(), frame
-    # Entering at the same model, the second batch leaves the average of two equal statistics.
-    for n_batches in (1, 2):
-        found, running, likelihood = update((X, classes, weights), model, running, options)
-        for name in NAMES:
-            assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-8, atol=1e-11)
-        assert_allclose(likelihood, true_likelihood, rtol=1e-9)
-        assert_allclose(running.n_rows, n_batches * total)
-
-
-def test_the_past_fades_by_the_share_of_the_newest_batch() -> None:
-    """The average moves by η = t^−decay, and priors count all rows of the stream."""
-    random = np.random.default_rng(3)
-    X, classes = random_rows(random, 90, 2, 2)
-    model = replace(random_model(random, 3, 2, 2), class_prior=np.full(2, 0.5))
-    options = Options(covariance_prior=7.0, weight_prior=3.0)
-    frame, batches = measure(X, structure_of("full")), [(X[:60], classes[:60]), (X[60:], classes[60:])]
-    (first, past, _), (_, alone, _) = (update(batch, model, frame, options) for batch in batches)
-    expected = fit(*batches[0], model.batch(), replace(options, max_iter=1), frame=frame).parameters.take(0)
-    for name in ("weights", "means", "covariances"):
-        assert_allclose(getattr(first, name), getattr(expected, name), rtol=1e-8, atol=1e-11)
-    _, running, _ = update(batches[1], model, past, options)
-    step = (1.0 / 3.0) ** 0.6
-    mass = (1.0 - step) * past.statistics.mass + step * alone.statistics.mass
-    assert_allclose(running.statistics.mass, mass, rtol=1e-10)
-
-
-@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 def test_a_fitted_model_becomes_statistics_that_give_it_back(covariance_type: str) -> None:
     model = random_model(np.random.default_rng(2), 3, 2, 2, covariance_type)
     model = replace(model, class_prior=np.array([0.25, 0.75]))
@@ -87,20 +44,6 @@ def test_a_fitted_model_becomes_statistics_that_give_it_back(covariance_type: st
     found, _, _ = update(batch, model, running, Options(covariance_type=covariance_type, floor=0.0))
     for name in NAMES:
         assert_allclose(getattr(found, name), getattr(model, name), rtol=1e-7, atol=1e-9)
-
-
-def test_the_state_of_a_stream_comes_back_from_its_arrays() -> None:
-    random = np.random.default_rng(6)
-    X, classes = random_rows(random, 40, 3, 2)
-    model = replace(random_model(random, 3, 3, 2), class_prior=np.full(3, 1 / 3))
-    options = Options(floor=0.0)
-    model, running, _ = update((X, classes), model, measure(X, structure_of("full")), options)
-    again = Running.from_dict(running.to_dict())
-    assert again.n_rows == 40.0
-    found, expected = (update((X[::2], classes[::2]), model, state, options) for state in (again, running))
-    for name in NAMES:
-        assert_array_equal(getattr(found[0], name), getattr(expected[0], name))
-    assert found[2] == expected[2]
 
 
 def test_a_batch_that_would_make_a_kernel_singular_leaves_kernels_as_they_are() -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import brute
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
-from oracles import COVARIANCE_TYPES, as_brute, class_log_likelihood, random_model, random_rows
+from numpy.testing import assert_allclose
+from oracles import COVARIANCE_TYPES, as_brute, random_model, random_rows
 
 from skmix.engine.after.coordinates import Coordinates
-from skmix.engine.after.tuning import Objective, score, tune
-from skmix.engine.records import FloatArray, Options, Parameters, Regulariser
+from skmix.engine.after.tuning import Objective
+from skmix.engine.records import FloatArray, Parameters, Regulariser
 from skmix.engine.rows.blocks import Block
 from skmix.engine.rows.summary import measure
 from skmix.engine.structures import structure_of
@@ -101,18 +101,6 @@ def test_the_objective_and_its_gradient(
     assert_allclose(gradient, slopes, atol=2e-8, rtol=1e-6)
 
 
-@each_type
-def test_zero_is_the_model_itself(name: str) -> None:
-    random = np.random.default_rng(1)
-    X, codes = random_rows(random, 30, 2, 4)
-    model = random_model(random, 3, 2, 4, name)
-    given = Problem(name, model, Block(X, codes), PRIOR)
-    same = given.model(np.zeros(given.size))
-    for part in ("weights", "means", "covariances"):
-        assert_allclose(getattr(same, part), getattr(model, part), rtol=1e-12, atol=1e-13)
-    assert same.covariances.shape == model.covariances.shape
-
-
 @pytest.mark.parametrize("name", ["full", "diag"])
 def test_kernels_so_narrow_that_moments_about_zero_cancel(name: str) -> None:
     random = np.random.default_rng(3)
@@ -143,36 +131,6 @@ def test_rows_far_from_all_kernels_of_their_class(name: str, criterion: tuple[fl
     assert_allclose(gradient @ direction, given.slope(start, direction, *criterion), rtol=1e-5)
 
 
-def test_a_weight_of_zero_stays_zero() -> None:
-    random = np.random.default_rng(0)
-    X, codes = random_rows(random, 30, 3, 3)
-    weights = np.array([[0.0, 0.5, 1.0], [1.0, 0.5, 0.0], [0.0, 0.0, 0.0]])
-    model = replace(random_model(random, 3, 3, 3), weights=weights)
-    given = Problem("full", model, Block(X, codes), np.full(3, 1 / 3))
-    _, gradient = given.value(np.zeros(given.size), 0.5, 1.0)
-    assert np.all(np.isfinite(gradient))
-    assert_allclose(gradient[: weights.size][weights.ravel() == 0], 0.0, atol=1e-200)
-    assert_array_equal(given.model(random.normal(size=given.size)).weights == 0, weights == 0)
-
-
-def test_threads_do_not_change_a_bit() -> None:
-    given, random = problem("full", n_rows=6000)
-    numbers = 0.1 * random.normal(size=given.size)
-    one, two = (given.value(numbers, 0.1, 1.0, n_jobs=n_jobs) for n_jobs in (1, 2))
-    assert one[0] == two[0]
-    assert_array_equal(one[1], two[1])
-
-
-@each_type
-def test_no_trial_of_an_optimiser_overflows(name: str) -> None:
-    given, _ = problem(name)
-    for sign in (-1e300, 1e300):
-        model = given.model(np.full(given.size, sign))
-        assert all(np.isfinite(part).all() for part in (model.weights, model.means, model.covariances))
-        # A mean may move by a million of its deviations.
-        assert 1e4 < np.abs(model.means).max() < 1e8
-
-
 # ---------------------------------------------------------------- whole trainings
 
 
@@ -184,59 +142,3 @@ def training() -> tuple[Block, Parameters]:
     covariances = np.tile(np.cov(X.T) * [[1.0, 0.3], [0.3, 1.0]], (3, 1, 1))
     start = Parameters(np.full((3, 2), 1 / 3), X[:3].copy(), covariances)
     return Block(X, codes, random.uniform(0.5, 2.0, size=60)), start
-
-
-def test_held_out_rows_choose_among_the_models_of_all_stages() -> None:
-    rows, start = training()
-    drawn = np.random.default_rng(15).choice(60, 12, replace=False)
-    others = Block(rows.X[drawn] + 0.3 * rows.X.std(axis=0), rows.y[drawn], np.linspace(0.5, 2.0, 12))
-    stages = [(1.0, 4), (0.1, 60), (0.0, 3)]
-    selection = tune(start, PRIOR, rows, others, Options(), stages)
-    assert selection.before is not None
-    assert selection.after is not None
-    # The best model is in the data's coordinates, as the given one.
-    for model, scores in ((start, selection.before), (selection.best, selection.after)):
-        expected = score(class_log_likelihood(others.X, model) + np.log(PRIOR), others)
-        assert_allclose(scores.log_loss, expected.log_loss, rtol=1e-9)
-        assert_allclose(scores.log_likelihood, expected.log_likelihood, rtol=1e-9)
-        assert scores.error == pytest.approx(expected.error)
-    losses = [s.log_loss if s.error <= selection.before.error else np.inf for _, s in selection.rounds]
-    assert selection.after.log_loss == min(losses) < selection.before.log_loss
-    # A model of lower log-loss made more errors.
-    assert min(scores.log_loss for _, scores in selection.rounds) < selection.after.log_loss
-    tried = [trade_off for trade_off, _ in selection.rounds]
-    assert tried == sorted(tried, reverse=True)
-    assert (tried.count(1.0), tried.count(0.0)) == (4, 3)
-    # The first stage is the same alone, and the way to the best model ends at its round.
-    alone = tune(start, PRIOR, rows, others, Options(), stages[:1])
-    assert alone.rounds == selection.rounds[:4]
-    best = int(np.argmin(losses))
-    assert selection.trade_off == tried[best] == selection.stages[-1][0]
-    assert selection.stages[-1][1] == best + 1 - tried.index(tried[best])
-
-
-def test_a_stage_ends_when_held_out_rows_gain_nothing_in_twenty_steps() -> None:
-    rows, start = training()
-    wrong = Block(rows.X, 1 - rows.y, rows.weights)
-    selection = tune(start, PRIOR, rows, wrong, Options(), [(0.3, 300), (0.2, 300)])
-    assert selection.trade_off is None
-    # Patience begins anew in each stage.
-    assert [trade_off for trade_off, _ in selection.rounds] == [0.3] * 20 + [0.2] * 20
-
-
-def test_training_raises_the_objective_and_priors_hold() -> None:
-    rows, start = training()
-    common = np.cov(rows.X.T)
-
-    def objective(model: Parameters) -> float:
-        given = Problem("full", model, rows, PRIOR)
-        return given.plain(np.zeros(given.size), 0.5, 3.0)
-
-    def trained(n_rounds: int, **priors: Any) -> Parameters:
-        return tune(start, PRIOR, rows, None, Options(**priors), [(0.5, n_rounds)]).best
-
-    shorter, longer = trained(1), trained(20)
-    assert objective(start) < objective(shorter) < objective(longer) - 0.01
-    drawn = trained(20, covariance_prior=1e5, covariance_prior_scale=common, weight_prior=0.2)
-    away = [np.abs(model.covariances / common - 1.0).max() for model in (drawn, longer)]
-    assert away[0] < 0.7 * away[1]

@@ -13,19 +13,18 @@ from libraries import LIBRARIES, each_library, needs_torch, torch
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import as_structure
 
-from skmix.engine import scoring, starts
+from skmix.engine import starts
 from skmix.engine.conditions import rare, recorded
 from skmix.engine.device import framed
 from skmix.engine.device.rows import DeviceRows
 from skmix.engine.estep.terms import moved
 from skmix.engine.exponentials import to_shares
 from skmix.engine.loop import Passes
-from skmix.engine.numbers import like, operations_of, pick, replaced, to_numpy
+from skmix.engine.numbers import operations_of, pick, replaced, to_numpy
 from skmix.engine.problem import Problem, open_source
 from skmix.engine.records import Factor, Options, Parameters, Setting, Status
 from skmix.engine.rows.summary import measure
 from skmix.engine.structures import STRUCTURES, structure_of
-from skmix.engine.structures.factors import whiten_batch, whiten_bounded
 from skmix.engine.threads import Workers
 
 each_type = pytest.mark.parametrize("covariance_type", list(STRUCTURES))
@@ -133,73 +132,6 @@ def parts(
 
 
 @each_library
-def test_optimistic_passes_raise_as_many_covariances_as_before(library: str) -> None:
-    X, _, _ = clusters()
-    # A third of the kernels are on copies of one row: they sit on the floor in every pass.
-    X = np.concatenate([X, np.repeat(X[:1] + 9.0, 20, axis=0)])
-    rows, parameters, factor, step = parts(library, X, 3)
-    means = to_numpy(parameters.means).copy()
-    frame = measure(X, structure_of("full"))
-    means[0, 0] = X[-1] / frame.scale - frame.shift
-    parameters = replace(parameters, means=like(means, parameters.means))
-    optimistic, reached = rows.wrap_step(step), []
-    careful = parameters, factor
-    for _ in range(6):
-        parameters, factor, _ = optimistic(parameters, factor)
-        careful = step(*careful)[:2]
-        reached.append((optimistic._careful, sum(optimistic._expected)))
-    assert not reached[-1][0]
-    assert reached[-1][1] > 0
-    parameters_agree(parameters.map(to_numpy), careful[0].map(to_numpy), 1e-9)
-
-
-@needs_torch
-@pytest.mark.parametrize(("covariance_type", "most"), [("diag", 103), ("spherical", 108), ("full", 133)])
-def test_an_optimistic_pass_is_few_operations_and_reads_nothing_back(
-    covariance_type: str, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    from skmix.engine.tensors import TorchOperations
-
-    views = {"view", "_unsafe_view", "unsqueeze", "expand", "slice", "select", "transpose", "permute"}
-    views |= {"t", "diagonal", "detach", "alias", "empty", "empty_like", "squeeze"}
-
-    class Names(TorchDispatchMode):
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            called.append(function.overloadpacket.__name__)
-            return function(*args, **(kwargs or {}))
-
-    copied: list[tuple[str, tuple[int, ...]]] = []
-
-    def noting(name: str) -> Any:
-        copy = getattr(TorchOperations, name)
-
-        def noted(self: Any, values: Any, *others: Any) -> Any:
-            copied.append((name, tuple(values.shape)))
-            return copy(self, values, *others)
-
-        return noted
-
-    # Between a CPU and itself, copies dispatch nothing.
-    for name in ("to_numpy", "from_numpy"):
-        monkeypatch.setattr(TorchOperations, name, noting(name))
-    X, _, _ = clusters()
-    rows, parameters, factor, step = parts("torch", X, 3, covariance_type)
-    optimistic = rows.wrap_step(step)
-    for _ in range(3):
-        called: list[str] = []
-        copied.clear()
-        with Names():
-            parameters, factor, _ = optimistic(parameters, factor)
-    assert not optimistic._careful
-    # Only the report is read: the log-likelihood of one class, the log-prior, and whether a condition held.
-    assert copied == [("to_numpy", (1, 3))]
-    assert not {"_local_scalar_dense", "nonzero", "item"} & set(called)
-    assert len([name for name in called if name not in views]) <= most
-
-
-@each_library
 def test_rare_places(library: str) -> None:
     make = LIBRARIES[library]
     values = np.zeros(40, dtype=bool)
@@ -281,30 +213,6 @@ def test_a_device_without_memory_gets_smaller_chunks(
         assert (rows.n_dropped == before) is capturing
 
 
-# ---------------------------------------------------------------- scoring
-
-
-@each_library
-@each_type
-def test_densities_are_those_of_numpy(library: str, covariance_type: str) -> None:
-    X, y, _ = clusters()
-    model = start_of(X, y, covariance_type, 1).take(0)
-    # Classes without weight on the kernels nearest to a row, so that exponentials underflow.
-    weights = np.eye(5)[:, :3] * 0.9 + 0.1 * np.eye(5)[:, [3, 4, 3]]
-    model = replace(model, weights=weights, covariances=model.covariances * 1e-5)
-    there = LIBRARIES[library](X)
-    for function in (scoring.kernel_log_densities, scoring.class_log_likelihood):
-        expected = function(X, model, covariance_type)
-        got = function(there, model, covariance_type)
-        assert type(got) is type(there)
-        assert_allclose(to_numpy(got), expected, rtol=1e-9)
-    expected = scoring.log_responsibilities(X, y, model, covariance_type)
-    got = scoring.log_responsibilities(there, y, model, covariance_type)
-    finite = np.isfinite(expected)
-    assert_array_equal(np.isfinite(to_numpy(got)), finite)
-    assert_allclose(to_numpy(got)[finite], expected[finite], atol=1e-6)
-
-
 # ---------------------------------------------------------------- the seam
 
 
@@ -321,30 +229,6 @@ def test_the_precision_of_products_is_the_callers_again_after_a_pass(before: str
             operations_of(torch.zeros(1)).precision("tf32").__enter__()
     finally:
         torch.set_float32_matmul_precision(own)
-
-
-@each_library
-def test_factors_of_matrices_in_trouble(library: str) -> None:
-    random = np.random.default_rng(0)
-    roots = random.normal(size=(4, 3, 3))
-    matrices = roots @ roots.transpose(0, 2, 1)
-    matrices[1] = 1.0  # of rank one
-    matrices[2, 0] = matrices[2, :, 0] = 0.0  # a variance of zero
-    matrices[3, 1] = matrices[3, 0] * (1 + 1e-9)  # almost so
-    matrices[3, :, 1] = matrices[3, 1]
-    matrices[3, 1, 1] *= 1 + 1e-7
-    there = LIBRARIES[library](matrices)
-    expected, got = whiten_batch(matrices), whiten_batch(there)
-    assert_array_equal(to_numpy(got.positive), expected.positive)
-    for b in np.flatnonzero(expected.positive):
-        assert_allclose(to_numpy(got.whiteners)[b], expected.whiteners[b], rtol=1e-6, atol=1e-9)
-        assert_allclose(to_numpy(got.log_determinants)[b], expected.log_determinants[b], rtol=1e-9)
-    floor = np.full(3, 1e-3)
-    raised, whitened = whiten_bounded(there, LIBRARIES[library](floor))
-    expected_raised, expected_whitened = whiten_bounded(matrices.copy(), floor)
-    assert_allclose(to_numpy(raised), expected_raised, rtol=1e-9, atol=1e-12)
-    assert_allclose(to_numpy(whitened.log_determinants), expected_whitened.log_determinants, rtol=1e-9)
-    assert to_numpy(whitened.positive).all()
 
 
 @each_library

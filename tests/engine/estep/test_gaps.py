@@ -15,7 +15,7 @@ from oracles import COVARIANCE_TYPES, expected_pass, random_model, random_rows, 
 
 from skmix.engine.estep.gaps import rows_by_pattern
 from skmix.engine.records import Factor, FloatArray, Options, Parameters, Setting
-from skmix.engine.rows.source import GapRows, MemoryRows
+from skmix.engine.rows.source import GapRows
 from skmix.engine.rows.summary import measure
 from skmix.engine.structures import structure_of
 from skmix.engine.structures.factors import INFLATED
@@ -72,22 +72,3 @@ def test_a_start_that_loses_digits_is_apart_from_the_others() -> None:
         alone = GapRows(X, classes).expect(parameters.take([r]), factor.take([r]), setting)[0]
         for name in ("log_likelihood", "mass", "first", "second"):
             assert_array_equal(getattr(together, name)[r], getattr(alone, name)[0])
-
-
-@each_type
-def test_moments_about_other_origins_are_those_of_complete_rows(covariance_type: str) -> None:
-    random = np.random.default_rng(4)
-    X, classes = random_rows(random, 60, 3, 4)
-    model = random_model(random, 4, 3, 4, covariance_type)
-    inside, factor, setting = setting_of(X, model.batch(), covariance_type)
-    centres = np.array([[True, False, True, True]]), inside.means + random.normal(size=inside.means.shape)
-    arguments = inside, factor, setting, centres
-    (ours, origins), (theirs, others) = (
-        kind(X, classes).expect(*arguments) for kind in (GapRows, MemoryRows)
-    )
-    assert_array_equal(origins, others)
-    if covariance_type == "tied":  # only the sum over kernels is defined
-        ours, theirs = (replace(each, second=each.second.sum(axis=1)) for each in (ours, theirs))
-    for name in ("log_likelihood", "mass", "first", "second"):
-        assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-9, atol=1e-9)
-    assert not np.array_equal(origins, inside.means)

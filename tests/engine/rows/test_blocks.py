@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property, partial, reduce
 from itertools import pairwise
-from operator import add
-from typing import Any
 
 import numpy as np
 import pytest
-from calls import Listed, drawn, fit, source_of
+from calls import Listed, fit
 
-from skmix._core import core
 from skmix.engine import starts
-from skmix.engine.estep.inputs import Rows
-from skmix.engine.records import FloatArray, Frame, IntArray, Options, Parameters, Setting
-from skmix.engine.rows.blocks import Block, BlockRows, summarise_block, summarise_blocks
-from skmix.engine.rows.source import GapRows, RowSource
-from skmix.engine.rows.summary import measure, sampled_of_class
-from skmix.engine.structures import STRUCTURES, structure_of
-from skmix.engine.threads import workers
+from skmix.engine.records import Options
+from skmix.engine.rows.blocks import Block, summarise_blocks
+from skmix.engine.structures import structure_of
 
 CUTS = [0, 7, 60, 61, 200, 480, 600]
 
@@ -45,121 +37,6 @@ def cut(X: np.ndarray, codes: np.ndarray, weights: np.ndarray | None = None) -> 
     )
 
 
-def make_starts(
-    X: np.ndarray, codes: np.ndarray, covariance_type: str, n_starts: int = 2, n_classes: int = 3
-) -> Parameters:
-    structure = structure_of(covariance_type)
-    labelled = codes >= 0
-    return drawn(
-        starts.class_wise,
-        np.nan_to_num(X[labelled], nan=0.5),
-        codes[labelled],
-        starts.Drawing(n_classes, n_starts, 5, measure(X, structure), structure, np.random.RandomState(3)),
-    )
-
-
-def assert_same_fit(X, codes, weights, start, options) -> None:
-    here = fit(X, codes, start, options, row_weights=weights)
-    there = fit(cut(X, codes, weights), None, start, options)
-    assert np.array_equal(there.status, here.status)
-    assert np.array_equal(there.n_iter, here.n_iter)
-    # Relative to the size of the largest number: some means are near zero.
-    for name in ("weights", "means", "covariances"):
-        ours, theirs = getattr(there.parameters, name), getattr(here.parameters, name)
-        assert np.allclose(ours, theirs, rtol=1e-9, atol=1e-9), name
-    assert np.allclose(there.objective, here.objective, rtol=1e-9, atol=0)
-    for ours, theirs in zip(there.path, here.path, strict=True):
-        assert np.allclose(ours, theirs, rtol=1e-9, atol=0)
-
-
-def test_narrow_kernels_far_from_the_origin_are_collected_again_in_blocks() -> None:
-    """Such kernels have moments about their own means, which all blocks must agree on."""
-    random = np.random.default_rng(5)
-    codes = np.repeat([0, 1], 300)
-    X = np.where(codes[:, None] == 0, 0.0, 1e5) + random.normal(size=(600, 2)) * [1e-2, 1.0]
-    shuffled = random.permutation(600)
-    X, codes = X[shuffled], codes[shuffled]
-    start = make_starts(X, codes, "full", n_classes=2)
-    assert_same_fit(X, codes, None, start, Options(max_iter=8, tol=0.0, floor=1e-20))
-
-
-def test_blocks_without_a_row_that_counts_change_nothing() -> None:
-    X, codes, _ = make_rows()
-    weights = np.ones(len(X))
-    weights[CUTS[2] : CUTS[4]] = 0.0  # two whole blocks
-    kept = weights > 0
-    codes[~kept] = 0
-    start = make_starts(X, codes, "tied")
-    options = Options(covariance_type="tied", max_iter=5)
-    frame = measure(X[kept], structure_of("tied"))
-    here = fit(X[kept], codes[kept], start, options, frame=frame)
-    there = fit(cut(X, codes, weights), None, start, options)
-    assert np.allclose(there.parameters.covariances, here.parameters.covariances, rtol=1e-9)
-    empty = Listed([Block(X[:0], codes[:0].astype(np.int16)), Block(X[kept], codes[kept].astype(np.int16))])
-    again = fit(empty, None, start, options)
-    assert np.allclose(again.parameters.covariances, here.parameters.covariances, rtol=1e-9)
-
-
-@pytest.mark.parametrize("covariance_type", STRUCTURES)
-def test_blocks_with_gaps_take_moments_about_given_centres(covariance_type) -> None:
-    X, codes, weights = make_rows()
-    X[::4, 1] = np.nan
-    structure = structure_of(covariance_type)
-    frame = measure(X, structure)
-    start = frame.enter(make_starts(X, codes, covariance_type), structure)
-    factor, far = structure.factor(start.covariances, 3), np.zeros(start.means.shape[:2], dtype=bool)
-    far[0, 0] = True
-    with workers(1) as pool:
-        arguments = start, factor, Setting(frame, structure, pool), (far, start.means + 0.5)
-        found, origins = BlockRows(cut(X, codes, weights)).expect(*arguments)
-        expected, expected_origins = GapRows(X, codes, weights).expect(*arguments)
-    assert np.array_equal(origins, expected_origins)
-    for name in ("log_likelihood", "mass", "first", "second"):
-        ours, theirs = getattr(found, name), getattr(expected, name)
-        assert np.allclose(ours, theirs, rtol=1e-9, atol=1e-9), name
-
-
-def test_the_scatter_of_a_block_is_computed_once_in_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    if core() is None:
-        pytest.skip("the reference adds up the moments of tied kernels, and needs no scatter")
-    X, codes, weights = make_rows()
-    start, options = make_starts(X, codes, "tied"), Options(covariance_type="tied", max_iter=4, tol=0.0)
-    assert_same_fit(X, codes, weights, start, options)
-    scatter, computed = Rows.scatter, []
-    counted = cached_property(lambda rows: computed.append(len(rows.X)) or scatter.func(rows))
-    counted.__set_name__(Rows, "scatter")
-    monkeypatch.setattr(Rows, "scatter", counted)
-    source = BlockRows(cut(X, codes, weights))
-    for n_fits in (1, 2):  # the end of a fit clears what passes keep
-        fit(source, None, start, options)
-        assert computed == n_fits * np.diff(CUTS).tolist()
-
-
-@pytest.mark.parametrize("kind", ["complete", "gaps", "blocks"])
-def test_what_passes_keep_is_for_one_frame_and_one_fit(kind: str) -> None:
-    X, codes, _ = make_rows()
-    if kind == "gaps":
-        X[::4, 1] = np.nan
-    structure = structure_of("tied")
-    start, frame = make_starts(X, codes, "tied"), measure(X, structure)
-    source = source_of(cut(X, codes) if kind == "blocks" else X, codes)
-
-    def means_of(frame: Frame, source: RowSource = source) -> FloatArray:
-        """Return the sums (2, 3) of the responsibility-weighted rows in the data's coordinates."""
-        inside = frame.enter(start, structure)
-        with workers(1) as pool:
-            setting = Setting(frame, structure, pool)
-            sums, origins = source.expect(inside, structure.factor(inside.covariances, 3), setting)
-        mass = sums.mass.sum(axis=-1)[..., None]
-        return ((sums.first + mass * (origins + frame.shift)) * frame.scale).sum(axis=1)
-
-    assert np.allclose(means_of(replace(frame, shift=frame.shift + 1.0)), means_of(frame), rtol=1e-9)
-    source.clear_cache()
-    X += 1.0  # as no caller may do during a fit
-    fresh = source_of(cut(X, codes) if kind == "blocks" else X.copy(), codes)
-    assert np.allclose(means_of(frame), means_of(frame, fresh), rtol=1e-12)
-
-
 # ---------------------------------------------------------------- rows without a class, classes apart
 
 
@@ -179,130 +56,7 @@ def test_rows_without_a_class_need_a_class_prior(kind: str) -> None:
         assert found.log_likelihood.shape == (1, 4)
 
 
-def of_class(code: int, rows: Any) -> dict[int, list[tuple[FloatArray, IntArray | None, FloatArray]]]:
-    return {code: [(rows.X, rows.codes, rows.weights)]}
-
-
-def both(a: dict[int, Any], b: dict[int, Any]) -> dict[int, Any]:
-    return {code: a.get(code, []) + b.get(code, []) for code in a.keys() | b.keys()}
-
-
-def every_third(block: int, n_rows: int) -> tuple[IntArray, IntArray]:
-    chosen = np.arange(block % 3, n_rows, 3)
-    return chosen, chosen % 2
-
-
-@pytest.mark.parametrize("kind", ["complete", "gaps", "blocks"])
-def test_the_rows_of_each_class_come_apart(kind: str) -> None:
-    X, codes, weights = make_rows()
-    if kind == "gaps":
-        X[::4, 1] = np.nan
-    source: RowSource = source_of(cut(X, codes, weights) if kind == "blocks" else X, codes, weights)
-    cuts = np.array(CUTS if kind == "blocks" else [0, len(X)])
-    block = np.repeat(np.arange(len(cuts) - 1), np.diff(cuts))
-    within = np.arange(len(X)) - cuts[block]
-    third = within % 3 == block % 3
-    for selection, chosen in ((None, np.full(len(X), True)), (every_third, third)):
-        parts = source.by_class(selection)(of_class, both, {})
-        assert sorted(parts) == [0, 1, 2]
-        for code, sources in parts.items():
-            rows = chosen & (codes == code)
-            assert np.array_equal(np.concatenate([X for X, _, _ in sources]), X[rows], equal_nan=True)
-            assert np.array_equal(np.concatenate([w for _, _, w in sources]), weights[rows])
-            if selection is not None:
-                assert np.array_equal(np.concatenate([y for _, y, _ in sources]), within[rows] % 2)
-    assert source.by_class(lambda block, n_rows: (np.arange(0), None))(of_class, both, {}) == {}
-
-
 # ---------------------------------------------------------------- the summary
-
-
-def test_classes_are_counted_and_sampled_whatever_the_order_of_the_blocks() -> None:
-    random = np.random.default_rng(4)
-    sizes = [30_000, 1, 20_000, 25_000]
-    blocks = []
-    for number, size in enumerate(sizes):
-        codes = np.arange(size) % 2
-        codes[: 10 * (number == 2)] = 2
-        blocks.append(Block(random.normal(size=(size, 2)), codes, None, number))
-    look = partial(summarise_block, 7, None)
-    forth = reduce(add, map(look, blocks)).trimmed()
-    back = reduce(add, map(look, blocks[::-1])).trimmed()
-    codes = np.concatenate([block.y for block in blocks])
-    assert forth.counts.tolist() == [0, *np.bincount(codes).tolist()]
-    sample = forth.sample
-    assert sample is not None
-    for ours, theirs in zip(vars(sample).values(), vars(back.sample).values(), strict=True):
-        assert np.array_equal(ours, theirs, equal_nan=True)
-    most = sampled_of_class(np.ones(4), 2)
-    assert np.bincount(sample.codes).tolist() == [most, most, 10]
-    # Sampled rows are the rows at their places, and no block is preferred.
-    assert all(np.array_equal(blocks[b].X[i], x) for x, (b, i) in zip(sample.X, sample.places, strict=True))
-    share = np.bincount(sample.places[:, 0], minlength=4) / len(sample.X)
-    assert np.allclose(share, np.array(sizes) / sum(sizes), atol=0.01)
-
-
-def test_a_summary_of_some_features_looks_again_only_where_there_are_gaps() -> None:
-    X, codes, _ = make_rows()
-    rows = BlockRows(cut(X, codes))
-    some = rows.with_features([2, 0])
-    assert some.n_features == 2
-    assert np.allclose(
-        some.summary.frame(structure_of("full")).scale, measure(X[:, [2, 0]], structure_of("full")).scale
-    )
-    X[5, :2] = np.nan
-    rows = BlockRows(cut(X, codes))
-    assert rows.with_features([0, 1]).summary.n_rows == len(X) - 1
-    # Here, rows have both values or none.
-    X[:100, :2] = np.nan
-    X[5, 1] = np.nan
-    options, start = Options(max_iter=2, tol=0.0), make_starts(X[100:, :2], codes[100:], "full")
-    found = fit(BlockRows(cut(X, codes)).with_features([0, 1]), None, start, options)
-    expected = fit(X[100:, :2], codes[100:], start, options)
-    assert np.allclose(found.log_likelihood, expected.log_likelihood, rtol=1e-9)
-    # No labelled row has a value of the first feature.
-    X[codes == 2, 0] = np.nan
-    some = BlockRows(cut(X, np.where(codes == 2, 1, -1))).with_features([0])
-    assert some.summary.class_sizes(2).tolist() == [0.0, 0.0]
-    assert some.summary.counts[0] == some.summary.n_rows == np.sum((codes < 2) & ~np.isnan(X[:, 0]))
-
-
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_a_sample_stands_for_all_rows(weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows come with their own classes, and with weights by which each class has as many as it had."""
-    X, codes, weights = make_rows()
-    codes[::50] = -1
-    X[:, 0] = codes
-    blocks = cut(X, codes, weights if weighted else None)
-    monkeypatch.setattr("skmix.engine.rows.summary._FEWEST_SAMPLED", 20)
-    monkeypatch.setattr("skmix.engine.rows.summary._MOST_SAMPLED", 20)
-    rows, found, masses = BlockRows(blocks, summarise_blocks(blocks, 1)).start_rows()
-    assert len(rows) == 20 * 3 + 12
-    assert rows[:, 0].tolist() == found.tolist()
-    assert masses is not None
-    for code in range(3):
-        n, mass = np.sum(codes == code), masses[found == code]
-        if not weighted:
-            assert np.allclose(mass, n / 20)
-            continue
-        # Each is a row's weight, as often as rows of its class stand behind it.
-        match = [np.flatnonzero((row == X).all(axis=1))[0] for row in rows[found == code]]
-        assert np.allclose(mass, weights[match] * n / 20)
-    monkeypatch.undo()
-    rows, found, masses = BlockRows(blocks).start_rows()
-    assert np.array_equal(rows, X)
-    assert found.tolist() == codes.tolist()
-    assert masses is None if not weighted else np.array_equal(masses, weights)
-
-
-def test_rows_of_weight_zero_or_without_any_value_are_left_out() -> None:
-    nan = np.nan
-    X = np.array([[1.0, nan], [nan, nan], [2.0, 3.0], [4.0, 5.0], [nan, 6.0]])
-    block = Block(X, np.arange(5), np.array([1.0, 2.0, 0.0, 3.0, 4.0]), 7)
-    for rows, kept in ((block.weighted(), [0, 1, 3, 4]), (block.informative(), [0, 3, 4])):
-        expected = Block(X[kept], np.array(kept), block.row_weights[kept], 7)
-        for found, values in zip(vars(rows).values(), vars(expected).values(), strict=True):
-            assert np.array_equal(found, values, equal_nan=True)
 
 
 ROWS, CODES, WEIGHTS = make_rows()
@@ -325,12 +79,3 @@ def test_bad_blocks_are_refused(blocks: list[Block], words: str, monkeypatch: py
     monkeypatch.setattr("skmix.engine.rows.blocks._CHECKED", 4)
     with pytest.raises(ValueError, match=words):
         summarise_blocks(Listed(blocks))
-
-
-def test_some_features_have_the_rows_with_a_value_in_any_of_them() -> None:
-    nan = np.nan
-    X = np.array([[1.0, nan, 2.0], [nan, nan, 3.0], [nan, 4.0, nan], [5.0, 6.0, 7.0]])
-    rows = GapRows(X, np.array([0, 1, 1, 0]), np.array([1.0, 2.0, 3.0, 4.0])).with_features([0, 1])
-    assert np.array_equal(rows.X, [[1.0, nan], [nan, 4.0], [5.0, 6.0]], equal_nan=True)
-    assert rows.codes.tolist() == [0, 1, 0]
-    assert rows.weights.tolist() == [1.0, 3.0, 4.0]

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from itertools import pairwise
-from operator import add
-
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
-from oracles import COVARIANCE_TYPES, random_model, random_rows
+from numpy.testing import assert_allclose
 
-from skmix.engine.records import FloatArray, power_of_two
-from skmix.engine.rows import summary
+from skmix.engine.records import FloatArray
 from skmix.engine.rows.resolution import resolution_of
-from skmix.engine.rows.summary import fill_gaps, measure, moments_of
+from skmix.engine.rows.summary import measure, moments_of
 from skmix.engine.structures import structure_of
 
 FULL, SPHERICAL = structure_of("full"), structure_of("spherical")
@@ -23,36 +17,6 @@ FULL, SPHERICAL = structure_of("full"), structure_of("spherical")
 def in_frame(X: FloatArray, covariance_type: str = "full") -> FloatArray:
     frame = measure(X, structure_of(covariance_type))
     return frame.rows(X).T
-
-
-@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-@pytest.mark.parametrize(
-    ("magnitude", "offset"), [(1e-140, 0), (0.75, 0), (1, 0), (12.3, 1e6), (1e9, 0), (1e140, 0)]
-)
-def test_rows_are_centred_and_of_unit_size(covariance_type: str, magnitude: float, offset: float) -> None:
-    X = magnitude * random_rows(np.random.default_rng(0), 80, 1, 3)[0] + offset
-    frame, inside = measure(X, structure_of(covariance_type)), in_frame(X, covariance_type)
-    mantissa, _ = np.frexp(frame.scale)
-    assert_array_equal(mantissa, 0.5)
-    assert_allclose(inside.mean(axis=0), 0.0, atol=1e-9)
-    assert 0.1 < inside.std() < 10.0
-    assert_allclose(frame.variance, inside.var(axis=0), rtol=1e-9)
-    assert_allclose(frame.bound, np.abs(inside).max(axis=0), rtol=1e-12)
-
-
-@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-def test_parameters_come_back_from_the_frame(covariance_type: str) -> None:
-    random = np.random.default_rng(3)
-    X, _ = random_rows(random, 60, 1, 3)
-    structure = structure_of(covariance_type)
-    frame = measure(1e5 + 7.0 * X, structure)
-    model = random_model(random, 4, 2, 3, covariance_type).batch()
-    back = frame.leave(frame.enter(model, structure), structure)
-    assert_allclose(back.weights, model.weights, rtol=1e-15)
-    assert_allclose(back.means, model.means, rtol=1e-9, atol=1e-10)
-    # Scaling by powers of two rounds nothing.
-    assert_array_equal(back.covariances, model.covariances)
-    assert frame.log_volume() == pytest.approx(np.log(frame.scale).sum(), rel=1e-15)
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -7.3, 0.1, 1e10, 1e-31])
@@ -79,48 +43,6 @@ def test_a_spread_whose_square_is_no_number_is_refused_with_the_feature(factor: 
         assert deviation in str(refusal.value)
         with pytest.raises(ValueError, match=f"Feature {name} has no value"):
             moments_of(np.where(np.arange(3) == 1, np.nan, X)).frame(FULL, columns)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("gaps", "dtype"), [(False, np.float64), (True, np.float64), (True, np.float32)])
-def test_moments_of_parts_are_those_of_all_rows(gaps: bool, dtype: type, weighted: bool) -> None:
-    """Of parts in order, whose means differ, and some without a value of a feature or without rows."""
-    random = np.random.default_rng(6)
-    X = random.normal(size=(1000, 4)) * [1.0, 50.0, 1e-30, 1e30] + [5.0, -100.0, 0.0, 0.0]
-    X = np.sort(X, axis=0).astype(dtype)
-    if gaps:
-        X[random.uniform(size=X.shape) < 0.2] = np.nan
-        X[:100, 1] = np.nan
-        X[900:, 2] = np.nan
-    weights = random.uniform(0.5, 2.0, size=1000) if weighted else None
-    masses = np.ones(1000) if weights is None else weights
-    parts = [
-        moments_of(X[a:b], None if weights is None else weights[a:b])
-        for a, b in pairwise([0, 7, 90, 90, 600, 930, 1000])
-    ]
-    moments = reduce(add, parts)
-    for j, x in enumerate(X.T.astype(np.float64)):
-        known = ~np.isnan(x)
-        mean = np.average(x[known], weights=masses[known])
-        variance = np.average((x[known] - mean) ** 2, weights=masses[known])
-        assert moments.count[j] == pytest.approx(masses[known].sum(), rel=1e-12)
-        assert moments.mean[j] == pytest.approx(mean, rel=1e-12, abs=1e-12 * np.sqrt(variance))
-        assert moments.deviation[j] ** 2 == pytest.approx(variance, rel=1e-12)
-        assert (moments.low[j], moments.high[j]) == (x[known].min(), x[known].max())
-        assert moments.missing[j] == np.sum(~known)
-
-
-def test_many_rows_are_measured_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    X = np.sort(np.random.default_rng(6).normal(size=(1000, 2)), axis=0)
-    whole = measure(X, FULL)
-    monkeypatch.setattr(summary, "_SCANNED", 64)
-    frame = measure(X, FULL)
-    assert_allclose(frame.shift, whole.shift, rtol=1e-12)
-    assert_allclose(frame.variance, whole.variance, rtol=1e-12)
-
-
-def test_powers_of_two() -> None:
-    assert_array_equal(power_of_two(np.array([1.0, 1.5, 0.3, 0.0, 1e-320])), [2.0, 2.0, 0.5, 1.0, 2.0**-1000])
 
 
 def resolution(X: FloatArray, weights: FloatArray | None = None) -> FloatArray:
@@ -161,25 +83,3 @@ def test_counts_have_the_resolution_of_their_step_and_masses_one_of_their_own() 
     assert resolution(income[:, None])[0] == pytest.approx(0.01 * income.var(), rel=1e-9)
     values = np.repeat([0.0, 0.01, 0.0217, 0.03, 10.0], 40)
     assert resolution(values[:, None])[0] == pytest.approx(0.01085**2 / 12.0, rel=1e-6)
-
-
-def test_a_standardised_frame_has_the_same_rows_in_any_unit() -> None:
-    X = np.random.default_rng(0).normal(size=(50, 2)) + 3.0
-    units = np.array([2.54, 1e-3])
-    ours, theirs = (measure(rows, FULL).standardised(FULL) for rows in (X, X * units))
-    assert_allclose(
-        X * units / theirs.scale - theirs.shift, X / ours.scale - ours.shift, rtol=1e-9, atol=1e-12
-    )
-    assert_allclose((X / ours.scale).std(axis=0), 1.0, rtol=1e-12)
-    # Spherical kernels have one unit for all features.
-    frame = measure(X * units, SPHERICAL)
-    assert frame.standardised(SPHERICAL) is frame
-    assert frame.scale[0] == frame.scale[1]
-
-
-def test_gaps_are_filled_with_the_means_of_their_class() -> None:
-    X = np.array([[1.0, 4.0], [3.0, np.nan], [np.nan, 8.0], [np.nan, 2.0], [np.nan, np.nan]])
-    codes = np.array([0, 0, 0, 1, 1])
-    found = fill_gaps(X, codes)
-    # No row of the second class has the first feature: its mean over all rows.
-    assert_allclose(found, [[1.0, 4.0], [3.0, 6.0], [2.0, 8.0], [2.0, 2.0], [2.0, 2.0]])

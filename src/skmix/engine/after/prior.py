@@ -34,8 +34,8 @@ from ..records import FloatArray, IntArray, Parameters
 from ..rules.likelihood import Likelihood
 from ..structures import Structure, structure_of
 
-# With fewer rows of a kernel for each feature, shrinkage gives higher held-out likelihoods in all cases of
-# benchmarks/few_rows.py; with more it depends on the data.
+# With fewer rows of a kernel for each feature, shrinkage gave higher held-out likelihoods on iris, glass,
+# vehicle and letter; with more it depends on the data.
 ROWS_PER_FEATURE = 3.0
 # Smallest ν, in rows, if covariances are shrunk.
 _FEWEST_PRIOR_ROWS = 1e-2
