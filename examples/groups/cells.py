@@ -36,7 +36,12 @@ print(rows.feature_names, rows.preparation["transform"])
 # and ``red`` its column to compare: three wells got RFP, four did not.
 markers = ["V2-A", "Y2-A", "B1-A"]
 study = compose(wells, markers=markers, metadata=plate / "wells.csv", condition="red")
-print(study, *study.cuts, *(f"{name}: {text}" for name, text in study.provenance()), sep="\n")
+print(
+    study,
+    *study.cuts,
+    *(f"{name}: {text}" for name, text in study.provenance()),
+    sep="\n",
+)
 
 # %%
 # **Names.** Nobody said how many populations there are. Some have only a few cells, and the lines above say
@@ -52,9 +57,10 @@ plt.show()
 # %%
 # Two are bright in the red detector, one in the yellow one, one in the cyan one, and the rest is dark: we
 # **rename** them, by number or name. Then **the proportions**, with 95 % intervals: wells with RFP have red
-# cells, wells with YFP yellow ones, and wells with CFP cyan ones. Many cells are dark, also where a gene was given. CFP-A04 has a few red ones, as if carried
-# over from another well. Well A06 has the second, brighter kind of red cells in place of the first: a
-# warning says that the two may be one. ``study.join("red", "bright red")`` would make them one.
+# cells, wells with YFP yellow ones, and wells with CFP cyan ones. Many cells are dark, also where a gene
+# was given. CFP-A04 has a few red ones, as if carried over from another well. Well A06 has the second,
+# brighter kind of red cells in place of the first: a warning says that the two may be one.
+# ``study.join("red", "bright red")`` would make them one.
 print(*study.describe()["warnings"])
 study.rename({0: "dark", 1: "yellow", 2: "red", 3: "cyan", 4: "bright red"})
 print(study.proportions.head(3).round(4).to_string(index=False))

@@ -37,8 +37,8 @@ model = search.fit(X).best_estimator_
 print(f"BIC: {model.n_kernels_} kernels")
 
 # %%
-# Average linkage of the kernels' means makes a tree, which is cut where two sets are far apart beside the others
-# and beside their own widths.
+# Average linkage of the kernels' means makes a tree, which is cut where two sets are far apart beside the
+# others and beside their own widths.
 populations = merge_kernels(model)
 found = populations.predict(model, X)
 for population in np.unique(found):

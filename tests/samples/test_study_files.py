@@ -44,7 +44,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, np.
         reference="b",
     )
     study.save(folder / "study.skmix")
-    return read_file(folder / "study.skmix")
+    content, arrays, _ = read_file(folder / "study.skmix")
+    return content, arrays
 
 
 def places(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
