@@ -19,6 +19,7 @@ from .._words import listed, nearest
 from ..data import Source
 from ..data.encoding import UNKNOWN_COLUMN, decode_columns
 from ..data.frames import encode_frame, frame_remarks
+from ..data.labels import is_column
 from ..data.problems import column_remarks
 from ..data.recipe import Preparation, Recipe, writing_of
 from ..engine.records import FloatArray
@@ -86,7 +87,8 @@ class TableColumns:
             return X.table_columns
         if isinstance(X, Source):
             return cls(X.first.all_names if X.first.is_table else (), X.label, X.weight)
-        names = names_of(X, unique=False) if is_frame(X) else ()
+        # Delayed objects of Dask, which are refused later, seem to have every attribute.
+        names = names_of(X, unique=False) if is_frame(X) and hasattr(type(X), "columns") else ()
         return cls(names, _name_of(y), _name_of(sample_weight))
 
     def note_in(self, estimator: Any) -> None:
@@ -104,7 +106,8 @@ UNNAMED = TableColumns()
 
 def _name_of(column: Any) -> str | None:
     """The name of a column of labels or weights, or None."""
-    name = column if isinstance(column, str) else getattr(column, "name", None)
+    # Arrays of Dask have names, too, which nobody gave them.
+    name = getattr(column, "name", None) if is_column(column) else column
     return name if isinstance(name, str) else None
 
 
