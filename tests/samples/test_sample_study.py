@@ -335,7 +335,7 @@ def test_settings_reach_the_model(files: list[Path]) -> None:
     found = compose(files, n_populations=2, markers=["CD4", "CD3"], transform="arcsinh:2", **expected)
     assert {name: getattr(found.model, name) for name in expected} == expected
     assert found.model.feature_names_in_.tolist() == ["CD4", "CD3"]
-    assert found.model.preparation_ == {"transform": "arcsinh:2"}
+    assert found.model.recipe_ == {"transform": "arcsinh:2"}
     assert found.populations is not None
     assert len(found.populations) == 2
 
