@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -98,6 +99,21 @@ print([name for name in {UNUSED!r} if name in set(sys.modules) - before])
 print(type(load({path!r})).__name__)
 """)
     assert said == "[]\nTrue\n[]\nTrue False\n[]\nskmix.datasets\n[]\nGaussianMixture"
+
+
+def test_names_and_rooms_are_attributes() -> None:
+    folder = Path(skmix.__file__).parent
+    paths = [path for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
+    # Without programs, which are not parts of the library.
+    rooms = {path.stem for path in paths if path.stem[0] != "_"} - {"cli"}
+    for room in rooms:
+        assert skmix.__getattr__(room) is importlib.import_module(f"skmix.{room}")
+    for name in skmix.__all__:
+        assert skmix.__getattr__(name).__name__ == name
+    assert {*rooms, *skmix.__all__, "__version__"} <= set(dir(skmix))
+    for name in ("nothing", "cli_", "SharedKernel"):
+        with pytest.raises(AttributeError, match=f"module 'skmix' has no attribute '{name}'"):
+            skmix.__getattr__(name)
 
 
 def test_an_interrupt_while_the_command_line_loads(

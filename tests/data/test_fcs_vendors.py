@@ -113,13 +113,7 @@ def written(path: Path, style: Style, seed: int) -> tuple[Path, np.ndarray]:
     return write_fcs_file(path, stored, style.names, **style.settings, **keywords), values
 
 
-# "CytoFLEX" begins as CyTOF does, and is taken for a mass cytometer.
-NOT_YET = pytest.mark.xfail(reason="its scale is arcsinh:5, that of mass cytometers")
-
-
-@pytest.mark.parametrize(
-    "program", [pytest.param(name, marks=NOT_YET if name == "CytExpert" else ()) for name in STYLES]
-)
+@pytest.mark.parametrize("program", STYLES)
 def test_files_of_a_program_are_read_on_its_scale(tmp_path: Path, program: str) -> None:
     style = STYLES[program]
     path, values = written(tmp_path / "a.fcs", style, 0)

@@ -10,6 +10,7 @@ import uuid
 import numpy as np
 import pytest
 from models import assert_same_fit
+from numpy.testing import assert_array_equal
 from sklearn.base import clone
 
 pytest.importorskip("distributed", reason="needs the extra dask")
@@ -146,6 +147,17 @@ def test_methods_of_rows_in_memory_compute_nothing_behind_the_callers_back(estim
     with pytest.raises(ValueError, match=r"needs rows in memory, .* a Dask Array. (?i:g)ive X.compute\(\)"):
         getattr(model, method)(lazily(X)[0], *more)
     assert vars(model) == before
+
+
+def test_only_columns_of_dataframes_have_names_that_a_model_keeps():
+    rows, labels, weights = lazily(X, Y, np.ones(len(X)))
+    model = SharedKernelClassifier(2, random_state=0).fit(rows, labels, weights)
+    assert not {"target_name_", "weight_name_", "ignored_columns_"} & vars(model).keys()
+    table = dd.from_pandas(pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "kind": Y}), npartitions=3)
+    model.fit(table, "kind")
+    assert (model.target_name_, model.ignored_columns_) == ("kind", ["kind"])
+    assert_array_equal(model.predict(table), model.predict(table[["a", "b"]]))
+    assert model.score(table) == model.score(table[["a", "b"]], table["kind"])
 
 
 def test_columns_of_text_are_refused():

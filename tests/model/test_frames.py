@@ -201,8 +201,8 @@ def test_the_remedies_help() -> None:
 
     X = PEOPLE.assign(new=["1,5", "2,5"] * (N // 2))
     assert fitted(X.drop(columns=["new"])).n_features_in_ == 4
-    assert fitted(X.astype({"new": "category"})).preparation_["columns"]["new"] == ["1,5", "2,5"]
-    assert fitted(X.assign(new=X["new"].str.replace(",", "."))).preparation_["columns"]["new"] is None
+    assert fitted(X.astype({"new": "category"})).recipe_["columns"]["new"] == ["1,5", "2,5"]
+    assert fitted(X.assign(new=X["new"].str.replace(",", "."))).recipe_["columns"]["new"] is None
     gaps = PEOPLE.assign(new=["1.5", "2.5", "?-"] * (N // 3)).replace({"new": "?-"}, float("nan"))
     assert fitted(gaps).has_gaps_
     mixed = PEOPLE.assign(new=[1, "a", 2] * (N // 3))
@@ -211,7 +211,7 @@ def test_the_remedies_help() -> None:
     ):
         fitted(mixed)
     text = mixed.astype({"new": str}).astype({"new": "category"})
-    assert fitted(text).preparation_["columns"]["new"] == ["1", "2", "a"]
+    assert fitted(text).recipe_["columns"]["new"] == ["1", "2", "a"]
     assert fitted(mixed.assign(new=pd.to_numeric(mixed["new"], errors="coerce"))).has_gaps_
 
 

@@ -66,6 +66,17 @@ def test_the_page_has_the_numbers_of_the_study() -> None:
     assert study().to_html() == page
 
 
+def test_both_reasons_are_said_though_one_is_far_less_probable() -> None:
+    X = study().model.means_[0] + np.random.default_rng(1).normal(size=(150, 4))
+    X[:8] += 3.0
+    new = study().apply_to(pd.DataFrame(X, columns=MARKERS))
+    found = new.unusual().iloc[0]
+    assert 100.0 * found["p_composition"] < found["p_likelihood"] < 1e-3
+    page = new.to_html()
+    assert f"its cells are less likely than those of other samples ({found['z_likelihood']:+.1f} SD)" in page
+    assert re.search(r": 100(\.0)? %, usually [\d.]+ %", page)
+
+
 def test_what_comes_from_data_is_escaped() -> None:
     page = study().to_html(title=HOSTILE)
     assert "<img" not in page

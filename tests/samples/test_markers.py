@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_allclose
 
 from skmix import SharedKernelMixture, compose
-from skmix.samples import merge_kernels
+from skmix.samples import merge_kernels, plots
 from skmix.samples.markers import marker_names, short_markers
 
 # Population by population: the level of each marker, in standard deviations, and the number of cells.
@@ -62,3 +63,21 @@ def test_names_are_those_of_markers_not_of_channels_and_metals() -> None:
     given = ["CD3 (PE-A)", "171Yb_CD4", "CD45(In115)Di", "CD8 (Yb171Di)", "Ki67", "Yb173Di", "TNF (a)", "TNF"]
     short = ["CD3", "CD4", "CD45", "CD8", "Ki67", "Yb173Di", "TNF (a)", "TNF"]
     assert short_markers(given) == short
+
+
+def test_a_map_has_two_dimensions() -> None:
+    X = cells() * [1e3, 1.0, 1.0, 1.0, 1e-3]
+    X[7, 2] = np.nan
+    positions, labels = plots.map_cells(X)
+    assert np.isnan(positions[7]).all()
+    assert np.isfinite(np.delete(positions, 7, axis=0)).all()
+    kind = np.repeat(np.arange(5), COUNTS)
+    centres = np.array([np.nanmedian(positions[kind == k], axis=0) for k in range(5)])
+    nearest = np.linalg.norm(positions[:, None] - centres, axis=2).argmin(axis=1)
+    assert (nearest == kind).mean() > 0.9
+    variances = np.sort(np.linalg.eigvalsh(np.corrcoef(np.delete(X, 7, axis=0).T)))[::-1]
+    assert_allclose(np.nanvar(positions, axis=0), variances[:2])
+    assert labels[0] == f"principal component 1, {100 * variances[0] / 5:.0f} %"
+    for few in (X[:, :1], X[:2]):
+        with pytest.raises(ValueError, match="A map needs 2 markers and 3 cells"):
+            plots.map_cells(few)

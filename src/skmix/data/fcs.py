@@ -40,9 +40,9 @@ _USUAL_TOP = float(1 << 18)
 _SOME_EVENTS = 10_000
 # Channels of scattered light, such as FSC-A, SSC_1-H and FS INT.
 _SCATTER = re.compile(r"(FSC|BSC|[VBYR]?-?SSC|FS|SS)(?![a-z])", re.IGNORECASE)
-# Channels of a mass cytometer, such as Yb171Di and CD3(Yb171)Di, and its names.
+# Channels of a mass cytometer, such as Yb171Di and CD3(Yb171)Di, and its names (CytoFLEX is none).
 _ISOTOPE = re.compile(r"[\d)]D[di]$")
-_MASS = re.compile(r"cytof|dvs|fluidigm|helios", re.IGNORECASE)
+_MASS = re.compile(r"cytof(?!lex)|dvs|fluidigm|helios", re.IGNORECASE)
 # What a mass cytometer says about the pulse of an event.
 _PULSE = ("center", "offset", "width", "residual")
 # Channels that describe the recording of an event, not the cell; and labels of cells.
