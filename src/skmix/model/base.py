@@ -48,7 +48,6 @@ _COUNT = Interval(Integral, 1, None, closed="left")
 
 
 class SharedKernelBase(
-    densities.CriteriaMixin,
     ReasonsMixin,
     FileMixin,
     ExportMixin,

@@ -86,6 +86,15 @@ def has_shifts(model: Any) -> bool:
     return shifts is not None and bool(shifts.any())
 
 
+def refuse_shifts(model: Any, method: str, result: str) -> None:
+    """Raise ValueError if the means of a model differ between classes, which a method cannot keep."""
+    if has_shifts(model):
+        raise ValueError(
+            f"{method} cannot be combined with group_shift: groups of this mixture differ in their means, "
+            f"but {result} has common means. Fit without group_shift."
+        )
+
+
 def _with_means_of_classes(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make a function of a density, rows (n, M) and class codes (n,) use the means of each row's class.
 

@@ -310,4 +310,5 @@ class FittedClassifier(FitRecord):
     temperature: float = typed(float, low=1e-100, high=1e100)
     threshold: float = typed(float, low=-np.inf)  # lower log-densities are outliers
     outlier_blur: FloatArray | None = array("rM", default=None)  # see `log_novelty`
+    bag_correlation: float | None = typed(float, low=0.0, high=1.0, default=None)  # of rows in a bag
     tuned: dict[str, Any] | None = typed(dict, default=None)  # report of `tune`

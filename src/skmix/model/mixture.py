@@ -192,7 +192,13 @@ documented_model = documented(parameters=_PARAMETERS, fitted=_FITTED)
 
 
 @documented_model
-class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, SharedKernelBase):
+class SharedKernelMixture(
+    densities.CriteriaMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    DensityMixin,
+    SharedKernelBase,
+):
     """Gaussian mixtures, one per class, that share their kernels.
 
     The density of class j is p(x | j) = Σ_k π_kj N(x; μ_k, P_k): classes differ in their weights and share
@@ -379,11 +385,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         return int(self.means_.shape[0])
 
     def _graph_parts(self) -> dict[str, Any]:
-        if densities.has_shifts(self):
-            raise ValueError(
-                "to_onnx cannot be combined with group_shift: groups of this mixture differ in their means, "
-                "but the graph has common means. Fit without group_shift."
-            )
+        densities.refuse_shifts(self, "to_onnx", "the graph")
         parameters = self._parameters
         columns = list(range(parameters.means.shape[1]))
         return {

@@ -36,7 +36,8 @@ def check_streams(estimator: Any) -> bool:
     """Whether an estimator supports `partial_fit`; raise AttributeError if not."""
     needs_all_rows = {
         "inference='variational'": estimator.inference == "variational",
-        "group_shift": getattr(estimator, "group_shift", None) is not None,
+        "group_shift": getattr(estimator, "group_shift", None) is not None
+        or hasattr(estimator, "group_shifts_"),
         "t kernels": estimator.tail is not None,
     }
     for setting, is_set in needs_all_rows.items():

@@ -1,0 +1,34 @@
+"""What rows say of their class: ratios of posterior and prior, for bags of rows and for shares of classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+
+from ..engine.exponentials import log_normalise
+from ..engine.numbers import safe_log
+from ..engine.records import FloatArray
+from .checks import computed
+
+# A row whose posteriors differ by less from those of a row without any value says nothing of its class.
+_NOTHING = 1e-9
+
+
+def log_evidence(model: Any, X: Any) -> tuple[FloatArray, FloatArray]:
+    """Return log(Pr(class j | x) / Pr(class j)), shape (n, L), of rows X (n, M), and log Pr(class j), (L,).
+
+    The ratio is p(x | class j) / p(x). It is 1 for a row without any value, and for a class that the prior
+    excludes.
+    """
+    posterior = np.asarray(computed(model.predict_log_proba(X)), dtype=np.float64)
+    members = getattr(model, "classifiers_", [model])
+    prior = safe_log(np.mean([member.class_prior_ for member in members], axis=0))
+    tempered = [log_normalise(safe_log(m.class_prior_)[None] / m.temperature_, axis=1) for m in members]
+    without_value = logsumexp(np.concatenate(tempered), axis=0) - np.log(len(members))
+    possible = prior > -np.inf
+    informs = (np.abs(posterior - without_value)[:, possible] > _NOTHING).any(axis=1)
+    evidence = np.zeros_like(posterior)
+    evidence[:, possible] = np.where(informs[:, None], posterior[:, possible] - prior[possible], 0.0)
+    return evidence, prior
