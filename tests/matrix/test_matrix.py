@@ -38,6 +38,7 @@ from matrix_cells import (
     quiet,
 )
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from skmix import load
@@ -473,6 +474,43 @@ def check_exported(cell: Cell, data: Data, model: Any) -> None:
             assert_allclose(outputs[name], host(found), rtol=1e-7, atol=1e-9)
 
 
+def check_bags(cell: Cell, data: Data, model: Any) -> None:
+    """Check posteriors of bags, claims and shares of classes against enumeration, for a few rows."""
+    few = data.take(np.arange(60))
+    bags = np.random.default_rng(8).integers(0, 9, 60)
+    weights = np.ones(60) if few.w is None else few.w
+    prior = host(model.class_prior_)
+    likelihood = sum(
+        brute.class_log_likelihood(few.X[:, columns], as_brute(cell, part))
+        for columns, part in zip(columns_of(cell), mixtures(model), strict=True)
+    )
+    ratios = likelihood - logsumexp(likelihood + np.log(prior), axis=1, keepdims=True)
+    sums = np.array([weights[bags == bag] @ ratios[bags == bag] for bag in np.unique(bags)])
+    joint = np.log(prior) + sums
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        X = as_kind(cell, few, Path(folder))[0]
+        found = host(model.predict_bags_proba(X, bags, few.w))
+        claims = host(model.verify(X, model.classes_[0], bags, few.w))
+        shares = host(model.prevalence(X, few.w).shares)
+    allowed = {"rtol": 1e-2, "atol": 1e-2} if cell["rows"] == "single" else {"rtol": 1e-6, "atol": 1e-7}
+    assert_allclose(found, np.exp(joint - logsumexp(joint, axis=1, keepdims=True)), **allowed)
+    assert_allclose(claims, sums[:, 0], **allowed)
+
+    def total(values: np.ndarray) -> float:
+        return float(weights @ logsumexp(ratios, b=values, axis=1)) / weights.sum()
+
+    starts = [np.full(len(prior), 1.0 / len(prior)), np.maximum(shares, 1e-6) / np.maximum(shares, 1e-6).sum()]
+    for start in starts:
+        best = minimize(
+            lambda values: -total(values),
+            start,
+            bounds=[(1e-12, 1.0)] * len(prior),
+            constraints=[{"type": "eq", "fun": lambda values: values.sum() - 1.0}],
+            method="SLSQP",
+        )
+        assert total(shares) >= -best.fun - (1e-4 if cell["rows"] == "single" else 1e-7)
+
+
 AFTER: dict[str, Callable[[Cell, Data, Any], None]] = {
     "nothing": check_nothing,
     "tune": check_tuned,
@@ -480,6 +518,7 @@ AFTER: dict[str, Callable[[Cell, Data, Any], None]] = {
     "add": check_added_class,
     "impute": check_imputed,
     "export": check_exported,
+    "bags": check_bags,
 }
 
 

@@ -56,15 +56,13 @@ def best(X: np.ndarray, n_classes: int, weights: np.ndarray | None = None, **fix
 def test_shares_maximise_the_likelihood_whatever_the_prior(weighted: bool) -> None:
     X = draw(TRUE, 800, 0)
     weights = np.random.default_rng(1).integers(0, 4, 800).astype(float) if weighted else None
-    found = [
-        known(class_prior=prior).prevalence(X, weights).shares for prior in (None, [0.6, 0.3, 0.1])
-    ]
+    found = [known(class_prior=prior).prevalence(X, weights).shares for prior in (None, [0.6, 0.3, 0.1])]
     assert_allclose(found[0], best(X, 3, weights).x, atol=2e-5)
     assert_allclose(found[1], found[0], atol=1e-5)
 
 
 def test_the_interval_of_two_classes_is_that_of_the_likelihood() -> None:
-    shares, X = np.array([0.3, 0.7]), draw(np.array([0.3, 0.7]), 300, 2)
+    X = draw(np.array([0.3, 0.7]), 300, 2)
     found = known(2).prevalence(X)
     top = mean_log_likelihood(X, found.shares)
 
@@ -75,7 +73,6 @@ def test_the_interval_of_two_classes_is_that_of_the_likelihood() -> None:
     assert_allclose(found.low[0], brentq(excess, 0.0, found.shares[0]), atol=1e-6)
     assert_allclose(found.high[0], brentq(excess, found.shares[0], 1.0), atol=1e-6)
     assert_allclose(found.low + found.high[::-1], 1.0, atol=1e-6)
-    assert found.low[0] < shares[0] < found.high[0]
 
 
 def test_intervals_of_three_classes_follow_the_information_and_the_profile() -> None:
@@ -90,7 +87,10 @@ def test_intervals_of_three_classes_follow_the_information_and_the_profile() -> 
 
     steps = step * np.eye(2)
     hessian = np.array(
-        [[sum(s * t * value(*(s * u + t * v)) for s in (1, -1) for t in (1, -1)) for u in steps] for v in steps]
+        [
+            [sum(s * t * value(*(s * u + t * v)) for s in (1, -1) for t in (1, -1)) for u in steps]
+            for v in steps
+        ]
     ) / (4 * step**2)
     deviations = np.sqrt(np.diag(np.linalg.inv(-hessian)))
     for j in range(2):

@@ -60,6 +60,9 @@ Drop = Annotated[
     list[str] | None,
     option("COLUMN", "Leave a column out; can be repeated. With auto, leave out what cannot be a feature."),
 ]
+Bags = Annotated[
+    str | None, option("COLUMN", "Column that names the bag of each row, whose rows have one class together.")
+]
 Html = Annotated[str | None, file("Write a page to open in a browser.")]
 Compensate = Annotated[
     bool | None,

@@ -39,7 +39,7 @@ class Bags(NamedTuple):
 
     @classmethod
     def of(cls, model: Any, X: Any, bags: Any, sample_weight: Any = None) -> Self:
-        """The bags of rows X (n, M) with identifiers (n,) and weights (n,), as a fitted classifier sees them."""
+        """The bags of rows X (n, M) with identifiers (n,) and weights (n,), under a fitted classifier."""
         X, names, sample_weight = take_bags(model, X, bags, sample_weight)
         evidence, log_prior = log_evidence(model, X)
         ids, members = number_bags(names, len(evidence))
@@ -66,7 +66,7 @@ class Bags(NamedTuple):
         if len(mixed):
             raise ValueError(
                 f"{len(mixed)} of {len(self.ids)} bags have rows of several classes, such as bag "
-                f"{self.ids[mixed[0]].item()!r}: all rows of a bag have one class."
+                f"{self.ids.tolist()[mixed[0]]!r}: all rows of a bag have one class."
             )
         return of_bag
 
@@ -153,7 +153,9 @@ class BagsMixin:
 
     classes_: np.ndarray
 
-    def predict_bags(self, X: ArrayLike, bags: ArrayLike, sample_weight: ArrayLike | None = None) -> np.ndarray:
+    def predict_bags(
+        self, X: ArrayLike, bags: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> np.ndarray:
         """Return the most probable class (B,) of each bag of rows; see `predict_bags_proba`."""
         return self.classes_[np.argmax(self.predict_bags_proba(X, bags, sample_weight), axis=1)]
 

@@ -28,7 +28,8 @@ def log_evidence(model: Any, X: Any) -> tuple[FloatArray, FloatArray]:
     tempered = [log_normalise(safe_log(m.class_prior_)[None] / m.temperature_, axis=1) for m in members]
     without_value = logsumexp(np.concatenate(tempered), axis=0) - np.log(len(members))
     possible = prior > -np.inf
-    informs = (np.abs(posterior - without_value)[:, possible] > _NOTHING).any(axis=1)
+    of_possible = posterior[:, possible]
+    informs = (np.abs(of_possible - without_value[possible]) > _NOTHING).any(axis=1)
     evidence = np.zeros_like(posterior)
-    evidence[:, possible] = np.where(informs[:, None], posterior[:, possible] - prior[possible], 0.0)
+    evidence[:, possible] = np.where(informs[:, None], of_possible - prior[possible], 0.0)
     return evidence, prior

@@ -70,11 +70,14 @@ _PARAMETERS = """
         gives both; None is maximum likelihood. 'auto' chooses the strength from the data, a stronger one if
         kernels have few rows; 'weak' takes a hundredth of it. Every prior also raises the variance floor to
         the resolution of each feature. When to change: to None for maximum likelihood as in scikit-learn.
-    weight_prior : float or 'hierarchical', default=None
+    weight_prior : float, 'hierarchical', 'auto' or None, default='auto', in a classifier None
         Concentration of a Dirichlet prior on the weights of each class: at least 1 for EM, any positive
         number for a variational fit (None is 1 / K there). 'hierarchical' learns one prior from all classes,
-        so that classes with few rows borrow from the others; weights are then posterior means.
-        When to change: to 'hierarchical' for many groups with few rows each, if kernels are well separated.
+        so that classes with few rows borrow from the others; weights are then posterior means. 'auto', of a
+        mixture alone, is 'hierarchical' if there are several classes, but None for starts that say how classes
+        share kernels (``init='class'`` or given weights), for variational inference, the paper's stopping
+        rule and the first batch of a stream.
+        When to change: to None for maximum likelihood.
     inference : {'em', 'variational'}, default='em'
         'em' maximises the likelihood or the posterior density. 'variational' finds the posterior of the
         parameters by mean-field variational Bayes: `n_kernels` is then an upper bound, and kernels that
@@ -260,6 +263,7 @@ class SharedKernelMixture(
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         **SharedKernelBase._parameter_constraints,
+        "weight_prior": [*SharedKernelBase._parameter_constraints["weight_prior"], StrOptions({"auto"})],
         "group_shift": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"}), None],
     }
 
@@ -278,7 +282,7 @@ class SharedKernelMixture(
         stopping: str = "total",
         variance_floor: float = 1e-6,
         covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
-        weight_prior: float | str | None = None,
+        weight_prior: float | str | None = "auto",
         group_shift: float | str | None = None,
         inference: str = "em",
         device: str | None = None,

@@ -1,14 +1,14 @@
 """Shares of the classes among rows without labels, by maximum likelihood.
 
 The classes of new rows may occur in other shares s than in training. Given p(x | class j), the likelihood
-Σ_n log Σ_j s_j p(x_n | j) is concave in s, and its maximum is the answer of Saerens, Latinne and Decaestecker,
-"Adjusting the outputs of a classifier to new a priori probabilities", Neural Computation 14 (2002).
+Σ_n log Σ_j s_j p(x_n | j) is concave in s, and has its maximum where the EM algorithm of Saerens, Latinne and
+Decaestecker ends: "Adjusting the outputs of a classifier to new a priori probabilities", Neural Computation
+14 (2002).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -152,9 +152,7 @@ def most_likely_shares(ratios: FloatArray, weights: FloatArray) -> FloatArray:
     return shares
 
 
-def _intervals(
-    ratios: FloatArray, weights: FloatArray, shares: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+def _intervals(ratios: FloatArray, weights: FloatArray, shares: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The limits (L,) and (L,) of the intervals of the shares (L,)."""
     relative = ratios / (ratios @ shares)[:, None]
     information = (weights[:, None] * relative).T @ relative

@@ -52,6 +52,7 @@ def fit_mixture(
     `columns` (M,) are the numbers of the features among those of all rows, for errors. `after_pass` is called
     after each pass; all starts then run as one batch.
     """
+    settings = settings.for_groups(len(training.classes))
     if settings.group_shift is not None:
         check_source(training.source)
     problem, start, floor = problem_of(settings, training, columns)

@@ -23,7 +23,7 @@ from .starting import TOLERANCE, start_of
 from .study import Study
 
 # Kernels that are narrower describe spikes, not populations (benchmarks/cells.py).
-_KERNELS: dict[str, Any] = {"covariance_type": "full", "variance_floor": 0.01}
+_KERNELS: dict[str, Any] = {"covariance_type": "full", "variance_floor": 0.01, "weight_prior": None}
 
 
 def compose(

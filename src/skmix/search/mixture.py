@@ -32,7 +32,7 @@ from .grid import PATIENCE, Scorer, average, covariances_to_try, numbers_to_try,
 from .trials import CHOOSING, FITTING, Params, Trial, Trials
 
 # Default settings of fits. A single start may find a poor optimum, which distorts the comparison.
-_SEVERAL_STARTS: Params = {"n_init": 2, "tol": 1e-3}
+_SEVERAL_STARTS: Params = {"n_init": 2, "tol": 1e-3, "weight_prior": None}
 
 
 def _of_best(method: Callable[..., Any]) -> Any:
