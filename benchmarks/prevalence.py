@@ -88,7 +88,11 @@ def mlquantify_methods(X: Array, y: Array) -> dict[str, Estimate]:
 
         def estimate(Z: Array, quantifier: Any = quantifier) -> Array:
             found = quantifier.predict(Z)
-            by_class = {int(label): share for label, share in dict(found).items()} if isinstance(found, dict) else None
+            by_class = (
+                {int(label): share for label, share in dict(found).items()}
+                if isinstance(found, dict)
+                else None
+            )
             return np.array([by_class.get(int(j), 0.0) for j in classes]) if by_class is not None else found
 
         fitted[f"mlquantify {name}"] = estimate
@@ -100,7 +104,9 @@ def samples(y: Array, random: np.random.Generator) -> list[Array]:
     by_class, drawn = [np.flatnonzero(y == j) for j in np.unique(y)], []
     for _ in range(SAMPLES):
         counts = random.multinomial(ROWS, random.dirichlet(np.ones(len(by_class))))
-        drawn.append(np.concatenate([random.choice(rows, n) for rows, n in zip(by_class, counts, strict=True)]))
+        drawn.append(
+            np.concatenate([random.choice(rows, n) for rows, n in zip(by_class, counts, strict=True)])
+        )
     return drawn
 
 

@@ -27,8 +27,9 @@ model = SharedKernelClassifier.from_parameters(mixture.fit(X[~held], speaker[~he
 new, who, bags = load_vowels("test")
 ids, first = np.unique(bags, return_index=True)
 true = who.to_numpy()[first]
-frames, utterances = model.score(new, who), np.mean(
-    model.predict_bags(new, bags) == true
+frames, utterances = (
+    model.score(new, who),
+    np.mean(model.predict_bags(new, bags) == true),
 )
 print(f"right: {frames:.0%} of the frames, {utterances:.0%} of the utterances")
 
@@ -39,12 +40,15 @@ before = model.predict_bags_proba(new, bags).max(axis=1)
 model.calibrate(X[held], speaker[held], bags=utterance[held])
 after = model.predict_bags_proba(new, bags).max(axis=1)
 right = np.mean(model.predict_bags(new, bags) == true)
-print(f"mean confidence {before.mean():.2f} before, {after.mean():.2f} after; {right:.2f} are right")
+print(
+    f"mean confidence {before.mean():.2f} before, {after.mean():.2f} after; {right:.2f} are right"
+)
 print(f"correlation of frames: {model.bag_correlation_:.1f}")
 
 # %%
-# Is it the man he claims to be? ``verify`` is the log-likelihood ratio of the claimed speaker against the pool of
-# all speakers.
+# The command line has the same: ``skmix predict MODEL DATA --bags utterance`` and ``skmix evaluate``. Last: is it the
+# man he claims to be? ``verify`` is the log-likelihood ratio of the claimed speaker against the pool of all
+# speakers.
 claims = np.array([model.verify(new, name, bags) for name in model.classes_]).T
 own = true[:, None] == model.classes_
 figure, (left, right_axis) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
@@ -59,11 +63,3 @@ right_axis.hist(
 right_axis.set(xlabel="log-likelihood ratio of a claim", yticks=[])
 right_axis.legend()
 plt.show()
-
-# %%
-# The same on the command line::
-#
-#     skmix examples
-#     skmix fit train.csv --target speaker --drop utterance -o speakers.skmix
-#     skmix predict speakers.skmix new.csv --bags utterance -o speakers.csv
-#     skmix evaluate speakers.skmix new.csv --bags utterance

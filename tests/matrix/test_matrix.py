@@ -499,7 +499,10 @@ def check_bags(cell: Cell, data: Data, model: Any) -> None:
     def total(values: np.ndarray) -> float:
         return float(weights @ logsumexp(ratios, b=values, axis=1)) / weights.sum()
 
-    starts = [np.full(len(prior), 1.0 / len(prior)), np.maximum(shares, 1e-6) / np.maximum(shares, 1e-6).sum()]
+    starts = [
+        np.full(len(prior), 1.0 / len(prior)),
+        np.maximum(shares, 1e-6) / np.maximum(shares, 1e-6).sum(),
+    ]
     for start in starts:
         best = minimize(
             lambda values: -total(values),

@@ -33,8 +33,8 @@ def shifted_groups(deviation: float = 0.5, n_rows: int = 120, seed: int = 0) -> 
 def fitted(group_shift: Any = 4.0, **given: Any) -> SharedKernelMixture:
     X, y, _ = shifted_groups()
     start = {"means": CENTRES}
-    model = SharedKernelMixture(3, init=start, group_shift=group_shift, weight_prior=None, **given)
-    return model.fit(X, y)
+    given = {"weight_prior": None, **given}
+    return SharedKernelMixture(3, init=start, group_shift=group_shift, **given).fit(X, y)
 
 
 def test_auto_finds_shifts_and_leaves_groups_without_them_as_they_are() -> None:

@@ -341,7 +341,10 @@ def _weights_of_class(
     if settings.is_variational:
         # Frozen kernels have no posterior: fit the weights by EM.
         options = replace(options, inference="em", weight_prior=None)
-    if settings.for_groups(len(fitted.classes)).weight_prior == "hierarchical" and fitted.weight_prior is not None:
+    if (
+        settings.for_groups(len(fitted.classes)).weight_prior == "hierarchical"
+        and fitted.weight_prior is not None
+    ):
         # Use the prior that was learnt from the other classes.
         options = replace(options, weight_prior="given")
         start = replace(start, concentration=fitted.weight_prior)
