@@ -5,7 +5,7 @@
 Tables have the label in their last column. Half of the rows, at most 1000, are for training; from the others,
 samples of 100 rows are drawn whose shares are uniform on the simplex. Methods of QuaPy 0.2.3 and mlquantify
 0.5.1 get a logistic regression, and are left out where these are not installed. Absolute errors of shares,
-averaged over classes and samples, go into benchmarks/results/prevalence.csv, and the coverage of our intervals
+averaged over classes and samples, go into benchmarks/results/prevalence.csv, and the coverage of intervals
 into prevalence_coverage.csv. Tables that are there already are not measured again.
 """
 

@@ -4,9 +4,9 @@
 
 The folder has mgl1704.npz (SeaFlow), namib_DZ.csv, japanese_vowels.npz, tan2009r1.csv.gz and
 dunkley2006.csv.gz; docs/evidence/sharing_real.md says where they are from. Results of all draws go into
-benchmarks/results/sharing_real_draws.csv, and means into the other tables beside it; ``--draw`` makes these and
-the pictures again. Hours 0, 3, 6, … of SeaFlow are for choices, and hours 1, 4, 7, … judge. Ten draws of the
-rows take two minutes on 16 cores.
+benchmarks/results/sharing_real_draws.csv, means into the tables beside it; ``--draw`` makes these and
+the picture again. Hours 0, 3, 6, … of SeaFlow are for choices, hours 1, 4, 7, … judge. Ten draws of the rows
+take two minutes on 16 cores.
 """
 
 from __future__ import annotations
@@ -378,7 +378,7 @@ def run(task: Task) -> list[Record]:
 
 
 def summary(records: list[Record], names: Iterable[str], baseline: str) -> list[Record]:
-    """Return a line for each method: its mean, standard error and gain over the baseline in the same draws."""
+    """Return a line for each method: its mean and its gain over the baseline in the same draws."""
     values: dict[tuple[str, str, str], dict[str, float]] = {}
     for line in records:
         key = line["data"], str(line["rows"]), line["method"]

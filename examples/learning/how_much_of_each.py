@@ -33,7 +33,8 @@ rows = np.concatenate(
 conversation = frames.iloc[rows]
 
 # %%
-# ``prevalence`` estimates the shares; with ``adjust=True`` it also predicts the rows again, under these shares.
+# ``prevalence`` estimates the shares; with ``adjust=True`` it also predicts the rows again, under these
+# shares.
 found = model.prevalence(conversation, adjust=True)
 counted = np.array(
     [(model.predict(conversation) == name).mean() for name in model.classes_]
@@ -50,8 +51,8 @@ print(
 )
 
 # %%
-# The true shares, the counts, and the estimates with their 95 % intervals. The intervals are about the number of
-# rows: what the classifier does not know of the classes comes on top.
+# The true shares, the counts, and the estimates with their 95 % intervals. The intervals are about the
+# number of rows: what the classifier does not know of the classes comes on top.
 places = np.arange(9)
 plt.figure(figsize=(8, 3.8), layout="constrained")
 plt.bar(places, shares, color="0.85", label="true")

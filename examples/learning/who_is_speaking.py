@@ -13,8 +13,8 @@ from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.datasets import load_vowels
 
 # %%
-# Nine men speak two vowels. Each row is a frame of 12 cepstral coefficients, and ``utterance`` says which rows
-# belong together. Speakers share 32 kernels, and may move them a little: ``group_shift``.
+# Nine men speak two vowels. Each row is a frame of 12 cepstral coefficients, and ``utterance`` says which
+# rows belong together. Speakers share 32 kernels, and may move them a little: ``group_shift``.
 X, speaker, utterance = load_vowels("train")
 held = utterance.isin(np.unique(utterance)[::3])
 mixture = SharedKernelMixture(
@@ -34,8 +34,8 @@ frames, utterances = (
 print(f"right: {frames:.0%} of the frames, {utterances:.0%} of the utterances")
 
 # %%
-# Frames of an utterance resemble each other, so their sum is too sure of itself. Every third utterance was held
-# out of the fit; ``calibrate`` learns from these how much a further frame adds.
+# Frames of an utterance resemble each other, so their sum is too sure of itself. Every third utterance was
+# held out of the fit; ``calibrate`` learns from these how much a further frame adds.
 before = model.predict_bags_proba(new, bags).max(axis=1)
 model.calibrate(X[held], speaker[held], bags=utterance[held])
 after = model.predict_bags_proba(new, bags).max(axis=1)
@@ -46,9 +46,9 @@ print(
 print(f"correlation of frames: {model.bag_correlation_:.1f}")
 
 # %%
-# The command line has the same: ``skmix predict MODEL DATA --bags utterance`` and ``skmix evaluate``. Last: is it the
-# man he claims to be? ``verify`` is the log-likelihood ratio of the claimed speaker against the pool of all
-# speakers.
+# The command line has the same: ``skmix predict MODEL DATA --bags utterance`` and ``skmix evaluate``.
+# Last: is it the man he claims to be? ``verify`` is the log-likelihood ratio of the claimed speaker
+# against the pool of all speakers.
 claims = np.array([model.verify(new, name, bags) for name in model.classes_]).T
 own = true[:, None] == model.classes_
 figure, (left, right_axis) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")

@@ -74,7 +74,7 @@ _PARAMETERS = """
         Concentration of a Dirichlet prior on the weights of each class: at least 1 for EM, any positive
         number for a variational fit (None is 1 / K there). 'hierarchical' learns one prior from all classes,
         so that classes with few rows borrow from the others; weights are then posterior means. 'auto', of a
-        mixture alone, is 'hierarchical' if there are several classes, but None for starts that say how classes
+        mixture alone, is 'hierarchical' if there are several classes, but None if the start says how they
         share kernels (``init='class'`` or given weights), for variational inference, the paper's stopping
         rule and the first batch of a stream.
         When to change: to None for maximum likelihood.
