@@ -103,7 +103,7 @@ def load_vowels(part: str = "train") -> tuple[Any, Any, Any]:
     >>> from skmix.datasets import load_vowels
     >>> X, speaker, utterance = load_vowels()
     >>> X.shape, utterance.nunique()
-    ((1468, 12), 90)
+    ((1486, 12), 90)
     """
     import pandas as pd
 
