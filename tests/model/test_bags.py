@@ -78,7 +78,8 @@ def test_a_bag_of_one_row_is_the_row_and_a_bag_without_values_is_the_prior(
     assert 0.0 < held.bag_correlation_ < 1.0
     assert_allclose(held.predict_bags_proba(X, np.arange(len(X))), held.predict_proba(X), rtol=1e-9)
     nothing = np.full((3, 2), np.nan)
-    assert_allclose(held.predict_bags_proba(nothing, ["p", "p", "q"]), [held.class_prior_] * 2, rtol=1e-9)
+    alone = held.predict_proba(nothing[:1])[0]
+    assert_allclose(held.predict_bags_proba(nothing, ["p", "p", "q"]), [alone] * 2, rtol=1e-9)
 
 
 def load_copy(model: Any) -> Any:
@@ -125,10 +126,10 @@ def test_the_correlation_has_the_least_smoothed_log_loss(model: SharedKernelClas
     right = labels[:, None] == np.array(CLASSES)
     targets = np.where(right, 201 / 202, 1 / 404)
     evidence, sizes = np.zeros((200, 3)), np.bincount(bags)
-    np.add.at(evidence, bags, held.predict_log_proba(X) - np.log(held.class_prior_))
+    np.add.at(evidence, bags, held.predict_log_proba(X) - held.predict_log_proba([[np.nan, np.nan]]))
 
     def loss(rho: float) -> float:
-        logs = np.log(held.class_prior_) + evidence / (1 + (sizes - 1) * rho)[:, None]
+        logs = held.predict_log_proba([[np.nan, np.nan]]) + evidence / (1 + (sizes - 1) * rho)[:, None]
         return -float((targets * log_softmax(logs, axis=1)).sum())
 
     best = minimize_scalar(loss, bounds=(0, 1), method="bounded", options={"xatol": 1e-9}).x

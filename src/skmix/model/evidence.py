@@ -19,17 +19,14 @@ _NOTHING = 1e-9
 def log_evidence(model: Any, X: Any) -> tuple[FloatArray, FloatArray]:
     """Return log(Pr(class j | x) / Pr(class j)), shape (n, L), of rows X (n, M), and log Pr(class j), (L,).
 
-    The ratio is p(x | class j) / p(x). It is 1 for a row without any value, and for a class that the prior
-    excludes.
+    The ratio is p(x | class j) / p(x). It is 1 for a row without any value, whose posteriors are Pr(class j),
+    and for a class that the prior excludes. A temperature flattens the prior as it does the posterior.
     """
     posterior = np.asarray(computed(model.predict_log_proba(X)), dtype=np.float64)
     members = getattr(model, "classifiers_", [model])
-    prior = safe_log(np.mean([member.class_prior_ for member in members], axis=0))
     tempered = [log_normalise(safe_log(m.class_prior_)[None] / m.temperature_, axis=1) for m in members]
-    without_value = logsumexp(np.concatenate(tempered), axis=0) - np.log(len(members))
-    possible = prior > -np.inf
-    of_possible = posterior[:, possible]
-    informs = (np.abs(of_possible - without_value[possible]) > _NOTHING).any(axis=1)
-    evidence = np.zeros_like(posterior)
-    evidence[:, possible] = np.where(informs[:, None], of_possible - prior[possible], 0.0)
+    prior = logsumexp(np.concatenate(tempered), axis=0) - np.log(len(members))
+    possible, evidence = prior > -np.inf, np.zeros_like(posterior)
+    evidence[:, possible] = posterior[:, possible] - prior[possible]
+    evidence[(np.abs(evidence) < _NOTHING).all(axis=1)] = 0.0
     return evidence, prior

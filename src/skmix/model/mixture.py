@@ -75,8 +75,8 @@ _PARAMETERS = """
         number for a variational fit (None is 1 / K there). 'hierarchical' learns one prior from all classes,
         so that classes with few rows borrow from the others; weights are then posterior means. 'auto', of a
         mixture alone, is 'hierarchical' if there are several classes, but None if the start says how they
-        share kernels (``init='class'`` or given weights), for variational inference, the paper's stopping
-        rule and the first batch of a stream.
+        share kernels (``init='class'`` or given weights), for frozen parameters, variational inference, the
+        paper's stopping rule and the first batch of a stream.
         When to change: to None for maximum likelihood.
     inference : {'em', 'variational'}, default='em'
         'em' maximises the likelihood or the posterior density. 'variational' finds the posterior of the

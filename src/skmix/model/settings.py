@@ -151,7 +151,7 @@ class Settings:
 
         Weights of a given start, and kernels of single classes, stay as they are without a prior.
         """
-        is_plain = not self.is_variational and self.stopping == "total"
+        is_plain = self.freeze is None and not self.is_variational and self.stopping == "total"
         is_given = isinstance(self.start, Mapping) and self.start.get("weights") is not None
         is_given |= self.fitted_start is not None and not hasattr(self.start, "weight_prior_")
         if self.pulls_groups and n_classes > 1 and is_plain and not is_given and self.init != "class":
