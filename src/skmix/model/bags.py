@@ -47,7 +47,7 @@ class Bags(NamedTuple):
         weights = np.ones(len(evidence)) if weights is None else weights
         total = np.zeros((len(ids), len(log_prior)))
         np.add.at(total, members, weights[:, None] * evidence)
-        sizes: FloatArray = np.bincount(members, weights * evidence.any(axis=1), len(ids))
+        sizes = np.bincount(members, weights * evidence.any(axis=1), len(ids)).astype(np.float64)
         return cls(ids, members, sizes, total, log_prior)
 
     def log_ratios(self, correlation: float) -> FloatArray:
