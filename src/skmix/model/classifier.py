@@ -247,7 +247,7 @@ random_state
             threshold=-np.inf,
         ).store(model)
         # The rows are those of the classifier, and features those of its mixture.
-        columns = ("feature_names_in_", "preparation_")
+        columns = ("feature_names_in_", "recipe_", "ignored_columns_", "target_name_", "weight_name_")
         note_rows(model, n_features_in_=mixture.n_features_in_)
         note_rows(model, **{name: getattr(mixture, name, None) for name in columns})
         note_rows(mixture, n_features_in_=n_features, **dict.fromkeys((*columns, "metadata_")))
