@@ -29,6 +29,7 @@ from ..model.rows import enter
 from .base import Search, documented_search
 from .features import FeatureMap, filler, with_map
 from .fits import make_folds
+from .groups import GroupedBlock
 from .stages import Selection
 from .trials import CHOOSING, Params, Trial, Trials
 
@@ -173,6 +174,9 @@ class SharedKernelClassifierCV(ClassifierMixin, BagsMixin, PrevalenceMixin, Sear
             factor = max(1.0, len(rows.weights) / rows.weights.sum())
             rows = replace(rows, weights=factor * rows.weights)
             sample_weight = factor * np.asarray(on_host(sample_weight), dtype=np.float64)
+        if groups is not None:
+            numbers = np.unique(groups[kept], return_inverse=True)[1]
+            rows = GroupedBlock(rows.X, rows.y, rows.weights, groups=numbers)
         prototype = self._prototype(SharedKernelClassifier, _QUICK_FITS)
         prototype._check_classes(classes)
         rejecting = {name: getattr(prototype, name) for name in ("reject_below", "outlier_label")}
@@ -187,8 +191,7 @@ class SharedKernelClassifierCV(ClassifierMixin, BagsMixin, PrevalenceMixin, Sear
             chosen = selection.choose()
         members = selection.fit_members(chosen, (X, y, sample_weight))
         if rejecting["reject_below"] is not None:
-            groups = None if groups is None else groups[kept]
-            selection.set_threshold(members[0], chosen[0].params, rejecting["reject_below"], groups)
+            selection.set_threshold(members[0], chosen[0], rejecting["reject_below"])
             members[0].classifier.set_params(**rejecting)
         note_rows(self, bag_correlation_=None)
         self.classifiers_ = [member.classifier for member in members]

@@ -26,6 +26,7 @@ from ..model.holdout import check_splits, default_splits, splits_of
 from ..model.rows import enter
 from ..model.training import Training
 from .features import FeatureMap, deviations_from, fit_transform, project, with_map
+from .groups import shift_covariance
 from .trials import Params
 
 # Approximate number of rows of a fold in the screening.
@@ -94,6 +95,11 @@ class FitRows:
         with fit_task(model, self.block.X, None, None, len(parts)) as step:
             model._fit_parts(parts, self.training, step)
         return model
+
+    @cached_property
+    def shifts(self) -> FloatArray | None:
+        """The covariance (M, M) of the shifts of classes between groups; None without groups."""
+        return shift_covariance(self.block)
 
     @cached_property
     def pooled_covariance(self) -> FloatArray:
