@@ -74,9 +74,9 @@ def test_the_covariance_of_shifts_is_estimated_without_bias() -> None:
 def test_kernels_are_widened_by_the_covariance_in_their_structure(covariance_type: str) -> None:
     X, y, groups = shifted(6, 20, 0)
     sets = [[0, 2], [1]]
-    model = SharedKernelClassifier(
-        3, covariance_type=covariance_type, feature_sets=sets, random_state=0
-    ).fit(X, y)
+    model = SharedKernelClassifier(3, covariance_type=covariance_type, feature_sets=sets, random_state=0).fit(
+        X, y
+    )
     covariance = by_definition(X, y, groups)
     wide = widened(model, covariance, 2.0)
     for features, before, after in zip(sets, model.models_, wide.models_, strict=True):

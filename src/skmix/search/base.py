@@ -39,10 +39,10 @@ from .trials import Params, Trial, Trials, count_candidates
 
 _PARAMETERS = """
     cv : int, splitter or iterable, default=None
-        Cross-validation. None uses shuffled stratified folds: five, three from 500 rows on, and a single
-        split from 4000 rows on. The only row of a class, and rows without a label, always train. Splits in a
-        list have row numbers of X or masks; a row that is repeated counts as often, and none may be in both
-        parts.
+        Cross-validation. None uses three shuffled stratified folds, five for a density of fewer than 500
+        rows, and a single split from 4000 rows on. The only row of a class, and rows without a label, always
+        train. Splits in a list have row numbers of X or masks; a row that is repeated counts as often, and
+        none may be in both parts.
         When to change: to a splitter such as GroupKFold if rows of one person or site must stay together.
     time_limit : float, default=None
         Seconds that `fit` may take. After 60 % of them, or all by BIC, no further candidate is tried, and the
@@ -145,10 +145,11 @@ class Search(ReasonsMixin, FileMixin, ExportMixin, SummaryMixin, CallbackSupport
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows, in fits and in scores.
         groups : array-like of shape (N,), default=None
-            Group of each row, with a data frame also the name of their column, for a `cv` that keeps groups
-            together; by default, stratified folds of whole groups. Rows without a label do not train while
-            their group is held out. `groups` cannot be combined with a `cv` that ignores groups or a
-            criterion without cross-validation.
+            Group of each row, such as its sample, batch or person, with a data frame also the name of their
+            column. Folds hold out whole groups, and a `cv` must keep them together. A classifier then expects
+            rows of groups that it has not seen: it widens its kernels by a multiple of the covariance of the
+            shifts between groups, chosen on held-out groups. Rows without a label do not train while their
+            group is held out. `groups` cannot be combined with a criterion without cross-validation.
 
         Returns
         -------

@@ -39,15 +39,21 @@ Fold = tuple[Block, Block]
 
 
 def make_folds(
-    rows: Block, classes: np.ndarray | None, cv: Any, groups: Any, kept: BoolArray, seed: int
+    rows: Block,
+    classes: np.ndarray | None,
+    cv: Any,
+    groups: Any,
+    kept: BoolArray,
+    seed: int,
+    most: int = 5,
 ) -> list[Fold]:
-    """Return the folds of a search; see `holdout` for unlabelled rows.
+    """Return the folds of a search, by default at most so many; see `holdout` for unlabelled rows.
 
     `groups`, and a list of splits for `cv`, refer to the rows that the user gave; `kept` (N,) says which of
     them are the `rows`.
     """
     codes, groups = rows.codes, None if groups is None else groups[kept]
-    splits = default_splits(codes, seed, groups) if cv is None else splits_of(cv, codes, groups, kept)
+    splits = default_splits(codes, seed, groups, most) if cv is None else splits_of(cv, codes, groups, kept)
     check_splits(splits, codes, classes)
     return [(rows.rows(training), rows.rows(held)) for training, held in splits]
 

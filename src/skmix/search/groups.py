@@ -8,7 +8,7 @@ is chosen on groups that were held out.
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,12 +26,11 @@ FACTORS = (0.0, 0.5, 1.0, 2.0, 4.0)
 class GroupedBlock(Block):
     """Rows and the number of the group that each belongs to."""
 
-    groups: np.ndarray | None = None  # (n,): 0, 1, …; None without groups
+    groups: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # (n,): 0, 1, …
 
     def rows(self, which: np.ndarray | slice) -> GroupedBlock:
         """Return the rows that `which` selects."""
-        groups = None if self.groups is None else self.groups[which]
-        return replace(super().rows(which), groups=groups)
+        return replace(super().rows(which), groups=self.groups[which])
 
 
 def shift_covariance(rows: Block) -> FloatArray | None:
@@ -65,8 +64,8 @@ def shift_covariance(rows: Block) -> FloatArray | None:
 
 def groups_of(blocks: list[Block]) -> np.ndarray | None:
     """Return the groups (n,) of the rows of some blocks; None without groups."""
-    groups = [getattr(rows, "groups", None) for rows in blocks]
-    return None if groups[0] is None else np.concatenate(groups)
+    groups = [rows.groups for rows in blocks if isinstance(rows, GroupedBlock)]
+    return np.concatenate(groups) if groups else None
 
 
 def _numbered(labels: np.ndarray) -> np.ndarray:

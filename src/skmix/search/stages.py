@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,8 +32,8 @@ _KEPT = 8
 _KEPT_FEATURES = 3
 # Candidates that compare feature maps: ownership of kernels, kernels per class, and covariance type.
 _PROBES = (("own", 1, "tied"), ("own", 1, "full"), ("own", 4, "full"))
-# Number of candidates to tune.
-_TUNED = 3
+# Number of candidates to tune, and the same with few rows.
+_TUNED, _TUNED_WITH_FEW, _FEW_ROWS = 3, 2, 500
 # From this many rows on, tuning overfits little even without the likelihood.
 _MANY_ROWS = 1000
 # Weight of the likelihood in tuning and number of steps, with few rows and with many. Nothing ends tuning
@@ -72,40 +72,29 @@ class HeldOut:
 
     def best(self) -> tuple[FloatArray, dict[str, float]]:
         """Return the least log-losses (n,), and the factor and temperature that they have."""
-        rows, tried = Scored.of(self.folds), []
+        (codes, weights), tried = codes_and_weights(self.folds), []
         for factor, *logs in zip(self.factors, *self.logs, strict=True):
             joined = np.concatenate(logs)
-            temperature, _ = least_log_loss(joined, rows.codes, rows.weights)
-            losses = log_losses(joined, rows.codes, temperature)
+            temperature, _ = least_log_loss(joined, codes, weights)
+            losses = log_losses(joined, codes, temperature)
             columns = {"temperature": temperature, "widening": factor}
-            tried.append((np.average(losses, weights=rows.weights), columns, losses))
+            tried.append((np.average(losses, weights=weights), columns, losses))
         _, columns, losses = min(tried, key=lambda one: one[0])
         return losses, columns
 
 
-class Scored(NamedTuple):
-    """What the comparison of losses needs to know of held-out rows."""
+def codes_and_weights(folds: list[Block]) -> tuple[np.ndarray, FloatArray]:
+    """Return the class codes and weights (n,) of the rows held out of some folds."""
+    codes, weights = zip(*((rows.codes, rows.row_weights) for rows in folds), strict=True)
+    return np.concatenate(codes), np.concatenate(weights)
 
-    codes: np.ndarray  # (n,)
-    weights: FloatArray  # (n,)
-    groups: np.ndarray | None  # (n,)
 
-    @classmethod
-    def of(cls, folds: list[Block]) -> Scored:
-        """Join the rows held out of some folds."""
-        codes, weights = ([getattr(rows, name) for rows in folds] for name in ("codes", "row_weights"))
-        return cls(np.concatenate(codes), np.concatenate(weights), groups_of(folds))
-
-    def is_clear(self, rise: FloatArray) -> bool:
-        """Return whether losses (n,) rise by more than their standard error; rows of a group are one draw."""
-        mean, size = np.average(rise, weights=self.weights), self.weights.sum()
-        deviations = self.weights * (rise - mean)
-        if self.groups is None:
-            error = np.sqrt(deviations @ (rise - mean)) / size
-        else:
-            error = np.linalg.norm(np.bincount(self.groups, deviations)) / size
-        # Allow for one error that these rows do not show by chance.
-        return bool(mean > max(error, np.log(size) / size))
+def is_clearly_worse(rise: FloatArray, weights: FloatArray) -> bool:
+    """Return whether losses rise by more than their standard error, given rows (n,) with weights (n,)."""
+    mean, size = np.average(rise, weights=weights), weights.sum()
+    error = np.sqrt(np.average((rise - mean) ** 2, weights=weights) / size)
+    # Allow for one error that these rows do not show by chance.
+    return bool(mean > max(error, np.log(size) / size))
 
 
 @dataclass
@@ -124,12 +113,13 @@ class Selection:
         # Models of the screening, by candidate and training rows.
         self._models: dict[tuple[str, int], Any] = {}
         self._factors = FACTORS[:1] if groups_of([self.rows]) is None else FACTORS
-        self._all_rows, self._complete = cache(self._map_all_rows), None
+        self._n_tuned = _TUNED_WITH_FEW if len(self.rows.X) < _FEW_ROWS else _TUNED
+        self._all_rows = cache(self._map_all_rows)
 
     def choose(self) -> list[Trial]:
         """Try candidates, and return the trials to average, the best first."""
         trials, candidates = self.trials, self.candidates()
-        trials.n_kept = _TUNED
+        trials.n_kept = self._n_tuned
         if not self.folds:
             # Every class has a single row: none can be held out.
             trials.list.append(Trial("kernels", candidates[0], np.nan))
@@ -221,13 +211,13 @@ class Selection:
         """Fit a candidate, or tune fitted models, and score it by the least log-loss over temperatures.
 
         With `some`, only some rows of the first fold are used. Otherwise, a candidate that is clearly worse
-        than the best on the folds so far is dropped: it keeps that score, as one of the screening does.
+        than the best on the first fold is dropped: it keeps that score, as one of the screening does.
         """
         params, scores = trial.params, HeldOut(self._factors)
         # Rows and settings have already been checked.
         with config_context(assume_finite=True, skip_parameter_validation=True):
             for number in range(1 if some else len(self.folds)):
-                if number and self._is_hopeless(scores):
+                if number == 1 and self._is_hopeless(scores):
                     trial.stage = SCREENING
                     break
                 rows, held = self._folds.mapped(number, params["transform"], params["reduction"], some)
@@ -239,10 +229,11 @@ class Selection:
                 scores.add(model, rows, held)
         trial.losses, columns = scores.best()
         trial.columns |= columns
-        held, ends = Scored.of(scores.folds), np.cumsum([len(rows.X) for rows in scores.folds])
-        parts = [np.split(values, ends[:-1]) for values in (trial.losses, held.weights)]
+        _, weights = codes_and_weights(scores.folds)
+        ends = np.cumsum([len(rows.X) for rows in scores.folds])
+        parts = [np.split(values, ends[:-1]) for values in (trial.losses, weights)]
         trial.split_scores = [-float(np.average(one, weights=own)) for one, own in zip(*parts, strict=True)]
-        trial.score = -float(np.average(trial.losses, weights=held.weights))
+        trial.score = -float(np.average(trial.losses, weights=weights))
 
     def _fitted(self, params: Params, rows: FitRows) -> Any:
         """Return the classifier of a candidate, fitted to rows; candidates of the screening are kept."""
@@ -254,15 +245,16 @@ class Selection:
     def _is_hopeless(self, scores: HeldOut) -> bool:
         """Return whether a candidate is clearly worse than the best on the folds so far."""
         best, losses = self.trials.best.losses, scores.best()[0]
-        return best is not None and Scored.of(scores.folds).is_clear(losses - best[: len(losses)])
+        _, weights = codes_and_weights(scores.folds)
+        return best is not None and is_clearly_worse(losses - best[: len(losses)], weights)
 
     # ------------------------------------------------------------ tuning
 
     def _tune_best(self) -> None:
         """Tune the best candidates, except those with too many parameters or without tuning."""
-        self.trials.begin(_TUNED, _TUNED_ALL)
+        self.trials.begin(self._n_tuned, _TUNED_ALL)
         # Keep references: trials drop their models once others are better.
-        for params, models in [(t.params, t.models) for t in self.trials.fitted()[:_TUNED]]:
+        for params, models in [(t.params, t.models) for t in self.trials.fitted()[: self._n_tuned]]:
             unsuited = params["feature_sets"] is not None or Settings.of(self.prototype).is_robust
             n_numbers = params["n_kernels"] * models[0].n_features_in_
             if not unsuited and n_numbers <= MOST_NUMBERS_A_ROW * len(self.rows.X):
@@ -296,7 +288,7 @@ class Selection:
         Each step adds the trial that lowers the log-loss of held-out rows the most. If the average is clearly
         worse than the best trial, return that alone.
         """
-        best, held = self.trials.best, Scored.of([held for _, held in self.folds])
+        best, (_, weights) = self.trials.best, codes_and_weights([held for _, held in self.folds])
         right = {trial: np.exp(-trial.losses) for trial in self.trials.list if trial.losses is not None}
         if best not in right:
             return [best]
@@ -307,10 +299,10 @@ class Selection:
 
         while len(chosen) < min(self.search.n_members, len(right)):
             others = [trial for trial in right if trial not in chosen]
-            chosen.append(min(others, key=lambda trial: held.weights @ losses_with(trial)))
+            chosen.append(min(others, key=lambda trial: weights @ losses_with(trial)))
             total = total + right[chosen[-1]]
         rise = losses_of(total / len(chosen)) - losses_of(right[best])
-        return [best] if held.is_clear(rise) else chosen
+        return [best] if is_clearly_worse(rise, weights) else chosen
 
     def fit_members(self, chosen: list[Trial], given: tuple[Any, Any, Any]) -> list[Member]:
         """Fit the chosen candidates to all rows.
@@ -346,10 +338,13 @@ class Selection:
         classifier.temperature_ = trial.columns.get("temperature", 1.0)
         return Member(classifier, feature_map, rows, filled)
 
+    @cached_property
+    def _complete(self) -> Block:
+        """All rows, with missing values filled."""
+        return with_map(self.rows, filler(self.rows.X, self.prototype.random_state))
+
     def _map_all_rows(self, transform: str, reduction: str) -> tuple[FeatureMap | None, FitRows, FitRows]:
         """Return a feature map, all rows mapped, and the same with missing values filled."""
-        if self._complete is None:
-            self._complete = with_map(self.rows, filler(self.rows.X, self.prototype.random_state))
         feature_map = fit_features(transform, reduction, self._complete)
 
         def mapped(rows: Block) -> FitRows:
