@@ -158,7 +158,7 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
             )
         members, shares = [best], np.ones(1)
         if scorer.folds and np.isfinite(best.score):
-            members, shares = average(scorer.tried, scorer.held_weights, self.n_members)
+            members, shares = average(trials.list, scorer.held_weights, self.n_members)
             for trial in trials.list:
                 trial.columns["share"] = dict(zip(members, shares, strict=True)).get(trial, 0.0)
         trials.begin(len(members), 1.0)

@@ -41,7 +41,7 @@ class Trial:
     split_scores: list[float] = field(default_factory=list)  # of the folds
     columns: dict[str, float] = field(default_factory=dict)  # further columns of the table
     models: list[Any] = field(default_factory=list)  # fitted to the folds, as long as they may be needed
-    losses: FloatArray | None = None  # (n,): log-losses of held-out rows
+    losses: FloatArray | None = None  # (n,): minus log-probabilities of held-out rows
 
     @property
     def is_screened(self) -> bool:
