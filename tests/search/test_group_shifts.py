@@ -90,8 +90,8 @@ def test_kernels_are_widened_by_the_covariance_in_their_structure(covariance_typ
 
 
 def test_groups_help_to_predict_a_group_whose_classes_are_shifted() -> None:
-    rows, new = shifted(8, 40, 1), shifted(40, 40, 2)
-    settings: Any = {"n_kernels": [4, 8], "tune": False, "cv": None, "random_state": 0}
+    rows, new = shifted(10, 30, 1), shifted(60, 40, 2)
+    settings: Any = {"n_kernels": 8, "covariance_type": "full", "tune": False, "random_state": 0}
     without = SharedKernelClassifierCV(**settings).fit(*rows[:2])
     search = SharedKernelClassifierCV(**settings).fit(*rows[:2], groups=rows[2])
     assert "widening" in search.cv_results_
@@ -103,5 +103,20 @@ def test_groups_help_to_predict_a_group_whose_classes_are_shifted() -> None:
 
     assert loss(search) < 0.8 * loss(without)
     # Labels of groups do not matter.
-    named = SharedKernelClassifierCV(**settings).fit(*rows[:2], groups=np.array(list("abcdefgh"))[rows[2]])
+    named = SharedKernelClassifierCV(**settings).fit(*rows[:2], groups=np.array(list("abcdefghij"))[rows[2]])
     assert_array_equal(named.predict_proba(new[0]), search.predict_proba(new[0]))
+
+
+@pytest.mark.parametrize("tune", [False, "auto"])
+def test_the_threshold_of_outliers_is_that_of_rows_of_new_groups(tune: Any) -> None:
+    rows, new = shifted(12, 40, 3), shifted(60, 40, 4)
+    estimator = SharedKernelClassifier(reject_below=0.1)
+    settings: Any = {"n_kernels": 8, "covariance_type": "full", "n_members": 1, "random_state": 0}
+    search = SharedKernelClassifierCV(estimator, tune=tune, **settings).fit(*rows[:2], groups=rows[2])
+    without = SharedKernelClassifierCV(estimator, tune=tune, **settings).fit(*rows[:2])
+    shares = [
+        np.mean(model.score_samples(new[0]) < model.classifier_.threshold_) for model in (search, without)
+    ]
+    # Twelve groups tell a share of new groups roughly; random rows of known groups tell nothing about it.
+    assert 0.02 < shares[0] < 0.25
+    assert shares[0] < shares[1]

@@ -35,8 +35,9 @@ from .trials import CHOOSING, Params, Trial, Trials
 
 # Default settings of fits: candidates can be compared before they converge to the last digit.
 _QUICK_FITS: Params = {"max_iter": 100, "tol": 3e-2}
-# Folds of tables of few rows. Two more took a third of the time again, and chose no better.
-_N_FOLDS = 3
+# Folds of tables of few rows, and of few rows in groups. Without groups, five folds take longer and choose no
+# better.
+_N_FOLDS, _N_FOLDS_OF_GROUPS = 3, 5
 
 
 @documented_search
@@ -186,7 +187,8 @@ class SharedKernelClassifierCV(ClassifierMixin, BagsMixin, PrevalenceMixin, Sear
         prototype.set_params(reject_below=None, outlier_label=None)
         folds = []
         seed = prototype.random_state
-        for training, held in make_folds(rows, classes, self.cv, groups, kept, seed, most=_N_FOLDS):
+        most = _N_FOLDS if groups is None else _N_FOLDS_OF_GROUPS
+        for training, held in make_folds(rows, classes, self.cv, groups, kept, seed, most):
             fill = filler(training.X, seed)
             folds.append((with_map(training, fill), with_map(held, fill)))
         selection = Selection(self, prototype, rows, classes, folds, trials)
