@@ -230,10 +230,10 @@ class Selection:
         trial.losses, columns = scores.best()
         trial.columns |= columns
         _, weights = codes_and_weights(scores.folds)
-        ends = np.cumsum([len(rows.X) for rows in scores.folds])
-        parts = [np.split(values, ends[:-1]) for values in (trial.losses, weights)]
-        trial.split_scores = [-float(np.average(one, weights=own)) for one, own in zip(*parts, strict=True)]
-        trial.score = -float(np.average(trial.losses, weights=weights))
+        fold_of = np.repeat(np.arange(len(scores.folds)), [len(rows.X) for rows in scores.folds])
+        sums = np.bincount(fold_of, weights * trial.losses)
+        trial.split_scores = (-sums / np.bincount(fold_of, weights)).tolist()
+        trial.score = -float(sums.sum() / weights.sum())
 
     def _fitted(self, params: Params, rows: FitRows) -> Any:
         """Return the classifier of a candidate, fitted to rows; candidates of the screening are kept."""
@@ -243,7 +243,7 @@ class Selection:
         return self._models[key]
 
     def _is_hopeless(self, scores: HeldOut) -> bool:
-        """Return whether a candidate is clearly worse than the best on the folds so far."""
+        """Return whether a candidate is clearly worse than the best on the first folds."""
         best, losses = self.trials.best.losses, scores.best()[0]
         _, weights = codes_and_weights(scores.folds)
         return best is not None and is_clearly_worse(losses - best[: len(losses)], weights)
