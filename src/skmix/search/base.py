@@ -39,10 +39,10 @@ from .trials import Params, Trial, Trials, count_candidates
 
 _PARAMETERS = """
     cv : int, splitter or iterable, default=None
-        Cross-validation. None uses three shuffled stratified folds, five for a density or with groups if
-        there are fewer than 500 rows, and a single split from 4000 rows on. The only row of a class, and rows
-        without a label, always train. Splits in a list have row numbers of X or masks; a row that is repeated
-        counts as often, and none may be in both parts.
+        Cross-validation. None uses shuffled stratified folds: five with fewer than 100 rows, for a density or
+        with groups with fewer than 500; then three; and a single split from 4000 rows on. The only row of a
+        class, and rows without a label, always train. Splits in a list have row numbers of X or masks; a row
+        that is repeated counts as often, and none may be in both parts.
         When to change: to a splitter such as GroupKFold if rows of one person or site must stay together.
     time_limit : float, default=None
         Seconds that `fit` may take. After 60 % of them, or all by BIC, no further candidate is tried, and the
