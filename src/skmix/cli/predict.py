@@ -46,6 +46,7 @@ def predict(
     bags: options.Bags = None,
     prevalence: Prevalence = False,
     adjust: Adjust = False,
+    errors: options.Errors = None,
     *,
     text: dict[str, Any],
     damaged: options.Damaged = "refuse",
@@ -74,8 +75,10 @@ def predict(
     with --adjust, it predicts each row under these shares in place of those
     of the training rows.
     """
+    if reasons and errors is not None:
+        cli.stop("--reasons cannot be combined with --errors.")
     cli.check_inputs(model, data)
-    for_rows = {"--keep": keep, "--reasons": reasons}
+    for_rows = {"--keep": keep, "--reasons": reasons, "--errors": errors}
     modes = {"--bags": bags, "--prevalence": prevalence, "--adjust": adjust}
     chosen = [option for option, value in modes.items() if value]
     if len(chosen) > 1:
@@ -115,9 +118,12 @@ def predict(
                     else found.as_dict()
                 )
             elif isinstance(loaded, Study):
+                if errors is not None:
+                    raise ValueError("a study of samples takes no errors.")
                 predicted = loaded.predictions(path, why=reasons, text=text, damaged=damaged)
             else:
-                rows = tables.open_table(path, text, drop=[*kept, *(drop or ())], damaged=damaged)
+                rows: Any = tables.open_table(path, text, drop=[*kept, *(drop or ())], damaged=damaged)
+                rows = rows if errors is None else tables.with_errors(rows, None, None, errors)[0]
                 predicted = report.predictions(loaded, rows, why=reasons)
         repeated = sorted(set(kept) & set(predicted))
         if repeated:

@@ -126,11 +126,13 @@ def number_bags(bags: Any, n_rows: int) -> tuple[np.ndarray, IntArray]:
     return ids, members
 
 
-def rows_in_bags(model: Any, X: Any, y: Any, sample_weight: Any, bags: Any) -> tuple[Rows, Any]:
+def rows_in_bags(
+    model: Any, X: Any, y: Any, sample_weight: Any, bags: Any, errors: Any = None
+) -> tuple[Rows, Any]:
     """Labelled rows in memory, and the identifiers (n,) of their bags, if there are any."""
     if bags is not None:
         X, bags, sample_weight = take_bags(model, X, bags, sample_weight)
-    return enter(model, X, y, sample_weight).with_columns_of_fit().in_memory(), bags
+    return enter(model, X, y, sample_weight, errors=errors).with_columns_of_fit().in_memory(), bags
 
 
 def learn_correlation(

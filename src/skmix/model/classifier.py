@@ -396,6 +396,7 @@ random_state
         sample_weight: ArrayLike | None = None,
         *,
         bags: ArrayLike | None = None,
+        errors: Any = None,
     ) -> Self:
         """Fit a temperature, and the correlation of rows in a bag, to rows that were not used for training.
 
@@ -416,6 +417,8 @@ random_state
             Weights of the rows.
         bags : array-like of shape (n,) or str, default=None
             Identifier of the bag of each row, or the name of their column; all rows of a bag have one label.
+        errors : array-like of shape (n, M), data frame, dict or str, default=None
+            Standard deviations of the errors of the values, see `fit`.
 
         Returns
         -------
@@ -424,7 +427,9 @@ random_state
         """
         check_is_fitted(self)
         with updating(self):
-            entered, names = rows_in_bags(self, X, y, sample_weight, bags)
+            if bags is not None and errors is not None:
+                raise ValueError("bags and errors cannot be combined: predictions of bags take exact values.")
+            entered, names = rows_in_bags(self, X, y, sample_weight, bags, errors)
             rows = entered.values(on_cpu=True)
             codes, weights = entered.codes(len(rows)), entered.weights(len(rows))
             self.temperature_ = decisions.best_temperature(densities.log_joint(self, rows), codes, weights)
@@ -484,8 +489,8 @@ random_state
         Raises
         ------
         ValueError
-            With several feature sets, t kernels or missing values, and if the prior of
-            a class is zero.
+            With several feature sets, t kernels, missing values, or a model that was fitted with errors, and
+            if the prior of a class is zero.
         """
         check_is_fitted(self)
         if Settings.of(self).is_robust:
@@ -494,6 +499,11 @@ random_state
         if len(self.models_) > 1:
             raise ValueError(
                 f"tune cannot be combined with {len(self.models_)} feature sets: it works on one model."
+            )
+        if getattr(self, "has_errors_", False):
+            raise ValueError(
+                "tune cannot be combined with errors: it takes values as exact, and this model was fitted to "
+                "values with errors."
             )
         with updating(self):
             rows = tuning.labelled_rows(self, X, y, sample_weight)
@@ -516,42 +526,49 @@ random_state
             "temperature": float(self.temperature_),
         }
 
-    def predict_log_proba(self, X: ArrayLike) -> FloatArray:
+    def predict_log_proba(self, X: ArrayLike, *, errors: Any = None) -> FloatArray:
         """Return log Pr(class j | x), shape (n, L), of rows X (n, M) of any kind that `fit` accepts.
 
         Log-joints are divided by `temperature_` before they are normalised. A row without any value has the
-        class priors.
+        class priors. `errors` are the standard deviations of the errors of the values, see `fit`.
         """
-        return score_rows(self, X, decisions.log_posteriors)
+        return score_rows(self, X, decisions.log_posteriors, errors=errors)
 
-    def predict_proba(self, X: ArrayLike) -> FloatArray:
+    def predict_proba(self, X: ArrayLike, *, errors: Any = None) -> FloatArray:
         """Return the posterior probabilities Pr(class j | x), shape (n, L), of rows X (n, M)."""
-        return score_rows(self, X, decisions.posteriors)
+        return score_rows(self, X, decisions.posteriors, errors=errors)
 
-    def predict(self, X: ArrayLike) -> np.ndarray:
+    def predict(self, X: ArrayLike, *, errors: Any = None) -> np.ndarray:
         """Return the most probable class (n,) of each row of X (n, M), or `outlier_label` for outliers."""
-        return score_rows(self, X, decisions.predictions)
+        return score_rows(self, X, decisions.predictions, errors=errors)
 
-    def score_samples(self, X: ArrayLike) -> FloatArray:
+    def score_samples(self, X: ArrayLike, *, errors: Any = None) -> FloatArray:
         """Return log p(x) under the class priors, shape (n,), of rows X (n, M); it is low for outliers.
 
         It is the density of the features: numbers on the scale of the model, not in the units of a file, and
-        categories as 0/1 features; see `recipe_`.
+        categories as 0/1 features; see `recipe_`. With errors, see `fit`, it is the density of what was
+        measured.
         """
-        return score_rows(self, X, densities.log_density)
+        return score_rows(self, X, densities.log_density, errors=errors)
 
     def score(
-        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        errors: Any = None,
     ) -> float:
         """Return the accuracy on rows X (n, M) with labels y (n,) and weights (n,).
 
         Rows that `open_rows` opened with labels and weights are scored with these. Without y, a file or data
-        frame is scored with its columns `target_name_` and, if it is there, `weight_name_`.
+        frame is scored with its columns `target_name_` and, if it is there, `weight_name_`. `errors` are
+        those of the values, see `fit`.
         """
         from sklearn.metrics import accuracy_score  # slow to import
 
         check_is_fitted(self)
-        entered = enter(self, X, y, sample_weight).with_columns_of_fit()
+        entered = enter(self, X, y, sample_weight, errors=errors).with_columns_of_fit()
         predicted = computed(self.predict(entered.X))
         labels, weights = entered.labels(len(predicted)), entered.weights(len(predicted))
         return float(accuracy_score(labels, predicted, sample_weight=weights))

@@ -163,9 +163,10 @@ class History(FitRecord):
     log_likelihood_path: FloatArray = array("pc")
     start_status: np.ndarray = typed()  # (s,): 'converged', 'stopped' or 'failed'
     start_log_likelihoods: FloatArray = array("s", low=-np.inf)  # minus infinity for a start that failed
-    # Whether rows had missing values, and whether they had weights; None in a stream.
+    # Whether rows had missing values, weights, and values with errors; None in a stream.
     has_gaps: bool | None = typed(bool, default=None)
     has_weights: bool | None = typed(bool, default=None)
+    has_errors: bool | None = typed(bool, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)

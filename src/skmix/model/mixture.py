@@ -149,6 +149,8 @@ _FITTED = """
         Whether a training row had a missing value.
     has_weights_ : bool
         Whether the training rows had weights, so that `class_count_` is a sum of weights.
+    has_errors_ : bool
+        Whether the training rows had `errors`.
     start_status_ : ndarray of shape (n_init,)
         How each start ended: 'converged', 'stopped' (at `max_iter`), or 'failed' (a covariance became
         singular, or the objective decreased).
@@ -397,11 +399,11 @@ class SharedKernelMixture(
             "log_prior": safe_log(parameters.weights @ self.class_prior_),
         }
 
-    def predict(self, X: ArrayLike, y: ArrayLike | None = None) -> IntArray:
+    def predict(self, X: ArrayLike, y: ArrayLike | None = None, *, errors: Any = None) -> IntArray:
         """Return the most probable kernel (n,) of each row of X (n, M); see `predict_proba`."""
-        return self._labelled(X, y).scores(densities.most_likely_kernel)
+        return self._labelled(X, y, errors=errors).scores(densities.most_likely_kernel)
 
-    def predict_proba(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
+    def predict_proba(self, X: ArrayLike, y: ArrayLike | None = None, *, errors: Any = None) -> FloatArray:
         """Return the responsibilities: the probability of each kernel for each row.
 
         Parameters
@@ -411,32 +413,40 @@ class SharedKernelMixture(
         y : array-like of shape (n,), default=None
             Class labels of the rows, whose weights, and shifted means with `group_shift`, are used; those
             that rows were opened with count too. Without them, probabilities are averaged over classes.
+        errors : array-like of shape (n, M), data frame, dict or str, default=None
+            Standard deviations of the errors of the values, see `fit`.
 
         Returns
         -------
         ndarray of shape (n, K)
             Probabilities; each row sums to one.
         """
-        return self._labelled(X, y).scores(densities.responsibilities)
+        return self._labelled(X, y, errors=errors).scores(densities.responsibilities)
 
     def fit_predict(
-        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        errors: Any = None,
     ) -> IntArray:
         """Fit the mixture and return the most probable kernel (N,) of each row of X (N, M); see `fit`."""
-        return self.fit(X, y, sample_weight).predict(X)
+        return self.fit(X, y, sample_weight, errors=errors).predict(X, errors=errors)
 
-    def transform(self, X: ArrayLike) -> FloatArray:
+    def transform(self, X: ArrayLike, *, errors: Any = None) -> FloatArray:
         """Return the probabilities (n, K) of the kernels for rows X (n, M), as features."""
-        return score_rows(self, X, densities.responsibilities)
+        return score_rows(self, X, densities.responsibilities, errors=errors)
 
-    def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
+    def score_samples(self, X: ArrayLike, y: ArrayLike | None = None, *, errors: Any = None) -> FloatArray:
         """Return the log-density (n,) of rows X (n, M): log p(x | y), or log p(x) without labels y (n,).
 
         It is the density of the features: numbers on the scale of the model, not in the units of a file, and
         categories as 0/1 features; see `recipe_`. A row without any value has a log-density of 0. Labels
-        that `open_rows` was given count, but not the names of files.
+        that `open_rows` was given count, but not the names of files. With errors, see `fit`, it is the
+        density of what was measured: N(x; μ_k, P_k + S_n) under kernel k.
         """
-        scores: FloatArray = self._labelled(X, y).scores(densities.log_density)
+        scores: FloatArray = self._labelled(X, y, errors=errors).scores(densities.log_density)
         return scores
 
     score = densities.CriteriaMixin.score

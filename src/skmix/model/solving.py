@@ -334,6 +334,7 @@ def record_of_start(settings: Settings, training: Training, result: Result, star
             start_log_likelihoods=np.array([log_likelihood]),
             has_gaps=bool(summary.gaps),
             has_weights=not np.array_equal(summary.counts, summary.sizes),
+            has_errors=training.source.error_variances is not None,
         ),
         **fields_of(parameters),
     )

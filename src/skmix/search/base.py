@@ -130,6 +130,8 @@ class Search(ReasonsMixin, FileMixin, ExportMixin, SummaryMixin, CallbackSupport
         y: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
+        *,
+        errors: Any = None,
     ) -> Self:
         """Choose settings and fit.
 
@@ -150,6 +152,9 @@ class Search(ReasonsMixin, FileMixin, ExportMixin, SummaryMixin, CallbackSupport
             rows of groups that it has not seen: it widens its kernels by a multiple of the covariance of the
             shifts between groups, chosen on held-out groups. Rows without a label do not train while their
             group is held out. `groups` cannot be combined with a criterion without cross-validation.
+        errors : array-like of shape (N, M), data frame, dict or str, default=None
+            Standard deviations of the errors of the values, see `SharedKernelMixture.fit`; not for
+            classifiers.
 
         Returns
         -------
@@ -157,6 +162,8 @@ class Search(ReasonsMixin, FileMixin, ExportMixin, SummaryMixin, CallbackSupport
             The fitted search.
         """
         trials = Trials(self.time_limit)
+        if errors is not None:
+            X, y, sample_weight = self._with_errors(X, y, sample_weight, errors)
         columns, *arguments = self._arguments(X, y, sample_weight, groups)
         X, y, sample_weight, groups = arguments
         lines = Lines(type(self).__name__, trials.ends(1.0))
@@ -208,6 +215,13 @@ class Search(ReasonsMixin, FileMixin, ExportMixin, SummaryMixin, CallbackSupport
             y = labels if y is None or is_path(y) else y
         check_labelled(self, y)
         return columns, X, y, sample_weight, _checked_groups(groups, X)
+
+    def _with_errors(self, *arguments: Any) -> tuple[Any, Any, Any]:
+        """Return rows with errors, labels and weights, given `X`, `y`, `sample_weight` and `errors`."""
+        raise ValueError(
+            f"{type(self).__name__} takes no errors: it tries maps of features, which would mix them. Fit "
+            "SharedKernelClassifier to rows with errors."
+        )
 
     def _read(self, source: Source) -> tuple[Any, Any, Any]:
         return read_into_memory(source)

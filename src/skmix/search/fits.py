@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
+from ..engine.measured import Measured
 from ..engine.numbers import BoolArray
 from ..engine.records import FloatArray, IntArray
 from ..engine.rows.blocks import Block
@@ -87,7 +88,7 @@ class FitRows:
     @classmethod
     def of(cls, block: Block, classes: np.ndarray | None, prototype: Any) -> FitRows:
         """Check and summarise rows for fits of clones of a prototype."""
-        rows = PreparedRows(block.X, None, None)
+        rows = block.X if isinstance(block.X, Measured) else PreparedRows(block.X, None, None)
         entered = enter(clone(prototype), rows, labels_of(block, classes), block.weights)
         return cls(block, classes, entered.training(least=1))
 

@@ -23,6 +23,7 @@ from ..engine.numbers import safe_log
 from ..engine.records import FloatArray
 from ..model.arguments import check_count
 from ..model.checks import computed, note_rows, warn_caller
+from ..model.measured import with_errors
 from ..model.mixture import SharedKernelMixture
 from ..model.onnx import refuse_average
 from ..model.rows import enter
@@ -171,6 +172,9 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
         self.shares_ = shares[: len(self.mixtures_)] / shares[: len(self.mixtures_)].sum()
         return best
 
+    def _with_errors(self, *arguments: Any) -> tuple[Any, Any, Any]:
+        return with_errors(*arguments)
+
     def _read(self, source: Source) -> tuple[Any, Any, Any]:
         is_large = source.n_rows * source.n_features * source.dtype.itemsize > HELD_BYTES
         if self.criterion == "bic" or (self.criterion == "auto" and is_large):
@@ -226,18 +230,24 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
     def _n_features_out(self) -> int:
         return self.best_estimator_._n_features_out
 
-    def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
+    def score_samples(self, X: ArrayLike, y: ArrayLike | None = None, *, errors: Any = None) -> FloatArray:
         """Return the log-density (n,) of rows X (n, M), given labels y (n,); see `SharedKernelMixture`."""
         check_is_fitted(self)
         pairs = zip(self.mixtures_, safe_log(self.shares_), strict=True)
-        return reduce(np.logaddexp, [model.score_samples(X, y) + log_share for model, log_share in pairs])
+        logs = [model.score_samples(X, y, errors=errors) + log_share for model, log_share in pairs]
+        return reduce(np.logaddexp, logs)
 
     def score(
-        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        errors: Any = None,
     ) -> float:
         """Return the mean log-density of rows with weights (n,); see `SharedKernelMixture.score`."""
         check_is_fitted(self)
-        rows = enter(self.best_estimator_, X, y, sample_weight)
+        rows = enter(self.best_estimator_, X, y, sample_weight, errors=errors)
         scores = computed(self.score_samples(rows.X, rows.y))
         return float(np.average(scores, weights=rows.weights(len(scores))))
 
