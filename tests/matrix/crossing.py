@@ -28,6 +28,7 @@ FEATURES: dict[str, list[Any]] = {
     # Which kernel has no weight in any class, and so no rows.
     "empty": ["none", *EMPTY],
     "gaps": [False, True],
+    "errors": [False, True],
     "rows": ["array", "float32", "frame", "npy", "parquet", "dask", "tensor", "single", "streamed"],
     "starts": ["one", "three"],
     "after": ["nothing", "tune", "stream", "add", "impute", "export", "bags"],
@@ -60,6 +61,9 @@ _REFUSED: list[tuple[*tuple[Values, ...], str]] = [
     (("after", "tune"), ("tail", TAILS), "t kernels"),
     (("after", "tune"), ("model", "sets"), "tune cannot be combined with 2 feature sets"),
     (("after", "tune"), ("gaps", True), "without missing values"),
+    (("after", "tune"), ("errors", True), "tune cannot be combined with errors"),
+    (("tail", TAILS), ("errors", True), "errors cannot be combined with tail"),
+    (("rows", "dask"), ("errors", True), "errors cannot be combined with Dask"),
     (("after", "tune"), ("labels", "unlabelled"), "rows have no label in y"),
     (("after", ("tune", "stream", "add")), ("rows", "dask"), "needs rows in memory"),
     (("after", "export"), ("shift", True), "differ in their means"),
