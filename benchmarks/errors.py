@@ -1,21 +1,21 @@
 """Values with errors: fits beside astroML's XDGMM, and ages of zircons with coarser and coarser errors.
 
+    pip install astroML
+    python benchmarks/errors.py xdgmm --out benchmarks/results/errors.csv
+    python benchmarks/errors.py zircons FOLDER --out benchmarks/results/errors_zircons.csv
+
 Rows of five clusters in two features have errors of 0.1 to 1.5 deviations of a cluster. Both libraries begin
 with the same parameters, those that XDGMM draws, and make the same passes in turn in one process: the
-parameters after them, and the processor time of a pass, are compared. Whole fits have the defaults of each.
+likelihoods after them, and the processor time of a pass, are compared. Whole fits have the defaults of each.
+A million rows take XDGMM minutes; `--sizes 1000` leaves them out.
 
-    pip install astroML
-    python benchmarks/errors.py
-
-`--zircons FOLDER` measures what errors are worth for the ages of zircon grains of 16 samples (namib_DZ.csv
-and namib_DZerr.csv of the package provenance for R, not part of this repository): ages get further errors of
-known size, and grains that are held out, as they were measured, judge the fits.
+The folder has ages of zircon grains of 16 samples, namib_DZ.csv and namib_DZerr.csv of the package provenance
+for R, which are not part of this repository. Ages get further errors of known size, and grains that are held
+out, as they were measured, judge the fits. `--picture FILE` draws the densities.
 """
 
 from __future__ import annotations
 
-import argparse
-import csv
 import time
 import warnings
 from collections.abc import Callable
@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from recording import parser_of, seconds_of_a_pass, show
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture, SharedKernelMixtureCV
 
-RESULTS = Path(__file__).parent / "results"
 N_KERNELS, N_FEATURES = 5, 2
 # Rows of the comparison, the passes of XDGMM that are timed, and whether it makes a whole fit.
 SIZES = {1_000: (9, True), 10_000: (5, True), 100_000: (3, False), 1_000_000: (1, False)}
@@ -37,23 +38,6 @@ N_FOLDS = 5
 # Numbers of kernels among which BIC chooses.
 TRIED = [2, 3, 4, 5, 6, 8, 10, 12]
 MAXIMUM_LIKELIHOOD = {"covariance_prior": None, "variance_floor": 0.0, "n_jobs": 1}
-
-
-def write_table(name: str, rows: list[dict[str, Any]]) -> None:
-    """Write a table into the folder of results."""
-    with open(RESULTS / name, "w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def others(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows that are in the table already, of fewer rows than this one."""
-    path = RESULTS / "errors.csv"
-    if not path.exists():
-        return []
-    with open(path, encoding="utf-8", newline="") as file:
-        return [other for other in csv.DictReader(file) if int(other["rows"]) < int(row["rows"])]
 
 
 def draw(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -96,8 +80,7 @@ def compare(n_rows: int, n_passes: int, whole: bool) -> dict[str, Any]:
     theirs_took, ours_took = [], []
     for _ in range(n_passes):
         theirs_took.append(seconds(their_pass))
-        # The difference of two fits leaves out what both do before the first pass.
-        ours_took.append((seconds(lambda: passes(21)) - seconds(lambda: passes(1))) / 20)
+        ours_took.append(seconds_of_a_pass(passes, (1, 21), 1))
     model = passes(n_passes)
     difference = abs(theirs.logL(X, matrices) / n_rows - model.score(X, errors=errors))
     pass_theirs, pass_ours = np.median(theirs_took), np.median(ours_took)
@@ -125,14 +108,16 @@ def compare(n_rows: int, n_passes: int, whole: bool) -> dict[str, Any]:
     return row
 
 
+def ages_of(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return logarithms (n, 1) of ages, and the errors of these, which are relative."""
+    ages, errors = (pd.read_csv(folder / f"namib_{name}.csv").stack().dropna() for name in ("DZ", "DZerr"))
+    e = (errors.reindex(ages.index) / ages).to_numpy()[:, None]
+    return np.log(ages.to_numpy())[:, None], e
+
+
 def zircons(folder: Path) -> list[dict[str, Any]]:
     """Return the held-out log-densities of fits with and without errors, whose kernels BIC chooses."""
-    import pandas as pd
-
-    ages, errors = (pd.read_csv(folder / f"namib_{name}.csv").stack().dropna() for name in ("DZ", "DZerr"))
-    # Logarithms, whose errors are relative.
-    x = np.log(ages.to_numpy())[:, None]
-    e = (errors.reindex(ages.index) / ages).to_numpy()[:, None]
+    x, e = ages_of(folder)
     random, rows = np.random.default_rng(0), []
     fold, noise = random.integers(0, N_FOLDS, len(x)), random.normal(size=x.shape)
     for share in SHARES:
@@ -171,24 +156,55 @@ def zircons(folder: Path) -> list[dict[str, Any]]:
                 "gain with ten kernels": gain_of(held_out([10], True)[0], held_out([10], False)[0]),
             }
         )
-        print(rows[-1], flush=True)
     return rows
 
 
+def picture(folder: Path, file: Path) -> None:
+    """Draw the density of ages as they were measured, and of ages with further errors of a tenth."""
+    from matplotlib.figure import Figure
+
+    x, e = ages_of(folder)
+    grid = np.linspace(np.log(200.0), np.log(3500.0), 800)[:, None]
+    figure = Figure(figsize=(8.4, 3.0), layout="constrained")
+    panels, random = figure.subplots(1, 2, sharey=True), np.random.default_rng(0)
+    for axes, further, n_kernels in zip(panels, (0.0, 0.1), (8, 4), strict=True):
+        seen, total = x + further * random.normal(size=x.shape), np.hypot(e, further)
+        axes.hist(
+            x[:, 0], np.linspace(*grid[[0, -1], 0], 60), density=True, color="0.88", label="as measured"
+        )
+        model = SharedKernelMixture(n_kernels, n_init=5, tol=1e-6, max_iter=5000, random_state=0)
+        for errors, colour, label in ((None, "#d55e00", "without"), (total, "#0072b2", "with")):
+            density = np.exp(model.fit(seen, errors=errors).score_samples(grid))
+            axes.plot(grid[:, 0], density, color=colour, label=f"fit {label} errors")
+        ticks = np.array([250, 500, 1000, 2000, 3000])
+        axes.set_xticks(np.log(ticks), [str(tick) for tick in ticks])
+        added = f", and further errors of {further:.0%} added" if further else ""
+        axes.set_title(f"errors of {e.mean():.1%}{added}", fontsize=10)
+        axes.set(xlabel="age of a grain, million years")
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set(ylabel="density of the logarithm")
+    panels[1].legend(frameon=False, fontsize=8)
+    figure.savefig(file, dpi=140, metadata={"Software": None})
+
+
 def main() -> None:
-    """Measure, and write the tables."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--zircons", type=Path, help="folder of namib_DZ.csv and namib_DZerr.csv")
+    """Measure, and write a table."""
+    parser = parser_of(__doc__)
+    parser.add_argument("what", choices=("xdgmm", "zircons"))
+    parser.add_argument("folder", type=Path, nargs="?", help="of the ages")
+    parser.add_argument("--picture", type=Path, help="file of the picture of the ages")
     parser.add_argument("--sizes", type=int, nargs="+", default=[*SIZES], help="numbers of rows")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
-    if arguments.zircons:
-        write_table("errors_zircons.csv", zircons(arguments.zircons))
+    if arguments.what == "xdgmm":
+        sizes = [1000] if arguments.small else arguments.sizes
+        passes = {1000: (1, False)} if arguments.small else SIZES
+        show([compare(n_rows, *passes[n_rows]) for n_rows in sizes], arguments.out)
         return
-    for n_rows in arguments.sizes:
-        row = compare(n_rows, *SIZES[n_rows])
-        print(row, flush=True)
-        write_table("errors.csv", [*others(row), row])
+    if arguments.picture:
+        picture(arguments.folder, arguments.picture)
+    if arguments.out:
+        show(zircons(arguments.folder), arguments.out)
 
 
 if __name__ == "__main__":
