@@ -130,12 +130,20 @@ html_theme_options = {
     "navbar_align": "left",
     "footer_start": ["copyright"],
     "footer_end": [],
-    # Tables of seven classifiers or more need the room.
+    # Wide tables need the room.
     "secondary_sidebar_items": {
         "**": ["page-toc"],
-        "evidence/cells": [],
-        "evidence/comparison": [],
-        "evidence/sharing": [],
+        **{
+            f"evidence/{name}": []
+            for name in (
+                "cells",
+                "comparison",
+                "novelty",
+                "options",
+                "passes",
+                "sharing",
+            )
+        },
     },
     "logo": {"text": "skmix"},
     "search_bar_text": "Search the documentation",

@@ -1,7 +1,7 @@
 """One brute-force oracle of every fit: densities by SciPy, expectations and M-steps by their formulas.
 
 Nothing here calls skmix. A model has K kernels of M features and L classes; a row has the class j or none
-(−1), a weight, and NaN where a value is missing.
+(−1), a weight, and NaN where a value is missing. Values x with errors of standard deviation σ are x + iσ.
 """
 
 from __future__ import annotations
@@ -74,12 +74,24 @@ def log_densities(X: Array, model: Model, shifts: Array | None = None) -> Array:
         if not len(seen):
             continue
         for k, mean in enumerate(means):
+            if np.iscomplexobj(X):
+                away, total = of_noisy(
+                    X[np.ix_(rows, seen)], mean[seen], model.covariances[k][np.ix_(seen, seen)]
+                )
+                lengths = np.einsum("nd,nd->n", away, np.linalg.solve(total, away[..., None])[..., 0])
+                out[rows, k] = -0.5 * (lengths + np.linalg.slogdet(2.0 * np.pi * total)[1])
+                continue
             covariance, x = model.covariances[k][np.ix_(seen, seen)], X[np.ix_(rows, seen)]
             if model.degrees is None:
                 out[rows, k] = multivariate_normal(mean[seen], covariance).logpdf(x)
             else:
                 out[rows, k] = multivariate_t(mean[seen], covariance, df=model.degrees[k]).logpdf(x)
     return out
+
+
+def of_noisy(X: Array, mean: Array, covariance: Array) -> tuple[Array, Array]:
+    """Return differences (n, d) of values with errors from a mean, and the covariances (n, d, d) of these."""
+    return X.real - mean, covariance + np.square(X.imag)[..., None] * np.eye(len(mean))
 
 
 def log_joints(X: Array, model: Model) -> Array:
@@ -158,6 +170,13 @@ def expectations(rows: Rows, model: Model) -> Sums:
             left[np.ix_(gaps, gaps)] = P[np.ix_(gaps, gaps)] - slopes @ P[np.ix_(seen, gaps)]
             for j in range(n_classes):
                 mean = model.means[k] if model.shifts is None else model.means[k] + model.shifts[j, k]
+                if np.iscomplexobj(rows.X):
+                    share = shares[index, j, k]
+                    clean, uncertain = of_clean(rows.X[np.ix_(index, seen)], mean, P, seen)
+                    weight[j, k] += share.sum()
+                    first[j, k] += share @ clean
+                    second[j, k] += (clean.T * share) @ clean + np.einsum("n,nde->de", share, uncertain)
+                    continue
                 away = rows.X[np.ix_(index, seen)] - mean[seen]
                 filled = np.tile(mean, (len(index), 1))
                 filled[:, seen] += away
@@ -172,6 +191,13 @@ def expectations(rows: Rows, model: Model) -> Sums:
                 first[j, k] += (share * scale) @ filled
                 second[j, k] += (filled.T * (share * scale)) @ filled + share.sum() * left
     return Sums(shares.sum(axis=0), weight, first, second, log_scales)
+
+
+def of_clean(X: Array, mean: Array, P: Array, seen: Array) -> tuple[Array, Array]:
+    """Return expectations (n, M) and covariances (n, M, M) of what was measured with errors, of a kernel."""
+    away, total = of_noisy(X, mean[seen], P[np.ix_(seen, seen)])
+    gain = P[:, seen] @ np.linalg.inv(total)
+    return mean + np.einsum("nde,ne->nd", gain, away), P - gain @ P[seen]
 
 
 # ---------------------------------------------------------------- M-step
@@ -396,14 +422,18 @@ def next_posterior(rows: Rows, model: Model, structure: str, prior: Prior) -> Mo
 
 def impute(X: Array, model: Model, posterior: Array) -> Array:
     """Return rows whose missing values are replaced by their expectations, given Pr(j | x), shape (N, L)."""
-    filled, n_features, joint = X.copy(), X.shape[1], log_joints(X, model)
+    filled, n_features, joint = X.real.copy(), X.shape[1], log_joints(X, model)
     shares = np.exp(joint - logsumexp(joint, axis=2, keepdims=True)) * posterior[..., None]
     for index, seen in patterns(X):
-        gaps = np.setdiff1d(np.arange(n_features), seen)
+        gaps = np.setdiff1d(np.arange(n_features), [] if np.iscomplexobj(X) else seen)
         means = np.zeros((len(index), len(gaps)))
         for j, k in np.ndindex(posterior.shape[1], len(model.means)):
             centre = model.means[k] if model.shifts is None else model.means[k] + model.shifts[j, k]
             P = model.covariances[k]
+            if np.iscomplexobj(X):
+                clean, _ = of_clean(X[np.ix_(index, seen)], centre, P, seen)
+                means += shares[index, j, k, None] * clean
+                continue
             slopes = P[np.ix_(gaps, seen)] @ np.linalg.inv(P[np.ix_(seen, seen)])
             predicted = centre[gaps] + (X[np.ix_(index, seen)] - centre[seen]) @ slopes.T
             means += shares[index, j, k, None] * predicted

@@ -32,6 +32,7 @@ WRITTEN = {
     "device_precision": ("device", "precision", "--device", "cpu:0"),
     "device_streaming": ("device", "streaming", "--device", "cpu:0"),
     "gaps": ("missing",),
+    "errors": ("errors", "xdgmm"),
     "outliers": ("outliers",),
     "digits": ("digits",),
     "densities": ("densities",),
@@ -49,6 +50,7 @@ WRITTEN = {
     "optimum": ("optimum", "--seeds", 2, "--peer-seeds", 1, "--jobs", 1),
 }
 NEEDS = {
+    "errors": "astroML",
     "cluster": "distributed",
     "device": "torch",
     "device_precision": "torch",

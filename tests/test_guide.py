@@ -173,8 +173,8 @@ def test_the_commands_run_and_print_what_is_shown(tmp_path: Path, monkeypatch: p
 
 
 def test_it_is_short_and_has_a_picture() -> None:
-    assert 3_000 < len(README.encode()) < 6_200
-    assert "](docs/images/illustration.png)" in README
+    assert 3_000 < len(README.encode()) < 6_700
+    assert "](docs/images/sharing-real.png)" in README
 
 
 def read(name: str) -> pd.DataFrame:

@@ -26,8 +26,8 @@ X, speaker = make_shared_kernel_data(means, covariances, true, n_rows, random_st
 # The prior of the weights is learnt from all speakers: its strength counts as so many rows.
 start = {"means": means, "covariances": covariances}
 models = {
-    "independent": SharedKernelMixture(init=start),
-    "hierarchical": SharedKernelMixture(init=start, weight_prior="hierarchical"),
+    "independent": SharedKernelMixture(init=start, weight_prior=None),
+    "hierarchical": SharedKernelMixture(init=start),  # the default for several classes
 }
 errors = {}
 for name, model in models.items():

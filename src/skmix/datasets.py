@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array, check_random_state
 
-__all__ = ["copy_examples", "load_penguins", "make_shared_kernel_data"]
+__all__ = ["copy_examples", "load_penguins", "load_vowels", "make_shared_kernel_data"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -72,6 +72,49 @@ def load_penguins(target: str = "species") -> tuple[Any, Any]:
     return table.drop(columns=target), table[target]
 
 
+def load_vowels(part: str = "train") -> tuple[Any, Any, Any]:
+    """Load utterances of two Japanese vowels by nine men, frame by frame. It needs pandas.
+
+    Parameters
+    ----------
+    part : {'train', 'test'}, default='train'
+        Ten utterances of each speaker to learn from, or fifteen others, of 7 to 29 frames each.
+
+    Returns
+    -------
+    X : pandas.DataFrame of shape (N, 12)
+        Cepstral coefficients of each frame, rounded to two decimals.
+    speaker : pandas.Series of shape (N,)
+        The speaker of each frame, s1 to s9.
+    utterance : pandas.Series of shape (N,)
+        The utterance of each frame.
+
+    Notes
+    -----
+    A part of Japanese Vowels [1]_ of the UCI repository, licence CC BY 4.0.
+
+    References
+    ----------
+    .. [1] M. Kudo, J. Toyama, M. Shimbo: Multidimensional curve classification using passing-through regions.
+       Pattern Recognition Letters 20, 1103-1111, 1999.
+
+    Examples
+    --------
+    >>> from skmix.datasets import load_vowels
+    >>> X, speaker, utterance = load_vowels()
+    >>> X.shape, utterance.nunique()
+    ((1486, 12), 90)
+    """
+    import pandas as pd
+
+    if part not in ("train", "test"):
+        raise ValueError(f"part must be 'train' or 'test', got {part!r}.")
+    with (_EXAMPLES / "vowels.csv.gz").open("rb") as file:
+        table = pd.read_csv(file, compression="gzip")
+    table = table[table["utterance"].str.startswith(part)].reset_index(drop=True)
+    return table.drop(columns=["speaker", "utterance"]), table["speaker"], table["utterance"]
+
+
 def copy_examples(folder: str | PathLike[str]) -> Path:
     """Copy the example data into a folder: a table, and samples of cells as FCS files.
 
@@ -85,7 +128,8 @@ def copy_examples(folder: str | PathLike[str]) -> Path:
     Returns
     -------
     pathlib.Path
-        The folder. It has ``penguins.csv`` (see `load_penguins`), ``wells`` with seven FCS files of
+        The folder. It has ``penguins.csv`` (see `load_penguins`), ``vowels.csv.gz`` (see `load_vowels`),
+        ``wells`` with seven FCS files of
         4,000 cells each, ``wells.csv``, which says what is in which well, and a README with origins and
         licences.
     """

@@ -28,9 +28,10 @@ FEATURES: dict[str, list[Any]] = {
     # Which kernel has no weight in any class, and so no rows.
     "empty": ["none", *EMPTY],
     "gaps": [False, True],
+    "errors": [False, True],
     "rows": ["array", "float32", "frame", "npy", "parquet", "dask", "tensor", "single", "streamed"],
     "starts": ["one", "three"],
-    "after": ["nothing", "tune", "stream", "add", "impute", "export"],
+    "after": ["nothing", "tune", "stream", "add", "impute", "export", "bags"],
 }
 TAILS = ("t", "t4")
 DEVICES = ("single", "streamed")  # rows that are sent; tensors are there already
@@ -60,6 +61,9 @@ _REFUSED: list[tuple[*tuple[Values, ...], str]] = [
     (("after", "tune"), ("tail", TAILS), "t kernels"),
     (("after", "tune"), ("model", "sets"), "tune cannot be combined with 2 feature sets"),
     (("after", "tune"), ("gaps", True), "without missing values"),
+    (("after", "tune"), ("errors", True), "tune cannot be combined with errors"),
+    (("tail", TAILS), ("errors", True), "errors cannot be combined with tail"),
+    (("rows", "dask"), ("errors", True), "errors cannot be combined with Dask"),
     (("after", "tune"), ("labels", "unlabelled"), "rows have no label in y"),
     (("after", ("tune", "stream", "add")), ("rows", "dask"), "needs rows in memory"),
     (("after", "export"), ("shift", True), "differ in their means"),
@@ -69,7 +73,7 @@ _REFUSED: list[tuple[*tuple[Values, ...], str]] = [
 _MEANINGLESS: list[tuple[Values, ...]] = [
     (("model", ("classifier", "sets")), ("labels", "none")),
     (("model", ("classifier", "sets")), ("shift", True)),
-    (("model", "mixture"), ("after", "tune")),
+    (("model", "mixture"), ("after", ("tune", "bags"))),
     # A variational posterior has no weight of zero: the kernel may get rows after a pass, or is removed.
     (("inference", "variational"), ("empty", EMPTY)),
     (("starts", "three"), ("empty", EMPTY)),
@@ -77,7 +81,7 @@ _MEANINGLESS: list[tuple[Values, ...]] = [
     (("inference", "variational"), ("weighted", "small")),
     # `freeze` keeps what a given start says, and of given starts there is one.
     (("starts", "three"), ("freeze", ("kernels", "weights"))),
-    (("after", ("tune", "stream", "add", "impute", "export")), ("starts", "three")),
+    (("after", ("tune", "stream", "add", "impute", "export", "bags")), ("starts", "three")),
     (("after", "impute"), ("gaps", False)),
     # Adaptation of a new group has another rule, tested with group shifts.
     (("after", "add"), ("shift", True)),

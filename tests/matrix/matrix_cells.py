@@ -36,7 +36,10 @@ DEVICE = os.environ.get("SKMIX_MATRIX_DEVICE", "cpu")
 
 @dataclass(frozen=True)
 class Data:
-    """Rows of a cell: X (N, M) with gaps, labels y (N,) or None, weights w (N,) or None."""
+    """Rows of a cell: X (N, M) with gaps, labels y (N,) or None, weights w (N,) or None.
+
+    Values with errors are complex, as for the oracle.
+    """
 
     X: Array
     y: Array | None
@@ -83,6 +86,11 @@ def make_data(cell: Cell, n_rows: int, seed: int = 3) -> Data:
         noise = random.uniform(size=n_rows) < 0.05
         X[noise] = random.uniform(-12.0, 12.0, size=(noise.sum(), N_FEATURES))
     X = X * UNITS + OFFSETS
+    if cell["errors"]:
+        # Errors of up to the spread of a cluster; a fifth of the values, and of the rows, are exact.
+        errors = random.uniform(0.0, 1.0, size=X.shape) * (random.uniform(size=X.shape) > 0.2) * UNITS
+        errors[random.uniform(size=n_rows) < 0.2] = 0.0
+        X = X + errors * (random.normal(size=X.shape) + 1j)
     if cell["gaps"]:
         missing = random.uniform(size=X.shape) < 0.15
         missing[missing.all(axis=1)] = False
@@ -98,7 +106,11 @@ def make_data(cell: Cell, n_rows: int, seed: int = 3) -> Data:
     if cell["weighted"]:
         w = random.integers(1, 4, size=n_rows) * {"small": 1e-3, "large": 100.0}.get(cell["weighted"], 1.0)
     if cell["rows"] == "float32":
-        X = X.astype(np.float32).astype(np.float64)
+        X = (
+            X.astype(np.complex64).astype(X.dtype)
+            if cell["errors"]
+            else X.astype(np.float32).astype(np.float64)
+        )
     return Data(X, y, w)
 
 
@@ -108,7 +120,7 @@ def make_data(cell: Cell, n_rows: int, seed: int = 3) -> Data:
 def make_start(cell: Cell, data: Data, columns: list[int]) -> brute.Model:
     """Return where the fit of some features begins."""
     random, K = np.random.default_rng(5), N_KERNELS
-    complete = data.X[~np.isnan(data.X).any(axis=1)][:, columns]
+    complete = data.X.real[~np.isnan(data.X).any(axis=1)][:, columns]
     L = 1 if data.y is None else N_CLASSES
     M, spread = len(columns), np.cov(complete.T)
     means = complete[random.choice(len(complete), K, replace=False)]
@@ -202,9 +214,30 @@ def make_estimator(cell: Cell, starts: Sequence[brute.Model | dict[str, Array]],
     return SharedKernelClassifier(**settings, feature_sets=SETS if cell["model"] == "sets" else None)
 
 
-def as_kind(cell: Cell, data: Data, folder: Path) -> tuple[Any, Any, Any]:
-    """Return rows, labels and weights as the kind of the cell."""
-    X, y, w = data.X, data.y, data.w
+def as_kind(cell: Cell, data: Data, folder: Path) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """Return rows, labels and weights as the kind of the cell, and the argument for errors, if any."""
+    X, y, w = _as_kind(cell, data, folder)
+    if not cell["errors"]:
+        return X, y, w, {}
+    names, errors = [f"f{d}" for d in range(data.X.shape[1])], data.X.imag
+    # What is not measured has no error, or an unknown one.
+    errors = np.where(np.isnan(data.X.real), np.inf, errors)
+    if cell["rows"] == "float32":
+        return X, y, w, {"errors": errors.astype(np.float32)}
+    if cell["rows"] == "frame":
+        import pandas as pd
+
+        beside = pd.DataFrame(errors, columns=[f"{name} error" for name in names])
+        return pd.concat([beside, X], axis=1), y, w, {"errors": {name: f"{name} error" for name in names}}
+    if cell["rows"] in ("npy", "streamed"):
+        path = folder / f"errors{len(errors)}.npy"
+        np.save(path, np.where(np.isinf(errors), np.nan, errors))
+        return X, y, w, {"errors": path}
+    return X, y, w, {"errors": "_err" if cell["rows"] == "parquet" else errors}
+
+
+def _as_kind(cell: Cell, data: Data, folder: Path) -> tuple[Any, Any, Any]:
+    X, y, w = data.X.real, data.y, data.w
     names = [f"f{d}" for d in range(X.shape[1])]
     if cell["rows"] == "float32":
         return X.astype(np.float32), y, w
@@ -221,6 +254,8 @@ def as_kind(cell: Cell, data: Data, folder: Path) -> tuple[Any, Any, Any]:
         import pyarrow.parquet as pq
 
         columns = dict(zip(names, X.T, strict=True))
+        if cell["errors"]:
+            columns |= {f"{name}_err": errors for name, errors in zip(names, data.X.imag.T, strict=True)}
         columns |= {name: each for name, each in (("label", y), ("weight", w)) if each is not None}
         path = folder / f"rows{len(X)}.parquet"
         pq.write_table(pa.table(columns), path)
@@ -249,9 +284,9 @@ def quiet() -> Iterator[None]:
 
 def fitted(cell: Cell, data: Data, starts: list[brute.Model], max_iter: int, folder: Path) -> Any:
     """Return the fitted estimator of a cell."""
-    X, y, w = as_kind(cell, data, folder)
+    X, y, w, more = as_kind(cell, data, folder)
     with quiet():
-        return make_estimator(cell, starts, max_iter).fit(X, y, sample_weight=w)
+        return make_estimator(cell, starts, max_iter).fit(X, y, sample_weight=w, **more)
 
 
 @contextmanager
@@ -288,9 +323,9 @@ def fitted_alone(
     if "covariance_prior_" in vars(part):
         # It is found with all starts, for all of them.
         estimator.set_params(covariance_prior=tuple(part.covariance_prior_))
-    X, y, w = as_kind(cell, replace(data, X=data.X[:, columns]), folder)
+    X, y, w, more = as_kind(cell, replace(data, X=data.X[:, columns]), folder)
     with quiet():
-        return estimator.fit(X, y, sample_weight=w)
+        return estimator.fit(X, y, sample_weight=w, **more)
 
 
 def mixtures(model: Any) -> list[Any]:
@@ -325,7 +360,7 @@ def as_brute(cell: Cell, part: Any, class_prior: Any = None) -> brute.Model:
 def feature_moments(data: Data, columns: list[int]) -> tuple[Array, Array]:
     """Return the weighted mean and variance (M,) of the observed values of each feature."""
     X, w = data.X[:, columns], np.ones(len(data.X)) if data.w is None else data.w
-    seen = np.ma.masked_invalid(X)
+    seen = np.ma.masked_invalid(X.real)
     means = np.ma.average(seen, axis=0, weights=w).data
     return means, np.ma.average((seen - means) ** 2, axis=0, weights=w).data
 
@@ -340,7 +375,7 @@ def variance_floor(cell: Cell, data: Data, columns: list[int]) -> Array:
     if cell["covariance_prior"] == "none" or cell["inference"] != "em" or cell["freeze"] != "none":
         return FLOOR * variances
     some = np.unique(np.linspace(0, len(data.X) - 1, 4096).round().astype(np.int64))
-    values = [np.unique(column[~np.isnan(column)]) for column in data.X[some][:, columns].T]
+    values = [np.unique(column[~np.isnan(column)]) for column in data.X.real[some][:, columns].T]
     steps = np.array([np.median(np.diff(own)) for own in values])
     return np.maximum(FLOOR * variances, steps**2 / 12.0)
 

@@ -38,6 +38,7 @@ from matrix_cells import (
     quiet,
 )
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from skmix import load
@@ -201,7 +202,7 @@ def shifted_path(
 
 def check_scores(cell: Cell, data: Data, model: Any, folder: Path) -> None:
     """Check densities and probabilities of rows of the cell's kind under the fitted model."""
-    X, y, _ = as_kind(cell, data, folder)
+    X, y, _, more = as_kind(cell, data, folder)
     parts, prior = mixtures(model), host(model.class_prior_)
     own = [as_brute(cell, part) for part in parts]
     # All rows are scored, and some are compared.
@@ -215,16 +216,16 @@ def check_scores(cell: Cell, data: Data, model: Any, folder: Path) -> None:
     def same(found: Any, wanted: Any) -> None:
         assert_allclose(host(found)[:: 1 + len(data.X) // 200], wanted, **allowed)
 
-    same(model.class_log_likelihood(X), per_class)
+    same(model.class_log_likelihood(X, **more), per_class)
     joint = per_class + np.log(prior)
-    same(model.score_samples(X), logsumexp(joint, axis=1))
+    same(model.score_samples(X, **more), logsumexp(joint, axis=1))
     if cell["model"] != "mixture":
-        same(model.predict_proba(X), np.exp(joint - logsumexp(joint, axis=1, keepdims=True)))
+        same(model.predict_proba(X, **more), np.exp(joint - logsumexp(joint, axis=1, keepdims=True)))
         return
     shares = brute.responsibilities(rows.X, own[0], np.full(len(rows.X), -1), prior).sum(axis=1)
-    same(model.predict_proba(X), shares)
+    same(model.predict_proba(X, **more), shares)
     if cell["labels"] == "classes" and cell["rows"] not in ("parquet", "dask"):
-        same(model.score_samples(X, y), per_class[np.arange(len(rows.X)), rows.brute.classes])
+        same(model.score_samples(X, y, **more), per_class[np.arange(len(rows.X)), rows.brute.classes])
 
 
 def check_invariances(
@@ -292,7 +293,7 @@ def check_file(cell: Cell, data: Data, model: Any, path: Path) -> None:
     for before, after in zip(mixtures(model), mixtures(again), strict=True):
         for name in ("weights_", "means_", "covariances_", "log_likelihood_path_", "class_prior_"):
             assert_array_equal(host(vars(after)[name]), host(vars(before)[name]))
-    X = torch.as_tensor(data.X, device=cells.DEVICE) if cell["rows"] == "tensor" else data.X
+    X = torch.as_tensor(data.X.real, device=cells.DEVICE) if cell["rows"] == "tensor" else data.X.real
     with quiet():
         assert_array_equal(host(again.score_samples(X)), host(model.score_samples(X)))
 
@@ -347,8 +348,8 @@ def check_added_class(cell: Cell, data: Data, model: Any) -> None:
     kind = {**cell, "rows": "array" if cell["rows"] == "single" else cell["rows"]}
     before = [as_brute(cell, part) for part in mixtures(model)]
     with tempfile.TemporaryDirectory() as folder, quiet():
-        X, _, w = as_kind(kind, new, Path(folder))
-        model.add_class(X, 40, sample_weight=w)
+        X, _, w, more = as_kind(kind, new, Path(folder))
+        model.add_class(X, 40, sample_weight=w, **more)
     for columns, own, part in zip(columns_of(cell), before, mixtures(model), strict=True):
         K, prior = len(own.means), host(vars(part).get("weight_prior_"))
         one = replace(own, weights=np.full((K, 1), 1.0 / K))
@@ -379,8 +380,8 @@ def check_stream(cell: Cell, data: Data, model: Any) -> None:
         counts = own.weights if learnt is None else after - learnt[:, None]
         counted.append(counts / counts.sum(axis=0))
     with tempfile.TemporaryDirectory() as folder, quiet():
-        X, y, w = as_kind(cell, new, Path(folder))
-        model.partial_fit(X, y, sample_weight=w, **decay)
+        X, y, w, more = as_kind(cell, new, Path(folder))
+        model.partial_fit(X, y, sample_weight=w, **decay, **more)
     for columns, own, weights, part in zip(columns_of(cell), before, counted, mixtures(model), strict=True):
         rows = replace(new.brute, X=new.X[:, columns])
         n_new = rows.weights.sum()
@@ -428,7 +429,7 @@ def check_tuned(cell: Cell, data: Data, model: Any) -> None:
         rule = replace(rule, weight_prior=1.0)
     before = as_brute(cell, model.models_[0])
     with tempfile.TemporaryDirectory() as folder, quiet():
-        X, y, w = as_kind(cell, data, Path(folder))
+        X, y, w, _ = as_kind(cell, data, Path(folder))
         for _ in range(2):  # the second one forgets curvatures of the first steps, and ends nearer
             model.tune(X, y, sample_weight=w, trade_off=1.0, validation=None, max_iter=500)
     after = as_brute(cell, model.models_[0])
@@ -443,7 +444,8 @@ def check_imputed(cell: Cell, data: Data, model: Any) -> None:
     few = data.take(np.arange(60))
     pieces = mock.patch.object(density, "_PREDICTED", 1)
     with tempfile.TemporaryDirectory() as folder, quiet(), pieces:
-        found = host(model.impute(as_kind(cell, few, Path(folder))[0]))
+        X, _, _, more = as_kind(cell, few, Path(folder))
+        found = host(model.impute(X, **more))
     parts = [
         (columns, as_brute(cell, part))
         for columns, part in zip(columns_of(cell), mixtures(model), strict=True)
@@ -451,17 +453,17 @@ def check_imputed(cell: Cell, data: Data, model: Any) -> None:
     joint = np.log(host(model.class_prior_))
     for columns, own in parts:
         joint = joint + brute.class_log_likelihood(few.X[:, columns], own)
-    posterior, wanted = np.exp(joint - logsumexp(joint, axis=1, keepdims=True)), few.X.copy()
+    posterior, wanted = np.exp(joint - logsumexp(joint, axis=1, keepdims=True)), few.X.real.copy()
     for columns, own in parts:
         wanted[:, columns] = brute.impute(few.X[:, columns], own, posterior)
-    deviations = np.nanstd(data.X, axis=0)
+    deviations = np.nanstd(data.X.real, axis=0)
     assert_allclose(found / deviations, wanted / deviations, **tolerance(cell))
 
 
 def check_exported(cell: Cell, data: Data, model: Any) -> None:
     """Check that the ONNX graph of a model gives its densities and probabilities, for complete rows."""
     session = onnxruntime.InferenceSession(model.to_onnx().SerializeToString())
-    rows = data.X[~np.isnan(data.X).any(axis=1)][:50]
+    rows = data.X.real[~np.isnan(data.X).any(axis=1)][:50]
     outputs = {
         each.name: value
         for each, value in zip(session.get_outputs(), session.run(None, {"X": rows}), strict=True)
@@ -473,6 +475,46 @@ def check_exported(cell: Cell, data: Data, model: Any) -> None:
             assert_allclose(outputs[name], host(found), rtol=1e-7, atol=1e-9)
 
 
+def check_bags(cell: Cell, data: Data, model: Any) -> None:
+    """Check posteriors of bags, claims and shares of classes against enumeration, for a few rows."""
+    few = data.take(np.arange(60))
+    bags = np.random.default_rng(8).integers(0, 9, 60)
+    weights = np.ones(60) if few.w is None else few.w
+    prior = host(model.class_prior_)
+    likelihood = sum(
+        brute.class_log_likelihood(few.X[:, columns], as_brute(cell, part))
+        for columns, part in zip(columns_of(cell), mixtures(model), strict=True)
+    )
+    ratios = likelihood - logsumexp(likelihood + np.log(prior), axis=1, keepdims=True)
+    sums = np.array([weights[bags == bag] @ ratios[bags == bag] for bag in np.unique(bags)])
+    joint = np.log(prior) + sums
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        X = as_kind(cell, few, Path(folder))[0]
+        found = host(model.predict_bags_proba(X, bags, few.w))
+        claims = host(model.verify(X, model.classes_[0], bags, few.w))
+        shares = host(model.prevalence(X, few.w).shares)
+    allowed = {"rtol": 1e-2, "atol": 1e-2} if cell["rows"] == "single" else {"rtol": 1e-6, "atol": 1e-7}
+    assert_allclose(found, np.exp(joint - logsumexp(joint, axis=1, keepdims=True)), **allowed)
+    assert_allclose(claims, sums[:, 0], **allowed)
+
+    def total(values: np.ndarray) -> float:
+        return float(weights @ logsumexp(ratios, b=values, axis=1)) / weights.sum()
+
+    starts = [
+        np.full(len(prior), 1.0 / len(prior)),
+        np.maximum(shares, 1e-6) / np.maximum(shares, 1e-6).sum(),
+    ]
+    for start in starts:
+        best = minimize(
+            lambda values: -total(values),
+            start,
+            bounds=[(1e-12, 1.0)] * len(prior),
+            constraints=[{"type": "eq", "fun": lambda values: values.sum() - 1.0}],
+            method="SLSQP",
+        )
+        assert total(shares) >= -best.fun - (1e-4 if cell["rows"] == "single" else 1e-7)
+
+
 AFTER: dict[str, Callable[[Cell, Data, Any], None]] = {
     "nothing": check_nothing,
     "tune": check_tuned,
@@ -480,6 +522,7 @@ AFTER: dict[str, Callable[[Cell, Data, Any], None]] = {
     "add": check_added_class,
     "impute": check_imputed,
     "export": check_exported,
+    "bags": check_bags,
 }
 
 

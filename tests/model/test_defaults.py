@@ -153,7 +153,8 @@ def test_weights_on_kernels_of_other_classes_are_not_parameters() -> None:
     # Where kernels are shared, each of three classes has six free weights, though they may become zero.
     far = X + 1e4 * y[:, None]
     for tail, degrees, n_degrees in ((None, None, 0), ("t", 5.0, 0), ("t", None, 7)):
-        shared = SharedKernelMixture(7, tail=tail, degrees=degrees, tol=1e-2, random_state=0).fit(far, y)
+        settings = {"tail": tail, "degrees": degrees, "weight_prior": None, "tol": 1e-2}
+        shared = SharedKernelMixture(7, **settings, random_state=0).fit(far, y)
         assert tail is not None or np.count_nonzero(shared.weights_) < 21
         n_free = 35 + 18 + n_degrees
         assert shared.aic(far, y) == pytest.approx(-2.0 * shared.log_likelihood_ + 2 * n_free, rel=1e-9)

@@ -20,7 +20,7 @@ MEANS = np.array([[0.0, 0.0], [3.0, 1.0], [1.0, 4.0]])
 NAMES = ["CD3", "CD4"]
 TAILS: dict[str, Any] = {"gaussian": {}, "t": {"tail": "t", "degrees": 4.0}}
 PRIORS: dict[str, dict[str, Any]] = {
-    "likelihood": {},
+    "likelihood": {"weight_prior": None},
     "given": {"weight_prior": 8.0},
     "hierarchical": {"weight_prior": "hierarchical"},
     "variational": {"inference": "variational", "weight_prior": 8.0},

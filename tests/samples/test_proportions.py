@@ -34,7 +34,7 @@ def start() -> dict[str, Any]:
 
 
 def fitted(counts: Any, **settings: Any) -> SharedKernelMixture:
-    return SharedKernelMixture(3, init=start(), **settings).fit(*groups_of(counts))
+    return SharedKernelMixture(3, init=start(), **{"weight_prior": None, **settings}).fit(*groups_of(counts))
 
 
 COUNTS = [[60, 30, 10], [20, 20, 160], [5, 45, 0], [30, 30, 40]]
@@ -43,9 +43,9 @@ COUNTS = [[60, 30, 10], [20, 20, 160], [5, 45, 0], [30, 30, 40]]
 @pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
 def test_intervals_are_jeffreys_where_kernels_are_far_apart(covariance_type: str) -> None:
     X, y = groups_of(COUNTS)
-    model = SharedKernelMixture(3, init={"means": start()["means"]}, covariance_type=covariance_type).fit(
-        X, y
-    )
+    model = SharedKernelMixture(
+        3, init={"means": start()["means"]}, weight_prior=None, covariance_type=covariance_type
+    ).fit(X, y)
     table = Study(model).proportions
     assert table.columns.tolist() == ["sample", "kernel", "proportion", "lower", "upper", "cells"]
     sizes = np.sum(COUNTS, axis=1)
@@ -249,7 +249,7 @@ def test_a_group_of_one_population_alone_is_unusual(weight_prior: str | None) ->
 def test_a_group_with_rows_apart_from_all_kernels_is_unusual() -> None:
     X, y = groups_of(np.tile([120, 60, 20], (8, 1)))
     X[:6, 1] += 30.0
-    model = SharedKernelMixture(3, init=start(), covariance_prior=1000.0).fit(X, y)
+    model = SharedKernelMixture(3, init=start(), weight_prior=None, covariance_prior=1000.0).fit(X, y)
     table = Study(model).unusual()
     assert table.loc[table["unusual"], "sample"].tolist() == ["patient 0"]
     assert table["z_likelihood"][0] < -5.0
@@ -304,7 +304,7 @@ def test_one_part_has_all_rows_of_all_groups(merged: bool) -> None:
     X, y = groups_of(np.tile([20, 20, 10], (6, 1)))
     model, populations = SharedKernelMixture(1).fit(X, y), None
     if merged:
-        model = SharedKernelMixture(3, init=start()).fit(X, y)
+        model = SharedKernelMixture(3, init=start(), weight_prior=None).fit(X, y)
         populations = merge_kernels(model, n_populations=1)
     table = Study(model, populations).proportions
     assert_array_equal(table[["proportion", "lower", "upper"]], 1.0)
@@ -381,7 +381,9 @@ def shifted_groups() -> tuple[SharedKernelMixture, np.ndarray, np.ndarray, np.nd
     X = (X + random.normal(size=X.shape)).reshape(-1, 2)
     start = {"means": means, "covariances": np.tile(np.eye(2), (2, 1, 1))}
     y = np.repeat(np.arange(n_groups), n_rows)
-    model = SharedKernelMixture(2, init=start, group_shift=0.3**-2).fit(X[: 5 * n_rows], y[: 5 * n_rows])
+    model = SharedKernelMixture(2, init=start, group_shift=0.3**-2, weight_prior=None).fit(
+        X[: 5 * n_rows], y[: 5 * n_rows]
+    )
     model.means_, model.covariances_ = means, start["covariances"]
     model.freeze = "kernels"
     return model, X, y, shares
@@ -443,7 +445,9 @@ def test_pairs_of_three_values_name_only_samples_that_no_side_uses() -> None:
     random = np.random.default_rng(0)
     names = np.array([f"s{i:02}" for i in range(12)])
     X = random.normal(size=(1200, 1)) + 20.0 * (np.arange(1200) % 5 == 0)[:, None]
-    model = SharedKernelMixture(init={"means": [[0.0], [20.0]]}).fit(X, np.repeat(names, 100))
+    model = SharedKernelMixture(init={"means": [[0.0], [20.0]]}, weight_prior=None).fit(
+        X, np.repeat(names, 100)
+    )
     study, arms = Study(model), list("ABC") * 4
     # Each sample of C has a partner in A or in B, and nobody has none.
     pairs = ["d1", "d3", "d1", "d2", "d4", "d2", "e1", "d5", "d3", "e2", "d6", "d4"]

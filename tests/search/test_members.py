@@ -55,8 +55,9 @@ def selection(probabilities: np.ndarray, codes: np.ndarray, weights: Any, n_memb
     rows = Block(np.zeros((len(codes), 1)), codes, weights)
     trials = Trials(None)
     for number, each in enumerate(probabilities):
-        score = float(np.average(np.log(each[np.arange(len(codes)), codes]), weights=weights))
-        trials.list.append(Trial("kernels", {"number": number}, score, probabilities=each))
+        losses = -np.log(each[np.arange(len(codes)), codes])
+        score = -float(np.average(losses, weights=weights))
+        trials.list.append(Trial("kernels", {"number": number}, score, losses=losses))
     trials.best = max(trials.list, key=lambda trial: trial.score)
     search, prototype = SharedKernelClassifierCV(n_members=n_members), SharedKernelClassifier()
     return Selection(search, prototype, rows, np.unique(codes), [(rows, rows)], trials)
@@ -89,7 +90,7 @@ def test_the_best_stays_alone_where_an_average_is_clearly_worse() -> None:
     chosen = selection(np.stack([bad, good, bad]), codes, None, 2)._members()
     assert [trial.params["number"] for trial in chosen] == [1]
     failed = selection(np.stack([bad, good]), codes, None, 2)
-    failed.trials.list[0].probabilities = None
+    failed.trials.list[0].losses = None
     assert failed._members() == [failed.trials.list[1]]
 
 

@@ -200,7 +200,7 @@ def test_members_of_the_largest_shares_stay() -> None:
     # Candidates describe 40, 10 and 30 of 80 rows well; the first is the best of all rows.
     well = np.repeat([0, 1, 2], [40, 10, 30])
     logs = np.where(well == np.arange(3)[:, None], 0.0, -6.0) + 0.1 * random.normal(size=(3, 80))
-    tried = [(Trial("kernels", {"number": n}, float(own.mean())), own) for n, own in enumerate(logs)]
+    tried = [Trial("kernels", {"number": n}, float(own.mean()), losses=-own) for n, own in enumerate(logs)]
     chosen, shares = average(tried, np.ones(80), 2)
     assert [trial.params["number"] for trial in chosen] == [0, 2]
     assert_allclose(shares, [4 / 7, 3 / 7], atol=0.1)

@@ -32,7 +32,7 @@ def race(first: np.ndarray, second: np.ndarray) -> Trial:
     names = {"transform": "none", "reduction": "none", "trade_off": 0.1}
     trials = Trials(None)
     # The best so far gives all rows a probability of 0.8.
-    best = Trial("kernels", {}, np.log(0.8), probabilities=np.tile([0.8, 0.2], (2 * n_rows, 1)))
+    best = Trial("kernels", {}, np.log(0.8), losses=np.full(2 * n_rows, -np.log(0.8)))
     trials.best = best
     chosen = Selection(
         SimpleNamespace(), SharedKernelClassifier(random_state=0), rows, np.array([0, 1]), folds, trials

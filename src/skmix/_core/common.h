@@ -50,5 +50,7 @@ std::unique_ptr<skmix::Pass> make_whitening(const double* matrices, int64_t n_ma
                                             double singular, const skmix::Whitened&);
 std::unique_ptr<skmix::Completion> make_completion(const skmix::Gaps&, const double* covariances, int64_t n_covariances,
                                                    const double* means, int64_t n_means, const skmix::Completed&);
+std::unique_ptr<skmix::Pass> make_error_pass(const skmix::ErrorRows&, const skmix::ErrorKernels&,
+                                             const skmix::ErrorSums&);
 
 }  // namespace SKMIX_ISA

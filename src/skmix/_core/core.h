@@ -100,6 +100,32 @@ struct Completed {
     double* ahead;             // (F, G, N, M): expected differences from the means; null if not needed
 };
 
+// Rows with errors of known variances, in the coordinates of the kernels.
+struct ErrorRows {
+    int64_t n_rows, n_features;
+    const double* x;          // (N, M): zero where a value is missing
+    const double* variances;  // (N, M): of the errors; infinite where a value is missing
+    const int64_t* codes;     // (N,): class of each row, below C; null for one class
+    const double* weights;    // (N,): positive; null where all are one
+};
+
+struct ErrorKernels {
+    bool is_matrix;  // whether covariances are matrices
+    int64_t n_starts, n_kernels, n_classes;
+    const double* means;        // (R, K, M)
+    const double* covariances;  // (R, K, M, M), or (R, K, M) of independent features
+    const double* log_weights;  // (R, K, C)
+};
+
+// Sums over rows of responsibilities r, with T = P + S and u = T^-1 (x - mu); or the log-joints alone.
+struct ErrorSums {
+    double* likelihood;  // (R, C)
+    double* mass;        // (R, K, C)
+    double* first;       // (R, K, M): of r u; null if moments are not needed
+    double* second;      // (R, K, M (M + 1) / 2) or (R, K, M): of r (u u' - T^-1), the lower triangle row by row
+    double* densities;   // (N, K), of one start; null if sums are needed
+};
+
 // The functions of one instruction set.
 struct Functions {
     // The E-step; origins of the moments are (R, K, M), null if the moments are not needed.
@@ -117,6 +143,8 @@ struct Functions {
     // Rows with gaps under kernels with covariances (F, M, M) and means (F, G, M).
     std::unique_ptr<Completion> (*complete)(const Gaps&, const double* covariances, int64_t n_covariances,
                                             const double* means, int64_t n_means, const Completed&);
+    // The E-step of rows with errors, or their log-densities.
+    std::unique_ptr<Pass> (*error_pass)(const ErrorRows&, const ErrorKernels&, const ErrorSums&);
 };
 
 }  // namespace skmix

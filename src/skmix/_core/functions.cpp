@@ -5,6 +5,7 @@
 namespace SKMIX_ISA {
 
 extern const skmix::Functions FUNCTIONS;
-const skmix::Functions FUNCTIONS{make_e_step, make_log_densities, make_lloyd, make_whitening, make_completion};
+const skmix::Functions FUNCTIONS{make_e_step, make_log_densities, make_lloyd, make_whitening, make_completion,
+                                 make_error_pass};
 
 }  // namespace SKMIX_ISA

@@ -48,6 +48,7 @@ using Numbers = In<double, N>;
 template <int N>
 using Codes = In<int64_t, N>;
 using AnyRows = nb::ndarray<nb::ro, nb::ndim<2>, nb::device::cpu>;
+using AnyNumbers = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
 template <class T>
 using Out = nb::ndarray<nb::numpy, T, nb::c_contig>;
 using Shape = std::initializer_list<int64_t>;
@@ -371,6 +372,42 @@ Completion complete(const Numbers<2>& x, const Codes<1>& first, const Codes<2>& 
             nb::make_tuple(distances, log_determinants, ahead)};
 }
 
+// ---------------------------------------------------------------- rows with errors
+
+Pass error_pass(const Numbers<2>& x, const Numbers<2>& variances, const std::optional<Codes<1>>& codes,
+                const std::optional<Numbers<1>>& weights, const Numbers<3>& means, const AnyNumbers& covariances,
+                const Numbers<3>& log_weights, bool with_moments, bool with_sums) {
+    const int64_t n = x.shape(0), m = x.shape(1), r = means.shape(0), k = means.shape(1), c = log_weights.shape(2);
+    const bool is_matrix = covariances.ndim() == 4;
+    if (m < 1 || r < 1 || k < 1 || c < 1) refuse("There must be a kernel.");
+    if (!with_sums && r > 1) refuse("Densities are of one start.");
+    check_shape("x", x, {n, m});
+    check_shape("variances", variances, {n, m});
+    check_shape("means", means, {r, k, m});
+    check_shape("log_weights", log_weights, {r, k, c});
+    is_matrix ? check_shape("covariances", covariances, {r, k, m, m})
+              : check_shape("covariances", covariances, {r, k, m});
+    if (weights) check_shape("weights", *weights, {n});
+    if (codes) check_shape("codes", *codes, {n});
+    if (!codes && c > 1) refuse("Rows of several classes need codes.");
+    Out<int64_t> checked = zeros<int64_t>({codes ? n : 0});  // a copy: codes must stay as they were checked
+    std::copy_n(codes ? codes->data() : nullptr, codes ? n : 0, checked.data());
+    if (std::any_of(checked.data(), checked.data() + checked.size(), [c](int64_t i) { return i < 0 || i >= c; })) {
+        refuse("Class codes must be below the number of classes, " + std::to_string(c) + ".");
+    }
+    const int64_t n_second = is_matrix ? m * (m + 1) / 2 : m, of_sums = with_sums ? r : 0;
+    const int64_t of_moments = with_sums && with_moments ? r : 0;
+    Out<double> likelihood = zeros({of_sums, c}), mass = zeros({of_sums, k, c}), first = zeros({of_moments, k, m});
+    Out<double> second = zeros({of_moments, k, n_second}), densities = zeros({with_sums ? 0 : n, k});
+    return {functions.load()->error_pass(
+                {n, m, x.data(), variances.data(), checked.data(), weights ? weights->data() : nullptr},
+                {is_matrix, r, k, c, means.data(), covariances.data(), log_weights.data()},
+                {likelihood.data(), mass.data(), of_moments ? first.data() : nullptr, second.data(),
+                 with_sums ? nullptr : densities.data()}),
+            nb::make_tuple(x, variances, checked, weights, means, covariances, log_weights),
+            nb::make_tuple(likelihood, mass, first, second, densities)};
+}
+
 }  // namespace
 
 NB_MODULE(compiled, module) {
@@ -399,6 +436,9 @@ NB_MODULE(compiled, module) {
                KeepKernels());
     module.def("lloyd", &lloyd, "rows"_a, "centres"_a.noconvert(), KeepRows());
     module.def("whiten", &whiten, "matrices"_a.noconvert(), "singular"_a);
+    module.def("error_pass", &error_pass, "x"_a.noconvert(), "variances"_a.noconvert(), "codes"_a.noconvert().none(),
+               "weights"_a.noconvert().none(), "means"_a.noconvert(), "covariances"_a.noconvert(),
+               "log_weights"_a.noconvert(), "with_moments"_a, "with_sums"_a);
     nb::class_<Completion>(module, "Completion")
         .def_ro("results", &Completion::results)
         .def("remaining", &Completion::remaining, "mass"_a.noconvert());

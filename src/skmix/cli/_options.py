@@ -56,9 +56,18 @@ Data = Annotated[
     ),
 ]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Model file, as skmix fit writes it.")]
+Errors = Annotated[
+    str | None,
+    option(
+        "SUFFIX", "Columns whose names end so hold the errors of others: with _err, age_err those of age."
+    ),
+]
 Drop = Annotated[
     list[str] | None,
     option("COLUMN", "Leave a column out; can be repeated. With auto, leave out what cannot be a feature."),
+]
+Bags = Annotated[
+    str | None, option("COLUMN", "Column that names the bag of each row, whose rows have one class together.")
 ]
 Html = Annotated[str | None, file("Write a page to open in a browser.")]
 Compensate = Annotated[

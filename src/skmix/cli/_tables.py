@@ -24,6 +24,7 @@ from skmix.data.notation import AUTO
 from skmix.data.problems import refuse_empty_columns
 from skmix.data.write import is_device
 from skmix.model.frames import read_into_memory, remarks_of
+from skmix.model.measured import with_errors as with_errors
 
 
 @contextmanager

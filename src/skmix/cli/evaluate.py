@@ -32,6 +32,7 @@ Weight = Annotated[
         "skmix evaluate flowers.skmix test.csv",
         "skmix evaluate flowers.skmix test.csv --json > scores.json",
         "skmix evaluate flowers.skmix test.csv --html scores.html",
+        "skmix evaluate speakers.skmix test.csv --bags utterance",
     )
 )
 @options.with_text
@@ -40,6 +41,7 @@ def evaluate(
     data: options.Data,
     target: Target = None,
     weight: Weight = None,
+    bags: options.Bags = None,
     *,
     text: dict[str, Any],
     damaged: options.Damaged = "refuse",
@@ -52,7 +54,8 @@ def evaluate(
     most frequent class of these rows would reach in accuracy, and the shares of
     their classes in log-loss; the calibration error; precision, recall and F1 of
     each class; and the confusion matrix. A row of weight 2 counts as two rows.
-    Rows without a label are left out.
+    Rows without a label are left out. With --bags, bags of rows are predicted and
+    counted in place of rows, and all rows of a bag must have the same label.
     """
     cli.check_inputs(model, data)
     from sklearn.base import is_classifier
@@ -71,9 +74,11 @@ def evaluate(
             cli.stop("the model has no target column. Name the column of labels with --target COLUMN.")
         with watch.steps("evaluating", None), tables.table_at(data) as path:
             weights = weight or tables.if_there(path, text, getattr(fitted, "weight_name_", None))
-            rows = tables.open_table(path, text, target=target, weight=weights, damaged=damaged)
-            found = report.evaluate(fitted, rows)
-        if weights is not None:
+            of_bags = None if bags is None else tables.columns_of(path, text, [bags])[bags]
+            drop = [] if bags is None else [bags]
+            rows = tables.open_table(path, text, target=target, weight=weights, drop=drop, damaged=damaged)
+            found = report.evaluate(fitted, rows, bags=of_bags)
+        if weights is not None and bags is None:
             cli.note(f"rows count by their weights in {weights!r}, which sum to {found.n_rows:g}.")
     title = f"{Path(model).name} on {files.name_of(data)}"
     draw = partial(report.evaluation_page, found, title=title)
@@ -82,7 +87,7 @@ def evaluate(
 
 def print_evaluation(found: Evaluation) -> None:
     """Print measures, classes and the confusion matrix."""
-    say(f"{count(found.n_rows)} rows, {len(found.classes)} classes")
+    say(f"{count(found.n_rows)} {found.unit}, {len(found.classes)} classes")
     say()
     print_table(["", "value", "95 % interval", "baseline"], found.lines())
     console().print(*found.remarks())

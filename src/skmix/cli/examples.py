@@ -15,7 +15,7 @@ from skmix.cli import _printing as printing
 def examples(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to put the files.")] = Path("examples"),
 ) -> None:
-    """Copy example data: a table, penguins.csv, and a folder of FCS files, wells.
+    """Copy example data: tables, penguins.csv and vowels.csv.gz, and FCS files.
 
     A README in the folder says where they come from. Python has the same as
     skmix.datasets.copy_examples.
@@ -24,4 +24,4 @@ def examples(
 
     with cli.failing(f"cannot write {out}"):
         copy_examples(out)
-    printing.say(f"penguins.csv, wells.csv and 7 samples in wells, written into {out}.")
+    printing.say(f"penguins.csv, vowels.csv.gz, wells.csv and 7 samples in wells, written into {out}.")

@@ -82,6 +82,7 @@ def fit(
     drop: options.Drop = None,
     weight: Weight = None,
     categorical: Categorical = None,
+    errors: options.Errors = None,
     *,
     text: dict[str, Any],
     compensate: options.Compensate = None,
@@ -122,6 +123,8 @@ def fit(
         cli.stop("--criterion cannot be combined with --target: classes are judged by cross-validation.")
     if folds is not None and hold_out is not None:
         cli.stop("--folds cannot be combined with --hold-out: both test the model.")
+    if errors is not None and target is not None and kernels == "auto":
+        cli.stop("--errors with --target needs --kernels N: the search for a classifier takes no errors.")
     test = folds or hold_out
     if html is not None and test is None:
         cli.stop("--html is for what --folds or --hold-out finds: add --folds N.")
@@ -169,6 +172,7 @@ def fit(
             columns: dict[str, Any] = {"target": target, "weight": weight, "drop": drop or ()}
             source = tables.open_table(path, text, **columns, **preparation)
             X, y, weights = tables.rows_to_fit(source, target, unlabelled)
+            X = X if errors is None else tables.with_errors(X, None, None, errors)[0]
         if ends is not None:
             # Said once, below, instead of for each search.
             warnings.simplefilter("ignore", ConvergenceWarning)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from .._extras import how_to_install
+from .measured import Measured, values_of
 
 # A NumPy array or a PyTorch tensor.
 Array = Any
@@ -38,8 +39,8 @@ Some = TypeVar("Some", bound="Record")
 
 
 def is_numpy(array: Any) -> bool:
-    """Whether this is a NumPy array or scalar."""
-    return isinstance(array, (np.ndarray, np.generic))
+    """Whether this is a NumPy array or scalar, or rows with errors, which are of NumPy."""
+    return isinstance(array, (np.ndarray, np.generic, Measured))
 
 
 def is_device_array(value: Any) -> bool:
@@ -155,7 +156,7 @@ def _parse(data: bytes, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
 
 def has_gaps(X: Array) -> bool:
     """Whether any value of X (N, M) is missing."""
-    xp = namespace(X)
+    X, xp = values_of(X), namespace(X)
     return len(X) > 0 and bool(xp.isnan(xp.min(X)))  # a minimum is NaN if any of the values is
 
 

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from .device.rows import DeviceRows
+from .measured import Measured
 from .numbers import is_numpy, pick, taken_in, to_numpy
 from .records import FloatArray, Frame, IntArray, Options, Parameters, Regulariser, Result
+from .rows.measured import MeasuredRows
 from .rows.source import ArrayRows, GapRows, MemoryRows, RowSource
 from .rows.summary import summarise
 from .rules import UpdateRule
@@ -26,12 +28,14 @@ from .structures.factors import rescaled
 def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | None = None) -> RowSource:
     """Return the source for rows X with class codes (N,) and positive weights (N,).
 
-    X is a NumPy array (N, M) of float64 or float32, NaN where a value is missing, or a PyTorch tensor, on
-    whose device passes run, or on the host if values are missing. Codes are 0 … L − 1, and −1 for rows
-    without a label; None for one class.
+    X is a NumPy array (N, M) of float64 or float32, NaN where a value is missing, or rows with errors, or a
+    PyTorch tensor, on whose device passes run, or on the host if values are missing. Codes are 0 … L − 1, and
+    −1 for rows without a label; None for one class.
     """
     X = X if is_numpy(X) else taken_in(X)
     summary = summarise(X, codes, weights)
+    if isinstance(X, Measured):
+        return MeasuredRows(X, codes, weights, summary)
     if summary.gaps:
         return GapRows(to_numpy(X), codes, weights, summary)
     kind: type[ArrayRows] = MemoryRows if is_numpy(X) else DeviceRows

@@ -14,11 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from .device import framed as device
-from .estep import gaps, host
+from .estep import errors, gaps, host
 from .estep.gaps import regressions, rows_by_pattern
 from .estep.inputs import Kernels, Rows
 from .exponentials import log_mix, log_normalise
 from .kernels import GAUSSIAN, StudentT
+from .measured import Measured
 from .numbers import has_gaps, is_numpy, like, namespace, safe_log, to_numpy
 from .records import FARTHEST, FloatArray, Frame, IntArray, Parameters, scale_of
 from .structures import Structure, structure_of
@@ -98,6 +99,9 @@ def kernel_log_densities(
             return like(kernel_log_densities(to_numpy(X), parameters, covariance_type, n_jobs, weights), X)
         return device.log_densities(X, parameters, structure, weights)
     model = _prepare(parameters, structure)
+    if isinstance(X, Measured):
+        with workers(n_jobs) as pool:
+            return errors.log_densities(X, model.frame, model.kernels, model.covariances, weights, pool)
     rows = Rows(X, None, None, model.frame)
     is_small = X.shape[0] == 1 and max(X.shape[1] ** 2, math.prod(parameters.weights.shape)) <= _SMALL
     with nullcontext(Workers(1)) if is_small else workers(n_jobs) as pool:
@@ -184,8 +188,12 @@ def fill_means(
 ) -> FloatArray:
     """Return rows X (N, M) with the conditional means of their missing values, which are NaN.
 
-    `responsibilities` (N, K) are those given the observed values.
+    `responsibilities` (N, K) are those given the observed values. Values with errors are replaced by the
+    conditional means of what was measured.
     """
+    if isinstance(X, Measured):
+        arguments = parameters.means, parameters.covariances, structure_of(covariance_type)
+        return errors.clean_means(X, responsibilities, *arguments)
     filled, n_features = X.astype(np.float64), X.shape[1]
     patterns = [(rows, observed) for rows, observed in rows_by_pattern(X) if len(observed) < n_features]
     structure, covariances = structure_of(covariance_type), parameters.covariances[None]

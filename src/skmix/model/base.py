@@ -33,6 +33,7 @@ from .callbacks import CallbackSupportMixin, Step, after_pass, fit_task
 from .checks import computed, updating, warn_caller
 from .fitted import FitRecord, Fitted, FittedClassifier, parameters_of
 from .frames import in_columns, is_frame
+from .measured import with_drawn_errors
 from .onnx import ExportMixin
 from .reasons import ReasonsMixin
 from .rows import Rows, enter, score_rows
@@ -48,7 +49,6 @@ _COUNT = Interval(Integral, 1, None, closed="left")
 
 
 class SharedKernelBase(
-    densities.CriteriaMixin,
     ReasonsMixin,
     FileMixin,
     ExportMixin,
@@ -133,7 +133,14 @@ class SharedKernelBase(
         return replace(fits[0], class_count=sizes, class_prior=prior)
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        errors: Any = None,
+    ) -> Self:
         """Fit the model, by EM or variational inference.
 
         Parameters
@@ -151,6 +158,14 @@ class SharedKernelBase(
             So where rows are counted, in priors and in ``tol='auto'``, the scale of the weights matters:
             weights that only say how rows compare should average one. A class whose rows all have weight zero
             is not in `classes_`. Masked weights are refused.
+        errors : array-like of shape (N, M), data frame, dict or str, default=None
+            Standard deviations of the errors of the values, which are normal and independent: the model is
+            then that of the values without errors. Zero marks an exact value; NaN or infinity an unknown
+            error, so that the value counts as missing. For a data frame or a table, also a data frame or the
+            path of a table with the same columns; or the columns of X that hold errors, which are then no
+            features: a dict such as ``{"age": "age_err"}``, or their suffix, ``"_err"``. Columns that it does
+            not name are exact. Files are read whole. `errors` cannot be combined with t kernels, encoded
+            columns or Dask collections, and passes run on the CPU.
 
         Returns
         -------
@@ -160,7 +175,7 @@ class SharedKernelBase(
         settings = Settings.of(self)
         # Idle BLAS threads would wait actively, at the cost of ours.
         with updating(self), one_blas_thread():
-            training = enter(self, X, y, sample_weight).training()
+            training = enter(self, X, y, sample_weight, errors=errors).training()
             training.warn_of_ungrouped(self)
             n_rows = training.source.summary.n_rows
             if (settings.n_kernels or 0) > n_rows and settings.freeze != "kernels":
@@ -227,6 +242,7 @@ class SharedKernelBase(
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         *,
+        errors: Any = None,
         decay: float = 0.6,
     ) -> Self:
         """Update the model with one batch of a stream.
@@ -247,6 +263,8 @@ class SharedKernelBase(
             All class labels of the stream; a classifier needs them in the first call.
         sample_weight : array-like of shape (n,), default=None
             Weights of the rows: as many rows each stands for, also beside those of earlier batches.
+        errors : array-like of shape (n, M), data frame, dict or str, default=None
+            Standard deviations of the errors of the values, see `fit`.
         decay : float, default=0.6
             How fast earlier batches are forgotten: a batch that is one t-th of all rows so far, such as the
             t-th of equal batches, has a share of t^-decay. It must be above 0.5 and at most 1.
@@ -258,11 +276,14 @@ class SharedKernelBase(
         """
         Settings.of(self)
         with updating(self):
-            self._absorb_batch(*streams.read_batch(self, X, y, classes, sample_weight), decay)
+            batch = streams.read_batch(self, X, y, classes, sample_weight, errors)
+            self._absorb_batch(*batch, decay)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def add_class(self, X: ArrayLike, label: Any, *, sample_weight: ArrayLike | None = None) -> Self:
+    def add_class(
+        self, X: ArrayLike, label: Any, *, sample_weight: ArrayLike | None = None, errors: Any = None
+    ) -> Self:
         """Learn another class without changing the kernels or the other classes.
 
         Parameters
@@ -273,6 +294,8 @@ class SharedKernelBase(
             Label of the new class, of the same kind as the others.
         sample_weight : array-like of shape (n,), default=None
             Weights of the rows.
+        errors : array-like of shape (n, M), data frame, dict or str, default=None
+            Standard deviations of the errors of the values, see `fit`.
 
         Returns
         -------
@@ -296,15 +319,18 @@ class SharedKernelBase(
         check_is_fitted(self)
         Settings.of(self)
         with updating(self):
-            self._insert_class(streams.rows_of_class(self, X, sample_weight), label)
+            self._insert_class(streams.rows_of_class(self, X, sample_weight, errors), label)
         return self
 
-    def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
-        """Return log p(x | class j), shape (n, L), of rows X (n, M), summed over feature sets."""
-        return score_rows(self, X, densities.class_log_likelihood)
+    def class_log_likelihood(self, X: ArrayLike, *, errors: Any = None) -> FloatArray:
+        """Return log p(x | class j), shape (n, L), of rows X (n, M), summed over feature sets.
 
-    def impute(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
-        """Replace missing values by their conditional means.
+        With errors, see `fit`, it is the density of what was measured, x, and not of the values behind it.
+        """
+        return score_rows(self, X, densities.class_log_likelihood, errors=errors)
+
+    def impute(self, X: ArrayLike, y: ArrayLike | None = None, *, errors: Any = None) -> FloatArray:
+        """Replace missing values, and values with errors, by their conditional means.
 
         The mean is over kernels and, without `y`, over classes. It minimises the expected squared error, but
         filled rows vary less than complete ones. It is the mean of the features: a missing number on a scale
@@ -316,23 +342,27 @@ class SharedKernelBase(
             Rows, of any kind that `fit` accepts; NaN marks a missing value.
         y : array-like of shape (n,), default=None
             Labels, if they are known; those that rows were opened with count too.
+        errors : array-like of shape (n, M), data frame, dict or str, default=None
+            Standard deviations of the errors of the values, see `fit`.
 
         Returns
         -------
         ndarray of shape (n, M) or pandas.DataFrame
-            Rows with unchanged observed values. Columns in no feature set keep their missing values. If the
-            model prepares the rows, see `recipe_`, a data frame of the columns, with text as categories;
-            categories that it does not know count as missing. Columns of a pandas data frame that have no gap
-            keep their type.
+            Rows with unchanged observed values, but for those with errors. Columns in no feature set keep
+            their missing values. If the model prepares the rows, see `recipe_`, a data frame of the columns,
+            with text as categories; categories that it does not know count as missing. Columns of a pandas
+            data frame that have no gap keep their type.
         """
-        rows = self._labelled(X, y)
+        rows = self._labelled(X, y, errors=errors)
         if not rows.is_in_units:
             return rows.scores(densities.impute, on_cpu=True)
         impute = partial(densities.impute_columns, Recipe.of(self))
         filled = rows.scores(impute, on_cpu=True, scaled=False)
         return in_columns(self, filled, rows.X, rows.encoded if is_frame(rows.X) else None)
 
-    def sample(self, n_samples: int = 1, label: Any = None) -> tuple[Any, np.ndarray]:
+    def sample(
+        self, n_samples: int = 1, label: Any = None, *, errors: ArrayLike | None = None
+    ) -> tuple[Any, np.ndarray]:
         """Draw rows and their labels from the model.
 
         Parameters
@@ -341,6 +371,8 @@ class SharedKernelBase(
             Number n of rows.
         label : int, str, …, default=None
             Class of the rows. Without it, classes are drawn from `class_prior_`.
+        errors : array-like of shape (n, M) or (M,), default=None
+            Standard deviations of errors to add to the values, which have none by default.
 
         Returns
         -------
@@ -352,6 +384,8 @@ class SharedKernelBase(
             Their labels.
         """
         X, y = self._draw(n_samples, label)
+        if errors is not None:
+            X = with_drawn_errors(self, X, errors)
         return in_columns(self, Recipe.of(self).from_scale(X)) if hasattr(self, "recipe_") else X, y
 
     def _draw(self, n_samples: int, label: Any) -> tuple[FloatArray, np.ndarray]:
@@ -388,14 +422,16 @@ class SharedKernelBase(
         check_is_fitted(self)
         return derived.condition(self, given)
 
-    def _labelled(self, X: Any, y: Any, sample_weight: Any = None) -> Rows:
+    def _labelled(self, X: Any, y: Any, sample_weight: Any = None, errors: Any = None) -> Rows:
         """Return rows for this fitted model, with the labels y (n,) or those they were opened with."""
         if not hasattr(self, "class_prior_"):
             check_is_fitted(self)
-        return enter(self, X, y, sample_weight).with_own_labels()
+        return enter(self, X, y, sample_weight, errors=errors).with_own_labels()
 
-    def _total_score(self, X: Any, y: Any = None, sample_weight: Any = None) -> tuple[float, float, int]:
-        rows = self._labelled(X, y, sample_weight)
+    def _total_score(
+        self, X: Any, y: Any = None, sample_weight: Any = None, errors: Any = None
+    ) -> tuple[float, float, int]:
+        rows = self._labelled(X, y, sample_weight, errors)
         scores = computed(rows.scores(densities.log_density))
         return densities.total_score(scores, rows.weights(len(scores)))
 

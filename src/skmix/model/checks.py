@@ -16,6 +16,7 @@ from .._errors import ArgumentWarning
 from ..data.dask import is_collection
 from ..data.missing import refuse_masked_weights, without_mask
 from ..data.recipe import Preparation, Recipe
+from ..engine.measured import values_of
 from ..engine.numbers import Array, has_gaps, is_numpy, namespace, on_host, pick, to_numpy
 from ..engine.records import BoolArray, FloatArray
 
@@ -185,7 +186,7 @@ def used_rows(X: Array, weights: FloatArray | None) -> BoolArray | None:
     """
     used = np.ones(len(X), dtype=bool) if weights is None else weights > 0.0
     if has_gaps(X):
-        is_empty = to_numpy(namespace(X).isnan(X).all(axis=1)) & used
+        is_empty = to_numpy(namespace(X).isnan(values_of(X)).all(axis=1)) & used
         # A fit to rows that are all empty is refused because of its features.
         if is_empty.any() and not is_empty[used].all():
             warn_of_empty_rows(
@@ -204,7 +205,7 @@ def check_gaps(rows: Array, estimator: Any = None) -> None:
     """Raise ValueError for rows without any value, and in a fit of an estimator for features without any."""
     if not has_gaps(rows):
         return
-    missing: Array = to_numpy(namespace(rows).isnan(rows))
+    missing: Array = to_numpy(namespace(rows).isnan(values_of(rows)))
     empty = np.flatnonzero(missing.all(axis=1))
     if len(empty):
         such = f"{len(empty)} such row{'s' * (len(empty) > 1)}"

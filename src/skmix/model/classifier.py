@@ -21,11 +21,12 @@ from ..engine.records import FloatArray
 from ..engine.rows.blocks import Block
 from . import crossfit, decisions, densities, streams, tuning
 from .arguments import check_distribution, check_feature_sets
+from .bags import BagsMixin, learn_correlation, rows_in_bags
 from .base import Part, SharedKernelBase
 from .checks import computed, note_rows, updating
 from .fitted import FitRecord, Fitted, FittedClassifier
-from .given import note_features
 from .mixture import SharedKernelMixture, documented_model
+from .prevalence import PrevalenceMixin
 from .rows import enter, score_rows
 from .settings import Settings, prior_of_columns
 from .training import Training
@@ -37,7 +38,7 @@ _IN_COMMON = {"classes_", "class_count_", "covariance_type_"}
 
 
 @documented_model
-class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
+class SharedKernelClassifier(ClassifierMixin, BagsMixin, PrevalenceMixin, SharedKernelBase):
     """Classifier whose classes are Gaussian mixtures over the same kernels.
 
     It learns p(x | j) = Σ_k π_kj N(x; μ_k, P_k) from labelled rows by the shared kernel EM algorithm (SKEM)
@@ -82,6 +83,8 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         added to all covariances; see `skmix.report.outliers`.
     temperature_ : float
         Divisor of log-probabilities before they are normalised; 1 unless `calibrate` or `tune` was called.
+    bag_correlation_ : float
+        After `calibrate` with bags: correlation of the rows of a bag, see `predict_bags_proba`.
     tuned_ : dict
         After `tune`: the best `trade_off`, None if the fitted model was best; the scores on held-out rows
         `before` and `after` tuning, as `log_loss`, `error`, `log_likelihood` and `temperature`; and the same
@@ -178,9 +181,9 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     @classmethod
     def from_parameters(
         cls,
-        weights: ArrayLike,
-        means: ArrayLike,
-        covariances: ArrayLike,
+        weights: ArrayLike | SharedKernelMixture,
+        means: ArrayLike | None = None,
+        covariances: ArrayLike | None = None,
         *,
         covariance_type: str | None = None,
         degrees: ArrayLike | None = None,
@@ -194,8 +197,9 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
 
         Parameters
         ----------
-        weights : array-like of shape (K, L)
-            Pr(kernel | class); columns sum to one.
+        weights : array-like of shape (K, L) or SharedKernelMixture
+            Pr(kernel | class); columns sum to one. Or a fitted mixture, whose groups become the classes, with
+            the means of each group if it has a `group_shift`.
         means, covariances, covariance_type, degrees, classes, class_prior, class_count, feature_names, \
 random_state
             See `SharedKernelMixture.from_parameters`.
@@ -213,17 +217,22 @@ random_state
         >>> model.predict([[0.3], [3.0]]).tolist()
         ['a', 'b']
         """
-        mixture = SharedKernelMixture.from_parameters(
-            weights,
-            means,
-            covariances,
-            covariance_type=covariance_type,
-            degrees=degrees,
-            classes=classes,
-            class_prior=class_prior,
-            class_count=class_count,
-            random_state=random_state,
-        )
+        if isinstance(weights, SharedKernelMixture):
+            check_is_fitted(weights)
+            mixture = copy(weights)
+        else:
+            mixture = SharedKernelMixture.from_parameters(
+                weights,
+                means,
+                covariances,
+                covariance_type=covariance_type,
+                degrees=degrees,
+                classes=classes,
+                class_prior=class_prior,
+                class_count=class_count,
+                feature_names=feature_names,
+                random_state=random_state,
+            )
         if len(mixture.classes_) < 2:
             raise ValueError("A classifier needs weights of at least two classes, of shape (K, L).")
         settings = {
@@ -237,7 +246,11 @@ random_state
             temperature=1.0,
             threshold=-np.inf,
         ).store(model)
-        note_features(model, n_features, feature_names)
+        # The rows are those of the classifier, and features those of its mixture.
+        columns = ("feature_names_in_", "recipe_", "ignored_columns_", "target_name_", "weight_name_")
+        note_rows(model, n_features_in_=mixture.n_features_in_)
+        note_rows(model, **{name: getattr(mixture, name, None) for name in columns})
+        note_rows(mixture, n_features_in_=n_features, **dict.fromkeys((*columns, "metadata_")))
         return model
 
     def __getattr__(self, name: str) -> Any:
@@ -361,8 +374,10 @@ random_state
         position = streams.position_of_label(self.classes_, label)
         self._check_classes(np.append(self.classes_, label))
         temperature, outliers = self.temperature_, self._outliers()
+        correlation = self.__dict__.get("bag_correlation_")
         super()._insert_class(rows, label)
         self.temperature_ = temperature
+        note_rows(self, bag_correlation_=correlation)
         if self.reject_below is not None:
             note_rows(self, **outliers)
             # The new class lowers log p(x) of the other classes; its own rows must not be rejected either.
@@ -375,13 +390,22 @@ random_state
         return {"threshold_": threshold, "outlier_blur_": self.__dict__.get("outlier_blur_")}
 
     def calibrate(
-        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        bags: ArrayLike | None = None,
+        errors: Any = None,
     ) -> Self:
-        """Fit a temperature to rows that were not used for training.
+        """Fit a temperature, and the correlation of rows in a bag, to rows that were not used for training.
 
         Log-probabilities are divided by the `temperature_` that minimises the log-loss on the given rows, and
         normalised again: it is above one if the model was overconfident, and below one if it was
         underconfident. The most probable class, and so `predict`, does not change.
+
+        With `bags`, also the `bag_correlation_` that minimises the log-loss of whole bags is learnt, see
+        `predict_bags_proba`.
 
         Parameters
         ----------
@@ -391,18 +415,25 @@ random_state
             Their labels; None only for rows that were opened with labels.
         sample_weight : array-like of shape (n,), default=None
             Weights of the rows.
+        bags : array-like of shape (n,) or str, default=None
+            Identifier of the bag of each row, or the name of their column; all rows of a bag have one label.
+        errors : array-like of shape (n, M), data frame, dict or str, default=None
+            Standard deviations of the errors of the values, see `fit`.
 
         Returns
         -------
         estimator
-            The estimator, with a new `temperature_`.
+            The estimator, with a new `temperature_` and, with bags, a new `bag_correlation_`.
         """
         check_is_fitted(self)
         with updating(self):
-            entered = enter(self, X, y, sample_weight).with_columns_of_fit().in_memory()
+            if bags is not None and errors is not None:
+                raise ValueError("bags and errors cannot be combined: predictions of bags take exact values.")
+            entered, names = rows_in_bags(self, X, y, sample_weight, bags, errors)
             rows = entered.values(on_cpu=True)
             codes, weights = entered.codes(len(rows)), entered.weights(len(rows))
             self.temperature_ = decisions.best_temperature(densities.log_joint(self, rows), codes, weights)
+            note_rows(self, bag_correlation_=learn_correlation(self, entered.X, codes, names, weights))
         return self
 
     def tune(
@@ -458,25 +489,33 @@ random_state
         Raises
         ------
         ValueError
-            With several feature sets, t kernels or missing values, and if the prior of
-            a class is zero.
+            With several feature sets, t kernels, missing values, or a model that was fitted with errors, and
+            if the prior of a class is zero.
         """
         check_is_fitted(self)
         if Settings.of(self).is_robust:
             raise ValueError("tune cannot be combined with t kernels: fit with tail=None.")
+        densities.refuse_shifts(self, "tune", "a tuned model")
         if len(self.models_) > 1:
             raise ValueError(
                 f"tune cannot be combined with {len(self.models_)} feature sets: it works on one model."
             )
+        if getattr(self, "has_errors_", False):
+            raise ValueError(
+                "tune cannot be combined with errors: it takes values as exact, and this model was fitted to "
+                "values with errors."
+            )
         with updating(self):
             rows = tuning.labelled_rows(self, X, y, sample_weight)
             random = check_random_state(self.random_state if random_state is None else random_state)
+            note_rows(self, bag_correlation_=None)
             tuning.tune(self, rows, random, trade_off=trade_off, validation=validation, max_iter=max_iter)
         return self
 
     # ------------------------------------------------------------ predictions
 
     def _graph_parts(self) -> dict[str, Any]:
+        densities.refuse_shifts(self, "to_onnx", "the graph")
         return {
             "feature_sets": [
                 (columns, model._parameters, model.covariance_type_) for columns, model in self._parts()
@@ -487,42 +526,49 @@ random_state
             "temperature": float(self.temperature_),
         }
 
-    def predict_log_proba(self, X: ArrayLike) -> FloatArray:
+    def predict_log_proba(self, X: ArrayLike, *, errors: Any = None) -> FloatArray:
         """Return log Pr(class j | x), shape (n, L), of rows X (n, M) of any kind that `fit` accepts.
 
         Log-joints are divided by `temperature_` before they are normalised. A row without any value has the
-        class priors.
+        class priors. `errors` are the standard deviations of the errors of the values, see `fit`.
         """
-        return score_rows(self, X, decisions.log_posteriors)
+        return score_rows(self, X, decisions.log_posteriors, errors=errors)
 
-    def predict_proba(self, X: ArrayLike) -> FloatArray:
+    def predict_proba(self, X: ArrayLike, *, errors: Any = None) -> FloatArray:
         """Return the posterior probabilities Pr(class j | x), shape (n, L), of rows X (n, M)."""
-        return score_rows(self, X, decisions.posteriors)
+        return score_rows(self, X, decisions.posteriors, errors=errors)
 
-    def predict(self, X: ArrayLike) -> np.ndarray:
+    def predict(self, X: ArrayLike, *, errors: Any = None) -> np.ndarray:
         """Return the most probable class (n,) of each row of X (n, M), or `outlier_label` for outliers."""
-        return score_rows(self, X, decisions.predictions)
+        return score_rows(self, X, decisions.predictions, errors=errors)
 
-    def score_samples(self, X: ArrayLike) -> FloatArray:
+    def score_samples(self, X: ArrayLike, *, errors: Any = None) -> FloatArray:
         """Return log p(x) under the class priors, shape (n,), of rows X (n, M); it is low for outliers.
 
         It is the density of the features: numbers on the scale of the model, not in the units of a file, and
-        categories as 0/1 features; see `recipe_`.
+        categories as 0/1 features; see `recipe_`. With errors, see `fit`, it is the density of what was
+        measured.
         """
-        return score_rows(self, X, densities.log_density)
+        return score_rows(self, X, densities.log_density, errors=errors)
 
     def score(
-        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        errors: Any = None,
     ) -> float:
         """Return the accuracy on rows X (n, M) with labels y (n,) and weights (n,).
 
         Rows that `open_rows` opened with labels and weights are scored with these. Without y, a file or data
-        frame is scored with its columns `target_name_` and, if it is there, `weight_name_`.
+        frame is scored with its columns `target_name_` and, if it is there, `weight_name_`. `errors` are
+        those of the values, see `fit`.
         """
         from sklearn.metrics import accuracy_score  # slow to import
 
         check_is_fitted(self)
-        entered = enter(self, X, y, sample_weight).with_columns_of_fit()
+        entered = enter(self, X, y, sample_weight, errors=errors).with_columns_of_fit()
         predicted = computed(self.predict(entered.X))
         labels, weights = entered.labels(len(predicted)), entered.weights(len(predicted))
         return float(accuracy_score(labels, predicted, sample_weight=weights))

@@ -16,6 +16,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from ..engine.measured import values_of
 from ..engine.numbers import on_host, pick, to_numpy
 from ..engine.problem import open_source
 from ..engine.records import FloatArray
@@ -85,7 +86,7 @@ def threshold_of_rows(classifier: Any, rows: Block) -> float:
 
 def blur_of(rows: Block) -> FloatArray | None:
     """The blur (R, M) of rows with R features that `unresolved` finds, None if there is none."""
-    variances = unresolved(to_numpy(rows.X).astype(np.float64), rows.weights)
+    variances = unresolved(to_numpy(values_of(rows.X)).astype(np.float64), rows.weights)
     return np.diag(np.sqrt(variances))[variances > 0] if variances.any() else None
 
 

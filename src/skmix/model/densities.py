@@ -20,6 +20,7 @@ from ..data.recipe import Recipe
 from ..engine import scoring
 from ..engine.after.prior import are_separate
 from ..engine.exponentials import log_normalise, log_sum_exp
+from ..engine.measured import Measured, values_of
 from ..engine.numbers import Array, like, namespace, pick, safe_log, to_numpy
 from ..engine.records import FloatArray, IntArray, Parameters
 from ..engine.structures import structure_of
@@ -84,6 +85,15 @@ def has_shifts(model: Any) -> bool:
     """Whether the means of a model differ between classes."""
     shifts = getattr(model, "group_shifts_", None)
     return shifts is not None and bool(shifts.any())
+
+
+def refuse_shifts(model: Any, method: str, result: str) -> None:
+    """Raise ValueError if the means of a model differ between classes, which a method cannot keep."""
+    if has_shifts(model):
+        raise ValueError(
+            f"{method} cannot be combined with group_shift: groups of this mixture differ in their means, "
+            f"but {result} has common means. Fit without group_shift."
+        )
 
 
 def _with_means_of_classes(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -156,7 +166,7 @@ def log_novelty(model: Any, rows: Array, blur: FloatArray | None) -> FloatArray:
     if not _is_diagonal(blur):
         return scores  # feature maps that mix features fill missing values
     wide = np.flatnonzero(blur.any(axis=0))
-    known = ~np.isnan(to_numpy(rows[:, wide]))
+    known = ~np.isnan(to_numpy(values_of(rows)[:, wide]))
     return scores + like(known @ (0.5 * np.log(2.0 * np.pi * (blur**2).sum(axis=0)[wide])), scores)
 
 
@@ -240,14 +250,14 @@ def impute_columns(
 
 @_with_means_of_classes
 def impute(density: Density, rows: np.ndarray, codes: IntArray | None = None) -> FloatArray:
-    """Replace missing values of rows (n, M) by their conditional means."""
-    filled = rows.astype(np.float64)
+    """Replace missing values of rows (n, M), and values with errors, by their conditional means."""
+    filled = values_of(rows).astype(np.float64)
     if codes is None and density.has_shifts:
         posterior = np.exp(log_normalise(log_joint(density, rows), axis=1))
         means = np.zeros_like(filled)
         for j, share in enumerate(posterior.T):
             means += share[:, None] * impute(density, rows, np.full(len(rows), j))
-        return np.where(np.isnan(filled), means, filled)
+        return means if isinstance(rows, Measured) else np.where(np.isnan(filled), means, filled)
     logs = _log_responsibilities(density, rows, codes)
     for part, of_part in zip(density.parts, logs, strict=True):
         filled[:, part.features] = scoring.fill_means(
@@ -353,27 +363,48 @@ def criterion(
 class CriteriaMixin:
     """Adds the mean log-density and the information criteria."""
 
-    _total_score: Callable[..., tuple[float, float, int]]  # of rows, labels and weights; see `total_score`
+    # Of rows, labels, weights and errors; see `total_score`.
+    _total_score: Callable[..., tuple[float, float, int]]
 
     def score(
-        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        errors: Any = None,
     ) -> float:
         """Return the mean log-density of rows with weights (n,), or of rows opened with weights.
 
-        See `score_samples`.
+        See `score_samples`, also for `errors`.
         """
-        total, size, _ = self._total_score(X, y, sample_weight)
+        total, size, _ = self._total_score(X, y, sample_weight, errors)
         return total / size
 
-    def bic(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
+    def bic(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        errors: Any = None,
+    ) -> float:
         """Return the Bayesian information criterion on rows X (n, M) with weights (n,).
 
         Lower is better. Labels y (n,) count for mixtures that have labels, and so do labels and weights that
         rows were opened with. The sum of the weights counts as the number of rows, so weights of which only
-        the proportions matter should sum to n.
+        the proportions matter should sum to n. With `errors`, see `fit`, the likelihood is that of what was
+        measured.
         """
-        return criterion(self, *self._total_score(X, y, sample_weight))
+        return criterion(self, *self._total_score(X, y, sample_weight, errors))
 
-    def aic(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
+    def aic(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        errors: Any = None,
+    ) -> float:
         """Return the Akaike information criterion; see `bic`."""
-        return criterion(self, *self._total_score(X, y, sample_weight), penalty=2.0)
+        return criterion(self, *self._total_score(X, y, sample_weight, errors), penalty=2.0)

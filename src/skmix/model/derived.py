@@ -17,7 +17,7 @@ from ..engine.records import FloatArray, Parameters
 from ..engine.structures import structure_of
 from .arguments import check_given, indices_of
 from .checks import note_rows
-from .densities import has_shifts, log_joint, novelty
+from .densities import log_joint, novelty, refuse_shifts
 from .fitted import Fitted, FittedClassifier, fields_of, parameters_of
 from .settings import prior_of_columns
 
@@ -42,11 +42,7 @@ def marginal(model: Any, chosen: Sequence[int | str]) -> Any:
 
 def condition(model: Any, given: Mapping[int | str, Any]) -> Any:
     """The conditional model of the other columns, given the values of some."""
-    if has_shifts(model):
-        raise ValueError(
-            "condition cannot be combined with group_shift: groups of this mixture differ in their means, "
-            "but the conditional model has common means. Fit without group_shift."
-        )
+    refuse_shifts(model, "condition", "the conditional model")
     columns = Recipe.of(model)
     known, row = check_given(given, columns)
     _refuse_unmodelled(model, columns, known)

@@ -7,6 +7,7 @@ from typing import Any
 
 from sklearn.utils.validation import _check_n_features
 
+from ..engine.measured import Measured
 from ..engine.numbers import (
     Array,
     has_gaps,
@@ -45,7 +46,8 @@ def on_device_or_host(estimator: Any, X: Any) -> Any:
 
 def sent(rows: Any, device: str | None) -> Array:
     """Complete NumPy rows on a device, if one is given; other rows unchanged."""
-    return rows if device is None or not is_numpy(rows) or has_gaps(rows) else send(rows, device)
+    stays = device is None or not is_numpy(rows) or isinstance(rows, Measured) or has_gaps(rows)
+    return rows if stays or device is None else send(rows, device)
 
 
 def has_room(device: str, X: Any) -> bool:

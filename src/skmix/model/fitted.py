@@ -163,9 +163,10 @@ class History(FitRecord):
     log_likelihood_path: FloatArray = array("pc")
     start_status: np.ndarray = typed()  # (s,): 'converged', 'stopped' or 'failed'
     start_log_likelihoods: FloatArray = array("s", low=-np.inf)  # minus infinity for a start that failed
-    # Whether rows had missing values, and whether they had weights; None in a stream.
+    # Whether rows had missing values, weights, and values with errors; None in a stream.
     has_gaps: bool | None = typed(bool, default=None)
     has_weights: bool | None = typed(bool, default=None)
+    has_errors: bool | None = typed(bool, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,4 +311,5 @@ class FittedClassifier(FitRecord):
     temperature: float = typed(float, low=1e-100, high=1e100)
     threshold: float = typed(float, low=-np.inf)  # lower log-densities are outliers
     outlier_blur: FloatArray | None = array("rM", default=None)  # see `log_novelty`
+    bag_correlation: float | None = typed(float, low=0.0, high=1.0, default=None)  # of rows in a bag
     tuned: dict[str, Any] | None = typed(dict, default=None)  # report of `tune`

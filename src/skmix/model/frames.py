@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import _check_feature_names
+from sklearn.utils.validation import _check_feature_names, check_array
 
 from .._errors import ArgumentWarning
 from .._extras import need
@@ -178,7 +178,11 @@ class PreparedRows:
         """Some of the rows, chosen by a slice or by an array of indices or booleans."""
         return replace(self, X=self.X[rows])
 
-    def noted_in(self, estimator: Any, least: int) -> np.ndarray:
+    def of_model(self, model: Any) -> Any:
+        """Check that the rows have the features of a fitted model."""
+        return check_features(model, self.X)
+
+    def noted_in(self, estimator: Any, least: int) -> Any:
         """Check the rows for a fit, which needs at least `least`, and note their columns in the estimator."""
         X: np.ndarray = check_values(estimator, self.X, least, self.feature_names)
         note_columns(estimator, X.shape[1], self.feature_names, self.preparation)
@@ -203,6 +207,17 @@ def remarks_of(source: Source, X: np.ndarray) -> list[ArgumentWarning]:
     if names is None or not source.first.is_table:
         return source.remarks()
     return [*source.remarks(), *column_remarks(X[:, numbers], [names[number] for number in numbers])]
+
+
+def read_frame(frame: Any) -> PreparedRows:
+    """A data frame in memory; columns that are no numbers are encoded."""
+    names = names_of(frame)
+    if _is_numeric(frame):
+        named = all(isinstance(name, str) for name in names)
+        X = check_array(frame, dtype=np.float64, ensure_all_finite=False)
+        return PreparedRows(X, names if named else None)
+    encoded, reader = encode_frame(frame)
+    return PreparedRows(encoded, reader.feature_names, reader.preparation)
 
 
 def frame_to_fit(frame: Any, estimator: Any, least: int) -> np.ndarray:

@@ -155,7 +155,11 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         return all_rows
 
     @or_scikit_learn
-    def _total_score(self, X: Any, y: Any = None, sample_weight: Any = None) -> tuple[float, float, int]:
+    def _total_score(
+        self, X: Any, y: Any = None, sample_weight: Any = None, errors: Any = None
+    ) -> tuple[float, float, int]:
+        if errors is not None:
+            raise ValueError(f"{type(self).__name__} takes no errors: use SharedKernelMixture.")
         scores = self.score_samples(X)
         return total_score(scores, check_weights(on_host(sample_weight), len(scores)))
 

@@ -144,7 +144,7 @@ def weight_prior_of(model: Any) -> tuple[FloatArray | None, bool]:
     if learnt is not None:
         return learnt, True
     if model.inference == "variational":
-        number = 1.0 / (model.n_kernels or n_kernels) if given is None else given
+        number = 1.0 / (model.n_kernels or n_kernels) if given in (None, "auto") else given
         return np.full(n_kernels, float(number)), True
     # The mode of the posterior adds one row less than the concentration of the prior.
     number = 1.0 if given is None or isinstance(given, str) else given

@@ -31,12 +31,14 @@ _N_FOLDS, _FEWER_FOLDS, _ROWS_OF_FEWER_FOLDS = 5, 3, 500
 _ROWS_OF_ONE_SPLIT, _HELD_OUT = 4000, 0.2
 
 
-def default_splits(codes: IntArray, seed: int, groups: np.ndarray | None = None) -> list[Split]:
-    """The default splits of a search: five folds, three with many rows, one split with very many.
+def default_splits(
+    codes: IntArray, seed: int, groups: np.ndarray | None = None, most: int = _N_FOLDS
+) -> list[Split]:
+    """The default splits of a search: five folds or `most`, three with many rows, one split with very many.
 
     There are at most as many folds as the smallest class has rows, and none if every class has one row.
     """
-    n_folds = _N_FOLDS if np.count_nonzero(codes >= 0) < _ROWS_OF_FEWER_FOLDS else _FEWER_FOLDS
+    n_folds = most if np.count_nonzero(codes >= 0) < _ROWS_OF_FEWER_FOLDS else _FEWER_FOLDS
     if groups is not None:
         return stratified_folds(codes, n_folds, seed, groups)
     divided = codes[rows_to_divide(codes)]

@@ -70,11 +70,14 @@ _PARAMETERS = """
         gives both; None is maximum likelihood. 'auto' chooses the strength from the data, a stronger one if
         kernels have few rows; 'weak' takes a hundredth of it. Every prior also raises the variance floor to
         the resolution of each feature. When to change: to None for maximum likelihood as in scikit-learn.
-    weight_prior : float or 'hierarchical', default=None
+    weight_prior : float, 'hierarchical', 'auto' or None, default='auto', in a classifier None
         Concentration of a Dirichlet prior on the weights of each class: at least 1 for EM, any positive
         number for a variational fit (None is 1 / K there). 'hierarchical' learns one prior from all classes,
-        so that classes with few rows borrow from the others; weights are then posterior means.
-        When to change: to 'hierarchical' for many groups with few rows each, if kernels are well separated.
+        so that classes with few rows borrow from the others; weights are then posterior means. 'auto', of a
+        mixture alone, is 'hierarchical' if there are several classes, but None if the start says how they
+        share kernels (``init='class'`` or given weights), for frozen parameters, variational inference, the
+        paper's stopping rule and the first batch of a stream.
+        When to change: to None for maximum likelihood.
     inference : {'em', 'variational'}, default='em'
         'em' maximises the likelihood or the posterior density. 'variational' finds the posterior of the
         parameters by mean-field variational Bayes: `n_kernels` is then an upper bound, and kernels that
@@ -146,6 +149,8 @@ _FITTED = """
         Whether a training row had a missing value.
     has_weights_ : bool
         Whether the training rows had weights, so that `class_count_` is a sum of weights.
+    has_errors_ : bool
+        Whether the training rows had `errors`.
     start_status_ : ndarray of shape (n_init,)
         How each start ended: 'converged', 'stopped' (at `max_iter`), or 'failed' (a covariance became
         singular, or the objective decreased).
@@ -192,7 +197,13 @@ documented_model = documented(parameters=_PARAMETERS, fitted=_FITTED)
 
 
 @documented_model
-class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, SharedKernelBase):
+class SharedKernelMixture(
+    densities.CriteriaMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    DensityMixin,
+    SharedKernelBase,
+):
     """Gaussian mixtures, one per class, that share their kernels.
 
     The density of class j is p(x | j) = Σ_k π_kj N(x; μ_k, P_k): classes differ in their weights and share
@@ -254,6 +265,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         **SharedKernelBase._parameter_constraints,
+        "weight_prior": [*SharedKernelBase._parameter_constraints["weight_prior"], StrOptions({"auto"})],
         "group_shift": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"}), None],
     }
 
@@ -272,7 +284,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         stopping: str = "total",
         variance_floor: float = 1e-6,
         covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
-        weight_prior: float | str | None = None,
+        weight_prior: float | str | None = "auto",
         group_shift: float | str | None = None,
         inference: str = "em",
         device: str | None = None,
@@ -379,11 +391,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         return int(self.means_.shape[0])
 
     def _graph_parts(self) -> dict[str, Any]:
-        if densities.has_shifts(self):
-            raise ValueError(
-                "to_onnx cannot be combined with group_shift: groups of this mixture differ in their means, "
-                "but the graph has common means. Fit without group_shift."
-            )
+        densities.refuse_shifts(self, "to_onnx", "the graph")
         parameters = self._parameters
         columns = list(range(parameters.means.shape[1]))
         return {
@@ -391,11 +399,11 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             "log_prior": safe_log(parameters.weights @ self.class_prior_),
         }
 
-    def predict(self, X: ArrayLike, y: ArrayLike | None = None) -> IntArray:
+    def predict(self, X: ArrayLike, y: ArrayLike | None = None, *, errors: Any = None) -> IntArray:
         """Return the most probable kernel (n,) of each row of X (n, M); see `predict_proba`."""
-        return self._labelled(X, y).scores(densities.most_likely_kernel)
+        return self._labelled(X, y, errors=errors).scores(densities.most_likely_kernel)
 
-    def predict_proba(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
+    def predict_proba(self, X: ArrayLike, y: ArrayLike | None = None, *, errors: Any = None) -> FloatArray:
         """Return the responsibilities: the probability of each kernel for each row.
 
         Parameters
@@ -405,32 +413,40 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         y : array-like of shape (n,), default=None
             Class labels of the rows, whose weights, and shifted means with `group_shift`, are used; those
             that rows were opened with count too. Without them, probabilities are averaged over classes.
+        errors : array-like of shape (n, M), data frame, dict or str, default=None
+            Standard deviations of the errors of the values, see `fit`.
 
         Returns
         -------
         ndarray of shape (n, K)
             Probabilities; each row sums to one.
         """
-        return self._labelled(X, y).scores(densities.responsibilities)
+        return self._labelled(X, y, errors=errors).scores(densities.responsibilities)
 
     def fit_predict(
-        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        errors: Any = None,
     ) -> IntArray:
         """Fit the mixture and return the most probable kernel (N,) of each row of X (N, M); see `fit`."""
-        return self.fit(X, y, sample_weight).predict(X)
+        return self.fit(X, y, sample_weight, errors=errors).predict(X, errors=errors)
 
-    def transform(self, X: ArrayLike) -> FloatArray:
+    def transform(self, X: ArrayLike, *, errors: Any = None) -> FloatArray:
         """Return the probabilities (n, K) of the kernels for rows X (n, M), as features."""
-        return score_rows(self, X, densities.responsibilities)
+        return score_rows(self, X, densities.responsibilities, errors=errors)
 
-    def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
+    def score_samples(self, X: ArrayLike, y: ArrayLike | None = None, *, errors: Any = None) -> FloatArray:
         """Return the log-density (n,) of rows X (n, M): log p(x | y), or log p(x) without labels y (n,).
 
         It is the density of the features: numbers on the scale of the model, not in the units of a file, and
         categories as 0/1 features; see `recipe_`. A row without any value has a log-density of 0. Labels
-        that `open_rows` was given count, but not the names of files.
+        that `open_rows` was given count, but not the names of files. With errors, see `fit`, it is the
+        density of what was measured: N(x; μ_k, P_k + S_n) under kernel k.
         """
-        scores: FloatArray = self._labelled(X, y).scores(densities.log_density)
+        scores: FloatArray = self._labelled(X, y, errors=errors).scores(densities.log_density)
         return scores
 
     score = densities.CriteriaMixin.score

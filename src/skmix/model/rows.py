@@ -27,12 +27,12 @@ from ..data.missing import is_missing
 from ..data.opening import prepare, source_of
 from ..data.recipe import Recipe
 from ..engine.device.streamed import PIECE_BYTES
+from ..engine.measured import Measured
 from ..engine.numbers import Array, has_gaps, is_device_array, is_numpy, on_host, pick, to_numpy
 from ..engine.problem import open_source
 from ..engine.records import FloatArray, IntArray
 from ..engine.rows.blocks import Block
 from .checks import (
-    check_features,
     check_gaps,
     check_labelled,
     check_values,
@@ -66,19 +66,33 @@ from .frames import (
     remarks_of,
     take_columns,
 )
+from .measured import RowsWithErrors, with_errors
 from .training import Training, training_in_blocks
 
 # Labels and weights of an array that need not be recognised.
 _PLAIN = {np.ndarray, list, type(None)}
 
 
-def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, name: str = "y") -> Rows:
+def enter(
+    estimator: Any,
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    errors: Any = None,
+    name: str = "y",
+) -> Rows:
     """Recognise rows of any kind; `name` is what messages call the labels.
 
     X is an array or tensor (n, M), a data frame, files, a source, an AnnData, a Dask collection, or rows that
     `read_into_memory` returned. y and sample_weight are arrays (n,) or Dask collections; with files, also
-    paths or names of columns; with a data frame, also names of columns.
+    paths or names of columns; with a data frame, also names of columns. With errors, see `fit`, files are
+    read whole.
     """
+    if errors is not None:
+        X, y, sample_weight = with_errors(X, y, sample_weight, errors, name)
+    if isinstance(X, Measured):
+        X = RowsWithErrors(X.X, errors=X.errors)
     if type(X) is np.ndarray and {type(y), type(sample_weight)} <= _PLAIN:
         return Rows(estimator, X, y, sample_weight, name)
     source = None if isinstance(X, PreparedRows) else source_of(X, y, sample_weight)
@@ -107,7 +121,13 @@ def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, n
 
 
 def score_rows(
-    estimator: Any, X: Any, function: Callable[..., Any], y: Any = None, *, name: str = "y"
+    estimator: Any,
+    X: Any,
+    function: Callable[..., Any],
+    y: Any = None,
+    *,
+    errors: Any = None,
+    name: str = "y",
 ) -> Any:
     """``function(model, rows, codes)`` of rows of any kind, as a NumPy array (n, …).
 
@@ -117,7 +137,10 @@ def score_rows(
     """
     if not hasattr(estimator, "class_prior_"):
         check_is_fitted(estimator)
-    return enter(estimator, X, y, name=name).scores(function)
+    rows = enter(estimator, X, y, errors=errors, name=name)
+    if errors is not None and y is None:
+        rows = replace(rows, y=None)  # those that a file was opened with
+    return rows.scores(function)
 
 
 @dataclass(frozen=True)
@@ -145,6 +168,7 @@ class Rows:
         if device is not None or not is_numpy(X):
             is_robust = getattr(estimator, "tail", None) is not None
             why_host = "t kernels" if is_robust else "Missing values" if has_gaps(X) else None
+            why_host = "Values with errors" if isinstance(X, Measured) else why_host
         if why_host is not None:
             X = to_numpy(X)
         elif device is not None and is_numpy(X):
@@ -170,7 +194,8 @@ class Rows:
         codes = None if self.y is None else self.codes(len(X))
         if is_here:
             return _score(function, model, X, codes)
-        device = None if on_cpu or not is_numpy(X) else device_of_scores(model)
+        is_host = on_cpu or not is_numpy(X) or isinstance(X, Measured)
+        device = None if is_host else device_of_scores(model)
         if device is None or has_room(device, X):
             return on_host(_score(function, model, sent(X, device), codes))
         step = _rows_of_a_piece(X)
@@ -192,7 +217,7 @@ class Rows:
         if type(X) is np.ndarray and is_valid(model, X):
             return X
         if isinstance(X, PreparedRows):
-            return check_features(model, X.X)
+            return X.of_model(model)
         if is_frame(X):
             return Recipe.of(model).to_scale(self.encoded)
         refuse_encoding(model)

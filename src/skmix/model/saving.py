@@ -87,7 +87,11 @@ _SEARCH = {
     "cv_results_": typed(dict),
     "n_untried_": typed(Integral, low=0),
 }
-_CLASSIFIER_SEARCH = _SEARCH | {"classifiers_": typed(list), "feature_maps_": typed(list)}
+_CLASSIFIER_SEARCH = _SEARCH | {
+    "classifiers_": typed(list),
+    "feature_maps_": typed(list),
+    "bag_correlation_": typed(float, low=0.0, high=1.0, default=None),
+}
 _MIXTURE_SEARCH = _SEARCH | {
     "mixtures_": typed(list),
     "shares_": array("S", low=0.0, sums=True),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -57,6 +57,7 @@ class Settings:
     learnt_prior: float | None  # strength of a prior on covariances that is learnt, relative to 'auto'
     given_prior: tuple[float, Any] | None  # rows and covariance, None for the default, of a given prior
     weight_prior: Any  # a concentration, 'hierarchical' or None
+    pulls_groups: bool  # whether several classes make weight_prior 'hierarchical', where that is possible
     group_shift: Any  # a strength, 'auto' or None
     is_variational: bool
     device: str | None  # None: the CPU
@@ -87,7 +88,8 @@ class Settings:
             variance_floor=estimator.variance_floor,
             learnt_prior=_LEARNT_PRIORS[prior] if isinstance(prior, str) else None,
             given_prior=None if isinstance(prior, str | None) else _given_prior(prior),
-            weight_prior=estimator.weight_prior,
+            weight_prior=None if estimator.weight_prior == "auto" else estimator.weight_prior,
+            pulls_groups=estimator.weight_prior == "auto",
             group_shift=getattr(estimator, "group_shift", None),
             is_variational=estimator.inference == "variational",
             device=device,
@@ -143,6 +145,18 @@ class Settings:
                 f"weight_prior={self.weight_prior} must be at least 1 for EM, whose weights would become "
                 "negative; inference='variational' accepts any positive number."
             )
+
+    def for_groups(self, n_classes: int) -> Settings:
+        """The settings of a fit to so many classes, whose weights may be pulled towards common ones.
+
+        Weights of a given start, and kernels of single classes, stay as they are without a prior.
+        """
+        is_plain = self.freeze is None and not self.is_variational and self.stopping == "total"
+        is_given = isinstance(self.start, Mapping) and self.start.get("weights") is not None
+        is_given |= self.fitted_start is not None and not hasattr(self.start, "weight_prior_")
+        if self.pulls_groups and n_classes > 1 and is_plain and not is_given and self.init != "class":
+            return replace(self, weight_prior="hierarchical")
+        return self
 
     @property
     def fitted_start(self) -> Any:

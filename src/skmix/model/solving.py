@@ -52,6 +52,7 @@ def fit_mixture(
     `columns` (M,) are the numbers of the features among those of all rows, for errors. `after_pass` is called
     after each pass; all starts then run as one batch.
     """
+    settings = settings.for_groups(len(training.classes))
     if settings.group_shift is not None:
         check_source(training.source)
     problem, start, floor = problem_of(settings, training, columns)
@@ -333,6 +334,7 @@ def record_of_start(settings: Settings, training: Training, result: Result, star
             start_log_likelihoods=np.array([log_likelihood]),
             has_gaps=bool(summary.gaps),
             has_weights=not np.array_equal(summary.counts, summary.sizes),
+            has_errors=training.source.error_variances is not None,
         ),
         **fields_of(parameters),
     )

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 
 from ..engine import starts
 from ..engine.kernels import GAUSSIAN, START_DEGREES, StudentT
+from ..engine.measured import values_of
 from ..engine.numbers import Array, pick
 from ..engine.problem import Problem
 from ..engine.records import FloatArray, Frame, IntArray, Parameters
@@ -67,6 +68,10 @@ def start_batches(
             else:
                 batch = starts.k_means(rows, codes, drawing, weights)
             batch = frame.from_standardised(batch, structure)
+            errors = training.source.error_variances
+            if errors is not None:
+                narrowed = structure.narrowed(batch.covariances, errors / frame.scale**2)
+                batch = replace(batch, covariances=narrowed)
         if training.n_unlabelled:  # only unlabelled rows need class priors
             batch = replace(batch, class_prior=np.tile(training.class_prior, (n_starts, 1)))
         yield _with_tails(settings, batch)
@@ -96,6 +101,7 @@ def rows_for_starts(
 ) -> tuple[Array, IntArray, FloatArray | None]:
     """Rows (n, M) for starts, with codes and weights (n,): without gaps and, for t kernels, outliers."""
     rows, codes, weights = training.source.start_rows()
+    rows = values_of(rows)
     if training.source.summary.gaps:
         rows = fill_gaps(rows, codes)
     if labelled and training.n_unlabelled:

@@ -14,6 +14,7 @@ from ..data.missing import is_missing, without_mask
 from ..engine.after.shifts import shift_groups
 from ..engine.after.streams import Running, resume, update_from_batch
 from ..engine.loop import fit, run
+from ..engine.measured import values_of
 from ..engine.numbers import has_gaps, is_numpy, on_host, pick
 from ..engine.problem import Problem, open_source
 from ..engine.records import FloatArray, Frame, IntArray, Options, Parameters, frame_of
@@ -36,7 +37,8 @@ def check_streams(estimator: Any) -> bool:
     """Whether an estimator supports `partial_fit`; raise AttributeError if not."""
     needs_all_rows = {
         "inference='variational'": estimator.inference == "variational",
-        "group_shift": getattr(estimator, "group_shift", None) is not None,
+        "group_shift": getattr(estimator, "group_shift", None) is not None
+        or hasattr(estimator, "group_shifts_"),
         "t kernels": estimator.tail is not None,
     }
     for setting, is_set in needs_all_rows.items():
@@ -51,10 +53,12 @@ def check_streams(estimator: Any) -> bool:
 # ---------------------------------------------------------------- batches
 
 
-def read_batch(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any) -> tuple[Block, np.ndarray]:
+def read_batch(
+    estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any, errors: Any
+) -> tuple[Block, np.ndarray]:
     """A batch with class codes, −1 for unlabelled rows, and all class labels (L,) of the stream."""
     is_first = not hasattr(estimator, "class_prior_")
-    batch = enter(estimator, X, y, sample_weight).in_memory()
+    batch = enter(estimator, X, y, sample_weight, errors=errors).in_memory()
     rows = batch.values(least=1 if is_first else None)
     n_rows = rows.shape[0]
     weights = batch.weights(n_rows)
@@ -150,7 +154,7 @@ def _update(
         frame = past.frame
     options, floor = settings.options(covariance_type, batch.X.shape[1]), None
     if settings.has_floor:
-        resolution = resolution_of_rows(batch.X, batch.weights, frame)
+        resolution = resolution_of_rows(values_of(batch.X), batch.weights, frame)
         if fitted is not None and fitted.floor is not None:
             # A feature that is constant in a batch has no resolution there, zero.
             before = np.where(fitted.floor.resolution > 0, fitted.floor.resolution, resolution)
@@ -269,9 +273,9 @@ def _fit_first_batch(
 # ---------------------------------------------------------------- new classes
 
 
-def rows_of_class(estimator: Any, X: Any, sample_weight: Any) -> Block:
+def rows_of_class(estimator: Any, X: Any, sample_weight: Any, errors: Any) -> Block:
     """The rows of a new class that have a positive weight."""
-    entered = enter(estimator, X, sample_weight=sample_weight).in_memory()
+    entered = enter(estimator, X, sample_weight=sample_weight, errors=errors).in_memory()
     rows = entered.values(on_cpu=True)
     weights = entered.weights(len(rows))
     check_gaps(rows if weights is None else rows[weights > 0])
@@ -340,12 +344,15 @@ def _weights_of_class(
     if settings.is_variational:
         # Frozen kernels have no posterior: fit the weights by EM.
         options = replace(options, inference="em", weight_prior=None)
-    if settings.weight_prior == "hierarchical" and fitted.weight_prior is not None:
+    if (
+        settings.for_groups(len(fitted.classes)).weight_prior == "hierarchical"
+        and fitted.weight_prior is not None
+    ):
         # Use the prior that was learnt from the other classes.
         options = replace(options, weight_prior="given")
         start = replace(start, concentration=fitted.weight_prior)
     # The frame covers kernels and rows.
-    frame = measure(np.concatenate([before.means, new.X]), structure)
+    frame = measure(np.concatenate([before.means, values_of(new.X)]), structure)
     source = open_source(new.X, None, new.weights)
     if np.isinf(strength):
         weights = fit(source, start.batch(), options, frame=frame).parameters.weights[0, :, 0]

@@ -16,6 +16,7 @@ from ..data import Source
 from ..data.blocks import LabelledBlocks, summarise_labels
 from ..data.labels import classes_of, is_column, typed
 from ..engine.device.streamed import StreamedRows
+from ..engine.measured import values_of
 from ..engine.numbers import Array, pick, to_numpy
 from ..engine.records import FloatArray, Frame, IntArray
 from ..engine.rows.blocks import BlockRows
@@ -62,7 +63,7 @@ class Training:
     def resolution(self) -> FloatArray:
         """Smallest variance (M,) that each feature resolves; a search fits many candidates to these rows."""
         rows, _, weights = self.source.start_rows()
-        return resolution_of_rows(rows, weights, self.source.summary.frame(structure_of("full")))
+        return resolution_of_rows(values_of(rows), weights, self.source.summary.frame(structure_of("full")))
 
     def with_features(self, columns: list[int], number: int) -> Training:
         """The columns of feature set `number`, and the rows that have a value in them.

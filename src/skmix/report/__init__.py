@@ -9,7 +9,7 @@ from ..model.reasons import Reasons
 from .description import describe, facts
 from .evaluation import Evaluation, cross_validate, evaluate, evaluation_page, note_quality
 from .model_page import model_page
-from .prediction import mark_outliers, outliers, predictions
+from .prediction import mark_outliers, outliers, predictions, predictions_of_bags
 
 __all__ = [
     "Evaluation",
@@ -24,4 +24,5 @@ __all__ = [
     "note_quality",
     "outliers",
     "predictions",
+    "predictions_of_bags",
 ]

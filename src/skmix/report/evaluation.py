@@ -17,11 +17,12 @@ from sklearn.metrics import confusion_matrix
 from ..data import Source, open_rows
 from ..data.labels import all_unlabelled, code_labels, number_labels, typed
 from ..metrics import ReliabilityBin, calibration_error, effective_rows, reliability_bins, row_counts, wilson
+from ..model.bags import Bags, correlation_of, rows_in_bags
 from ..model.callbacks import progress_bar
 from ..model.checks import warn_caller
 from ..model.frames import is_frame
 from ..model.holdout import rows_to_divide, single_split, stratified_folds
-from ..model.rows import enter
+from ..model.rows import Rows, enter
 from .description import describe
 from .intervals import FloatArray, Interval, bootstrap, outwards, ratio
 from .prediction import outlier_threshold, outliers, refuses
@@ -81,6 +82,8 @@ class Evaluation:
         Share of the rows that are outliers; None if the classifier has no threshold.
     refused : ndarray of shape (L,) or None
         Counts of the refused rows of each true class; None if the classifier has no `outlier_label`.
+    unit : {'rows', 'bags'}
+        What is counted.
     """
 
     n_rows: float
@@ -99,6 +102,7 @@ class Evaluation:
     reliability: list[ReliabilityBin]
     outliers: float | None = None
     refused: NDArray[Any] | None = None
+    unit: str = "rows"
 
     @property
     def n_labelled(self) -> NDArray[Any]:
@@ -145,10 +149,10 @@ class Evaluation:
 
     def __repr__(self) -> str:
         measures = ", ".join(f"{title} {value}" for title, value, *_ in self.lines()[:4])
-        return f"<Evaluation: {_plain(self.n_rows)} rows, {len(self.classes)} classes, {measures}>"
+        return f"<Evaluation: {_plain(self.n_rows)} {self.unit}, {len(self.classes)} classes, {measures}>"
 
     def _repr_html_(self) -> str:
-        heads = ("", f"{_plain(self.n_rows)} rows", "95 % interval", "baseline")
+        heads = ("", f"{_plain(self.n_rows)} {self.unit}", "95 % interval", "baseline")
         cells = [(each, "th") for each in [heads]] + [(each, "td") for each in self.lines()]
         rows = ("".join(f"<{tag}>{cell}</{tag}>" for cell in line) for line, tag in cells)
         table = "".join(f"<tr>{row}</tr>" for row in rows)
@@ -177,8 +181,15 @@ class Evaluation:
         }
 
 
-def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Evaluation:
-    """Evaluate a fitted classifier on labelled rows.
+def evaluate(
+    model: Any,
+    X: Any,
+    y: Any = None,
+    sample_weight: ArrayLike | None = None,
+    *,
+    bags: ArrayLike | None = None,
+) -> Evaluation:
+    """Evaluate a fitted classifier on labelled rows, or on bags of them.
 
     Parameters
     ----------
@@ -191,6 +202,9 @@ def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None 
         Rows without a label are left out, with a warning.
     sample_weight : array-like of shape (n,), default=None
         How often each row counts; None counts each once.
+    bags : array-like of shape (n,) or str, default=None
+        Identifier of the bag of each row, or the name of a column: bags are predicted, see
+        `SharedKernelClassifier.predict_bags`, and each counts once. All rows of a bag have the same label.
 
     Returns
     -------
@@ -213,6 +227,8 @@ def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None 
     >>> evaluation.n_rows, round(evaluation.accuracy, 2)
     (75, 0.97)
     """
+    if bags is not None:
+        return _evaluate_bags(model, *rows_in_bags(model, X, y, sample_weight, bags))
     rows = enter(model, X, y, sample_weight).with_columns_of_fit()
     predicted = _Predictions.of(model, rows.X)
     n_rows = len(predicted.probabilities)
@@ -230,6 +246,15 @@ def evaluate(model: Any, X: Any, y: Any = None, sample_weight: ArrayLike | None 
         predicted, codes = predicted.rows(known), codes[known]
         weights = None if weights is None else weights[known]
     return _measures(model.classes_, predicted, codes, weights)
+
+
+def _evaluate_bags(model: Any, rows: Rows, names: Any) -> Evaluation:
+    """Measures of predictions for the bags of rows with labels."""
+    n_rows = len(rows.X)
+    found = Bags.of(model, rows.X, names, rows.weights(n_rows))
+    predicted = _Predictions(np.exp(found.log_posteriors(correlation_of(model))), None, refused=False)
+    measures = _measures(model.classes_, predicted, found.of_rows(rows.codes(n_rows)), None)
+    return replace(measures, unit="bags")
 
 
 @dataclass(frozen=True)
@@ -387,6 +412,7 @@ def evaluation_page(evaluation: Evaluation, *, title: str) -> str:
     content = {
         **evaluation.as_dict(),
         "title": title,
+        "unit": evaluation.unit,
         "lines": evaluation.lines(),
         "remarks": " ".join(evaluation.remarks()),
         "n_wrong": _plain(confusion.sum() - np.trace(confusion)),

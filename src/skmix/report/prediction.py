@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import is_classifier
 
 from ..engine.rows.blocks import Block
+from ..model.bags import number_bags
 from ..model.crossfit import set_threshold
 from ..model.decisions import novelty_scores, with_outliers
 from ..model.kernel_sets import chosen_model
@@ -143,3 +144,27 @@ def predictions(
         columns["label"] = with_outliers(columns["label"], novelty_scores(model, rows), chosen_model(model))
     columns["outlier"] = outliers(model, rows).astype(np.int8)
     return columns | (model.reasons(rows).in_words() if why else {})
+
+
+def predictions_of_bags(model: Any, X: Any, bags: ArrayLike) -> dict[str, NDArray[Any]]:
+    """Return what a fitted classifier says of bags of rows, as the columns of a table.
+
+    Parameters
+    ----------
+    model : SharedKernelClassifier or SharedKernelClassifierCV
+        A fitted classifier.
+    X : array-like of shape (n, M)
+        Rows of any kind that `predict` takes.
+    bags : array-like of shape (n,)
+        Identifier of the bag of each row.
+
+    Returns
+    -------
+    dict of ndarray of shape (B,)
+        ``bag``, its number of ``rows``, its ``label``, and ``p_…``, the probability of each class.
+    """
+    posteriors = model.predict_bags_proba(X, bags)
+    ids, members = number_bags(bags, len(np.asarray(bags)))
+    columns = {"bag": ids, "rows": np.bincount(members), "label": model.classes_[posteriors.argmax(axis=1)]}
+    named = zip(model.classes_.tolist(), posteriors.T, strict=True)
+    return columns | {f"p_{name}": column for name, column in named}

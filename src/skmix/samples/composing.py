@@ -23,7 +23,7 @@ from .study import Study
 
 # Many plain kernels describe populations of any shape, and quickly (benchmarks/cells.py). Narrower ones
 # describe spikes.
-_KERNELS: dict[str, Any] = {"covariance_type": "diag", "variance_floor": 0.01}
+_KERNELS: dict[str, Any] = {"covariance_type": "diag", "variance_floor": 0.01, "weight_prior": None}
 # Stopping rule of the weights of the samples: proportions are within 0.001 of the last ones.
 _WEIGHTS: dict[str, Any] = {"freeze": "kernels", "tol": 1e-6, "max_iter": 1000}
 

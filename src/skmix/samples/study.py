@@ -64,7 +64,8 @@ class Study:
     >>> from skmix import SharedKernelMixture, Study
     >>> random = np.random.default_rng(0)
     >>> X = random.normal(size=(200, 1)) + np.repeat([0.0, 20.0, 20.0, 20.0], 50)[:, None]
-    >>> model = SharedKernelMixture(2, init={"means": [[0.0], [20.0]]}).fit(X, np.repeat(["a", "b"], 100))
+    >>> model = SharedKernelMixture(2, init={"means": [[0.0], [20.0]]}, weight_prior=None)
+    >>> model = model.fit(X, np.repeat(["a", "b"], 100))
     >>> Study(model).proportions["proportion"].round(3).tolist()
     [0.5, 0.5, 0.0, 1.0]
     """

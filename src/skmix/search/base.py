@@ -39,10 +39,10 @@ from .trials import Params, Trial, Trials, count_candidates
 
 _PARAMETERS = """
     cv : int, splitter or iterable, default=None
-        Cross-validation. None uses shuffled stratified folds: five, three from 500 rows on, and a single
-        split from 4000 rows on. The only row of a class, and rows without a label, always train. Splits in a
-        list have row numbers of X or masks; a row that is repeated counts as often, and none may be in both
-        parts.
+        Cross-validation. None uses shuffled stratified folds: five with fewer than 100 rows, for a density or
+        with groups with fewer than 500; then three; and a single split from 4000 rows on. The only row of a
+        class, and rows without a label, always train. Splits in a list have row numbers of X or masks; a row
+        that is repeated counts as often, and none may be in both parts.
         When to change: to a splitter such as GroupKFold if rows of one person or site must stay together.
     time_limit : float, default=None
         Seconds that `fit` may take. After 60 % of them, or all by BIC, no further candidate is tried, and the
@@ -130,6 +130,8 @@ class Search(ReasonsMixin, FileMixin, ExportMixin, SummaryMixin, CallbackSupport
         y: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
+        *,
+        errors: Any = None,
     ) -> Self:
         """Choose settings and fit.
 
@@ -145,10 +147,14 @@ class Search(ReasonsMixin, FileMixin, ExportMixin, SummaryMixin, CallbackSupport
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows, in fits and in scores.
         groups : array-like of shape (N,), default=None
-            Group of each row, with a data frame also the name of their column, for a `cv` that keeps groups
-            together; by default, stratified folds of whole groups. Rows without a label do not train while
-            their group is held out. `groups` cannot be combined with a `cv` that ignores groups or a
-            criterion without cross-validation.
+            Group of each row, such as its sample, batch or person, with a data frame also the name of their
+            column. Folds hold out whole groups, and a `cv` must keep them together. A classifier then expects
+            rows of groups that it has not seen: it widens its kernels by a multiple of the covariance of the
+            shifts between groups, chosen on held-out groups. Rows without a label do not train while their
+            group is held out. `groups` cannot be combined with a criterion without cross-validation.
+        errors : array-like of shape (N, M), data frame, dict or str, default=None
+            Standard deviations of the errors of the values, see `SharedKernelMixture.fit`; not for
+            classifiers.
 
         Returns
         -------
@@ -156,6 +162,8 @@ class Search(ReasonsMixin, FileMixin, ExportMixin, SummaryMixin, CallbackSupport
             The fitted search.
         """
         trials = Trials(self.time_limit)
+        if errors is not None:
+            X, y, sample_weight = self._with_errors(X, y, sample_weight, errors)
         columns, *arguments = self._arguments(X, y, sample_weight, groups)
         X, y, sample_weight, groups = arguments
         lines = Lines(type(self).__name__, trials.ends(1.0))
@@ -207,6 +215,13 @@ class Search(ReasonsMixin, FileMixin, ExportMixin, SummaryMixin, CallbackSupport
             y = labels if y is None or is_path(y) else y
         check_labelled(self, y)
         return columns, X, y, sample_weight, _checked_groups(groups, X)
+
+    def _with_errors(self, *arguments: Any) -> tuple[Any, Any, Any]:
+        """Return rows with errors, labels and weights, given `X`, `y`, `sample_weight` and `errors`."""
+        raise ValueError(
+            f"{type(self).__name__} takes no errors: it tries maps of features, which would mix them. Fit "
+            "SharedKernelClassifier to rows with errors."
+        )
 
     def _read(self, source: Source) -> tuple[Any, Any, Any]:
         return read_into_memory(source)

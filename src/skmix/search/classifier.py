@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,23 +19,28 @@ from sklearn.utils.validation import check_is_fitted
 from ..engine.loop import ending_at
 from ..engine.numbers import on_host
 from ..engine.records import FloatArray
-from ..model.checks import warn_caller
+from ..model.bags import BagsMixin, learn_correlation, rows_in_bags
+from ..model.checks import note_rows, updating, warn_caller
 from ..model.classifier import SharedKernelClassifier
 from ..model.decisions import novelty_scores, with_outliers
 from ..model.onnx import refuse_average
+from ..model.prevalence import PrevalenceMixin
 from ..model.rows import enter
 from .base import Search, documented_search
 from .features import FeatureMap, filler, with_map
 from .fits import make_folds
+from .groups import GroupedBlock
 from .stages import Selection
 from .trials import CHOOSING, Params, Trial, Trials
 
 # Default settings of fits: candidates can be compared before they converge to the last digit.
 _QUICK_FITS: Params = {"max_iter": 100, "tol": 3e-2}
+# With this many rows and more, and without groups, three folds choose as well as five.
+_N_FOLDS, _N_FOLDS_OF_FEW, _FEW_ROWS = 3, 5, 100
 
 
 @documented_search
-class SharedKernelClassifierCV(ClassifierMixin, Search):
+class SharedKernelClassifierCV(ClassifierMixin, BagsMixin, PrevalenceMixin, Search):
     """SharedKernelClassifier with settings chosen by cross-validation.
 
     Candidates differ in their features (unchanged, transformed by powers or ranks, principal components,
@@ -96,6 +102,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     best_score_ : float
         Score of the best candidate: minus the log-loss of held-out rows at the best temperature; NaN if no
         row could be held out.
+    bag_correlation_ : float
+        After `calibrate` with bags: correlation of the rows of a bag, see `predict_bags_proba`.
     {results}
 
     Notes
@@ -168,23 +176,28 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             factor = max(1.0, len(rows.weights) / rows.weights.sum())
             rows = replace(rows, weights=factor * rows.weights)
             sample_weight = factor * np.asarray(on_host(sample_weight), dtype=np.float64)
+        if groups is not None:
+            numbers = np.unique(groups[kept], return_inverse=True)[1]
+            rows = GroupedBlock(rows.X, rows.y, rows.weights, groups=numbers)
         prototype = self._prototype(SharedKernelClassifier, _QUICK_FITS)
         prototype._check_classes(classes)
         rejecting = {name: getattr(prototype, name) for name in ("reject_below", "outlier_label")}
         # Only the chosen model needs a threshold.
         prototype.set_params(reject_below=None, outlier_label=None)
         folds = []
-        for training, held in make_folds(rows, classes, self.cv, groups, kept, prototype.random_state):
-            fill = filler(training.X, prototype.random_state)
+        seed = prototype.random_state
+        most = _N_FOLDS if groups is None and len(rows.X) >= _FEW_ROWS else _N_FOLDS_OF_FEW
+        for training, held in make_folds(rows, classes, self.cv, groups, kept, seed, most):
+            fill = filler(training.X, seed)
             folds.append((with_map(training, fill), with_map(held, fill)))
         selection = Selection(self, prototype, rows, classes, folds, trials)
         with ending_at(trials.ends(CHOOSING)):
             chosen = selection.choose()
         members = selection.fit_members(chosen, (X, y, sample_weight))
         if rejecting["reject_below"] is not None:
-            groups = None if groups is None else groups[kept]
-            selection.set_threshold(members[0], chosen[0].params, rejecting["reject_below"], groups)
+            selection.set_threshold(members[0], chosen[0], rejecting["reject_below"])
             members[0].classifier.set_params(**rejecting)
+        note_rows(self, bag_correlation_=None)
         self.classifiers_ = [member.classifier for member in members]
         self.feature_maps_ = [member.feature_map and tuple(member.feature_map) for member in members]
         return chosen[0]
@@ -240,6 +253,30 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         check_is_fitted(self)
         for classifier, rows in zip(self.classifiers_, self._inputs(X), strict=True):
             yield getattr(classifier, method)(rows)
+
+    def calibrate(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        bags: ArrayLike | None = None,
+    ) -> Self:
+        """Calibrate each member and, with bags, learn `bag_correlation_`.
+
+        See `SharedKernelClassifier.calibrate`.
+        """
+        check_is_fitted(self)
+        with updating(self):
+            entered, names = rows_in_bags(self, X, y, sample_weight, bags)
+            n_rows = len(entered.X)
+            labels, codes, weights = entered.labels(n_rows), entered.codes(n_rows), entered.weights(n_rows)
+            self.classifiers_ = [
+                copy(classifier).calibrate(rows, labels, weights)
+                for classifier, rows in zip(self.classifiers_, self._inputs(entered.X), strict=True)
+            ]
+            note_rows(self, bag_correlation_=learn_correlation(self, entered.X, codes, names, weights))
+        return self
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the posterior Pr(class j | x), shape (n, L), of rows X (n, M), averaged over the members."""

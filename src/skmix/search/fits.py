@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
+from ..engine.measured import Measured
 from ..engine.numbers import BoolArray
 from ..engine.records import FloatArray, IntArray
 from ..engine.rows.blocks import Block
@@ -26,6 +27,7 @@ from ..model.holdout import check_splits, default_splits, splits_of
 from ..model.rows import enter
 from ..model.training import Training
 from .features import FeatureMap, deviations_from, fit_transform, project, with_map
+from .groups import shift_covariance
 from .trials import Params
 
 # Approximate number of rows of a fold in the screening.
@@ -38,15 +40,21 @@ Fold = tuple[Block, Block]
 
 
 def make_folds(
-    rows: Block, classes: np.ndarray | None, cv: Any, groups: Any, kept: BoolArray, seed: int
+    rows: Block,
+    classes: np.ndarray | None,
+    cv: Any,
+    groups: Any,
+    kept: BoolArray,
+    seed: int,
+    most: int = 5,
 ) -> list[Fold]:
-    """Return the folds of a search; see `holdout` for unlabelled rows.
+    """Return the folds of a search, by default at most so many; see `holdout` for unlabelled rows.
 
     `groups`, and a list of splits for `cv`, refer to the rows that the user gave; `kept` (N,) says which of
     them are the `rows`.
     """
     codes, groups = rows.codes, None if groups is None else groups[kept]
-    splits = default_splits(codes, seed, groups) if cv is None else splits_of(cv, codes, groups, kept)
+    splits = default_splits(codes, seed, groups, most) if cv is None else splits_of(cv, codes, groups, kept)
     check_splits(splits, codes, classes)
     return [(rows.rows(training), rows.rows(held)) for training, held in splits]
 
@@ -80,7 +88,7 @@ class FitRows:
     @classmethod
     def of(cls, block: Block, classes: np.ndarray | None, prototype: Any) -> FitRows:
         """Check and summarise rows for fits of clones of a prototype."""
-        rows = PreparedRows(block.X, None, None)
+        rows = block.X if isinstance(block.X, Measured) else PreparedRows(block.X, None, None)
         entered = enter(clone(prototype), rows, labels_of(block, classes), block.weights)
         return cls(block, classes, entered.training(least=1))
 
@@ -94,6 +102,11 @@ class FitRows:
         with fit_task(model, self.block.X, None, None, len(parts)) as step:
             model._fit_parts(parts, self.training, step)
         return model
+
+    @cached_property
+    def shifts(self) -> FloatArray | None:
+        """The covariance (M, M) of the shifts of classes between groups; None without groups."""
+        return shift_covariance(self.block)
 
     @cached_property
     def pooled_covariance(self) -> FloatArray:

@@ -45,8 +45,6 @@ class Scorer:
     n_classes: int
     shape: tuple[int, int]  # numbers of rows and features
     folds: list[tuple[FitRows, Block]] = field(default_factory=list)
-    # Trials fitted to folds, with the log-densities (n,) of all held-out rows.
-    tried: list[tuple[Trial, FloatArray]] = field(default_factory=list)
     size: float = 0.0  # number of rows, or the sum of their weights, for BIC
 
     @classmethod
@@ -81,8 +79,8 @@ class Scorer:
             model = rows.fit(self.candidate(trial))
             densities.append(model.score_samples(held.X, labels_of(held, rows.classes)))
             trial.split_scores.append(float(np.average(densities[-1], weights=held.weights)))
-        self.tried.append((trial, np.concatenate(densities)))
-        trial.columns["log_likelihood"] = float(weights @ self.tried[-1][1])
+        trial.losses = -np.concatenate(densities)
+        trial.columns["log_likelihood"] = -float(weights @ trial.losses)
         trial.score = trial.columns["log_likelihood"] / float(weights.sum())
 
 
@@ -153,17 +151,14 @@ def try_grid(
 # ---------------------------------------------------------------- averages
 
 
-def average(
-    tried: list[tuple[Trial, FloatArray]], weights: FloatArray, most: int
-) -> tuple[list[Trial], FloatArray]:
+def average(trials: list[Trial], weights: FloatArray, most: int) -> tuple[list[Trial], FloatArray]:
     """Return at most `most` trials to average, the best first, and their shares.
 
     EM finds the shares of all candidates that maximise the likelihood of held-out rows. The candidates with
     the largest shares are kept, and their shares are estimated again.
     """
-    finite = [pair for pair in tried if np.isfinite(pair[0].score)]
-    trials, densities = zip(*sorted(finite, key=lambda pair: -pair[0].score), strict=True)
-    logs = np.array(densities)
+    trials = sorted((t for t in trials if np.isfinite(t.score)), key=lambda trial: -trial.score)
+    logs = -np.array([trial.losses for trial in trials])
     shares = _best_shares(logs, weights)
     others = [i for i in 1 + np.argsort(-shares[1:], kind="stable") if shares[i] > _LEAST_SHARE]
     kept = [0, *others[: most - 1]]

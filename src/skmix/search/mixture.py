@@ -23,6 +23,7 @@ from ..engine.numbers import safe_log
 from ..engine.records import FloatArray
 from ..model.arguments import check_count
 from ..model.checks import computed, note_rows, warn_caller
+from ..model.measured import with_errors
 from ..model.mixture import SharedKernelMixture
 from ..model.onnx import refuse_average
 from ..model.rows import enter
@@ -32,7 +33,7 @@ from .grid import PATIENCE, Scorer, average, covariances_to_try, numbers_to_try,
 from .trials import CHOOSING, FITTING, Params, Trial, Trials
 
 # Default settings of fits. A single start may find a poor optimum, which distorts the comparison.
-_SEVERAL_STARTS: Params = {"n_init": 2, "tol": 1e-3}
+_SEVERAL_STARTS: Params = {"n_init": 2, "tol": 1e-3, "weight_prior": None}
 
 
 def _of_best(method: Callable[..., Any]) -> Any:
@@ -158,7 +159,7 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
             )
         members, shares = [best], np.ones(1)
         if scorer.folds and np.isfinite(best.score):
-            members, shares = average(scorer.tried, scorer.held_weights, self.n_members)
+            members, shares = average(trials.list, scorer.held_weights, self.n_members)
             for trial in trials.list:
                 trial.columns["share"] = dict(zip(members, shares, strict=True)).get(trial, 0.0)
         trials.begin(len(members), 1.0)
@@ -170,6 +171,9 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
                 trials.step("fitting to all rows")
         self.shares_ = shares[: len(self.mixtures_)] / shares[: len(self.mixtures_)].sum()
         return best
+
+    def _with_errors(self, *arguments: Any) -> tuple[Any, Any, Any]:
+        return with_errors(*arguments)
 
     def _read(self, source: Source) -> tuple[Any, Any, Any]:
         is_large = source.n_rows * source.n_features * source.dtype.itemsize > HELD_BYTES
@@ -226,18 +230,24 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
     def _n_features_out(self) -> int:
         return self.best_estimator_._n_features_out
 
-    def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
+    def score_samples(self, X: ArrayLike, y: ArrayLike | None = None, *, errors: Any = None) -> FloatArray:
         """Return the log-density (n,) of rows X (n, M), given labels y (n,); see `SharedKernelMixture`."""
         check_is_fitted(self)
         pairs = zip(self.mixtures_, safe_log(self.shares_), strict=True)
-        return reduce(np.logaddexp, [model.score_samples(X, y) + log_share for model, log_share in pairs])
+        logs = [model.score_samples(X, y, errors=errors) + log_share for model, log_share in pairs]
+        return reduce(np.logaddexp, logs)
 
     def score(
-        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        errors: Any = None,
     ) -> float:
         """Return the mean log-density of rows with weights (n,); see `SharedKernelMixture.score`."""
         check_is_fitted(self)
-        rows = enter(self.best_estimator_, X, y, sample_weight)
+        rows = enter(self.best_estimator_, X, y, sample_weight, errors=errors)
         scores = computed(self.score_samples(rows.X, rows.y))
         return float(np.average(scores, weights=rows.weights(len(scores))))
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import dataclass, field
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import softmax
 from sklearn import config_context
 
 from ..data.recipe import Recipe
 from ..engine.after.temperature import least_log_loss, log_losses
-from ..engine.records import FloatArray, IntArray
+from ..engine.records import FloatArray
 from ..engine.rows.blocks import Block
 from ..model.arguments import check_feature_sets
 from ..model.classifier import SharedKernelClassifier
@@ -23,6 +22,7 @@ from ..model.frames import PreparedRows
 from ..model.settings import Settings
 from .features import FeatureMap, filler, fit_features, with_map
 from .fits import FitRows, Fold, Folds, labels_of
+from .groups import FACTORS, groups_of, widened
 from .space import MOST_NUMBERS_A_ROW, Space
 from .trials import FITTING, SCREENING, Params, Trial, Trials
 
@@ -32,8 +32,8 @@ _KEPT = 8
 _KEPT_FEATURES = 3
 # Candidates that compare feature maps: ownership of kernels, kernels per class, and covariance type.
 _PROBES = (("own", 1, "tied"), ("own", 1, "full"), ("own", 4, "full"))
-# Number of candidates to tune, and with as many folds as few rows have.
-_TUNED, _TUNED_WITH_FEW, _MANY_FOLDS = 3, 2, 5
+# Number of candidates to tune, and the same with few rows.
+_TUNED, _TUNED_WITH_FEW, _FEW_ROWS = 3, 2, 500
 # From this many rows on, tuning overfits little even without the likelihood.
 _MANY_ROWS = 1000
 # Weight of the likelihood in tuning and number of steps, with few rows and with many. Nothing ends tuning
@@ -50,8 +50,51 @@ class Member(NamedTuple):
 
     classifier: SharedKernelClassifier
     feature_map: FeatureMap | None
-    rows: Block  # mapped
-    filled: Block  # mapped, with missing values filled
+    rows: FitRows  # mapped
+    filled: FitRows  # mapped, with missing values filled
+
+
+@dataclass
+class HeldOut:
+    """Rows that were held out of the fits of a candidate, fold by fold, and how they are predicted.
+
+    Kernels are widened for rows of new groups. All folds have one factor of that, and one temperature.
+    """
+
+    factors: Sequence[float]
+    folds: list[Block] = field(default_factory=list)
+    logs: list[list[FloatArray]] = field(default_factory=list)  # (n, L) for each fold and factor
+
+    def add(self, model: Any, rows: FitRows, held: Block) -> None:
+        """Predict the rows held out of a fit."""
+        self.folds.append(held)
+        self.logs.append([widened(model, rows.shifts, f).predict_log_proba(held.X) for f in self.factors])
+
+    def best(self) -> tuple[FloatArray, dict[str, float]]:
+        """Return the least log-losses (n,), and the factor and temperature that they have."""
+        (codes, weights), tried = codes_and_weights(self.folds), []
+        for factor, *logs in zip(self.factors, *self.logs, strict=True):
+            joined = np.concatenate(logs)
+            temperature, _ = least_log_loss(joined, codes, weights)
+            losses = log_losses(joined, codes, temperature)
+            columns = {"temperature": temperature, "widening": factor}
+            tried.append((np.average(losses, weights=weights), columns, losses))
+        _, columns, losses = min(tried, key=lambda one: one[0])
+        return losses, columns
+
+
+def codes_and_weights(folds: list[Block]) -> tuple[np.ndarray, FloatArray]:
+    """Return the class codes and weights (n,) of the rows held out of some folds."""
+    codes, weights = zip(*((rows.codes, rows.row_weights) for rows in folds), strict=True)
+    return np.concatenate(codes), np.concatenate(weights)
+
+
+def is_clearly_worse(rise: FloatArray, weights: FloatArray) -> bool:
+    """Return whether losses rise by more than their standard error, given rows (n,) with weights (n,)."""
+    mean, size = np.average(rise, weights=weights), weights.sum()
+    error = np.sqrt(np.average((rise - mean) ** 2, weights=weights) / size)
+    # Allow for one error that these rows do not show by chance.
+    return bool(mean > max(error, np.log(size) / size))
 
 
 @dataclass
@@ -69,7 +112,9 @@ class Selection:
         self._folds = Folds(self.folds, self.classes, self.prototype)
         # Models of the screening, by candidate and training rows.
         self._models: dict[tuple[str, int], Any] = {}
-        self._n_tuned = _TUNED_WITH_FEW if len(self.folds) >= _MANY_FOLDS else _TUNED
+        self._factors = FACTORS[:1] if groups_of([self.rows]) is None else FACTORS
+        self._n_tuned = _TUNED_WITH_FEW if len(self.rows.X) < _FEW_ROWS else _TUNED
+        self._all_rows = cache(self._map_all_rows)
 
     def choose(self) -> list[Trial]:
         """Try candidates, and return the trials to average, the best first."""
@@ -168,51 +213,42 @@ class Selection:
         With `some`, only some rows of the first fold are used. Otherwise, a candidate that is clearly worse
         than the best on the first fold is dropped: it keeps that score, as one of the screening does.
         """
-        params = trial.params
-        logs: list[FloatArray] = []
-        all_held: list[Block] = []
+        params, scores = trial.params, HeldOut(self._factors)
         # Rows and settings have already been checked.
         with config_context(assume_finite=True, skip_parameter_validation=True):
             for number in range(1 if some else len(self.folds)):
-                if number == 1 and self._is_hopeless(all_held[0], logs[0]):
+                if number == 1 and self._is_hopeless(scores):
                     trial.stage = SCREENING
                     break
                 rows, held = self._folds.mapped(number, params["transform"], params["reduction"], some)
-                key = repr(params), id(rows)
                 if fitted:
                     model = self.tune(deepcopy(fitted[number]), rows.block)
                 else:
-                    if key not in self._models:
-                        classifier = rows.classifier(self.prototype, params, self.prototype.random_state)
-                        self._models[key] = rows.fit(classifier)
-                    model = self._models[key]
+                    model = self._fitted(params, rows)
                 trial.models.append(model)
-                logs.append(model.predict_log_proba(held.X))
-                all_held.append(held)
-        joined, (codes, weights) = np.concatenate(logs), codes_and_weights(all_held)
-        temperature, _ = least_log_loss(joined, codes, weights)
-        trial.columns["temperature"] = temperature
-        for held, log in zip(all_held, logs, strict=True):
-            loss = np.average(log_losses(log, held.codes, temperature), weights=held.weights)
-            trial.split_scores.append(-float(loss))
-        sizes = [held.row_weights.sum() for held in all_held]
-        trial.score = float(np.average(trial.split_scores, weights=sizes))
-        trial.probabilities = softmax(joined / temperature, axis=1)
+                scores.add(model, rows, held)
+        trial.losses, columns = scores.best()
+        trial.columns |= columns
+        _, weights = codes_and_weights(scores.folds)
+        fold_of = np.repeat(np.arange(len(scores.folds)), [len(rows.X) for rows in scores.folds])
+        sums = np.bincount(fold_of, weights * trial.losses)
+        trial.split_scores = (-sums / np.bincount(fold_of, weights)).tolist()
+        trial.score = -float(sums.sum() / weights.sum())
 
-    def _is_hopeless(self, held: Block, logs: FloatArray) -> bool:
-        """Return whether log-joints (n, L) of the first held-out rows are clearly worse than the best's."""
-        best, codes, weights = self.trials.best.probabilities, held.codes, held.row_weights
-        if best is None:
-            return False
-        losses = log_losses(logs, codes, least_log_loss(logs, codes, weights)[0])
-        return is_clearly_worse(losses - losses_of(best[np.arange(len(codes)), codes]), weights)
+    def _fitted(self, params: Params, rows: FitRows) -> Any:
+        """Return the classifier of a candidate, fitted to rows; candidates of the screening are kept."""
+        key = repr(params), id(rows)
+        if key not in self._models:
+            self._models[key] = rows.fit(rows.classifier(self.prototype, params, self.prototype.random_state))
+        return self._models[key]
+
+    def _is_hopeless(self, scores: HeldOut) -> bool:
+        """Return whether a candidate is clearly worse than the best on the first folds."""
+        best, losses = self.trials.best.losses, scores.best()[0]
+        _, weights = codes_and_weights(scores.folds)
+        return best is not None and is_clearly_worse(losses - best[: len(losses)], weights)
 
     # ------------------------------------------------------------ tuning
-
-    @property
-    def _tuning(self) -> tuple[float, int]:
-        """Weight of the likelihood in tuning, and number of steps."""
-        return _TUNING_WITH_MANY if len(self.rows.X) >= _MANY_ROWS else _TUNING
 
     def _tune_best(self) -> None:
         """Tune the best candidates, except those with too many parameters or without tuning."""
@@ -224,6 +260,11 @@ class Selection:
             if not unsuited and n_numbers <= MOST_NUMBERS_A_ROW * len(self.rows.X):
                 tuned = {**params, "trade_off": self._tuning[0]}
                 self.trials.add("tuning", tuned, partial(self._score, fitted=models))
+
+    @property
+    def _tuning(self) -> tuple[float, int]:
+        """Weight of the likelihood in tuning, and number of steps."""
+        return _TUNING_WITH_MANY if len(self.rows.X) >= _MANY_ROWS else _TUNING
 
     def tune(self, model: SharedKernelClassifier, rows: Block) -> SharedKernelClassifier:
         """Tune a fitted classifier on the labelled rows, and return it."""
@@ -247,18 +288,18 @@ class Selection:
         Each step adds the trial that lowers the log-loss of held-out rows the most. If the average is clearly
         worse than the best trial, return that alone.
         """
-        best, (codes, weights) = self.trials.best, codes_and_weights([held for _, held in self.folds])
-        rows = np.arange(len(codes))
-        right = {t: t.probabilities[rows, codes] for t in self.trials.list if t.probabilities is not None}
+        best, (_, weights) = self.trials.best, codes_and_weights([held for _, held in self.folds])
+        right = {trial: np.exp(-trial.losses) for trial in self.trials.list if trial.losses is not None}
         if best not in right:
             return [best]
         chosen, total = [best], right[best]
 
-        def loss_with(trial: Trial) -> float:
-            return float(np.average(losses_of((total + right[trial]) / (len(chosen) + 1)), weights=weights))
+        def losses_with(trial: Trial) -> FloatArray:
+            return losses_of((total + right[trial]) / (len(chosen) + 1))
 
         while len(chosen) < min(self.search.n_members, len(right)):
-            chosen.append(min((trial for trial in right if trial not in chosen), key=loss_with))
+            others = [trial for trial in right if trial not in chosen]
+            chosen.append(min(others, key=lambda trial: weights @ losses_with(trial)))
             total = total + right[chosen[-1]]
         rise = losses_of(total / len(chosen)) - losses_of(right[best])
         return [best] if is_clearly_worse(rise, weights) else chosen
@@ -269,80 +310,70 @@ class Selection:
         `given` are X, y and sample_weight of the user, for members without a feature map.
         """
         self.trials.begin(len(chosen), 1.0)
-        complete = with_map(self.rows, filler(self.rows.X, self.prototype.random_state))
-
-        @cache
-        def features(transform: str, reduction: str) -> tuple[FeatureMap | None, FitRows, FitRows]:
-            """Return a feature map, the mapped rows, and the same with missing values filled."""
-            feature_map = fit_features(transform, reduction, complete)
-            blocks = [self.rows, complete]
-            if feature_map is not None:
-                blocks = [with_map(rows, feature_map.transform) for rows in blocks]
-            rows = FitRows.of(blocks[0], self.classes, self.prototype)
-            has_gaps = complete.X is not self.rows.X
-            return (
-                feature_map,
-                rows,
-                FitRows.of(blocks[1], self.classes, self.prototype) if has_gaps else rows,
-            )
-
         members: list[Member] = []
         for number, trial in enumerate(chosen):
             if members and self.trials.time_is_up(FITTING):
                 break
-            params = trial.params
-            feature_map, rows, filled = features(params["transform"], params["reduction"])
-            classifier = filled.classifier(self.prototype, params, self.prototype.random_state + number)
-            if params["feature_sets"] is not None:
-                # The sets of candidates are of features; those of the search are of the given columns.
-                classifier.set_params(feature_sets=self.search.feature_sets)
-            if feature_map is None:
-                classifier.fit(*given)
-            else:
-                rows.fit(classifier)
-            if params["trade_off"] is not None:
-                self.tune(classifier, filled.block)
-            classifier.temperature_ = trial.columns.get("temperature", 1.0)
+            members.append(self._member(trial, given, self.prototype.random_state + number))
             self.trials.step("fitting to all rows")
-            members.append(Member(classifier, feature_map, rows.block, filled.block))
         for trial in self.trials.list:
             trial.columns["member"] = trial in chosen[: len(members)]
         return members
 
-    def set_threshold(self, member: Member, params: Params, share: float, groups: np.ndarray | None) -> None:
-        """Set the score below which a share of new rows lies; hold out whole groups (n,)."""
+    def _member(self, trial: Trial, given: tuple[Any, Any, Any], seed: int) -> Member:
+        """Fit a candidate to all rows."""
+        params = trial.params
+        feature_map, rows, filled = self._all_rows(params["transform"], params["reduction"])
+        classifier = filled.classifier(self.prototype, params, seed)
+        if params["feature_sets"] is not None:
+            # The sets of candidates are of features; those of the search are of the given columns.
+            classifier.set_params(feature_sets=self.search.feature_sets)
+        if feature_map is None:
+            classifier.fit(*given)
+        else:
+            rows.fit(classifier)
+        if params["trade_off"] is not None:
+            self.tune(classifier, filled.block)
+        classifier = widened(classifier, filled.shifts, trial.columns.get("widening", 0.0))
+        classifier.temperature_ = trial.columns.get("temperature", 1.0)
+        return Member(classifier, feature_map, rows, filled)
+
+    @cached_property
+    def _complete(self) -> Block:
+        """All rows, with missing values filled."""
+        return with_map(self.rows, filler(self.rows.X, self.prototype.random_state))
+
+    def _map_all_rows(self, transform: str, reduction: str) -> tuple[FeatureMap | None, FitRows, FitRows]:
+        """Return a feature map, all rows mapped, and the same with missing values filled."""
+        feature_map = fit_features(transform, reduction, self._complete)
+
+        def mapped(rows: Block) -> FitRows:
+            values = rows if feature_map is None else with_map(rows, feature_map.transform)
+            return FitRows.of(values, self.classes, self.prototype)
+
+        rows = mapped(self.rows)
+        return feature_map, rows, rows if self._complete.X is self.rows.X else mapped(self._complete)
+
+    def set_threshold(self, member: Member, trial: Trial, share: float) -> None:
+        """Set the score below which a share of new rows lies; whole groups are held out."""
         self.trials.step("finding the threshold of outliers", 0)
         feature_map, blur = member.feature_map, None
         if feature_map is not None and feature_map.matrix is not None:
             # Mixtures of features do not show the few values of each.
             blur = blur_of(with_map(self.rows, feature_map._replace(matrix=None).transform))
             blur = None if blur is None else blur @ feature_map.matrix
-        if params["trade_off"] is None:
-            return set_threshold(member.classifier, share, member.rows, groups=groups, blur=blur)
+        is_tuned, factor = trial.params["trade_off"] is not None, trial.columns.get("widening", 0.0)
+        rows = member.filled.block.labelled() if is_tuned else member.rows.block
 
-        def finish(other: SharedKernelClassifier, rows: Block) -> None:
-            self.tune(other, rows)
+        def finish(other: SharedKernelClassifier, remaining: Block) -> None:
+            if is_tuned:
+                self.tune(other, remaining)
+            other.models_ = widened(other, member.filled.shifts, factor).models_
 
-        groups = None if groups is None else groups[member.filled.codes >= 0]
-        return set_threshold(member.classifier, share, member.filled.labelled(), finish, groups, blur)
-
-
-# ---------------------------------------------------------------- log-losses of held-out rows
-
-
-def codes_and_weights(held: list[Block]) -> tuple[IntArray, FloatArray]:
-    """Return the class codes and weights (n,) of the held-out rows of some folds."""
-    return np.concatenate([rows.codes for rows in held]), np.concatenate([rows.row_weights for rows in held])
+        groups = groups_of([rows])
+        set_threshold(member.classifier, share, rows, finish if is_tuned or factor else None, groups, blur)
 
 
 def losses_of(probabilities: FloatArray) -> FloatArray:
     """Return the log-losses (n,) of rows, given the probabilities (n,) of their classes."""
     return -np.log(np.maximum(probabilities, _SMALLEST))
-
-
-def is_clearly_worse(rise: FloatArray, weights: FloatArray) -> bool:
-    """Return whether losses rise by more than their standard error, given rows (n,) with weights (n,)."""
-    mean, size = np.average(rise, weights=weights), weights.sum()
-    error = np.sqrt(np.average((rise - mean) ** 2, weights=weights) / size)
-    # Allow for one error that these rows do not show by chance.
-    return bool(mean > max(error, np.log(size) / size))

@@ -41,7 +41,7 @@ class Trial:
     split_scores: list[float] = field(default_factory=list)  # of the folds
     columns: dict[str, float] = field(default_factory=dict)  # further columns of the table
     models: list[Any] = field(default_factory=list)  # fitted to the folds, as long as they may be needed
-    probabilities: FloatArray | None = None  # (n, L): of the classes, for held-out rows
+    losses: FloatArray | None = None  # (n,): minus log-probabilities of held-out rows
 
     @property
     def is_screened(self) -> bool:
@@ -125,7 +125,7 @@ class Trials:
             return None
         self.list.append(trial)
         if trial.is_screened:
-            trial.models, trial.probabilities = [], None
+            trial.models, trial.losses = [], None
             return trial
         if trial.score > self.best.score or np.isnan(self.best.score) or not self.best.params:
             self.best = trial

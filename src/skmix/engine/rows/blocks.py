@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
+from ..measured import values_of
 from ..numbers import Array, FloatArray, IntArray, namespace, pick, send, to_numpy
 from ..records import Factor, Parameters, Setting
 from ..threads import one_blas_thread
@@ -81,8 +82,9 @@ class Block:
     def informative(self) -> Self:
         """Return the rows of positive weight that have at least one value."""
         block, xp = self.weighted(), namespace(self.X)
-        if bool(xp.any(xp.isnan(block.X))):
-            has_value = ~to_numpy(xp.all(xp.isnan(block.X), axis=1))
+        values = values_of(block.X)
+        if bool(xp.any(xp.isnan(values))):
+            has_value = ~to_numpy(xp.all(xp.isnan(values), axis=1))
             block = block if has_value.all() else block.rows(np.flatnonzero(has_value))
         return block
 

@@ -44,6 +44,8 @@ class RowSource(ABC):
     """Whether other processes or threads, which share out the cores, work on the rows."""
     splits_classes: bool = True
     """Whether `by_class` is possible."""
+    error_variances: FloatArray | None = None
+    """Mean variances (M,) of the errors of the values, if they have any."""
     samples_are_quicker: bool = True
     """Whether passes over a sample of the rows are quicker in proportion: on a device they are not."""
 

@@ -13,6 +13,7 @@ from operator import add
 
 import numpy as np
 
+from ..measured import values_of
 from ..numbers import Array, Record, as_float64, is_numpy, join, namespace, to_numpy
 from ..records import FARTHEST, FloatArray, Frame, IntArray, power_of_two
 from ..structures import Structure
@@ -101,6 +102,7 @@ def measure(X: Array, structure: Structure, row_weights: FloatArray | None = Non
 
 def moments_of(X: Array, weights: FloatArray | None = None) -> Moments:
     """Return the moments of rows X (N, M) with weights (N,), chunk by chunk."""
+    X = values_of(X)
     parts = [_moments_of(X[cut, :], None if weights is None else weights[cut]) for cut in _chunks(X)]
     if parts:
         return reduce(add, parts)
@@ -296,6 +298,7 @@ def summarise(X: Array, codes: IntArray | None, weights: FloatArray | None) -> S
 
     `codes` (N,) are the rows' classes, −1 for none; None is one class.
     """
+    X = values_of(X)
     # With more BLAS threads the rounding would differ between machines.
     with one_blas_thread():
         moments = moments_of(X, weights)

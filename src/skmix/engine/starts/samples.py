@@ -9,6 +9,7 @@ from scipy.spatial import KDTree
 
 from ..estep.inputs import operations
 from ..loop import run
+from ..measured import values_of
 from ..numbers import Array, as_float64, is_numpy, join, like, namespace, pick, safe_log, to_numpy
 from ..problem import Problem, open_source, regulariser_of
 from ..records import FARTHEST, FloatArray, Frame, IntArray, Parameters, Status
@@ -126,7 +127,7 @@ def refined(problem: Problem, starts: Parameters, seed: int) -> Parameters:
             masses = np.full(size, weights.mean())
         sample = _plain(problem, pick(X, rows), codes[rows], masses)
         if size == n_exchanged:
-            x = in_frame(X, rows, problem.frame)
+            x = in_frame(values_of(X), rows, problem.frame)
             starts = join([_exchanged(sample, x, starts.take([r])) for r in range(len(starts.means))])
         if size in sizes:
             gain = _CHANCE * _n_parameters(n_kernels, n_features, problem.structure) / size
@@ -187,20 +188,29 @@ def _exchanged(sample: Problem, x: Array, start: Parameters) -> Parameters:
     if result.status[0] == Status.FAILED:
         return start
     _, codes, weights = sample.source.start_rows()
+    errors = sample.source.error_variances
+    errors = None if errors is None else errors / sample.frame.scale**2
     some = spread(x.shape[0], rows_needed(n_kernels, n_features, structure))
     x, codes, weights = pick(x, some), codes[some], None if weights is None else weights[some]
     for _ in range(_ROUNDS):
-        responsibilities = _responsibilities(sample, x, codes, result.parameters.take(0))
+        # Exchanges see the values as they are, with errors of their mean size.
+        seen = result.parameters.take(0)
+        if errors is not None:
+            seen = replace(seen, covariances=structure.widened_by(seen.covariances, errors))
+        responsibilities = _responsibilities(sample, x, codes, seen)
         if weights is not None:
             responsibilities *= weights / weights.mean()
         exchange = Exchange(x, responsibilities, structure, pooled=start.tail.weighted)
-        outcome = exchange.run(result.parameters.take(0))
+        outcome = exchange.run(seen)
         if not outcome.n_exchanges:
             has_come_far = n_passes == _LAST_PASSES or result.status[0] == Status.CONVERGED
             if outcome.is_certain or has_come_far:
                 break
             n_passes = _LAST_PASSES
-        following = run(sample.with_options(max_iter=n_passes), outcome.parameters.batch())
+        exchanged = outcome.parameters.batch()
+        if errors is not None:
+            exchanged = replace(exchanged, covariances=structure.narrowed(exchanged.covariances, errors))
+        following = run(sample.with_options(max_iter=n_passes), exchanged)
         if following.status[0] == Status.FAILED:
             break
         if outcome.n_exchanges and not following.objective[0] > result.objective[0]:
