@@ -102,6 +102,31 @@ def kernels_arguments() -> dict[str, Any]:
     return {name: getattr(PROBLEM, name) for name in names}
 
 
+def climb_arguments() -> dict[str, Any]:
+    arrays = {
+        "weights": np.full((4, 2), 0.25),
+        "means": ONE.means[0],
+        "covariances": np.stack([np.eye(3)] * 4),
+        "whiteners": np.stack([np.eye(3)] * 4),
+        "log_determinants": np.zeros(4),
+        "floor": np.full(3, 1e-6),
+        "ridge": np.full(3, 1e-6),
+    }
+    prior = {"prior_rows": 1.0, "prior_covariance": np.eye(3), "weight_prior": 1.0}
+    path = {"is_isotropic": False, "is_monotone": True, "objective": -np.inf, "likelihood": -np.inf}
+    limits = {"least_change": 0.0, "most": 2, "least_mass": 1e-130, "singular": 1e-15, "inflated": 2e6}
+    return {"rows": PROBLEM.rows(), **arrays, **prior, **path, **limits, "cancellation": 1e7, "farthest": 1e6}
+
+
+def compare_arguments() -> dict[str, Any]:
+    kernels = np.array([[0, -1], [1, 2], [3, -1]])
+    groups = {"x": ONE.X, "responsibilities": np.full((4, 12), 0.25), "kernels": kernels, "size": 5}
+    common = {"common": np.eye(3), "whitener": np.eye(3), "is_isotropic": False, "is_fixed": False}
+    steps = {"prior_rows": 1.0, "pair_rows": 1.0, "n_steps": 1, "n_power_steps": 4}
+    limits = {"steepness": 4.0, "steepest": 30.0, "least_share": 0.01, "least_mass": 1e-9, "singular": 1e-15}
+    return {**groups, **common, **steps, **limits}
+
+
 # Functions, how their arguments are made, and which may be None.
 FUNCTIONS: dict[str, tuple[Callable[[], dict[str, Any]], set[str]]] = {
     "Rows": (rows_arguments, {"weights"}),
@@ -117,6 +142,8 @@ FUNCTIONS: dict[str, tuple[Callable[[], dict[str, Any]], set[str]]] = {
     "lloyd": (lambda: {"rows": ONE.rows(), "centres": ONE.means[0]}, set()),
     "whiten": (lambda: {"matrices": np.stack([np.eye(3)] * 4), "singular": 1e-15}, set()),
     "complete": (lambda: dict(vars(GAPS)) | {"with_moments": True}, set()),
+    "climb": (climb_arguments, {"ridge"}),
+    "compare": (compare_arguments, set()),
 }
 ARRAYS = [
     (function, name)
@@ -135,7 +162,7 @@ def test_wrong_arrays_are_refused(function: str, name: str, how: str) -> None:
     if how == "None" and name in optional:
         pytest.skip("this argument may be left out")
     if how in WRONG_UNLESS_ROWS and (
-        name == "X" or (name in ("x", "centres", "matrices") and how != "apart")
+        name == "X" or (name in ("x", "centres", "matrices", "kernels") and how != "apart")
     ):
         pytest.skip("this is an array of that size")
     wrong = {**arguments, name: (WRONG | WRONG_UNLESS_ROWS)[how](arguments[name])}
@@ -164,6 +191,14 @@ def test_arrays_of_other_libraries_are_taken() -> None:
     expected = done(compiled.e_step(PROBLEM.rows(), PROBLEM.kernels(), PROBLEM.means))
     for result, other in zip(results, expected, strict=True):
         assert_array_equal(result, other)
+
+
+@pytest.mark.parametrize("kernels", [[-1, 0], [4, -1], [0, -2], [0, 4], [2**40, -1]])
+def test_groups_of_no_kernel_are_refused(kernels: list[int]) -> None:
+    arguments = compare_arguments()
+    arguments["kernels"][1] = kernels
+    with pytest.raises(ValueError, match="Group 1 has wrong kernels"):
+        call("compare", arguments)
 
 
 @pytest.mark.parametrize("code", [-1, 2, -(2**63), 2**63 - 1, 2**32])

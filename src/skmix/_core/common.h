@@ -52,5 +52,7 @@ std::unique_ptr<skmix::Completion> make_completion(const skmix::Gaps&, const dou
                                                    const double* means, int64_t n_means, const skmix::Completed&);
 std::unique_ptr<skmix::Pass> make_error_pass(const skmix::ErrorRows&, const skmix::ErrorKernels&,
                                              const skmix::ErrorSums&);
+std::unique_ptr<skmix::Pass> make_comparison(const skmix::Groups&, const skmix::Comparison&, const skmix::Compared&);
+void climb(const skmix::Rows&, const skmix::Rule&, const skmix::Model&, int64_t most, skmix::Path&);
 
 }  // namespace SKMIX_ISA

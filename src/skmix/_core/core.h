@@ -126,6 +126,70 @@ struct ErrorSums {
     double* densities;   // (N, K), of one start; null if sums are needed
 };
 
+// The M-step of EM for Gaussian kernels with covariances of their own, in the frame of the rows.
+struct Rule {
+    bool is_matrix;                  // whether kernels have full covariances
+    bool is_isotropic;               // otherwise: whether all features have the same variance
+    bool is_monotone;                // whether no pass lowers the objective
+    const double* floor;             // (M,): least variances
+    const double* ridge;             // (M,): added to variances; null for none
+    double prior_rows;               // of the covariances
+    const double* prior_covariance;  // (M, M), or (M,) if kernels have no matrices
+    double weight_prior;             // concentration; 1 for none
+    double least_mass;               // of a kernel that is not empty
+    double singular, inflated;       // as for whiteners, and the largest variance inflation
+    double cancellation;             // largest ratio of a squared offset to a variance
+    double farthest;                 // squared distance of means from zero up to which products are precise
+    double least_change;             // of the log-likelihood: passes end with a smaller one
+};
+
+// The parameters that enter a pass, which overwrites them.
+struct Model {
+    int64_t n_kernels, n_classes;
+    double* weights;           // (K, C)
+    double* means;             // (K, M)
+    double* covariances;       // (K, M, M) or (K, M)
+    double* whiteners;         // as large
+    double* log_determinants;  // (K,)
+};
+
+// What passes record of the parameters that enter them.
+struct Path {
+    double* likelihoods;           // (passes, C)
+    double* objectives;            // (passes,)
+    double objective, likelihood;  // of the last pass; before the first, of the one before
+    int64_t n_passes;
+    bool is_done;  // whether the log-likelihood changed by less than it should
+};
+
+// Rows in B groups: those of a kernel, or of two kernels.
+struct Groups {
+    int64_t n_rows, n_features, n_groups;
+    int64_t size;                    // most rows of a group that are looked at
+    const double* x;                 // (N, M)
+    const double* responsibilities;  // (K, N)
+    const int64_t* kernels;          // (B, 2): the second one is -1 in groups of one kernel
+};
+
+// How two Gaussians are compared with one, see `starts/exchange.py`.
+struct Comparison {
+    bool is_matrix, is_isotropic;    // as in `Rule`
+    bool is_fixed;                   // whether all covariances stay the identity
+    const double* common;            // (M, M) or (M,): common covariance
+    const double* whitener;          // as large
+    double prior_rows, pair_rows;    // of the common covariance, and of the one of both
+    int64_t n_steps, n_power_steps;  // of EM, and of the power method
+    double steepness, steepest, least_share, least_mass, singular;
+};
+
+// For each group the Gaussian of all rows, and the two.
+struct Compared {
+    double* gains;        // (B,)
+    double* masses;       // (B, 3)
+    double* means;        // (B, 3, M)
+    double* covariances;  // (B, 3, M, M) or (B, 3, M)
+};
+
 // The functions of one instruction set.
 struct Functions {
     // The E-step; origins of the moments are (R, K, M), null if the moments are not needed.
@@ -145,6 +209,10 @@ struct Functions {
                                             const double* means, int64_t n_means, const Completed&);
     // The E-step of rows with errors, or their log-densities.
     std::unique_ptr<Pass> (*error_pass)(const ErrorRows&, const ErrorKernels&, const ErrorSums&);
+    // Two Gaussians of groups, compared with one.
+    std::unique_ptr<Pass> (*compare)(const Groups&, const Comparison&, const Compared&);
+    // Passes of EM, at most so many, until one is done or would be unusual.
+    void (*climb)(const Rows&, const Rule&, const Model&, int64_t most, Path&);
 };
 
 }  // namespace skmix

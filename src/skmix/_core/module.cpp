@@ -17,10 +17,12 @@
 #include <cstdint>
 #include <cstdlib>
 #include <initializer_list>
+#include <memory>
 #include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core.h"
@@ -310,6 +312,86 @@ Pass whiten(const Numbers<3>& matrices, double singular) {
         nb::make_tuple(matrices), nb::make_tuple(whiteners, log_determinants, is_positive, inflations)};
 }
 
+// ---------------------------------------------------------------- passes of EM
+
+using Covariances = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
+
+// A copy of an array, which passes overwrite.
+template <class Array>
+Out<double> copied(const Array& array) {
+    size_t shape[4] = {};
+    for (size_t i = 0; i < array.ndim(); ++i) shape[i] = array.shape(i);
+    double* data = new double[std::max<size_t>(array.size(), 1)];
+    std::copy_n(array.data(), array.size(), data);
+    nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<double*>(p); });
+    return Out<double>(data, array.ndim(), shape, owner);
+}
+
+nb::tuple climb(const Rows& rows, const Numbers<2>& weights, const Numbers<2>& means, const Covariances& covariances,
+                const Covariances& whiteners, const Numbers<1>& log_determinants, const Numbers<1>& floor,
+                const std::optional<Numbers<1>>& ridge, double prior_rows, const Covariances& prior_covariance,
+                double weight_prior, bool is_isotropic, bool is_monotone, double objective, double likelihood,
+                double least_change, int64_t most, double least_mass, double singular, double inflated,
+                double cancellation, double farthest) {
+    const int64_t k = means.shape(0), m = rows.rows.n_features, c = rows.n_classes;
+    const bool is_matrix = whiteners.ndim() == 3;
+    if (k < 1 || most < 0) refuse("There must be a kernel.");
+    check_shape("weights", weights, {k, c});
+    check_shape("means", means, {k, m});
+    for (const auto& [name, array] : {std::pair{"covariances", &covariances}, std::pair{"whiteners", &whiteners}}) {
+        check_shape(name, *array, is_matrix ? Shape{k, m, m} : Shape{k, m});
+    }
+    check_shape("prior_covariance", prior_covariance, is_matrix ? Shape{m, m} : Shape{m});
+    check_shape("log_determinants", log_determinants, {k});
+    check_shape("floor", floor, {m});
+    if (ridge) check_shape("ridge", *ridge, {m});
+    Out<double> own[] = {copied(weights), copied(means), copied(covariances), copied(whiteners),
+                         copied(log_determinants)};
+    Out<double> likelihoods = zeros({most, c}), objectives = zeros({most});
+    skmix::Path path{likelihoods.data(), objectives.data(), objective, likelihood, 0, false};
+    {
+        nb::gil_scoped_release released;
+        functions.load()->climb(rows.rows,
+                                {is_matrix, is_isotropic, is_monotone, floor.data(), ridge ? ridge->data() : nullptr,
+                                 prior_rows, prior_covariance.data(), weight_prior, least_mass, singular, inflated,
+                                 cancellation, farthest, least_change},
+                                {k, c, own[0].data(), own[1].data(), own[2].data(), own[3].data(), own[4].data()}, most,
+                                path);
+    }
+    return nb::make_tuple(path.n_passes, path.is_done, likelihoods, objectives, own[0], own[1], own[2], own[3], own[4]);
+}
+
+// ---------------------------------------------------------------- exchanges of kernels
+
+Pass compare(const Numbers<2>& x, const Numbers<2>& responsibilities, const Codes<2>& kernels, int64_t size,
+             const Covariances& common, const Covariances& whitener, bool is_isotropic, bool is_fixed,
+             double prior_rows, double pair_rows, int64_t n_steps, int64_t n_power_steps, double steepness,
+             double steepest, double least_share, double least_mass, double singular) {
+    const int64_t n = x.shape(0), m = x.shape(1), k = responsibilities.shape(0), b = kernels.shape(0);
+    const bool is_matrix = common.ndim() == 2;
+    if (m < 1 || size < 1 || (is_fixed && is_matrix)) refuse("There must be a feature and a row.");
+    check_shape("x", x, {n, m});
+    check_shape("responsibilities", responsibilities, {k, n});
+    check_shape("kernels", kernels, {b, 2});
+    for (const auto& [name, array] : {std::pair{"common", &common}, std::pair{"whitener", &whitener}}) {
+        check_shape(name, *array, is_matrix ? Shape{m, m} : Shape{m});
+    }
+    auto copy = std::make_shared<std::vector<int64_t>>(kernels.data(), kernels.data() + 2 * b);
+    for (int64_t i = 0; i < 2 * b; ++i) {
+        if ((*copy)[i] < -(i % 2) || (*copy)[i] >= k) refuse("Group " + std::to_string(i / 2) + " has wrong kernels.");
+    }
+    Out<double> gains = zeros({b}), masses = zeros({b, 3}), means = zeros({b, 3, m});
+    Out<double> covariances = is_matrix ? zeros({b, 3, m, m}) : zeros({b, 3, m});
+    nb::capsule kept(new auto(copy), [](void* p) noexcept { delete static_cast<decltype(copy)*>(p); });
+    return {functions.load()->compare(
+                {n, m, b, size, x.data(), responsibilities.data(), copy->data()},
+                {is_matrix, is_isotropic, is_fixed, common.data(), whitener.data(), prior_rows, pair_rows, n_steps,
+                 n_power_steps, steepness, steepest, least_share, least_mass, singular},
+                {gains.data(), masses.data(), means.data(), covariances.data()}),
+            nb::make_tuple(x, responsibilities, kept, common, whitener),
+            nb::make_tuple(gains, masses, means, covariances)};
+}
+
 // ---------------------------------------------------------------- rows with gaps
 
 struct Completion {
@@ -439,6 +521,15 @@ NB_MODULE(compiled, module) {
     module.def("error_pass", &error_pass, "x"_a.noconvert(), "variances"_a.noconvert(), "codes"_a.noconvert().none(),
                "weights"_a.noconvert().none(), "means"_a.noconvert(), "covariances"_a.noconvert(),
                "log_weights"_a.noconvert(), "with_moments"_a, "with_sums"_a);
+    module.def("climb", &climb, "rows"_a, "weights"_a.noconvert(), "means"_a.noconvert(), "covariances"_a.noconvert(),
+               "whiteners"_a.noconvert(), "log_determinants"_a.noconvert(), "floor"_a.noconvert(),
+               "ridge"_a.noconvert().none(), "prior_rows"_a, "prior_covariance"_a.noconvert(), "weight_prior"_a,
+               "is_isotropic"_a, "is_monotone"_a, "objective"_a, "likelihood"_a, "least_change"_a, "most"_a,
+               "least_mass"_a, "singular"_a, "inflated"_a, "cancellation"_a, "farthest"_a);
+    module.def("compare", &compare, "x"_a.noconvert(), "responsibilities"_a.noconvert(), "kernels"_a.noconvert(),
+               "size"_a, "common"_a.noconvert(), "whitener"_a.noconvert(), "is_isotropic"_a, "is_fixed"_a,
+               "prior_rows"_a, "pair_rows"_a, "n_steps"_a, "n_power_steps"_a, "steepness"_a, "steepest"_a,
+               "least_share"_a, "least_mass"_a, "singular"_a);
     nb::class_<Completion>(module, "Completion")
         .def_ro("results", &Completion::results)
         .def("remaining", &Completion::remaining, "mass"_a.noconvert());

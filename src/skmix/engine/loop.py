@@ -32,13 +32,16 @@ from .records import (
 )
 from .rows.source import Centres, RowSource
 from .rules import UpdateRule
-from .rules.likelihood import for_pass
+from .rules.likelihood import Likelihood, for_pass
 from .threads import workers
 
 # Relative rounding error of the objective, by the precision of products over rows.
 _ROUNDING = {"float64": 1e-9, "float32": 1e-4, "tf32": 1e-2}
 # Rounding error of a log-density, per unit of variance inflation, by the same precision.
 _EPSILON = {"float64": 16.0 * 2.0**-52, "float32": 16.0 * 2.0**-23, "tf32": 16.0 * 2.0**-10}
+
+# Most passes that the compiled core makes at once.
+_MOST_AT_ONCE = 64
 
 # When passes end, by the clock of `time.monotonic`.
 _deadline: ContextVar[float] = ContextVar("deadline", default=np.inf)
@@ -83,12 +86,15 @@ def run(
     starts: Parameters,
     callback: Callable[[Run], None] | None = None,
     previous: float = np.inf,
+    *,
+    is_sample: bool = False,
 ) -> Result:
     """Run EM or variational Bayes from R starts and return the outcome of each, both in the frame.
 
     With unlabelled rows the starts have a `class_prior`; log-likelihoods of labelled rows are then joint with
     the label, and the last column has the unlabelled rows. The callback is called with the `Run` after each
-    pass. The stopping rule compares the first pass with the log-likelihood `previous`.
+    pass. The stopping rule compares the first pass with the log-likelihood `previous`. On a sample of the
+    rows the outcome has the log-likelihoods before the last pass, which spares another one.
     """
     n_unlabelled = problem.source.summary.n_unlabelled
     if n_unlabelled and starts.class_prior is None and starts.weights.shape[-1] > 1:
@@ -99,10 +105,12 @@ def run(
     with Passes.over(problem) as passes:
         fitting = Run(passes, starts, previous)
         while fitting.going:
+            if callback is None and fitting.climb():
+                continue
             fitting.step()
             if callback is not None:
                 callback(fitting)
-        result = fitting.result()
+        result = fitting.so_far() if is_sample else fitting.result()
     problem.source.clear_cache()
     return result
 
@@ -122,10 +130,9 @@ class Passes:
     @contextmanager
     def over(cls, problem: Problem, *, on_host: bool = False) -> Iterator[Passes]:
         """Yield the passes of a problem; `on_host` keeps the arrays of the M-step on the host."""
-        place = np.asarray if on_host else problem.source.to_device
         with workers(problem.options.n_jobs) as pool:
             setting = Setting(problem.frame, problem.structure, pool, problem.options.precision)
-            yield cls(problem, problem.rule.map(place), setting)
+            yield cls(problem, problem.rule if on_host else problem.source.send(problem.rule), setting)
 
     def expect(
         self,
@@ -247,9 +254,15 @@ class Run:
         self._latched = np.zeros((n_starts, n_watched), dtype=bool)
         self._n_columns = n_columns
         # Parameters and factor of the active starts, where passes run; of the others, on the host.
-        self._current, self._factor = rule.enter(starts.map(source.to_device))
-        self._ended = self._current.map(to_numpy)
+        self._current, self._factor = rule.enter(source.send(starts))
+        self._ended = source.fetch(self._current)
         self._status[~to_numpy(self._factor.usable)] = Status.FAILED
+        # Whether `climb` may be quicker, the pass from which on, and how many are left to `step` next time.
+        can_climb = (
+            starts.class_prior is None and not starts.tail.weighted and self._options.stopping == "total"
+        )
+        self._climbs = n_starts == 1 and can_climb and isinstance(rule, Likelihood) and rule.climbs
+        self._climbs_from, self._left_out = 0, 1
 
     @property
     def going(self) -> bool:
@@ -282,6 +295,45 @@ class Run:
         self._status[active[~survived]] = Status.FAILED
         self._status[active[survived & done]] = Status.CONVERGED
         self._current, self._factor = following, next_factor
+
+    def climb(self) -> bool:
+        """Make passes of one start in the compiled core; return whether there were any.
+
+        Those that are unusual are left to `step`. As some are so again and again, twice as many passes are
+        left to it each time.
+        """
+        problem, rule = self._passes.problem, self._rule
+        if not self._climbs or not isinstance(rule, Likelihood) or self.n_passes < self._climbs_from:
+            return False
+        stopping = {
+            "objective": float(self._objective[0]),
+            "likelihood": float(self._watched.sum()),
+            "is_monotone": rule.monotone,
+            "least_change": self._options.tol * problem.source.summary.total,
+            "most": min(self._options.max_iter - self.n_passes, _MOST_AT_ONCE),
+        }
+        climbed = problem.source.climb(
+            self._current, self._factor, rule.regulariser, self._passes.setting, stopping
+        )
+        if climbed is None:
+            self._climbs = False
+            return False
+        n_passes = len(climbed.objectives)
+        if n_passes < stopping["most"] and not climbed.is_done:
+            self._climbs_from = self.n_passes + n_passes + self._left_out
+            self._left_out *= 2
+        if not n_passes:
+            return False
+        self.n_passes += n_passes
+        self._n_iter[0] = self.n_passes
+        self._path.extend(climbed.likelihoods[:, None])
+        self._objectives.extend(climbed.objectives[:, None])
+        self._watched[0], self._objective[0] = climbed.likelihoods[-1], climbed.objectives[-1]
+        self._total[0] = climbed.likelihoods[-1].sum()
+        if climbed.is_done:
+            self._status[0] = Status.CONVERGED
+        self._current, self._factor = climbed.parameters, climbed.factor
+        return True
 
     def _record(self, passes: list[FloatArray], values: FloatArray, shape: tuple[int, ...]) -> None:
         """Append the values (A, …) of the active starts to those of earlier passes, as (R, …)."""
@@ -318,19 +370,21 @@ class Run:
 
         Log-likelihoods and objectives are of the parameters that entered that pass.
         """
-        last = self._ended.put(self.active, self._current)
+        last = self._current
+        if len(self.active) < len(self._status):
+            last = self._ended.put(self.active, last)
         log_likelihood = np.full((len(self._status), self._n_columns), -np.inf)
         for r, n in enumerate(self._n_iter):
             if n:
                 log_likelihood[r] = self._path[n - 1][r]
-        point = self._rule.finish(last.map(self._passes.problem.source.to_device))
+        point = self._rule.finish(self._passes.problem.source.send(last))
         return self._result(point, log_likelihood, self._objective.copy())
 
     def result(self) -> Result:
         """Return how all starts ended, in the frame."""
         rule, last, factor = self._rule, self._current, self._factor
         if len(self.active) < len(self._status) or np.any(self._status == Status.FAILED):
-            last = self._ended.put(self.active, last).map(self._passes.problem.source.to_device)
+            last = self._passes.problem.source.send(self._ended.put(self.active, last))
             factor = rule.structure.factor(last.covariances, last.means.shape[-1])
         log_likelihood = self._log_likelihood(last, factor)
         objective = log_likelihood.sum(axis=1) + to_numpy(rule.log_prior(last, factor))
@@ -347,7 +401,7 @@ class Run:
         """Return the result of all starts from point estimates, log-likelihoods (R, C), objectives (R,)."""
         rule = self._rule
         result = Result(
-            parameters=point.map(to_numpy),
+            parameters=self._passes.problem.source.fetch(point),
             status=np.where(self._status == Status.RUNNING, Status.STOPPED, self._status),
             n_iter=self._n_iter.copy(),
             log_likelihood=log_likelihood,

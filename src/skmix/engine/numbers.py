@@ -245,6 +245,8 @@ class Record:
         """Apply a function to the arrays of this record and of others of its kind; other fields stay."""
 
         def combined(value: Any, *rest: Any) -> Any:
+            if isinstance(value, np.ndarray):
+                return function(value, *rest)
             if isinstance(value, Record):
                 return value._combine(function, *rest)
             if isinstance(value, tuple):

@@ -108,6 +108,17 @@ class Statistics(Record):
 
 
 @dataclass(frozen=True)
+class Climbed:
+    """Passes that the compiled core made from one start: n of them, and where they ended."""
+
+    parameters: Parameters  # with R = 1
+    factor: Factor
+    likelihoods: FloatArray  # (n, C): log-likelihood of each class at the start of each pass
+    objectives: FloatArray  # (n,)
+    is_done: bool  # whether the log-likelihood changed by less than it should
+
+
+@dataclass(frozen=True)
 class Regulariser(Record):
     """Floor, ridge and priors of the M-step, in the coordinates of the frame."""
 

@@ -6,6 +6,7 @@ same cores, and their number would change the rounding.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import deque
@@ -19,6 +20,9 @@ from threadpoolctl import ThreadpoolController
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
+
+# Operations of a thread, about 0.4 ms: to start and to wake it up takes a quarter of that.
+_OPERATIONS_OF_THREAD = 1 << 23
 
 
 class Workers:
@@ -64,9 +68,9 @@ class Workers:
         for other in others:
             other.result()
 
-    def finish(self, job: Any) -> Any:
-        """Do a job of the compiled core, and return its results."""
-        self.run(job.work, job.n_tasks)
+    def finish(self, job: Any, n_operations: float = math.inf) -> Any:
+        """Do a job of the compiled core, and return its results; few operations take few threads."""
+        self.run(job.work, int(min(job.n_tasks, max(1.0, n_operations / _OPERATIONS_OF_THREAD))))
         return job.finish()
 
     @property

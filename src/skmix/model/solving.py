@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import replace
 from itertools import chain
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -57,8 +58,13 @@ def fit_mixture(
         check_source(training.source)
     problem, start, floor = problem_of(settings, training, columns)
     refines = settings.init in ("auto", "k-means") and settings.stopping == "total"
-    # Before a start is drawn, so that a `RandomState` gives the same samples however starts are batched.
-    seed = seed_of(deepcopy(check_random_state(settings.random_state))) if refines else 0
+    seed = 0
+    if refines:
+        # Before a start is drawn, so that a `RandomState` gives the same samples however starts are batched.
+        is_seed = isinstance(settings.random_state, Integral)
+        seed = seed_of(
+            settings.random_state if is_seed else deepcopy(check_random_state(settings.random_state))
+        )
     batches = start_batches(settings, training, problem, start, together=after_pass is not None)
     first = next(batches)
     problem, prior = _with_learnt_prior(settings, training, problem, first)

@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 
 from ..._core import core
+from ..exponentials import EMPTY_MASS
 from ..kernels import StudentT
-from ..records import FloatArray, IntArray, Statistics
+from ..numbers import LARGEST_CANCELLATION
+from ..records import Climbed, Factor, FloatArray, IntArray, Parameters, Regulariser, Statistics
+from ..structures import Structure
+from ..structures.factors import INFLATED, SINGULAR
 from ..threads import Workers
 from . import reference
-from .inputs import Kernels, Rows, in_batches
+from .inputs import FARTHEST_OF_PRODUCTS, Kernels, Rows, in_batches, operations
 from .terms import likelihood_alone
 
 # Most numbers in the sums of the starts that the core takes together: 256 MiB.
@@ -44,7 +48,8 @@ def _expect(rows: Rows, kernels: Kernels, pool: Workers, with_moments: bool) -> 
     n_starts, n_kernels, n_features = kernels.means.shape
     origins = np.ascontiguousarray(kernels.origins) if with_moments else None
     job = core().e_step(rows.for_core, _core_kernels(kernels), origins)
-    log_likelihood, mass, first, second, precisions, log_ratios = pool.finish(job)
+    n_operations = n_starts * operations(len(rows.X), n_kernels, n_features)
+    log_likelihood, mass, first, second, precisions, log_ratios = pool.finish(job, n_operations)
     if not with_moments:
         return likelihood_alone(log_likelihood, kernels)
     if structure.shared and kernels.by_products[0]:
@@ -59,6 +64,47 @@ def _expect(rows: Rows, kernels: Kernels, pool: Workers, with_moments: bool) -> 
     return Statistics(log_likelihood, mass, first, second, of_tail)
 
 
+def climb(
+    rows: Rows,
+    parameters: Parameters,
+    factor: Factor,
+    structure: Structure,
+    regulariser: Regulariser,
+    stopping: dict[str, Any],
+) -> Climbed:
+    """Make passes of EM from one start (R = 1) with kernels that do not share a covariance, in this thread.
+
+    They end before one that meets a floor, an empty kernel, lost digits or a lower objective.
+    """
+    (n_kernels, n_features), triangular = parameters.means.shape[1:], structure.triangular
+    shape = (n_kernels, n_features, n_features) if triangular else (n_kernels, n_features)
+    covariances = structure.by_kernel(parameters.covariances)[0]
+    arrays = parameters.weights[0], parameters.means[0], np.broadcast_to(covariances, shape)
+    n_passes, is_done, likelihoods, objectives, *ended = core().climb(
+        rows.for_core,
+        *map(
+            np.ascontiguousarray, (*arrays, factor.whitener[0], factor.log_determinant[0], regulariser.floor)
+        ),
+        ridge=regulariser.ridge,
+        prior_rows=regulariser.prior_rows,
+        prior_covariance=np.ascontiguousarray(regulariser.prior_covariance),
+        weight_prior=regulariser.weight_prior,
+        is_isotropic=structure.isotropic,
+        **stopping,
+        least_mass=EMPTY_MASS,
+        singular=SINGULAR,
+        inflated=INFLATED,
+        cancellation=LARGEST_CANCELLATION["float64"],
+        farthest=FARTHEST_OF_PRODUCTS,
+    )
+    weights, means, covariances, whitener, log_determinant = (array[None] for array in ended)
+    if structure.isotropic:
+        covariances = covariances[..., 0]
+    following = replace(parameters, weights=weights, means=means, covariances=covariances)
+    next_factor = Factor(whitener, log_determinant, factor.usable)
+    return Climbed(following, next_factor, likelihoods[:n_passes], objectives[:n_passes], is_done)
+
+
 def log_densities(rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Workers) -> FloatArray:
     """Return log N(x_n; μ_k, P_k), shape (N, K), under one start, or their mixtures (N, L) by weights (K, L).
 
@@ -70,7 +116,7 @@ def log_densities(rows: Rows, kernels: Kernels, weights: FloatArray | None, pool
     unweighted = replace(kernels, log_weights=np.zeros((1, kernels.means.shape[1], 1)))
     weights = None if weights is None else np.ascontiguousarray(weights, dtype=np.float64)
     job = core().log_densities(rows.for_core, _core_kernels(unweighted), weights)
-    (densities,) = pool.finish(job)
+    (densities,) = pool.finish(job, operations(len(rows.X), *kernels.means.shape[1:]))
     return densities
 
 
@@ -81,7 +127,8 @@ def lloyd(rows: Rows, pool: Workers, centres: FloatArray) -> tuple[FloatArray, I
     """
     if core() is None:
         return reference.lloyd(rows, centres)
-    sums, nearest = pool.finish(core().lloyd(rows.for_core, np.ascontiguousarray(centres)))
+    job = core().lloyd(rows.for_core, np.ascontiguousarray(centres))
+    sums, nearest = pool.finish(job, rows.X.size * len(centres))
     return sums, nearest
 
 

@@ -20,7 +20,11 @@ HELD = 1 << 17
 # Squared Mahalanobis distance of a mean from the origin up to which products keep nine digits. The M-step
 # repeats a pass if it is above `LARGEST_CANCELLATION` under the new covariances; with a sixteenth of that,
 # kernels may narrow to a quarter of their width before it happens.
-_FARTHEST_OF_PRODUCTS = LARGEST_CANCELLATION["float64"] / 16.0
+FARTHEST_OF_PRODUCTS = LARGEST_CANCELLATION["float64"] / 16.0
+
+
+# Operations of a pass up to which a second thread, or Python between passes, would cost more than it saves.
+FEW_OPERATIONS = 1 << 24
 
 
 def operations(n_rows: int, n_kernels: int, n_features: int) -> int:
@@ -124,7 +128,7 @@ def are_products_precise(means: FloatArray, factor: Factor, structure: Structure
         return np.zeros(len(means), dtype=bool)
     whitener = factor.whitener
     white = means @ whitener[:, 0].mT if structure.shared else means * whitener
-    is_near: BoolArray = np.square(white).sum(axis=-1).max(axis=1) <= _FARTHEST_OF_PRODUCTS
+    is_near: BoolArray = np.square(white).sum(axis=-1).max(axis=1) <= FARTHEST_OF_PRODUCTS
     return is_near
 
 

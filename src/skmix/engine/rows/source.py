@@ -14,11 +14,23 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..._core import core
 from ..estep import gaps, host
 from ..estep.gaps import Chunk
-from ..estep.inputs import Kernels, Rows
-from ..numbers import Array, pick
-from ..records import BoolArray, Factor, FloatArray, Frame, IntArray, Parameters, Setting, Statistics
+from ..estep.inputs import FEW_OPERATIONS, Kernels, Rows, operations
+from ..numbers import Array, Record, pick, to_numpy
+from ..records import (
+    BoolArray,
+    Climbed,
+    Factor,
+    FloatArray,
+    Frame,
+    IntArray,
+    Parameters,
+    Regulariser,
+    Setting,
+    Statistics,
+)
 from .summary import Summary, summarise
 
 # Mask (R, K) of recentred kernels, and their origins (R, K, M).
@@ -33,6 +45,7 @@ Selection = Callable[[int, int], tuple[IntArray, IntArray | None]]
 # A function reduce(work, merge, empty), which calls work(code, source) with rows of each class, and merges
 # the answers; `empty` is the answer for no rows. Rows of a class may come in several sources.
 ReduceClasses = Callable[[Callable[..., Any], Callable[[Any, Any], Any], Any], Any]
+Some = TypeVar("Some", bound=Record)
 # What passes keep.
 Kept = TypeVar("Kept")
 
@@ -88,9 +101,32 @@ class RowSource(ABC):
     def by_class(self, selection: Selection | None = None) -> ReduceClasses:
         """Return a function that works on the rows of each class apart, or on the selected ones."""
 
+    def climb(
+        self,
+        parameters: Parameters,
+        factor: Factor,
+        regulariser: Regulariser,
+        setting: Setting,
+        stopping: dict[str, Any],
+    ) -> Climbed | None:
+        """Make several passes of EM from one start at once, see `host.climb`; None if it is not quicker."""
+        return None
+
     def to_device(self, array: Array) -> Array:
         """Move a host array to where passes run; by default the host."""
         return array
+
+    def send(self, record: Some) -> Some:
+        """Return a record of host arrays with its arrays where passes run."""
+        return record if self._is_on_host else record.map(self.to_device)
+
+    def fetch(self, record: Some) -> Some:
+        """Return a record of arrays from where passes run with its arrays on the host."""
+        return record if self._is_on_host else record.map(to_numpy)
+
+    @property
+    def _is_on_host(self) -> bool:
+        return type(self).to_device is RowSource.to_device
 
     def wrap_step(self, step: Step) -> Step:
         """Return an equivalent pass that may be faster on these rows."""
@@ -188,6 +224,21 @@ class MemoryRows(ArrayRows):
         rows = self.in_frame(setting.frame, parameters.weights.shape[-1])
         statistics = host.expect(rows, kernels, setting.pool, with_moments=setting.with_moments)
         return statistics, kernels.origins
+
+    def climb(
+        self,
+        parameters: Parameters,
+        factor: Factor,
+        regulariser: Regulariser,
+        setting: Setting,
+        stopping: dict[str, Any],
+    ) -> Climbed | None:
+        # Whatever the number of threads, so that it does not change the result.
+        n_operations = operations(len(self.X), *parameters.means.shape[1:])
+        if core() is None or setting.structure.shared or n_operations > FEW_OPERATIONS:
+            return None
+        rows = self.in_frame(setting.frame, parameters.weights.shape[-1])
+        return host.climb(rows, parameters, factor, setting.structure, regulariser, stopping)
 
     def in_frame(self, frame: Frame, n_classes: int) -> Rows:
         """Return the rows in a frame, with codes of `n_classes` classes; they are kept between passes."""

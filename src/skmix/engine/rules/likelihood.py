@@ -49,6 +49,11 @@ class Likelihood(Record):
         """Whether no pass lowers the objective; a ridge is not part of it and may."""
         return self.regulariser.ridge is None
 
+    @property
+    def climbs(self) -> bool:
+        """Whether the compiled core knows the M-step of Gaussian kernels, see `RowSource.climb`."""
+        return not (self.bounded or self.freeze or self.learn_degrees)
+
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
         """Return parameters to start a pass from, raised to the floor unless frozen, and their factor."""
         if self.bounded:

@@ -16,10 +16,26 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..._core import core
+from ..estep.inputs import operations
 from ..kernels import StudentT
-from ..numbers import TINY, Array, Record, as_float64, clip, constant, namespace, pick, to_numpy, where
+from ..numbers import (
+    TINY,
+    Array,
+    Record,
+    as_float64,
+    clip,
+    constant,
+    is_numpy,
+    namespace,
+    pick,
+    to_numpy,
+    where,
+)
 from ..records import FloatArray, IntArray, Parameters
 from ..structures import Structure, structure_of
+from ..structures.factors import SINGULAR, whiten_batch
+from ..threads import pool_here
 
 # Rows per kernel that suffice, or per parameter of a covariance if these are more.
 _ROWS, _ROWS_PER_PARAMETER = 256, 1
@@ -31,8 +47,8 @@ _POWER_STEPS = 4
 _STEEPNESS = 4.0
 # Largest logarithm of the odds of a side.
 _STEEPEST = 30.0
-# Steps of EM on the rows of the kernels whose first parting gains most.
-_STEPS = 2
+# Steps of EM on the rows of the kernels that gain most by one step.
+_STEPS = 3
 # More steps gain less than this many times as much as the first one, as a rule.
 _FARTHEST_STEPS = 3.0
 # Such kernels, and pairs of kernels that are compared, per kernel; and the fewest.
@@ -70,8 +86,6 @@ class Groups(Record):
 
     x: Array  # (B, m, M)
     mass: Array  # (B, m): zero for rows that fill up
-    whole: Gaussians
-    log_likelihood: Array  # (B,): of the rows, under the Gaussian of all
 
 
 @dataclass(frozen=True)
@@ -79,9 +93,9 @@ class Comparison(Record):
     """Two Gaussians for each of B groups of rows, compared with one."""
 
     gain: Array  # (B,): of log-likelihood
+    whole: Gaussians
     first: Gaussians
     second: Gaussians
-    shares: Array  # (B, m): responsibilities of the first Gaussian
 
 
 @dataclass(frozen=True)
@@ -107,53 +121,113 @@ class Exchange:
 
     def __init__(self, x: Array, responsibilities: FloatArray, structure: Structure, *, pooled: bool) -> None:
         (n_kernels, n_rows), n_features = responsibilities.shape, x.shape[1]
-        self._x, self._responsibilities, self._pooled = x, responsibilities, pooled
+        self._in_core = is_numpy(x) and core() is not None
+        self._x = np.ascontiguousarray(x) if self._in_core else x
+        self._responsibilities, self._n_kernels = responsibilities, n_kernels
         self._structure = structure_of("full") if structure.shared else structure
         self._size = min(n_rows, n_rows // n_kernels + _FEWEST)
         self._n_compared = max(_FEWEST, int(_COMPARED * n_kernels))
         self._least_gain = max(_LEAST_TOTAL, _LEAST_GAIN * n_rows)
-        self._prior_rows = min(n_features + 2.0, _MOST_COMMON * n_rows / n_kernels)
-        self._pair_rows = _OF_PAIR * self._structure.n_parameters(1, n_features)
-        index, mass = self._members(np.arange(n_kernels)[:, None])
-        self._common = self._common_covariance(self._rows(index), mass)
+        self._prior_rows = 0.0  # until there is a common covariance
+        # Pooled: as if a pair had many more rows than each of the two.
+        self._pair_rows = _POOLED if pooled else _OF_PAIR * self._structure.n_parameters(1, n_features)
         self._root: FloatArray | None = None  # from whitened rows to rows
+        self._common = namespace(x).ones_like(self._structure.common(x[0]))
+        self._whitener = self._common
+        whole = self._gaussians_of_kernels()
+        self._common = self._common_covariance(whole)
+        self._whitener = self._whitener_of(self._common)
+        self._prior_rows = min(n_features + 2.0, _MOST_COMMON * n_rows / n_kernels)
         if structure.shared:
             # All Gaussians have the common covariance, which is the identity for whitened rows.
-            whitener = self._whitener_of(self._common)
-            self._root, self._x = np.linalg.inv(to_numpy(whitener)), x @ whitener.mT
+            self._root = np.linalg.inv(to_numpy(self._whitener))
+            self._x, means = (array @ self._whitener.mT for array in (self._x, whole.means))
             self._structure, self._common = structure_of("diag"), namespace(x).ones_like(x[0])
-        self._kernels = self._groups(index, mass)
+            self._whitener = self._common
+            self._whole = replace(whole, means=means, covariances=namespace(x).ones_like(means))
+        else:
+            mass = as_wide(whole.mass, whole.covariances)
+            moments = mass * whole.covariances + self._prior_rows * self._common
+            moments = moments / (mass + self._prior_rows)
+            self._whole = replace(whole, covariances=self._structure.from_moments(moments[None])[0])
 
     def run(self, parameters: Parameters) -> Outcome:
         """Return the model after exchanges of different kernels, the most gainful first."""
-        kernels = self._kernels
-        parted = self._compare(kernels, self._first_shares(kernels), 1)
-        gains, (pairs, bounds) = _of_splits(parted), self._pairs()
+        kernels = np.arange(self._n_kernels)
+        gains, (pairs, bounds) = _of_splits(self._compare(kernels[:, None], 1)), self._pairs()
         if bounds.min() > _FARTHEST_STEPS * gains.max():
             return Outcome(parameters, 0, is_certain=True)
         best = np.argsort(-gains, kind="stable")[: self._n_compared]
-        splits = self._compare(kernels.take(best), pick(parted.shares, best), _STEPS).map(to_numpy)
+        splits = self._compare(kernels[best, None], _STEPS)
         split_gains = _of_splits(splits)
         pairs = pairs[bounds < split_gains.max()]
         if not len(pairs):
             return Outcome(parameters, 0)
-        index, mass = self._members(pairs)
-        unions = self._groups(index, mass)
-        merged = self._compare(unions, self._shares_of_first(pairs, index), 1)
+        mergers = self._compare(pairs, 1)
         # Kernels without rows lose nothing.
-        losses, mergers = np.maximum(to_numpy(merged.gain), 0.0), unions.whole.map(to_numpy)
-        used: set[int] = set()
+        losses = np.maximum(mergers.gain, 0.0)
+        used, order = set[int](), np.argsort(losses, kind="stable")
         for place in np.argsort(-split_gains, kind="stable"):
-            for pair in np.argsort(losses, kind="stable"):
+            for pair in order:
                 three = {int(best[place]), *pairs[pair].tolist()}
                 if used & three or len(three) < 3:
                     continue
                 if split_gains[place] - losses[pair] > self._least_gain:
-                    split, merger = splits.take(int(place)), mergers.take(int(pair))
+                    split, merger = splits.take(int(place)), mergers.whole.take(int(pair))
                     parameters = self._exchanged(parameters, int(best[place]), split, pairs[pair], merger)
                     used |= three
                 break
         return Outcome(parameters, len(used) // 3)
+
+    def _compare(self, groups: IntArray, n_steps: int) -> Comparison:
+        """Return two Gaussians of groups of kernels (B, 1) or (B, 2), after steps of EM; on the host."""
+        if self._in_core:
+            return self._compare_in_core(groups, n_steps)
+        index, mass = self._members(groups)
+        rows = Groups(self._rows(index), mass)
+        are_alone = groups.shape[1] == 1
+        shares = self._first_shares(rows) if are_alone else self._shares_of_first(groups, index)
+        return self._two_or_one(rows, shares, n_steps).map(to_numpy)
+
+    def _compare_in_core(self, groups: IntArray, n_steps: int) -> Comparison:
+        """See `_compare`; without steps, only the Gaussians of all rows are defined."""
+        kernels = np.full((len(groups), 2), -1)
+        kernels[:, : groups.shape[1]] = groups
+        job = core().compare(
+            self._x,
+            self._responsibilities,
+            kernels,
+            self._size,
+            np.ascontiguousarray(self._common),
+            np.ascontiguousarray(self._whitener),
+            is_isotropic=self._structure.isotropic and self._prior_rows > 0.0,
+            is_fixed=self._root is not None,
+            prior_rows=self._prior_rows,
+            pair_rows=self._pair_rows,
+            n_steps=n_steps,
+            n_power_steps=_POWER_STEPS,
+            steepness=_STEEPNESS,
+            steepest=_STEEPEST,
+            least_share=_LEAST_SHARE,
+            least_mass=_LEAST_MASS,
+            singular=SINGULAR,
+        )
+        n_operations = (1 + 3 * n_steps) * operations(self._size, len(groups), self._x.shape[1])
+        gain, mass, means, covariances = pool_here().finish(job, n_operations)
+        if self._structure.isotropic and self._prior_rows:
+            covariances = covariances[..., 0]
+        return Comparison(gain, *(Gaussians(mass[:, i], means[:, i], covariances[:, i]) for i in range(3)))
+
+    def _gaussians_of_kernels(self) -> Gaussians:
+        """Return the Gaussians of the kernels, with moments as covariances."""
+        kernels = np.arange(self._n_kernels)[:, None]
+        if self._in_core:
+            return self._compare_in_core(kernels, 0).whole
+        index, mass = self._members(kernels)
+        x = self._rows(index)
+        total, means = self._means(x, mass)
+        moments = self._scatter(x, mass, means)
+        return Gaussians(total, means, moments / clip(as_wide(total, moments), TINY, np.inf))
 
     # ------------------------------------------------------------ rows of kernels
 
@@ -184,12 +258,6 @@ class Exchange:
         """Return the rows (B, m, M) of that index (B, m)."""
         return pick(self._x, index.ravel()).reshape((*index.shape, self._x.shape[1]))
 
-    def _groups(self, index: IntArray, mass: Array) -> Groups:
-        """Return groups of the rows of that index (B, m) that count as `mass` (B, m)."""
-        x = self._rows(index)
-        whole = self._gaussians(x, mass)
-        return Groups(x, mass, whole, (mass * self._log_densities(x, whole)).sum(-1))
-
     # ------------------------------------------------------------ Gaussians
 
     def _gaussians(self, x: Array, mass: Array) -> Gaussians:
@@ -211,26 +279,31 @@ class Exchange:
         about = x - means[:, None]
         return self._structure.second_moment(about, mass[..., None] * about)
 
-    def _common_covariance(self, x: Array, mass: Array) -> Array:
+    def _common_covariance(self, whole: Gaussians) -> Array:
         """Return the mean covariance (M, M) or (M,) of the kernels, as large as that of the median kernel."""
-        total, means = self._means(x, mass)
-        variances = namespace(x).var(self._x, axis=0)
-        common = self._scatter(x, mass, means).sum(0) / total.sum()
-        least = self._structure.common(_LEAST_VARIANCE * variances + TINY)
+        mass, moments = whole.mass, whole.covariances
+        common = (as_wide(mass, moments) * moments).sum(0) / mass.sum()
+        least = self._structure.common(_LEAST_VARIANCE * namespace(moments).var(self._x, axis=0) + TINY)
         common = common + least
-        white = self._structure.whiten(self._whitener_of(common), (x - means[:, None]).mT)
-        scatter = to_numpy((mass * (white * white).sum(-2)).sum(-1))
-        mass_of_kernels = to_numpy(total)
-        some = mass_of_kernels > _LEAST_ROWS
+        whitener = self._whitener_of(common)
+        precision = whitener.mT @ whitener if self._structure.triangular else whitener**2
+        # Mean squared distances of the rows of a kernel from its mean.
+        lengths = to_numpy((moments * precision).reshape((len(moments), -1)).sum(-1))
+        rows = to_numpy(mass)
+        some = rows > _LEAST_ROWS
         if not some.any():
             return common
-        median = np.median(scatter[some] / (mass_of_kernels[some] - 1.0)) / x.shape[-1]
+        variances = np.sort((rows * lengths)[some] / (rows[some] - 1.0)) / whole.means.shape[1]
+        median = 0.5 * (variances[(len(variances) - 1) // 2] + variances[len(variances) // 2])
         return common * float(median) + least
 
     def _whitener_of(self, common: Array) -> Array:
         """Return the whitener (M, M) or (M,) of one covariance."""
-        covariances = self._structure.from_moments(common[None, None])
-        return self._structure.factor(covariances, common.shape[-1]).whitener[0, 0]
+        # As the covariance of one kernel of a structure without isotropy, whose units are common.
+        if self._structure.triangular:
+            return whiten_batch(common[None]).whiteners[0]
+        variances = self._structure.from_moments(common)
+        return 1.0 / namespace(common).sqrt(variances + namespace(common).zeros_like(common))
 
     def _log_densities(self, x: Array, gaussians: Gaussians) -> Array:
         """Return the log-densities (B, m) of rows, up to a constant."""
@@ -243,8 +316,9 @@ class Exchange:
     def _first_shares(self, groups: Groups) -> Array:
         """Return a first parting of rows, (B, m): across the direction of largest spread in common units."""
         structure, xp, mass = self._structure, namespace(groups.x), groups.mass
-        about = (groups.x - groups.whole.means[:, None]).mT
-        about = structure.whiten(self._whitener_of(self._common), about)
+        total, means = self._means(groups.x, mass)
+        about = (groups.x - means[:, None]).mT
+        about = structure.whiten(self._whitener, about)
         lengths = (about * about).sum(-2) * mass
         # One row: rows on opposite sides that are equally far would cancel.
         places = constant(np.arange, lengths.shape[1], example=lengths)
@@ -256,24 +330,24 @@ class Exchange:
             lengths = xp.sqrt((direction * direction).sum(-1))
             direction = direction / clip(lengths, TINY, np.inf)[:, None]
         along = (direction[:, None] @ about)[:, 0]
-        variance = (mass * along**2).sum(-1) / clip(groups.whole.mass, TINY, np.inf)
+        variance = (mass * along**2).sum(-1) / clip(total, TINY, np.inf)
         steep = _STEEPNESS * along / clip(xp.sqrt(variance), TINY, np.inf)[:, None]
         return 1.0 / (1.0 + xp.exp(-clip(steep, -_STEEPEST, _STEEPEST)))
 
-    def _compare(self, groups: Groups, shares: Array, n_steps: int) -> Comparison:
+    def _two_or_one(self, groups: Groups, shares: Array, n_steps: int) -> Comparison:
         """Return two Gaussians of each group after steps of EM, from the shares (B, m) of the first one."""
-        xp, n_groups = namespace(shares), shares.shape[0]
-        x, mass = xp.concat([groups.x, groups.x]), groups.mass
-        whole = clip(groups.whole.mass, TINY, np.inf)
+        xp, n_groups, mass = namespace(shares), shares.shape[0], groups.mass
+        whole, x = self._gaussians(groups.x, mass), xp.concat([groups.x, groups.x])
+        total = clip(whole.mass, TINY, np.inf)
         for _ in range(n_steps):
             two = self._mixed(self._gaussians(x, xp.concat([mass * shares, mass * (1.0 - shares)])))
-            logs = xp.log(clip(two.mass, TINY, np.inf) / xp.concat([whole, whole]))
+            logs = xp.log(clip(two.mass, TINY, np.inf) / xp.concat([total, total]))
             joint = self._log_densities(x, two) + logs[:, None]
             both = xp.logaddexp(joint[:n_groups], joint[n_groups:])
             shares = xp.exp(joint[:n_groups] - both)
         first, second = two.take(slice(n_groups)), two.take(slice(n_groups, None))
-        gain = (mass * both).sum(-1) - groups.log_likelihood
-        return Comparison(where(gain == gain, gain, -np.inf), first, second, shares)
+        gain = (mass * (both - self._log_densities(groups.x, whole))).sum(-1)
+        return Comparison(where(gain == gain, gain, -np.inf), whole, first, second)
 
     def _mixed(self, two: Gaussians) -> Gaussians:
         """Mix into the covariance of each Gaussian that of its pair, or replace it by that.
@@ -286,28 +360,26 @@ class Exchange:
         mass = clip(as_wide(two.mass, two.covariances), _LEAST_MASS, np.inf)
         mass = mass.reshape((2, -1, *(1,) * (covariances.ndim - 2)))
         of_pair = (mass * covariances).sum(0) / mass.sum(0)
-        # Pooled: as if the pair had many more rows than each of the two.
-        rows = _POOLED if self._pooled else self._pair_rows
-        mixed = (mass * covariances + rows * of_pair) / (mass + rows)
+        mixed = (mass * covariances + self._pair_rows * of_pair) / (mass + self._pair_rows)
         return replace(two, covariances=mixed.reshape(two.covariances.shape))
 
     def _pairs(self) -> tuple[IntArray, FloatArray]:
         """Return the pairs (p, 2) of kernels whose merger loses least, and lower bounds (p,) of the loss."""
-        structure, whole = self._structure, self._kernels.whole.map(to_numpy)
+        structure, whole = self._structure, self._whole.map(to_numpy)
         n_kernels, n_features = whole.means.shape
-        means = structure.whiten(to_numpy(self._whitener_of(self._common)), whole.means.T).T
+        means = structure.whiten(to_numpy(self._whitener), whole.means.T).T
         lengths = np.vecdot(means, means)
         squares = lengths[:, None] + lengths - 2.0 * means @ means.T
         responsibilities = as_float64(self._responsibilities, self._x)
         overlaps = to_numpy(responsibilities @ responsibilities.mT).copy()
-        np.fill_diagonal(squares, np.inf)
-        np.fill_diagonal(overlaps, -np.inf)
+        squares.flat[:: n_kernels + 1], overlaps.flat[:: n_kernels + 1] = np.inf, -np.inf
         n_partners = min(_PARTNERS, n_kernels - 1)
         partners = np.concatenate(
             [np.argsort(table, axis=1, kind="stable")[:, :n_partners] for table in (squares, -overlaps)], 1
         )
-        kernels = np.repeat(np.arange(n_kernels), partners.shape[1])
-        pairs = np.unique(np.sort(np.stack([kernels, partners.ravel()], axis=1), axis=1), axis=0)
+        kernels, partners = np.repeat(np.arange(n_kernels), partners.shape[1]), partners.ravel()
+        codes = np.minimum(kernels, partners) * n_kernels + np.maximum(kernels, partners)
+        pairs = np.stack(np.divmod(np.unique(codes), n_kernels), axis=1)
         mass = self._responsibilities.sum(axis=1)
         first, second = np.maximum(mass[pairs.T], _LEAST_MASS)
         both = first + second
@@ -321,9 +393,9 @@ class Exchange:
             spread = structure.from_moments(structure.second_moment(between, shares * between)[None])[0]
             one, other = whole.covariances[pairs[:, 0]], whole.covariances[pairs[:, 1]]
             merged = (as_wide(first, one) * one + as_wide(second, one) * other) / as_wide(both, one) + spread
-            logs, of_pairs = (
-                structure.factor(stack[None], n_features).log_determinant[0]
-                for stack in (whole.covariances, merged)
+            stack = np.concatenate([whole.covariances, merged])
+            logs, of_pairs = np.split(
+                structure.factor(stack[None], n_features).log_determinant[0], [n_kernels]
             )
             bounds += 0.5 * (both * of_pairs - first * logs[pairs[:, 0]] - second * logs[pairs[:, 1]])
         order = np.argsort(bounds, kind="stable")[: self._n_compared]
@@ -357,8 +429,8 @@ class Exchange:
 
 def _of_splits(comparison: Comparison) -> FloatArray:
     """Return the gains (B,) of splits: none with few rows on one side."""
-    rows = np.minimum(to_numpy(comparison.first.mass), to_numpy(comparison.second.mass))
-    return np.where(rows > _LEAST_ROWS, to_numpy(comparison.gain), -np.inf)
+    rows = np.minimum(comparison.first.mass, comparison.second.mass)
+    return np.where(rows > _LEAST_ROWS, comparison.gain, -np.inf)
 
 
 def as_wide(values: Array, example: Array) -> Array:

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 from scipy.spatial import KDTree
 
-from ..estep.inputs import operations
+from ..estep import host
+from ..estep.inputs import Kernels, operations
 from ..loop import run
 from ..measured import values_of
 from ..numbers import Array, as_float64, is_numpy, join, like, namespace, pick, safe_log, to_numpy
@@ -16,7 +17,9 @@ from ..records import FARTHEST, FloatArray, Frame, IntArray, Parameters, Status
 from ..rules.likelihood import Likelihood
 from ..scoring import kernel_log_densities
 from ..structures import Structure
+from ..threads import pool_here, workers
 from .exchange import Exchange, rows_needed
+from .seeds import rows_within
 
 # Where outliers are expected: largest sample of rows among which neighbours are sought.
 _MOST_WITH_NEIGHBOURS = 1 << 13
@@ -64,7 +67,9 @@ def draw_rows(
 
 
 def spread(n_rows: int, n_needed: int) -> IntArray:
-    """Return the numbers of about so many rows, or of all, in an order that has nothing to do with theirs."""
+    """Return the numbers of so many rows, in an order that has nothing to do with theirs, or of all."""
+    if n_needed >= n_rows:
+        return np.arange(n_rows)
     return np.random.RandomState(0).permutation(n_rows)[: max(n_needed, 1)]
 
 
@@ -128,10 +133,11 @@ def refined(problem: Problem, starts: Parameters, seed: int) -> Parameters:
         sample = _plain(problem, pick(X, rows), codes[rows], masses)
         if size == n_exchanged:
             x = in_frame(values_of(X), rows, problem.frame)
-            starts = join([_exchanged(sample, x, starts.take([r])) for r in range(len(starts.means))])
+            with workers(options.n_jobs):
+                starts = join([_exchanged(sample, x, starts.take([r])) for r in range(len(starts.means))])
         if size in sizes:
             gain = _CHANCE * _n_parameters(n_kernels, n_features, problem.structure) / size
-            result = run(sample.with_options(tol=max(options.tol, gain)), starts)
+            result = run(sample.with_options(tol=max(options.tol, gain)), starts, is_sample=True)
             good = np.flatnonzero(result.status != Status.FAILED)
             starts = starts.put(good, result.parameters.take(good))
         # All rows may have some of a kernel, or of one in a group, that the few rows of the sample have not.
@@ -184,7 +190,7 @@ def _plain(problem: Problem, X: Array, codes: IntArray, weights: FloatArray | No
 def _exchanged(sample: Problem, x: Array, start: Parameters) -> Parameters:
     """Return a start (with R = 1) after exchanges of its kernels, for the rows x (n, M) of a sample."""
     structure, (n_kernels, n_features) = sample.structure, start.means.shape[1:]
-    result, n_passes = run(sample.with_options(max_iter=_PASSES), start), _PASSES
+    result, n_passes = run(sample.with_options(max_iter=_PASSES), start, is_sample=True), _PASSES
     if result.status[0] == Status.FAILED:
         return start
     _, codes, weights = sample.source.start_rows()
@@ -210,7 +216,7 @@ def _exchanged(sample: Problem, x: Array, start: Parameters) -> Parameters:
         exchanged = outcome.parameters.batch()
         if errors is not None:
             exchanged = replace(exchanged, covariances=structure.narrowed(exchanged.covariances, errors))
-        following = run(sample.with_options(max_iter=n_passes), exchanged)
+        following = run(sample.with_options(max_iter=n_passes), exchanged, is_sample=True)
         if following.status[0] == Status.FAILED:
             break
         if outcome.n_exchanges and not following.objective[0] > result.objective[0]:
@@ -226,7 +232,12 @@ def _responsibilities(sample: Problem, x: Array, codes: IntArray, model: Paramet
         prior = 1.0 / weights.shape[1] if model.class_prior is None else model.class_prior
         weights = np.append(weights, (weights * prior).sum(axis=1, keepdims=True), axis=1)
         codes = np.where(codes < 0, weights.shape[1] - 1, codes)
-    logs = kernel_log_densities(x, model, sample.structure.name, sample.options.n_jobs)
+    structure, start = sample.structure, model.batch()
+    if is_numpy(x):
+        kernels = Kernels.of(start, structure.factor(start.covariances, x.shape[1]), structure)
+        logs = host.log_densities(rows_within(x, None), kernels, None, pool_here())
+    else:
+        logs = kernel_log_densities(x, model, structure.name)
     logs = logs + pick(like(safe_log(weights).T, logs), codes)
     xp = namespace(logs)
     shares = xp.exp(logs - xp.max(logs, axis=1, keepdims=True))

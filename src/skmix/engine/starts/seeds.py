@@ -64,9 +64,7 @@ def lloyd(
     Rows x (n, M) have masses (n,), or all the mass one. A centre without rows stays.
     """
     if is_numpy(x):
-        ones = np.ones(x.shape[1])
-        frame = Frame(ones, 0.0 * ones, ones, FARTHEST * ones)
-        step: Pass = partial(host.lloyd, Rows(x, None, masses, frame), pool)
+        step: Pass = partial(host.lloyd, rows_within(x, masses), pool)
     else:
         step = partial(_sums, _pieces(x, masses, centres.shape[0]))
     sums, nearest = step(centres)
@@ -76,6 +74,12 @@ def lloyd(
             break
         sums, nearest = step(centres)
     return centres, nearest
+
+
+def rows_within(x: FloatArray, masses: FloatArray | None) -> Rows:
+    """Return rows x (n, M) that are in the frame already, with masses (n,)."""
+    ones = np.ones(x.shape[1])
+    return Rows(x, None, masses, Frame(ones, 0.0 * ones, ones, FARTHEST * ones))
 
 
 def _pieces(x: Array, masses: FloatArray | None, n_centres: int) -> list[tuple[Array, Array]]:

@@ -34,7 +34,7 @@ INFLATED = 2e6
 # On a device the limit is higher, since extended precision needs a copy to the host: eight digits are left.
 _INFLATED_ON_DEVICE = 2.0**24
 # A pivot below this share of its variance is zero to working precision.
-_SINGULAR = float(4 * np.finfo(np.float64).eps)
+SINGULAR = float(4 * np.finfo(np.float64).eps)
 # Largest usable variance.
 HUGE = float(np.finfo(np.float64).max)
 
@@ -116,7 +116,7 @@ def whiten_batch(matrices: Array) -> Whitened:
         with np.errstate(all="ignore"):  # infinite variances
             inflation = np.square(whitened.whiteners * deviations[:, None, :]).sum(axis=1).max(axis=1)
     else:
-        job = core().whiten(np.ascontiguousarray(matrices), _SINGULAR)
+        job = core().whiten(np.ascontiguousarray(matrices), SINGULAR)
         *arrays, inflation = pool_here().finish(job)
         whitened = Whitened(*arrays)
     again = np.flatnonzero(whitened.positive & (inflation > INFLATED))
@@ -152,7 +152,7 @@ def _whiten_by_elimination(matrices: FloatArray, dtype: type) -> Whitened:
         inverse[j + 1 :, : j + 1] -= column[:, None] * inverse[j, : j + 1]
     log_determinants = np.log(pivots).sum(axis=0)
     # After a pivot that is not positive, the rest of a matrix is undefined.
-    positive = (pivots > _SINGULAR * variances).all(axis=0) & np.isfinite(log_determinants)
+    positive = (pivots > SINGULAR * variances).all(axis=0) & np.isfinite(log_determinants)
     inverse[:, :, ~positive] = np.eye(n_features)[:, :, None]
     log_determinants = np.where(positive, log_determinants, 0.0) - 2.0 * np.log(units).sum(axis=1)
     whiteners = np.ascontiguousarray(inverse.transpose(2, 0, 1) * units[:, None, :])
@@ -169,7 +169,7 @@ def _whiten_on_device(matrices: Array) -> Whitened:
     correlations = xp.where(proper[:, None, None], matrices * unit[:, :, None] * unit[:, None, :], eye)
     lower, info = xp.linalg.cholesky_ex(correlations)
     pivots = xp.linalg.diagonal(lower)
-    positive = proper & (info == 0) & xp.all(pivots > math.sqrt(_SINGULAR), axis=1)
+    positive = proper & (info == 0) & xp.all(pivots > math.sqrt(SINGULAR), axis=1)
     lower = xp.where(positive[:, None, None], lower, eye)
     whiteners = xp.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False)
     lengths = xp.linalg.vector_norm(whiteners, axis=-2)
