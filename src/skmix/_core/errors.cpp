@@ -60,13 +60,26 @@ class ErrorPass final : public skmix::Pass {
         scratch.moments.resize(n_kernels * (m_ + n_terms_) * LANES);
         for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < n_tasks;) {
             switch (m_ <= UNROLLED ? m_ : 0) {
-                case 1: do_task<1>(task, scratch); break;
-                case 2: do_task<2>(task, scratch); break;
-                case 3: do_task<3>(task, scratch); break;
-                case 4: do_task<4>(task, scratch); break;
-                case 5: do_task<5>(task, scratch); break;
-                case 6: do_task<6>(task, scratch); break;
-                default: do_task<0>(task, scratch);
+                case 1:
+                    do_task<1>(task, scratch);
+                    break;
+                case 2:
+                    do_task<2>(task, scratch);
+                    break;
+                case 3:
+                    do_task<3>(task, scratch);
+                    break;
+                case 4:
+                    do_task<4>(task, scratch);
+                    break;
+                case 5:
+                    do_task<5>(task, scratch);
+                    break;
+                case 6:
+                    do_task<6>(task, scratch);
+                    break;
+                default:
+                    do_task<0>(task, scratch);
             }
         }
     }
@@ -153,7 +166,8 @@ class ErrorPass final : public skmix::Pass {
         if (out_.densities != nullptr || !has_moments) return;
         for (int64_t k = 0; k < n_kernels; ++k) {
             for (int64_t i = 0; i < m + n_terms_; ++i) {
-                sums[n_classes + k * width_ + n_classes + i] = total(load(&s.moments[(k * (m + n_terms_) + i) * LANES]));
+                sums[n_classes + k * width_ + n_classes + i] =
+                    total(load(&s.moments[(k * (m + n_terms_) + i) * LANES]));
             }
         }
     }

@@ -122,9 +122,9 @@ def predict(
                     raise ValueError("a study of samples takes no errors.")
                 predicted = loaded.predictions(path, why=reasons, text=text, damaged=damaged)
             else:
-                rows: Any = tables.open_table(path, text, drop=[*kept, *(drop or ())], damaged=damaged)
-                rows = rows if errors is None else tables.with_errors(rows, None, None, errors)[0]
-                predicted = report.predictions(loaded, rows, why=reasons)
+                rows = tables.open_table(path, text, drop=[*kept, *(drop or ())], damaged=damaged)
+                measured = rows if errors is None else tables.with_errors(rows, None, None, errors)[0]
+                predicted = report.predictions(loaded, measured, why=reasons)
         repeated = sorted(set(kept) & set(predicted))
         if repeated:
             cli.stop(f"--keep {repeated[0]}: the predictions already have a column of that name.")
