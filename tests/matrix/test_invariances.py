@@ -49,7 +49,8 @@ SETTINGS: dict[str, Any] = {"covariance_prior": None, "tol": 1e-4, "max_iter": 3
 
 
 def mixture(**settings: Any) -> Any:
-    return SharedKernelMixture(**{"n_kernels": 4, **SETTINGS, **settings})
+    # A learnt prior of the weights counts rows.
+    return SharedKernelMixture(**{"n_kernels": 4, "weight_prior": None, **SETTINGS, **settings})
 
 
 def classifier(**settings: Any) -> Any:

@@ -50,15 +50,16 @@ def interrupted(estimator, path, rows, end):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("kind", [SharedKernelMixture, SharedKernelClassifier])
 def test_a_callback_gets_the_model_so_far(kind, tmp_path):
-    estimator = kind(5, random_state=0, tol=0.0, max_iter=8)
+    estimator = kind(5, weight_prior=None, random_state=0, tol=0.0, max_iter=8)
     save = Save(tmp_path / "fit.skmix", every=3)
     clone(estimator).set_callbacks(save).fit(X, Y)
     assert len(save.models) == 8
     for number, model in enumerate(save.models, 1):
         expected = clone(estimator).set_params(max_iter=number).fit(X, Y)
-        assert_array_equal(model.means_, expected.means_)
-        assert_array_equal(model.predict_proba(X), expected.predict_proba(X))
-        assert_array_equal(model.log_likelihood_path_, expected.log_likelihood_path_)
+        # Without a callback, the compiled core makes several passes at once.
+        assert_allclose(model.means_, expected.means_, rtol=1e-10)
+        assert_allclose(model.predict_proba(X), expected.predict_proba(X), rtol=1e-8, atol=1e-12)
+        assert_allclose(model.log_likelihood_path_, expected.log_likelihood_path_, rtol=1e-10)
         assert model.n_iter_ == number
     assert_array_equal(load(save.path).covariances_, save.models[5].covariances_)
 
@@ -75,7 +76,7 @@ def test_a_callback_gets_the_model_so_far(kind, tmp_path):
     ],
 )
 def test_a_fit_goes_on_from_a_saved_model(settings, labels, tmp_path):
-    mixture = SharedKernelMixture(5, random_state=0, max_iter=3000).set_params(**settings)
+    mixture = SharedKernelMixture(5, weight_prior=None, random_state=0, max_iter=3000).set_params(**settings)
     whole = clone(mixture).fit(X, labels)
     saved = interrupted(mixture, tmp_path / "fit.skmix", (X, labels), end=4)
     assert saved.n_iter_ == 4
@@ -186,7 +187,7 @@ def test_a_saved_model_survives_a_lost_scheduler(tmp_path, mortal_cluster):
                 mortal_cluster.lose()
 
     path = tmp_path / "fit.skmix"
-    mixture = SharedKernelMixture(3, init={"means": X[[0, 100, 150]]}, max_iter=1000)
+    mixture = SharedKernelMixture(3, init={"means": X[[0, 100, 150]]}, weight_prior=None, max_iter=1000)
     lazy = da.from_array(X, chunks=(70, 2)), da.from_array(Y, chunks=70)
     with pytest.raises(ClusterError, match=r"scheduler .* is lost"):
         clone(mixture).set_callbacks(Lose(path)).fit(*lazy)

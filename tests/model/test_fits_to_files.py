@@ -264,7 +264,7 @@ def test_fits_to_many_rows_begin_on_samples(monkeypatch: pytest.MonkeyPatch) -> 
     X = random.normal(size=(6000, 2)) * np.where(random.random((6000, 1)) < 0.3 + 0.4 * y[:, None], 5.0, 1.0)
     y[0] = 2  # has no row in a sample
     given = {"y": y, "sample_weight": weights}
-    model = SharedKernelMixture(2, tol=1e-7, max_iter=2000, random_state=0, n_jobs=1)
+    model = SharedKernelMixture(2, weight_prior=None, tol=1e-7, max_iter=2000, random_state=0, n_jobs=1)
     whole = clone(model).fit(X, **given)
     drawn = clone(model).set_params(init="random_from_data").fit(X, **given)
     monkeypatch.setattr("skmix.engine.starts.samples._WORTH_SAMPLING", 1 << 17)
@@ -299,6 +299,7 @@ def test_samples_lead_to_the_optimum_of_all_rows(
         covariance_type=covariance_type,
         tail=tail,
         degrees=degrees,
+        weight_prior=None,
         tol=1e-6,
         max_iter=1000,
         random_state=0,

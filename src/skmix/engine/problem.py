@@ -140,4 +140,5 @@ def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kerne
         prior_covariance=structure.common(prior),
         weight_prior=1.0 if isinstance(weight_prior, str) else weight_prior or 1.0,
         hierarchical=weight_prior if isinstance(weight_prior, str) else None,
+        unit=options.unit,
     )

@@ -130,6 +130,7 @@ class Regulariser(Record):
     # Whether weights have a posterior: their prior is the `concentration` of the parameters, which is learnt
     # if 'hierarchical' and stays if 'given'.
     hierarchical: Literal["hierarchical", "given"] | None = None
+    unit: float = 1.0  # weight of a row that is one row for this posterior
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,7 @@ class Options:
     # Concentration of the Dirichlet prior on weights, at least 1 for EM; 'hierarchical': one for each kernel,
     # learnt from all classes; 'given': that of the starts.
     weight_prior: float | Literal["hierarchical", "given"] | None = None
+    unit: float = 1.0  # weight of a row that counts as one for a learnt prior of the weights
     n_jobs: int = 1  # number of threads; it never changes the result
     freeze: Literal["kernels", "weights"] | None = None  # which parameters stay at their starting values
     precision: Literal["float64", "float32", "tf32"] = "float64"  # of products over rows, on an accelerator

@@ -152,11 +152,11 @@ class Settings:
         Weights of a given start, and kernels of single classes, stay as they are without a prior.
         """
         is_plain = self.freeze is None and not self.is_variational and self.stopping == "total"
+        if not (self.pulls_groups and n_classes > 1 and is_plain) or self.init == "class":
+            return self
         is_given = isinstance(self.start, Mapping) and self.start.get("weights") is not None
         is_given |= self.fitted_start is not None and not hasattr(self.start, "weight_prior_")
-        if self.pulls_groups and n_classes > 1 and is_plain and not is_given and self.init != "class":
-            return replace(self, weight_prior="hierarchical")
-        return self
+        return self if is_given else replace(self, weight_prior="hierarchical")
 
     @property
     def fitted_start(self) -> Any:

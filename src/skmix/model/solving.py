@@ -18,6 +18,7 @@ from ..engine.loop import Run, run, say_fall
 from ..engine.numbers import pick, to_numpy
 from ..engine.problem import Problem
 from ..engine.records import FloatArray, Frame, Options, Parameters, Result, Status, living_kernels
+from ..engine.rows.summary import Summary
 from ..engine.rules.variational import wishart_degrees
 from ..engine.starts import refined
 from ..engine.structures import Structure, structure_of
@@ -116,6 +117,8 @@ def problem_of(
     options, frame = settings.options(structure.name, n_features), summary.frame(structure, columns)
     if settings.n_jobs is None and training.source.runs_elsewhere:
         options = replace(options, n_jobs=1)
+    if settings.pulls_groups:
+        options = replace(options, unit=_unit_of(summary))
     floor = None
     if settings.has_floor:
         floor = floor_of(options, frame, training.resolution)
@@ -130,6 +133,11 @@ def problem_of(
     if settings.tol is None and not settings.is_variational:
         options = replace(options, tol=_tolerance(training, structure, n_kernels))
     return Problem.of(training.source, options, n_kernels, frame), start, floor
+
+
+def _unit_of(summary: Summary) -> float:
+    """The weight of a row that counts as one in priors by default: weights may be normalised to sum to one."""
+    return min(1.0, summary.total / summary.n_rows)
 
 
 def floor_of(options: Options, frame: Frame, resolution: FloatArray) -> Floor:
@@ -167,8 +175,7 @@ def _with_learnt_prior(
         inside = structure.common(rescaled(scale, 1.0 / frame.scale))
         return problem.with_regulariser(prior_rows=strength, prior_covariance=inside), learnt
     summary, (n_kernels, n_features) = training.source.summary, starts.means.shape[1:]
-    # Row weights may be normalised to sum to one, so the total weight is not the number of rows.
-    unit = min(1.0, summary.total / summary.n_rows)
+    unit = _unit_of(summary)
     few_rows = has_few_rows(structure, summary.total / unit, n_kernels, n_features)
     if not few_rows and settings.init in (None, "uniform"):
         return problem, None

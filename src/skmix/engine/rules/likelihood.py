@@ -95,7 +95,8 @@ class Likelihood(Record):
         if self.bounded:
             assert previous.concentration is not None
             learn = regulariser.hierarchical != "given"
-            return improve_hierarchical(following, mass, previous.concentration, learn=learn)
+            counts = mass / regulariser.unit
+            return improve_hierarchical(following, counts, previous.concentration, learn=learn)
         mass = mass + (regulariser.weight_prior - 1.0)
         sizes = xp.sum(mass, axis=1, keepdims=True)
         weights = mass / clip(sizes, TINY, np.inf)  # (M1)
@@ -161,7 +162,7 @@ class Likelihood(Record):
         if self.bounded:
             known, counts = posterior_counts(parameters)
             assert parameters.concentration is not None
-            divergence = divergence_of_weights(counts, parameters.concentration)
+            divergence = regulariser.unit * divergence_of_weights(counts, parameters.concentration)
             total = total - where(known, divergence, np.inf)
         return total
 
