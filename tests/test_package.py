@@ -42,7 +42,7 @@ def test_the_wheel_has_all_files_of_the_package_and_no_others(wheel: Path) -> No
         if path.is_file() and "__pycache__" not in path.parts and path.suffix not in COMPILED
     }
     # What is read while it runs: types, pages and their parts, the paper's numbers, example data.
-    code, data = {".py", ".typed", ".j2", ".js", ".css"}, {".csv", ".md", ".fcs", ".txt"}
+    code, data = {".py", ".typed", ".j2", ".js", ".css"}, {".csv", ".gz", ".md", ".fcs", ".txt"}
     assert {Path(name).suffix for name in own} == code | data
     assert wheel.stat().st_size < 2_000_000
     with zipfile.ZipFile(wheel) as packed:

@@ -347,8 +347,8 @@ def test_events_are_on_the_scale_of_the_command_line_and_have_no_time(tmp_path: 
         (["Time", "CD3", "Offset"], {"CYT": "DVSSCIENCES-CYTOF-6.0"}, ["CD3"], "arcsinh:5"),
         (["TIME LSW", "FITC-A", "Width"], {"CYT": "BD"}, ["FITC-A", "Width"], "arcsinh:150"),
         (["PE-A", "PE-H", "PE-W"], {}, ["PE-A"], "arcsinh:150"),
-        # Not if some channels have no area.
-        (["FL1-A", "FL1-H", "FL2-H"], {}, ["FL1-A", "FL1-H", "FL2-H"], "arcsinh:150"),
+        # Heights, if some channels have no area.
+        (["FL1-A", "FL1-H", "FL2-H"], {}, ["FL1-H", "FL2-H"], "arcsinh:150"),
     ],
 )
 def test_markers_and_mass_cytometry_are_recognised(

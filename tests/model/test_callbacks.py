@@ -116,6 +116,7 @@ def test_callbacks_of_a_search_count_its_candidates(search: Any, tmp_path: Path)
     assert load(tmp_path / "search.skmix").best_score_ == plain.best_score_
 
 
+@pytest.mark.filterwarnings("ignore:Some populations may be one")
 def test_verbose_searches_and_studies_print_their_work_and_are_the_same(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,7 +99,7 @@ def test_labels_of_any_type(kind: str, container: str, tmp_path: Path) -> None:
     if container == "array":
         assert predicted.dtype == names.dtype
     assert model.score(X, labels) == expected.score(X, codes)
-    assert model.bic(X, labels) == expected.bic(X, codes)
+    assert model.models_[0].bic(X, labels) == expected.models_[0].bic(X, codes)
     rows, drawn = model.sample(5, label=np.unique(names)[1])
     assert rows.shape == (5, 4)
     assert_array_equal(drawn, [np.unique(names)[1]] * 5)

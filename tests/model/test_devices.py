@@ -62,7 +62,7 @@ def test_a_classifier_takes_tensors_and_returns_arrays(library: str) -> None:
         assert got.dtype == expected.dtype
         assert_allclose(got, expected, rtol=1e-8, atol=1e-12)
     assert theirs.score(rows, labels) == theirs.score(X, y) == ours.score(X, y)
-    assert_allclose(theirs.bic(rows, labels), ours.bic(X, y), rtol=1e-10)
+    assert_allclose(theirs.models_[0].bic(rows, labels), ours.models_[0].bic(X, y), rtol=1e-10)
     with pytest.raises(ValueError, match=r"2 features.* 4 features"):
         theirs.score_samples(rows[:, :2])
     whole = SharedKernelMixture(2, device=named(library), random_state=0)

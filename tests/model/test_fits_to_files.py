@@ -74,7 +74,6 @@ def test_a_classifier_learns_and_predicts_from_files(rows, tmp_path: Path) -> No
         assert ours.shape == theirs.shape
         assert np.allclose(ours, theirs, rtol=1e-8, atol=1e-8), method
     assert there.score(there_rows, y) == pytest.approx(here.score(columns, NAMES))
-    assert there.bic(there_rows, y) == pytest.approx(here.bic(columns, NAMES))
     there.save(tmp_path / "model.skmix")
     assert np.array_equal(load(tmp_path / "model.skmix").predict(there_rows), here.predict(columns))
 
@@ -82,12 +81,12 @@ def test_a_classifier_learns_and_predicts_from_files(rows, tmp_path: Path) -> No
 def test_scores_and_first_batches_take_files_and_what_they_were_opened_with(rows) -> None:  # type: ignore[no-untyped-def]
     there_rows, y, weights, columns = rows
     arrays, opened = (columns, NAMES, WEIGHTS), (open_rows(there_rows, label=y, weight=weights),)
-    for kind, others in ((SharedKernelMixture, ()), (SharedKernelClassifier, ("calibrate",))):
+    for kind, others in ((SharedKernelMixture, ("bic", "aic")), (SharedKernelClassifier, ("calibrate",))):
         here, there = kind(**SETTINGS).fit(*arrays), kind(**SETTINGS).fit(*opened)
         first = {"classes": np.unique(NAMES)}
         begun = clone(here).partial_fit(*arrays[:2], **first, sample_weight=WEIGHTS)
         for given in (opened, (there_rows, y, weights)):
-            for method in ("score", "bic", "aic", *others):
+            for method in ("score", *others):
                 mine, theirs = getattr(here, method)(*arrays), getattr(there, method)(*given)
                 if method == "calibrate":
                     mine, theirs = mine.temperature_, theirs.temperature_
@@ -132,9 +131,9 @@ def test_rows_of_a_file_without_a_label(kind: str, tmp_path: Path) -> None:
     # One sentence by all doors, with the number of all rows, whatever the size of a block.
     n_missing = np.count_nonzero(known == None)  # noqa: E711
     with pytest.raises(ValueError, match=f"{n_missing} of 500 rows have no label in y .*: leave them out"):
-        there.bic(rows, "y" if rows.first.named else y)
+        there.score(rows, "y" if rows.first.named else y)
     for model, given in ((there, (rows,)), (here, (X, known))):
-        for method in (model.score, model.calibrate, model.tune, model.bic):
+        for method in (model.score, model.calibrate, model.tune):
             with pytest.raises(ValueError, match=f"{n_missing} of 500 rows have no label in y"):
                 method(*given)
 

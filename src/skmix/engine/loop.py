@@ -105,9 +105,9 @@ def run(
     with Passes.over(problem) as passes:
         fitting = Run(passes, starts, previous)
         while fitting.going:
-            if callback is None and fitting.climb():
-                continue
-            fitting.step()
+            # A callback sees every pass, and changes no bit of it.
+            if not fitting.climb(_MOST_AT_ONCE if callback is None else 1):
+                fitting.step()
             if callback is not None:
                 callback(fitting)
         result = fitting.so_far() if is_sample else fitting.result()
@@ -296,8 +296,8 @@ class Run:
         self._status[active[survived & done]] = Status.CONVERGED
         self._current, self._factor = following, next_factor
 
-    def climb(self) -> bool:
-        """Make passes of one start in the compiled core; return whether there were any.
+    def climb(self, most: int) -> bool:
+        """Make at most so many passes of one start in the compiled core; return whether there were any.
 
         Those that are unusual are left to `step`. As some are so again and again, twice as many passes are
         left to it each time.
@@ -310,7 +310,7 @@ class Run:
             "likelihood": float(self._watched.sum()),
             "is_monotone": rule.monotone,
             "least_change": self._options.tol * problem.source.summary.total,
-            "most": min(self._options.max_iter - self.n_passes, _MOST_AT_ONCE),
+            "most": min(self._options.max_iter - self.n_passes, most),
         }
         climbed = problem.source.climb(
             self._current, self._factor, rule.regulariser, self._passes.setting, stopping

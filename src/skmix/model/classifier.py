@@ -38,9 +38,7 @@ _IN_COMMON = {"classes_", "class_count_", "covariance_type_"}
 
 
 @documented_model
-class SharedKernelClassifier(
-    ClassifierMixin, BagsMixin, PrevalenceMixin, densities.CriteriaMixin, SharedKernelBase
-):
+class SharedKernelClassifier(ClassifierMixin, BagsMixin, PrevalenceMixin, SharedKernelBase):
     """Classifier whose classes are Gaussian mixtures over the same kernels.
 
     It learns p(x | j) = Σ_k π_kj N(x; μ_k, P_k) from labelled rows by the shared kernel EM algorithm (SKEM)

@@ -136,7 +136,7 @@ def problem_of(
 
 
 def _unit_of(summary: Summary) -> float:
-    """The weight of a row that counts as one in priors by default: weights may be normalised to sum to one."""
+    """The weight of a row that counts as one in default priors: weights may be normalised to sum to one."""
     return min(1.0, summary.total / summary.n_rows)
 
 
