@@ -115,6 +115,15 @@ def run(
     return result
 
 
+def can_climb(problem: Problem, starts: Parameters) -> bool:
+    """Whether the compiled core may make passes of single starts, see `Run.climb`."""
+    rule, source = problem.rule, problem.source
+    is_plain = starts.class_prior is None and not starts.tail.weighted
+    is_known = isinstance(rule, Likelihood) and rule.climbs and problem.options.stopping == "total"
+    n_kernels, n_features = starts.means.shape[1:]
+    return is_plain and is_known and source.climbs(n_kernels, n_features, rule.structure)
+
+
 # ---------------------------------------------------------------- passes
 
 
@@ -258,10 +267,7 @@ class Run:
         self._ended = source.fetch(self._current)
         self._status[~to_numpy(self._factor.usable)] = Status.FAILED
         # Whether `climb` may be quicker, the pass from which on, and how many are left to `step` next time.
-        can_climb = (
-            starts.class_prior is None and not starts.tail.weighted and self._options.stopping == "total"
-        )
-        self._climbs = n_starts == 1 and can_climb and isinstance(rule, Likelihood) and rule.climbs
+        self._climbs = n_starts == 1 and can_climb(passes.problem, starts)
         self._climbs_from, self._left_out = 0, 1
 
     @property
@@ -315,9 +321,6 @@ class Run:
         climbed = problem.source.climb(
             self._current, self._factor, rule.regulariser, self._passes.setting, stopping
         )
-        if climbed is None:
-            self._climbs = False
-            return False
         n_passes = len(climbed.objectives)
         if n_passes < stopping["most"] and not climbed.is_done:
             self._climbs_from = self.n_passes + n_passes + self._left_out

@@ -182,8 +182,9 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         rounding = self.reg_covar == 0.0 and not structure.triangular
         options = self._options(_ROUNDING if rounding else 0.0)
         size = np.prod(structure.shape(self.n_components, source.n_features))
-        # Lines of several starts at a time would be mixed.
-        together = 1 if self.verbose else max(1, int(NUMBERS_TOGETHER // size))
+        # Lines of several starts at a time would be mixed, and the compiled core makes small fits one by one.
+        is_small = source.climbs(self.n_components, source.n_features, structure)
+        together = 1 if self.verbose or is_small else max(1, int(NUMBERS_TOGETHER // size))
         n_starts, printer = self.n_init if fresh else 1, copy(self)
         for first in range(0, n_starts, together):
             printer._print_verbose_msg_init_beg(first)

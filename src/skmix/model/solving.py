@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 
 from ..engine.after.prior import has_few_rows, prior_of_start
 from ..engine.after.shifts import check_source, choose_strength, shift_groups
-from ..engine.loop import Run, run, say_fall
+from ..engine.loop import Run, can_climb, run, say_fall
 from ..engine.numbers import pick, to_numpy
 from ..engine.problem import Problem
 from ..engine.records import FloatArray, Frame, Options, Parameters, Result, Status, living_kernels
@@ -84,8 +84,11 @@ def fit_mixture(
     results = []
     for batch in chain([first], batches):
         batch = refined(problem, batch, seed) if refines else batch
-        result = run(problem, batch, None if after_pass is None else watch)
-        results.append(problem.leave_with(result, frozen))
+        # The compiled core makes the passes of one start after the other, if it can.
+        is_apart = after_pass is None and can_climb(problem, batch)
+        for starts in map(batch.take, np.arange(len(batch.means))[:, None]) if is_apart else [batch]:
+            result = run(problem, starts, None if after_pass is None else watch)
+            results.append(problem.leave_with(result, frozen))
     refuse_failures(results, settings.variance_floor)
     fitted = _record(results, settings, training, prior, floor)
     if not fitted.converged:

@@ -31,6 +31,7 @@ from ..records import (
     Setting,
     Statistics,
 )
+from ..structures import Structure
 from .summary import Summary, summarise
 
 # Mask (R, K) of recentred kernels, and their origins (R, K, M).
@@ -101,6 +102,10 @@ class RowSource(ABC):
     def by_class(self, selection: Selection | None = None) -> ReduceClasses:
         """Return a function that works on the rows of each class apart, or on the selected ones."""
 
+    def climbs(self, n_kernels: int, n_features: int, structure: Structure) -> bool:
+        """Whether `climb` is quicker than passes one by one."""
+        return False
+
     def climb(
         self,
         parameters: Parameters,
@@ -108,9 +113,9 @@ class RowSource(ABC):
         regulariser: Regulariser,
         setting: Setting,
         stopping: dict[str, Any],
-    ) -> Climbed | None:
-        """Make several passes of EM from one start at once, see `host.climb`; None if it is not quicker."""
-        return None
+    ) -> Climbed:
+        """Make several passes of EM from one start at once, see `host.climb`; only where it `climbs`."""
+        raise NotImplementedError
 
     def to_device(self, array: Array) -> Array:
         """Move a host array to where passes run; by default the host."""
@@ -225,6 +230,11 @@ class MemoryRows(ArrayRows):
         statistics = host.expect(rows, kernels, setting.pool, with_moments=setting.with_moments)
         return statistics, kernels.origins
 
+    def climbs(self, n_kernels: int, n_features: int, structure: Structure) -> bool:
+        # Whatever the number of threads, so that it does not change the result.
+        is_small = operations(len(self.X), n_kernels, n_features) <= FEW_OPERATIONS
+        return is_small and core() is not None and not structure.shared
+
     def climb(
         self,
         parameters: Parameters,
@@ -232,11 +242,7 @@ class MemoryRows(ArrayRows):
         regulariser: Regulariser,
         setting: Setting,
         stopping: dict[str, Any],
-    ) -> Climbed | None:
-        # Whatever the number of threads, so that it does not change the result.
-        n_operations = operations(len(self.X), *parameters.means.shape[1:])
-        if core() is None or setting.structure.shared or n_operations > FEW_OPERATIONS:
-            return None
+    ) -> Climbed:
         rows = self.in_frame(setting.frame, parameters.weights.shape[-1])
         return host.climb(rows, parameters, factor, setting.structure, regulariser, stopping)
 
