@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from .._parts import on_first_use
 
 if TYPE_CHECKING:
+    from .bags import Bags as Bags
     from .bayesian import BayesianGaussianMixture as BayesianGaussianMixture
     from .callbacks import Lines as Lines
     from .callbacks import progress_bar as progress_bar
@@ -38,8 +39,9 @@ _HOMES = {
     "fit_each": "repeats",
 }
 __all__ = list(_HOMES)
-# What the rooms above need besides estimators: kernels, groups, rows of any kind, files, progress, warnings.
+# What the rooms above need besides estimators: kernels, groups, bags, rows, files, progress, warnings.
 _FOR_ROOMS = {
+    "Bags": "bags",
     "Groups": "groups",
     "Kernels": "kernels",
     "Lines": "callbacks",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._errors import ArgumentError
 from ..engine.records import FloatArray
 from ..model.kernel_sets import DrawnKernels, drawn_kernels
 from ..plots.style import CLASS_COLOURS, short_name
@@ -21,6 +22,7 @@ from .judging import FEWEST_SAMPLES
 from .markers import Profiles, profiles
 from .merging import HEIGHT
 from .plots import drawn_cells, map_cells, percent
+from .predicting import KnownSamples
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -78,7 +80,7 @@ def study_page(study: Any, title: str | None, comparison: Comparison | None) -> 
         "n_unusual": len(flagged),
         "judged": unusual is not None,
         "unusual_rows": [] if unusual is None else _unusual_rows(unusual, composition, fitted),
-        "conditions": None if comparison is None else _conditions(comparison),
+        "conditions": None if comparison is None else _conditions(study, comparison),
         "named": any(sign in str(name) for name in names for sign in "⁺⁻"),
         "populations": [
             {
@@ -158,7 +160,7 @@ def _unusual_rows(unusual: DataFrame, composition: Composition, fitted: Composit
     return lines
 
 
-def _conditions(comparison: Comparison) -> dict[str, Any]:
+def _conditions(study: Any, comparison: Comparison) -> dict[str, Any]:
     conditions, design = comparison.conditions, comparison.design
     sides = comparison.sides
     lines = [
@@ -175,7 +177,21 @@ def _conditions(comparison: Comparison) -> dict[str, Any]:
         "joined": comparison.joined(),
         "panels": [{"population": g, "q": f"{comparison.q_values[g]:.2g}"} for g in comparison.order],
         "tables": lines,
+        "predicted": _predicted(study, comparison),
     }
+
+
+def _predicted(study: Any, comparison: Comparison) -> dict[str, Any] | None:
+    """Return how well conditions of held-out samples are predicted; None with too few samples."""
+    column, units = np.full(len(study.samples), None), dict[int, int]()
+    for name, places in comparison.conditions.items():
+        column[places] = name
+    for one, other in comparison.joined():
+        units[one] = units[other] = units.get(one, units.get(other, other))
+    together = [units.get(place) for place in range(len(column))]
+    with suppress(ArgumentError):
+        return KnownSamples(study.composition, "condition", column.tolist(), together).score()
+    return None
 
 
 def _lines(names: tuple[Any, Any], table: DataFrame, order: Sequence[int]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from .labelling import predicted_columns, write_labels
 from .markers import dividing_marker, names_after_change, profiles, short_markers
 from .metadata import align, read_metadata
 from .populations import Populations, alternatives_in_words, average_weights, checked_mixture
+from .predicting import PredictMixin
 from .reading import Origin, open_new_cells, preparation_of
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _FAR = 10.0
 
 
-class Study:
+class Study(PredictMixin):
     """Samples, the populations they share, and the proportions of the populations in each sample.
 
     `compose` makes a study from files. A study can also be made from any fitted mixture whose classes are
