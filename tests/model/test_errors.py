@@ -184,6 +184,23 @@ def test_errors_in_frames_and_files(tmp_path: Path) -> None:
     assert_array_equal(some.means_, fit(X, np.column_stack([np.zeros(len(X)), errors[:, 1]])).means_)
 
 
+def test_labels_and_weights_are_found_in_a_table_with_errors(tmp_path: Path) -> None:
+    X, errors, _, y = measured(200)
+    weights = np.where(y == 1, 2.0, 1.0)
+    table = pd.DataFrame(X, columns=["a", "b"]).assign(kind=np.where(y, "x", "z"), rows=weights)
+    table = table.assign(a_err=errors[:, 0], b_err=errors[:, 1])
+    path = tmp_path / "rows.csv"
+    table.to_csv(path, index=False)
+    expected = SharedKernelClassifier(2, random_state=0).fit(X, table["kind"], weights, errors=errors)
+    accuracy = expected.score(X, table["kind"], weights, errors=errors)
+    expected.calibrate(X, table["kind"], weights, errors=errors)
+    for rows in (table, path):
+        model = SharedKernelClassifier(2, random_state=0).fit(rows, "kind", "rows", errors="_err")
+        assert_allclose(model.score(rows, errors="_err"), accuracy)
+        assert_allclose(model.score(rows, "kind", "rows", errors="_err"), accuracy)
+        assert_allclose(model.calibrate(rows, errors="_err").temperature_, expected.temperature_, rtol=1e-6)
+
+
 @pytest.mark.parametrize("criterion", ["bic", "log_likelihood"])
 def test_the_search_for_a_mixture(criterion: str) -> None:
     X, errors, _, _ = measured(400)

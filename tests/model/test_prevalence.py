@@ -147,8 +147,25 @@ def test_rows_without_values_do_not_count() -> None:
     with_empty, without = model.prevalence(rows), model.prevalence(X[:50])
     assert_allclose(with_empty.shares, without.shares, atol=1e-6)
     assert_allclose(with_empty.low, without.low, atol=1e-6)
-    with pytest.raises(ValueError, match="No row of X has a value"):
+    with pytest.raises(ValueError, match="no value in the features of the model"):
         model.prevalence(np.full((5, 3), np.nan))
+
+
+def test_a_row_of_weight_zero_may_be_impossible_under_the_shares_of_the_others() -> None:
+    means, variances = [[0.0], [100.0]], np.ones((2, 1, 1))
+    model = SharedKernelClassifier.from_parameters(np.eye(2), means, variances)
+    found = model.prevalence([[0.0], [0.5], [100.0]], [1.0, 1.0, 0.0], adjust=True)
+    without = model.prevalence([[0.0], [0.5]])
+    assert_allclose(found.shares, [1.0, 0.0])
+    assert_allclose([found.low, found.high], [without.low, without.high])
+    assert found.probabilities is not None
+    assert_allclose(found.probabilities[2], [0.0, 1.0], atol=1e-12)
+
+
+def test_all_rows_are_of_the_only_class() -> None:
+    X = np.random.default_rng(8).normal(size=(20, 2))
+    found = SharedKernelClassifier(1).fit(X, np.zeros(20)).prevalence(X)
+    assert [*found.shares, *found.low, *found.high] == [1.0, 1.0, 1.0]
 
 
 def test_a_search_estimates_shares() -> None:

@@ -77,7 +77,10 @@ class Bags(NamedTuple):
         would have no upper bound.
         """
         if self.sizes.max() <= 1.0:
-            raise ValueError("All bags have one row: they say nothing of the correlation of rows in a bag.")
+            raise ValueError(
+                "All bags have one row, or rows whose weights sum to at most one: they say nothing of the "
+                "correlation of rows in a bag."
+            )
         excluded = np.flatnonzero(self.log_prior[codes] == -np.inf)
         if len(excluded):
             raise ValueError(f"{len(excluded)} bags have a label whose class prior is zero.")
@@ -132,7 +135,7 @@ def rows_in_bags(
     """Labelled rows in memory, and the identifiers (n,) of their bags, if there are any."""
     if bags is not None:
         X, bags, sample_weight = take_bags(model, X, bags, sample_weight)
-    return enter(model, X, y, sample_weight, errors=errors).with_columns_of_fit().in_memory(), bags
+    return enter(model, X, y, sample_weight).with_columns_of_fit().with_errors(errors).in_memory(), bags
 
 
 def learn_correlation(

@@ -568,7 +568,7 @@ random_state
         from sklearn.metrics import accuracy_score  # slow to import
 
         check_is_fitted(self)
-        entered = enter(self, X, y, sample_weight, errors=errors).with_columns_of_fit()
+        entered = enter(self, X, y, sample_weight).with_columns_of_fit().with_errors(errors)
         predicted = computed(self.predict(entered.X))
         labels, weights = entered.labels(len(predicted)), entered.weights(len(predicted))
         return float(accuracy_score(labels, predicted, sample_weight=weights))

@@ -111,12 +111,17 @@ class PrevalenceMixin:
             )
         given = check_weights(sample_weight, len(evidence))
         weights = np.ones(len(evidence)) if given is None else given
-        if not evidence[weights > 0].any():
-            raise ValueError("No row of X has a value in the features of the model.")
+        # A row of weight zero may be impossible under the shares of the others.
+        some, weights = evidence[weights > 0], weights[weights > 0]
+        if not some.any() and len(prior) > 1:
+            raise ValueError(
+                "The rows of X say nothing of their class: they have no value in the features of the model, "
+                "or its classes have equal densities."
+            )
         # Relative to the likeliest class of each row, so that nothing overflows.
-        ratios = np.exp(evidence - evidence.max(axis=1, keepdims=True))
+        ratios = np.exp(some - some.max(axis=1, keepdims=True))
         shares = most_likely_shares(ratios, weights)
-        low, high = _intervals(ratios, weights, shares)
+        low, high = _intervals(ratios, weights, shares) if len(prior) > 1 else (shares, shares)
         probabilities = softmax(evidence + np.log(np.maximum(shares, 1e-300)), axis=1) if adjust else None
         return Prevalence(self.classes_, shares, low, high, probabilities)
 

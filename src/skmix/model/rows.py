@@ -281,6 +281,14 @@ class Rows:
         X, y, weights = take_columns(self.X, target, weights, name="the target of the model")
         return replace(self, X=X, y=y, sample_weight=weights)
 
+    def with_errors(self, errors: Any) -> Rows:
+        """The rows with errors, if there are any; see `enter`."""
+        if errors is None:
+            return self
+        is_source = isinstance(self.X, Source)  # which has labels and weights
+        y, weights = (None, None) if is_source else (self.y, self.sample_weight)
+        return enter(self.estimator, self.X, y, weights, errors=errors, name=self.name)
+
     def _columns_of_fit(self) -> tuple[str | None, str | None]:
         model = self.estimator
         return getattr(model, "target_name_", None), getattr(model, "weight_name_", None)
