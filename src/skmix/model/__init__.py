@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .files import pack as pack
     from .files import write_file as write_file
     from .frames import PreparedRows as PreparedRows
+    from .frames import with_features_of as with_features_of
     from .gaussian import GaussianMixture as GaussianMixture
     from .groups import Groups as Groups
     from .groups import weight_prior_of as weight_prior_of
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from .repeats import fit_each as fit_each
     from .rows import enter as enter
     from .rows import score_rows as score_rows
-    from .rows import with_features_of as with_features_of
     from .saving import estimator_of as estimator_of
     from .saving import read_model as read_model
     from .saving import record_of as record_of
@@ -58,7 +58,7 @@ _FOR_ROOMS = {
     "warn_caller": "checks",
     "watched_by": "callbacks",
     "weight_prior_of": "groups",
-    "with_features_of": "rows",
+    "with_features_of": "frames",
     "write_file": "files",
 }
 __getattr__, __dir__ = on_first_use(__name__, _HOMES | _FOR_ROOMS)

@@ -21,8 +21,8 @@ from ..engine.numbers import on_host
 from ..engine.records import FloatArray, IntArray
 from .checks import check_weights, computed
 from .evidence import log_evidence
-from .frames import is_frame, take_columns
-from .rows import Rows, enter, with_features_of
+from .frames import is_frame, take_columns, with_features_of
+from .rows import Rows, enter
 
 # Correlations to compare before the best of them is refined.
 _CORRELATIONS = np.concatenate([[0.0], np.geomspace(1e-6, 1.0, 61)])

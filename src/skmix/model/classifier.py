@@ -11,7 +11,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -19,17 +18,18 @@ from ..data.recipe import Recipe
 from ..engine.numbers import safe_log
 from ..engine.records import FloatArray
 from ..engine.rows.blocks import Block
-from . import crossfit, decisions, densities, streams, tuning
+from . import crossfit, decisions, densities, streams
 from .arguments import check_distribution, check_feature_sets
-from .bags import BagsMixin, learn_correlation, rows_in_bags
+from .bags import BagsMixin
 from .base import Part, SharedKernelBase
-from .checks import computed, note_rows, updating
+from .checks import computed, note_rows
 from .fitted import FitRecord, Fitted, FittedClassifier
 from .mixture import SharedKernelMixture, documented_model
 from .prevalence import PrevalenceMixin
 from .rows import enter, score_rows
 from .settings import Settings, prior_of_columns
 from .training import Training
+from .tuning import TuningMixin
 
 # Attributes of a fit that only the mixtures have.
 _NOT_SHOWN = {"n_iter_", "n_kernels_", "outlier_blur_", "stream_", "threshold_"}
@@ -38,7 +38,7 @@ _IN_COMMON = {"classes_", "class_count_", "covariance_type_"}
 
 
 @documented_model
-class SharedKernelClassifier(ClassifierMixin, BagsMixin, PrevalenceMixin, SharedKernelBase):
+class SharedKernelClassifier(ClassifierMixin, BagsMixin, PrevalenceMixin, TuningMixin, SharedKernelBase):
     """Classifier whose classes are Gaussian mixtures over the same kernels.
 
     It learns p(x | j) = Σ_k π_kj N(x; μ_k, P_k) from labelled rows by the shared kernel EM algorithm (SKEM)
@@ -388,129 +388,6 @@ random_state
         """The attributes by which outliers are recognised."""
         threshold = getattr(self, "threshold_", -np.inf)
         return {"threshold_": threshold, "outlier_blur_": self.__dict__.get("outlier_blur_")}
-
-    def calibrate(
-        self,
-        X: ArrayLike,
-        y: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-        *,
-        bags: ArrayLike | None = None,
-        errors: Any = None,
-    ) -> Self:
-        """Fit a temperature, and the correlation of rows in a bag, to rows that were not used for training.
-
-        Log-probabilities are divided by the `temperature_` that minimises the log-loss on the given rows, and
-        normalised again: it is above one if the model was overconfident, and below one if it was
-        underconfident. The most probable class, and so `predict`, does not change.
-
-        With `bags`, also the `bag_correlation_` that minimises the log-loss of whole bags is learnt, see
-        `predict_bags_proba`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Held-out rows. Files are read whole.
-        y : array-like of shape (n,), default=None
-            Their labels; None only for rows that were opened with labels.
-        sample_weight : array-like of shape (n,), default=None
-            Weights of the rows.
-        bags : array-like of shape (n,) or str, default=None
-            Identifier of the bag of each row, or the name of their column; all rows of a bag have one label.
-        errors : array-like of shape (n, M), data frame, dict or str, default=None
-            Standard deviations of the errors of the values, see `fit`.
-
-        Returns
-        -------
-        estimator
-            The estimator, with a new `temperature_` and, with bags, a new `bag_correlation_`.
-        """
-        check_is_fitted(self)
-        with updating(self):
-            if bags is not None and errors is not None:
-                raise ValueError("bags and errors cannot be combined: predictions of bags take exact values.")
-            entered, names = rows_in_bags(self, X, y, sample_weight, bags, errors)
-            rows = entered.values(on_cpu=True)
-            codes, weights = entered.codes(len(rows)), entered.weights(len(rows))
-            self.temperature_ = decisions.best_temperature(densities.log_joint(self, rows), codes, weights)
-            note_rows(self, bag_correlation_=learn_correlation(self, entered.X, codes, names, weights))
-        return self
-
-    def tune(
-        self,
-        X: ArrayLike,
-        y: ArrayLike | None = None,
-        *,
-        trade_off: float | Sequence[float] | str = "auto",
-        validation: float | tuple[ArrayLike, ArrayLike] | None = 0.1,
-        max_iter: int | None = None,
-        sample_weight: ArrayLike | None = None,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> Self:
-        """Tune weights, means and covariances for classification.
-
-        Starting from the fit, it maximises Σ log p(c | x) + λ Σ log p(x, c). The first term measures the
-        prediction of labels, with log-probabilities divided by a temperature of 3; the second is the
-        likelihood of the rows. The priors of the fit remain, and kernels stay Gaussians above
-        `variance_floor`, but the density fits rows less well than before. The posterior of a variational fit
-        is removed.
-
-        Held-out rows decide when to stop and which model is best: the one with the least log-loss, at its
-        best temperature, among those that make no more errors than the fitted model, or else the fitted one.
-        `temperature_` is then that of `calibrate` for these rows, but at least 1. Without held-out rows, the
-        last model is kept, and `temperature_` does not change.
-
-        Parameters
-        ----------
-        X : array-like of shape (N, M)
-            Rows without missing values, usually those of the fit. Files are read whole.
-        y : array-like of shape (N,), default=None
-            Their labels; None only for rows that were opened with labels.
-        trade_off : float, list of float or 'auto', default='auto'
-            λ, or several values; each continues from the best model so far, or from the last one if no rows
-            are held out. 'auto' is 1, 0.1, 0.01, 0.001 and 0.
-        validation : float, tuple or None, default=0.1
-            Share of each class to hold out: these rows judge a second model, which is fitted and tuned to the
-            other rows; this model is then tuned to all rows for the same number of rounds. Or held-out rows
-            and labels, (X, y), that are in neither the fit nor X. Or None to keep the last model; use
-            `calibrate` with other rows for its temperature.
-        max_iter : int, default=None
-            Largest number of steps of L-BFGS for each λ; None is 200, or 20 with more than 10 000 rows.
-        sample_weight : array-like of shape (N,), default=None
-            Weights of the rows.
-        random_state : int, RandomState instance or None, default=None
-            Source of randomness of the split. None takes that of the estimator.
-
-        Returns
-        -------
-        estimator
-            The estimator, with `tuned_`.
-
-        Raises
-        ------
-        ValueError
-            With several feature sets, t kernels, missing values, or a model that was fitted with errors, and
-            if the prior of a class is zero.
-        """
-        check_is_fitted(self)
-        if Settings.of(self).is_robust:
-            raise ValueError("tune cannot be combined with t kernels: fit with tail=None.")
-        densities.refuse_shifts(self, "tune", "a tuned model")
-        if len(self.models_) > 1:
-            raise ValueError(
-                f"tune cannot be combined with {len(self.models_)} feature sets: it works on one model."
-            )
-        if getattr(self, "has_errors_", False):
-            raise ValueError(
-                "tune cannot be combined with errors: it takes values as exact, and this model was fitted to "
-                "values with errors."
-            )
-        with updating(self):
-            rows = tuning.labelled_rows(self, X, y, sample_weight)
-            random = check_random_state(self.random_state if random_state is None else random_state)
-            note_rows(self, bag_correlation_=None)
-            tuning.tune(self, rows, random, trade_off=trade_off, validation=validation, max_iter=max_iter)
-        return self
 
     # ------------------------------------------------------------ predictions
 

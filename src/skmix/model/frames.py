@@ -20,6 +20,7 @@ from ..data import Source
 from ..data.encoding import UNKNOWN_COLUMN, decode_columns
 from ..data.frames import encode_frame, frame_remarks
 from ..data.labels import is_column
+from ..data.opening import prepare
 from ..data.problems import column_remarks
 from ..data.recipe import Preparation, Recipe, writing_of
 from ..engine.records import FloatArray
@@ -148,6 +149,23 @@ def known_columns(model: Any, frame: Any) -> Any:
         advice = f"{next(filter(None, missing), '')}{UNKNOWN_COLUMN if missing else ''}"
         raise ValueError(f"{error}{advice.strip()}") from None
     return frame
+
+
+def with_features_of(model: Any, source: Source) -> Source:
+    """The rows of a source with the features and the preparation of a fitted model; see `prepare`."""
+    names = getattr(model, "feature_names_in_", None)
+    source = prepare(source, getattr(model, "recipe_", None), names)
+    n_features = Recipe.of(model).n_features
+    if source.n_features != n_features:
+        raise ValueError(
+            f"X has {source.n_features} features, but {type(model).__name__} is expecting {n_features} "
+            f"features as input: {source.name}."
+        )
+    if source.label_texts is not None and hasattr(model, "classes_"):
+        # Labels of a text file have the type of the classes, whichever of them it has; '1' in quotes is text.
+        classes = map(repr, model.classes_.tolist())
+        source = replace(source, label_texts=source.label_texts.union(classes))
+    return source
 
 
 def _select(frame: Any, names: list[Any]) -> Any:

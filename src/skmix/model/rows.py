@@ -24,7 +24,7 @@ from ..data import Source, open_rows
 from ..data.dask import check_kind, is_collection, map_rows, open_collections
 from ..data.labels import are_unlabelled, code_labels, number_labels, read_labels, refuse_missing
 from ..data.missing import is_missing
-from ..data.opening import prepare, source_of
+from ..data.opening import source_of
 from ..data.recipe import Recipe
 from ..engine.device.streamed import PIECE_BYTES
 from ..engine.measured import Measured
@@ -65,6 +65,7 @@ from .frames import (
     refuse_encoding,
     remarks_of,
     take_columns,
+    with_features_of,
 )
 from .measured import RowsWithErrors, with_errors
 from .training import Training, training_in_blocks
@@ -436,23 +437,6 @@ class RowsInBlocks(Rows):
             return None
         with closing(self._of_model.blocks()) as blocks:
             return check_weights(np.concatenate([block.row_weights for block in blocks]), n_rows)
-
-
-def with_features_of(model: Any, source: Source) -> Source:
-    """The rows of a source with the features and the preparation of a fitted model; see `prepare`."""
-    names = getattr(model, "feature_names_in_", None)
-    source = prepare(source, getattr(model, "recipe_", None), names)
-    n_features = Recipe.of(model).n_features
-    if source.n_features != n_features:
-        raise ValueError(
-            f"X has {source.n_features} features, but {type(model).__name__} is expecting {n_features} "
-            f"features as input: {source.name}."
-        )
-    if source.label_texts is not None and hasattr(model, "classes_"):
-        # Labels of a text file have the type of the classes, whichever of them it has; '1' in quotes is text.
-        classes = map(repr, model.classes_.tolist())
-        source = replace(source, label_texts=source.label_texts.union(classes))
-    return source
 
 
 # ---------------------------------------------------------------- rows on a cluster
