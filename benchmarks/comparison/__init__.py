@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from .classifiers import (
-    FIELD,
-    Contender,
-    SeparateMixtures,
-    TunedSVC,
-    contenders,
-    count_parameters,
-    installed,
-)
+from .classifiers import FIELD, Contender, SeparateMixtures, TunedSVC, contenders, count_parameters, installed
 from .data import (
     HALVES,
     NAMES,

@@ -14,16 +14,7 @@ import numpy as np
 from recording import Table, plain_table
 from scipy.stats import rankdata
 
-from .classifiers import (
-    BOOSTING,
-    CATBOOST,
-    FIELD,
-    FOREST,
-    OURS,
-    OURS_BY_DEFAULT,
-    SUPPORT_VECTORS,
-    in_order,
-)
+from .classifiers import BOOSTING, CATBOOST, FIELD, FOREST, OURS, OURS_BY_DEFAULT, SUPPORT_VECTORS, in_order
 from .data import SETS_BY_PART, FloatArray, half_of
 from .running import Outcome
 

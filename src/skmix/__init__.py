@@ -7,12 +7,7 @@ from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .data import open_rows
-    from .model import (
-        BayesianGaussianMixture,
-        GaussianMixture,
-        SharedKernelClassifier,
-        SharedKernelMixture,
-    )
+    from .model import BayesianGaussianMixture, GaussianMixture, SharedKernelClassifier, SharedKernelMixture
     from .samples import Study, compose, load
     from .search import SharedKernelClassifierCV, SharedKernelMixtureCV
 

@@ -27,10 +27,7 @@ class ReliabilityBin(NamedTuple):
 
 
 def reliability_bins(
-    probabilities: NDArray[np.float64],
-    codes: NDArray[np.int64],
-    *,
-    sample_weight: ArrayLike | None = None,
+    probabilities: NDArray[np.float64], codes: NDArray[np.int64], *, sample_weight: ArrayLike | None = None
 ) -> list[ReliabilityBin]:
     """Sort rows into ten bins of equal width by the probability of their predicted class.
 
@@ -64,10 +61,7 @@ def reliability_bins(
 
 
 def calibration_error(
-    probabilities: NDArray[np.float64],
-    codes: NDArray[np.int64],
-    *,
-    sample_weight: ArrayLike | None = None,
+    probabilities: NDArray[np.float64], codes: NDArray[np.int64], *, sample_weight: ArrayLike | None = None
 ) -> float:
     """Return the expected calibration error: the mean gap between confidence and accuracy.
 

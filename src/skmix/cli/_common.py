@@ -97,8 +97,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool,
-        typer.Option("--version", metavar="", help="Show the version and exit.", callback=_show_version),
+        bool, typer.Option("--version", metavar="", help="Show the version and exit.", callback=_show_version)
     ] = False,
 ) -> None:
     """Shared-kernel mixture models: from a table to a model, and from a model to predictions."""

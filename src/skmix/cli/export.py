@@ -11,8 +11,7 @@ from skmix.cli._printing import say
 
 @cli.app.command(epilog=cli.examples("skmix export flowers.skmix --onnx flowers.onnx"))
 def export(
-    model: options.Model,
-    onnx: Annotated[str, options.file("ONNX file to write; - is standard output.")],
+    model: options.Model, onnx: Annotated[str, options.file("ONNX file to write; - is standard output.")]
 ) -> None:
     """Export a model to ONNX, for use without Python.
 

@@ -15,8 +15,7 @@ from skmix.cli._printing import say
 def rename(
     study: Annotated[str, typer.Argument(metavar="STUDY", help="Study, as skmix compose writes it.")],
     names: Annotated[
-        list[str],
-        typer.Argument(metavar="OLD=NEW", help="Number or name of a population, and its new name."),
+        list[str], typer.Argument(metavar="OLD=NEW", help="Number or name of a population, and its new name.")
     ],
     out: Annotated[
         str | None, options.file("Study to write; by default STUDY itself.", "--out", "-o")

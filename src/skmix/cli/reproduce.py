@@ -35,8 +35,7 @@ def reproduce(
         ),
     ] = None,
     jobs: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Processes to use; by default one for each core.", min=1),
+        int | None, typer.Option(metavar="N", help="Processes to use; by default one for each core.", min=1)
     ] = None,
     dither: Annotated[
         Literal["all", "paper"],

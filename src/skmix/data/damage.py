@@ -37,10 +37,7 @@ _TIME = re.compile(r"time|hdr-t", re.IGNORECASE)
 
 
 def damaged_events(
-    blocks: Iterable[NDArray[Any]],
-    names: Sequence[str],
-    tops: Sequence[float],
-    measured: Sequence[str],
+    blocks: Iterable[NDArray[Any]], names: Sequence[str], tops: Sequence[float], measured: Sequence[str]
 ) -> IntArray:
     """The numbers of the damaged events, counted from 0, in order.
 

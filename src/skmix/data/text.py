@@ -122,9 +122,7 @@ class TextFile:
         )
         parse = pacsv.ParseOptions(delimiter=separator, newlines_in_values=True)
         convert = pacsv.ConvertOptions(
-            column_types=types,
-            null_values=list(self.notation.number_words),
-            decimal_point=self.notation.mark,
+            column_types=types, null_values=list(self.notation.number_words), decimal_point=self.notation.mark
         )
         with self._without_blanks() if self._has_blanks else self._bytes() as file:
             return pacsv.read_csv(file, read, parse, convert)

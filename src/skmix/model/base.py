@@ -49,12 +49,7 @@ _COUNT = Interval(Integral, 1, None, closed="left")
 
 
 class SharedKernelBase(
-    ReasonsMixin,
-    FileMixin,
-    ExportMixin,
-    SummaryMixin,
-    CallbackSupportMixin,
-    BaseEstimator,
+    ReasonsMixin, FileMixin, ExportMixin, SummaryMixin, CallbackSupportMixin, BaseEstimator
 ):
     """Methods of the mixture and the classifier. Subclasses define the constructor."""
 

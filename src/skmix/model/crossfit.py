@@ -91,11 +91,7 @@ def blur_of(rows: Block) -> FloatArray | None:
 
 
 def novelty_threshold(
-    estimator: Any,
-    share: float,
-    rows: Block,
-    finish: Finish | None = None,
-    groups: np.ndarray | None = None,
+    estimator: Any, share: float, rows: Block, finish: Finish | None = None, groups: np.ndarray | None = None
 ) -> float:
     """The log-density below which a share of new rows lies, given the training rows with class codes.
 

@@ -198,11 +198,7 @@ documented_model = documented(parameters=_PARAMETERS, fitted=_FITTED)
 
 @documented_model
 class SharedKernelMixture(
-    densities.CriteriaMixin,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    DensityMixin,
-    SharedKernelBase,
+    densities.CriteriaMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, SharedKernelBase
 ):
     """Gaussian mixtures, one per class, that share their kernels.
 

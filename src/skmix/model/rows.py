@@ -75,13 +75,7 @@ _PLAIN = {np.ndarray, list, type(None)}
 
 
 def enter(
-    estimator: Any,
-    X: Any,
-    y: Any = None,
-    sample_weight: Any = None,
-    *,
-    errors: Any = None,
-    name: str = "y",
+    estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, errors: Any = None, name: str = "y"
 ) -> Rows:
     """Recognise rows of any kind; `name` is what messages call the labels.
 

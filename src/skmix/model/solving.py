@@ -25,16 +25,7 @@ from ..engine.structures import Structure, structure_of
 from ..engine.structures.factors import rescaled
 from .callbacks import AfterPass
 from .checks import warn_caller
-from .fitted import (
-    Fitted,
-    Floor,
-    History,
-    KernelPosterior,
-    LearntPrior,
-    Shifts,
-    WeightPosterior,
-    fields_of,
-)
+from .fitted import Fitted, Floor, History, KernelPosterior, LearntPrior, Shifts, WeightPosterior, fields_of
 from .settings import AUTO_TOL, Settings
 from .starting import default_kernels, given_start, rows_for_starts, start_batches
 from .training import Training, some_rows

@@ -34,16 +34,7 @@ from skmix import SharedKernelClassifier
 from .data import Settings, StudyData, fingerprint, make_data
 from .images import DIGIT_FEATURES
 from .methods import BestRun, confusion_of, fit_again, run_batch, scores_of
-from .variants import (
-    DATA_SET_RUNS,
-    ENOUGH_RUNS,
-    MAIN_KERNELS,
-    METHODS,
-    OURS,
-    VARIANTS,
-    Cell,
-    Method,
-)
+from .variants import DATA_SET_RUNS, ENOUGH_RUNS, MAIN_KERNELS, METHODS, OURS, VARIANTS, Cell, Method
 
 # Runs in a batch, which takes some seconds. Large batches are faster, since their runs share work, but every
 # process needs some. The published method shares little.

@@ -80,10 +80,7 @@ def _area_of(is_own: NDArray[np.bool_], scores: FloatArray) -> Callable[[FloatAr
 
 
 def bootstrap(
-    codes: NDArray[np.integer],
-    taken: NDArray[np.integer],
-    probabilities: FloatArray,
-    weights: NDArray[Any],
+    codes: NDArray[np.integer], taken: NDArray[np.integer], probabilities: FloatArray, weights: NDArray[Any]
 ) -> tuple[dict[str, float], dict[str, Interval | None]]:
     """Return measures of predicted rows, see `measures_of`, and their 95 % intervals by the bootstrap.
 

@@ -15,15 +15,7 @@ import numpy as np
 
 from .._errors import Argument, ArgumentError
 from .._words import listed
-from ..data import (
-    FcsReader,
-    Source,
-    files_of,
-    open_rows,
-    same_scale,
-    scale_in_words,
-    without_bookkeeping,
-)
+from ..data import FcsReader, Source, files_of, open_rows, same_scale, scale_in_words, without_bookkeeping
 from ..engine.records import FloatArray, IntArray
 from ..model import progress_bar, with_features_of
 

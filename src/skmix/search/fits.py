@@ -40,13 +40,7 @@ Fold = tuple[Block, Block]
 
 
 def make_folds(
-    rows: Block,
-    classes: np.ndarray | None,
-    cv: Any,
-    groups: Any,
-    kept: BoolArray,
-    seed: int,
-    most: int = 5,
+    rows: Block, classes: np.ndarray | None, cv: Any, groups: Any, kept: BoolArray, seed: int, most: int = 5
 ) -> list[Fold]:
     """Return the folds of a search, by default at most so many; see `holdout` for unlabelled rows.
 

@@ -18,11 +18,7 @@ _IMPOSSIBLE = -1e301
 
 
 def least_log_loss(
-    log_joints: FloatArray,
-    codes: IntArray,
-    weights: FloatArray | None = None,
-    *,
-    lowest: float = 1.0,
+    log_joints: FloatArray, codes: IntArray, weights: FloatArray | None = None, *, lowest: float = 1.0
 ) -> tuple[float, float]:
     """Return the temperature of least log-loss, and that loss.
 

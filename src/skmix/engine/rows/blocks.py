@@ -19,16 +19,7 @@ from ..measured import values_of
 from ..numbers import Array, FloatArray, IntArray, namespace, pick, send, to_numpy
 from ..records import Factor, Parameters, Setting
 from ..threads import one_blas_thread
-from .source import (
-    ArrayRows,
-    Centres,
-    Expected,
-    GapRows,
-    MemoryRows,
-    ReduceClasses,
-    RowSource,
-    Selection,
-)
+from .source import ArrayRows, Centres, Expected, GapRows, MemoryRows, ReduceClasses, RowSource, Selection
 from .summary import Sample, Summary, sampled_of_class, summarise
 
 Answer = TypeVar("Answer")

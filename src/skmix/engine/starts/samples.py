@@ -48,10 +48,7 @@ _EVEN_WEIGHT = 0.01
 
 
 def draw_rows(
-    n_rows: int,
-    n_sample: int,
-    random_state: np.random.RandomState,
-    row_weights: FloatArray | None = None,
+    n_rows: int, n_sample: int, random_state: np.random.RandomState, row_weights: FloatArray | None = None
 ) -> IntArray:
     """Draw the numbers (n,) of some rows, each once; with weights (N,), as often as these say."""
     if row_weights is not None:
