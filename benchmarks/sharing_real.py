@@ -12,17 +12,18 @@ take two minutes on 16 cores.
 from __future__ import annotations
 
 import argparse
-import csv
-import json
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
+from recording import read_lines, write_lines
 from scipy.stats import gaussian_kde
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
@@ -74,30 +75,22 @@ def seaflow(folder: Path, first: int, n_rows: int, draw: int) -> tuple[Array, Ar
         drawn = bins[random.choice(of_hour, n_rows + JUDGING, p=share)]
         jittered = drawn + random.uniform(-0.5, 0.5, drawn.shape)
         rows.append(cruise["origin"] + jittered * cruise["step"])
-    groups = np.arange(len(rows))
-    return (
-        np.concatenate([each[:n_rows] for each in rows]),
-        np.repeat(groups, n_rows),
-        np.concatenate([each[n_rows:] for each in rows]),
-        np.repeat(groups, JUDGING),
-    )
+    return divided(rows, n_rows)
 
 
 def zircons(folder: Path, n_rows: int, draw: int) -> tuple[Array, Array, Array, Array]:
     """Draw logarithms of ages of each sample; the other grains judge."""
-    random, samples = np.random.default_rng([n_rows, draw]), []
-    with open(folder / "namib_DZ.csv") as file:
-        table = list(csv.DictReader(file))
-    for name in table[0]:
-        ages = np.log([float(row[name]) for row in table if row[name] not in ("", "NA")])
-        samples.append(random.permutation(ages)[:, None])
-    groups = np.arange(len(samples))
-    return (
-        np.concatenate([ages[:n_rows] for ages in samples]),
-        np.repeat(groups, [len(ages[:n_rows]) for ages in samples]),
-        np.concatenate([ages[n_rows:] for ages in samples]),
-        np.repeat(groups, [len(ages[n_rows:]) for ages in samples]),
-    )
+    random, table = np.random.default_rng([n_rows, draw]), pd.read_csv(folder / "namib_DZ.csv")
+    ages = [random.permutation(np.log(table[name].dropna().to_numpy())) for name in table]
+    return divided([of_sample[:, None] for of_sample in ages], n_rows)
+
+
+def divided(groups: list[Array], n_rows: int) -> tuple[Array, Array, Array, Array]:
+    """Return the first rows of each group with its number, to train, and the others, to judge."""
+    numbers, parts = np.arange(len(groups)), []
+    for part in ([rows[:n_rows] for rows in groups], [rows[n_rows:] for rows in groups]):
+        parts += [np.concatenate(part), np.repeat(numbers, [len(rows) for rows in part])]
+    return tuple(parts)
 
 
 def one_for_all(X: Array, y: Array, size: int) -> Any:
@@ -111,34 +104,36 @@ def shared(settings: Record, X: Array, y: Array, size: int) -> Any:
     return SharedKernelMixture(size, **settings, n_jobs=1, random_state=0).fit(X, y).score_samples
 
 
-def _by_group(models: dict[Any, Any], Z: Array, z: Array) -> Array:
-    logs = np.empty(len(Z))
-    for group, score in models.items():
-        logs[z == group] = score(Z[z == group])
-    return logs
+def by_group(fit: Callable[[Array], Any], X: Array, y: Array) -> Any:
+    """Fit a density to each group."""
+    densities = {group: fit(X[y == group]) for group in np.unique(y)}
+
+    def score(Z: Array, z: Array) -> Array:
+        logs = np.empty(len(Z))
+        for group, density in densities.items():
+            logs[z == group] = density(Z[z == group])
+        return logs
+
+    return score
 
 
 def apart(X: Array, y: Array, size: int) -> Any:
     """Fit a mixture to each group."""
-    fits = {
-        group: SharedKernelMixture(min(size, (y == group).sum()), n_jobs=1, random_state=0).fit(X[y == group])
-        for group in np.unique(y)
-    }
-    return partial(_by_group, {group: fit.score_samples for group, fit in fits.items()})
+
+    def fit(rows: Array) -> Any:
+        return SharedKernelMixture(min(size, len(rows)), n_jobs=1, random_state=0).fit(rows).score_samples
+
+    return by_group(fit, X, y)
 
 
 def kernel_density(X: Array, y: Array, bandwidth: float) -> Any:
     """Estimate a kernel density for each group, with a multiple of Scott's bandwidth."""
-    models = {}
-    for group in np.unique(y):
-        rows = X[y == group].T
-        factor = bandwidth * rows.shape[1] ** (-1.0 / (rows.shape[0] + 4))
-        models[group] = partial(_log_density, gaussian_kde(rows, factor))
-    return partial(_by_group, models)
 
+    def fit(rows: Array) -> Any:
+        density = gaussian_kde(rows.T, bandwidth * len(rows) ** (-1.0 / (rows.shape[1] + 4)))
+        return lambda Z: density.logpdf(Z.T)
 
-def _log_density(kde: gaussian_kde, Z: Array) -> Array:
-    return kde.logpdf(Z.T)
+    return by_group(fit, X, y)
 
 
 def part_of_each(y: Array, draw: int) -> Array:
@@ -228,15 +223,19 @@ def chosen_speakers(settings: Record, X: Array, y: Array, bags: Array, draw: int
     return fit_speakers(settings, *best, X, y, draw), best
 
 
+def vowels(folder: Path, n_each: int, draw: int) -> tuple[Any, Array]:
+    """Return the data, and which training frames are of the utterances drawn from each speaker."""
+    data = np.load(folder / "japanese_vowels.npz")
+    random, speakers = np.random.default_rng([n_each, draw]), data["train_speaker"]
+    drawn = [random.permutation(np.flatnonzero(speakers == j))[:n_each] for j in np.unique(speakers)]
+    return data, np.isin(data["train_utterance"], np.concatenate(drawn))
+
+
 def compare_speakers(folder: Path, n_each: int, method: str, draw: int) -> list[Record]:
     """Fit a method to some utterances of each speaker; the utterances of the test set judge."""
-    data = np.load(folder / "japanese_vowels.npz")
-    random = np.random.default_rng([n_each, draw])
-    speakers = data["train_speaker"]
-    chosen = [random.permutation(np.flatnonzero(speakers == j))[:n_each] for j in np.unique(speakers)]
-    rows = np.isin(data["train_utterance"], np.concatenate(chosen))
+    data, rows = vowels(folder, n_each, draw)
     X, bags = data["train_frames"][rows], data["train_utterance"][rows]
-    y, test, of_test = speakers[bags], data["test_frames"], data["test_utterance"]
+    y, test, of_test = data["train_speaker"][bags], data["test_frames"], data["test_utterance"]
     right, size = data["test_speaker"], ""
     if method in SHARED:
         model, size = chosen_speakers(SHARED[method], X, y, bags, draw)
@@ -259,12 +258,9 @@ def compare_speakers(folder: Path, n_each: int, method: str, draw: int) -> list[
 
 def compare_organelles(folder: Path, name: str, method: str, draw: int) -> list[Record]:
     """Fit a method to four fifths of the markers; macro F1 on the others judges."""
-    import gzip
-
-    with gzip.open(folder / f"{name}.csv.gz", "rt") as file:
-        table = list(csv.DictReader(file))
-    labels = np.array([row.pop("compartment") for row in table])
-    X = np.array([[float(value or "nan") for value in row.values()] for row in table])
+    table = pd.read_csv(folder / f"{name}.csv.gz", keep_default_na=False, dtype=str)
+    labels = table.pop("compartment").to_numpy(dtype=str)
+    X = table.replace("", "nan").to_numpy(dtype=float)
     markers = np.flatnonzero(labels != "")
     folds = StratifiedKFold(5, shuffle=True, random_state=draw // 5)
     train, test = list(folds.split(markers, labels[markers]))[draw % 5]
@@ -289,13 +285,9 @@ def compare_organelles(folder: Path, name: str, method: str, draw: int) -> list[
 
 def calibration_of_speakers(folder: Path, n_each: int, draw: int) -> list[Record]:
     """Measure probabilities of utterances as sums and calibrated, and the equal-error rate of claims."""
-    data = np.load(folder / "japanese_vowels.npz")
-    random = np.random.default_rng([n_each, draw])
-    speakers, of_row = data["train_speaker"], data["train_utterance"]
-    chosen = [random.permutation(np.flatnonzero(speakers == j))[:n_each] for j in np.unique(speakers)]
-    fit = np.isin(of_row, np.concatenate(chosen))
-    held = ~fit
-    X, y = data["train_frames"], speakers[of_row]
+    data, fit = vowels(folder, n_each, draw)
+    held, of_row = ~fit, data["train_utterance"]
+    X, y = data["train_frames"], data["train_speaker"][of_row]
     model = fit_speakers(SHARED[FREE_SHIFTED], 32, "tied", X[fit], y[fit], draw)
     test, of_test, right = data["test_frames"], data["test_utterance"], data["test_speaker"]
     codes = np.searchsorted(model.classes_, right)
@@ -334,40 +326,32 @@ def tasks(folder: Path, draws: int) -> list[Task]:
     """Return what to measure, the longest first."""
     every: list[Task] = []
     densities = [ONE, FREE, PULLED, FREE_SHIFTED, SHIFTED, APART, KDE]
-    for n_rows in (200, 50):
-        load = partial(seaflow, folder, 1)
-        for draw in range(draws):
-            for methods in ([ONE], [FREE], [PULLED], [FREE, FREE_SHIFTED], [PULLED, SHIFTED], [APART], [KDE]):
-                every.append(partial(_last, "SeaFlow", load, n_rows, draw, SIZES, methods))
-    for n_rows in (500, 200, 100, 50, 20, 10):
-        load = partial(seaflow, folder, 0)
-        for draw in range(3):
-            for method in (FREE, PULLED):
-                if n_rows < 500 or draw == 0:
-                    name = "SeaFlow, choice hours"
-                    every.append(partial(_last, name, load, n_rows, draw, (10, 20, 30), [method]))
-    for n_each in (30, 5, 2):
-        for draw in range(draws):
-            for method in (SEARCH, *SHARED, APART, FOREST, BOOSTING, SVM):
-                every.append(partial(compare_speakers, folder, n_each, method, draw))
-    for n_each in (2, 5, 15):
-        every += [partial(calibration_of_speakers, folder, n_each, draw) for draw in range(draws)]
-    for name in ("dunkley2006", "tan2009r1"):
-        for draw in range(draws):
-            for method in (
-                *(SEARCH, "shared, search", "kernels of each class, search", "shared, unlabelled rows too"),
-                *(FOREST, BOOSTING, SVM),
-            ):
-                every.append(partial(compare_organelles, folder, name, method, draw))
-    for n_rows in (50, 20):
-        for draw in range(draws):
-            load, sizes = partial(zircons, folder), (2, 3, 5, 8, 12, 20)
-            every.append(partial(compare_densities, "zircon ages", load, n_rows, draw, sizes, densities))
+    load = partial(seaflow, folder, 1)
+    for n_rows, draw in product((200, 50), range(draws)):
+        for methods in ([ONE], [FREE], [PULLED], [FREE, FREE_SHIFTED], [PULLED, SHIFTED], [APART], [KDE]):
+            every.append(partial(_last, "SeaFlow", load, n_rows, draw, SIZES, methods))
+    load = partial(seaflow, folder, 0)
+    for n_rows, draw, method in product((500, 200, 100, 50, 20, 10), range(3), (FREE, PULLED)):
+        if n_rows < 500 or draw == 0:
+            name = "SeaFlow, choice hours"
+            every.append(partial(_last, name, load, n_rows, draw, (10, 20, 30), [method]))
+    methods = [SEARCH, *SHARED, APART, FOREST, BOOSTING, SVM]
+    for n_each, draw, method in product((30, 5, 2), range(draws), methods):
+        every.append(partial(compare_speakers, folder, n_each, method, draw))
+    for n_each, draw in product((2, 5, 15), range(draws)):
+        every.append(partial(calibration_of_speakers, folder, n_each, draw))
+    methods = [SEARCH, "shared, search", "kernels of each class, search", "shared, unlabelled rows too"]
+    methods += [FOREST, BOOSTING, SVM]
+    for name, draw, method in product(("dunkley2006", "tan2009r1"), range(draws), methods):
+        every.append(partial(compare_organelles, folder, name, method, draw))
+    load, sizes = partial(zircons, folder), (2, 3, 5, 8, 12, 20)
+    for n_rows, draw in product((50, 20), range(draws)):
+        every.append(partial(compare_densities, "zircon ages", load, n_rows, draw, sizes, densities))
     return every
 
 
-def _last(name: str, load: Any, n_rows: int, draw: int, sizes: Any, methods: list[str]) -> list[Record]:
-    return compare_densities(name, load, n_rows, draw, sizes, methods)[-1:]
+def _last(*arguments: Any) -> list[Record]:
+    return compare_densities(*arguments)[-1:]
 
 
 def run(task: Task) -> list[Record]:
@@ -378,62 +362,45 @@ def run(task: Task) -> list[Record]:
         return task()
 
 
-def summary(records: list[Record], names: Iterable[str], baseline: str) -> list[Record]:
-    """Return a line for each method: its mean and its gain over the baseline in the same draws."""
-    values: dict[tuple[str, str, str], dict[str, float]] = {}
-    for line in records:
-        key = line["data"], str(line["rows"]), line["method"]
-        values.setdefault(key, {})[str(line["draw"])] = float(line["value"])
-    lines = []
-    for (name, rows, method), draws in values.items():
-        if name in names:
-            others = values[name, rows, baseline]
-            gains = [value - others[draw] for draw, value in draws.items()]
-            lines.append(
-                {
-                    "data": name,
-                    "training rows": rows,
-                    "method": method,
-                    "mean": with_error(list(draws.values())),
-                    f"beside {baseline}": "–" if method == baseline else with_error(gains),
-                }
-            )
-    return sorted(
-        lines, key=lambda line: (list(names).index(line["data"]), int(line["training rows"].split()[0]))
-    )
+def values_of(frame: pd.DataFrame, *key: str) -> pd.Series:
+    """Return the values of a method on so many rows of a data set, by draw."""
+    chosen = (frame[["data", "rows", "method"]] == list(key)).all(axis=1)
+    return frame[chosen].drop_duplicates("draw", keep="last").set_index("draw")["value"]
 
 
-def with_error(values: list[float]) -> str:
+def write_table(path: Path, frame: pd.DataFrame, names: list[str], baseline: str) -> None:
+    """Write a line for each method: its mean, and its gain over the baseline in the same draws."""
+    frame, lines = frame[frame["data"].isin(names)], []
+    for name, rows, method in frame[["data", "rows", "method"]].drop_duplicates().to_numpy():
+        values = values_of(frame, name, rows, method)
+        gain = values - values_of(frame, name, rows, baseline)
+        line = {"data": name, "training rows": rows, "method": method, "mean": with_error(values)}
+        lines.append(line | {f"beside {baseline}": "–" if method == baseline else with_error(gain)})
+    lines.sort(key=lambda line: (names.index(line["data"]), int(line["training rows"].split()[0])))
+    pd.DataFrame(lines).to_csv(path, index=False, lineterminator="\n")
+
+
+def with_error(values: pd.Series) -> str:
     """Return the mean of values with its standard error."""
-    error = np.std(values, ddof=1) / len(values) ** 0.5
-    return f"{np.mean(values):.3f} ± {error:.3f}"
+    return f"{values.mean():.3f} ± {values.sem():.3f}"
 
 
-def write_table(path: Path, rows: list[Record]) -> None:
-    """Write rows with the same keys."""
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, [*rows[0]])
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def write_tables(folder: Path, records: list[Record]) -> None:
+def write_tables(folder: Path, frame: pd.DataFrame) -> None:
     """Write the tables of the page."""
-    densities = summary(records, ["SeaFlow", "zircon ages"], ONE)
-    write_table(folder / "sharing_real_densities.csv", densities)
+    measures = sorted({name for name in frame["data"] if name.startswith("vowels,")})
     # There is one draw of 500 rows, which has no standard error.
-    several = [line for line in records if str(line["rows"]) != "500"]
-    choice = summary(several, ["SeaFlow, choice hours"], FREE)
-    write_table(folder / "sharing_real_choice.csv", choice)
-    write_table(folder / "sharing_real_bags.csv", summary(records, ["vowels"], FREE))
-    measures = sorted({line["data"] for line in records if line["data"].startswith("vowels,")})
-    write_table(folder / "sharing_real_calibration.csv", summary(records, measures, "sum of rows"))
-    write_table(
-        folder / "sharing_real_organelles.csv", summary(records, ["dunkley2006", "tan2009r1"], SEARCH)
-    )
+    several = frame[frame["rows"] != "500"]
+    for name, data, baseline in (
+        ("densities", ["SeaFlow", "zircon ages"], ONE),
+        ("choice", ["SeaFlow, choice hours"], FREE),
+        ("bags", ["vowels"], FREE),
+        ("calibration", measures, "sum of rows"),
+        ("organelles", ["dunkley2006", "tan2009r1"], SEARCH),
+    ):
+        write_table(folder / f"sharing_real_{name}.csv", several, data, baseline)
 
 
-def draw(folder: Path, records: list[Record]) -> None:
+def draw(folder: Path, frame: pd.DataFrame) -> None:
     """Draw log-densities of SeaFlow and zircons, and accuracies of utterances."""
     import matplotlib.pyplot as plt
 
@@ -453,13 +420,8 @@ def draw(folder: Path, records: list[Record]) -> None:
     for axis, ((name, rows), title) in zip(axes, titles.items(), strict=True):
         bars = names_of_bags if name == "vowels" else names
         for place, (method, label) in enumerate(bars.items()):
-            own = (name, rows, method)
-            values = [
-                float(line["value"])
-                for line in records
-                if (line["data"], str(line["rows"]), line["method"]) == own
-            ]
-            mean, error = np.mean(values), np.std(values, ddof=1) / len(values) ** 0.5
+            values = values_of(frame, name, rows, method)
+            mean, error = values.mean(), values.sem()
             colour = "#c44e52" if label == "shared kernels" else "#8c8c8c"
             axis.errorbar(mean, place, xerr=2 * error, fmt="o", color=colour, capsize=3)
             axis.annotate(f"{mean:.2f}", (mean, place), (0, 7), textcoords="offset points", ha="center")
@@ -489,9 +451,9 @@ def main() -> None:
     arguments = parser.parse_args()
     of_draws, records = arguments.out / "sharing_real_draws.jsonl", []
     if arguments.draw:
-        records = [json.loads(line) for line in of_draws.read_text().splitlines()]
-        write_tables(arguments.out, records)
-        draw(arguments.images, records)
+        frame = pd.DataFrame(read_lines(of_draws)).astype({"rows": str})
+        write_tables(arguments.out, frame)
+        draw(arguments.images, frame)
         return
     every = [task for task in tasks(arguments.folder, arguments.draws) if arguments.only in repr(task)]
     done = Parallel(arguments.processes, return_as="generator_unordered", verbose=1)(
@@ -500,7 +462,7 @@ def main() -> None:
     for finished in done:
         records += finished
         # What a time limit ends is not lost.
-        of_draws.write_text("".join(f"{json.dumps(line)}\n" for line in records))
+        write_lines(of_draws, records, ("data", "rows", "method"))
 
 
 if __name__ == "__main__":
