@@ -95,14 +95,11 @@ class Results:
         """Write the outcomes with those in the file, and return them all."""
         merged = {(each.data, each.classifier, each.repeat): each for each in (*self.read(), *outcomes)}
         sets, names = list(SETS), [each.name for each in FIELD]
-        ordered = sorted(
-            merged.values(),
-            key=lambda each: (
-                sets.index(each.data.partition("[")[0]),
-                names.index(each.classifier),
-                each.repeat,
-            ),
-        )
+
+        def place(each: Outcome) -> tuple[int, int, int]:
+            return sets.index(each.data.partition("[")[0]), names.index(each.classifier), each.repeat
+
+        ordered = sorted(merged.values(), key=place)
         write_lines(self.path, [each.to_dict() for each in ordered], ("data", "classifier"))
         self.written = time.monotonic()
         return ordered

@@ -31,8 +31,6 @@ the results, and are not repeated.
 
 from __future__ import annotations
 
-import argparse
-import csv
 import os
 import subprocess
 import tempfile
@@ -43,7 +41,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from joblib import Parallel, delayed
+from recording import parser_of, show
 from scipy.optimize import linear_sum_assignment
 from threadpoolctl import threadpool_limits
 
@@ -338,23 +338,14 @@ def _text(key: str, value: Any) -> str:
     return f"{value:.{digits}f}"
 
 
-def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def main() -> None:
     """Measure, print and store."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the gated cells")
     parser.add_argument("--flowsom", metavar="PYTHON", help="interpreter that has flowsom")
     parser.add_argument("--only", nargs="+", metavar="SET", help=f"of {', '.join([*FILES, FEW])}")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=1, help="sets and seeds at a time")
-    parser.add_argument("--out", type=Path, help="CSV file to write")
-    parser.add_argument("--small", action="store_true", help="simulated cells, to check that everything runs")
     arguments = parser.parse_args()
     names = ["simulated"] if arguments.small else arguments.only or [*FILES, FEW]
     seeds = range(1 if arguments.small else arguments.seeds)
@@ -368,8 +359,7 @@ def main() -> None:
     kept = None if arguments.out is None else arguments.out.with_name(f"{arguments.out.stem}_flowsom.csv")
     flowsom: list[dict[str, Any]] = []
     if kept is not None and kept.exists():
-        with kept.open(newline="", encoding="utf-8") as file:
-            flowsom = list(csv.DictReader(file))
+        flowsom = pd.read_csv(kept, dtype=str).to_dict("records")
     for name, of_set in draws.items():
         if len([row for row in flowsom if row["cells"] == name]) >= len(seeds):
             continue
@@ -383,12 +373,9 @@ def main() -> None:
     runs = Parallel(arguments.jobs)(delayed(run_compose)(draws[name][seed], seed) for name, seed in jobs)
     found = {name: [run for run, job in zip(runs, jobs, strict=True) if job[0] == name] for name in names}
     rows = list(_summary(found, flowsom, {name: of_set[0] for name, of_set in draws.items()}))
-    for row in rows:
-        print("; ".join(f"{key} {value}" for key, value in row.items()))
-    if arguments.out is not None:
-        _write(arguments.out, rows)
-        if arguments.flowsom is not None and kept is not None:
-            _write(kept, flowsom)
+    show(rows, arguments.out)
+    if arguments.flowsom is not None and kept is not None:
+        pd.DataFrame(flowsom).to_csv(kept, index=False, lineterminator="\n")
 
 
 if __name__ == "__main__":

@@ -30,10 +30,10 @@ It takes some minutes on one core.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 import warnings
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,8 +41,7 @@ from typing import Any
 
 import numpy as np
 from cells import DATA, Cells, load, mean_f1, simulate
-from rich.console import Console
-from rich.table import Table
+from recording import parser_of, show
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
@@ -207,30 +206,24 @@ def run(case: Case, cells: Cells, seed: int, few: tuple[int, ...] = FEW) -> dict
     return {name: {key: round(value, 5) for key, value in own.items()} for name, own in found.items()}
 
 
-def show(results: list[dict[str, Any]]) -> None:
-    """Print means over seeds."""
+def means_of(results: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the means over seeds of each fit."""
     keys = ("f1", "f1_new", "likelihood", "likelihood_new", *(f"error_{n}" for n in FEW), "error_new")
-    table = Table(title="means over seeds")
-    for title in ("cells", "held out", "kernels", "fit", "populations", *keys, "seconds"):
-        table.add_column(title, justify="right", no_wrap=True)
     for case in results:
         for name in case["runs"][0]:
             own = [run[name] for run in case["runs"]]
-            means = [
-                f"{np.mean([each[key] for each in own]):.4f}" if key in own[0] else "–"
+            means = {
+                key: f"{np.mean([each[key] for each in own]):.4f}" if key in own[0] else "–"
                 for key in ("populations", *keys, "seconds")
-            ]
-            table.add_row(case["cells"], case["held_out"], str(case["kernels"]), name, *means)
-    Console(width=170).print(table)
+            }
+            yield {**{key: case[key] for key in ("cells", "held_out", "kernels")}, "fit": name, **means}
 
 
 def main() -> None:
     """Measure, print and store."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the gated cells")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--small", action="store_true", help="simulated cells, to check that everything runs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     cases, n_seeds, few = CASES, arguments.seeds, FEW
@@ -249,7 +242,7 @@ def main() -> None:
             if arguments.out is not None:
                 with replacing(arguments.out) as file:
                     file.write((json.dumps(results, indent=1) + "\n").encode())
-    show(results)
+    show(means_of(results), None)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ on other cores or devices, are kept in the file.
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
 import subprocess
@@ -30,6 +29,7 @@ from typing import Any
 import numpy as np
 from flowio import create_fcs
 from joblib import Parallel, cpu_count, delayed
+from recording import parser_of
 
 from skmix import load
 from skmix.data.write import replacing
@@ -122,7 +122,7 @@ def measure(
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--files", type=int, default=100, help="number of samples")
     parser.add_argument("--cells", type=int, default=100_000, help="cells of each sample")
     parser.add_argument("--markers", type=int, default=10, help="markers of each cell")
@@ -132,8 +132,6 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=cpu_count(), help="most threads")
     parser.add_argument("--device", help="where to compute, such as cuda")
     parser.add_argument("--temporary", type=Path, help="where to write the files")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     names = ("files", "cells", "markers", "populations", "new_cells")
     sizes, kernels = {name: getattr(arguments, name) for name in names}, arguments.kernels

@@ -12,7 +12,6 @@ likelihood, is compared with the best of five starts of scikit-learn's.
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from dataclasses import dataclass
@@ -22,16 +21,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
-from recording import processor
-from rich.console import Console
-from rich.table import Table
+from recording import parser_of, processor, show
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 from threadpoolctl import threadpool_limits
 
 from skmix import SharedKernelMixture
-from skmix.data.write import replacing
 
 # Nats a row by which a fit may end below the optimum.
 TOLERATED = 1e-3
@@ -207,31 +203,18 @@ def compare_tables(folder: Path, n_jobs: int) -> list[dict[str, str]]:
     return [line for line in lines if line is not None]
 
 
-def show(rows: list[dict[str, str]], title: str, out: Path | None) -> None:
-    """Print lines as a table, and write them."""
-    table = Table(*rows[0], title=title)
-    for row in rows:
-        table.add_row(*row.values())
-    Console(width=160).print(table)
-    if out is not None:
-        with replacing(out) as file:
-            file.write(pd.DataFrame(rows).to_csv(index=False).encode())
-
-
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="parts of the names of problems")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--peer-seeds", type=int, default=PEER_SEEDS, help="seeds of scikit-learn's fits")
     parser.add_argument("--jobs", type=int, default=-1, help="fits at a time")
-    parser.add_argument("--out", type=Path, help="CSV file to write")
-    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     parser.add_argument("--tables", type=Path, metavar="FOLDER", help="compare fits of the tables there")
     arguments = parser.parse_args()
     if arguments.tables is not None:
         lines = compare_tables(arguments.tables, arguments.jobs)
-        show(lines, "real tables: nats a row above the best of scikit-learn's five starts", arguments.out)
+        show(lines, arguments.out)
         for column in ("ours, mean", "scikit-learn's mean"):
             print(f"{column}: {np.mean([float(line[column]) for line in lines]):+.4f} on average")
         return
@@ -242,7 +225,7 @@ def main() -> None:
     runs = Parallel(n_jobs=arguments.jobs)(delayed(fitted)(*each, arguments.peer_seeds) for each in work)
     of_problem = {p: [run for (q, _), run in zip(work, runs, strict=True) if q is p] for p in problems}
     rows = [line_of(problem, of_problem[problem]) for problem in problems]
-    show(rows, "default fits at the optimum", arguments.out)
+    show(rows, arguments.out)
     for half in ("first", "second"):
         shares = [float(row["share"]) for row in rows if row["half"] == half]
         if shares:

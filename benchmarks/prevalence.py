@@ -12,15 +12,15 @@ into prevalence_coverage.csv. Tables that are there already are not measured aga
 from __future__ import annotations
 
 import argparse
-import csv
-import gzip
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+from recording import show
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
@@ -38,11 +38,9 @@ Estimate = Callable[[Array], Array]
 
 def read(path: Path) -> tuple[Array, Array]:
     """Read a table whose last column is the label; missing values become medians."""
-    with gzip.open(path, "rt") as file:
-        lines = list(csv.reader(file))[1:]
-    X = np.array([[float("nan" if value == "NA" else value) for value in line[:-1]] for line in lines])
-    X = np.where(np.isnan(X), np.nanmedian(X, axis=0), X)
-    return X, np.unique([line[-1] for line in lines], return_inverse=True)[1]
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    y, X = table.pop(table.columns[-1]), table.replace("NA", "nan").to_numpy(dtype=float)
+    return np.where(np.isnan(X), np.nanmedian(X, axis=0), X), np.unique(y, return_inverse=True)[1]
 
 
 def logistic() -> Any:
@@ -88,12 +86,10 @@ def mlquantify_methods(X: Array, y: Array) -> dict[str, Estimate]:
 
         def estimate(Z: Array, quantifier: Any = quantifier) -> Array:
             found = quantifier.predict(Z)
-            by_class = (
-                {int(label): share for label, share in dict(found).items()}
-                if isinstance(found, dict)
-                else None
-            )
-            return np.array([by_class.get(int(j), 0.0) for j in classes]) if by_class is not None else found
+            if not isinstance(found, dict):
+                return found
+            by_class = {int(label): share for label, share in found.items()}
+            return np.array([by_class.get(int(j), 0.0) for j in classes])
 
         fitted[f"mlquantify {name}"] = estimate
     return fitted
@@ -134,6 +130,11 @@ def measure(path: Path) -> tuple[dict[str, float], list[float]]:
     return {name: float(np.mean(values)) for name, values in errors.items()}, covered
 
 
+def read_back(place: Path) -> list[dict[str, Any]]:
+    """Return the lines of tables that were measured before."""
+    return pd.read_csv(place, dtype=str).to_dict("records") if place.exists() else []
+
+
 def main() -> None:
     """Measure tables and write their errors."""
     parser = argparse.ArgumentParser(
@@ -142,23 +143,18 @@ def main() -> None:
     parser.add_argument("tables", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    place, place_of_coverage = arguments.out / "prevalence.csv", arguments.out / "prevalence_coverage.csv"
-    lines = list(csv.DictReader(place.open())) if place.exists() else []
-    coverages = list(csv.DictReader(place_of_coverage.open())) if place_of_coverage.exists() else []
+    places = [arguments.out / "prevalence.csv", arguments.out / "prevalence_coverage.csv"]
+    tables = [read_back(place) for place in places]
     for path in arguments.tables:
         name = path.name.partition(".")[0]
-        if any(line["table"] == name for line in lines):
+        if any(line["table"] == name for line in tables[0]):
             continue
         with warnings.catch_warnings(action="ignore"):
             errors, covered = measure(path)
-        lines.append({"table": name, **{method: f"{100 * value:.1f}" for method, value in errors.items()}})
-        coverages.append({"table": name, "covered, %": f"{100 * np.mean(covered):.0f}"})
-        print(lines[-1], coverages[-1], flush=True)
-        for to, rows in ((place, lines), (place_of_coverage, coverages)):
-            with open(to, "w", newline="") as file:
-                writer = csv.DictWriter(file, [*rows[0]])
-                writer.writeheader()
-                writer.writerows(rows)
+        tables[0].append({"table": name, **{method: f"{100 * e:.1f}" for method, e in errors.items()}})
+        tables[1].append({"table": name, "covered, %": f"{100 * np.mean(covered):.0f}"})
+        for place, lines in zip(places, tables, strict=True):
+            show(lines, place)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def parser_of(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, help="CSV file to write")
+    parser.add_argument("--out", type=Path, help="file to write")
     parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     return parser
 

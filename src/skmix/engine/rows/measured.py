@@ -10,9 +10,8 @@ from ..estep import errors
 from ..estep.errors import ErrorRows
 from ..estep.inputs import Kernels
 from ..measured import Measured
-from ..records import Factor, FloatArray, IntArray, Parameters, Setting
+from ..records import Factor, FloatArray, Parameters, Setting
 from .source import ArrayRows, Centres, Expected
-from .summary import Summary, summarise
 
 
 class MeasuredRows(ArrayRows):
@@ -20,24 +19,12 @@ class MeasuredRows(ArrayRows):
 
     X: Measured
 
-    def __init__(
-        self,
-        X: Measured,
-        codes: IntArray | None,
-        weights: FloatArray | None = None,
-        summary: Summary | None = None,
-    ) -> None:
-        super().__init__(X, codes, weights, summary)
-        self.error_variances = X.variances(weights)
-
-    def _summarise(self) -> Summary:
-        return summarise(self.X, self.codes, self.weights)
+    @property
+    def error_variances(self) -> FloatArray:
+        return self.X.variances(self.weights)
 
     def with_features(self, columns: Sequence[int]) -> MeasuredRows:
-        X = self.X[:, list(columns)]
-        has_value = np.flatnonzero(~np.isnan(X.X).all(axis=1))
-        _, codes, weights = self._at(has_value)
-        return MeasuredRows(X[has_value], codes, weights)
+        return self._with_value(list(columns))
 
     def expect(
         self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from itertools import starmap
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ..._core import core
 from ..estep import gaps, host
 from ..estep.gaps import Chunk
 from ..estep.inputs import FEW_OPERATIONS, Kernels, Rows, operations
+from ..measured import values_of
 from ..numbers import Array, Record, pick, to_numpy
 from ..records import (
     BoolArray,
@@ -58,8 +59,6 @@ class RowSource(ABC):
     """Whether other processes or threads, which share out the cores, work on the rows."""
     splits_classes: bool = True
     """Whether `by_class` is possible."""
-    error_variances: FloatArray | None = None
-    """Mean variances (M,) of the errors of the values, if they have any."""
     samples_are_quicker: bool = True
     """Whether passes over a sample of the rows are quicker in proportion: on a device they are not."""
 
@@ -75,6 +74,11 @@ class RowSource(ABC):
         if self._summary is None:
             self._summary = self._summarise()
         return self._summary
+
+    @property
+    def error_variances(self) -> FloatArray | None:
+        """Mean variances (M,) of the errors of the values, if they have any."""
+        return None
 
     @abstractmethod
     def _summarise(self) -> Summary:
@@ -196,6 +200,13 @@ class ArrayRows(RowSource):
             parts.append((code, type(self)(X, None if new_codes is None else new_codes[members], weights)))
         return partial(_reduce_parts, parts)
 
+    def _with_value(self, columns: list[int]) -> Self:
+        """Return some features of the rows that have a value in any of them."""
+        X = self.X[:, columns]
+        has_value = np.flatnonzero(~np.isnan(values_of(X)).all(axis=1))
+        _, codes, weights = self._at(has_value)
+        return type(self)(X[has_value], codes, weights)
+
     def codes_within(self, n_classes: int) -> IntArray | None:
         """Return class codes (N,) in which rows without a label are the last of `n_classes`."""
         if n_classes == 1:
@@ -259,10 +270,7 @@ class GapRows(ArrayRows):
     """Rows with missing values, NaN; each row has at least one value."""
 
     def with_features(self, columns: Sequence[int]) -> GapRows:
-        X = self.X[:, list(columns)]
-        has_value = np.flatnonzero(~np.isnan(X).all(axis=1))
-        _, codes, weights = self._at(has_value)
-        return GapRows(X[has_value], codes, weights)
+        return self._with_value(list(columns))
 
     def expect(
         self, parameters: Parameters, factor: Factor, setting: Setting, centres: Centres | None = None
