@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from recording import parser_of, seconds_of_a_pass, show
+from recording import parser_of, seconds_of_a_pass, show, with_error
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture, SharedKernelMixtureCV
@@ -91,20 +91,15 @@ def compare(n_rows: int, n_passes: int, whole: bool) -> dict[str, Any]:
         "times as fast": f"{pass_theirs / pass_ours:.0f}",
         "difference, nats a row": "< 1e-10" if difference < 1e-10 else f"{difference:.0e}",
     }
-    whole_theirs = XDGMM(N_KERNELS, random_state=0)
-    whole_ours = SharedKernelMixture(N_KERNELS, n_jobs=1, random_state=0)
-    fits = {
-        "XDGMM": seconds(lambda: whole_theirs.fit(X, matrices)) if whole else None,
-        "skmix": seconds(lambda: whole_ours.fit(X, errors=errors)),
-    }
-    reached = {
-        "XDGMM": whole_theirs.logL(X, matrices) / n_rows if whole else None,
-        "skmix": whole_ours.score(X, errors=errors),
-    }
-    for name, took in fits.items():
-        row[f"{name}, s a fit"] = "–" if took is None else f"{took:.2f}"
-    for name, nats in reached.items():
-        row[f"{name}, nats a row"] = "–" if nats is None else f"{nats:.4f}"
+    theirs, ours = XDGMM(N_KERNELS, random_state=0), SharedKernelMixture(N_KERNELS, n_jobs=1, random_state=0)
+    took: dict[str, Any] = {"skmix": seconds(lambda: ours.fit(X, errors=errors))}
+    reached: dict[str, Any] = {"skmix": ours.score(X, errors=errors)}
+    if whole:
+        took["XDGMM"] = seconds(lambda: theirs.fit(X, matrices))
+        reached["XDGMM"] = theirs.logL(X, matrices) / n_rows
+    for unit, digits, values in (("s a fit", 2, took), ("nats a row", 4, reached)):
+        for name in ("XDGMM", "skmix"):
+            row[f"{name}, {unit}"] = f"{values[name]:.{digits}f}" if name in values else "–"
     return row
 
 
@@ -140,20 +135,16 @@ def zircons(folder: Path) -> list[dict[str, Any]]:
                 chosen.append(search.best_params_["n_kernels"])
             return logs, f"{min(chosen)} to {max(chosen)}"
 
-        def gain_of(with_errors: np.ndarray, without: np.ndarray) -> str:
-            gain = with_errors - without
-            return f"{gain.mean():.3f} ± {gain.std(ddof=1) / np.sqrt(len(gain)):.3f}"
-
         (clean, n_clean), (plain, n_plain) = held_out(TRIED, True), held_out(TRIED, False)
         rows.append(
             {
                 "further error": f"{100 * share:.0f} %",
                 "with errors, nats a grain": f"{clean.mean():.3f}",
                 "without": f"{plain.mean():.3f}",
-                "gain": gain_of(clean, plain),
+                "gain": with_error(clean - plain),
                 "kernels with errors": n_clean,
                 "kernels without": n_plain,
-                "gain with ten kernels": gain_of(held_out([10], True)[0], held_out([10], False)[0]),
+                "gain with ten kernels": with_error(held_out([10], True)[0] - held_out([10], False)[0]),
             }
         )
     return rows

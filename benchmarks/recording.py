@@ -36,6 +36,13 @@ def show(rows: Iterable[dict[str, Any]], out: Path | None) -> None:
         frame.to_csv(out, index=False, lineterminator="\n")
 
 
+def with_error(values: np.ndarray | pd.Series, digits: int = 3) -> str:
+    """The mean of independent values with its standard error, if there are two or more."""
+    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+    mean = f"{np.mean(values):.{digits}f}"
+    return mean if np.isnan(error) else f"{mean} ± {error:.{digits}f}"
+
+
 def seconds_of_a_pass(
     fit: Callable[[int], Any],
     passes: tuple[int, int],

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
-from recording import read_lines, write_lines
+from recording import read_lines, with_error, write_lines
 from scipy.stats import gaussian_kde
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
@@ -378,11 +378,6 @@ def write_table(path: Path, frame: pd.DataFrame, names: list[str], baseline: str
         lines.append(line | {f"beside {baseline}": "–" if method == baseline else with_error(gain)})
     lines.sort(key=lambda line: (names.index(line["data"]), int(line["training rows"].split()[0])))
     pd.DataFrame(lines).to_csv(path, index=False, lineterminator="\n")
-
-
-def with_error(values: pd.Series) -> str:
-    """Return the mean of values with its standard error."""
-    return f"{values.mean():.3f} ± {values.sem():.3f}"
 
 
 def write_tables(folder: Path, frame: pd.DataFrame) -> None:

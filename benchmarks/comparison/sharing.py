@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
-from recording import Table, plain_table
+from recording import Table, plain_table, with_error
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
 from skmix import SharedKernelClassifierCV
@@ -244,7 +244,7 @@ def gain_table(outcomes: Sequence[Outcome]) -> Table:
             losses = gain(own.get(shared, []), own.get(apart, []), "log_loss")
             if len(errors):
                 won = f"{np.count_nonzero(errors > 0)} : {np.count_nonzero(errors < 0)}"
-                values = (_with_error(errors, 1), won, _with_error(losses, 3))
+                values = (with_error(errors, 1), won, with_error(losses, 3))
                 lines.append((data, str(rows), shared, str(len(errors)), *values))
     headings = ("data", "rows", "of", "draws", "error, points", "draws won : lost", "log-loss")
     return plain_table("Gain from sharing: own kernels minus shared ones", headings, lines, name="gain")
@@ -275,11 +275,4 @@ def _mean(outcomes: Sequence[Outcome], measure: LearningMeasure) -> str:
     if n_failed or not outcomes:
         return f"{n_failed} of {len(outcomes)} failed" if outcomes else ""
     values = np.array([getattr(outcome, measure) for outcome in outcomes])
-    return _with_error(100.0 * values, 1) if measure == "error" else _with_error(values, 3)
-
-
-def _with_error(values: FloatArray, digits: int) -> str:
-    """Return the mean of independent draws with its standard error."""
-    if len(values) < 2:
-        return f"{values.mean():.{digits}f}"
-    return f"{values.mean():.{digits}f} ± {values.std(ddof=1) / np.sqrt(len(values)):.{digits}f}"
+    return with_error(100.0 * values, 1) if measure == "error" else with_error(values, 3)
