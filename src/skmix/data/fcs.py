@@ -367,8 +367,8 @@ def _keywords(path: Path, header: Any) -> dict[str, str]:
 def _channel(n: int, name: str, bits: int | None, text: dict[str, str]) -> Channel:
     """Channel n, counted from 1; its values are integers of some `bits`, or floats."""
 
-    def number(key: str, default: float = 1.0) -> float:
-        return float(text.get(key, "").strip() or default)
+    def number(key: str) -> float:
+        return float(text.get(key, "").strip() or 1.0)
 
     # The standard allows logarithmic scales only for integers. Where the header of floats has one, they came
     # from such an amplifier, or it says what to show.

@@ -14,12 +14,10 @@ from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 
 from ..data.labels import code_labels
-from ..data.missing import is_missing, without_mask
 from ..data.opening import source_of
 from ..engine.exponentials import log_normalise
-from ..engine.numbers import on_host
 from ..engine.records import FloatArray, IntArray
-from .checks import check_weights, computed
+from .checks import check_identifiers, check_weights
 from .evidence import log_evidence
 from .frames import is_frame, take_columns, with_features_of
 from .rows import Rows, enter
@@ -117,11 +115,9 @@ def number_bags(bags: Any, n_rows: int) -> tuple[np.ndarray, IntArray]:
     """The sorted identifiers (B,) of bags, and the index of the bag of each row (n,); None is one bag."""
     if bags is None:
         bags = np.zeros(n_rows, dtype=np.int64)
-    names = np.asarray(without_mask(on_host(computed(bags)), None))
+    names = check_identifiers(bags, "bags")
     if names.shape != (n_rows,):
         raise ValueError(f"X has {n_rows} rows, but bags has the shape {names.shape}, not ({n_rows},).")
-    if n_missing := np.count_nonzero(is_missing(names)):
-        raise ValueError(f"bags has no value in {n_missing} of {n_rows} rows. Leave these rows out.")
     try:
         ids, members = np.unique(names, return_inverse=True)
     except TypeError as error:

@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_array, validate
 
 from .._errors import ArgumentWarning
 from ..data.dask import is_collection
-from ..data.missing import refuse_masked_weights, without_mask
+from ..data.missing import is_missing, refuse_masked_weights, without_mask
 from ..data.recipe import Preparation, Recipe
 from ..engine.measured import values_of
 from ..engine.numbers import Array, has_gaps, is_numpy, namespace, on_host, pick, to_numpy
@@ -40,6 +40,15 @@ def warn_of(notes: Iterable[ArgumentWarning | str]) -> None:
     """Warn of notes on tables."""
     for note in notes:
         warn_caller(f"{str(note).rstrip('.')}.")
+
+
+def check_identifiers(values: Any, name: str) -> np.ndarray:
+    """Identifiers (n,) of bags or groups of rows, in memory; raise ValueError if some rows have none."""
+    identifiers = np.asarray(without_mask(computed(values), None))
+    if n_missing := np.count_nonzero(is_missing(identifiers)):
+        n_rows = len(identifiers)
+        raise ValueError(f"{name} has no value in {n_missing} of {n_rows} rows. Leave these rows out.")
+    return identifiers
 
 
 # ---------------------------------------------------------------- attributes of estimators

@@ -116,13 +116,7 @@ def enter(
 
 
 def score_rows(
-    estimator: Any,
-    X: Any,
-    function: Callable[..., Any],
-    y: Any = None,
-    *,
-    errors: Any = None,
-    name: str = "y",
+    estimator: Any, X: Any, function: Callable[..., Any], y: Any = None, *, errors: Any = None
 ) -> Any:
     """``function(model, rows, codes)`` of rows of any kind, as a NumPy array (n, …).
 
@@ -132,7 +126,7 @@ def score_rows(
     """
     if not hasattr(estimator, "class_prior_"):
         check_is_fitted(estimator)
-    rows = enter(estimator, X, y, errors=errors, name=name)
+    rows = enter(estimator, X, y, errors=errors)
     if errors is not None and y is None:
         rows = replace(rows, y=None)  # those that a file was opened with
     return rows.scores(function)

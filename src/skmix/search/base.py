@@ -16,17 +16,16 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_consistent_length
 
 from ..data import Source
-from ..data.missing import is_missing, without_mask
 from ..data.opening import source_of
 from ..data.read import is_path
 from ..engine.loop import ending_at
-from ..engine.numbers import BoolArray, on_host
+from ..engine.numbers import BoolArray
 from ..engine.rows.blocks import Block
 from ..engine.rows.summary import measure
 from ..engine.structures import STRUCTURES, structure_of
 from ..engine.threads import one_blas_thread
 from ..model.callbacks import CallbackSupportMixin, Lines, progress_bar, task, watched_by
-from ..model.checks import check_gaps, check_labelled, updating, warn_of
+from ..model.checks import check_gaps, check_identifiers, check_labelled, updating, warn_of
 from ..model.frames import TableColumns, is_frame, read_into_memory, remarks_of, take_columns
 from ..model.mixture import documented
 from ..model.onnx import ExportMixin
@@ -97,10 +96,7 @@ def _checked_groups(groups: Any, X: Any) -> np.ndarray | None:
     if groups is None:
         return None
     check_consistent_length(X, groups)
-    values = np.asarray(without_mask(on_host(groups), None))
-    n_missing = np.count_nonzero(is_missing(values))
-    if n_missing:
-        raise ValueError(f"groups has no value in {n_missing} of {len(values)} rows. Leave these rows out.")
+    values = check_identifiers(groups, "groups")
     if len({*values.tolist()}) == 1:
         raise ValueError("groups has one group; a search needs two or more.")
     return values

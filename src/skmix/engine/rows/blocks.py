@@ -251,9 +251,9 @@ def _reduce_classes_of(
 # ---------------------------------------------------------------- the summary
 
 
-def summarise_blocks(blocks: Blocks, seed: int = 0, device: str | None = None) -> Summary:
-    """Return the summary of all blocks, with a random sample; moments are computed on a `device` if given."""
-    return blocks.reduce(partial(summarise_block, seed, device), add).trimmed()
+def summarise_blocks(blocks: Blocks, seed: int = 0) -> Summary:
+    """Return the summary of all blocks, with a random sample."""
+    return blocks.reduce(partial(summarise_block, seed, None), add).trimmed()
 
 
 def summarise_block(seed: int, device: str | None, block: Block) -> Summary:
