@@ -109,24 +109,10 @@ class DataSet:
 
 
 def load_data(name: str, *, max_rows: int | None = None) -> DataSet:
-    """Return a data set by its name, or from a file.
+    """Return a data set of `NAMES`, or a table in a file, with labels in its last column.
 
-    Parameters
-    ----------
-    name : str
-        One of `NAMES`; or the path of a table (see `skmix.open_rows`) whose last column has the labels.
-    max_rows : int, default=None
-        Use at most this many rows, drawn at random regardless of labels; always the same for the same name.
-
-    Returns
-    -------
-    DataSet
-        Rows and labels, without classes of a single row, which cannot be split.
-
-    Raises
-    ------
-    ValueError
-        If there is no such name or file.
+    There are at most `max_rows`, drawn at random regardless of labels, always the same for the same name.
+    Classes of a single row, which cannot be split, are left out.
     """
     path = Path(name)
     if name in _SHIPPED:

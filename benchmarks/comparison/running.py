@@ -246,28 +246,8 @@ def run_comparison(
     """Run all cells that the store lacks, and return all outcomes.
 
     The first split of all data sets and classifiers comes first, then the second, and so on.
-
-    Parameters
-    ----------
-    data : sequence of DataSet
-        The data sets.
-    field : sequence of Contender
-        The classifiers.
-    settings : Settings
-        Repeats, share of test rows and seed.
-    store : Store
-        Where results are stored.
-    progress : callable, default=None
-        Called with each new outcome.
-    known : iterable of Outcome, default=()
-        Outcomes of earlier runs, which are used where their key is that of a cell.
-    n_jobs : int, default=1
-        Number of processes.
-
-    Returns
-    -------
-    list of Outcome
-        Of all cells, by data set, repeat and classifier.
+    Outcomes of earlier runs that are `known` are used where their key is that of a cell; `progress` is called
+    with each new one. There are `n_jobs` processes. Outcomes come by data set, repeat and classifier.
     """
     names = [each.name for each in data]
     if len(set(names)) < len(names):

@@ -106,28 +106,8 @@ def run_sharing(
     progress: Callable[[Outcome], None] | None = None,
 ) -> list[Outcome]:
     """Run all cells that the store lacks, and return all outcomes.
-
-    Parameters
-    ----------
-    data : sequence of str
-        Data sets by name or file, see `draw`.
-    store : Store
-        Where results are stored.
-    rows_per_class : sequence of int, default=(2, 5, 10, 20, 50, 100)
-        Training rows of each class; numbers above what a data set has are left out for it.
-    n_draws : int, default=3
-        Random draws of the rows.
-    seed : int, default=0
-        Seed of all draws.
-    n_processes : int, default=1
-        Processes, of one thread each.
-    progress : callable, default=None
-        Called with each new outcome.
-
-    Returns
-    -------
-    list of Outcome
-        In the order of data, draws, rows and classifiers.
+    `data` are names or files, see `draw`. Numbers of rows above what a data set has are left out for it.
+    `progress` is called with each new outcome. Outcomes come by data, draws, rows and classifiers.
     """
     wrong = [n for n in (*rows_per_class, n_draws, n_processes) if n < 1]
     if wrong:
