@@ -290,37 +290,33 @@ def left_out(gains: dict[str, FloatArray]) -> dict[str, int]:
 
 def _summary(found: dict[str, list[Found]], flowsom: list[dict[str, Any]], sizes: dict[str, Cells]) -> Any:
     """Yield a row for each set, and one with the means of the ten sets."""
-    theirs = {name: [row for row in flowsom if row["cells"] == name] for name in found}
-    better = {
-        name: np.mean([max(float(row["k"]), float(row["2k"])) for row in rows])
-        for name, rows in theirs.items()
-    }
-    gains = {
-        name: np.mean([run.f1_by_constant for run in runs], axis=0) - better[name]
-        for name, runs in found.items()
-    }
+    flows = pd.DataFrame(flowsom).astype({"k": float, "2k": float, "seconds": float})
+    theirs = flows.assign(better=flows[["k", "2k"]].max(axis=1)).groupby("cells").mean(numeric_only=True)
+    curves = {name: np.mean([run.f1_by_constant for run in runs], axis=0) for name, runs in found.items()}
+    gains = {name: curve - theirs["better"][name] for name, curve in curves.items()}
     chosen = left_out(gains)
     rows = []
     for name, runs in found.items():
-        f1, numbers = np.array([run.f1 for run in runs]), [run.n_populations for run in runs]
+        of_three, of_six = (np.transpose([run.of_files[i] for run in runs]) for i in (0, 1))
+        f1, told = np.array([run.f1 for run in runs]), np.mean([run.told for run in runs], axis=0)
         rows.append(
             {
                 "cells": name,
                 "cells × markers": f"{len(sizes[name].X)} × {sizes[name].X.shape[1]}",
                 "gates": sizes[name].n_gates,
-                "FlowSOM, better of k and 2k": better[name],
-                "compose, left out": better[name] + gains[name][chosen[name]],
+                "FlowSOM, better of k and 2k": theirs["better"][name],
+                "compose, left out": theirs["better"][name] + gains[name][chosen[name]],
                 "compose": f1.mean(),
                 "SD": f1.std(ddof=min(1, len(f1) - 1)),
-                "populations": np.mean(numbers),
-                "in 3 files": np.mean([run.of_files[0][0] for run in runs]),
-                "in 6 files": np.mean([run.of_files[1][0] for run in runs]),
-                "populations in 6 files": np.mean([run.of_files[1][1] for run in runs]),
-                "FlowSOM, k": np.mean([float(row["k"]) for row in theirs[name]]),
-                "compose, k": np.mean([run.told[0] for run in runs]),
-                "FlowSOM, 2k": np.mean([float(row["2k"]) for row in theirs[name]]),
-                "compose, 2k": np.mean([run.told[1] for run in runs]),
-                "FlowSOM, s": np.mean([float(row["seconds"]) for row in theirs[name]]),
+                "populations": np.mean([run.n_populations for run in runs]),
+                "in 3 files": of_three[0].mean(),
+                "in 6 files": of_six[0].mean(),
+                "populations in 6 files": of_six[1].mean(),
+                "FlowSOM, k": theirs["k"][name],
+                "compose, k": told[0],
+                "FlowSOM, 2k": theirs["2k"][name],
+                "compose, 2k": told[1],
+                "FlowSOM, s": theirs["seconds"][name],
                 "compose, s": np.mean([run.seconds for run in runs]),
             }
         )

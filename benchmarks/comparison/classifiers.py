@@ -281,7 +281,7 @@ def _chosen(kind: type, grid: dict[str, Any], seed: int, **settings: Any) -> Any
 
 
 _LDA, _QDA = LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
-_BOOSTING = HistGradientBoostingClassifier
+_FOREST, _BOOSTING = RandomForestClassifier, HistGradientBoostingClassifier
 # The solver that takes classes with fewer rows than features.
 _RIDGES = {"shrinkage": ["auto", 0.5, 0.1, 1e-2, 1e-4]}
 _PENALTIES = {"C": [0.01, 0.1, 1.0, 10.0, 100.0]}
@@ -291,24 +291,21 @@ _TREES = {"max_features": ["sqrt", 0.5], "min_samples_leaf": [1, 5]}
 _STAGES = {"max_iter": [30, 100, 300], "max_leaf_nodes": [5, 31]}
 _LAYERS = {"alpha": [1.0, 1e-2, 1e-4], "hidden_layer_sizes": [(50,), (200,)]}
 # Without output, on one thread, and without files in the working folder.
-_CATBOOST = {"verbose": False, "thread_count": 1, "allow_writing_files": False}
-_REALMLP = {"verbosity": 0, "n_threads": 1, "device": "cpu"}
+_CATBOOST: dict[str, Any] = {
+    **{"module": "catboost", "name": "CatBoostClassifier"},
+    "settings": {"verbose": False, "thread_count": 1, "allow_writing_files": False},
+}
+_REALMLP: dict[str, Any] = {
+    **{"module": "pytabkit", "name": "RealMLP_TD_Classifier"},
+    "settings": {"verbosity": 0, "n_threads": 1, "device": "cpu"},
+}
+# Classifiers that take values on any scale, also missing ones.
+_AS_GIVEN: dict[str, Any] = {"takes_gaps": True, "scaled": False}
+_OURS: dict[str, Any] = {**_AS_GIVEN, "ours": True}
 FIELD: tuple[Contender, ...] = (
+    Contender(OURS, True, partial(_make, SharedKernelClassifierCV, n_jobs=1), **_OURS),
     Contender(
-        OURS,
-        True,
-        partial(_make, SharedKernelClassifierCV, n_jobs=1),
-        takes_gaps=True,
-        scaled=False,
-        ours=True,
-    ),
-    Contender(
-        OURS_BY_DEFAULT,
-        True,
-        partial(_make, SharedKernelClassifier, n_jobs=1),
-        takes_gaps=True,
-        scaled=False,
-        ours=True,
+        OURS_BY_DEFAULT, True, partial(_make, SharedKernelClassifier, n_jobs=1), **_AS_GIVEN, ours=True
     ),
     Contender("LDA", True, partial(_make, _LDA, solver="lsqr", shrinkage="auto")),
     Contender("QDA", True, partial(_chosen, _QDA, _RIDGES, solver="eigen")),
@@ -317,30 +314,12 @@ FIELD: tuple[Contender, ...] = (
     Contender("logistic regression", False, partial(_chosen, LogisticRegression, _PENALTIES, max_iter=1000)),
     Contender("nearest neighbours", False, partial(_chosen, KNeighborsClassifier, _NEIGHBOURS)),
     Contender(SUPPORT_VECTORS, False, partial(_make, TunedSVC)),
-    Contender(
-        FOREST,
-        False,
-        partial(_chosen, RandomForestClassifier, _TREES, n_estimators=300, n_jobs=1),
-        scaled=False,
-    ),
-    Contender(BOOSTING, False, partial(_chosen, _BOOSTING, _STAGES), takes_gaps=True, scaled=False),
-    Contender(
-        CATBOOST,
-        False,
-        partial(_make, OfPackage, module="catboost", name="CatBoostClassifier", settings=_CATBOOST),
-        takes_gaps=True,
-        scaled=False,
-        package="catboost",
-    ),
+    Contender(FOREST, False, partial(_chosen, _FOREST, _TREES, n_estimators=300, n_jobs=1), scaled=False),
+    Contender(BOOSTING, False, partial(_chosen, _BOOSTING, _STAGES), **_AS_GIVEN),
+    Contender(CATBOOST, False, partial(_make, OfPackage, **_CATBOOST), **_AS_GIVEN, package="catboost"),
     Contender("MLP", False, partial(_chosen, MLPClassifier, _LAYERS, max_iter=500)),
-    Contender(
-        "RealMLP",
-        False,
-        partial(_make, OfPackage, module="pytabkit", name="RealMLP_TD_Classifier", settings=_REALMLP),
-        # It scales features itself.
-        scaled=False,
-        package="pytabkit",
-    ),
+    # It scales features itself.
+    Contender("RealMLP", False, partial(_make, OfPackage, **_REALMLP), scaled=False, package="pytabkit"),
 )
 """All classifiers, in the order of tables."""
 
