@@ -304,9 +304,7 @@ _AS_GIVEN: dict[str, Any] = {"takes_gaps": True, "scaled": False}
 _OURS: dict[str, Any] = {**_AS_GIVEN, "ours": True}
 FIELD: tuple[Contender, ...] = (
     Contender(OURS, True, partial(_make, SharedKernelClassifierCV, n_jobs=1), **_OURS),
-    Contender(
-        OURS_BY_DEFAULT, True, partial(_make, SharedKernelClassifier, n_jobs=1), **_AS_GIVEN, ours=True
-    ),
+    Contender(OURS_BY_DEFAULT, True, partial(_make, SharedKernelClassifier, n_jobs=1), **_OURS),
     Contender("LDA", True, partial(_make, _LDA, solver="lsqr", shrinkage="auto")),
     Contender("QDA", True, partial(_chosen, _QDA, _RIDGES, solver="eigen")),
     Contender("naive Bayes", True, partial(_make, GaussianNB)),

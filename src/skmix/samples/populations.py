@@ -188,10 +188,8 @@ class Populations:
         is_tree = tree.shape == (n_kernels - 1, 4) and bool(np.isfinite(tree).all())
         if not is_tree or (n_kernels > 1 and not is_valid_linkage(tree)):
             raise ValueError("its populations have no valid tree of merges")
-        if (
-            len(set(zip(cut(tree, n_populations).tolist(), of_kernels.tolist(), strict=True)))
-            != n_populations
-        ):
+        pairs = zip(cut(tree, n_populations).tolist(), of_kernels.tolist(), strict=True)
+        if len({*pairs}) != n_populations:
             raise ValueError("its populations are not those of the tree of merges")
         replace(self, names={}).renamed(self.names)
 

@@ -280,9 +280,8 @@ class Search(ReasonsMixin, FileMixin, ExportMixin, SummaryMixin, CallbackSupport
                 f"{self.n_kernels!r}."
             )
         refuse_low_rank(self.covariance_type)
-        types = (
-            [self.covariance_type] if isinstance(self.covariance_type, str) else list(self.covariance_type)
-        )
+        types = self.covariance_type
+        types = [types] if isinstance(types, str) else list(types)
         for name in types:
             refuse_low_rank(name)
         if types != ["auto"] and not (types and all(name in [*STRUCTURES] for name in types)):

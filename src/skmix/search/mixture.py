@@ -183,10 +183,8 @@ class SharedKernelMixtureCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, D
 
     def _scorer(self, prototype: Any, given: tuple[Any, Any, Any], groups: Any) -> Scorer:
         """Return the scorer of candidates, with the rows that the criterion needs."""
-        by_default, is_elsewhere = (
-            self.criterion == "auto",
-            is_collection(given[0]) or isinstance(given[0], Source),
-        )
+        by_default = self.criterion == "auto"
+        is_elsewhere = is_collection(given[0]) or isinstance(given[0], Source)
         if self.criterion == "bic" or (by_default and is_elsewhere):
             if groups is not None:
                 raise ValueError(
