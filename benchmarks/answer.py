@@ -19,10 +19,11 @@ import json
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import sklearn
 from joblib import Parallel, delayed
 from recording import parser_of, processor, show
@@ -106,16 +107,15 @@ PROBLEMS = [
 ]
 
 
-def timed(fit: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
-    """Return a fitted model, and the wall and processor seconds of the fit."""
+def timed(fit: Callable[[], Any]) -> tuple[Any, float]:
+    """Return a fitted model, and the seconds of the fit."""
     time.sleep(SETTLING)
-    wall, used = time.perf_counter(), time.process_time()
-    model = fit()
-    return model, {"wall": time.perf_counter() - wall, "processor": time.process_time() - used}
+    begun = time.perf_counter()
+    return fit(), time.perf_counter() - begun
 
 
-def measure(problem: Problem, settings: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Fit both sides to one problem from one seed."""
+def measure(problem: Problem, settings: dict[str, Any], seed: int) -> dict[str, float]:
+    """Return the seconds of both sides from one seed, and how much higher our log-likelihood ends."""
     X, y = problem.draw()
 
     def fit(**more: Any) -> SharedKernelMixture:
@@ -124,20 +124,18 @@ def measure(problem: Problem, settings: dict[str, Any], seed: int) -> dict[str, 
     fit(max_iter=1)  # the first fit of a process takes longer
     _, first = timed(lambda: fit(max_iter=1))
     ours, whole = timed(fit)
+    if not problem.has_peer:
+        return {"skmix": whole}
     path = ours.log_likelihood_path_.sum(axis=1) / len(X)
     reached = ours.log_likelihood_ / len(X)
-    found: dict[str, Any] = {"skmix": {**whole, "passes": ours.n_iter_, "log_likelihood": reached}}
-    if not problem.has_peer:
-        return found
     peer, seconds = timed(lambda: GaussianMixture(problem.n_kernels, random_state=seed).fit(X))
     goal = float(peer.score(X))
-    found["scikit-learn"] = {**seconds, "passes": int(peer.n_iter_), "log_likelihood": goal}
-    found["difference"] = reached - goal
+    found = {"skmix": whole, "scikit-learn": seconds, "difference": reached - goal, "reached": np.nan}
     # The path has the likelihood before each pass; the last one is that of the result.
     places = np.flatnonzero(np.append(path, reached) >= goal - TOLERATED)
     if len(places):
         share = max(0.0, (places[0] - 1) / max(1, ours.n_iter_ - 1))
-        found["reached"] = first["wall"] + share * (whole["wall"] - first["wall"])
+        found["reached"] = first + share * (whole - first)
     return found
 
 
@@ -148,30 +146,6 @@ def difference_of(problem: Problem, settings: dict[str, Any], seed: int) -> floa
     ours = SharedKernelMixture(problem.n_kernels, random_state=seed, n_jobs=1, **settings).fit(X)
     peer = GaussianMixture(problem.n_kernels, random_state=seed).fit(X)
     return float(ours.log_likelihood_ / len(X) - peer.score(X))
-
-
-def with_more_seeds(found: dict[str, Any], differences: list[float]) -> None:
-    """Add the mean difference of the log-likelihoods of further seeds, and its standard error."""
-    error = np.std(differences, ddof=1) / np.sqrt(len(differences)) if len(differences) > 1 else np.nan
-    mean = float(np.mean(differences))
-    found["more_seeds"] = {"seeds": len(differences), "difference": mean, "error": float(error)}
-
-
-def summarised(problem: Problem, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return medians of seconds and passes over seeds, and the mean difference of log-likelihoods."""
-    found: dict[str, Any] = {**asdict(problem), "seeds": len(runs)}
-    for side in ("skmix", "scikit-learn"):
-        sides = [run[side] for run in runs if side in run]
-        if sides:
-            found[side] = {each: float(np.median([own[each] for own in sides])) for each in sides[0]}
-    differences = [run["difference"] for run in runs if "difference" in run]
-    if differences:
-        found["difference"], found["lowest"] = float(np.mean(differences)), min(differences)
-    reached = [run["reached"] for run in runs if "reached" in run]
-    found["reached_in"] = len(reached)
-    if reached:
-        found["reached"] = float(np.median(reached))
-    return found
 
 
 def text_of(seconds: float) -> str:
@@ -185,20 +159,20 @@ def times_of(ratio: float) -> str:
     return f"{ratio:.1f}" if ratio >= 1 else f"{ratio:.2f}"
 
 
-def row_of(found: dict[str, Any]) -> dict[str, str]:
-    """The line of a problem in the table."""
-    ours, peer, none = found["skmix"], found.get("scikit-learn"), "–"
-    row = dict.fromkeys(COLUMNS, none) | {"problem": found["name"], "skmix, s": text_of(ours["wall"])}
-    if peer is None:
+def row_of(problem: Problem, runs: list[dict[str, float]], differences: list[float]) -> dict[str, str]:
+    """The line of a problem: medians of seconds, and the mean difference of log-likelihoods."""
+    found, none = pd.DataFrame(runs), "–"
+    middle = found.median(skipna=False)
+    row = dict.fromkeys(COLUMNS, none) | {"problem": problem.name, "skmix, s": text_of(middle["skmix"])}
+    if not problem.has_peer:
         return row
-    all_reached = found["reached_in"] == found["seeds"]
-    more = found.get("more_seeds")
-    values = (
-        text_of(peer["wall"]),
-        times_of(peer["wall"] / ours["wall"]),
-        times_of(peer["wall"] / found["reached"]) if all_reached else none,
-        f"{more['difference']:+.4f} ± {more['error']:.4f}" if more else f"{found['difference']:+.4f}",
-    )
+    seconds, reached = middle["scikit-learn"], middle["reached"]
+    gain = f"{found['difference'].mean():+.4f}"
+    if differences:
+        error = np.std(differences, ddof=1) / np.sqrt(len(differences)) if len(differences) > 1 else np.nan
+        gain = f"{np.mean(differences):+.4f} ± {error:.4f}"
+    until = none if np.isnan(reached) else times_of(seconds / reached)
+    values = text_of(seconds), times_of(seconds / middle["skmix"]), until, gain
     return row | dict(zip(("scikit-learn, s", *COLUMNS[3:]), values, strict=True))
 
 
@@ -216,15 +190,16 @@ def main() -> None:
     if arguments.small:
         shrunk = {"n_rows": 400, "n_kernels": 3, "n_clusters": None}
         problems = [replace(each, **shrunk) for each in problems if each.n_features <= 8]
-    seeds, results = range(arguments.seeds), []
+    rows = []
     for each in problems:
-        results.append(summarised(each, [measure(each, arguments.settings, seed) for seed in seeds]))
+        runs, differences = [measure(each, arguments.settings, s) for s in range(arguments.seeds)], []
         if each.has_peer and arguments.more_seeds:
             # Fits of so many rows hardly differ.
             n_more = min(arguments.more_seeds, FEW if each.n_rows > MANY_ROWS else arguments.more_seeds)
             work = (delayed(difference_of)(each, arguments.settings, FIRST + seed) for seed in range(n_more))
-            with_more_seeds(results[-1], Parallel(n_jobs=arguments.jobs)(work))
-    show(map(row_of, results), arguments.out)
+            differences = Parallel(n_jobs=arguments.jobs)(work)
+        rows.append(row_of(each, runs, differences))
+    show(rows, arguments.out)
     print(f"On {processor()}, scikit-learn {sklearn.__version__}.")
 
 

@@ -16,12 +16,13 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import sklearn
 from answer import PROBLEMS, Problem, text_of, times_of
 from recording import parser_of, processor, show
@@ -44,23 +45,22 @@ mixture, n_kernels, seed = getattr(importlib.import_module(module), name), int(s
 X = np.load(sys.argv[4])
 def timed(model):
     time.sleep(0.06)  # BLAS threads wait actively for more work, about 0.04 s
-    wall, used = time.perf_counter(), time.process_time()
+    begun = time.perf_counter()
     model.fit(X)
-    return {"wall": time.perf_counter() - wall, "processor": time.process_time() - used}
+    return time.perf_counter() - begun
 few = {} if name == "SharedKernelMixture" else {"init_params": "random_from_data"}
 mixture(n_kernels, max_iter=1, random_state=0, **few).fit(X)  # the first fit of a process takes longer
 mixture(n_kernels, max_iter=1, random_state=0).fit(X[:1000])  # starts the threads of k-means
 model = mixture(n_kernels, random_state=seed)
-found = timed(model)
-found["passes"] = int(model.n_iter_)
+found = {"wall": timed(model), "passes": int(model.n_iter_)}
 if few:
-    found["k-means"] = timed(KMeans(n_kernels, n_init=1, random_state=seed))["wall"]
+    found["k-means"] = timed(KMeans(n_kernels, n_init=1, random_state=seed))
 np.save(sys.argv[5], model.score_samples(X))
 print(json.dumps(found))
 """
 
 
-def measure(problem: Problem, repeats: int, folder: Path) -> dict[str, Any]:
+def measure(problem: Problem, repeats: int, folder: Path) -> tuple[list[Any], float]:
     """Return medians of each class, and how far log-densities of the drop-in are from scikit-learn's."""
     rows, densities = folder / "rows.npy", {name: folder / f"{name}.npy" for name in CLASSES}
     np.save(rows, problem.draw()[0])
@@ -74,15 +74,7 @@ def measure(problem: Problem, repeats: int, folder: Path) -> dict[str, Any]:
             runs[name].append(json.loads(done.stdout))
         ours, theirs = (np.load(densities[name]) for name in ("drop-in", "scikit-learn"))
         apart = max(apart, float(np.abs(ours - theirs).max()))
-    return {
-        **asdict(problem),
-        "repeats": repeats,
-        "apart": apart,
-        **{
-            name: {each: float(np.median([run[each] for run in own])) for each in own[0]}
-            for name, own in runs.items()
-        },
-    }
+    return [pd.DataFrame(of_class).median() for of_class in runs.values()], apart
 
 
 def main() -> None:
@@ -109,8 +101,7 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         for each in problems:
             long = each.n_rows * each.n_kernels >= LONG
-            found = measure(each, min(repeats, 2) if long else repeats, Path(folder))
-            peer, ours, mixture = (found[name] for name in CLASSES)
+            (peer, ours, mixture), apart = measure(each, min(repeats, 2) if long else repeats, Path(folder))
             rows.append(
                 {
                     "problem": each.name,
@@ -123,9 +114,7 @@ def main() -> None:
                 }
             )
             passes = ", ".join(f"{side['passes']:.0f}" for side in (peer, ours, mixture))
-            print(
-                f"{each.name}: passes {passes}; log-densities differ by {found['apart']:.0e} nats", flush=True
-            )
+            print(f"{each.name}: passes {passes}; log-densities differ by {apart:.0e} nats", flush=True)
     show(rows, arguments.out)
     print(f"On {processor()}, scikit-learn {sklearn.__version__}.")
 
