@@ -25,8 +25,8 @@ cells, and 2 k. `compose` is told nothing, and its tree is cut at k and 2 k. The
 random into three and six files. Seconds are of processor time on one thread, without compilation.
 
 ``left out`` is the mean F1 with the constant of the rule, 0.4 in `skmix.samples.merging`, chosen on the other
-nine sets: that with the largest mean of F1 less FlowSOM's better one. FlowSOM's runs are kept in a file
-beside the results, and are not repeated.
+nine sets: that with the largest mean of F1 less FlowSOM's better one. FlowSOM's runs are kept in a CSV beside
+the results, and are not repeated.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
-from recording import parser_of, read_lines, show, write_lines
+from recording import parser_of, show
 from scipy.optimize import linear_sum_assignment
 from threadpoolctl import threadpool_limits
 
@@ -290,7 +290,7 @@ def left_out(gains: dict[str, FloatArray]) -> dict[str, int]:
 
 def _summary(found: dict[str, list[Found]], flowsom: list[dict[str, Any]], sizes: dict[str, Cells]) -> Any:
     """Yield a row for each set, and one with the means of the ten sets."""
-    flows = pd.DataFrame(flowsom)
+    flows = pd.DataFrame(flowsom).astype({"k": float, "2k": float, "seconds": float})
     theirs = flows.assign(better=flows[["k", "2k"]].max(axis=1)).groupby("cells").mean(numeric_only=True)
     curves = {name: np.mean([run.f1_by_constant for run in runs], axis=0) for name, runs in found.items()}
     gains = {name: curve - theirs["better"][name] for name, curve in curves.items()}
@@ -352,10 +352,10 @@ def main() -> None:
         whole = simulate() if arguments.small else load(name.removesuffix("2000"), arguments.data)
         whole = replace(whole, name=name)
         draws[name] = [whole.drawn(2000 if name == FEW else N_CELLS, seed) for seed in seeds]
-    kept = None if arguments.out is None else arguments.out.with_name(f"{arguments.out.stem}_flowsom.jsonl")
+    kept = None if arguments.out is None else arguments.out.with_name(f"{arguments.out.stem}_flowsom.csv")
     flowsom: list[dict[str, Any]] = []
     if kept is not None and kept.exists():
-        flowsom = read_lines(kept)
+        flowsom = pd.read_csv(kept, dtype=str).to_dict("records")
     for name, of_set in draws.items():
         if len([row for row in flowsom if row["cells"] == name]) >= len(seeds):
             continue
@@ -371,7 +371,7 @@ def main() -> None:
     rows = list(_summary(found, flowsom, {name: of_set[0] for name, of_set in draws.items()}))
     show(rows, arguments.out)
     if arguments.flowsom is not None and kept is not None:
-        write_lines(kept, flowsom, ("cells",))
+        pd.DataFrame(flowsom).to_csv(kept, index=False, lineterminator="\n")
 
 
 if __name__ == "__main__":
