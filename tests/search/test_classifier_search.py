@@ -307,8 +307,9 @@ def test_time_is_up_after_the_first_candidate(iris: Data, whole: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         search, few, apart = (each.set_params(time_limit=0.0).fit(*iris) for each in searches)
-    with pytest.warns(ConvergenceWarning, match="Increase time_limit"):
         mixture = SharedKernelMixtureCV(time_limit=0.0, random_state=0).fit(iris[0])
+    with pytest.warns(ConvergenceWarning, match="Increase time_limit"):
+        SharedKernelMixtureCV(covariance_type="tied", time_limit=0.0, random_state=0).fit(iris[0])
     assert search.n_untried_ > 20
     # One candidate on one fold.
     assert search.cv_results_["stage"].tolist() == ["screening"]

@@ -100,8 +100,9 @@ def test_a_search_ends_in_time(search: Any, limit: float, monkeypatch: pytest.Mo
     clock = Clock(monkeypatch)
     search = clone(search).set_params(time_limit=limit, random_state=0).fit(X, Y)
     assert search.n_untried_ > 0
-    # The first candidate and the last fit make a pass for each fold and for all rows, whatever the time.
-    assert clock.now - 1000.0 <= limit + 7.0
+    # The first candidate and the last fit make a pass for each fold and for all rows, whatever the time, and
+    # before each the compiled core may be called in vain.
+    assert clock.now - 1000.0 <= limit + 14.0
     assert np.isfinite(search.score(X, Y))
 
 
