@@ -85,6 +85,8 @@ def test_files_give_the_numbers_of_python(tmp_path: Path, suffix: str) -> None:
         pattern, "--model", tmp_path / "m", "--populations", 2, "--table", tmp_path / "2.parquet"
     ).stdout
     assert all(cut in " ".join(text.split()) for cut in stored.recut(2).cuts)
+    refused = run(pattern, "--model", tmp_path / "m", "--populations", 999, code=1)
+    assert "--populations 999 must be a whole number from 1 to" in said(refused)
     two = stored.recut(2).apply_to(pattern).proportions
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "2.parquet"), two)
     # New samples too, and the model stays as it is.

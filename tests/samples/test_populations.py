@@ -100,7 +100,7 @@ def test_a_tree_is_cut_at_the_default_height_or_between_two_merges(fitted: Share
     merged = merge_kernels(fitted, n_populations=2)
     assert merged.cut_height == pytest.approx(merged.tree[-2:, 2].mean())
     for wrong in (10, 2.5):
-        with pytest.raises(ValueError, match=f"n_populations must be a number from 1 to 9, got {wrong}"):
+        with pytest.raises(ValueError, match=f"n_populations={wrong} must be a whole number from 1 to 9"):
             merge_kernels(fitted, n_populations=wrong)
 
 

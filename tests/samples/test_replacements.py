@@ -117,6 +117,9 @@ def test_populations_are_joined_on_demand(switched: tuple[Study, list[str]], tmp
     assert told["warnings"] == []
     assert dict(joined.provenance())["joined"] == "CD3⁺ CD19⁺ + CD3⁺ CD19⁻"
     assert "joined" not in dict(study.provenance())
+    # A finer cut divides them again.
+    assert joined.recut(3).describe()["joined"] == []
+    assert joined.recut(1).describe()["joined"] == told["joined"]
     # Rows of the one are those of the two.
     X = cells(seed=3)[MARKERS]
     one = joined.populations.predict(joined.model, X)
@@ -149,6 +152,7 @@ def test_names_that_a_user_gave_stay() -> None:
     assert study.join("others", "T cells").populations.display_names[1] == "B cells"
     bare = Study(study.model, merge_kernels(study.model))
     assert bare.join(0, 1).populations.display_names == [0, 1]
+    assert re.fullmatch("at 2, population . and population . are one", bare.cuts[0])
 
 
 def test_wrong_joins_are_refused(switched: tuple[Study, list[str]]) -> None:

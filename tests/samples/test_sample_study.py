@@ -341,7 +341,7 @@ def test_populations_are_cut_anew_without_a_fit(found: Study, tmp_path: Path) ->
         pd.testing.assert_frame_equal(same.proportions, found.proportions)
         cut.save(tmp_path / f"{number}.skmix")
         assert len(load(tmp_path / f"{number}.skmix").populations) == number
-    with pytest.raises(ValueError, match="n_populations must be a number from 1 to"):
+    with pytest.raises(ValueError, match="n_populations=0 must be a whole number from 1 to"):
         found.recut(0)
     with pytest.raises(ValueError, match="no populations to cut anew"):
         Study(found.model).recut(2)

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_allclose
+from scipy.special import ndtri
 
 from skmix import Study, compose, load
 from skmix.model.files import read_file, write_file
@@ -136,3 +138,40 @@ def test_what_is_wrong_with_a_file_is_said(
     with pytest.raises(ValueError, match=rf"study\.skmix holds no valid model: .*{message}"):
         loaded(tmp_path / "study.skmix", edited(content, ("fields", *path), value), arrays)
     use(loaded(tmp_path / "study.skmix", content, arrays))
+
+
+# ---------------------------------------------------------------- files of earlier versions
+
+
+def earlier_cells() -> tuple[pd.DataFrame, np.ndarray]:
+    """Return the cells of the stored study, and the proportions (6, 3) of its populations."""
+    frames, counts = [], []
+    for j in range(6):
+        parts = []
+        for n, mean in ((4 + j, [6, 0]), (6, [0, 0]), (5, [6, 8])):
+            levels = ndtri((np.arange(n) + 0.5) / n)
+            parts.append(np.stack(np.meshgrid(levels, levels), axis=-1).reshape(-1, 2) + mean)
+        frames.append(pd.DataFrame(np.concatenate(parts), columns=["CD3", "CD4"]).assign(sample=f"s{j}"))
+        counts.append([len(part) for part in parts])
+    return pd.concat(frames), np.array(counts) / np.sum(counts, axis=1, keepdims=True)
+
+
+def test_a_study_of_the_earlier_rule_still_works(tmp_path: Path) -> None:
+    study = load(Path(__file__).parents[1] / "golden" / "valley_populations.skmix")
+    cells, proportions = earlier_cells()
+    use(study)
+    assert study.populations.display_names == ["mine", "CD3⁻", "CD3⁺ CD4⁺"]
+    for one in (study, study.apply_to(cells, sample="sample")):
+        assert_allclose(one.composition.proportions, proportions, atol=1e-5)
+        assert one.describe()["cuts"][1] == "at 2, mine and CD3⁻ are one"
+        assert 'id="finer"' in one.to_html()
+    means = study.compare().table.set_index("population")
+    assert_allclose(means.loc["mine", "proportion_b"], proportions[1::2, 0].mean(), atol=1e-5)
+    # Any cut of the earlier tree is one of today.
+    for number in range(1, 9):
+        again = study.recut(number)
+        again.save(tmp_path / "again.skmix", overwrite=True)
+        assert len(load(tmp_path / "again.skmix").populations) == number
+    assert_allclose(study.recut(2).composition.proportions[:, 1], proportions[:, 2], atol=1e-5)
+    with pytest.raises(ValueError, match="n_populations=9 must be a whole number from 1 to 8"):
+        study.recut(9)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
+from .._errors import Argument, ArgumentError
 from .._extras import need
 from ..engine.records import FloatArray, IntArray
 from ..model import Groups, Kernels, SharedKernelMixture, responsibilities, score_rows
@@ -211,7 +212,8 @@ def check_number(n_populations: Any, n_kernels: int) -> None:
     """Raise ValueError if kernels cannot be merged into this number of populations."""
     is_whole = isinstance(n_populations, Integral) and not isinstance(n_populations, bool)
     if not is_whole or not 1 <= n_populations <= n_kernels:
-        raise ValueError(f"n_populations must be a number from 1 to {n_kernels}, got {n_populations!r}.")
+        limit = f" must be a whole number from 1 to {n_kernels}, the number of kernels."
+        raise ArgumentError(Argument("n_populations", n_populations), limit)
 
 
 def checked_mixture(model: Any) -> Any:

@@ -310,13 +310,16 @@ class Study(PredictMixin):
         """Return a study with more or fewer populations, by another cut of the tree of merges.
 
         The kernels do not change. Populations are numbered anew. Those that have names by markers get new
-        ones; those that you renamed keep yours, unless they are divided. `describe` says which population the
-        next cut divides, and which two the one before has as one.
+        ones; those that you renamed keep yours, unless they are divided. A finer cut may divide what was
+        joined, and is no longer said to be. `describe` says which population the next cut divides, and which
+        two the one before has as one.
         """
         if self.populations is None:
             raise ValueError("This study has kernels, but no populations to cut anew.")
-        new = self.populations.recut(self.reference.model, n_populations)
-        return self._with(self.populations, new, self.about)
+        new, about = self.populations.recut(self.reference.model, n_populations), self.about
+        if len(new) > len(self.populations):
+            about = replace(about, origin=replace(about.origin, joined=()))
+        return self._with(self.populations, new, about)
 
     def _with(self, old: Populations, new: Populations, about: About) -> Study:
         """Return a study with new populations of the same kernels, and their names."""
@@ -342,10 +345,11 @@ class Study(PredictMixin):
             sets = populations.divided_at(n)
             if sets is None:
                 continue
-            names = dict.fromkeys(str(self._names[populations.of_kernels[kernels[0]]]) for kernels in sets)
+            names = dict.fromkeys(self._names[populations.of_kernels[kernels[0]]] for kernels in sets)
+            texts = [f"population {name}" if isinstance(name, int) else name for name in names]
             marker = self.markers[dividing_marker(self.reference.model, *sets)]
             n_cut = n if len(names) == 1 else n - 1
-            said.append(f"at {n_cut}, {text.format(' and '.join(names), marker)}")
+            said.append(f"at {n_cut}, {text.format(' and '.join(texts), marker)}")
         return said
 
     def label_cells(
