@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import SharedKernelMixture, load, open_rows
 from skmix.data.events import write_fcs
-from skmix.data.fcs import open_fcs
+from skmix.data.fcs import open_fcs, without_bookkeeping
 from skmix.features import Arcsinh, Logicle
 
 flowio = pytest.importorskip("flowio", reason="flowio is not installed")
@@ -450,3 +450,18 @@ def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for reading in (read_fcs, open_rows):
         with pytest.raises(ImportError, match=r'pip install "\.\[all\]"'):
             reading(path)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("names", "kept"),
+    [
+        ("FSC-A FSC-H FSC-W FL1-A Time", "FSC-A FL1-A"),
+        ("FSC.A FSC.H FL1.A FL1.H", "FSC.A FL1.A"),  # as R writes them
+        ("fsc_h fl1_a fl1_h", "fsc_h fl1_h"),
+        ("FSC-A FSC-H FSC-W FL1-H FL1-W", "FSC-H FL1-H"),
+        ("FSC-A FSC-W FL1-H", "FSC-A FL1-H"),
+        ("FSC-W FL1-A CD3.h", "FSC-W FL1-A CD3.h"),
+    ],
+)
+def test_a_detector_is_one_marker(names: str, kept: str) -> None:
+    assert without_bookkeeping(names.split()) == kept.split()

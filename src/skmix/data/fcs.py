@@ -51,8 +51,8 @@ _BOOKKEEPING = re.compile(
     r"file[ _-]?(number|no)|population",
     re.IGNORECASE,
 )
-# Height or width of a pulse, such as FSC-H.
-_HEIGHT_OR_WIDTH = re.compile(r"(.+)[-_ ](H|W)", re.IGNORECASE)
+# Area, height or width of a pulse, such as FSC-H; R writes FSC.H.
+_OF_PULSE = re.compile(r"(.+)[-_. ](A|H|W)", re.IGNORECASE)
 
 
 def is_scatter(name: str) -> bool:
@@ -63,15 +63,19 @@ def is_scatter(name: str) -> bool:
 def without_bookkeeping(names: Sequence[str]) -> list[str]:
     """The names of columns without time, event number and the like.
 
-    Heights and widths of pulses go too if areas, nearly their products, are there for all of them, and else
-    the areas of detectors whose heights are there: a mixture would spend its kernels on these relations.
+    Of a detector, one of area, height and width stays, because a mixture would spend its kernels on their
+    relations: the area if there are areas of all detectors, and else rather the height.
     """
-    pulses = {name: match[1].casefold() for name in names if (match := _HEIGHT_OR_WIDTH.fullmatch(name))}
-    areas = {name: name[:-2].casefold() for name in names if name[-2:].casefold() in ("-a", "_a", " a")}
-    detectors = set(pulses.values())
-    left_out = {name for name, detector in areas.items() if detector in detectors}
-    if detectors <= set(areas.values()):
-        left_out = set(pulses)
+    pulses = {
+        name: (match[1].casefold(), match[2].upper())
+        for name in names
+        if (match := _OF_PULSE.fullmatch(name))
+    }
+    areas, heights, widths = ({one for one, kind in pulses.values() if kind == of} for of in "AHW")
+    beside = {"W": areas | heights, "A": heights, "H": set[str]()}
+    if heights | widths <= areas:
+        beside = {"W": areas, "H": areas, "A": set[str]()}
+    left_out = {name for name, (detector, kind) in pulses.items() if detector in beside[kind]}
     return [name for name in names if name not in left_out and not _BOOKKEEPING.fullmatch(name.strip())]
 
 
