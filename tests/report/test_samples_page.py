@@ -159,6 +159,10 @@ def test_cuts_of_the_tree_recolour_the_page(chromium: Any, tmp_path: Path) -> No
         kernels = chromium.execute_script("return document.getElementById('plane-plot').innerHTML")
         return said, columns, shares, kernels
 
+    tops = "return ['coarser', 'cut-number', 'finer'].map((id) => document.getElementById(id).getBoundingClientRect())"
+    boxes = chromium.execute_script(tops)
+    assert boxes[0]["top"] == boxes[2]["top"], "the buttons are in one row"
+    assert boxes[0]["right"] < boxes[1]["left"] < boxes[1]["right"] < boxes[2]["left"]
     first = seen()
     assert first[:2] == ("; ".join(study().cuts), n)
     chromium.execute_script("document.getElementById('coarser').click()")
