@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from definitions import each_set
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix.engine.estep import host
 from skmix.engine.loop import Run, run
@@ -99,6 +99,19 @@ def test_passes_are_those_of_the_update_rule(
         result, expected, n_steps = both(problem, start, monkeypatch)
         check(result, expected)
         assert not n_steps
+
+
+@pytest.mark.parametrize("kind", ["few", "many", "far"])
+def test_a_callback_sees_every_pass_and_changes_no_bit(kind: str) -> None:
+    """Also if some passes are left to the update rule."""
+    X = rows_of(3, offset=1e7 if kind == "far" else 0.0)
+    problem, start = problem_of(X, "full", max_iter=150 if kind == "many" else 12, **PRIOR)
+    seen: list[int] = []
+    watched, alone = run(problem, start, lambda fit: seen.append(fit.n_passes)), run(problem, start)
+    assert seen == list(range(1, alone.n_iter[0] + 1))
+    for name in ("weights", "means", "covariances"):
+        assert_array_equal(getattr(watched.parameters, name), getattr(alone.parameters, name))
+    assert_array_equal(watched.path[0], alone.path[0])
 
 
 @each_type
