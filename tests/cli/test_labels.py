@@ -183,6 +183,5 @@ def test_a_text_file_with_some_of_the_classes_has_labels_of_their_type(
     some.to_csv(path, index=False)
     expected = model.score(some[["a", "b"]], some["kind"])
     assert model.score(path, "kind") == evaluate(model, path, "kind").accuracy == expected
-    assert model.bic(path, "kind") == pytest.approx(model.bic(some[["a", "b"]], some["kind"]))
     printed = run("evaluate", tmp_path / "m.skmix", path, "-t", "kind", "--json").stdout
     assert json.loads(printed)["accuracy"] == expected
