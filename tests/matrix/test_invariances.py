@@ -176,6 +176,11 @@ def test_only_the_proportions_of_weights_matter(name: str, tmp_path: Path) -> No
     [
         lambda w: SharedKernelClassifier(random_state=0).fit(ROWS["X"], ROWS["y"], w),
         lambda w: SharedKernelMixture(4, random_state=0).fit(ROWS["X"], ROWS["y"], w),
+        lambda w: (
+            SharedKernelMixture(4, random_state=0)
+            .fit(ROWS["X"], ROWS["y"], w)
+            .add_class(ROWS["X"][:40], 40.0, sample_weight=w[:40])
+        ),
         # Few rows for each kernel: a first fit finds the prior.
         lambda w: SharedKernelMixture(12, random_state=0).fit(ROWS["X"][:90], None, w[:90]),
         lambda w: SharedKernelMixture(12, covariance_prior="weak", random_state=0).fit(

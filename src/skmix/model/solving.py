@@ -112,7 +112,7 @@ def problem_of(
     if settings.n_jobs is None and training.source.runs_elsewhere:
         options = replace(options, n_jobs=1)
     if settings.pulls_groups:
-        options = replace(options, unit=_unit_of(summary))
+        options = replace(options, unit=unit_of(summary))
     floor = None
     if settings.has_floor:
         floor = floor_of(options, frame, training.resolution)
@@ -129,7 +129,7 @@ def problem_of(
     return Problem.of(training.source, options, n_kernels, frame), start, floor
 
 
-def _unit_of(summary: Summary) -> float:
+def unit_of(summary: Summary) -> float:
     """The weight of a row that counts as one in default priors: weights may be normalised to sum to one."""
     return min(1.0, summary.total / summary.n_rows)
 
@@ -169,7 +169,7 @@ def _with_learnt_prior(
         inside = structure.common(rescaled(scale, 1.0 / frame.scale))
         return problem.with_regulariser(prior_rows=strength, prior_covariance=inside), learnt
     summary, (n_kernels, n_features) = training.source.summary, starts.means.shape[1:]
-    unit = _unit_of(summary)
+    unit = unit_of(summary)
     few_rows = has_few_rows(structure, summary.total / unit, n_kernels, n_features)
     if not few_rows and settings.init in (None, "uniform"):
         return problem, None

@@ -28,7 +28,7 @@ from .devices import sent, warn_of_host
 from .fitted import Fitted, History, Shifts, fields_of
 from .rows import enter
 from .settings import Settings
-from .solving import floor_of, refuse_failures
+from .solving import floor_of, refuse_failures, unit_of
 from .starting import given_start, start_batches
 from .training import Training, refuse_unlabelled, resolution_of_rows
 
@@ -354,6 +354,8 @@ def _weights_of_class(
     # The frame covers kernels and rows.
     frame = measure(np.concatenate([before.means, values_of(new.X)]), structure)
     source = open_source(new.X, None, new.weights)
+    if settings.pulls_groups:
+        options = replace(options, unit=unit_of(source.summary))
     if np.isinf(strength):
         weights = fit(source, start.batch(), options, frame=frame).parameters.weights[0, :, 0]
         return weights, np.zeros_like(before.means)
